@@ -1,0 +1,414 @@
+"""
+Build a workload graph op by op, in issue order.
+
+    build = GraphBuilder()
+    world = build.group("world", range(2))
+    for rank in range(2):
+        lane = build.lane(rank)
+        work = build.compute(lane, 2 * MS, name="F0")
+        build.collective(lane, world, "all_reduce", 2**20, stream="dp", after=[work])
+    graph = build.build()
+
+The k-th collective that a rank issues on a group is matched with the k-th of the others; the
+k-th send from a to b with b's k-th receive from a. What does not match is an error here; what
+is never issued is a deadlock when the graph runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.graph.table import (
+    COLLECTIVES,
+    Collectives,
+    Device,
+    Graph,
+    Group,
+    Messages,
+    OpKind,
+    Phase,
+    op_columns,
+    validate,
+)
+from commsim.units import format_size
+
+__all__ = ["GraphBuilder", "Tags"]
+
+Dependency = int | tuple[int, int]
+_ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
+
+
+class Tags(NamedTuple):
+    """Where an op belongs in a training step; -1 where it does not apply."""
+
+    phase: Phase = Phase.NONE
+    step: int = -1
+    microbatch: int = -1
+    stage: int = -1
+    layer: int = -1
+
+
+class _Collective(NamedTuple):
+    kind: str
+    group: int
+    size: int
+    root: int
+    dtype: str
+    first_rank: int
+
+
+class GraphBuilder:
+    """Collects ops; `build` turns them into a validated Graph. Tags never change when one runs."""
+
+    def __init__(self) -> None:
+        self._ops: list[tuple[Any, ...]] = []
+        self._deps: list[list[tuple[int, int]]] = []
+        self._lanes: list[tuple[int, int, int]] = []
+        self._windows: dict[int, tuple[int, int]] = {}
+        self._names: dict[str, int] = {}
+        self._streams: dict[str, int] = {}
+        self._groups: list[Group] = []
+        self._collectives: list[_Collective] = []
+        self._recorded: dict[int, int] = {}
+        self._splits: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._position: dict[tuple[int, int], int] = {}
+        self._at_position: dict[tuple[int, int], int] = {}
+        self._sends: dict[tuple[int, int, int, int], list[int]] = {}
+        self._recvs: dict[tuple[int, int, int, int], list[int]] = {}
+        self._message_recorded: dict[int, int] = {}
+        self._batches = 0
+
+    def lane(self, rank: int, *, multiplicity: int = 1, offset: int = 0) -> int:
+        """Add a rank to simulate; return its lane. `offset` in ps delays its first ops."""
+        self._lanes.append((rank, multiplicity, offset))
+        return len(self._lanes) - 1
+
+    def group(self, name: str, ranks: Iterable[int], *, library: str = "", axis: str = "") -> int:
+        """Add a group of global ranks, in group order; return its id."""
+        self._groups.append(Group(name, tuple(ranks), library, axis))
+        return len(self._groups) - 1
+
+    def batch(self) -> int:
+        """Return a new id for ops that are issued as one (grouped sends and receives)."""
+        self._batches += 1
+        return self._batches - 1
+
+    def compute(
+        self,
+        lane: int,
+        duration: int,
+        *,
+        name: str,
+        stream: str = "compute",
+        after: Iterable[Dependency] = (),
+        tags: Tags = Tags(),  # noqa: B008  (an immutable tuple)
+        device: Device = Device.CUDA,
+        flops: float = -1.0,
+        traffic: float = -1.0,
+        alloc: int = 0,
+        free: int = 0,
+    ) -> int:
+        """Add work that keeps its stream busy for `duration` ps; return the op id."""
+        if duration < 0 and flops < 0:
+            raise ScenarioError(f"{name}: a duration must not be negative ({duration} ps).")
+        return self._op(
+            OpKind.COMPUTE, lane, stream, name, after, tags, device,
+            duration=duration, flops=flops, traffic=traffic, alloc=alloc, free=free,
+        )  # fmt: skip
+
+    def copy(
+        self,
+        lane: int,
+        duration: int,
+        *,
+        name: str,
+        size: int = -1,
+        stream: str = "copy",
+        after: Iterable[Dependency] = (),
+        tags: Tags = Tags(),  # noqa: B008
+    ) -> int:
+        """Add a memory copy of known duration in ps; return the op id."""
+        return self._op(
+            OpKind.COPY, lane, stream, name, after, tags, Device.CUDA,
+            duration=duration, size=size,
+        )  # fmt: skip
+
+    def collective(
+        self,
+        lane: int,
+        group: int,
+        kind: str,
+        size: int,
+        *,
+        stream: str,
+        name: str = "",
+        root: int = -1,
+        dtype: str = "",
+        splits: Sequence[int] | None = None,
+        after: Iterable[Dependency] = (),
+        tags: Tags = Tags(),  # noqa: B008
+        device: Device = Device.CUDA,
+        recorded: int = -1,
+    ) -> int:
+        """Add this lane's part in a collective; return the op id.
+
+        `size` is S of nccl-tests in bytes; for all_to_all_v it is what this rank sends, and
+        `splits` says how much to each member. `root` is a global rank. `recorded` is a
+        measured transfer time in ps.
+
+        Raises:
+            ScenarioError: unknown kind, a rank outside the group, or a call that differs from
+                what another rank has at this position of the group.
+        """
+        rank = self._lanes[lane][0]
+        self._check_collective(group, kind, rank, root, splits)
+        position = self._position.get((group, rank), 0)
+        self._position[group, rank] = position + 1
+        row = self._at_position.get((group, position), -1)
+        call = _Collective(kind, group, size, root, dtype, rank)
+        if row < 0:
+            row = len(self._collectives)
+            self._at_position[group, position] = row
+            self._collectives.append(call)
+        else:
+            self._match(self._collectives[row], call, position)
+            if kind == "all_to_all_v" and size > self._collectives[row].size:
+                self._collectives[row] = self._collectives[row]._replace(size=size)
+        if recorded >= 0:
+            self._recorded[row] = recorded
+        if splits is not None:
+            self._splits.setdefault(row, {})[rank] = tuple(splits)
+        return self._op(
+            OpKind.COLLECTIVE, lane, stream, name or kind, after, tags, device,
+            size=size, item=row,
+        )  # fmt: skip
+
+    def send(self, lane: int, peer: int, size: int, *, group: int, **how: Any) -> int:
+        """Add a send of `size` bytes to global rank `peer`; return the op id. See `recv`."""
+        return self._point_to_point(OpKind.SEND, lane, peer, size, group, **how)
+
+    def recv(self, lane: int, peer: int, size: int, *, group: int, **how: Any) -> int:
+        """Add a receive of `size` bytes from global rank `peer`; return the op id.
+
+        `how`: stream (required), name, tag, batch, after, tags, recorded, as for collectives.
+        """
+        return self._point_to_point(OpKind.RECV, lane, peer, size, group, **how)
+
+    def depend(self, op: int, on: int, *, delay: int = 0) -> None:
+        """Let `op` wait until `delay` ps after `on` has ended."""
+        self._deps[op].append((on, delay))
+
+    def window(self, lane: int, first: int, last: int) -> None:
+        """Mark the profiled step of a lane: from the start of one op to the end of another."""
+        self._windows[lane] = (first, last)
+
+    def build(self, meta: Mapping[str, Any] = MappingProxyType({})) -> Graph:
+        """Return the validated graph. `meta` is small, JSON-like, and travels with it."""
+        names = ("kind", "lane", "stream", "name", *_PLAIN)
+        columns = dict(zip(names, zip(*self._ops, strict=True), strict=True)) if self._ops else {}
+        items = np.array(columns.get("item", ()), dtype=np.int64)
+        messages = self._match_messages(items)
+        arrays = {
+            column: np.array(columns.get(column, ()), dtype=_DTYPES.get(column, np.int64))
+            for column in op_columns()
+        }
+        arrays["item"] = items
+        counts = [len(deps) for deps in self._deps]
+        flat = [dep for deps in self._deps for dep in deps]
+        lanes = np.array(self._lanes, dtype=np.int64).reshape(-1, 3)
+        window = [self._windows.get(lane, (-1, -1)) for lane in range(len(self._lanes))]
+        graph = Graph(
+            **arrays,
+            dep_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+            dep_op=np.array([op for op, _ in flat], dtype=np.int64),
+            dep_delay=np.array([delay for _, delay in flat], dtype=np.int64),
+            lane_rank=lanes[:, 0].copy(),
+            multiplicity=lanes[:, 1].copy(),
+            lane_offset=lanes[:, 2].copy(),
+            window=np.array(window, dtype=np.int64).reshape(-1, 2),
+            names=tuple(self._names),
+            streams=tuple(self._streams),
+            groups=tuple(self._groups),
+            collectives=self._collective_table(),
+            messages=messages,
+            meta=MappingProxyType(dict(meta)),
+        )
+        validate(graph)
+        return graph
+
+    def _op(
+        self,
+        kind: OpKind,
+        lane: int,
+        stream: str,
+        name: str,
+        after: Iterable[Dependency],
+        tags: Tags,
+        device: Device,
+        *,
+        duration: int = -1,
+        flops: float = -1.0,
+        traffic: float = -1.0,
+        size: int = -1,
+        item: int = -1,
+        alloc: int = 0,
+        free: int = 0,
+        batch: int = -1,
+    ) -> int:
+        self._ops.append((
+            kind, lane, self._streams.setdefault(stream, len(self._streams)),
+            self._names.setdefault(name, len(self._names)),
+            duration, flops, traffic, size, item, device, alloc, free, *tags, batch,
+        ))  # fmt: skip
+        self._deps.append([d if isinstance(d, tuple) else (d, 0) for d in after])
+        return len(self._ops) - 1
+
+    def _point_to_point(
+        self,
+        kind: OpKind,
+        lane: int,
+        peer: int,
+        size: int,
+        group: int,
+        *,
+        stream: str,
+        name: str = "",
+        tag: int = 0,
+        batch: int = -1,
+        after: Iterable[Dependency] = (),
+        tags: Tags = Tags(),  # noqa: B008
+        device: Device = Device.CUDA,
+        recorded: int = -1,
+    ) -> int:
+        rank = self._lanes[lane][0]
+        for member in (rank, peer):
+            if member not in self._groups[group].ranks:
+                raise ScenarioError(
+                    f"rank {rank}: {kind.name.lower()}: rank {member} is not in group"
+                    f" {self._groups[group].name!r} {list(self._groups[group].ranks)}."
+                )
+        if rank == peer:
+            raise ScenarioError(f"rank {rank}: {kind.name.lower()} to itself.")
+        verb = "send to" if kind == OpKind.SEND else "recv from"
+        op = self._op(
+            kind, lane, stream, name or f"{verb} {peer}", after, tags, device,
+            size=size, batch=batch,
+        )  # fmt: skip
+        ordered_tag = tag if self._groups[group].library == "gloo" else 0
+        source, target = (rank, peer) if kind == OpKind.SEND else (peer, rank)
+        side = self._sends if kind == OpKind.SEND else self._recvs
+        side.setdefault((group, source, target, ordered_tag), []).append(op)
+        if recorded >= 0:
+            self._message_recorded[op] = recorded
+        return op
+
+    def _check_collective(
+        self, group: int, kind: str, rank: int, root: int, splits: Sequence[int] | None
+    ) -> None:
+        ranks = self._groups[group].ranks
+        if kind not in COLLECTIVES:
+            raise ScenarioError(
+                f"{kind!r} is not a collective.{did_you_mean(kind, COLLECTIVES)}"
+                f" Known: {', '.join(COLLECTIVES)}."
+            )
+        if rank not in ranks:
+            raise ScenarioError(
+                f"rank {rank}: {kind}: not in group {self._groups[group].name!r} {list(ranks)}."
+            )
+        if (kind in _ROOTED) != (root >= 0):
+            needs = "needs a root" if kind in _ROOTED else "has no root"
+            raise ScenarioError(f"rank {rank}: {kind} {needs}.")
+        if (kind == "all_to_all_v") != (splits is not None):
+            needs = "needs splits" if kind == "all_to_all_v" else "has no splits"
+            raise ScenarioError(f"rank {rank}: {kind} {needs}.")
+        if splits is not None and len(splits) != len(ranks):
+            raise ScenarioError(
+                f"rank {rank}: {kind}: {len(splits)} splits for {len(ranks)} members."
+            )
+
+    def _match(self, first: _Collective, call: _Collective, position: int) -> None:
+        same_size = first.size == call.size or call.kind == "all_to_all_v"
+        if (first.kind, first.root, first.dtype) == (call.kind, call.root, call.dtype) and (
+            same_size
+        ):
+            return
+        name = self._groups[call.group].name
+        raise ScenarioError(
+            f"call {position} on group {name!r} differs between ranks:\n"
+            f"  rank {first.first_rank}: {_show(first)}\n"
+            f"  rank {call.first_rank}: {_show(call)}\n"
+            "Every rank of a group must issue the same collectives in the same order."
+        )
+
+    def _collective_table(self) -> Collectives:
+        rows = self._collectives
+        return Collectives(
+            kind=tuple(row.kind for row in rows),
+            group=np.array([row.group for row in rows], dtype=np.int64),
+            size=np.array([row.size for row in rows], dtype=np.int64),
+            root=np.array([row.root for row in rows], dtype=np.int64),
+            recorded=np.array(
+                [self._recorded.get(row, -1) for row in range(len(rows))], dtype=np.int64
+            ),
+            dtype=tuple(row.dtype for row in rows),
+            splits=tuple(self._split_matrix(row) for row in range(len(rows))),
+        )
+
+    def _split_matrix(self, row: int) -> tuple[tuple[int, ...], ...] | None:
+        if row not in self._splits:
+            return None
+        ranks = self._groups[self._collectives[row].group].ranks
+        nothing = (0,) * len(ranks)
+        return tuple(self._splits[row].get(rank, nothing) for rank in ranks)
+
+    def _match_messages(self, items: Any) -> Messages:
+        rows: list[tuple[int, ...]] = []
+        for key in sorted(self._sends.keys() | self._recvs.keys()):
+            sends, recvs = self._sends.get(key, []), self._recvs.get(key, [])
+            for k in range(max(len(sends), len(recvs))):
+                send = sends[k] if k < len(sends) else -1
+                recv = recvs[k] if k < len(recvs) else -1
+                rows.append(self._message(key, send, recv, len(rows), items))
+        table = np.array(rows, dtype=np.int64).reshape(-1, 8)
+        return Messages(*(table[:, column].copy() for column in range(8)))
+
+    def _message(
+        self, key: tuple[int, int, int, int], send: int, recv: int, row: int, items: Any
+    ) -> tuple[int, ...]:
+        group, source, target, tag = key
+        sizes = {self._ops[op][_SIZE_AT] for op in (send, recv) if op >= 0}
+        if len(sizes) > 1:
+            raise ScenarioError(
+                f"rank {source} sends {format_size(self._ops[send][_SIZE_AT])} to rank {target},"
+                f" which receives {format_size(self._ops[recv][_SIZE_AT])}: the sizes must agree."
+            )
+        for op in (send, recv):
+            if op >= 0:
+                items[op] = row
+        recorded = max((self._message_recorded.get(op, -1) for op in (send, recv)), default=-1)
+        return (group, source, target, sizes.pop(), tag, send, recv, recorded)
+
+
+_PLAIN = (
+    "duration", "flops", "traffic", "size", "item", "device", "alloc", "free",
+    "phase", "step", "microbatch", "stage", "layer", "batch",
+)  # fmt: skip
+_SIZE_AT = 4 + _PLAIN.index("size")
+_DTYPES: dict[str, Any] = {
+    "kind": np.uint8,
+    "device": np.uint8,
+    "phase": np.uint8,
+    "flops": np.float64,
+    "traffic": np.float64,
+}
+
+
+def _show(call: _Collective) -> str:
+    root = f", root {call.root}" if call.root >= 0 else ""
+    dtype = f", {call.dtype}" if call.dtype else ""
+    return f"{call.kind} of {format_size(call.size)}{dtype}{root}"

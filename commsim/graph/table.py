@@ -1,0 +1,320 @@
+"""
+The workload graph: what must happen, and in which order; the first of commsim's two waists.
+
+Every source of work, synthetic or recorded, becomes one `Graph`: columns over ops (numpy
+arrays of one length), small tables for groups, collectives and messages, and dependencies as
+CSR. It holds no absolute time, with one exception: `lane_offset`, what a recorded lane had
+behind it when its recording began.
+
+Ops of one (lane, stream) run in the order of their ids; so do the ops of a group on a rank.
+A dependency carries a delay, so that a pure latency needs no op. Times are integer
+picoseconds, sizes are bytes, -1 means unknown or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.errors import ScenarioError
+from commsim.units import format_size
+
+__all__ = [
+    "COLLECTIVES",
+    "Collectives",
+    "Device",
+    "Graph",
+    "Group",
+    "Messages",
+    "OpKind",
+    "Phase",
+    "op_columns",
+    "validate",
+]
+
+Ints = npt.NDArray[np.int64]
+
+COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "scatter",
+    "gather",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "all_to_all_v",
+    "barrier",
+)
+
+
+class OpKind(IntEnum):
+    """What an op does to its stream."""
+
+    COMPUTE = 0
+    COLLECTIVE = 1
+    SEND = 2
+    RECV = 3
+    COPY = 4
+
+
+class Phase(IntEnum):
+    """Which part of a training step an op belongs to.
+
+    BACKWARD is the input gradient, and holds the weight gradient too unless the schedule
+    runs that apart as WEIGHT.
+    """
+
+    NONE = 0
+    FORWARD = 1
+    BACKWARD = 2
+    WEIGHT = 3
+    OPTIMIZER = 4
+
+
+class Device(IntEnum):
+    """Where an op runs."""
+
+    CUDA = 0
+    CPU = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """An ordered list of ranks that communicate, with the library they do it by.
+
+    `axis` is the parallel axis it serves ("dp", "tp", "pp", ... or "").
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    library: str = ""
+    axis: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """The collectives of a graph, one row each, columns of one length.
+
+    `size` is S of nccl-tests in bytes: the largest buffer that one rank holds (all_gather:
+    what it ends with; reduce_scatter, all_to_all: what it starts with). `recorded` is a
+    measured transfer time in picoseconds. `root` is a global rank. `splits[i]` is an
+    n x n tuple of bytes from member to member (all_to_all_v), or None.
+    """
+
+    kind: tuple[str, ...]
+    group: Ints
+    size: Ints
+    root: Ints
+    recorded: Ints
+    dtype: tuple[str, ...]
+    splits: tuple[tuple[tuple[int, ...], ...] | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Point-to-point messages, one row each: ranks, bytes, and the two ops (-1: never posted)."""
+
+    group: Ints
+    source: Ints
+    target: Ints
+    size: Ints
+    tag: Ints
+    send_op: Ints
+    recv_op: Ints
+    recorded: Ints
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Ops as columns. `GraphBuilder` builds and validates one; `save_graph`, `load_graph`.
+
+    Columns over ops: `kind` (OpKind), `lane`, `stream` (index into `streams`), `duration`
+    (picoseconds; -1 where the library decides), `flops` and `traffic` (FLOPs and bytes of
+    memory traffic of a compute op), `size` (bytes this rank moves), `item` (row in
+    `collectives` or `messages`), `name` (index into `names`), `device`, `alloc` (bytes taken at
+    the start), `free` (bytes returned at the end), `phase`, `step`, `microbatch`, `stage`,
+    `layer`, `batch` (ops issued as one share an id).
+
+    Dependencies of op i are `dep_op[dep_ptr[i]:dep_ptr[i + 1]]`; i is ready `dep_delay`
+    picoseconds after each of them ended.
+
+    Columns over lanes: `lane_rank`, `multiplicity` (ranks that the lane stands for),
+    `lane_offset` (picoseconds before its first op may start), `window` (first and last op of
+    the profiled step; -1 without one), shape (lanes, 2).
+    """
+
+    kind: npt.NDArray[np.uint8]
+    lane: Ints
+    stream: Ints
+    duration: Ints
+    flops: npt.NDArray[np.float64]
+    traffic: npt.NDArray[np.float64]
+    size: Ints
+    item: Ints
+    name: Ints
+    device: npt.NDArray[np.uint8]
+    alloc: Ints
+    free: Ints
+    phase: npt.NDArray[np.uint8]
+    step: Ints
+    microbatch: Ints
+    stage: Ints
+    layer: Ints
+    batch: Ints
+    dep_ptr: Ints
+    dep_op: Ints
+    dep_delay: Ints
+    lane_rank: Ints
+    multiplicity: Ints
+    lane_offset: Ints
+    window: Ints
+    names: tuple[str, ...]
+    streams: tuple[str, ...]
+    groups: tuple[Group, ...]
+    collectives: Collectives
+    messages: Messages
+    meta: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({len(self.lane_rank)} lanes, {len(self)} ops, "
+            f"{len(self.collectives)} collectives, {len(self.messages)} messages)"
+        )
+
+    def op_name(self, op: int) -> str:
+        """Return the name of op `op`."""
+        return self.names[int(self.name[op])]
+
+    def group_of(self, op: int) -> int:
+        """Return the group that op `op` communicates in, -1 for compute and copies."""
+        if self.kind[op] == OpKind.COLLECTIVE:
+            return int(self.collectives.group[self.item[op]])
+        if self.kind[op] in (OpKind.SEND, OpKind.RECV):
+            return int(self.messages.group[self.item[op]])
+        return -1
+
+    def describe(self, op: int) -> str:
+        """Say what op `op` is, for messages to people: "rank 3: all_reduce 4 MiB on dp"."""
+        rank = self.lane_rank[self.lane[op]]
+        text = f"rank {rank}: {self.op_name(op)}"
+        if self.kind[op] == OpKind.COLLECTIVE:
+            row = int(self.item[op])
+            group = self.groups[self.collectives.group[row]].name
+            size = format_size(self.collectives.size[row])
+            return f"rank {rank}: {self.collectives.kind[row]} of {size} on group {group!r}"
+        if self.kind[op] == OpKind.SEND:
+            row = int(self.item[op])
+            return f"rank {rank}: send to rank {self.messages.target[row]}"
+        if self.kind[op] == OpKind.RECV:
+            row = int(self.item[op])
+            return f"rank {rank}: recv from rank {self.messages.source[row]}"
+        return text
+
+    def members(self) -> tuple[Ints, Ints]:
+        """Return (ptr, ops): collective c has the member ops `ops[ptr[c]:ptr[c + 1]]`, by op id."""
+        ops = np.flatnonzero(self.kind == OpKind.COLLECTIVE)
+        order = np.argsort(self.item[ops], kind="stable")
+        counts = np.bincount(self.item[ops], minlength=len(self.collectives))
+        return np.concatenate(([0], np.cumsum(counts))).astype(np.int64), ops[order]
+
+
+def op_columns() -> tuple[str, ...]:
+    """Return the names of the columns that have one entry per op."""
+    names = [f.name for f in fields(Graph)]
+    return tuple(names[: names.index("dep_ptr")])
+
+
+def validate(graph: Graph) -> None:
+    """Check everything about a graph that does not need it to run.
+
+    Raises:
+        ScenarioError: an index out of range, a negative duration, a root outside its group,
+            or dependencies that form a cycle (named by their ops).
+    """
+    _check_columns(graph)
+    _check_tables(graph)
+    _check_acyclic(graph)
+
+
+def _check_columns(graph: Graph) -> None:
+    count, lanes = len(graph), len(graph.lane_rank)
+    for column in op_columns():
+        if len(getattr(graph, column)) != count:
+            raise ScenarioError(f"graph: column {column!r} does not have one entry per op.")
+    ranges: Sequence[tuple[str, Ints, int]] = (
+        ("lane", graph.lane, lanes),
+        ("stream", graph.stream, len(graph.streams)),
+        ("name", graph.name, len(graph.names)),
+        ("dependency", graph.dep_op, count),
+    )
+    for what, column_values, limit in ranges:
+        if column_values.size and (column_values.min() < 0 or column_values.max() >= limit):
+            raise ScenarioError(f"graph: a {what} index is outside 0..{limit - 1}.")
+    if len(set(graph.lane_rank.tolist())) != lanes:
+        raise ScenarioError("graph: two lanes have the same rank.")
+    timed = (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
+    unknown = np.flatnonzero(timed & (graph.duration < 0) & (graph.flops < 0) & (graph.size < 0))
+    if unknown.size:
+        raise ScenarioError(f"graph: {graph.describe(int(unknown[0]))} has no duration.")
+    for what, values in (("delay", graph.dep_delay), ("lane offset", graph.lane_offset)):
+        if values.size and values.min() < 0:
+            raise ScenarioError(f"graph: a {what} is negative.")
+
+
+def _check_tables(graph: Graph) -> None:
+    for group in graph.groups:
+        if len(set(group.ranks)) != len(group.ranks) or not group.ranks:
+            raise ScenarioError(f"group {group.name!r}: ranks must be distinct and not empty.")
+    for row, kind in enumerate(graph.collectives.kind):
+        root = int(graph.collectives.root[row])
+        group = graph.groups[graph.collectives.group[row]]
+        if root >= 0 and root not in group.ranks:
+            raise ScenarioError(
+                f"{kind} on group {group.name!r}: root {root} is not one of its ranks"
+                f" {list(group.ranks)}."
+            )
+
+
+def _check_acyclic(graph: Graph) -> None:
+    """Dependencies and stream order together must leave some order to run in."""
+    targets = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+    if not np.any(graph.dep_op >= targets):
+        return  # every dependency points to an earlier op, as stream order does: no cycle
+    following: list[list[int]] = [[] for _ in range(len(graph))]
+    for source, target in zip(graph.dep_op.tolist(), targets.tolist(), strict=True):
+        following[source].append(target)
+    last: dict[tuple[int, int], int] = {}
+    for op, queue in enumerate(zip(graph.lane.tolist(), graph.stream.tolist(), strict=True)):
+        if queue in last:
+            following[last[queue]].append(op)
+        last[queue] = op
+    waiting = [0] * len(graph)
+    for targets_of in following:
+        for target in targets_of:
+            waiting[target] += 1
+    ready = [op for op, count in enumerate(waiting) if count == 0]
+    while ready:
+        for target in following[ready.pop()]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    stuck = [op for op, count in enumerate(waiting) if count > 0]
+    if stuck:
+        shown = "; ".join(graph.describe(op) for op in stuck[:4])
+        raise ScenarioError(f"graph: dependencies form a cycle through {shown}.")

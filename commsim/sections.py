@@ -1,0 +1,140 @@
+"""
+Typed settings: turn what a user wrote into frozen structs, strictly, and say what is wrong.
+
+Each room declares its part of a scenario as a `Section`; `decode` fills it from plain data
+(dicts, lists, text, numbers). An unknown field, a missing one, a wrong type, a quantity
+without its unit and a NaN are ScenarioErrors that carry the path of the field as written.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from commsim.errors import ScenarioError, UnitError, did_you_mean
+from commsim.units import (
+    Bandwidth,
+    Duration,
+    Size,
+    parse_bandwidth,
+    parse_duration,
+    parse_size,
+)
+
+__all__ = ["Durations", "Section", "decode"]
+
+T = TypeVar("T")
+_PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?\Z")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of every part of a scenario: immutable, keyword-only, no unknown fields."""
+
+
+class Durations(tuple[int, ...]):
+    """One time for all, or a list with one per stage, in picoseconds."""
+
+    __slots__ = ()
+
+
+def decode(data: Any, kind: type[T], where: str) -> T:
+    """Return `data` as a `kind`; `where` is the file (or flag) that errors should name.
+
+    Raises:
+        ScenarioError: with the path of the offending field and, for a misspelt one, the
+            nearest known name.
+    """
+    for path, value in _numbers(data, ""):
+        if not math.isfinite(value):
+            raise ScenarioError(f"{where}: {path.lstrip('.')}: {value} is not a number to use.")
+    try:
+        return msgspec.convert(data, kind, dec_hook=_quantity)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"{where}: {_explain(str(error), kind)}") from None
+
+
+def _quantity(kind: type, value: Any) -> Any:
+    """Read a quantity; msgspec adds the path to a ValueError."""
+    try:
+        if kind is Duration:
+            return parse_duration(value)
+        if kind is Size:
+            return parse_size(value)
+        if kind is Bandwidth:
+            return parse_bandwidth(value)
+        if kind is Durations:
+            values = value if isinstance(value, list | tuple) else [value]
+            return Durations(parse_duration(v) for v in values)
+    except UnitError as error:
+        raise ValueError(str(error)) from None
+    raise NotImplementedError(kind)
+
+
+def _numbers(data: Any, path: str) -> Iterator[tuple[str, float]]:
+    if isinstance(data, float):
+        yield path, data
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            yield from _numbers(value, f"{path}.{key}")
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _numbers(value, f"{path}[{index}]")
+
+
+def _explain(message: str, kind: type) -> str:
+    """Rewrite a msgspec message: the field's path first, then what to do."""
+    match = _PATH.match(message)
+    what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (message, "")
+    unknown, missing = _UNKNOWN.match(what), _MISSING.match(what)
+    if unknown:
+        known = _fields_at(kind, path)
+        field = unknown["field"]
+        listing = f" Known: {', '.join(known)}." if known else ""
+        what = f"unknown setting {field!r}.{did_you_mean(field, known)}{listing}"
+        path = f"{path}.{field}".lstrip(".")
+    elif missing:
+        what = f"the setting {missing['field']!r} is missing."
+    else:
+        what = what.replace("`", "").rstrip(".") + "."
+    return f"{path}: {what}" if path else what
+
+
+def _fields_at(kind: Any, path: str) -> list[str]:
+    """Return the field names of the struct that `path` leads to, for suggestions."""
+    steps = re.findall(r"[^.\[\]]+|\[[^\]]*\]", path)
+    for step in steps:
+        kind = _struct_in(kind) if not step.startswith("[") else kind
+        if step.startswith("["):
+            kind = _element(kind)
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            hints = typing.get_type_hints(kind)
+            names = {f.encode_name: f.name for f in msgspec.structs.fields(kind)}
+            kind = hints.get(names.get(step, step))
+    kind = _struct_in(kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [f.encode_name for f in msgspec.structs.fields(kind)]
+    return []
+
+
+def _struct_in(kind: Any) -> Any:
+    """Return the struct among the options of a union, or `kind` itself."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        options = [k for k in typing.get_args(kind) if isinstance(k, type)]
+        return next((k for k in options if issubclass(k, msgspec.Struct)), kind)
+    return kind
+
+
+def _element(kind: Any) -> Any:
+    """Return the element type of a list, tuple or dict type."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        kind = next((k for k in typing.get_args(kind) if typing.get_origin(k)), kind)
+    arguments = [k for k in typing.get_args(kind) if k is not Ellipsis]
+    return arguments[-1] if arguments else None

@@ -1,0 +1,171 @@
+"""
+The timeline: what happened, and when; the second of commsim's two waists.
+
+Every result, simulated or measured, becomes one `Timeline`: spans as columns, the use of
+links as segments, memory as steps. What an op *is* (its kind, name, tags, group, bytes) stays
+in the graph; a span adds only when it happened and what released it. Times are integer
+picoseconds from the timeline's own zero; -1 means unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.graph import Graph, OpKind
+from commsim.units import format_time
+
+__all__ = ["Cause", "LinkUse", "Memory", "Timeline"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Cause(IntEnum):
+    """Why a span began to move when it did."""
+
+    NONE = 0  # nothing held it: the first op of its lane, or unknown
+    STREAM = 1  # the op before it on its stream
+    DEPENDENCY = 2  # an op it depends on
+    RENDEZVOUS = 3  # the last member to arrive at the collective, or the peer of a message
+    QUEUE = 4  # an earlier op of the same group: a library runs only so many at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkUse:
+    """Traffic on links. A segment says that a flow moved at one rate for a while.
+
+    Links: `names`, `kinds` (nvlink, pcie, network, ...), `bandwidth` (payload bytes/s).
+    Loads: the bytes that flow template f puts on links are
+    `load_bytes[load_ptr[f]:load_ptr[f + 1]]` on `load_link[...]`.
+    Segments: from `start` to `end` (ps), template `flow` progressed at `rate` (share per ps),
+    so link l carried `load * rate * 1e12` bytes/s. Progress over all segments of one flow
+    adds up to 1.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    bandwidth: Floats
+    load_ptr: Ints
+    load_link: Ints
+    load_bytes: Floats
+    flow: Ints
+    start: Ints
+    end: Ints
+    rate: Floats
+
+    @staticmethod
+    def nothing() -> LinkUse:
+        """Return the use of no links at all (a run without a cluster)."""
+        none, zero = np.zeros(0, np.int64), np.zeros(0, np.float64)
+        return LinkUse((), (), zero, np.zeros(1, np.int64), none, zero, none, none, none, zero)
+
+    def link_bytes(self) -> Floats:
+        """Return the bytes that each link carried in all."""
+        progress = (self.end - self.start) * self.rate
+        per_flow = np.bincount(self.flow, weights=progress, minlength=len(self.load_ptr) - 1)
+        entries = np.repeat(per_flow, np.diff(self.load_ptr)) * self.load_bytes
+        per_link = np.bincount(self.load_link, weights=entries, minlength=len(self.names))
+        return per_link.astype(np.float64)
+
+    def segments(self, link: int) -> tuple[Ints, Ints, Floats]:
+        """Return (start, end, bytes/s) of every piece of traffic on `link`; pieces may overlap."""
+        flow_of = np.repeat(np.arange(len(self.load_ptr) - 1), np.diff(self.load_ptr))
+        on_link = self.load_link == link
+        load = np.bincount(
+            flow_of[on_link], weights=self.load_bytes[on_link], minlength=len(self.load_ptr) - 1
+        )
+        chosen = np.flatnonzero(load[self.flow] > 0)
+        rate = load[self.flow[chosen]] * self.rate[chosen] * 1e12
+        return self.start[chosen], self.end[chosen], rate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """Bytes held per lane as steps: from `time` on, `lane` holds `held` bytes."""
+
+    lane: Ints
+    time: Ints
+    held: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """Spans of a run over the ops of `graph`.
+
+    Columns over spans: `op` (index into the graph), `arrive <= start <= end` (ps; a span waits
+    from arrive to start and moves or works from start to end), `cause` (the span that released
+    it, -1 for none) and `cause_kind` (Cause). `source` is "simulated" or "measured".
+    """
+
+    graph: Graph
+    op: Ints
+    arrive: Ints
+    start: Ints
+    end: Ints
+    cause: Ints
+    cause_kind: npt.NDArray[np.uint8]
+    links: LinkUse
+    memory: Memory
+    source: str = "simulated"
+    notes: tuple[str, ...] = ()
+    choices: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What the library chose per collective row: "ring, 8 channels"."""
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def __repr__(self) -> str:
+        lanes = len(self.graph.lane_rank)
+        return f"Timeline({lanes} lanes, {len(self)} spans, {format_time(self.end_time)})"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{self!r}</code>"
+
+    @property
+    def lane(self) -> Ints:
+        """The lane of each span."""
+        return self.graph.lane[self.op]
+
+    @property
+    def kind(self) -> npt.NDArray[np.uint8]:
+        """The OpKind of each span."""
+        return self.graph.kind[self.op]
+
+    @property
+    def communicates(self) -> npt.NDArray[np.bool_]:
+        """Whether each span is a collective, a send or a receive."""
+        return (self.kind >= OpKind.COLLECTIVE) & (self.kind <= OpKind.RECV)
+
+    @property
+    def end_time(self) -> int:
+        """The end of the last span, in ps from zero; 0 for an empty timeline."""
+        return int(self.end.max()) if len(self) else 0
+
+    @property
+    def begin_time(self) -> int:
+        """The arrival of the first span."""
+        return int(self.arrive.min()) if len(self) else 0
+
+    def save(self, path: str | Path) -> None:
+        """Write the spans as columns to one .npz file, aside first and then renamed."""
+        path = Path(path)
+        handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez_compressed(
+                    file, op=self.op, arrive=self.arrive, start=self.start, end=self.end,
+                    cause=self.cause, cause_kind=self.cause_kind,
+                )  # fmt: skip
+            os.replace(aside, path)
+        except BaseException:
+            os.unlink(aside)
+            raise

@@ -1,0 +1,166 @@
+"""
+Quantities with units: "400Gbps", "25GiB", "3us" to numbers, and back to text for people.
+
+Inside commsim a time is an integer number of picoseconds, a size is in bytes, and a
+bandwidth is in bytes per second. Decimal prefixes are powers of 1000 (kB, MB, GB), binary
+ones powers of 1024 (KiB, MiB, GiB); a small "b" is a bit and only appears in "bps".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from commsim.errors import UnitError
+
+__all__ = [
+    "PS_PER_SECOND",
+    "Bandwidth",
+    "Duration",
+    "Size",
+    "format_bandwidth",
+    "format_size",
+    "format_time",
+    "parse_bandwidth",
+    "parse_duration",
+    "parse_nccl_size",
+    "parse_size",
+    "to_picoseconds",
+]
+
+PS_PER_SECOND = 1_000_000_000_000
+_MAX_PICOSECONDS = 2**62  # 53 days: past this, int64 arithmetic on times could overflow
+_MAX_BYTES = 2**62
+
+_DURATION = {"s": 10**12, "ms": 10**9, "us": 10**6, "µs": 10**6, "ns": 10**3, "ps": 1}
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_SIZE = {p + "B": f for p, f in (_DECIMAL | _BINARY).items()}
+_BANDWIDTH = (
+    {p + "bps": f / 8 for p, f in _DECIMAL.items()}
+    | {p + "bit/s": f / 8 for p, f in _DECIMAL.items()}
+    | {p + "B/s": float(f) for p, f in (_DECIMAL | _BINARY).items()}
+)
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*\Z")
+
+
+class Duration(int):
+    """A time in integer picoseconds, as read from text with a unit."""
+
+
+class Size(int):
+    """A size in bytes, as read from text with a unit."""
+
+
+class Bandwidth(float):
+    """A bandwidth in bytes per second, as read from text with a unit."""
+
+
+def parse_duration(text: Any) -> Duration:
+    """Read "3us" as 3,000,000 picoseconds. Zero is allowed; negative raises UnitError."""
+    value = _parse(text, _DURATION, "a time", "ms") if text != 0 else 0.0
+    if value > _MAX_PICOSECONDS:
+        raise UnitError(f"{text!r} is longer than commsim can hold ({format_time(2**62)}).")
+    return Duration(round(value))
+
+
+def parse_size(text: Any) -> Size:
+    """Read "25MiB" as bytes; a fraction of a byte raises UnitError, as does a negative size."""
+    value = _parse(text, _SIZE, "a size", "MiB") if text != 0 else 0.0
+    if value > _MAX_BYTES:
+        raise UnitError(f"{text!r} is larger than commsim can hold (4 EiB).")
+    if value != int(value):
+        raise UnitError(f"{text!r} is {value} bytes: give a whole number of bytes.")
+    return Size(int(value))
+
+
+def parse_bandwidth(text: Any) -> Bandwidth:
+    """Read "400Gbps" as 50e9 bytes per second; zero and negative raise UnitError."""
+    value = _parse(text, _BANDWIDTH, "a bandwidth", "Gbps")
+    if value <= 0:
+        raise UnitError(f"{text!r}: a bandwidth must be above zero.")
+    return Bandwidth(value)
+
+
+def parse_nccl_size(text: str) -> int:
+    """Read a size as nccl-tests does: 8, 128K, 1M, 8G, the letters being powers of 1024.
+
+    Units with a B ("1MiB", "1GB") are read like everywhere else in commsim.
+    """
+    match = _NUMBER.match(text)
+    letters = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+    if match and match[2].upper() in letters:
+        value = float(match[1]) * letters[match[2].upper()]
+        if value != int(value) or not 0 <= value <= _MAX_BYTES:
+            raise UnitError(f"{text!r} is not a whole number of bytes from 0 to 4 EiB.")
+        return int(value)
+    return int(parse_size(text))
+
+
+def to_picoseconds(seconds: float) -> int:
+    """Round a time in seconds to integer picoseconds."""
+    return round(seconds * PS_PER_SECOND)
+
+
+def _parse(text: Any, units: dict[str, Any], what: str, likely: str) -> float:
+    """Return the value in base units, or raise UnitError naming the likely spelling."""
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise UnitError(f"{text!r} is not {what}. Write a number and a unit, like '1{likely}'.")
+    if not isinstance(text, str):
+        if not math.isfinite(text):
+            raise UnitError(f"{text!r} is not {what}. Write a number and a unit, like '1{likely}'.")
+        raise UnitError(
+            f"{text!r} has no unit. Did you mean '{text:g}{likely}'? Units: {_listing(units)}."
+        )
+    match = _NUMBER.match(text)
+    if not match:
+        raise UnitError(f"{text!r} is not {what}. Write a number and a unit, like '1{likely}'.")
+    number, unit = float(match[1]), match[2]
+    if not unit:
+        raise UnitError(
+            f"{text!r} has no unit. Did you mean '{text.strip()}{likely}'?"
+            f" Units: {_listing(units)}."
+        )
+    if unit not in units:
+        fold = [known for known in units if known.lower() == unit.lower()]
+        hint = f" Did you mean '{match[1]}{fold[0]}'?" if fold else ""
+        raise UnitError(f"{text!r}: unknown unit {unit!r}.{hint} Units: {_listing(units)}.")
+    value = number * float(units[unit])
+    if not math.isfinite(value) or value < 0:
+        raise UnitError(f"{text!r}: {what} cannot be negative or infinite.")
+    return value
+
+
+def _listing(units: dict[str, Any]) -> str:
+    return ", ".join(u for u in units if not u.startswith(("K", "T", "Ti")) and "bit" not in u)
+
+
+def format_time(picoseconds: float) -> str:
+    """Write a time with three or four digits in the unit that fits it: "12.3 ms"."""
+    if picoseconds == 0:
+        return "0 s"
+    for unit in ("s", "ms", "us", "ns", "ps"):
+        if abs(picoseconds) >= _DURATION[unit]:
+            return f"{_digits(picoseconds / _DURATION[unit])} {unit}"
+    return f"{picoseconds:.3g} ps"
+
+
+def format_size(size: float) -> str:
+    """Write a size in binary units: "25 MiB"."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if abs(size) >= _SIZE[unit]:
+            return f"{_digits(size / _SIZE[unit])} {unit}"
+    return f"{size:.4g} B"
+
+
+def format_bandwidth(bytes_per_second: float) -> str:
+    """Write a bandwidth in decimal bytes per second: "50 GB/s"."""
+    for unit in ("TB/s", "GB/s", "MB/s", "kB/s"):
+        if abs(bytes_per_second) >= _BANDWIDTH[unit]:
+            return f"{_digits(bytes_per_second / _BANDWIDTH[unit])} {unit}"
+    return f"{bytes_per_second:.4g} B/s"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"

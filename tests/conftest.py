@@ -1,0 +1,17 @@
+"""What all tests share: the folder of reference data beside the checkout, where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The reference data that CI has beside the checkout; users do not: skip there."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("needs the reference data that only the developers have")
+    return SHARED / "data"
