@@ -1,0 +1,306 @@
+"""
+What a Gantt shows, before anybody draws it: rows, and boxes on rows.
+
+    rank 0   ████ 0 ████ 1 ████        one compute row per lane, rank 0 on top
+             ░░░░▒▒▒▒▒▒                 and, where lanes communicate, thinner rows below it
+    rank 1   ...
+
+`gantt` (plotly) and `gantt_svg` draw the same scene. Times are picoseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.charts.theme import FAMILIES, family_of
+from commsim.graph import Device, Graph, OpKind, Phase
+from commsim.timeline import Timeline
+from commsim.units import format_time
+
+__all__ = ["MAX_BOXES", "MAX_LANES", "Boxes", "Row", "Scene", "scene"]
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+MAX_BOXES = 5_000  # what a browser draws as plotly boxes without a pause
+MAX_LANES = 64  # more rows than this are not legible on a page
+_CELLS = 2_000  # spans shorter than this part of the window may be drawn together
+_SUB_ROWS = 3
+_COMPUTE_HEIGHT, _SUB_HEIGHT, _SUB_GAP, _LANE_GAP = 1.0, 0.42, 0.06, 0.16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One strip of the picture; `top` and `height` in rows of compute, downwards from 0."""
+
+    lane: int
+    label: str
+    top: float
+    height: float
+    compute: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Boxes as columns: position in `Scene.rows` and in FAMILIES, waiting or not, start and end.
+
+    `span` is the span of the timeline, or -1 for a box that stands for `count` short ones.
+    """
+
+    row: Ints
+    family: Ints
+    waits: Flags
+    start: Ints
+    end: Ints
+    span: Ints
+    count: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the arrays in the order of the fields."""
+        return tuple(getattr(self, column.name) for column in fields(self))
+
+    def lists(self) -> tuple[list[Any], ...]:
+        """Return the columns as lists, to walk over box by box."""
+        return tuple(column.tolist() for column in self.columns())
+
+    def take(self, chosen: Ints | Flags) -> Boxes:
+        """Return the chosen boxes, in that order."""
+        return Boxes(*(column[chosen] for column in self.columns()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """Everything a Gantt draws. `by_stage`: rows are pipeline stages, one lane each.
+
+    `notes` say what is not drawn one to one.
+    """
+
+    rows: tuple[Row, ...]
+    boxes: Boxes
+    begin: int
+    end: int
+    by_stage: bool
+    notes: tuple[str, ...]
+
+    @property
+    def depth(self) -> float:
+        """The height of all rows together."""
+        return self.rows[-1].top + self.rows[-1].height if self.rows else _COMPUTE_HEIGHT
+
+
+def scene(timeline: Timeline, *, max_boxes: int = MAX_BOXES) -> Scene:
+    """Lay out the Gantt of `timeline`, at most about `max_boxes` boxes on MAX_LANES lanes.
+
+    Where some lane computes on a GPU, work of CPU threads is left out.
+    """
+    graph = timeline.graph
+    lanes, notes = _chosen_lanes(graph)
+    spans = _drawn_spans(timeline, lanes)
+    begin = int(timeline.arrive[spans].min()) if spans.size else 0
+    end = int(timeline.end[spans].max()) if spans.size else 1
+    below = _below(timeline, spans)
+    sub_row, sub_rows = _sub_rows(timeline, spans[below])
+    rows, by_stage = _rows(graph, lanes, sub_rows)
+    position = np.full(len(graph.lane_rank), -1, np.int64)
+    position[lanes] = np.arange(len(lanes)) * (1 + sub_rows)
+    row = position[timeline.lane[spans]]
+    row[below] += 1 + sub_row
+    boxes = _boxes(timeline, spans, row)
+    boxes, tick = _thin(boxes, begin, end, max_boxes)
+    if tick:
+        notes = (*notes, f"spans under {format_time(tick)} drawn together")
+    return Scene(rows, boxes, begin, max(end, begin + 1), by_stage, notes)
+
+
+def _chosen_lanes(graph: Graph) -> tuple[Ints, tuple[str, ...]]:
+    """Return the lanes to draw, by rank; evenly spread ones where there are too many."""
+    lanes = np.argsort(graph.lane_rank, kind="stable").astype(np.int64)
+    if len(lanes) <= MAX_LANES:
+        return lanes, ()
+    picked = np.linspace(0, len(lanes) - 1, MAX_LANES).round().astype(np.int64)
+    return lanes[picked], (f"{MAX_LANES} of {len(lanes):,} ranks shown",)
+
+
+def _drawn_spans(timeline: Timeline, lanes: Ints) -> Ints:
+    graph, op = timeline.graph, timeline.op
+    wanted = np.zeros(len(graph.lane_rank), np.bool_)
+    wanted[lanes] = True
+    computes = graph.kind[op] == OpKind.COMPUTE
+    on_cpu = computes & (graph.device[op] == Device.CPU)
+    keep = wanted[graph.lane[op]]
+    if np.any(computes & ~on_cpu):
+        keep &= ~on_cpu
+    return np.flatnonzero(keep)
+
+
+def _below(timeline: Timeline, spans: Ints) -> Flags:
+    """Return which spans belong under the compute row.
+
+    Communication does, and copies that have a stream of their own: a copy between two kernels
+    of one stream is part of that stream's work.
+    """
+    graph, op = timeline.graph, timeline.op[spans]
+    computing = np.zeros(len(graph.streams), np.bool_)
+    computing[graph.stream[op[graph.kind[op] == OpKind.COMPUTE]]] = True
+    apart = (graph.kind[op] == OpKind.COPY) & ~computing[graph.stream[op]]
+    return np.asarray(timeline.communicates[spans] | apart)
+
+
+def _sub_rows(timeline: Timeline, spans: Ints) -> tuple[Ints, int]:
+    """Give each stream the first row below on which it overlaps nothing; the last takes the rest.
+
+    Returns the row of each span and the number of rows.
+    """
+    streams = timeline.graph.stream[timeline.op[spans]]
+    chosen = np.zeros(len(spans), np.int64)
+    rows: list[Ints] = []
+    for stream in np.unique(streams).tolist():
+        mine = np.flatnonzero(streams == stream)
+        fits = (k for k, row in enumerate(rows) if not _collide(timeline, spans[row], spans[mine]))
+        at = next(fits, min(len(rows), _SUB_ROWS - 1))
+        if at == len(rows):
+            rows.append(mine)
+        else:
+            rows[at] = np.concatenate((rows[at], mine))
+        chosen[mine] = at
+    return chosen, len(rows)
+
+
+def _collide(timeline: Timeline, first: Ints, second: Ints) -> bool:
+    """Whether spans of two sets overlap on some lane (beyond what each set does by itself)."""
+    both = _overlaps(timeline, np.concatenate((first, second)))
+    return both > _overlaps(timeline, first) + _overlaps(timeline, second)
+
+
+def _overlaps(timeline: Timeline, spans: Ints) -> int:
+    """Count the spans that begin before an earlier one on their lane has ended."""
+    lane, arrive, end = timeline.lane[spans], timeline.arrive[spans], timeline.end[spans]
+    order = np.lexsort((end, arrive, lane))
+    lane, arrive, end = lane[order], arrive[order], end[order]
+    far = int(end.max()) + 1 if end.size else 1
+    latest = np.maximum.accumulate(end + lane * far) - lane * far
+    return int(np.sum((arrive[1:] < latest[:-1]) & (lane[1:] == lane[:-1])))
+
+
+def _rows(graph: Graph, lanes: Ints, sub_rows: int) -> tuple[tuple[Row, ...], bool]:
+    stages = _stages(graph, lanes)
+    rows: list[Row] = []
+    top = 0.0
+    for index, lane in enumerate(lanes.tolist()):
+        rows.append(Row(lane, _label(graph, lane, stages, index), top, _COMPUTE_HEIGHT, True))
+        top += _COMPUTE_HEIGHT
+        for _ in range(sub_rows):
+            rows.append(Row(lane, "", top + _SUB_GAP, _SUB_HEIGHT, False))
+            top += _SUB_GAP + _SUB_HEIGHT
+        top += _LANE_GAP
+    return tuple(rows), stages is not None
+
+
+def _stages(graph: Graph, lanes: Ints) -> list[int] | None:
+    """Return the stage of each lane where every lane is one stage of its own, else None."""
+    tagged = graph.stage >= 0
+    lowest = np.full(len(graph.lane_rank), np.iinfo(np.int64).max)
+    highest = np.full(len(graph.lane_rank), -1, np.int64)
+    np.minimum.at(lowest, graph.lane[tagged], graph.stage[tagged])
+    np.maximum.at(highest, graph.lane[tagged], graph.stage[tagged])
+    stages: list[int] = highest[lanes].tolist()
+    one_each = len(lanes) > 1 and np.array_equal(lowest[lanes], highest[lanes])
+    return stages if one_each and len(np.unique(stages)) == len(stages) else None
+
+
+def _label(graph: Graph, lane: int, stages: list[int] | None, index: int) -> str:
+    if stages is not None:
+        return str(stages[index])
+    count = int(graph.multiplicity[lane])
+    return f"rank {graph.lane_rank[lane]}" + (f" ×{count}" if count > 1 else "")
+
+
+def _boxes(timeline: Timeline, spans: Ints, row: Ints) -> Boxes:
+    """Return what moves or works, then what waits; nothing where a box would have no width."""
+    family = _families(timeline.graph)[timeline.op[spans]]
+    arrive, start, end = timeline.arrive[spans], timeline.start[spans], timeline.end[spans]
+    works = np.flatnonzero(end > start)
+    waits = np.flatnonzero(timeline.communicates[spans] & (start > arrive))
+    which = np.concatenate((works, waits))
+    return Boxes(
+        row=row[which],
+        family=family[which],
+        waits=np.repeat([False, True], [len(works), len(waits)]),
+        start=np.concatenate((start[works], arrive[waits])),
+        end=np.concatenate((end[works], start[waits])),
+        span=spans[which],
+        count=np.ones(len(which), np.int64),
+    )
+
+
+def _families(graph: Graph) -> Ints:
+    """Return the family of every op."""
+    table = np.array(
+        [[family_of(kind, phase, "") for phase in Phase] for kind in OpKind], dtype=np.int64
+    )
+    families = table[graph.kind, graph.phase]
+    if len(graph.collectives):
+        of_row = np.array(
+            [family_of(OpKind.COLLECTIVE, Phase.NONE, kind) for kind in graph.collectives.kind],
+            dtype=np.int64,
+        )
+        ops = np.flatnonzero(graph.kind == OpKind.COLLECTIVE)
+        families[ops] = of_row[graph.item[ops]]
+    return families
+
+
+def _thin(boxes: Boxes, begin: int, end: int, limit: int) -> tuple[Boxes, int]:
+    """Draw short neighbours together until at most `limit` boxes are left, or one per row.
+
+    Returns the boxes and the length in ps below which spans were drawn together (0: none).
+    """
+    tick = max(1, (end - begin) // _CELLS)
+    thin, used = boxes, 0
+    while len(thin) > limit and used <= end - begin:
+        thin, used = _together(boxes, begin, tick), tick
+        tick *= 2
+    return thin, used
+
+
+def _together(boxes: Boxes, begin: int, tick: int) -> Boxes:
+    """Put the boxes shorter than `tick` that start in one cell of a row into one box.
+
+    It is as long as they are together, so that busy time stays, and has the looks of whatever
+    takes most of it.
+    """
+    length = boxes.end - boxes.start
+    short = length < tick
+    few, long = boxes.take(short), boxes.take(~short)
+    length = length[short]
+    cell = (few.start - begin) // tick
+    _, first, group = np.unique(
+        few.row * (int(cell.max(initial=0)) + 1) + cell, return_index=True, return_inverse=True
+    )
+    groups = len(first)
+    looks = few.family + len(FAMILIES) * few.waits
+    busy = np.zeros((groups, 2 * len(FAMILIES)), np.int64)
+    np.add.at(busy, (group, looks), length)
+    start = np.full(groups, np.iinfo(np.int64).max)
+    np.minimum.at(start, group, few.start)
+    last = np.zeros(groups, np.int64)
+    np.maximum.at(last, group, few.end)
+    look = np.argmax(busy, axis=1)
+    count = np.bincount(group, minlength=groups)
+    merged = Boxes(
+        row=few.row[first],
+        family=look % len(FAMILIES),
+        waits=look >= len(FAMILIES),
+        start=start,
+        end=np.minimum(start + busy.sum(axis=1), last),
+        span=np.where(count == 1, few.span[first], -1),
+        count=count.astype(np.int64),
+    )
+    pairs = zip(long.columns(), merged.columns(), strict=True)
+    return Boxes(*(np.concatenate(pair) for pair in pairs))

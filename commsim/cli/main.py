@@ -1,0 +1,75 @@
+"""
+The command `commsim`: its subcommands, and the one place where errors become exit codes.
+
+0 done; 1 a comparison or check failed; 2 wrong usage or scenario; 3 unreadable trace;
+4 deadlock in the workload. Nothing a user can cause ends in a traceback.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from commsim._version import __version__
+from commsim.cli.bench import bench
+from commsim.cli.presets import presets
+from commsim.cli.replay import replay
+from commsim.cli.run import run
+from commsim.cli.topo import topo
+from commsim.errors import CommsimError
+
+__all__ = ["call", "commsim", "entry"]
+
+_INTERRUPTED, _PIPE_CLOSED = 130, 141  # as shells report SIGINT and SIGPIPE
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="commsim", message="%(prog)s %(version)s")
+def commsim() -> None:
+    """Simulate and look at the collective communication of training clusters."""
+
+
+for _command in (run, bench, replay, topo, presets):
+    commsim.add_command(_command)
+
+
+def entry() -> NoReturn:
+    """Run the command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without "–" or "µ" prints "?"
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run `commsim ARGUMENTS`; return the exit code."""
+    try:
+        code = commsim.main(list(arguments), prog_name="commsim", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except CommsimError as error:
+        return _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted.", _INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has left; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}.", 2)
+    except MemoryError:
+        return _fail("out of memory. Simulate fewer ranks, steps or sizes at once.", 2)
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"commsim: {message}", err=True)
+    return code

@@ -1,0 +1,217 @@
+"""
+The textbook library: alpha-beta costs of a named algorithm on the cluster's own links.
+
+No protocol, no launch, no tuning: latency and bandwidth of the links on the route, and the
+steps of the algorithm. It is the yardstick that real libraries are held against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster, Links, Route
+from commsim.collectives import Program, algorithms_for, program
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.libraries.expand import coupled, lay, part_of, per_byte, split_by_kind, whole
+from commsim.libraries.layout import channel_orders, neighbours
+from commsim.libraries.plan import Messages, Part, Plan, Request, Start, empty_phase
+from commsim.libraries.ring_clock import ring_arrivals
+from commsim.libraries.routes import Router
+
+__all__ = ["Ideal"]
+
+_PATH_KINDS = frozenset({"broadcast", "reduce", "scatter", "gather"})
+_RING_ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+_PIPELINED = frozenset({"ring", "tree", "double_tree"})
+_PREFERRED = ("ring", "direct", "halving_doubling", "tree")
+_MOST_MESSAGES = 32_768  # what one plan may expand to by cutting a buffer into pieces
+_SMALL_RING = 16  # members; below, expanding the program is as quick as the closed form
+_EXPANDED_RING = 64  # members; above, a ring whose edges share links is not expanded either
+_SHARED = "ring: edges that share a link are timed with an even share of it each."
+
+Counts = npt.NDArray[np.int64]
+
+
+class Ideal:
+    """Plans every op by one named algorithm, or by the usual one of each op.
+
+    `channels` = 0 takes one per NIC of a node; `pieces` = 0 cuts a pipelined buffer into the
+    number of pieces that minimises (depth + pieces - 1) (latency + size / pieces / bandwidth).
+    """
+
+    name = "ideal"
+    concurrency = 1
+
+    def __init__(self, algo: str | None = None, *, channels: int = 0, pieces: int = 0) -> None:
+        known = sorted({a for op in ("all_reduce", "broadcast") for a in algorithms_for(op)})
+        if algo is not None and algo not in known:
+            raise ScenarioError(
+                f"library.algo: the ideal library has no algorithm {algo!r}."
+                f"{did_you_mean(algo, known)} Known: {', '.join(known)}."
+            )
+        self._algo = algo
+        self._channels = channels
+        self._pieces = pieces
+        self._cluster: Cluster | None = None
+        self._plans: dict[Request, Plan] = {}
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        """Return the plan of one op; plans are kept for as long as the cluster is the same."""
+        if cluster is None:
+            raise ScenarioError(
+                f"{request.kind} of ranks {list(request.ranks)}: the ideal library needs a"
+                " cluster to send over. Add a cluster section (or --cluster)."
+            )
+        if cluster is not self._cluster:
+            self._cluster, self._router, self._plans = cluster, Router(cluster), {}
+        if request not in self._plans:
+            self._plans[request] = self._make(request, cluster)
+        return self._plans[request]
+
+    def _make(self, request: Request, cluster: Cluster) -> Plan:
+        if request.kind == "send_recv":
+            return self._message(request, cluster)
+        members = len(request.ranks)
+        if members == 1:
+            nothing = np.zeros(1, np.int64)
+            return Plan((Part((empty_phase(0),), nothing, nothing),), Start.ALL, 1, (), "none")
+        algorithm, note = self._choose(request.kind)
+        notes = dict.fromkeys(note)  # keeps the first of equal notes, in order
+        orders = channel_orders(
+            cluster, self._router, request.ranks,
+            channels=self._channels if algorithm in _PIPELINED else 1,
+        )  # fmt: skip
+        start = Start.PATH if request.kind in _PATH_KINDS else Start.ALL
+        parts: list[Part] = []
+        programs: list[Callable[[], Messages]] = []
+        for order in orders:
+            more, expand = self._channel(
+                request, algorithm, order, len(orders), cluster, notes
+            )
+            parts += more
+            programs.append(expand)
+        return Plan(
+            tuple(parts), start, members, tuple(programs), algorithm, len(orders), tuple(notes)
+        )
+
+    def _choose(self, kind: str) -> tuple[str, tuple[str, ...]]:
+        """Return the algorithm for an op, and a note where it is not the one asked for."""
+        possible = algorithms_for(kind)
+        usual = next(a for a in _PREFERRED if a in possible and (a, kind) != ("ring", "all_to_all"))
+        if self._algo is None:
+            return usual, ()
+        if self._algo in possible:
+            return self._algo, ()
+        return usual, (f"{kind} has no {self._algo} algorithm: {usual} used.",)
+
+    def _message(self, request: Request, cluster: Cluster) -> Plan:
+        route = self._router.route(*request.ranks)
+        alone = route.latency + request.size * per_byte(route, cluster.links)
+        idle = whole(alone)
+        flow = coupled([route], [request.size], idle, cluster.links)
+        both = np.zeros(2, np.int64)
+        part = Part((flow,), both, np.full(2, idle, np.int64))
+
+        def expand() -> Messages:
+            one = np.zeros(1, np.int64)
+            size = np.array([float(request.size)])
+            return Messages(one, one + 1, size, one, (route,), np.zeros(2, np.int64), one[:0])
+
+        return Plan((part,), Start.PAIR, 2, (expand,), "send_recv")
+
+    def _channel(
+        self,
+        request: Request,
+        algorithm: str,
+        order: list[int],
+        channels: int,
+        cluster: Cluster,
+        notes: dict[str, None],
+    ) -> tuple[list[Part], Callable[[], Messages]]:
+        """Return the parts of one channel, which carries an even share of the bytes."""
+        size, members = request.size / channels, len(order)
+
+        def laid(shape: Program) -> Messages:
+            return lay(shape, size, order, request.ranks, self._router)
+
+        if algorithm == "ring" and request.kind in _RING_ROUNDS and members > _SMALL_RING:
+            ring = self._ring(request, size, order, cluster.links)
+            if ring is not None:
+                notes.update({} if ring[1] else {_SHARED: None})
+                return [ring[0]], lambda: laid(program(request.kind, "ring", members))
+        root = order.index(request.root) if request.root >= 0 else 0
+        pieces = self._cut(request, algorithm, order, size, cluster.links)
+        splits = None
+        if request.splits is not None:
+            splits = tuple(tuple(request.splits[a][b] for b in order) for a in order)
+        shape = program(
+            request.kind, algorithm, members, root=root, pieces=pieces, splits=splits
+        )
+        messages = laid(shape)
+        if request.kind in ("all_to_all", "all_to_all_v") and algorithm == "direct":
+            return list(split_by_kind(messages, members, cluster.links)), lambda: messages
+        together = request.kind not in _PATH_KINDS
+        part = part_of(messages, shape.phase, members, cluster.links, together=together)
+        return [part], lambda: messages
+
+    def _cut(
+        self, request: Request, algorithm: str, order: list[int], size: float, links: Links
+    ) -> int:
+        """Return how many pieces a pipelined chain or tree sends its buffer in."""
+        if algorithm not in _PIPELINED or request.kind in _RING_ROUNDS and algorithm == "ring":
+            return 1
+        if request.kind not in ("all_reduce", "broadcast", "reduce"):
+            return 1
+        n = len(order)
+        most = max(1, _MOST_MESSAGES // n)
+        if self._pieces:
+            return min(self._pieces, most)
+        depth = n - 2 if algorithm == "ring" else (n - 1).bit_length() - 1
+        routes = [self._router.route(request.ranks[a], request.ranks[b])
+                  for a, b in neighbours(order)]  # fmt: skip
+        latency = sum(r.latency for r in routes) / n
+        transfer = size * max(per_byte(r, links) for r in routes)
+        best = round((depth * transfer / max(latency, 1)) ** 0.5)
+        return int(np.clip(best, 1, most))
+
+    def _ring(
+        self, request: Request, size: float, order: list[int], links: Links
+    ) -> tuple[Part, bool] | None:
+        """Return the part of a ring in closed form, and whether it is exact.
+
+        Where edges share a link the closed form gives each an even share of it; that is not
+        what FIFO links do, so a ring that is small enough is left to the expanded program.
+        """
+        n = len(order)
+        edges = neighbours(order)
+        routes = [self._router.route(request.ranks[a], request.ranks[b]) for a, b in edges]
+        used = np.array([link for route in routes for link in route.link], dtype=np.int64)
+        crowd = np.bincount(used, minlength=len(links.capacity))
+        exact = int(crowd.max()) == 1
+        if not exact and n <= _EXPANDED_RING:
+            return None
+        steps = _RING_ROUNDS[request.kind] * (n - 1)
+        service = size / n * _costs(routes, links, crowd)
+        latency = np.array([r.latency for r in routes], dtype=np.float64)
+        last = ring_arrivals(latency, service, steps)
+        idle = whole(last.max())
+        flow = coupled(routes, [size / n * steps] * n, idle, links)
+        member = np.asarray(order)
+        leaves = np.zeros(n)
+        leaves[member] = np.maximum(np.roll(last, 1), last - latency)
+        leaving = np.minimum(np.ceil(leaves - 1e-3).astype(np.int64), idle)
+        return Part((flow,), np.zeros(n, np.int64), leaving), exact
+
+
+def _costs(routes: list[Route], links: Links, crowd: Counts) -> npt.NDArray[np.float64]:
+    """Return the ps per byte of each route, links divided by the edges that cross them."""
+    counts = [len(route.link) for route in routes]
+    link = np.array([i for route in routes for i in route.link], dtype=np.int64)
+    share = np.array([s for route in routes for s in route.share])
+    cost = share * crowd[link] / links.capacity[link] * 1e12
+    first = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    worst: npt.NDArray[np.float64] = np.maximum.reduceat(cost, first)
+    return worst

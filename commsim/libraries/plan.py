@@ -1,0 +1,127 @@
+"""
+Plans: what an op does to the links, and when. Libraries make them, the engine runs them.
+
+A plan has parts that run at the same time, a part has phases one after another, and a phase is
+one **coupled flow**: all its transfers progress together at one rate x (share of the phase per
+picosecond), loading link l with `load` bytes over `conns` connections. x never exceeds 1/T0,
+T0 being the time that the chunk program takes on the idle cluster; under contention the flow
+slows with the links it uses.
+
+`joins` and `leaves` place the members on that idle clock: the data reaches member i after
+joins[i], and it is done after leaves[i] picoseconds of unhindered progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Route
+
+__all__ = ["Messages", "Part", "Phase", "Plan", "Request", "Start", "empty_phase"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Start(IntEnum):
+    """When a plan may begin to move."""
+
+    ALL = 0  # every member has arrived
+    PATH = 1  # members join as the data reaches them
+    PAIR = 2  # both ends of a message have been posted
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One op for a library to plan; hashable, so that plans can be kept.
+
+    `kind` is a collective or "send_recv" (ranks = source, target). `size` is S of nccl-tests in
+    bytes, `root` a member index, `splits[i][j]` bytes from member i to j, `recorded` a measured
+    transfer time in ps; -1 for none.
+    """
+
+    kind: str
+    size: int
+    ranks: tuple[int, ...]
+    root: int = -1
+    splits: tuple[tuple[int, ...], ...] | None = None
+    recorded: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """A chunk program laid onto routes: what `network: steps` sends, one message at a time.
+
+    Message i carries `size[i]` bytes from member `source[i]` to `target[i]` along
+    `routes[route[i]]`, after all of `dep[dep_ptr[i]:dep_ptr[i + 1]]` have arrived.
+    """
+
+    source: Ints
+    target: Ints
+    size: Floats
+    route: Ints
+    routes: tuple[Route, ...]
+    dep_ptr: Ints
+    dep: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Phase:
+    """A coupled flow: `lead` ps of launch, then bytes on links, then `tail` ps of propagation.
+
+    `idle` is T0 in ps. `link` ascends; `load` in bytes and `conns` belong to it.
+    """
+
+    idle: int
+    link: Ints
+    load: Floats
+    conns: Floats
+    lead: int = 0
+    tail: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Phases one after another, for the members for which `leaves` is not -1."""
+
+    phases: tuple[Phase, ...]
+    joins: Ints
+    leaves: Ints
+
+    @property
+    def idle(self) -> int:
+        """The time that the part takes on an idle cluster, in ps."""
+        return sum(p.lead + p.idle + p.tail for p in self.phases)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What one op does: its parts, its start rule, and for the record how it was chosen.
+
+    `programs` expand it for `network: steps`; they run at the same time. None of them where a
+    plan has nothing to expand: then its parts run as they are.
+    """
+
+    parts: tuple[Part, ...]
+    start: Start
+    members: int
+    programs: tuple[Callable[[], Messages], ...] = ()
+    algorithm: str = ""
+    channels: int = 1
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def idle(self) -> int:
+        """The time that the plan takes where nothing hinders it, in ps."""
+        return max((part.idle for part in self.parts), default=0)
+
+
+def empty_phase(idle: int) -> Phase:
+    """Return a phase of a known duration that uses no link."""
+    none, zero = np.zeros(0, np.int64), np.zeros(0, np.float64)
+    return Phase(idle, none, zero, zero)

@@ -1,0 +1,34 @@
+"""
+The library of a replay: every op takes the transfer time that was measured, on no link.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
+from commsim.libraries.plan import Part, Plan, Request, Start, empty_phase
+
+__all__ = ["Recorded"]
+
+
+class Recorded:
+    """Plays back measured transfer times; waiting is left to the engine to derive."""
+
+    name = "recorded"
+    concurrency = 1
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        """Return a plan of the recorded duration. Raises ScenarioError where none was recorded."""
+        if request.recorded < 0:
+            raise ScenarioError(
+                f"{request.kind} of ranks {list(request.ranks)}: no recorded time."
+                " Replay with --comm modelled and a cluster, or give the op a recorded time."
+            )
+        members = len(request.ranks)
+        joins = np.zeros(members, np.int64)
+        leaves = np.full(members, request.recorded, np.int64)
+        part = Part((empty_phase(request.recorded),), joins, leaves)
+        start = Start.PAIR if request.kind == "send_recv" else Start.ALL
+        return Plan((part,), start, members, algorithm="recorded")

@@ -1,0 +1,48 @@
+"""
+The last arrivals of a ring in closed form: a ring of 1,024 GPUs without its two million messages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ring_arrivals"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def ring_arrivals(latency: Floats, service: Floats, steps: int) -> Floats:
+    """Return when the last of `steps` messages arrives over each edge of a ring, in ps.
+
+    Edge i has `latency[i]` and serves one message in `service[i]`; no link serves two edges.
+    The k-th message of an edge waits for the (k-1)-th of the edge before it:
+
+        x_i(k) = max(x_{i-1}(k-1) + latency_i, x_i(k-1)) + service_i
+
+    The longest path to (i, steps) visits the last h + 1 edges once each and spends the steps
+    that remain on the slowest of them, so x is a maximum over h: no simulation is needed.
+    """
+    n = len(latency)
+    period = _period(latency, service)
+    h = np.arange(steps)
+    last = np.empty(period)
+    for i in range(period):
+        back = (i - h) % n
+        path = np.cumsum(latency[back] + service[back])
+        slowest = np.maximum.accumulate(service[back])
+        last[i] = np.max(path + (steps - 1 - h) * slowest)
+    return np.tile(last, n // period)
+
+
+def _period(latency: Floats, service: Floats) -> int:
+    """Return the shortest length after which the edges of the ring repeat themselves."""
+    n = len(latency)
+    for period in range(1, n):
+        if (
+            n % period == 0
+            and np.array_equal(latency, np.roll(latency, period))
+            and np.array_equal(service, np.roll(service, period))
+        ):
+            return period
+    return n

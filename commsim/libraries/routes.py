@@ -1,0 +1,95 @@
+"""
+Which way a connection goes: the library's choice among the segments that the cluster offers.
+
+Within a node (or an NVLink domain) GPUs use their local route. Between nodes a rank uses its
+nearest NIC. Where the two ends' NICs are on different rails, the data first crosses NVLink to
+the GPU whose NIC is on the destination's rail (NCCL calls this PXN), if there is NVLink to
+cross, and goes through the spine otherwise.
+"""
+
+from __future__ import annotations
+
+from commsim.cluster import Cluster, Route
+from commsim.errors import TopologyError
+
+__all__ = ["Router"]
+
+
+class Router:
+    """Routes between ranks of one cluster; every answer is kept."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._domains: dict[int, list[int]] = {}
+        for rank, domain in enumerate(cluster.domain_of.tolist()):
+            self._domains.setdefault(domain, []).append(rank)
+
+    def route(self, source: int, target: int) -> Route:
+        """Return the route from one rank to another.
+
+        Raises:
+            TopologyError: no NIC, or no path between the two.
+        """
+        key = (source, target)
+        if key not in self._routes:
+            self._routes[key] = self._find(source, target)
+        return self._routes[key]
+
+    def speed(self, source: int, target: int) -> float:
+        """Return the bytes per second that the route between two ranks can carry."""
+        route = self.route(source, target)
+        capacity = self._cluster.links.capacity
+        return min(
+            float(capacity[link]) / share
+            for link, share in zip(route.link, route.share, strict=True)
+        )
+
+    def _find(self, source: int, target: int) -> Route:
+        local = self._cluster.local_route(source, target)
+        if local is not None:
+            return local
+        leaving, entering = self._nic(source), self._nic(target)
+        rails = self._cluster.nics[leaving].rail, self._cluster.nics[entering].rail
+        if rails[0] != rails[1]:
+            over_nvlink = self._cross_rail(source, target, entering)
+            if over_nvlink is not None:
+                return over_nvlink
+        key = source * self._cluster.world_size + target
+        fabric = self._cluster.fabric_route(leaving, entering, key=key)
+        if fabric is None:
+            raise TopologyError(
+                f"rank {source} cannot reach rank {target}: their NICs are on rails {rails[0]} and"
+                f" {rails[1]}, which meet nowhere in this fabric, and no NVLink joins rank"
+                f" {source} to a GPU on rail {rails[1]}. Use fabric kind rail_optimized or"
+                " fat_tree, or keep the group on one rail."
+            )
+        to_nic = self._cluster.to_nic(source, leaving)
+        return to_nic + fabric + self._cluster.from_nic(entering, target)
+
+    def _nic(self, rank: int) -> int:
+        nics = self._cluster.nics_of(rank)
+        if not nics:
+            raise TopologyError(
+                f"rank {rank} has no NIC to leave its node by. Give the node NICs"
+                " (cluster: nics), or keep the group within one node."
+            )
+        return nics[0]
+
+    def _cross_rail(self, source: int, target: int, entering: int) -> Route | None:
+        """Return the route over NVLink to the GPU on the destination's rail, then its NIC."""
+        cluster = self._cluster
+        rail = cluster.nics[entering].rail
+        for peer in self._domains[int(cluster.domain_of[source])]:
+            nic = self._nic(peer)
+            if peer == source or cluster.nics[nic].rail != rail:
+                continue
+            hop = cluster.local_route(source, peer)
+            if hop is None or any(cluster.links.kinds[link] != "nvlink" for link in hop.link):
+                continue
+            key = source * cluster.world_size + target
+            fabric = cluster.fabric_route(nic, entering, key=key)
+            if fabric is not None:
+                to_nic = cluster.to_nic(peer, nic)
+                return hop + to_nic + fabric + cluster.from_nic(entering, target)
+        return None

@@ -1,0 +1,184 @@
+"""
+Messages in flight over FIFO links: the clock of chunk programs.
+
+The discipline, on an idle cluster and under contention alike: a message enters the first link
+of its route when everything it depends on has arrived, both ends have joined, and its
+connection has sent what came before. Links are FIFO in the order in which the heads of
+messages reach them (ties: the order in which programs were added, then program order). A
+message cuts through: a link of capacity C serves it for size/C, starting no earlier than its
+head arrives and ending no earlier than its tail does. So alone it takes
+
+    sum of latencies + size / smallest capacity.
+
+A library asks `arrivals` for the idle time of a plan; `network: steps` keeps one `Traffic` for
+the whole run. Times are float picoseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Links, Route
+from commsim.libraries.plan import Messages
+
+__all__ = ["Hop", "Program", "Traffic", "arrivals", "hops_of"]
+
+PS = 1e12
+
+Hop = tuple[tuple[int, ...], tuple[float, ...], float]
+"""Parallel links of one hop, ps per byte of the whole message on each, and the hop's latency."""
+
+
+def hops_of(route: Route, links: Links) -> tuple[Hop, ...]:
+    """Return the hops of a route in order."""
+    entries: dict[int, list[tuple[int, float, float]]] = {}
+    for link, share, hop in zip(route.link, route.share, route.hop, strict=True):
+        cost = share / float(links.capacity[link]) * PS
+        entries.setdefault(hop, []).append((link, cost, float(links.latency[link])))
+    return tuple(
+        (
+            tuple(link for link, _, _ in parallel),
+            tuple(cost for _, cost, _ in parallel),
+            max(latency for _, _, latency in parallel),
+        )
+        for parallel in entries.values()
+    )
+
+
+class Program:
+    """The messages of one running program: who waits for how many things, and who for whom."""
+
+    __slots__ = ("after", "follower", "hops", "left", "ready", "route", "size", "touching", "waits")
+
+    def __init__(
+        self, messages: Messages, hops: Sequence[tuple[Hop, ...]], absent: Sequence[int]
+    ) -> None:
+        self.hops = hops
+        self.size: list[float] = messages.size.tolist()
+        self.route: list[int] = messages.route.tolist()
+        self.left = len(self.size)
+        self.ready = [0.0] * self.left
+        self.after = _reverse(messages)
+        self.follower = _followers(messages)
+        self.waits: list[int] = np.diff(messages.dep_ptr).tolist()
+        for follower in self.follower:
+            if follower >= 0:
+                self.waits[follower] += 1
+        self.touching: dict[int, list[int]] = {member: [] for member in absent}
+        ends = zip(messages.source.tolist(), messages.target.tolist(), strict=True)
+        for message, (source, target) in enumerate(ends):
+            for member in (source, target):
+                if member in self.touching:
+                    self.touching[member].append(message)
+                    self.waits[message] += 1
+
+
+class Traffic:
+    """All messages in flight. `log`, where given, collects (link, start, end) of every service."""
+
+    def __init__(self, log: list[tuple[int, float, float]] | None = None) -> None:
+        self._queue: list[tuple[float, int, int, int, float]] = []
+        self._programs: dict[int, Program] = {}
+        self._free: dict[int, float] = {}
+        self._log = log
+        self._added = 0
+
+    def add(self, program: Program, now: float) -> int:
+        """Start a program at `now`; return its number."""
+        number = self._added
+        self._added += 1
+        self._programs[number] = program
+        for message, waits in enumerate(program.waits):
+            program.ready[message] = now
+            if waits == 0:
+                heapq.heappush(self._queue, (now, number, message, 0, now))
+        return number
+
+    def join(self, number: int, member: int, now: float) -> None:
+        """Let an absent member of program `number` take part from `now` on."""
+        for message in self._programs[number].touching.pop(member):
+            self._release(number, message, now)
+
+    def next_time(self) -> float:
+        """Return when something happens next; infinity if nothing will."""
+        return self._queue[0][0] if self._queue else float("inf")
+
+    def advance(self, until: float) -> list[tuple[float, int, int]]:
+        """Let everything up to `until` happen; return arrivals as (time, program, message)."""
+        arrived = []
+        while self._queue and self._queue[0][0] <= until:
+            head, number, message, at, tail = heapq.heappop(self._queue)
+            program = self._programs[number]
+            hops = program.hops[program.route[message]]
+            if at == 0 and program.follower[message] >= 0:
+                self._release(number, program.follower[message], head)
+            if at < len(hops):
+                reached = self._serve(hops[at], program.size[message], head, tail)
+                at += 1
+                when = reached[1] if at == len(hops) else reached[0]
+                heapq.heappush(self._queue, (when, number, message, at, reached[1]))
+                continue
+            arrived.append((tail, number, message))
+            for later in program.after[message]:
+                self._release(number, later, tail)
+            program.left -= 1
+            if program.left == 0:
+                del self._programs[number]
+        return arrived
+
+    def _release(self, number: int, message: int, when: float) -> None:
+        program = self._programs[number]
+        program.ready[message] = max(program.ready[message], when)
+        program.waits[message] -= 1
+        if program.waits[message] == 0:
+            ready = program.ready[message]
+            heapq.heappush(self._queue, (ready, number, message, 0, ready))
+
+    def _serve(self, hop: Hop, size: float, head: float, tail: float) -> tuple[float, float]:
+        """Pass a message through one hop; return when head and tail reach the next."""
+        links, costs, latency = hop
+        service = size * max(costs)
+        start = max(head, tail - service)
+        for link in links:
+            start = max(start, self._free.get(link, 0.0))
+        for link, cost in zip(links, costs, strict=True):
+            self._free[link] = start + size * cost
+            if self._log is not None:
+                self._log.append((link, start, start + size * cost))
+        return start + latency, start + service + latency
+
+
+def arrivals(messages: Messages, links: Links) -> npt.NDArray[np.float64]:
+    """Return when each message has arrived on otherwise idle links, in ps from the start."""
+    done = np.zeros(len(messages.size))
+    if not len(done):
+        return done
+    traffic = Traffic()
+    traffic.add(Program(messages, [hops_of(r, links) for r in messages.routes], ()), 0.0)
+    for when, _, message in traffic.advance(float("inf")):
+        done[message] = when
+    return done
+
+
+def _reverse(messages: Messages) -> list[list[int]]:
+    """Return for each message those that depend on it."""
+    after: list[list[int]] = [[] for _ in range(len(messages.size))]
+    targets = np.repeat(np.arange(len(messages.size)), np.diff(messages.dep_ptr))
+    for earlier, later in zip(messages.dep.tolist(), targets.tolist(), strict=True):
+        after[earlier].append(later)
+    return after
+
+
+def _followers(messages: Messages) -> list[int]:
+    """Return for each message the next one on its connection, -1 for the last."""
+    last: dict[tuple[int, int], int] = {}
+    follower = [-1] * len(messages.size)
+    for m, pair in enumerate(zip(messages.source.tolist(), messages.target.tolist(), strict=True)):
+        if pair in last:
+            follower[last[pair]] = m
+        last[pair] = m
+    return follower

@@ -1,0 +1,60 @@
+"""The model presets: shapes from `presets/models.yaml`, each with its sources."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.models.shape import ModelShape
+from commsim.sections import Section, decode
+
+__all__ = ["ModelPreset", "Published", "model_names", "model_preset"]
+
+_FILE = "models.yaml"
+
+
+class Published(Section, frozen=True, kw_only=True):
+    """A printed parameter count: exact, rounded to `unit`, or only the model's name (nominal)."""
+
+    parameters: int
+    kind: str
+    unit: int
+    source: str
+
+
+class ModelPreset(Section, frozen=True, kw_only=True):
+    """A shape that people know by name, and where its figures come from."""
+
+    shape: ModelShape
+    published: Published
+    sources: tuple[str, ...]
+    note: str = ""
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names of all presets, in the order of the file."""
+    return tuple(_presets())
+
+
+def model_preset(name: str, *, where: str = "model.preset") -> ModelPreset:
+    """Return the preset called `name`.
+
+    Raises:
+        ScenarioError: no such preset; names the nearest one.
+    """
+    if name not in _presets():
+        raise ScenarioError(
+            f"{where}: no model preset {name!r}.{did_you_mean(name, _presets())}"
+            f" Known: {', '.join(_presets())}."
+        )
+    return _presets()[name]
+
+
+@cache
+def _presets() -> dict[str, ModelPreset]:
+    text = files("commsim.models").joinpath("presets", _FILE).read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return decode(yaml.load(text, Loader=loader), dict[str, ModelPreset], _FILE)

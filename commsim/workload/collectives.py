@@ -1,0 +1,144 @@
+"""
+Collectives that all start together, each on a stream and in a group of its own.
+
+Its own group, because one communicator runs its collectives one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.graph import COLLECTIVES, GraphBuilder
+from commsim.sections import Section
+from commsim.units import Size
+from commsim.workload.result import Workload
+
+__all__ = ["ROOTED", "CollectiveSection", "build_collectives", "check_call"]
+
+ROOTED = ("broadcast", "reduce", "scatter", "gather")
+
+
+class CollectiveSection(Section, frozen=True, kw_only=True):
+    """One collective: `bytes` is S of nccl-tests, `group` is all ranks unless given.
+
+    `splits`, for all_to_all_v: one row per member of the group, with the bytes that it sends
+    to each.
+    """
+
+    op: str
+    bytes: Size | None = None
+    group: tuple[int, ...] | None = None
+    root: int | None = None
+    splits: tuple[tuple[Size, ...], ...] | None = None
+    dtype: str = ""
+
+
+def build_collectives(
+    section: Sequence[CollectiveSection],
+    *,
+    world_size: int | None = None,
+    where: str = "collectives",
+) -> Workload:
+    """Return the graph in which every collective of `section` starts at once.
+
+    `world_size` is the cluster's; without one it is the highest rank of all groups, plus one.
+
+    Raises:
+        ScenarioError: an unknown op, a rank outside the world, a missing size or root, ...
+    """
+    if not section:
+        raise ScenarioError(f"{where}: the list is empty. Give at least one collective.")
+    world = world_size if world_size is not None else _highest_rank(section, where) + 1
+    members = [_members(call, world, f"{where}[{index}]") for index, call in enumerate(section)]
+    build = GraphBuilder()
+    lanes = {rank: build.lane(rank) for rank in sorted({r for ranks in members for r in ranks})}
+    for index, (call, ranks) in enumerate(zip(section, members, strict=True)):
+        _check(call, ranks, f"{where}[{index}]")
+        label = f"{call.op} {index}"
+        group = build.group(label, ranks)
+        for at, rank in enumerate(ranks):
+            row = call.splits[at] if call.splits else None
+            build.collective(
+                lanes[rank],
+                group,
+                call.op,
+                sum(row) if row is not None else (call.bytes or 0),
+                stream=label,
+                root=-1 if call.root is None else call.root,
+                dtype=call.dtype,
+                splits=row,
+            )
+    return Workload("collectives", build.build())
+
+
+def check_call(
+    op: str,
+    *,
+    size: int | None,
+    root: int | None,
+    has_splits: bool,
+    ranks: Sequence[int],
+    where: str,
+) -> None:
+    """Check what one collective needs and must not have.
+
+    Raises:
+        ScenarioError: the field that is missing, out of place or outside the group.
+    """
+    if op not in COLLECTIVES:
+        raise ScenarioError(
+            f"{where}.op: no collective {op!r}.{did_you_mean(op, COLLECTIVES)}"
+            f" Known: {', '.join(COLLECTIVES)}."
+        )
+    if op in ROOTED and root is None:
+        raise ScenarioError(f"{where}: {op} needs a root: the global rank of one of {list(ranks)}.")
+    if op not in ROOTED and root is not None:
+        raise ScenarioError(f"{where}.root: {op} has no root. Leave it out.")
+    if root is not None and root not in ranks:
+        raise ScenarioError(f"{where}.root: rank {root} is not in the group {list(ranks)}.")
+    if has_splits != (op == "all_to_all_v"):
+        raise ScenarioError(
+            f"{where}.splits: {op} has no splits; all_to_all_v has. Leave it out."
+            if has_splits
+            else f"{where}: all_to_all_v needs splits: the bytes from each member to each."
+        )
+    if op in ("barrier", "all_to_all_v") and size is not None:
+        reason = "moves no bytes" if op == "barrier" else "takes its bytes from splits"
+        raise ScenarioError(f"{where}.bytes: {op} {reason}. Leave it out.")
+    if op not in ("barrier", "all_to_all_v") and size is None:
+        raise ScenarioError(f"{where}: the setting 'bytes' is missing, like bytes: 64MiB.")
+
+
+def _check(call: CollectiveSection, ranks: Sequence[int], where: str) -> None:
+    check_call(
+        call.op,
+        size=call.bytes,
+        root=call.root,
+        has_splits=call.splits is not None,
+        ranks=ranks,
+        where=where,
+    )
+    n = len(ranks)
+    if call.splits is not None and [len(row) for row in call.splits] != [n] * n:
+        raise ScenarioError(f"{where}.splits: give {n} rows of {n} sizes, one row per member.")
+
+
+def _members(call: CollectiveSection, world: int, where: str) -> tuple[int, ...]:
+    ranks = tuple(range(world)) if call.group is None else call.group
+    outside = [rank for rank in ranks if not 0 <= rank < world]
+    if outside:
+        raise ScenarioError(f"{where}.group: no rank {outside[0]}: there are {world} ranks.")
+    if not ranks or len(set(ranks)) < len(ranks):
+        raise ScenarioError(f"{where}.group: give at least one rank, and each only once.")
+    return ranks
+
+
+def _highest_rank(section: Sequence[CollectiveSection], where: str) -> int:
+    for index, call in enumerate(section):
+        if call.group is None:
+            raise ScenarioError(
+                f"{where}[{index}]: without a cluster the group must be given,"
+                " like group: [0, 1, 2, 3]."
+            )
+    return max((rank for call in section for rank in call.group or ()), default=0)

@@ -1,0 +1,37 @@
+"""What a workload builder returns: the graph, and what is known about it beside the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commsim.graph import Graph
+
+__all__ = ["TrainingFacts", "Workload"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFacts:
+    """What one training step does, for MFU and tokens per second.
+
+    `model_flops` counts forward and backward of the whole batch without recompute, by the
+    named `flop_convention`. `rank_parameters` are what each rank holds (a tied embedding
+    counts on both stages that hold it). `peak_flops` is the sum over all GPUs of the
+    datasheet's dense peak at the precision in use, FLOP/s.
+    """
+
+    model_flops: float
+    flop_convention: str
+    tokens: int
+    parameters: int
+    rank_parameters: tuple[int, ...]
+    peak_flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A graph to simulate. `notes` say which defaults were used and what is left out."""
+
+    kind: str
+    graph: Graph
+    notes: tuple[str, ...] = ()
+    training: TrainingFacts | None = None
