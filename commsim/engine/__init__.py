@@ -1,0 +1,8 @@
+"""
+When it happens: rules and rates over arrays, and the SimPy engine that runs a graph.
+"""
+
+from commsim.engine.core import Engine
+from commsim.engine.simulate import EngineSection, Extension, simulate
+
+__all__ = ["Engine", "EngineSection", "Extension", "simulate"]

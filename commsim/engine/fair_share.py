@@ -63,9 +63,7 @@ def fair_rates(flows: Flows, capacity: Floats) -> Rates:
     flows give the same bits.
     """
     owner = np.repeat(np.arange(len(flows)), np.diff(flows.ptr))
-    used = np.bincount(
-        flows.link, weights=flows.load * flows.cap[owner], minlength=len(capacity)
-    )
+    used = np.bincount(flows.link, weights=flows.load * flows.cap[owner], minlength=len(capacity))
     if np.all(used <= capacity):
         return Rates(flows.cap.copy(), 0)  # nobody is in anybody's way
     rate, room = fill(flows, owner, capacity)

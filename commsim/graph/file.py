@@ -4,9 +4,6 @@ A graph on disk: one .npz file with the arrays and a JSON header; nothing in it 
 
 from __future__ import annotations
 
-import os
-import tempfile
-import zipfile
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
@@ -15,87 +12,173 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from commsim.errors import TraceError
-from commsim.graph.table import Collectives, Graph, Group, Messages, validate
+from commsim.graph.npz import (
+    Arrays,
+    column,
+    columns_of,
+    foreign,
+    indices,
+    read_arrays,
+    write_arrays,
+)
+from commsim.graph.table import (
+    COLLECTIVES,
+    Collectives,
+    Graph,
+    Group,
+    Messages,
+    OpKind,
+    Phase,
+    op_columns,
+    validate,
+)
 
-__all__ = ["load_graph", "save_graph"]
+__all__ = ["load_graph", "pack_graph", "save_graph", "unpack_graph"]
 
 _FORMAT = "commsim-graph-1"
-_MAX_UNPACKED = 8 * 2**30  # a small file that unpacks to more than this is refused
+_DTYPES = {"kind": np.uint8, "device": np.uint8, "phase": np.uint8} | {
+    "flops": np.float64,
+    "traffic": np.float64,
+}
+
+
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is not an array, as JSON; `groups` are (name, ranks, library, axis)."""
+
+    format: str
+    names: tuple[str, ...]
+    streams: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[int, ...], str, str], ...]
+    kind: tuple[str, ...]
+    dtype: tuple[str, ...]
+    splits: tuple[tuple[tuple[int, ...], ...] | None, ...]
+    meta: dict[str, Any]
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:
     """Write `graph` aside, then rename it to `path`."""
-    arrays: dict[str, Any] = {}
-    for prefix, part in (("", graph), ("c_", graph.collectives), ("m_", graph.messages)):
-        for column in fields(part):
-            value = getattr(part, column.name)
-            if isinstance(value, np.ndarray):
-                arrays[prefix + column.name] = value
-    header = {
-        "format": _FORMAT,
-        "names": graph.names,
-        "streams": graph.streams,
-        "groups": [(g.name, g.ranks, g.library, g.axis) for g in graph.groups],
-        "kind": graph.collectives.kind,
-        "dtype": graph.collectives.dtype,
-        "splits": graph.collectives.splits,
-        "meta": dict(graph.meta),
-    }
-    arrays["header"] = np.frombuffer(msgspec.json.encode(header), dtype=np.uint8)
-    path = Path(path)
-    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **arrays)
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise
+    write_arrays(path, pack_graph(graph))
 
 
 def load_graph(path: str | Path) -> Graph:
     """Read what `save_graph` wrote. Raises TraceError where the file is not a commsim graph."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > _MAX_UNPACKED:
-                raise TraceError(f"{path}: unpacks to more than 8 GiB; refused.")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = msgspec.json.decode(arrays.pop("header").tobytes())
-        if header["format"] != _FORMAT:
-            raise KeyError("format")
-        graph = _assemble(arrays, header)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path}: not a graph that commsim saved ({error}).") from None
+    with foreign(path, "a graph"):
+        return unpack_graph(read_arrays(path))
+
+
+def pack_graph(graph: Graph) -> Arrays:
+    """Return all of `graph` as arrays, the header as bytes of JSON."""
+    header = _Header(
+        format=_FORMAT,
+        names=graph.names,
+        streams=graph.streams,
+        groups=tuple((g.name, g.ranks, g.library, g.axis) for g in graph.groups),
+        kind=graph.collectives.kind,
+        dtype=graph.collectives.dtype,
+        splits=graph.collectives.splits,
+        meta=dict(graph.meta),
+    )
+    return {
+        **columns_of(graph, ""),
+        **columns_of(graph.collectives, "c_"),
+        **columns_of(graph.messages, "m_"),
+        "header": np.frombuffer(msgspec.json.encode(header), dtype=np.uint8),
+    }
+
+
+def unpack_graph(arrays: Arrays) -> Graph:
+    """Return the graph that `pack_graph` packed, validated; call it inside `foreign`."""
+    header = msgspec.json.decode(column(arrays, "header", np.uint8).tobytes(), type=_Header)
+    if header.format != _FORMAT:
+        raise ValueError(f"its format is {header.format!r}, not {_FORMAT!r}")
+    graph = Graph(
+        **_op_columns(arrays),
+        **_dependencies(arrays),
+        **_lanes(arrays),
+        names=header.names,
+        streams=header.streams,
+        groups=tuple(Group(*group) for group in header.groups),
+        collectives=_collectives(arrays, header),
+        messages=_messages(arrays, len(header.groups)),
+        meta=MappingProxyType(header.meta),
+    )
+    _check_items(graph)
     validate(graph)
     return graph
 
 
-def _assemble(arrays: dict[str, Any], header: dict[str, Any]) -> Graph:
-    split = {
-        prefix: {
-            name.removeprefix(prefix): value
-            for name, value in arrays.items()
-            if name.startswith(prefix)
-        }
-        for prefix in ("c_", "m_")
+def _op_columns(arrays: Arrays) -> dict[str, Any]:
+    count = len(column(arrays, "kind", np.uint8))
+    names = op_columns()
+    ops = {name: column(arrays, name, _DTYPES.get(name, np.int64), count) for name in names}
+    for name, limit in (("kind", len(OpKind)), ("phase", len(Phase)), ("device", 2)):
+        if count and ops[name].max() >= limit:
+            raise ValueError(f"{name!r} has an entry outside 0..{limit - 1}")
+    return ops
+
+
+def _dependencies(arrays: Arrays) -> dict[str, Any]:
+    count = len(arrays["kind"])
+    on = indices(arrays, "dep_op", count)
+    ptr = column(arrays, "dep_ptr", np.int64, count + 1)
+    if ptr[0] != 0 or ptr[-1] != len(on) or np.any(np.diff(ptr) < 0):
+        raise ValueError("'dep_ptr' does not divide 'dep_op'")
+    return {
+        "dep_ptr": ptr,
+        "dep_op": on,
+        "dep_delay": column(arrays, "dep_delay", np.int64, len(on)),
     }
-    columns = {n: v for n, v in arrays.items() if not n.startswith(("c_", "m_"))}
-    splits = tuple(
-        None if matrix is None else tuple(map(tuple, matrix)) for matrix in header["splits"]
+
+
+def _lanes(arrays: Arrays) -> dict[str, Any]:
+    count = len(column(arrays, "lane_rank", np.int64))
+    window = arrays.get("window", np.zeros(0))
+    if window.shape != (count, 2) or window.dtype != np.int64:
+        raise ValueError("'window' is not two columns of int64 over the lanes")
+    if window.size and (window.min() < -1 or window.max() >= len(arrays["kind"])):
+        raise ValueError("'window' names an op that is not there")
+    multiplicity = column(arrays, "multiplicity", np.int64, count)
+    if count and multiplicity.min() < 1:
+        raise ValueError("a lane stands for no rank")
+    return {
+        "lane_rank": arrays["lane_rank"],
+        "multiplicity": multiplicity,
+        "lane_offset": column(arrays, "lane_offset", np.int64, count),
+        "window": window,
+    }
+
+
+def _collectives(arrays: Arrays, header: _Header) -> Collectives:
+    count = len(header.kind)
+    if len(header.dtype) != count or len(header.splits) != count:
+        raise ValueError("the collectives' columns differ in length")
+    unknown = [kind for kind in header.kind if kind not in COLLECTIVES]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not a collective")
+    return Collectives(
+        kind=header.kind,
+        group=indices(arrays, "c_group", len(header.groups), length=count),
+        size=column(arrays, "c_size", np.int64, count),
+        root=column(arrays, "c_root", np.int64, count),
+        recorded=column(arrays, "c_recorded", np.int64, count),
+        dtype=header.dtype,
+        splits=header.splits,
     )
-    return Graph(
-        **columns,
-        names=tuple(header["names"]),
-        streams=tuple(header["streams"]),
-        groups=tuple(Group(n, tuple(r), lib, axis) for n, r, lib, axis in header["groups"]),
-        collectives=Collectives(
-            **split["c_"],
-            kind=tuple(header["kind"]),
-            dtype=tuple(header["dtype"]),
-            splits=splits,
-        ),
-        messages=Messages(**split["m_"]),
-        meta=MappingProxyType(header["meta"]),
-    )
+
+
+def _messages(arrays: Arrays, groups: int) -> Messages:
+    count = len(indices(arrays, "m_group", groups))
+    for name in ("m_send_op", "m_recv_op"):
+        indices(arrays, name, len(arrays["kind"]), least=-1)
+    names = [field.name for field in fields(Messages)]
+    return Messages(**{name: column(arrays, f"m_{name}", np.int64, count) for name in names})
+
+
+def _check_items(graph: Graph) -> None:
+    """Each communicating op must name a row of its table."""
+    collective = graph.kind == OpKind.COLLECTIVE
+    message = (graph.kind == OpKind.SEND) | (graph.kind == OpKind.RECV)
+    for chosen, table in ((collective, graph.collectives), (message, graph.messages)):
+        items = graph.item[chosen]
+        if items.size and (items.min() < 0 or items.max() >= len(table)):
+            raise ValueError("'item' has an entry outside its table")

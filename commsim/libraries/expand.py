@@ -40,9 +40,7 @@ def lay(
     )
 
 
-def part_of(
-    messages: Messages, phase: Ints, members: int, links: Links, *, together: bool
-) -> Part:
+def part_of(messages: Messages, phase: Ints, members: int, links: Links, *, together: bool) -> Part:
     """Return the part that a laid-out program becomes; `phase` numbers the messages' phases.
 
     Phases follow one another where that is right: each must be long enough for its bytes.
@@ -59,9 +57,7 @@ def part_of(
     return Part(phases, joins, np.minimum(leaves, total))
 
 
-def coupled(
-    routes: Sequence[Route], sizes: Sequence[float], idle: int, links: Links
-) -> Phase:
+def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: Links) -> Phase:
     """Return one coupled flow of `idle` ps that sends `sizes[i]` bytes along `routes[i]`.
 
     A route that splits over parallel links splits its one connection with its bytes, so that

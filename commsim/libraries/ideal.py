@@ -88,9 +88,7 @@ class Ideal:
         parts: list[Part] = []
         programs: list[Callable[[], Messages]] = []
         for order in orders:
-            more, expand = self._channel(
-                request, algorithm, order, len(orders), cluster, notes
-            )
+            more, expand = self._channel(request, algorithm, order, len(orders), cluster, notes)
             parts += more
             programs.append(expand)
         return Plan(
@@ -147,9 +145,7 @@ class Ideal:
         splits = None
         if request.splits is not None:
             splits = tuple(tuple(request.splits[a][b] for b in order) for a in order)
-        shape = program(
-            request.kind, algorithm, members, root=root, pieces=pieces, splits=splits
-        )
+        shape = program(request.kind, algorithm, members, root=root, pieces=pieces, splits=splits)
         messages = laid(shape)
         if request.kind in ("all_to_all", "all_to_all_v") and algorithm == "direct":
             return list(split_by_kind(messages, members, cluster.links)), lambda: messages

@@ -1,5 +1,5 @@
 """
-The timeline: what happened, and when; the second of commsim's two waists.
+The columns of a timeline.
 
 Every result, simulated or measured, becomes one `Timeline`: spans as columns, the use of
 links as segments, memory as steps. What an op *is* (its kind, name, tags, group, bytes) stays
@@ -9,12 +9,9 @@ picoseconds from the timeline's own zero; -1 means unknown.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -48,7 +45,8 @@ class LinkUse:
     `load_bytes[load_ptr[f]:load_ptr[f + 1]]` on `load_link[...]`.
     Segments: from `start` to `end` (ps), template `flow` progressed at `rate` (share per ps),
     so link l carried `load * rate * 1e12` bytes/s. Progress over all segments of one flow
-    adds up to 1.
+    adds up to 1. `op` is an op that each segment moves data for, any member of its collective;
+    -1 for none known, and empty where no segment knows.
     """
 
     names: tuple[str, ...]
@@ -61,6 +59,7 @@ class LinkUse:
     start: Ints
     end: Ints
     rate: Floats
+    op: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @staticmethod
     def nothing() -> LinkUse:
@@ -154,18 +153,3 @@ class Timeline:
     def begin_time(self) -> int:
         """The arrival of the first span."""
         return int(self.arrive.min()) if len(self) else 0
-
-    def save(self, path: str | Path) -> None:
-        """Write the spans as columns to one .npz file, aside first and then renamed."""
-        path = Path(path)
-        handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(
-                    file, op=self.op, arrive=self.arrive, start=self.start, end=self.end,
-                    cause=self.cause, cause_kind=self.cause_kind,
-                )  # fmt: skip
-            os.replace(aside, path)
-        except BaseException:
-            os.unlink(aside)
-            raise

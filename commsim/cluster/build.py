@@ -1,0 +1,109 @@
+"""
+From kinds of nodes and a fabric to a cluster: number the GPUs, the NICs and the links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from commsim.cluster.cluster import Cluster
+from commsim.cluster.fabric import Fabric, FabricSection, Nic
+from commsim.cluster.routes import LinkRows, Links
+from commsim.cluster.spec import MAX_GPUS, NodeSpec
+from commsim.cluster.template import Template
+from commsim.errors import ScenarioError
+
+__all__ = ["assemble"]
+
+
+def assemble(
+    name: str,
+    specs: Sequence[NodeSpec],
+    counts: Sequence[int],
+    section: FabricSection,
+    *,
+    where: str,
+    notes: Sequence[str] = (),
+) -> Cluster:
+    """Return the cluster of `counts[i]` nodes of kind `specs[i]`, in order.
+
+    `where` is the path of the fabric's settings, for errors.
+
+    Raises:
+        ScenarioError: too many GPUs, or an impossible fabric.
+    """
+    world = sum(spec.gpus * count for spec, count in zip(specs, counts, strict=True))
+    if world > MAX_GPUS:
+        raise ScenarioError(f"{where}: {world} GPUs are more than commsim can hold ({MAX_GPUS}).")
+    templates = [Template(spec) for spec in specs]
+    template_of = [i for i, count in enumerate(counts) for _ in range(count)]
+    nics = [
+        nic
+        for node, kind in enumerate(template_of)
+        for nic in _nics_of(specs[kind], node)
+    ]
+    first = sum(len(templates[kind].rows) for kind in template_of)
+    fabric = Fabric(section, nics, len(template_of), first=first, where=where)
+    links = _links(templates, template_of, fabric.rows)
+    said = dict.fromkeys([note for spec in specs for note in spec.notes])
+    return Cluster(
+        name, templates, template_of, nics, fabric, links, [*notes, *said, *fabric.notes]
+    )
+
+
+def _nics_of(spec: NodeSpec, node: int) -> list[Nic]:
+    if spec.nic is None:
+        return []
+    wire, medium = spec.nic.wire, spec.nic.medium
+    return [
+        Nic(node, index, rail, wire.bandwidth, wire.efficiency, wire.latency, medium)
+        for index, rail in enumerate(spec.nic.rails)
+    ]
+
+
+def _links(templates: Sequence[Template], template_of: Sequence[int], fabric: LinkRows) -> Links:
+    """Return the columns of all links: node by node, then the fabric's."""
+    rows = [template.rows for template in templates]
+    bandwidth = _column([np.array(r.bandwidth) for r in rows], template_of, fabric.bandwidth)
+    efficiency = _column([np.array(r.efficiency) for r in rows], template_of, fabric.efficiency)
+    latency = _column([np.array(r.latency) for r in rows], template_of, fabric.latency)
+    sources, targets, names = _names(templates, template_of)
+    kinds = [kind for t in template_of for kind in rows[t].kind]
+    media = [medium for t in template_of for medium in rows[t].medium]
+    return Links(
+        names=(*names, *(f"{a}->{b}" for a, b in zip(fabric.source, fabric.target, strict=True))),
+        kinds=(*kinds, *fabric.kind),
+        media=(*media, *fabric.medium),
+        bandwidth=bandwidth,
+        efficiency=efficiency,
+        capacity=bandwidth * efficiency,
+        latency=latency.astype(np.int64),
+        source=(*sources, *fabric.source),
+        target=(*targets, *fabric.target),
+    )
+
+
+def _column(
+    parts: Sequence[np.ndarray], template_of: Sequence[int], last: Sequence[float]
+) -> np.ndarray:
+    return np.concatenate([*(parts[t] for t in template_of), np.array(last, dtype=np.float64)])
+
+
+def _names(
+    templates: Sequence[Template], template_of: Sequence[int]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return each link's ends and name ("node0/gpu0->nvswitch"); a vertex's name is one object."""
+    sources: list[str] = []
+    targets: list[str] = []
+    names: list[str] = []
+    for node, kind in enumerate(template_of):
+        template = templates[kind]
+        vertex = {name: f"node{node}/{name}" for name in template.kind_of}
+        ends = zip(template.rows.source, template.rows.target, strict=True)
+        for a, b in ends:
+            names.append(f"{vertex[a]}->{b}")
+        sources += [vertex[a] for a in template.rows.source]
+        targets += [vertex[b] for b in template.rows.target]
+    return sources, targets, names

@@ -1,0 +1,183 @@
+"""
+What a user writes about one node, as strict typed sections.
+
+Every field may be left out. The same sections serve as a node, as the overrides of a preset's
+node, and as the defaults: `merged` lays one over the other, and `spec` demands what must be
+there. Bandwidths are per direction. `sources` says of fields where their values are from.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from commsim.sections import Section
+from commsim.units import Bandwidth, Duration, Size
+
+__all__ = [
+    "C2cSection",
+    "CpuSection",
+    "GpuSection",
+    "NicSection",
+    "NodeSection",
+    "NvlinkSection",
+    "PcieSection",
+    "PcieSwitchSection",
+    "PowerSection",
+    "PriceSection",
+    "merged",
+]
+
+S = TypeVar("S", bound=Section)
+
+
+class GpuSection(Section):
+    """The GPUs of a node: so many of the table's `spec`, with any fact given otherwise.
+
+    `tflops` are dense 1e12 FLOP/s by precision. With `spec: cpu` a slot is a process on a CPU.
+    """
+
+    count: int | None = None
+    spec: str | None = None
+    memory: Size | None = None
+    memory_bandwidth: Bandwidth | None = None
+    tflops: dict[str, float] = {}
+    sm_count: int | None = None
+    compute_capability: str | None = None
+    sources: dict[str, str] = {}
+
+
+class NvlinkSection(Section):
+    """What joins the GPUs: nothing, a switch (`bandwidth` per GPU), or a mesh of direct links.
+
+    A mesh has `links[i][j]` links of bandwidth `per_link` from GPU i to GPU j. `latency` is from
+    GPU to GPU over a direct link; crossing the switch adds `switch_latency`.
+    """
+
+    kind: Literal["none", "switch", "mesh"] | None = None
+    bandwidth: Bandwidth | None = None
+    per_link: Bandwidth | None = None
+    links: tuple[tuple[int, ...], ...] | None = None
+    efficiency: float | None = None
+    latency: Duration | None = None
+    switch_latency: Duration | None = None
+    sources: dict[str, str] = {}
+
+
+class C2cSection(Section):
+    """The link between a GPU and the CPU of its superchip; it replaces the GPU's PCIe."""
+
+    bandwidth: Bandwidth | None = None
+    efficiency: float | None = None
+    latency: Duration | None = None
+    sources: dict[str, str] = {}
+
+
+class PcieSwitchSection(Section):
+    """A PCIe switch: what hangs under it, and the CPU socket or the switch it hangs under."""
+
+    gpus: tuple[int, ...] = ()
+    nics: tuple[int, ...] = ()
+    socket: int | None = None
+    under: int | None = None
+    generation: int | None = None
+    width: int | None = None
+
+
+class PcieSection(Section):
+    """The PCIe tree. GPUs and NICs under no switch hang directly on a socket.
+
+    Latencies: of one link, of passing a switch, of passing a CPU's root complex.
+    """
+
+    generation: int | None = None
+    width: int | None = None
+    efficiency: float | None = None
+    link_latency: Duration | None = None
+    switch_latency: Duration | None = None
+    root_latency: Duration | None = None
+    switches: tuple[PcieSwitchSection, ...] | None = None
+    sources: dict[str, str] = {}
+
+
+class CpuSection(Section):
+    """CPU sockets (NUMA domains), the link between each two, and which slots are whose.
+
+    `gpus` and `nics` list, per socket, those directly on it; without a list they are dealt
+    evenly in order. `memory_bandwidth` is what a process on a CPU reaches, per slot.
+    """
+
+    model: str | None = None
+    sockets: int | None = None
+    gpus: tuple[tuple[int, ...], ...] | None = None
+    nics: tuple[tuple[int, ...], ...] | None = None
+    bandwidth: Bandwidth | None = None
+    efficiency: float | None = None
+    latency: Duration | None = None
+    memory_bandwidth: Bandwidth | None = None
+    sources: dict[str, str] = {}
+
+
+class NicSection(Section):
+    """The NICs. `latency` is one NIC's share of the way (half of NIC to NIC, no switch).
+
+    `rails[i]` is the rail of NIC i (default i); `gpu_to_nic[g]` the NIC (or NICs, nearest
+    first) that GPU g uses (default: the nearest on PCIe, ties dealt evenly in order).
+    """
+
+    count: int | None = None
+    bandwidth: Bandwidth | None = None
+    efficiency: float | None = None
+    latency: Duration | None = None
+    medium: Literal["infiniband", "ethernet"] | None = None
+    model: str | None = None
+    rails: tuple[int, ...] | None = None
+    gpu_to_nic: tuple[int | tuple[int, ...], ...] | None = None
+    sources: dict[str, str] = {}
+
+
+class PowerSection(Section):
+    """What a node draws at most, in watts."""
+
+    watts: float
+    source: str
+
+
+class PriceSection(Section):
+    """What an hour of a node costs, where and when."""
+
+    usd_per_hour: float
+    source: str
+    date: str
+
+
+class NodeSection(Section):
+    """One node: one chassis with one operating system."""
+
+    name: str | None = None
+    gpu: GpuSection | None = None
+    nvlink: NvlinkSection | None = None
+    c2c: C2cSection | None = None
+    pcie: PcieSection | None = None
+    cpu: CpuSection | None = None
+    nic: NicSection | None = None
+    power: PowerSection | None = None
+    price: PriceSection | None = None
+    sources: dict[str, str] = {}
+
+
+def merged(base: S | None, over: S | None) -> S | None:
+    """Return `base` with everything that `over` states laid over it, section by section."""
+    if base is None or over is None:
+        return base if over is None else over
+    changes: dict[str, Any] = {}
+    for name in base.__struct_fields__:
+        below, above = getattr(base, name), getattr(over, name)
+        if isinstance(below, dict):
+            changes[name] = below | above
+        elif isinstance(below, Section) and isinstance(above, Section):
+            changes[name] = merged(below, above)
+        elif above is not None:
+            changes[name] = above
+    return msgspec.structs.replace(base, **changes)

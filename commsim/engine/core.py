@@ -1,0 +1,221 @@
+"""
+The SimPy engine: one process per (lane, stream), meetings, and a network. The reference.
+
+A stream takes its ops in order; an op arrives when its stream is free and its dependencies
+have ended; work takes its duration; collectives and messages meet (see `rendezvous`). To add
+a behaviour of your own, pass a generator function of the engine to `simulate`:
+
+    def background(engine):                    # another tenant on link 7
+        while True:
+            yield engine.env.timeout(MS)
+            yield engine.network.start(my_phase).reach(1.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+from simpy.events import Event
+
+from commsim.cluster import Cluster
+from commsim.engine.network import FluidNetwork
+from commsim.engine.recorder import Recorder
+from commsim.engine.rendezvous import GroupQueue, Meeting
+from commsim.engine.rules import dependents, expected_members, queues
+from commsim.engine.stepwise import Courier, StepNetwork
+from commsim.graph import Graph, OpKind
+from commsim.libraries import Library, Request
+from commsim.timeline import Cause
+
+__all__ = ["Engine"]
+
+Process = Generator[Event, Any, None]
+
+
+class Engine:
+    """Runs one graph once. `env`, `network`, `graph` and `recorder` are open to extensions."""
+
+    def __init__(
+        self, graph: Graph, cluster: Cluster | None, library: Library, *, stepwise: bool
+    ) -> None:
+        self.env: simpy.Environment = simpy.Environment()
+        self.graph = graph
+        self.cluster = cluster
+        self.stepwise = stepwise and cluster is not None
+        self.recorder = Recorder(graph)
+        capacity = cluster.links.capacity if cluster else _no_links()
+        self.network = FluidNetwork(self.env, capacity, log=self.recorder.segment, note=self._note)
+        if self.stepwise and cluster is not None:
+            self._steps = StepNetwork(self.env, cluster.links, self.recorder.services)
+        self.meetings: dict[tuple[int, int], Meeting] = {}
+        self.current: dict[int, list[int]] = {}  # what each stream is at, by queue number
+        self._library = library
+        self._read(graph)
+
+    def _read(self, graph: Graph) -> None:
+        """Take what the inner loop needs out of numpy: lists are faster one by one."""
+        self._kind, self._duration = graph.kind.tolist(), graph.duration.tolist()
+        self._item, self._batch = graph.item.tolist(), graph.batch.tolist()
+        self._waits = (graph.dep_ptr[1:] - graph.dep_ptr[:-1]).tolist()
+        self._ready_at, self._ready_by = [0] * len(graph), [-1] * len(graph)
+        self._woken: dict[int, Event] = {}
+        self._after = dependents(graph)
+        self._expected = expected_members(graph)
+        self._lane = graph.lane.tolist()
+        self._rank = graph.lane_rank.tolist()
+        self._index = [{rank: i for i, rank in enumerate(g.ranks)} for g in graph.groups]
+        self._position, seen = [], [0] * len(graph.groups)
+        for group in graph.collectives.group.tolist():
+            self._position.append(seen[group])
+            seen[group] += 1
+        self._queues = [GroupQueue(self._library.concurrency) for _ in graph.groups]
+
+    def run(self) -> None:
+        """Run until nothing happens any more."""
+        for number, (lane, ops) in enumerate(_lanes_and_ops(self.graph)):
+            self.env.process(self._stream(number, lane, ops))
+        self.env.run()
+
+    def _stream(self, number: int, lane: int, ops: list[int]) -> Process:
+        """Run the ops of one stream in order; ops of one batch start together."""
+        offset = int(self.graph.lane_offset[lane])
+        if offset:
+            yield self.env.timeout(offset)
+        at, before = 0, -1
+        while at < len(ops):
+            together = self._together(ops, at)
+            self.current[number] = together
+            for op in together:
+                yield from self._ready(op)
+            arrived = self.env.now
+            if len(together) == 1:
+                yield from self._execute(together[0], arrived, before)
+            else:
+                running = [self.env.process(self._execute(op, arrived, before)) for op in together]
+                yield simpy.AllOf(self.env, running)
+            before = together[-1]
+            at += len(together)
+        del self.current[number]
+
+    def _together(self, ops: list[int], at: int) -> list[int]:
+        """Return the op at `at`, and those that were issued as one with it."""
+        batch, end = self._batch[ops[at]], at + 1
+        while batch >= 0 and end < len(ops) and self._batch[ops[end]] == batch:
+            end += 1
+        return ops[at:end]
+
+    def _ready(self, op: int) -> Process:
+        """Wait until each dependency of an op has ended, and its delay has passed."""
+        if self._waits[op]:
+            self._woken[op] = Event(self.env)
+            yield self._woken[op]
+        if self._ready_at[op] > self.env.now:
+            yield self.env.timeout(self._ready_at[op] - self.env.now)
+
+    def _execute(self, op: int, arrived: int, before: int) -> Process:
+        recorder = self.recorder
+        recorder.arrive[op] = arrived
+        by = self._ready_by[op]
+        if by >= 0 and self._ready_at[op] >= arrived > 0:
+            recorder.cause[op], recorder.cause_kind[op] = by, int(Cause.DEPENDENCY)
+        elif before >= 0:
+            recorder.cause[op], recorder.cause_kind[op] = before, int(Cause.STREAM)
+        if self._kind[op] in (OpKind.COMPUTE, OpKind.COPY):
+            recorder.start[op] = arrived
+            if self._duration[op]:
+                yield self.env.timeout(self._duration[op])
+        else:
+            meeting, member = self._meeting(op)
+            yield meeting.attend(member, op)
+        self._end(op)
+
+    def _end(self, op: int) -> None:
+        """Write the end of an op down, and release those that waited for it."""
+        now = self.env.now
+        self.recorder.end[op] = now
+        for later, delay in self._after[op]:
+            if now + delay >= self._ready_at[later]:
+                self._ready_at[later], self._ready_by[later] = now + delay, op
+            self._waits[later] -= 1
+            if not self._waits[later] and later in self._woken:
+                self._woken.pop(later).succeed()
+
+    def _meeting(self, op: int) -> tuple[Meeting, int]:
+        """Return the meeting that an op takes part in, and as which member."""
+        graph, row = self.graph, self._item[op]
+        if self._kind[op] != OpKind.COLLECTIVE:
+            key = (1, row)
+            if key not in self.meetings:
+                plan = self._library.plan(self._message(row), self.cluster)
+                self.meetings[key] = Meeting(self, plan, (0, 1), None, 0, -1)
+            return self.meetings[key], int(self._kind[op] == OpKind.RECV)
+        key, group = (0, row), int(graph.collectives.group[row])
+        if key not in self.meetings:
+            plan = self._library.plan(self._collective(row, group), self.cluster)
+            for text in plan.notes:
+                self._note(text)
+            self.meetings[key] = Meeting(
+                self, plan, self._expected[row], self._queues[group], self._position[row], row
+            )
+        return self.meetings[key], self._index[group][self._rank[self._lane[op]]]
+
+    def _collective(self, row: int, group: int) -> Request:
+        table, ranks = self.graph.collectives, self.graph.groups[group].ranks
+        root = int(table.root[row])
+        return Request(
+            table.kind[row],
+            int(table.size[row]),
+            ranks,
+            root=self._index[group][root] if root >= 0 else -1,
+            splits=table.splits[row],
+            recorded=int(table.recorded[row]),
+        )
+
+    def _message(self, row: int) -> Request:
+        table = self.graph.messages
+        ranks = (int(table.source[row]), int(table.target[row]))
+        return Request("send_recv", int(table.size[row]), ranks, recorded=int(table.recorded[row]))
+
+    def send_messages(self, meeting: Meeting) -> Process:
+        """Run the programs of a meeting's plan message by message; members leave when done."""
+        programs = [expand() for expand in meeting.plan.programs]
+        busy: dict[int, int] = {}
+
+        def done(member: int) -> None:
+            busy[member] -= 1
+            if not busy[member]:
+                meeting.release(member)
+
+        couriers = [Courier(messages, done) for messages in programs]
+        for courier in couriers:
+            for member in courier.left:
+                busy[member] = busy.get(member, 0) + 1
+        absent = meeting.missing()
+        running = [self._steps.start(courier, absent) for courier in couriers]
+        for member in absent:
+            came = meeting.come(member)
+            assert came is not None
+            self.env.process(self._admit(meeting, member, came, [n for n, _ in running]))
+        yield simpy.AllOf(self.env, [ended for _, ended in running])
+
+    def _admit(self, meeting: Meeting, member: int, came: Event, programs: list[int]) -> Process:
+        yield came
+        yield from meeting.join(member)
+        for number in programs:
+            self._steps.join(number, member)
+
+    def _note(self, text: str) -> None:
+        self.recorder.notes[text] = None
+
+
+def _lanes_and_ops(graph: Graph) -> list[tuple[int, list[int]]]:
+    found = queues(graph)
+    return list(zip(found.lane, found.ops, strict=True))
+
+
+def _no_links() -> Any:
+    import numpy as np
+
+    return np.zeros(0)

@@ -1,0 +1,90 @@
+"""
+Nothing can run and work is left: say who waits for whom.
+"""
+
+from __future__ import annotations
+
+from commsim.engine.core import Engine
+from commsim.errors import DeadlockError
+
+__all__ = ["deadlock"]
+
+_SHOWN = 16  # waiting ops that the message lists
+
+
+def deadlock(engine: Engine) -> DeadlockError:
+    """Return the error for an engine that has stopped with work left.
+
+    It names each waiting rank, its op and the ranks it waits for, and a cycle if there is one.
+    """
+    waits = _waiting(engine)
+    lines = [
+        f"  {engine.graph.describe(op)}, waits for {_ranks(peers)}" for op, peers in waits[:_SHOWN]
+    ]
+    if len(waits) > _SHOWN:
+        lines.append(f"  ... and {len(waits) - _SHOWN} more")
+    cycle = _cycle(_edges(engine, waits))
+    if cycle:
+        closed = " -> ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
+        lines.append(f"Cycle: {closed}.")
+    else:
+        lines.append("No cycle: somebody waits for an op that no rank issues.")
+    lines.append(
+        "Post sends and receives in matching order (or use isend/irecv and wait), and issue the"
+        " same collectives on every rank of a group."
+    )
+    head = f"deadlock: {len(waits)} ops wait and nothing can run."
+    return DeadlockError("\n".join([head, *lines]))
+
+
+def _waiting(engine: Engine) -> list[tuple[int, list[int]]]:
+    """Return (op, ranks it waits for) for every op that has arrived and not begun, by op."""
+    graph, recorder = engine.graph, engine.recorder
+    found = []
+    for (kind, row), meeting in sorted(engine.meetings.items()):
+        if kind == 0:
+            ranks = graph.groups[graph.collectives.group[row]].ranks
+        else:
+            ranks = (int(graph.messages.source[row]), int(graph.messages.target[row]))
+        peers = [ranks[member] for member in meeting.missing()]
+        found += [(op, peers) for op in meeting.ops.values() if recorder.end[op] < 0]
+    return sorted(found)
+
+
+def _edges(engine: Engine, waits: list[tuple[int, list[int]]]) -> dict[int, list[int]]:
+    """Return, per rank, the ranks that it waits for."""
+    graph = engine.graph
+    edges: dict[int, list[int]] = {}
+    for op, peers in waits:
+        edges.setdefault(int(graph.lane_rank[graph.lane[op]]), []).extend(peers)
+    return edges
+
+
+def _cycle(edges: dict[int, list[int]]) -> list[int]:
+    """Return the ranks of one cycle of waiting, smallest start first; empty if there is none."""
+    for start in sorted(edges):
+        trail = _back_to(start, edges)
+        if trail:
+            return trail
+    return []
+
+
+def _back_to(start: int, edges: dict[int, list[int]]) -> list[int]:
+    """Return the shortest trail from `start` back to itself, by breadth-first search."""
+    trails = [[start]]
+    seen = {start}
+    for trail in trails:
+        for peer in sorted(set(edges.get(trail[-1], []))):
+            if peer == start:
+                return trail
+            if peer not in seen:
+                seen.add(peer)
+                trails.append([*trail, peer])
+    return []
+
+
+def _ranks(peers: list[int]) -> str:
+    if not peers:
+        return "an earlier op of its group"
+    listed = ", ".join(str(rank) for rank in peers[:8]) + (", ..." if len(peers) > 8 else "")
+    return f"rank {listed}" if len(peers) == 1 else f"ranks {listed}"

@@ -1,0 +1,175 @@
+"""
+The fluid network: coupled flows that share links fairly, as SimPy events.
+
+Rates are solved once per instant, after all of its starts and ends. What a flow still has to
+do is settled only when its rate changes, so that equal flows keep equal bits and end together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import simpy
+from simpy.events import Event
+
+from commsim.engine.fair_share import Flows, fair_rates
+from commsim.libraries.plan import Phase
+
+__all__ = ["Flow", "FluidNetwork"]
+
+_LATE = 2  # after SimPy's URGENT (0) and NORMAL (1): an instant's last word
+_NEVER = 2**62
+_SAME = 1e-12  # rates this close are the same rate
+_UNSURE = (
+    "links: some rates were not decided by fairness alone (coupled flows that load different"
+    " links hardest); the order of links decided."
+)
+
+
+class Flow:
+    """One coupled flow in the network; `left` is the share of its phase still to move."""
+
+    __slots__ = ("_goal", "cap", "left", "network", "phase", "rate", "reached", "settled", "wake")
+
+    def __init__(self, network: FluidNetwork, phase: Phase) -> None:
+        self.network = network
+        self.phase = phase
+        self.cap = 1.0 / max(phase.idle, 1)  # share per ps
+        self.left = 1.0
+        self.rate = 0.0
+        self.settled = network.env.now
+        self.wake = _NEVER
+        self.reached: Event | None = None
+        self._goal = 0.0  # what is left once the goal is reached
+
+    def reach(self, fraction: float) -> Event:
+        """Return an event that fires when `fraction` of the phase has moved, and then hold."""
+        self._goal = 1.0 - fraction
+        self.reached = Event(self.network.env)
+        self.network.activate(self)
+        return self.reached
+
+    def settle(self, now: int) -> None:
+        """Book what moved since the rate last changed."""
+        self.network.log(self.phase, self.settled, now, self.rate)
+        self.left = max(self.left - (now - self.settled) * self.rate, 0.0)
+        self.settled = now
+
+    def run_at(self, rate: float, now: int) -> None:
+        """Go on at a new rate; find out when the goal will be reached."""
+        if abs(rate - self.rate) > _SAME * self.rate:
+            self.settle(now)
+            self.rate = rate
+        to_go = self.left - self._goal
+        # A thousandth of a ps of float noise must not cost a whole one.
+        time = to_go / self.rate if self.rate > 0 else float(_NEVER)
+        self.wake = min(self.settled + max(int(np.ceil(time - 1e-3)), 0), _NEVER)
+
+    def arrive(self, now: int) -> None:
+        """Reach the goal: book it exactly, and stop."""
+        self.network.log(self.phase, self.settled, now, self.rate)
+        self.left, self.settled, self.rate, self.wake = self._goal, now, 0.0, _NEVER
+        assert self.reached is not None
+        self.reached.succeed()
+
+
+class FluidNetwork:
+    """All flows that move at the moment, and the links that they share.
+
+    `capacity` in bytes per second by link id; `log(phase, start, end, rate)` hears of every
+    stretch of time over which a flow kept one rate; `note` hears what should be known about
+    the run.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        capacity: np.ndarray,  # type: ignore[type-arg]
+        *,
+        log: Callable[[Phase, int, int, float], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.env = env
+        self.log = log
+        self.capacity = capacity * 1e-12  # bytes per ps
+        self.solved = 0
+        self._note = note
+        self._flows: dict[Flow, None] = {}
+        self._solving = False
+        self._alarm = 0  # number of the newest alarm; older ones are stale
+
+    def start(self, phase: Phase) -> Flow:
+        """Return a flow of `phase`; it moves once somebody asks it to `reach` something."""
+        return Flow(self, phase)
+
+    def activate(self, flow: Flow) -> None:
+        """Let a flow take part from now on."""
+        flow.settled = self.env.now
+        self._flows[flow] = None
+        self._solve_soon()
+
+    def _solve_soon(self) -> None:
+        if not self._solving:
+            self._solving = True
+            self._at_end_of_instant(self._solve)
+
+    def _at_end_of_instant(self, action: Callable[[], None], delay: int = 0) -> None:
+        event = Event(self.env)
+        event._ok, event._value = True, None
+        event.callbacks.append(lambda _: action())
+        self.env.schedule(event, priority=_LATE, delay=delay)
+
+    def _solve(self) -> None:
+        """Share the links among the flows of this instant, and set the alarm for the next end."""
+        self._solving = False
+        now = self.env.now
+        flows = list(self._flows)
+        if not flows:
+            return
+        self.solved += 1
+        for flow, rate in zip(flows, self._rates(flows), strict=True):
+            flow.run_at(rate, now)
+        first = min(flow.wake for flow in flows)
+        self._alarm += 1
+        number = self._alarm
+        if first < _NEVER:
+            self._wake_at(first - now, number)
+
+    def _wake_at(self, delay: int, number: int) -> None:
+        def ring(_: Event) -> None:
+            if number == self._alarm:
+                self._end_due()
+
+        alarm = self.env.timeout(delay)
+        assert alarm.callbacks is not None
+        alarm.callbacks.append(ring)
+
+    def _end_due(self) -> None:
+        now = self.env.now
+        for flow in [f for f in self._flows if f.wake <= now]:
+            del self._flows[flow]
+            flow.arrive(now)
+        self._solve_soon()
+
+    def _rates(self, flows: list[Flow]) -> list[float]:
+        if len(flows) == 1:
+            flow = flows[0]
+            return [min(flow.cap, self._alone(flow.phase))]
+        phases = [flow.phase for flow in flows]
+        table = Flows(
+            ptr=np.concatenate(([0], np.cumsum([len(p.link) for p in phases]))),
+            link=np.concatenate([p.link for p in phases]),
+            load=np.concatenate([p.load for p in phases]),
+            conns=np.concatenate([p.conns for p in phases]),
+            cap=np.array([flow.cap for flow in flows]),
+        )
+        rates = fair_rates(table, self.capacity)
+        if rates.unfixed:
+            self._note(_UNSURE)
+        return rates.rate.tolist()  # type: ignore[no-any-return]
+
+    def _alone(self, phase: Phase) -> float:
+        if not len(phase.link):
+            return float("inf")
+        return float(np.min(self.capacity[phase.link] / np.maximum(phase.load, 1e-300)))

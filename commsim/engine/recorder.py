@@ -1,0 +1,105 @@
+"""
+What the engine writes down while it runs: spans by op, and traffic as segments of flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from commsim.cluster import Cluster
+from commsim.graph import Graph
+from commsim.libraries.plan import Phase
+from commsim.timeline import Cause, LinkUse, Memory, Timeline
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Collects times per op and segments per flow; `timeline` turns them into columns."""
+
+    def __init__(self, graph: Graph) -> None:
+        count = len(graph)
+        self._graph = graph
+        self.arrive = [-1] * count
+        self.start = [-1] * count
+        self.end = [-1] * count
+        self.cause = [-1] * count
+        self.cause_kind = [int(Cause.NONE)] * count
+        self.notes: dict[str, None] = {}  # keeps the first of equal notes, in order
+        self.choices: dict[int, str] = {}
+        self.services: list[tuple[int, float, float]] = []
+        self._templates: dict[int, tuple[int, Phase]] = {}
+        self._segments: list[tuple[int, int, int, float]] = []
+
+    def segment(self, phase: Phase, start: int, end: int, rate: float) -> None:
+        """Note that a flow of `phase` progressed at `rate` (share per ps) from `start` to `end`."""
+        if end > start and rate > 0 and len(phase.link):
+            row = self._templates.setdefault(id(phase), (len(self._templates), phase))[0]
+            self._segments.append((row, start, end, rate))
+
+    def timeline(self, cluster: Cluster | None, *, notes: Sequence[str] = ()) -> Timeline:
+        """Return everything written down, one span per op."""
+        graph = self._graph
+        return Timeline(
+            graph=graph,
+            op=np.arange(len(graph)),
+            arrive=np.array(self.arrive, dtype=np.int64),
+            start=np.array(self.start, dtype=np.int64),
+            end=np.array(self.end, dtype=np.int64),
+            cause=np.array(self.cause, dtype=np.int64),
+            cause_kind=np.array(self.cause_kind, dtype=np.uint8),
+            links=self._links(cluster),
+            memory=_memory(graph, self.start, self.end),
+            notes=(*notes, *self.notes),
+            choices=_frozen(self.choices),
+        )
+
+    def _links(self, cluster: Cluster | None) -> LinkUse:
+        if cluster is None:
+            return LinkUse.nothing()
+        phases = [phase for _, phase in self._templates.values()]
+        loads = [phase.load for phase in phases]
+        links = [phase.link for phase in phases]
+        segments = list(self._segments)
+        for link, start, end in self.services:
+            # A FIFO link serves one message at its full capacity: a flow of its own.
+            span = max(round(end) - round(start), 1)
+            links.append(np.array([link]))
+            loads.append(np.array([cluster.links.capacity[link] * (end - start) * 1e-12]))
+            segments.append((len(links) - 1, round(start), round(start) + span, 1 / span))
+        counts = [len(link) for link in links]
+        table = np.array([s[:3] for s in segments], dtype=np.int64).reshape(-1, 3)
+        return LinkUse(
+            names=cluster.links.names,
+            kinds=cluster.links.kinds,
+            bandwidth=cluster.links.capacity,
+            load_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+            load_link=np.concatenate([np.zeros(0, np.int64), *links]),
+            load_bytes=np.concatenate([np.zeros(0), *loads]),
+            flow=table[:, 0],
+            start=table[:, 1],
+            end=table[:, 2],
+            rate=np.array([s[3] for s in segments], dtype=np.float64),
+        )
+
+
+def _memory(graph: Graph, start: Sequence[int], end: Sequence[int]) -> Memory:
+    """Return the bytes held per lane over time, from what ops take and give back."""
+    takes, gives = np.flatnonzero(graph.alloc), np.flatnonzero(graph.free)
+    ops = np.concatenate((takes, gives))
+    when = np.concatenate((np.asarray(start)[takes], np.asarray(end)[gives])).astype(np.int64)
+    change = np.concatenate((graph.alloc[takes], -graph.free[gives]))
+    lane = graph.lane[ops]
+    order = np.lexsort((change, when, lane))
+    held = np.zeros(len(order), dtype=np.int64)
+    for one in np.unique(lane).tolist():
+        mine = lane[order] == one
+        held[mine] = np.cumsum(change[order][mine])
+    return Memory(lane[order], when[order], held)
+
+
+def _frozen(choices: dict[int, str]) -> Mapping[int, str]:
+    return MappingProxyType(choices)

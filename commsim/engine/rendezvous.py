@@ -1,0 +1,207 @@
+"""
+Where ranks meet: a collective or a message waits for its members, moves, and lets them go.
+
+A `Meeting` is one instance. Members attend as they arrive; when the plan's start rule is met
+and the group has a slot free (a library runs only so many collectives of a group at once, in
+issue order), the plan runs and each member leaves at its own exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import simpy
+from simpy.events import Event
+
+from commsim.libraries import Part, Plan, Start
+from commsim.timeline import Cause
+
+if TYPE_CHECKING:
+    from commsim.engine.core import Engine
+
+__all__ = ["GroupQueue", "Meeting"]
+
+Process = Generator[Event, Any, None]
+
+
+class GroupQueue:
+    """The collectives of one group, in issue order, at most `concurrency` at once."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._free = concurrency
+        self._turn = 0
+        self._waiting: dict[int, Meeting] = {}
+        self._ended = -1  # an op of the collective that last gave its slot back
+
+    def enter(self, position: int, meeting: Meeting) -> None:
+        """Queue a meeting that is ready to start; it starts when its turn comes."""
+        self._waiting[position] = meeting
+        self._start_next(held_up=False)
+
+    def leave(self, op: int) -> None:
+        """Give a slot back; `op` is one that ended with it."""
+        self._free += 1
+        self._ended = op
+        self._start_next(held_up=True)
+
+    def _start_next(self, *, held_up: bool) -> None:
+        while self._free and self._turn in self._waiting:
+            meeting = self._waiting.pop(self._turn)
+            self._turn += 1
+            self._free -= 1
+            meeting.begin(self._ended if held_up else -1)
+
+
+class Meeting:
+    """One collective or message: who has come, and the plan that runs once enough have."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plan: Plan,
+        expected: Sequence[int],
+        queue: GroupQueue | None,
+        position: int,
+        record: int,
+    ) -> None:
+        self.plan = plan
+        self.expected = tuple(expected)
+        self.ops: dict[int, int] = {}
+        self._engine = engine
+        self._queue = queue
+        self._position = position
+        self._record = record
+        self._exits: dict[int, Event] = {}
+        self._came: dict[int, Event] = {}
+        self._last = -1  # the op that came last
+        self._begun = self._queued = False
+        self._needed = self._needed_to_start()
+
+    def attend(self, member: int, op: int) -> Event:
+        """Let member `member` come with its op; the event fires when it may leave."""
+        env = self._engine.env
+        self.ops[member] = op
+        self._last = op
+        self._engine.recorder.arrive[op] = env.now
+        self._exits[member] = Event(env)
+        if member in self._came:
+            self._came.pop(member).succeed()
+        self._needed.discard(member)
+        if not self._needed and not self._queued:
+            self._queued = True
+            if self._queue is None:
+                self.begin(-1)
+            else:
+                self._queue.enter(self._position, self)
+        return self._exits[member]
+
+    def missing(self) -> list[int]:
+        """Return the members that have not come."""
+        return [member for member in self.expected if member not in self.ops]
+
+    def begin(self, held_up_by: int) -> None:
+        """Start to move; `held_up_by` is the op that kept the group busy, -1 for none."""
+        self._begun = True
+        cause, kind = (held_up_by, Cause.QUEUE) if held_up_by >= 0 else (self._last, None)
+        for member in self.ops:
+            self._starts(member, cause, kind)
+        if self._record >= 0 and self.plan.algorithm:
+            self._engine.recorder.choices[self._record] = _choice(self.plan)
+        self._engine.env.process(self._run())
+
+    def _needed_to_start(self) -> set[int]:
+        """Return the members without which nothing moves."""
+        if self.plan.start != Start.PATH:
+            return set(self.expected)
+        first = np.min([part.joins for part in self.plan.parts], axis=0)
+        return {member for member in self.expected if first[member] == 0}
+
+    def _starts(self, member: int, cause: int, kind: Cause | None) -> None:
+        """Write down that a member moves from now on, and what it had waited for."""
+        recorder, op = self._engine.recorder, self.ops[member]
+        recorder.start[op] = self._engine.env.now
+        if recorder.arrive[op] < self._engine.env.now and cause != op and cause >= 0:
+            recorder.cause[op] = cause
+            recorder.cause_kind[op] = int(Cause.RENDEZVOUS if kind is None else kind)
+
+    def _run(self) -> Process:
+        env = self._engine.env
+        if self._engine.stepwise and self.plan.programs:
+            yield from self._engine.send_messages(self)
+        else:
+            yield simpy.AllOf(env, [env.process(self._part(part)) for part in self.plan.parts])
+        for member in sorted(self._exits):
+            self.release(member)
+        if self._queue is not None:
+            self._queue.leave(self.ops[min(self.ops)])
+
+    def release(self, member: int) -> None:
+        """Let a member go."""
+        if member in self._exits:
+            self._exits.pop(member).succeed()
+
+    def come(self, member: int) -> Event | None:
+        """Return an event for the arrival of a member, None if it is there."""
+        if member in self.ops or member not in self.expected:
+            return None
+        return self._came.setdefault(member, Event(self._engine.env))
+
+    def _part(self, part: Part) -> Process:
+        """Run the phases of a part, stopping where a member joins or leaves early."""
+        env, before = self._engine.env, 0
+        alone = len(self.plan.parts) == 1
+        stops = _stops(part, joining=self.plan.start == Start.PATH, leaving=alone)
+        for phase in part.phases:
+            if phase.lead:
+                yield env.timeout(phase.lead)
+            flow = self._engine.network.start(phase)
+            begin, end = before + phase.lead, before + phase.lead + phase.idle
+            for when, members in stops:
+                if not begin <= when < end:
+                    continue
+                if when > begin:
+                    yield flow.reach((when - begin) / phase.idle)
+                for act, member in members:
+                    yield from act(self, member)
+            yield flow.reach(1.0)
+            if phase.tail:
+                yield env.timeout(phase.tail)
+            before = end + phase.tail
+
+    def join(self, member: int) -> Process:
+        """Wait for a member that the data has reached."""
+        came = self.come(member)
+        if came is not None:
+            yield came
+            self._starts(member, -1, None)
+        elif member in self.ops and self._engine.recorder.start[self.ops[member]] < 0:
+            self._starts(member, -1, None)
+
+    def exit(self, member: int) -> Process:
+        """Let a member go once the data is done with it."""
+        self.release(member)
+        return
+        yield  # a generator, like `join`
+
+
+Act = Callable[[Meeting, int], Process]
+
+
+def _stops(part: Part, *, joining: bool, leaving: bool) -> list[tuple[int, list[tuple[Act, int]]]]:
+    """Return (idle time, what to do then) in order; nothing for what all do at the ends."""
+    actions: dict[int, list[tuple[Act, int]]] = {}
+    if joining:
+        for member, when in enumerate(part.joins.tolist()):
+            actions.setdefault(when, []).append((Meeting.join, member))
+    if leaving:
+        for member, when in enumerate(part.leaves.tolist()):
+            if 0 <= when < part.idle:
+                actions.setdefault(when, []).append((Meeting.exit, member))
+    return sorted(actions.items())
+
+
+def _choice(plan: Plan) -> str:
+    channels = f", {plan.channels} channels" if plan.channels > 1 else ""
+    return plan.algorithm + channels

@@ -1,0 +1,80 @@
+"""
+`simulate`: a graph on a cluster becomes a timeline. Every command passes through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+import numpy as np
+
+from commsim.cluster import Cluster
+from commsim.engine.core import Engine
+from commsim.engine.deadlock import deadlock
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.graph import Graph, OpKind
+from commsim.libraries import Library
+from commsim.sections import Section
+from commsim.timeline import Timeline
+
+__all__ = ["EngineSection", "Extension", "simulate"]
+
+Extension = Callable[[Engine], Generator[Any, Any, None]]
+
+_NETWORKS = ("fluid", "steps")
+
+
+class EngineSection(Section):
+    """How to run: `network` is fluid (plans) or steps (message by message); `seed` for draws."""
+
+    network: str = "fluid"
+    seed: int = 0
+
+
+def simulate(
+    graph: Graph,
+    cluster: Cluster | None,
+    *,
+    library: Library,
+    network: str = "fluid",
+    extensions: Iterable[Extension] = (),
+) -> Timeline:
+    """Run `graph` on `cluster` by the rules of `library`; rank r runs on GPU r.
+
+    `cluster` may be None where nothing is sent over links. `extensions` are generator
+    functions of the engine that run beside the ranks as SimPy processes.
+
+    Raises:
+        ScenarioError: the graph does not fit the cluster, or an op cannot be planned.
+        DeadlockError: ranks wait for each other.
+    """
+    if network not in _NETWORKS:
+        raise ScenarioError(
+            f"engine.network: unknown network {network!r}.{did_you_mean(network, _NETWORKS)}"
+            f" Known: {', '.join(_NETWORKS)}."
+        )
+    _check_fit(graph, cluster)
+    engine = Engine(graph, cluster, library, stepwise=network == "steps")
+    for extension in extensions:
+        engine.env.process(extension(engine))
+    engine.run()
+    if any(end < 0 for end in engine.recorder.end):
+        raise deadlock(engine)
+    return engine.recorder.timeline(cluster)
+
+
+def _check_fit(graph: Graph, cluster: Cluster | None) -> None:
+    ranks = graph.lane_rank
+    if cluster is not None and ranks.size and int(ranks.max()) >= cluster.world_size:
+        raise ScenarioError(
+            f"the workload has rank {int(ranks.max())}, the cluster has {cluster.world_size} GPUs"
+            " (ranks 0 to {}). Use more nodes or fewer ranks.".format(cluster.world_size - 1)
+        )
+    timed = (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
+    unresolved = np.flatnonzero(timed & (graph.duration < 0))
+    if unresolved.size:
+        raise ScenarioError(
+            f"{graph.describe(int(unresolved[0]))}: its duration is unknown. Give a duration, or"
+            " resolve FLOPs and bytes to a time before simulating."
+        )

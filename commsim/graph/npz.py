@@ -1,0 +1,91 @@
+"""
+Columns in one .npz file: written aside and renamed, read without trusting what is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.errors import ScenarioError, TraceError
+
+__all__ = ["Arrays", "column", "columns_of", "foreign", "indices", "read_arrays", "write_arrays"]
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_MAX_UNPACKED = 8 * 2**30  # a small file that unpacks to more than this is refused
+_BROKEN = (
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, NotImplementedError,
+    RuntimeError, ScenarioError, SyntaxError, TypeError, ValueError, struct.error,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What zipfile, numpy and the checks raise over a file that somebody else wrote or damaged."""
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write `arrays` beside `path`, then rename: a reader never sees half a file."""
+    path = Path(path)
+    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+def read_arrays(path: str | Path) -> Arrays:
+    """Return the arrays of an .npz file; call it inside `foreign`."""
+    with zipfile.ZipFile(path) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > _MAX_UNPACKED:
+            raise ValueError("it unpacks to more than 8 GiB")
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+@contextmanager
+def foreign(path: str | Path, what: str) -> Iterator[None]:
+    """Turn whatever goes wrong while `path` is read as `what` into a TraceError."""
+    try:
+        yield
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    except _BROKEN as error:
+        reason = str(error).rstrip(".") or type(error).__name__
+        raise TraceError(f"{path}: not {what} that commsim saved ({reason}).") from None
+
+
+def column(arrays: Arrays, name: str, dtype: Any, length: int = -1) -> npt.NDArray[Any]:
+    """Return the one-dimensional array `name`. Raises ValueError unless it is one as stated."""
+    values = arrays.get(name)
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != dtype:
+        raise ValueError(f"{name!r} is not a column of {np.dtype(dtype).name}")
+    if length not in (-1, len(values)):
+        raise ValueError(f"{name!r} has {len(values)} entries instead of {length}")
+    return values
+
+
+def indices(arrays: Arrays, name: str, limit: int, *, least: int = 0, length: int = -1) -> Any:
+    """Return the int64 column `name`, every entry of it from `least` to below `limit`."""
+    values = column(arrays, name, np.int64, length)
+    if values.size and (values.min() < least or values.max() >= limit):
+        raise ValueError(f"{name!r} has an entry outside {least}..{limit - 1}")
+    return values
+
+
+def columns_of(part: Any, prefix: str) -> Arrays:
+    """Return the fields of the dataclass `part` that are arrays, by prefixed name."""
+    values = ((field.name, getattr(part, field.name)) for field in fields(part))
+    return {prefix + name: value for name, value in values if isinstance(value, np.ndarray)}
