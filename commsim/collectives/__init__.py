@@ -1,0 +1,18 @@
+"""
+What an op means: collectives as chunk programs, and the checker that proves them.
+"""
+
+from commsim.collectives.catalogue import algorithms_for, program
+from commsim.collectives.checker import check
+from commsim.collectives.ops import bus_factor
+from commsim.collectives.program import Program, ProgramBuilder, dependencies
+
+__all__ = [
+    "Program",
+    "ProgramBuilder",
+    "algorithms_for",
+    "bus_factor",
+    "check",
+    "dependencies",
+    "program",
+]

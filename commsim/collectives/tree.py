@@ -1,0 +1,188 @@
+"""
+Trees: one binary tree, or two of which each carries half, so that every link is used both ways.
+
+The binary tree over 0..n-1: rank r != 0 with lowest set bit b has the parent (r ^ b) | 2b, or
+r ^ b where that is not below n. In the second tree of a pair every rank stands elsewhere
+(shifted by one for odd n, mirrored for even n), so that inner ranks of one are leaves of the
+other (Sanders, Speck, Traff 2009, "Two-tree algorithms").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from commsim.collectives.program import Program, ProgramBuilder
+
+__all__ = ["all_reduce", "barrier", "broadcast", "gather", "parents", "reduce", "scatter"]
+
+
+def parents(n: int, root: int, *, second: bool = False) -> list[int]:
+    """Return the parent of each rank, -1 for `root`, of the first or the second tree.
+
+    The tree over 0..n-1 hangs at 0; ranks are renumbered so that `root` stands there. In a
+    pair of trees the root feeds both: the trees are over the other n - 1 ranks.
+    """
+    up = [_parent(v, n) for v in range(n)]
+    if not second:
+        place = [(v + root) % n for v in range(n)]
+    elif n % 2:
+        place = [(v + 1 + root) % n for v in range(n)]
+    else:
+        place = [(n - 1 - v + root) % n for v in range(n)]
+    result = [-1] * n
+    for v in range(n):
+        result[place[v]] = place[up[v]] if up[v] >= 0 else -1
+    return result
+
+
+def _parent(v: int, n: int) -> int:
+    if v == 0:
+        return -1
+    low = v & -v
+    above = (v ^ low) | (low << 1)
+    return above if above < n else v ^ low
+
+
+def _depths(parent: list[int]) -> list[int]:
+    def depth(rank: int) -> int:
+        return 0 if parent[rank] < 0 else 1 + depth(parent[rank])
+
+    return [depth(rank) for rank in range(len(parent))]
+
+
+def _down(program: ProgramBuilder, parent: list[int], pieces: list[int], first: int) -> None:
+    depth = _depths(parent)
+    for k, piece in enumerate(pieces):
+        for rank, above in enumerate(parent):
+            if above >= 0:
+                program.copy(piece, above, rank, step=first + k + depth[above])
+
+
+def _up(program: ProgramBuilder, parent: list[int], pieces: list[int]) -> int:
+    """Reduce pieces towards the top; return the step at which the first is complete there."""
+    depth = _depths(parent)
+    deepest = max(depth)
+    for k, piece in enumerate(pieces):
+        for rank, above in enumerate(parent):
+            if above >= 0:
+                program.reduce(piece, rank, above, step=k + deepest - depth[rank])
+    return deepest
+
+
+def _trees(n: int, root: int, name: str) -> list[list[int]]:
+    first = parents(n, root)
+    return [first] if name == "tree" else [first, parents(n, root, second=True)]
+
+
+def _pieces(pieces: int, tree: int) -> list[int]:
+    return list(range(tree * pieces, (tree + 1) * pieces))
+
+
+def all_reduce(name: str, n: int, pieces: int) -> Program:
+    """Reduce up and broadcast down, each piece as soon as it is complete at the top."""
+    trees = _trees(n, 0, name)
+    count = len(trees) * pieces
+    program = ProgramBuilder("all_reduce", name, n, [1 / count] * count)
+    for tree, parent in enumerate(trees):
+        first = _up(program, parent, _pieces(pieces, tree))
+        _down(program, parent, _pieces(pieces, tree), first)
+    return program.build()
+
+
+def barrier(name: str, n: int) -> Program:
+    """Everybody's token goes up, and all of them come down."""
+    parent = parents(n, 0)
+    depth = _depths(parent)
+    below = _subtrees(parent)
+    program = ProgramBuilder("barrier", name, n, [0.0] * n)
+    for rank, above in enumerate(parent):
+        if above >= 0:
+            program.copy(below[rank], rank, above, step=max(depth) - depth[rank])
+            program.copy(range(n), above, rank, step=max(depth) + depth[above])
+    return program.build()
+
+
+def broadcast(name: str, n: int, root: int, pieces: int) -> Program:
+    """Down the tree, or half of the pieces down each of two."""
+    return _rooted("broadcast", name, n, root, pieces, _spread)
+
+
+def reduce(name: str, n: int, root: int, pieces: int) -> Program:
+    """Up the tree, or half of the pieces up each of two."""
+    return _rooted("reduce", name, n, root, pieces, _collect)
+
+
+def _rooted(
+    op: str, name: str, n: int, root: int, pieces: int,
+    move: Callable[[ProgramBuilder, list[int], list[int], int], None],
+) -> Program:  # fmt: skip
+    trees = _trees(n, root, name)
+    count = len(trees) * pieces
+    program = ProgramBuilder(op, name, n, [1 / count] * count, root=root)
+    for tree, parent in enumerate(trees):
+        move(program, parent, _pieces(pieces, tree), root)
+    return program.build()
+
+
+def _spread(program: ProgramBuilder, parent: list[int], pieces: list[int], root: int) -> None:
+    """From the root to the top of the tree, where that is another rank, and down."""
+    top = parent.index(-1)
+    if top != root:
+        parent = _without(parent, root)
+        for k, piece in enumerate(pieces):
+            program.copy(piece, root, top, step=k)
+    _down(program, parent, pieces, int(top != root))
+
+
+def _collect(program: ProgramBuilder, parent: list[int], pieces: list[int], root: int) -> None:
+    """Up the tree, and from its top to the root where that is another rank."""
+    top = parent.index(-1)
+    if top != root:
+        parent = _without(parent, root)
+    complete = _up(program, parent, pieces)
+    if top != root:
+        for k, piece in enumerate(pieces):
+            program.reduce(piece, top, root, step=complete + k)
+
+
+def _without(parent: list[int], rank: int) -> list[int]:
+    """Return the tree with a rank taken out: its children hang at its parent.
+
+    The rank taken out keeps -1, like the top: nothing is sent to or from it here.
+    """
+    above = parent[rank]
+    cut = [above if p == rank else p for p in parent]
+    cut[rank] = -1
+    return cut
+
+
+def scatter(n: int, root: int) -> Program:
+    """Each rank hands its children the chunks of their subtrees."""
+    parent = parents(n, root)
+    below, depth = _subtrees(parent), _depths(parent)
+    program = ProgramBuilder("scatter", "tree", n, [1 / n] * n, root=root)
+    for rank, above in enumerate(parent):
+        if above >= 0:
+            program.copy(below[rank], above, rank, step=depth[above])
+    return program.build()
+
+
+def gather(n: int, root: int) -> Program:
+    """Each rank hands its parent the chunks of its subtree."""
+    parent = parents(n, root)
+    below, depth = _subtrees(parent), _depths(parent)
+    program = ProgramBuilder("gather", "tree", n, [1 / n] * n, root=root)
+    for rank, above in enumerate(parent):
+        if above >= 0:
+            program.copy(below[rank], rank, above, step=max(depth) - depth[rank])
+    return program.build()
+
+
+def _subtrees(parent: list[int]) -> list[list[int]]:
+    below: list[list[int]] = [[] for _ in parent]
+    for rank in range(len(parent)):
+        at = rank
+        while at >= 0:
+            below[at].append(rank)
+            at = parent[at]
+    return below
