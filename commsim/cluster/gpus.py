@@ -46,8 +46,8 @@ class GpuSpec:
     pcie_width: int = 16
     power_w: float | None = None
     multicast: bool = False
-    confidence: Mapping[str, str] = field(default=_NOTHING, hash=False, repr=False)
-    source: Mapping[str, str] = field(default=_NOTHING, hash=False, repr=False)
+    confidence: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False, repr=False)
+    source: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False, repr=False)
 
 
 @cache

@@ -20,7 +20,7 @@ __all__ = ["coupled", "lay", "part_of", "per_byte", "split_by_kind", "whole"]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_SLACK = 1 + 1e-9
+_SLACK = 1 + 1e-12  # a phase any shorter than its bytes would run late
 
 
 def lay(

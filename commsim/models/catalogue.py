@@ -48,7 +48,7 @@ def model_preset(name: str, *, where: str = "model.preset") -> ModelPreset:
     if name not in _presets():
         raise ScenarioError(
             f"{where}: no model preset {name!r}.{did_you_mean(name, _presets())}"
-            f" Known: {', '.join(_presets())}."
+            " `commsim presets models` lists them."
         )
     return _presets()[name]
 

@@ -1,0 +1,30 @@
+"""What must happen: pipelines, training steps, collectives and programs, as workload graphs."""
+
+from commsim.workload.collectives import CollectiveSection, build_collectives
+from commsim.workload.pipeline import PipelineSection, build_pipeline
+from commsim.workload.program import ProgramSection, build_program
+from commsim.workload.result import TrainingFacts, Workload
+from commsim.workload.schedule import Action, Schedule, execution_order, make_schedule
+from commsim.workload.section import WorkloadSection, build_workload, chosen_kind
+from commsim.workload.training import build_training
+from commsim.workload.training_section import TrainingSection
+
+__all__ = [
+    "Action",
+    "CollectiveSection",
+    "PipelineSection",
+    "ProgramSection",
+    "Schedule",
+    "TrainingFacts",
+    "TrainingSection",
+    "Workload",
+    "WorkloadSection",
+    "build_collectives",
+    "build_pipeline",
+    "build_program",
+    "build_training",
+    "build_workload",
+    "chosen_kind",
+    "execution_order",
+    "make_schedule",
+]

@@ -15,8 +15,8 @@ class TrainingFacts:
 
     `model_flops` counts forward and backward of the whole batch without recompute, by the
     named `flop_convention`. `rank_parameters` are what each rank holds (a tied embedding
-    counts on both stages that hold it). `peak_flops` is the sum over all GPUs of the
-    datasheet's dense peak at the precision in use, FLOP/s.
+    counts on both stages that hold it). `peak_flops` is the dense peak of one GPU at the
+    precision in use in FLOP/s, the mean where GPUs differ.
     """
 
     model_flops: float

@@ -137,12 +137,16 @@ def _needs(action: Action, stage: int, stages: int) -> tuple[Phase, int, int] | 
 
 
 def _stuck(schedule: Schedule, position: list[int]) -> str:
-    heads = [
-        f"device {device} at {actions[at].phase.name.lower()} of microbatch {actions[at].microbatch}"
+    waiting = [
+        f"device {device} at {_say(actions[at])}"
         for device, (actions, at) in enumerate(zip(schedule.actions, position, strict=True))
         if at < len(actions)
     ]
-    return f"the devices wait for each other: {'; '.join(heads[:4])}."
+    return f"the devices wait for each other: {'; '.join(waiting[:4])}."
+
+
+def _say(action: Action) -> str:
+    return f"{action.phase.name.lower()} of microbatch {action.microbatch}"
 
 
 def _naive(device: int, devices: int, microbatches: int) -> Iterator[Action]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commsim.collectives import algorithms_for, bus_factor, check, dependencies, program
 from commsim.collectives.catalogue import ALGORITHMS
-from commsim.collectives.checker import final_state, initial_state
+from commsim.collectives.checker import initial_state
 from commsim.collectives.ops import ROOTED
 from commsim.collectives.program import Program
 from commsim.errors import ScenarioError
@@ -39,7 +39,11 @@ def test_a_lone_rank_has_nothing_to_do(op: str, algorithm: str) -> None:
     assert len(program(op, algorithm, 1)) == 0
 
 
-@pytest.mark.parametrize(("op", "algorithm"), PAIRS)
+# Scatter and all-gather sends a rank back what it has just handed on: those can be lost.
+REDUNDANT = [("broadcast", "halving_doubling")]
+
+
+@pytest.mark.parametrize(("op", "algorithm"), [p for p in PAIRS if p not in REDUNDANT])
 def test_no_message_can_be_lost(op: str, algorithm: str) -> None:
     good = make(op, algorithm, 6, root=4)
     for at in range(len(good)):

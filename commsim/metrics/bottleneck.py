@@ -1,0 +1,106 @@
+"""
+Which link held a transfer back: the busiest of its links, counting everybody's traffic.
+
+It is read at one moment of each transfer, the middle of its longest stretch at one rate.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.graph import OpKind
+from commsim.metrics.bandwidth import instance_numbers
+from commsim.timeline import LinkUse, Timeline
+
+__all__ = ["bottlenecks"]
+
+Ints = npt.NDArray[np.int64]
+
+_COMMUNICATION = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
+
+
+def bottlenecks(timeline: Timeline, instance: Ints, begin: Ints, end: Ints) -> Ints:
+    """Return the link that was busiest for each transfer, -1 where none is known.
+
+    `instance` is a number by `instance_numbers`; only its traffic between `begin` and `end` (ps)
+    counts as its own. A transfer of latency alone has no link.
+    """
+    found = np.full(len(instance), -1, dtype=np.int64)
+    links = timeline.links
+    if not len(links.op):
+        return found
+    owner = _owners(timeline)
+    moments = _moments(links, owner, instance, begin, end)
+    asked = np.flatnonzero(moments >= 0)
+    asked = asked[np.argsort(moments[asked], kind="stable")]
+    memo: dict[tuple[bytes, bytes, bytes], int] = {}
+    for row, active in zip(asked.tolist(), _active(links, moments[asked]), strict=True):
+        own = active[owner[active] == instance[row]]
+        key = links.flow[own].tobytes(), links.flow[active].tobytes(), links.rate[active].tobytes()
+        if key not in memo:
+            memo[key] = _busiest(links, own, active)
+        found[row] = memo[key]
+    return found
+
+
+def _owners(timeline: Timeline) -> Ints:
+    """Return the instance that each segment moves data for, -1 for none known and for copies."""
+    op, kind = timeline.links.op, timeline.graph.kind
+    owner = np.full(len(op), -1, dtype=np.int64)
+    known = np.flatnonzero(op >= 0)
+    known = known[np.isin(kind[op[known]], _COMMUNICATION)]
+    owner[known] = instance_numbers(timeline.graph, op[known])
+    return owner
+
+
+def _moments(links: LinkUse, owner: Ints, instance: Ints, begin: Ints, end: Ints) -> Ints:
+    """Return the middle of each transfer's longest segment in ps, -1 where it has none."""
+    order = np.argsort(owner, kind="stable")
+    first = np.searchsorted(owner[order], instance)
+    last = np.searchsorted(owner[order], instance, side="right")
+    moments = np.full(len(instance), -1, dtype=np.int64)
+    for row in np.flatnonzero(last > first).tolist():
+        own = order[first[row] : last[row]]
+        start = np.maximum(links.start[own], begin[row])
+        length = np.minimum(links.end[own], end[row]) - start
+        longest = int(np.argmax(length))
+        if length[longest] > 0:
+            moments[row] = start[longest] + length[longest] // 2
+    return moments
+
+
+def _active(links: LinkUse, moments: Ints) -> list[Ints]:
+    """Return the segments that moved at each of the sorted `moments`, by segment id."""
+    first = np.searchsorted(moments, links.start)
+    count = np.searchsorted(moments, links.end) - first
+    segment = np.repeat(np.arange(len(count)), count)
+    within = np.arange(len(segment)) - np.repeat(np.cumsum(count) - count, count)
+    moment = np.repeat(first, count) + within
+    order = np.argsort(moment, kind="stable")
+    edges = np.searchsorted(moment[order], np.arange(len(moments) + 1))
+    segment = segment[order]
+    return [segment[a:b] for a, b in itertools.pairwise(edges.tolist())]
+
+
+def _busiest(links: LinkUse, own: Ints, active: Ints) -> int:
+    """Return, of the links of the segments `own`, the busiest under the segments `active`."""
+    entries, owner = _entries(links, active)
+    traffic = links.load_bytes[entries] * links.rate[active][owner]
+    level = np.bincount(links.load_link[entries], weights=traffic, minlength=len(links.names))
+    mine = np.unique(links.load_link[_entries(links, own)[0]])
+    if not len(mine):
+        return -1
+    # Equal links should not be told apart by the last bit of a sum of floats.
+    share = level[mine] / links.bandwidth[mine]
+    return int(mine[np.argmax(share >= share.max() * (1 - 1e-9))])
+
+
+def _entries(links: LinkUse, segments: Ints) -> tuple[Ints, Ints]:
+    """Return the load entries of `segments`, and the position of the segment of each."""
+    first = links.load_ptr[links.flow[segments]]
+    count = links.load_ptr[links.flow[segments] + 1] - first
+    owner = np.repeat(np.arange(len(segments)), count)
+    return np.arange(len(owner)) - np.repeat(np.cumsum(count) - count - first, count), owner

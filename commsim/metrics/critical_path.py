@@ -1,0 +1,165 @@
+"""
+The critical path: the chain of spans that sets the step time, walked back by cause.
+
+    rank 0   [ F0 ]→[ send ]
+    rank 1           [ recv ]→[ F0 ][ B0 ]→ end of the step
+
+The pieces tile the step without gap or overlap. A span counts from where it began to move: who
+waited is not on the path, who was waited for is. Time in which nothing on the path ran (launch
+latency, the delay of a dependency, a lane's offset) is a piece of kind "delay".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.graph import Graph, OpKind
+from commsim.metrics.bandwidth import MESSAGE, instance_numbers
+from commsim.metrics.bottleneck import bottlenecks
+from commsim.metrics.breakdown import computes
+from commsim.metrics.window import Window, arrivals, measured_window
+from commsim.timeline import Cause, Timeline
+
+__all__ = ["DELAY", "CriticalPath", "critical_path"]
+
+Ints = npt.NDArray[np.int64]
+
+Key = TypeVar("Key", str, int)
+
+DELAY = "delay"
+
+_WAITED = (Cause.RENDEZVOUS, Cause.QUEUE)  # causes of the start of a transfer, not of its arrival
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CriticalPath:
+    """The chain in order of time, as columns: each piece runs from `start` to `end` (ps).
+
+    `kind` is compute, cpu (work of a host thread), copy, delay, or what a collective or message
+    counts as (all_reduce, ..., send_recv). `span` is the span that a piece belongs to; for a
+    delay, the one that it held up. `link` is the link that held a transfer back, -1 for none.
+    """
+
+    kind: tuple[str, ...]
+    span: Ints
+    start: Ints
+    end: Ints
+    link: Ints
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def by_kind(self) -> dict[str, int]:
+        """Return the time of each kind in ps, longest first."""
+        return _summed(self.kind, self.end - self.start)
+
+    def by_link(self) -> dict[int, int]:
+        """Return the time that each link held the path back in ps, longest first."""
+        named = self.link >= 0
+        return _summed(tuple(self.link[named].tolist()), (self.end - self.start)[named])
+
+
+def critical_path(timeline: Timeline, *, window: Window | None = None) -> CriticalPath:
+    """Return the chain that ends last in the measured step; its pieces add up to the step time."""
+    window = window or measured_window(timeline)
+    pieces = _Walk(timeline, window).back() if window.last_span >= 0 else []
+    pieces = [piece for piece in reversed(pieces) if piece[2] > piece[1]]
+    table = np.array([piece[:3] for piece in pieces], dtype=np.int64).reshape(-1, 3)
+    delay = np.array([piece[3] for piece in pieces], dtype=np.bool_)
+    span, start, end = table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+    link = np.full(len(span), -1, dtype=np.int64)
+    moving = np.flatnonzero(timeline.communicates[span] & ~delay)
+    instance = instance_numbers(timeline.graph, timeline.op[span[moving]])
+    link[moving] = bottlenecks(timeline, instance, start[moving], end[moving])
+    return CriticalPath(_kinds(timeline, span, delay), span, start, end, link)
+
+
+class _Walk:
+    """Walks back from the end of the window; a piece is (span, start, end, is it a delay)."""
+
+    def __init__(self, timeline: Timeline, window: Window) -> None:
+        self._timeline, self._window = timeline, window
+        self._arrive = arrivals(timeline)
+        self._communicates = timeline.communicates
+        self._members, self._first = _members(timeline)
+
+    def back(self) -> list[tuple[int, int, int, bool]]:
+        timeline, first = self._timeline, self._window.first
+        span, now = self._window.last_span, self._window.last
+        pieces: list[tuple[int, int, int, bool]] = []
+        seen: set[int] = set()
+        while now > first:
+            seen.add(span)
+            releaser = self._releaser(span, now)
+            begin = min(now, max(first, int(timeline.start[releaser])))
+            pieces.append((span, begin, now, False))
+            cause = int(timeline.cause[releaser])
+            if cause < 0 or cause in seen:
+                pieces.append((releaser, first, begin, True))
+                break
+            now = min(begin, max(first, int(timeline.end[cause])))
+            pieces.append((releaser, now, begin, True))
+            span = cause
+        return pieces
+
+    def _releaser(self, span: int, now: int) -> int:
+        """Return the member whose coming let the transfer of `span` go on last before `now`.
+
+        Where data reaches the members one by one, a late member holds up those behind it. It
+        is `span` itself for work, and where its cause says who released it.
+        """
+        if not self._communicates[span]:
+            return span
+        timeline, members = self._timeline, self._of_instance(span)
+        start = timeline.start[members]
+        came_late = (self._arrive[members] == start) & (start < now)
+        began = int(timeline.start[span])
+        waited = began > self._arrive[span] and timeline.cause_kind[span] not in _WAITED
+        if not waited:
+            came_late &= start > began
+        if not came_late.any():
+            return span
+        return int(members[np.argmax(np.where(came_late, start, -1))])
+
+    def _of_instance(self, span: int) -> Ints:
+        number = int(instance_numbers(self._timeline.graph, self._timeline.op[span : span + 1])[0])
+        return self._members[self._first[number] : self._first[number + 1]]
+
+
+def _members(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return (spans, first): instance i has the spans `spans[first[i]:first[i + 1]]`."""
+    graph = timeline.graph
+    spans = np.flatnonzero(timeline.communicates)
+    number = instance_numbers(graph, timeline.op[spans])
+    order = np.argsort(number, kind="stable")
+    count = len(graph.collectives) + len(graph.messages)
+    return spans[order], np.searchsorted(number[order], np.arange(count + 1))
+
+
+def _kinds(timeline: Timeline, span: Ints, delay: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    work = computes(timeline)[span]
+    ops = timeline.op[span].tolist()
+    return tuple(
+        DELAY if late else _kind(timeline.graph, op, on_gpu)
+        for op, late, on_gpu in zip(ops, delay.tolist(), work.tolist(), strict=True)
+    )
+
+
+def _kind(graph: Graph, op: int, computing: bool) -> str:
+    kind = OpKind(graph.kind[op])
+    if kind == OpKind.COLLECTIVE:
+        return graph.collectives.kind[int(graph.item[op])]
+    if kind == OpKind.COMPUTE:
+        return "compute" if computing else "cpu"
+    return "copy" if kind == OpKind.COPY else MESSAGE
+
+
+def _summed(keys: tuple[Key, ...], times: Ints) -> dict[Key, int]:
+    total: dict[Key, int] = {}
+    for key, time in zip(keys, times.tolist(), strict=True):
+        total[key] = total.get(key, 0) + time
+    return dict(sorted(total.items(), key=lambda item: -item[1]))

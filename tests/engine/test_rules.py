@@ -1,0 +1,202 @@
+"""The rules of the engine, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pytest
+from star import US, Star
+
+from commsim.engine import Engine, simulate
+from commsim.errors import DeadlockError, ScenarioError
+from commsim.graph import Graph, GraphBuilder
+from commsim.libraries import Ideal, Recorded
+from commsim.libraries.plan import Phase
+from commsim.timeline import Cause, Timeline
+
+MS = 10**9
+MIB = 2**20
+
+
+def run(build: GraphBuilder, *, n: int = 2, network: str = "fluid") -> Timeline:
+    return simulate(build.build(), Star(n), library=Ideal("ring"), network=network)
+
+
+def lanes(n: int) -> tuple[GraphBuilder, int]:
+    build = GraphBuilder()
+    world = build.group("world", range(n))
+    for rank in range(n):
+        build.lane(rank)
+    return build, world
+
+
+def test_ops_of_a_stream_run_in_order_and_streams_overlap() -> None:
+    build, _ = lanes(1)
+    build.compute(0, 2 * MS, name="a")
+    build.compute(0, 3 * MS, name="b")
+    build.compute(0, 4 * MS, name="c", stream="other")
+    timeline = run(build)
+    assert timeline.start.tolist() == [0, 2 * MS, 0]
+    assert timeline.end.tolist() == [2 * MS, 5 * MS, 4 * MS]
+    assert timeline.cause.tolist() == [-1, 0, -1]
+
+
+def test_a_dependency_holds_with_its_delay() -> None:
+    build, _ = lanes(2)
+    first = build.compute(0, 2 * MS, name="a")
+    build.compute(1, MS, name="b", after=[(first, 500)])
+    timeline = run(build)
+    assert timeline.start[1] == 2 * MS + 500
+    assert (timeline.cause[1], timeline.cause_kind[1]) == (0, Cause.DEPENDENCY)
+
+
+def test_early_members_wait_and_the_last_one_is_the_cause() -> None:
+    build, world = lanes(3)
+    for lane in range(3):
+        build.compute(lane, (lane + 1) * MS, name="work")
+        build.collective(lane, world, "all_reduce", MIB, stream="compute")
+    timeline = run(build, n=3)
+    comm = timeline.communicates
+    assert timeline.arrive[comm].tolist() == [MS, 2 * MS, 3 * MS]
+    assert timeline.start[comm].tolist() == [3 * MS] * 3
+    assert timeline.cause[comm].tolist() == [5, 5, 4]
+    assert timeline.cause_kind[comm].tolist() == [Cause.RENDEZVOUS, Cause.RENDEZVOUS, Cause.STREAM]
+
+
+def test_one_collective_of_a_group_at_a_time_in_issue_order() -> None:
+    build, world = lanes(2)
+    for lane in range(2):
+        build.collective(lane, world, "all_reduce", MIB, stream="a")
+        build.collective(lane, world, "all_reduce", MIB, stream="b")
+    timeline = run(build)
+    first_end = timeline.end[0]
+    assert timeline.start.tolist() == [0, first_end, 0, first_end]
+    assert timeline.cause_kind[1] == Cause.QUEUE
+
+
+def test_groups_overlap_and_share_links() -> None:
+    build, world = lanes(2)
+    other = build.group("other", range(2))
+    for lane in range(2):
+        build.collective(lane, world, "all_reduce", 100 * MIB, stream="a")
+        build.collective(lane, other, "all_reduce", 100 * MIB, stream="b")
+    timeline = run(build)
+    alone = 2 * (2 * US + 50 * MIB / 1e9 * 1e12)
+    assert timeline.start.tolist() == [0] * 4
+    assert timeline.end[0] == pytest.approx(2 * alone, rel=1e-3)
+
+
+def test_a_broadcast_meets_a_late_member_when_its_data_gets_there() -> None:
+    """The root starts at once; only who is behind the late member waits for it."""
+    build, world = lanes(4)
+    build.compute(3, 50 * MS, name="late")
+    for lane in range(4):
+        build.collective(lane, world, "broadcast", MIB, stream="compute", root=0)
+    for network in ("fluid", "steps"):
+        timeline = run(build, n=4, network=network)
+        comm = timeline.communicates
+        assert timeline.start[comm][0] == 0
+        assert timeline.start[comm][3] == 50 * MS
+        assert timeline.end[comm][0] < 10 * MS or network == "fluid"
+        assert timeline.end[comm][3] > 50 * MS
+
+
+def test_a_message_moves_when_both_ends_are_posted() -> None:
+    build, world = lanes(2)
+    build.compute(1, 3 * MS, name="late")
+    build.send(0, 1, MIB, group=world, stream="compute")
+    build.recv(1, 0, MIB, group=world, stream="compute")
+    timeline = run(build)
+    expected = 3 * MS + 2 * US + MIB / 1e9 * 1e12
+    assert timeline.end[1:].tolist() == [expected, expected]
+    assert timeline.arrive[1:].tolist() == [0, 3 * MS]
+
+
+def test_a_batch_starts_together_and_ends_together() -> None:
+    """Exchange in one batch: in order on one stream it would deadlock."""
+    build, world = lanes(2)
+    for lane in range(2):
+        batch = build.batch()
+        build.send(lane, 1 - lane, MIB, group=world, stream="p2p", batch=batch)
+        build.recv(lane, 1 - lane, MIB, group=world, stream="p2p", batch=batch)
+        build.compute(lane, MS, name="after", stream="p2p")
+    timeline = run(build)
+    transfer = 2 * US + MIB / 1e9 * 1e12
+    assert timeline.end.tolist() == [transfer, transfer, transfer + MS] * 2
+
+
+def test_lane_offsets_delay_the_first_ops() -> None:
+    build = GraphBuilder()
+    build.compute(build.lane(0, offset=7 * MS), MS, name="a")
+    assert run(build).start.tolist() == [7 * MS]
+
+
+def two_that_receive_first() -> Graph:
+    build, world = lanes(2)
+    for lane in range(2):
+        build.recv(lane, 1 - lane, MIB, group=world, stream="compute")
+        build.send(lane, 1 - lane, MIB, group=world, stream="compute")
+    return build.build()
+
+
+@pytest.mark.parametrize("network", ["fluid", "steps"])
+def test_a_deadlock_names_ranks_ops_and_the_cycle(network: str) -> None:
+    with pytest.raises(DeadlockError) as caught:
+        simulate(two_that_receive_first(), Star(2), library=Ideal(), network=network)
+    text = str(caught.value)
+    assert "rank 0: recv from rank 1, waits for rank 1" in text
+    assert "rank 1: recv from rank 0, waits for rank 0" in text
+    assert "Cycle: rank 0 -> rank 1 -> rank 0." in text
+    assert caught.value.exit_code == 4
+
+
+def test_a_collective_that_a_rank_never_issues() -> None:
+    build, world = lanes(3)
+    build.compute(2, MS, name="busy")
+    for lane in range(2):
+        build.collective(lane, world, "all_reduce", MIB, stream="compute")
+    with pytest.raises(DeadlockError, match="waits for rank 2") as caught:
+        run(build, n=3)
+    assert "No cycle" in str(caught.value)
+
+
+def test_recorded_times_are_played_back_without_a_cluster() -> None:
+    build, world = lanes(2)
+    for lane in range(2):
+        build.collective(lane, world, "all_reduce", MIB, stream="c", recorded=1234)
+    timeline = simulate(build.build(), None, library=Recorded())
+    assert timeline.end.tolist() == [1234, 1234]
+
+
+def test_more_ranks_than_gpus_is_an_error() -> None:
+    build, _ = lanes(4)
+    build.compute(3, MS, name="a")
+    with pytest.raises(ScenarioError, match="rank 3, the cluster has 2 GPUs"):
+        simulate(build.build(), Star(2), library=Ideal())
+
+
+def test_a_twenty_line_behaviour_of_ones_own() -> None:
+    """Another tenant keeps the sending link of GPU 0 busy: the message takes twice as long."""
+    build, world = lanes(2)
+    build.send(0, 1, 100 * MIB, group=world, stream="c")
+    build.recv(1, 0, 100 * MIB, group=world, stream="c")
+
+    def tenant(engine: Engine) -> Generator[Any, Any, None]:
+        yield engine.network.start(
+            Phase(1, np.array([0]), np.array([200.0 * MIB]), np.ones(1))
+        ).reach(1.0)
+
+    alone = run(build)
+    shared = simulate(build.build(), Star(2), library=Ideal(), extensions=[tenant])
+    assert shared.end_time == pytest.approx(2 * alone.end_time, rel=1e-3)
+
+
+def test_memory_is_taken_at_the_start_and_returned_at_the_end() -> None:
+    build, _ = lanes(1)
+    build.compute(0, MS, name="f", alloc=100)
+    build.compute(0, MS, name="b", free=100)
+    memory = run(build).memory
+    assert memory.time.tolist() == [0, 2 * MS]
+    assert memory.held.tolist() == [100, 0]

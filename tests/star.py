@@ -1,0 +1,46 @@
+"""A cluster small enough to reason about: every GPU on one switch by a link each way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from commsim.cluster import Links, Route
+
+US = 10**6
+
+
+class Star:
+    """n GPUs around one switch. GPU i sends on link 2i and receives on link 2i + 1.
+
+    Speeds in bytes/s and latencies in ps, one for all or one per link.
+    """
+
+    def __init__(
+        self, n: int, speed: float | Sequence[float] = 1e9, latency: int | Sequence[int] = US
+    ) -> None:
+        self.world_size = n
+        count = 2 * n
+        capacity = np.broadcast_to(np.asarray(speed, dtype=np.float64), count).copy()
+        delay = np.broadcast_to(np.asarray(latency, dtype=np.int64), count).copy()
+        self.links = Links(
+            names=tuple(f"gpu{i // 2}{'>' if i % 2 == 0 else '<'}" for i in range(count)),
+            kinds=("nvlink",) * count,
+            media=("",) * count,
+            bandwidth=capacity,
+            efficiency=np.ones(count),
+            capacity=capacity,
+            latency=delay,
+            source=tuple(f"gpu{i // 2}" if i % 2 == 0 else "switch" for i in range(count)),
+            target=tuple("switch" if i % 2 == 0 else f"gpu{i // 2}" for i in range(count)),
+        )
+        self.domain_of = self.node_of = np.zeros(n, np.int64)
+        self.nics = ()
+
+    def local_route(self, a: int, b: int) -> Route:
+        latency = int(self.links.latency[2 * a] + self.links.latency[2 * b + 1])
+        return Route((2 * a, 2 * b + 1), (1.0, 1.0), (0, 1), latency)
+
+    def nics_of(self, rank: int) -> tuple[int, ...]:
+        return ()
