@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from commsim.engine.clock import Clock
 from commsim.engine.network import FluidNetwork
 from commsim.libraries.plan import Phase
 from commsim.units import to_picoseconds
@@ -30,7 +31,7 @@ def finish_times(case: dict[str, Any]) -> list[float]:
     """Return when each flow of a case ends, in seconds, as the engine's network has it."""
     place = {link["id"]: at for at, link in enumerate(case["links"])}
     capacity = np.array([link["bandwidth"] for link in case["links"]], dtype=np.float64)
-    env = simpy.Environment()
+    env = Clock()
     network = FluidNetwork(env, capacity, log=lambda *_: None, note=lambda _: None)
     ends = [0] * len(case["flows"])
 

@@ -53,9 +53,8 @@ class Program:
     @property
     def message_share(self) -> Floats:
         """The share of S that each message carries."""
-        weights = self.share[self.chunk]
-        total: Floats = np.bincount(self.message, weights=weights, minlength=len(self))
-        return total
+        total = np.bincount(self.message, weights=self.share[self.chunk], minlength=len(self))
+        return total.astype(np.float64)
 
 
 class ProgramBuilder:

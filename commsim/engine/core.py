@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import simpy
 from simpy.events import Event
 
 from commsim.cluster import Cluster
+from commsim.engine.clock import Clock
 from commsim.engine.network import FluidNetwork
 from commsim.engine.recorder import Recorder
 from commsim.engine.rendezvous import GroupQueue, Meeting
@@ -40,12 +42,12 @@ class Engine:
     def __init__(
         self, graph: Graph, cluster: Cluster | None, library: Library, *, stepwise: bool
     ) -> None:
-        self.env: simpy.Environment = simpy.Environment()
+        self.env = Clock()
         self.graph = graph
         self.cluster = cluster
         self.stepwise = stepwise and cluster is not None
         self.recorder = Recorder(graph)
-        capacity = cluster.links.capacity if cluster else _no_links()
+        capacity = cluster.links.capacity if cluster else np.zeros(0)
         self.network = FluidNetwork(self.env, capacity, log=self.recorder.segment, note=self._note)
         if self.stepwise and cluster is not None:
             self._steps = StepNetwork(self.env, cluster.links, self.recorder.services)
@@ -213,9 +215,3 @@ class Engine:
 def _lanes_and_ops(graph: Graph) -> list[tuple[int, list[int]]]:
     found = queues(graph)
     return list(zip(found.lane, found.ops, strict=True))
-
-
-def _no_links() -> Any:
-    import numpy as np
-
-    return np.zeros(0)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import simpy
+import numpy.typing as npt
 from simpy.events import Event
 
+from commsim.engine.clock import Clock
 from commsim.engine.fair_share import Flows, fair_rates
 from commsim.libraries.plan import Phase
 
 __all__ = ["Flow", "FluidNetwork"]
 
-_LATE = 2  # after SimPy's URGENT (0) and NORMAL (1): an instant's last word
 _NEVER = 2**62
 _SAME = 1e-12  # rates this close are the same rate
 _UNSURE = (
@@ -84,8 +84,8 @@ class FluidNetwork:
 
     def __init__(
         self,
-        env: simpy.Environment,
-        capacity: np.ndarray,  # type: ignore[type-arg]
+        env: Clock,
+        capacity: npt.NDArray[np.float64],
         *,
         log: Callable[[Phase, int, int, float], None],
         note: Callable[[str], None],
@@ -112,13 +112,7 @@ class FluidNetwork:
     def _solve_soon(self) -> None:
         if not self._solving:
             self._solving = True
-            self._at_end_of_instant(self._solve)
-
-    def _at_end_of_instant(self, action: Callable[[], None], delay: int = 0) -> None:
-        event = Event(self.env)
-        event._ok, event._value = True, None
-        event.callbacks.append(lambda _: action())
-        self.env.schedule(event, priority=_LATE, delay=delay)
+            self.env.last_word(self._solve)
 
     def _solve(self) -> None:
         """Share the links among the flows of this instant, and set the alarm for the next end."""
@@ -167,7 +161,8 @@ class FluidNetwork:
         rates = fair_rates(table, self.capacity)
         if rates.unfixed:
             self._note(_UNSURE)
-        return rates.rate.tolist()  # type: ignore[no-any-return]
+        shares: list[float] = rates.rate.tolist()
+        return shares
 
     def _alone(self, phase: Phase) -> float:
         if not len(phase.link):

@@ -25,7 +25,7 @@ Extension = Callable[[Engine], Generator[Any, Any, None]]
 _NETWORKS = ("fluid", "steps")
 
 
-class EngineSection(Section):
+class EngineSection(Section, frozen=True):
     """How to run: `network` is fluid (plans) or steps (message by message); `seed` for draws."""
 
     network: str = "fluid"

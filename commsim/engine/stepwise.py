@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import simpy
 from simpy.events import Event
 
 from commsim.cluster import Links, Route
+from commsim.engine.clock import Clock
 from commsim.libraries import Messages
 from commsim.libraries.traffic import Hop, Program, Traffic, hops_of
 
@@ -42,9 +42,7 @@ class Courier:
 class StepNetwork:
     """Runs programs for the engine; `log` collects (link, start, end) of every service."""
 
-    def __init__(
-        self, env: simpy.Environment, links: Links, log: list[tuple[int, float, float]]
-    ) -> None:
+    def __init__(self, env: Clock, links: Links, log: list[tuple[int, float, float]]) -> None:
         self.env = env
         self._links = links
         self._traffic = Traffic(log)

@@ -71,8 +71,8 @@ def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: L
     return Phase(
         idle,
         used,
-        np.bincount(where, weights=load, minlength=len(used)),
-        np.bincount(where, weights=share, minlength=len(used)),
+        np.bincount(where, weights=load, minlength=len(used)).astype(np.float64),
+        np.bincount(where, weights=share, minlength=len(used)).astype(np.float64),
     )
 
 

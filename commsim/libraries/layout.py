@@ -12,11 +12,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from commsim.cluster import Cluster
 from commsim.libraries.routes import Router
 
-__all__ = ["channel_orders"]
+__all__ = ["channel_orders", "neighbours"]
 
 _LARGEST_SEARCH = 12  # members; a search for a fast ring among more could take long
 
@@ -63,24 +64,41 @@ def _fast_order(router: Router, ranks: tuple[int, ...], members: list[int]) -> l
         for j in range(n):
             if i != j:
                 speed[i, j] = router.speed(ranks[members[i]], ranks[members[j]])
-    for floor in np.unique(speed[np.isfinite(speed)])[::-1]:
-        ring = _ring(np.minimum(speed, speed.T) >= floor, [0])
-        if ring is not None:
-            return [members[i] for i in ring]
-    return members
+    both = np.minimum(speed, speed.T)
+    floors = np.unique(both[np.isfinite(both)])
+    slowest = min(both[a, b] for a, b in neighbours(list(range(n))))
+    best, low, high = None, int(np.searchsorted(floors, slowest)) + 1, len(floors)
+    while low < high:  # the fastest floor at which a ring exists, by bisection
+        middle = (low + high) // 2
+        ring = _ring(both >= floors[middle])
+        best, low, high = (ring, middle + 1, high) if ring else (best, low, middle)
+    return [members[i] for i in best] if best else members
 
 
-def _ring(allowed: np.ndarray, path: list[int]) -> list[int] | None:  # type: ignore[type-arg]
-    """Return a closed walk over all members along allowed pairs, by depth-first search."""
+def _ring(allowed: npt.NDArray[np.bool_]) -> list[int] | None:
+    """Return a ring over all members along allowed pairs, None if there is none.
+
+    `ends[visited]` holds, as bits, where a path from member 0 over exactly those members can
+    end (Held and Karp's recursion); the ring is read back from the full set.
+    """
     n = len(allowed)
-    if len(path) == n:
-        return path if allowed[path[-1], path[0]] else None
-    for following in range(n):
-        if following not in path and allowed[path[-1], following]:
-            found = _ring(allowed, [*path, following])
-            if found is not None:
-                return found
-    return None
+    near = [sum(1 << j for j in range(n) if j != i and allowed[i, j]) for i in range(n)]
+    ends = [0] * (1 << n)
+    ends[1] = 1
+    for visited in range(3, 1 << n, 2):
+        for last in range(1, n):
+            if visited >> last & 1 and ends[visited ^ (1 << last)] & near[last]:
+                ends[visited] |= 1 << last
+    visited, options = (1 << n) - 1, near[0]
+    ring: list[int] = []
+    while visited != 1:
+        possible = ends[visited] & options
+        if not possible:
+            return None
+        last = (possible & -possible).bit_length() - 1
+        ring.append(last)
+        visited, options = visited ^ (1 << last), near[last]
+    return [0, *reversed(ring)]
 
 
 def neighbours(order: list[int]) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ _KNOWN = ("ideal",)
 _LATER = ("nccl", "gloo")
 
 
-class LibrarySection(Section):
+class LibrarySection(Section, frozen=True):
     """Which library communicates, and how.
 
     `algo`: an algorithm of the ideal library, for the ops that have it; left out, the usual one

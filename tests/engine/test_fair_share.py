@@ -59,12 +59,16 @@ def textbook(case: Flows, capacity: np.ndarray) -> np.ndarray:
             users[links[f]] += 1
         with np.errstate(divide="ignore", invalid="ignore"):
             room = np.where(users > 0, left / users, np.inf)
-        step = min(float(room.min()), min(case.cap[f] - rate[f] for f in live))
+        by_cap = min(live, key=lambda f: case.cap[f] - rate[f])
+        step = max(min(float(room.min()), case.cap[by_cap] - rate[by_cap]), 0.0)
         for f in live:
             rate[f] += step
         left = left - users * step
-        full = (left <= 1e-12 * capacity) & (users > 0)
-        live = {f for f in live if not full[links[f]].any() and rate[f] < case.cap[f] - 1e-15}
+        if step < room.min():
+            live = live - {by_cap}
+        else:
+            full = room <= room.min() * (1 + 1e-12)
+            live = {f for f in live if not full[links[f]].any()}
     return rate
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simpy
 
+from commsim.engine.clock import Clock
 from commsim.engine.network import FluidNetwork
 from commsim.libraries.plan import Phase
 
@@ -41,7 +41,7 @@ def test_simgrid_agrees(path: Path) -> None:
 
 def run(*flows: tuple[int, Phase], links: int, speed: float = 50e9) -> list[int]:
     """Return the end in ps of flows that start at given times, on links of one speed."""
-    env = simpy.Environment()
+    env = Clock()
     network = FluidNetwork(env, np.full(links, speed), log=lambda *_: None, note=lambda _: None)
     ends = [0] * len(flows)
 
@@ -94,7 +94,7 @@ def test_a_hundred_equal_flows_end_at_one_instant() -> None:
 
 def test_what_moves_is_what_was_asked_for() -> None:
     """Progress over the logged segments of a flow adds up to 1, whoever came and went."""
-    env = simpy.Environment()
+    env = Clock()
     moved: dict[int, float] = {}
 
     def log(phase: Phase, start: int, end: int, rate: float) -> None:

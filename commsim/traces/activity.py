@@ -1,0 +1,165 @@
+"""
+What one rank did: its CPU threads, its GPU work, and which call launched which kernel.
+
+A launch and its kernel share a correlation number. What a call is part of (the aten op, the
+c10d op, the annotation) is what encloses it on its thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from commsim.errors import TraceError
+from commsim.traces.kineto import Event, EventKind, KinetoFile
+
+__all__ = ["Activity", "Call", "GpuOp", "Thread", "activity_of"]
+
+_STEP = "ProfilerStep"
+_POLLING = frozenset({"cudaEventQuery", "hipEventQuery", "cudaStreamQuery"})
+_NCCL_KERNELS = ("ncclKernel", "ncclDevKernel", "ncclSym", "rccl")
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A CPU thread: its events by start, and for each the index of the one that encloses it."""
+
+    name: tuple[str, str]
+    events: tuple[Event, ...]
+    parents: tuple[int, ...]
+
+    def enclosing(self, index: int) -> Iterator[Event]:
+        """Yield what encloses event `index`, innermost first."""
+        while (index := self.parents[index]) >= 0:
+            yield self.events[index]
+
+    @property
+    def runs_autograd(self) -> bool:
+        """Whether the backward pass runs on this thread."""
+        return any(event.name.startswith("autograd::engine") for event in self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Where a CPU event is: its thread, and its index there."""
+
+    thread: tuple[str, str]
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOp:
+    """A kernel, copy or fill, with the call that launched it (None where not recorded)."""
+
+    event: Event
+    launch: Call | None
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether this is a kernel of NCCL or RCCL."""
+        return self.event.name.startswith(_NCCL_KERNELS)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """A rank's recording. `gpu` is in order of start; `step` is the profiled step, or None."""
+
+    rank: int
+    file: KinetoFile
+    threads: dict[tuple[str, str], Thread]
+    gpu: tuple[GpuOp, ...]
+    main: tuple[str, str]
+    step: Event | None
+    calls: dict[int, Call]
+    notes: tuple[str, ...]
+
+    def event(self, call: Call) -> Event:
+        """Return the event of a call."""
+        return self.threads[call.thread].events[call.index]
+
+    def enclosing(self, call: Call) -> Iterator[Event]:
+        """Yield what encloses a call, innermost first."""
+        return self.threads[call.thread].enclosing(call.index)
+
+
+def activity_of(file: KinetoFile, rank: int) -> Activity:
+    """Sort a rank's events into threads and GPU work.
+
+    Raises:
+        TraceError: the trace has no CPU events, so nothing says what caused what.
+    """
+    cpu: dict[tuple[str, str], list[Event]] = {}
+    for event in file.events:
+        if not event.on_gpu and event.kind != EventKind.CUDA_SYNC and event.name not in _POLLING:
+            cpu.setdefault(event.thread, []).append(event)
+    if not cpu:
+        raise TraceError(
+            f"{file.name}: no CPU events. Record with ProfilerActivity.CPU as well as CUDA:"
+            " a replay needs to know what launched each kernel."
+        )
+    threads = {name: Thread(name, tuple(es), _parents(es)) for name, es in cpu.items()}
+    calls = _calls(threads)
+    gpu = tuple(
+        GpuOp(e, calls.get(e.correlation)) for e in file.events if e.on_gpu
+    )
+    steps = _steps(threads)
+    main = steps[-1].thread if steps else _busiest(threads, gpu)
+    return Activity(
+        rank=rank,
+        file=file,
+        threads=threads,
+        gpu=gpu,
+        main=main,
+        step=steps[-1] if steps else None,
+        calls=calls,
+        notes=_step_notes(rank, steps),
+    )
+
+
+def _parents(events: list[Event]) -> tuple[int, ...]:
+    parents, open_events = [], list[int]()
+    for index, event in enumerate(events):
+        while open_events and events[open_events[-1]].end < max(event.end, event.start + 1):
+            open_events.pop()
+        parents.append(open_events[-1] if open_events else -1)
+        open_events.append(index)
+    return tuple(parents)
+
+
+def _calls(threads: dict[tuple[str, str], Thread]) -> dict[int, Call]:
+    """Return the runtime call of each correlation number."""
+    return {
+        event.correlation: Call(thread.name, index)
+        for thread in threads.values()
+        for index, event in enumerate(thread.events)
+        if event.kind == EventKind.RUNTIME and event.correlation >= 0
+    }
+
+
+def _steps(threads: dict[tuple[str, str], Thread]) -> list[Event]:
+    """Return the profiled steps, by start."""
+    steps = [
+        event
+        for thread in threads.values()
+        for event in thread.events
+        if event.name.startswith(_STEP)
+    ]
+    return sorted(steps, key=lambda event: event.start)
+
+
+def _busiest(threads: dict[tuple[str, str], Thread], gpu: tuple[GpuOp, ...]) -> tuple[str, str]:
+    """Return the thread that launched most, else the one with most events."""
+    launches = Counter(op.launch.thread for op in gpu if op.launch)
+    return max(threads, key=lambda name: (launches[name], len(threads[name].events), name))
+
+
+def _step_notes(rank: int, steps: list[Event]) -> tuple[str, ...]:
+    if not steps:
+        return (f"rank {rank}: no ProfilerStep is marked; the whole recording is its window.",)
+    if len(steps) > 1:
+        return (
+            f"rank {rank}: {len(steps)} steps are recorded;"
+            f" the last, {steps[-1].name}, is its window.",
+        )
+    return ()

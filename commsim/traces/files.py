@@ -1,0 +1,203 @@
+"""
+Trace files as they lie: .json, .json.gz and tar archives, plain bytes within limits.
+
+Nothing is extracted to disk, and nothing is read past a limit: a small file that unpacks to
+far more than a trace ever does is refused before it fills the memory.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from commsim.errors import TraceError
+from commsim.units import format_size
+
+__all__ = ["Document", "Limits", "documents", "find_files"]
+
+_BLOCK = 2**20
+_GZIP, _USTAR_AT, _USTAR = b"\x1f\x8b", 257, b"ustar"
+_SUFFIXES = (".json", ".json.gz", ".gz", ".tgz", ".tar", ".et", ".xml", ".pkl", ".pickle")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one file may hold. Traces pack 8 to 40 times; `ratio` counts past `free`."""
+
+    unpacked: int = 8 * 2**30
+    ratio: int = 200
+    free: int = 64 * 2**20
+    members: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file's content. `name` is the path as given, with the member for an archive.
+
+    `cut` says that the packed file ended early, so that the content does too.
+    """
+
+    name: str
+    data: bytes
+    cut: bool = False
+
+
+def find_files(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the files that could be traces: each file as given, each folder's content, sorted.
+
+    Raises:
+        TraceError: a path does not exist, or a folder holds no such file.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _looks_right(p))
+            if not inside:
+                raise TraceError(
+                    f"{path}: no trace in this folder."
+                    " A trace is a .json or .json.gz file, alone or in a .tar.gz."
+                )
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise TraceError(f"{path}: no such file or folder.")
+    return found
+
+
+def _looks_right(path: Path) -> bool:
+    return path.name.lower().endswith(_SUFFIXES) and not path.name.startswith(".")
+
+
+def documents(path: Path, limits: Limits = Limits()) -> Iterator[Document]:  # noqa: B008
+    """Yield each document in `path`, unpacked; the archive's folders and links are passed over.
+
+    Raises:
+        TraceError: the file cannot be read, or unpacks past the limits.
+    """
+    try:
+        with path.open("rb") as file:
+            source = _Unpacked(file, path, limits)
+            head = source.peek(_USTAR_AT + len(_USTAR))
+            if head[_USTAR_AT:] == _USTAR:
+                yield from _members(source, path, limits)
+            else:
+                data = source.read()
+                yield Document(str(path), data, source.cut)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+def _members(source: _Unpacked, path: Path, limits: Limits) -> Iterator[Document]:
+    count = 0
+    try:
+        with tarfile.open(fileobj=source, mode="r|") as archive:
+            for member in archive:
+                count += 1
+                if count > limits.members:
+                    raise TraceError(f"{path}: more than {limits.members} files in one archive.")
+                name = member.name.rsplit("/", 1)[-1]
+                content = archive.extractfile(member) if member.isfile() else None
+                if content is None or name.startswith("."):
+                    continue  # "._x" is what macOS adds beside x
+                yield _member(f"{path}:{member.name}", content, member.size, limits)
+    except tarfile.TarError as error:
+        if not count:
+            raise TraceError(f"{path}: not a readable archive ({error}).") from None
+        yield Document(f"{path} (end of archive)", b"", cut=True)
+
+
+def _member(name: str, content: IO[bytes], size: int, limits: Limits) -> Document:
+    if size > limits.unpacked:
+        raise TraceError(f"{name}: {format_size(size)} is over {format_size(limits.unpacked)}.")
+    data = b""
+    try:
+        data = content.read()
+    except tarfile.ReadError:
+        return Document(name, data, cut=True)
+    if data.startswith(_GZIP):
+        inner = _Unpacked(io.BytesIO(data), Path(name), limits)
+        return Document(name, inner.read(), inner.cut)
+    return Document(name, data, cut=len(data) < size)
+
+
+class _Unpacked(io.RawIOBase):
+    """A file read through gzip where it is packed, watching how much comes out."""
+
+    def __init__(self, file: IO[bytes], path: Path, limits: Limits) -> None:
+        self._file, self._path, self._limits = file, path, limits
+        self._ready = bytearray()
+        self._packed = self._unpacked = 0
+        self.cut = False
+        first = file.read(2)
+        file.seek(0)
+        self._unzip = zlib.decompressobj(wbits=31) if first == _GZIP else None
+
+    def peek(self, count: int) -> bytes:
+        """Return the next `count` bytes without taking them."""
+        self._fill(count)
+        return bytes(self._ready[:count])
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return `size` bytes, fewer at the end, all of them for -1."""
+        wanted = self._limits.unpacked + 1 if size is None or size < 0 else size
+        self._fill(wanted)
+        taken = bytes(self._ready[:wanted])
+        del self._ready[:wanted]
+        return taken
+
+    def _fill(self, count: int) -> None:
+        while len(self._ready) < count:
+            block = self._next_block()
+            if not block:
+                return
+            self._ready += block
+            self._unpacked += len(block)
+            self._check()
+
+    def _next_block(self) -> bytes:
+        if self._unzip is None:
+            return self._file.read(_BLOCK)
+        while True:
+            left = self._unzip.unconsumed_tail or self._take_packed()
+            if not left:
+                self.cut = not self._unzip.eof
+                return b""
+            try:
+                block = self._unzip.decompress(left, _BLOCK)
+            except zlib.error as error:
+                if not self._unpacked:
+                    raise TraceError(f"{self._path}: not a readable gzip file ({error}).") from None
+                self.cut = True
+                return b""
+            if block:
+                return block
+
+    def _take_packed(self) -> bytes:
+        """Return packed bytes, starting the next gzip member where one ended."""
+        assert self._unzip is not None
+        rest = b""
+        if self._unzip.eof:
+            rest = self._unzip.unused_data
+            rest += b"" if rest else self._file.read(_BLOCK)
+            if not rest.startswith(_GZIP):
+                return b""
+            self._unzip = zlib.decompressobj(wbits=31)
+        else:
+            rest = self._file.read(_BLOCK)
+        self._packed += len(rest)
+        return rest
+
+    def _check(self) -> None:
+        limits = self._limits
+        allowed = limits.free + limits.ratio * self._packed if self._unzip else limits.unpacked
+        if self._unpacked > min(allowed, limits.unpacked):
+            raise TraceError(
+                f"{self._path}: unpacks to more than {format_size(min(allowed, limits.unpacked))};"
+                " no trace does. Refused."
+            )

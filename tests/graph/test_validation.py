@@ -1,0 +1,115 @@
+"""What a graph must be before it may run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commsim.errors import ScenarioError
+from commsim.graph import Graph, GraphBuilder, Group
+from commsim.graph.table import validate
+
+
+def chain() -> Graph:
+    build = GraphBuilder()
+    world = build.group("world", [0, 1])
+    build.lane(0), build.lane(1)
+    first = build.compute(0, 5, name="a")
+    build.compute(1, 5, name="b", after=[first])
+    build.collective(0, world, "broadcast", 8, stream="s", root=0)
+    return build.build()
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"lane": ints(0, 1, 2)}, r"a lane index is outside 0\.\.1"),
+        ({"stream": ints(0, -1, 0)}, "a stream index is outside"),
+        ({"name": ints(0, 1, 9)}, "a name index is outside"),
+        ({"dep_op": ints(3)}, r"a dependency index is outside 0\.\.2"),
+        ({"dep_delay": ints(-1)}, "a delay is negative"),
+        ({"lane_offset": ints(0, -5)}, "a lane offset is negative"),
+        ({"lane_rank": ints(0, 0)}, "two lanes have the same rank"),
+        ({"duration": ints(5, -1, -1)}, "rank 1: b has no duration"),
+        ({"layer": ints(0, 0)}, "column 'layer' does not have one entry per op"),
+        ({"groups": (Group("world", (0, 0)),)}, "'world': ranks must be distinct"),
+        ({"groups": (Group("world", ()),)}, "'world': ranks must be distinct and not empty"),
+        ({"groups": (Group("world", (1, 2)),)}, r"root 0 is not one of its ranks \[1, 2\]"),
+    ],
+)
+def test_a_graph_that_does_not_fit_together_is_refused(columns: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        validate(replace(chain(), **columns))
+
+
+def test_two_ops_that_wait_for_each_other_are_named() -> None:
+    build = GraphBuilder()
+    build.lane(0), build.lane(1)
+    first = build.compute(0, 1, name="hen")
+    second = build.compute(1, 1, name="egg", after=[first])
+    build.depend(first, second)
+    with pytest.raises(ScenarioError, match="cycle through rank 0: hen; rank 1: egg"):
+        build.build()
+
+
+def test_an_op_that_waits_for_a_later_one_of_its_stream_is_a_cycle() -> None:
+    build = GraphBuilder()
+    build.lane(0)
+    first = build.compute(0, 1, name="a")
+    build.depend(first, build.compute(0, 1, name="b"))
+    with pytest.raises(ScenarioError, match="cycle"):
+        build.build()
+
+
+def test_an_op_may_wait_for_a_later_one_of_another_stream() -> None:
+    build = GraphBuilder()
+    build.lane(0)
+    first = build.compute(0, 1, name="a")
+    build.depend(first, build.compute(0, 1, name="b", stream="other"), delay=4)
+    graph = build.build()
+    assert (graph.dep_op.tolist(), graph.dep_delay.tolist()) == ([1], [4])
+
+
+def has_cycle(streams: list[int], edges: list[tuple[int, int]]) -> bool:
+    """Whether dependencies and stream order leave no order: by repeated removal of what is free."""
+    before = {op: {a for a, b in edges if b == op} for op in range(len(streams))}
+    for op, stream in enumerate(streams):
+        before[op] |= {k for k in range(op) if streams[k] == stream}
+    left = set(before)
+    while free := {op for op in left if not before[op] & left}:
+        left -= free
+    return bool(left)
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=7).flatmap(
+        lambda streams: st.tuples(
+            st.just(streams),
+            st.lists(st.tuples(*[st.integers(0, len(streams) - 1)] * 2), max_size=8, unique=True),
+        )
+    )
+)
+def test_cycles_are_found_exactly_where_there_are_some(
+    case: tuple[list[int], list[tuple[int, int]]],
+) -> None:
+    streams, edges = case
+    build = GraphBuilder()
+    build.lane(0)
+    for stream in streams:
+        build.compute(0, 1, name="x", stream=str(stream))
+    for source, target in edges:
+        build.depend(target, source)
+    if has_cycle(streams, edges):
+        with pytest.raises(ScenarioError, match="cycle"):
+            build.build()
+    else:
+        assert len(build.build()) == len(streams)

@@ -1,0 +1,261 @@
+"""Training steps: what the graph holds, and how long it takes where that is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_cluster import GPU, SMALL, ToyCluster, training
+
+from commsim.engine import simulate
+from commsim.errors import ScenarioError
+from commsim.graph import Graph, OpKind, Phase
+from commsim.libraries import LibrarySection, make_library
+from commsim.metrics import measure
+from commsim.models import ModelSection, build_model, head_flops, layer_flops
+from commsim.sections import decode
+from commsim.timeline import Timeline
+from commsim.workload import PipelineSection, Workload, build_pipeline
+
+MODEL = build_model(decode(SMALL, ModelSection, "x"))
+LAYER = layer_flops(MODEL.shape, batch=1, seq=16)
+HEAD = head_flops(MODEL.shape, batch=1, seq=16)
+EFFICIENCY = 0.5
+TINY_BUCKETS = {"bucket": "1000B", "first_bucket": "600B"}
+
+
+def run(workload: Workload, cluster: ToyCluster) -> Timeline:
+    return simulate(workload.graph, cluster, library=make_library(LibrarySection()))  # type: ignore[arg-type]
+
+
+def stage_times(pp: int, factor: int) -> list[str]:
+    """Return the time of each stage in text, for a pipeline of stated times."""
+    flops = [LAYER * (4 // pp)] * pp
+    flops[-1] += HEAD
+    return [f"{factor * f / EFFICIENCY:.0f}ps" for f in flops]
+
+
+def ops_of(graph: Graph, rank: int, step: int) -> list[str]:
+    """Return the names of a rank's compute ops in one step."""
+    chosen = (graph.lane == rank) & (graph.step == step) & (graph.kind == OpKind.COMPUTE)
+    return [graph.op_name(op) for op in np.flatnonzero(chosen)]
+
+
+def test_one_gpu_takes_its_flops_and_its_optimizer() -> None:
+    workload = training(1)
+    facts = workload.training
+    assert facts is not None
+    assert facts.model_flops == 8 * 3 * (4 * LAYER + HEAD)
+    assert facts.tokens == 8 * 16
+    assert facts.peak_flops == 1e12
+    optimizer = 28 * facts.parameters / (0.85 * GPU.memory_bandwidth)
+    expected = facts.model_flops / (EFFICIENCY * 1e12) + optimizer
+    metrics = measure(run(workload, ToyCluster(1)))
+    assert metrics.step_time_s == pytest.approx(expected, rel=1e-9)
+    assert metrics.breakdown.idle_s == 0
+
+
+def test_backward_mirrors_forward_with_the_head_on_the_last_stage() -> None:
+    graph = training(2, parallel={"pp": 2}, batch={"global": 1, "micro": 1}).graph
+    assert ops_of(graph, 0, 0) == [
+        "F layer 0", "F layer 1", "B layer 1", "B layer 0", "optimizer",
+    ]  # fmt: skip
+    assert ops_of(graph, 1, 1) == [
+        "F layer 2", "F layer 3", "F head", "B head", "B layer 3", "B layer 2", "optimizer",
+    ]  # fmt: skip
+    backward = graph.phase == Phase.BACKWARD
+    forward = graph.phase == Phase.FORWARD
+    compute = graph.kind == OpKind.COMPUTE
+    assert graph.flops[backward & compute].sum() == 2 * graph.flops[forward & compute].sum()
+
+
+def test_the_next_step_starts_after_the_optimizer() -> None:
+    timeline = run(training(2, parallel={"pp": 2}), ToyCluster(2))
+    graph = timeline.graph
+    step, phase, lane = (c[timeline.op] for c in (graph.step, graph.phase, graph.lane))
+    work = timeline.kind == OpKind.COMPUTE
+    for rank in range(2):
+        done = timeline.end[(lane == rank) & (step == 0) & (phase == Phase.OPTIMIZER)]
+        begun = timeline.start[(lane == rank) & (step == 1) & work]
+        assert done.size == 1
+        assert begun.min() >= done[0]
+        if rank == 0:  # the first stage waits for nobody
+            assert begun.min() == done[0]
+
+
+def test_the_optimizer_waits_for_the_last_bucket() -> None:
+    timeline = run(training(4, data_parallel=TINY_BUCKETS), ToyCluster(4))
+    graph = timeline.graph
+    step, phase = graph.step[timeline.op], graph.phase[timeline.op]
+    reduced = timeline.end[timeline.communicates & (step == 0)].max()
+    assert timeline.start[(phase == Phase.OPTIMIZER) & (step == 0)].min() == reduced
+
+
+def test_overlap_hides_reduction_and_never_costs_time() -> None:
+    cluster = ToyCluster(4, speed=1e11, latency=0)
+    on = run(training(4, cluster=cluster, data_parallel=TINY_BUCKETS), cluster)
+    off = run(
+        training(4, cluster=cluster, data_parallel={**TINY_BUCKETS, "overlap": False}), cluster
+    )
+    hidden, exposed = measure(on), measure(off)
+    assert exposed.breakdown.exposed_comm_s == pytest.approx(exposed.breakdown.comm_s)
+    assert hidden.breakdown.exposed_comm_s < hidden.breakdown.comm_s
+    assert hidden.step_time_s < exposed.step_time_s
+
+
+@pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b"])
+@pytest.mark.parametrize("pp", [2, 4])
+def test_its_pipeline_is_the_one_of_stated_times(schedule: str, pp: int) -> None:
+    """A link that takes c makes the step as long as a pure delay of c does, first step."""
+    c = 10_000  # ps, less than any stage's action: the receive is posted early enough
+    cluster = ToyCluster(pp, speed=1e24, latency=c // 2)
+    workload = training(pp, cluster=cluster, parallel={"pp": pp, "schedule": schedule})
+    timeline = run(workload, cluster)
+    step, phase = (column[timeline.op] for column in (workload.graph.step, workload.graph.phase))
+    work = (step == 0) & (phase == Phase.BACKWARD) & ~timeline.communicates
+    stated = {
+        "stages": pp, "microbatches": 8, "schedule": schedule, "p2p": f"{c}ps",
+        "forward": stage_times(pp, 1), "backward": stage_times(pp, 2),
+    }  # fmt: skip
+    section = decode(stated, PipelineSection, "x")
+    delayed = simulate(build_pipeline(section).graph, None, library=make_library(LibrarySection()))
+    messages = 2 * 8 * (pp - 1)  # each may round up by a picosecond or two
+    assert timeline.end[work].max() == pytest.approx(delayed.end_time, abs=2 * messages)
+
+
+def test_a_pipeline_sends_the_boundary_each_way() -> None:
+    graph = training(4, parallel={"dp": 2, "pp": 2}).graph
+    messages = graph.messages
+    assert len(messages) == 2 * 2 * 4 * 2  # steps, directions, microbatches, replicas
+    assert set(messages.size.tolist()) == {2 * 1 * 16 * 8}
+    assert (messages.send_op >= 0).all()
+    assert (messages.recv_op >= 0).all()
+    assert [(g.name, g.ranks) for g in graph.groups] == [
+        ("dp stage 0", (0, 1)),
+        ("dp stage 1", (2, 3)),
+        ("pp replica 0", (0, 2)),
+        ("pp replica 1", (1, 3)),
+    ]
+    pairs = zip(messages.source.tolist(), messages.target.tolist(), strict=True)
+    assert set(pairs) == {(0, 2), (2, 0), (1, 3), (3, 1)}
+
+
+def test_the_order_moves_the_groups() -> None:
+    parallel = {"dp": 2, "pp": 2, "order": ["pp", "tp", "cp", "dp"]}
+    graph = training(4, parallel=parallel).graph
+    assert [g.ranks for g in graph.groups] == [(0, 2), (1, 3), (0, 1), (2, 3)]
+
+
+def test_a_tied_embedding_is_reduced_between_the_ends() -> None:
+    tied = {**SMALL, "tied_embeddings": True}
+    workload = training(3, parallel={"pp": 3, "layers_per_stage": [1, 1, 2]}, model=tied)
+    graph, facts = workload.graph, workload.training
+    assert facts is not None
+    assert facts.rank_parameters == (784 + 256, 784, 2 * 784 + 8 + 256)
+    assert facts.parameters == 4 * 784 + 8 + 256
+    assert [(g.name, g.ranks) for g in graph.groups] == [("pp", (0, 1, 2)), ("embedding", (0, 2))]
+    assert graph.collectives.size.tolist() == [512, 512]
+    run(workload, ToyCluster(3))
+    alone = training(2, model=tied).training
+    assert alone is not None
+    assert alone.rank_parameters == (facts.parameters, facts.parameters)
+
+
+def test_stages_are_tagged_only_where_there_is_a_pipeline() -> None:
+    assert set(training(2).graph.stage.tolist()) == {-1}
+    graph = training(2, parallel={"pp": 2}).graph
+    assert (graph.stage == graph.lane).all()
+    assert set(graph.step.tolist()) == {0, 1}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    schedule=st.sampled_from(["naive", "gpipe", "1f1b"]),
+    dp=st.integers(1, 3), pp=st.sampled_from([1, 2, 4]), m=st.integers(1, 6),
+    steps=st.integers(2, 3), latency=st.sampled_from([0, 10**4, 10**8]),
+    tied=st.booleans(), overlap=st.booleans(),
+)  # fmt: skip
+def test_every_layout_runs_to_its_end(
+    schedule: str, dp: int, pp: int, m: int, steps: int, latency: int, tied: bool, overlap: bool
+) -> None:
+    cluster = ToyCluster(dp * pp, latency=latency)
+    workload = training(
+        dp * pp, cluster=cluster, steps=steps,
+        parallel={"dp": dp, "pp": pp, "schedule": schedule},
+        batch={"global": dp * m, "micro": 1},
+        model={**SMALL, "tied_embeddings": tied},
+        data_parallel={**TINY_BUCKETS, "overlap": overlap},
+    )  # fmt: skip
+    graph = workload.graph
+    timeline = run(workload, cluster)
+    assert len(timeline) == len(graph)
+    work = (graph.kind == OpKind.COMPUTE) & (graph.phase != Phase.OPTIMIZER)
+    facts = workload.training
+    assert facts is not None
+    assert graph.flops[work].sum() == steps * facts.model_flops
+    assert (graph.phase == Phase.OPTIMIZER).sum() == steps * dp * pp
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"parallel": {"dp": 2}}, "parallel: dp=2 = 2 ranks, the cluster has 4 GPUs"),
+    ({"parallel": {"dp": 1}}, "parallel: dp=1 = 1 rank, the cluster has 4 GPUs"),
+    ({"parallel": {"dp": 2, "tp": 2}}, "parallel.tp: 2 is not built yet"),
+    ({"parallel": {"dp": 2, "cp": 2}}, "parallel.cp: 2 is not built yet"),
+    ({"parallel": {"dp": 4, "ep": 2}}, "parallel.ep: 2 is not built yet"),
+    ({"parallel": {"dp": 4, "virtual_stages": 2}}, "parallel.virtual_stages: 2 is not built yet"),
+    ({"parallel": {"dp": 4, "sequence_parallel": True}}, "sequence_parallel: true is not built"),
+    ({"parallel": {"pp": 4, "schedule": "zb_h1"}}, "parallel.schedule: 'zb_h1' is not built yet"),
+    (
+        {"parallel": {"pp": 4, "layers_per_stage": [1, 1, 1]}},
+        "parallel.layers_per_stage: 1 + 1 + 1 = 3 layers on 3 stages, the model has 4 layers",
+    ),
+    (
+        {"parallel": {"pp": 4}, "model": {**SMALL, "layers": 6}},
+        "parallel.pp: 6 layers do not divide into 4 stages",
+    ),
+    ({"data_parallel": {"kind": "zero", "stage": 1}}, "kind: 'zero' is not built yet; available"),
+    ({"data_parallel": {"kind": "fsdp"}}, "data_parallel.kind: 'fsdp' is not built yet"),
+    ({"data_parallel": {"kind": "dpp"}}, "data_parallel.kind: no 'dpp'. Did you mean 'ddp'?"),
+    ({"data_parallel": {"prefetch": 2}}, "data_parallel.prefetch: not a setting of kind ddp"),
+    ({"recompute": "full"}, "recompute: 'full' is not built yet; available: none"),
+    ({"precision": "fp8"}, "precision: 'fp8' is not built yet; available: bf16, fp16, fp32"),
+    ({"precision": "fp16"}, "precision: toy has no fp16; it has bf16, fp32"),
+    ({"compute": {}}, "compute.efficiency is missing"),
+    ({"compute": {"efficiency": 0}}, "compute.efficiency"),
+    ({"compute": {"efficiency": 1.1}}, "compute.efficiency"),
+    (
+        {"batch": {"global": 9, "micro": 1}},
+        "batch: global 9 does not divide by dp=4 x micro=1 = 4 sequences",
+    ),
+    ({"steps": 1}, "steps"),
+    ({"data_parallel": {"bucket": 25}}, "data_parallel.bucket: 25 has no unit"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), WRONG, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_is_refused_with_its_path(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        training(4, **wrong)
+    assert words in str(caught.value)
+
+
+def test_the_notes_name_defaults_and_what_is_left_out() -> None:
+    notes = "\n".join(training(2).notes)
+    for words in ("precision bf16", "gradients of 2 bytes", "25 MiB", "not causal", "left out"):
+        assert words in notes
+    assert "precision" not in "\n".join(
+        note for note in training(2, precision="fp32").notes if note.startswith("defaults")
+    )
+
+
+@pytest.mark.parametrize(("dp", "before"), [(1, "B layer 0"), (2, "all_reduce bucket 0")])
+def test_the_tied_embedding_follows_the_last_bucket(dp: int, before: str) -> None:
+    tied = {**SMALL, "tied_embeddings": True}
+    graph = training(2 * dp, parallel={"dp": dp, "pp": 2}, model=tied).graph
+    op = next(op for op in range(len(graph)) if graph.op_name(op) == "all_reduce embedding")
+    waits = graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]]
+    stage = int(graph.lane[op]) // dp
+    assert [graph.op_name(d) for d in waits] == [before if stage == 0 or dp > 1 else "B layer 2"]
