@@ -1,8 +1,5 @@
-"""Run the command line: `python -m commsim`."""
-
-from __future__ import annotations
+"""`python -m commsim` is `commsim`."""
 
 from commsim.cli.main import entry
 
-if __name__ == "__main__":
-    entry()
+entry()

@@ -34,9 +34,7 @@ class OutputFile(click.ParamType):
         self._suffixes = suffixes
         self._stdout = stdout
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path, or fail as a usage error."""
         path = Path(value)
         if self._stdout and path == STDOUT:
@@ -63,9 +61,7 @@ class OutputFolder(click.ParamType):
 
     name = "folder"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path, or fail as a usage error."""
         path = Path(value)
         if path.exists() and not path.is_dir():

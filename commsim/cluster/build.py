@@ -7,15 +7,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from commsim.cluster.cluster import Cluster
-from commsim.cluster.fabric import Fabric, FabricSection, Nic
+from commsim.cluster.fabric import Fabric
+from commsim.cluster.fabric_section import FabricSection, fabric_spec
+from commsim.cluster.leaves import Nic
 from commsim.cluster.routes import LinkRows, Links
 from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
 
 __all__ = ["assemble"]
+
+Floats = npt.NDArray[np.float64]
 
 
 def assemble(
@@ -39,18 +44,26 @@ def assemble(
         raise ScenarioError(f"{where}: {world} GPUs are more than commsim can hold ({MAX_GPUS}).")
     templates = [Template(spec) for spec in specs]
     template_of = [i for i, count in enumerate(counts) for _ in range(count)]
-    nics = [
-        nic
-        for node, kind in enumerate(template_of)
-        for nic in _nics_of(specs[kind], node)
-    ]
+    nics = [nic for node, kind in enumerate(template_of) for nic in _nics_of(specs[kind], node)]
     first = sum(len(templates[kind].rows) for kind in template_of)
-    fabric = Fabric(section, nics, len(template_of), first=first, where=where)
+    medium = _one_medium(nics, where)
+    settings = fabric_spec(section, nodes=len(template_of), medium=medium, where=where)
+    fabric = Fabric(settings, nics, medium=medium, first=first)
     links = _links(templates, template_of, fabric.rows)
     said = dict.fromkeys([note for spec in specs for note in spec.notes])
     return Cluster(
         name, templates, template_of, nics, fabric, links, [*notes, *said, *fabric.notes]
     )
+
+
+def _one_medium(nics: Sequence[Nic], where: str) -> str:
+    media = list(dict.fromkeys(nic.medium for nic in nics))
+    if len(media) > 1:
+        raise ScenarioError(
+            f"{where}: {' and '.join(media)} NICs cannot share one fabric. Give all nodes NICs of"
+            " one medium."
+        )
+    return media[0] if media else ""
 
 
 def _nics_of(spec: NodeSpec, node: int) -> list[Nic]:
@@ -66,9 +79,13 @@ def _nics_of(spec: NodeSpec, node: int) -> list[Nic]:
 def _links(templates: Sequence[Template], template_of: Sequence[int], fabric: LinkRows) -> Links:
     """Return the columns of all links: node by node, then the fabric's."""
     rows = [template.rows for template in templates]
-    bandwidth = _column([np.array(r.bandwidth) for r in rows], template_of, fabric.bandwidth)
-    efficiency = _column([np.array(r.efficiency) for r in rows], template_of, fabric.efficiency)
-    latency = _column([np.array(r.latency) for r in rows], template_of, fabric.latency)
+    bandwidth = _column(
+        [np.array(r.bandwidth, np.float64) for r in rows], template_of, fabric.bandwidth
+    )
+    efficiency = _column(
+        [np.array(r.efficiency, np.float64) for r in rows], template_of, fabric.efficiency
+    )
+    latency = _column([np.array(r.latency, np.float64) for r in rows], template_of, fabric.latency)
     sources, targets, names = _names(templates, template_of)
     kinds = [kind for t in template_of for kind in rows[t].kind]
     media = [medium for t in template_of for medium in rows[t].medium]
@@ -85,9 +102,7 @@ def _links(templates: Sequence[Template], template_of: Sequence[int], fabric: Li
     )
 
 
-def _column(
-    parts: Sequence[np.ndarray], template_of: Sequence[int], last: Sequence[float]
-) -> np.ndarray:
+def _column(parts: Sequence[Floats], template_of: Sequence[int], last: Sequence[float]) -> Floats:
     return np.concatenate([*(parts[t] for t in template_of), np.array(last, dtype=np.float64)])
 
 

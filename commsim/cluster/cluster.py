@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from commsim.cluster.fabric import Fabric, Nic
+from commsim.cluster.fabric import Fabric
 from commsim.cluster.gpus import GpuSpec
+from commsim.cluster.leaves import Nic
 from commsim.cluster.routes import Links, Route
 from commsim.cluster.spec import NodeSpec
 from commsim.cluster.template import Template
@@ -99,6 +100,10 @@ class Cluster:
         if overrides is not None:
             data["overrides"] = dict(overrides)
         return cluster_from(data, f"Cluster.preset({name!r})")
+
+    def template(self, kind: int) -> Template:
+        """Return the layout of the `kind`-th kind of node."""
+        return self._templates[kind]
 
     def gpu(self, rank: int) -> GpuSpec:
         """Return what a rank's GPU is."""

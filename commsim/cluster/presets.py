@@ -5,13 +5,12 @@ The catalogue of node types: one cluster file per preset, each value with its so
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from commsim.cluster.files import HERE, read_mapping
-from commsim.cluster.section import ClusterSection
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.sections import decode
 
-__all__ = ["preset_names", "preset_section", "preset_text"]
+__all__ = ["preset_data", "preset_names", "preset_text"]
 
 _FOLDER = HERE / "presets"
 
@@ -31,11 +30,9 @@ def preset_text(name: str) -> str:
     return (_FOLDER / f"{_known(name)}.yaml").read_text(encoding="utf-8")
 
 
-@cache
-def preset_section(name: str) -> ClusterSection:
-    """Return a preset as a cluster section. Raises ScenarioError for an unknown name."""
-    path = _FOLDER / f"{_known(name)}.yaml"
-    return decode(read_mapping(path), ClusterSection, path.name)
+def preset_data(name: str) -> dict[str, Any]:
+    """Return a preset's file as plain data. Raises ScenarioError for an unknown name."""
+    return read_mapping(_FOLDER / f"{_known(name)}.yaml")
 
 
 def _known(name: str) -> str:

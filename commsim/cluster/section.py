@@ -1,22 +1,27 @@
 """
-The `cluster` section of a scenario, and the cluster it describes.
+The cluster part of a scenario: a preset or an inline node, many of them, and a fabric.
 
-    cluster: {preset: dgx-h100, nodes: 8, fabric: {kind: rail_optimized}, overrides: {...}}
-    cluster: {node: {gpu: {...}, nic: {...}}, nodes: 4}
-    cluster: {nodes: [{count: 2, preset: dgx-h100}, {count: 2, node: {...}}]}
+    cluster: {preset: dgx-h100, nodes: 8, fabric: {kind: rail_optimized, oversubscription: 2}}
+    cluster: {node: {gpu: {count: 4, spec: A10G}, nic: {count: 1, bandwidth: 25Gbps}}, nodes: 2}
+    cluster: {nodes: [{preset: dgx-h100, count: 2}, {preset: dgx-a100, count: 2}]}
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from commsim.cluster.build import assemble
 from commsim.cluster.cluster import Cluster
-from commsim.cluster.fabric import FabricSection
+from commsim.cluster.fabric_section import FabricSection, inherited
 from commsim.cluster.files import read_mapping
-from commsim.cluster.node import NodeSection, merged
+from commsim.cluster.node import NodeSection
+from commsim.cluster.overrides import overridden
 from commsim.cluster.place import Place, field_path
+from commsim.cluster.presets import preset_data
 from commsim.cluster.spec import MAX_GPUS, NodeSpec, node_spec
 from commsim.errors import ScenarioError
 from commsim.sections import Section, decode
@@ -24,8 +29,8 @@ from commsim.sections import Section, decode
 __all__ = ["ClusterSection", "NodesSection", "build_cluster", "cluster_from", "load_cluster"]
 
 
-class NodesSection(Section, frozen=True):
-    """So many nodes of one kind: a preset with overrides, or a node of one's own."""
+class NodesSection(Section):
+    """So many nodes of one kind: a preset's or an inline one, with overrides."""
 
     count: int = 1
     preset: str | None = None
@@ -33,100 +38,130 @@ class NodesSection(Section, frozen=True):
     overrides: NodeSection | None = None
 
 
-class ClusterSection(Section, frozen=True):
-    """What a user writes under `cluster`: one kind of node, or a list of kinds, and a fabric."""
+class ClusterSection(Section):
+    """A cluster: `nodes` of one kind (a preset or an inline `node`), or a list of kinds."""
 
     name: str | None = None
     preset: str | None = None
     node: NodeSection | None = None
-    overrides: NodeSection | None = None
     nodes: int | tuple[NodesSection, ...] = 1
     fabric: FabricSection | None = None
+    overrides: NodeSection | None = None
+
+
+def cluster_from(data: Mapping[str, Any], where: str) -> Cluster:
+    """Return the cluster that plain data describes; `where` is the file or call in errors."""
+    return build_cluster(decode(dict(data), ClusterSection, where), where, path="")
+
+
+def load_cluster(file: str | Path) -> Cluster:
+    """Return the cluster of a cluster file: YAML whose top level is a cluster section.
+
+    Raises:
+        ScenarioError: unreadable, empty, or an impossible description.
+    """
+    file = Path(file)
+    return cluster_from(read_mapping(file), str(file))
 
 
 def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster") -> Cluster:
-    """Return the cluster that a section describes.
-
-    `where` is the file (or flag) and `path` the section's place in it, for errors.
+    """Return the cluster of a section that stands at `path` in the file `where`.
 
     Raises:
-        ScenarioError: an unknown preset, a count that is none, an impossible node or fabric.
+        ScenarioError: unknown preset, impossible counts or settings; names the field.
     """
-    groups = _groups(section, where, path)
-    specs = [_spec(group, where, place) for group, place in groups]
-    counts = [group.count for group, _ in groups]
-    fabric = merged(_preset_fabric(section), section.fabric) or FabricSection()
+    kinds = _kinds(section, where, path)
+    counts = [_count(kind.count, where, at, section) for kind, at in kinds]
+    specs = [_spec(kind, where, at) for kind, at in kinds]
+    if sum(counts) > 1:
+        _need_nics(kinds, specs, where)
     return assemble(
-        section.name or section.preset or "+".join(dict.fromkeys(s.name for s in specs)),
-        specs, counts, fabric, where=f"{where}: {field_path(path, 'fabric')}",
-    )  # fmt: skip
+        section.name or _name(section, specs, counts),
+        specs,
+        counts,
+        _fabric(section, kinds),
+        where=f"{where}: {field_path(path, 'fabric')}",
+    )
 
 
-def cluster_from(data: Any, where: str) -> Cluster:
-    """Return the cluster that plain data (the content of a cluster section) describes."""
-    return build_cluster(decode(data, ClusterSection, where), where, path="")
-
-
-def load_cluster(path: str | Path, *, nodes: int | None = None) -> Cluster:
-    """Return the cluster of a YAML file whose top level is a cluster section."""
-    data = read_mapping(Path(path))
-    return cluster_from(data if nodes is None else {**data, "nodes": nodes}, str(path))
-
-
-def _groups(
-    section: ClusterSection, where: str, path: str
-) -> list[tuple[NodesSection, str]]:
-    """Return the kinds of nodes, each with its path."""
-    if isinstance(section.nodes, int):
-        _check_count(section.nodes, where, field_path(path, "nodes"))
-        one = NodesSection(
-            count=section.nodes, preset=section.preset, node=section.node,
-            overrides=section.overrides,
-        )  # fmt: skip
-        return [(one, path)]
+def _kinds(section: ClusterSection, where: str, path: str) -> list[tuple[NodesSection, str]]:
+    """Return the kinds of nodes, each with the path of its settings."""
+    nodes = section.nodes
+    if not isinstance(nodes, tuple):
+        kind = NodesSection(
+            count=nodes, preset=section.preset, node=section.node, overrides=section.overrides
+        )
+        return [(kind, path)]
     for field in ("preset", "node", "overrides"):
         if getattr(section, field) is not None:
             raise ScenarioError(
-                f"{where}: {field_path(path, field)}: `nodes` is a list; say it of each entry."
+                f"{where}: {field_path(path, field)}: means nothing beside a list of nodes."
+                " Put it into the list."
             )
-    if not section.nodes:
-        raise ScenarioError(f"{where}: {field_path(path, 'nodes')}: the list is empty.")
-    for at, group in enumerate(section.nodes):
-        _check_count(group.count, where, field_path(path, f"nodes[{at}].count"))
-    return [(g, field_path(path, f"nodes[{at}]")) for at, g in enumerate(section.nodes)]
+    if not nodes:
+        raise ScenarioError(f"{where}: {field_path(path, 'nodes')}: is empty. List a node.")
+    return [(kind, field_path(path, f"nodes[{i}]")) for i, kind in enumerate(nodes)]
 
 
-def _check_count(count: int, where: str, path: str) -> None:
-    if not 1 <= count <= MAX_GPUS:
-        raise ScenarioError(f"{where}: {path}: {count} is not a count. Give 1 to {MAX_GPUS}.")
-
-
-def _spec(group: NodesSection, where: str, path: str) -> NodeSpec:
-    from commsim.cluster.presets import preset_section
-
-    if (group.preset is None) == (group.node is None):
+def _count(count: int, where: str, at: str, section: ClusterSection) -> int:
+    field = field_path(at, "count" if isinstance(section.nodes, tuple) else "nodes")
+    if count < 1:
+        raise ScenarioError(f"{where}: {field}: {count} is not a count of nodes. Give 1 or more.")
+    if count > MAX_GPUS:
         raise ScenarioError(
-            f"{where}: {path or 'cluster'}: give either `preset` (`commsim presets`) or `node`."
+            f"{where}: {field}: {count} nodes are more than commsim can hold ({MAX_GPUS})."
         )
-    base, name = group.node, ""
-    if group.preset is not None:
-        try:
-            base, name = preset_section(group.preset).node, group.preset
-        except ScenarioError as error:
-            raise ScenarioError(f"{where}: {field_path(path, 'preset')}: {error}") from None
-    node = merged(base, group.overrides)
-    assert node is not None
-    place = Place(
-        where, field_path(path, "node"), field_path(path, "overrides"), group.overrides
-    )
-    return node_spec(node, place, name=name)
+    return count
 
 
-def _preset_fabric(section: ClusterSection) -> FabricSection | None:
-    """Return the fabric that the first preset states; a scenario's own is laid over it."""
-    from commsim.cluster.presets import preset_section
+def _spec(kind: NodesSection, where: str, at: str) -> NodeSpec:
+    """Return the facts of one kind of node, its overrides applied."""
+    if (kind.preset is None) == (kind.node is None):
+        found = "both stand here" if kind.node is not None else "neither stands here"
+        raise ScenarioError(
+            f"{where}: {field_path(at, 'preset')}: {found}. Give either a `preset`"
+            " (`commsim presets clusters` lists them) or an inline `node`."
+        )
+    base, inline = kind.node, field_path(at, "node")
+    if base is None:
+        base, inline = _preset_node(kind.preset or "", where, at), field_path(at, "preset")
+    place = Place(where, inline, field_path(at, "overrides"), kind.overrides)
+    node, notes = overridden(base, kind.overrides, place)
+    spec = node_spec(node, place, name=kind.preset or "")
+    return dataclasses.replace(spec, notes=spec.notes + notes)
 
-    names = [section.preset]
-    if not isinstance(section.nodes, int):
-        names = [group.preset for group in section.nodes]
-    return preset_section(names[0]).fabric if names and names[0] else None
+
+@cache
+def _preset(name: str) -> ClusterSection:
+    return decode(preset_data(name), ClusterSection, f"{name}.yaml")
+
+
+def _preset_node(name: str, where: str, at: str) -> NodeSection:
+    try:
+        node = _preset(name).node
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {field_path(at, 'preset')}: {error}") from None
+    return node if node is not None else NodeSection()
+
+
+def _need_nics(
+    kinds: Sequence[tuple[NodesSection, str]], specs: Sequence[NodeSpec], where: str
+) -> None:
+    for (_, at), spec in zip(kinds, specs, strict=True):
+        if spec.nic is None:
+            raise ScenarioError(
+                f"{where}: {field_path(at, 'node.nic')}: is missing: node {spec.name!r} cannot be"
+                " left without a NIC, and there are several nodes. Give `nic`, or one node."
+            )
+
+
+def _fabric(section: ClusterSection, kinds: Sequence[tuple[NodesSection, str]]) -> FabricSection:
+    """Return the fabric: what is stated, over that of the first preset in the list."""
+    presets = [_preset(kind.preset).fabric for kind, _ in kinds if kind.preset is not None]
+    base = presets[0] if presets else None
+    return inherited(base or FabricSection(), section.fabric)
+
+
+def _name(section: ClusterSection, specs: Sequence[NodeSpec], counts: Sequence[int]) -> str:
+    """Return "8 x dgx-h100", or "2 x dgx-h100 + 2 x dgx-a100"."""
+    return " + ".join(f"{count} x {spec.name}" for spec, count in zip(specs, counts, strict=True))

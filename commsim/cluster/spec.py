@@ -250,9 +250,7 @@ class _Reader:
             listed=section.gpu_to_nic is not None,
         )  # fmt: skip
 
-    def _own_nics(
-        self, section: NicSection, gpus: int, count: int
-    ) -> tuple[tuple[int, ...], ...]:
+    def _own_nics(self, section: NicSection, gpus: int, count: int) -> tuple[tuple[int, ...], ...]:
         listed = section.gpu_to_nic
         if listed is not None:
             lists = tuple(n if isinstance(n, tuple) else (n,) for n in listed)
@@ -294,10 +292,11 @@ class _Reader:
         return tuple(found.get(i, i * sockets // count) for i in range(count))
 
     def pcie(self, gpu: GpuSpec, gpus: int, nics: int, sockets: int) -> PcieSpec:
-        defaults = ("width", "efficiency", "link_latency", "switch_latency", "root_latency")
-        section = self.filled(
-            PcieSection(), self.node.pcie, _defaults().pcie, "pcie", defaults
-        )
+        own = self.node.pcie
+        defaults: tuple[str, ...] = ("width", "efficiency", "link_latency", "root_latency")
+        if own is not None and own.switches:
+            defaults += ("switch_latency",)
+        section = self.filled(PcieSection(), own, _defaults().pcie, "pcie", defaults)
         generation = section.generation
         if generation is None:
             generation = gpu.pcie_generation or None

@@ -163,9 +163,7 @@ class Template:
         if nic is None:
             return ()
         own = nic.own[gpu]
-        rest = sorted(
-            range(nic.count), key=lambda n: (self._distance(gpu, n), n not in own, n)
-        )
+        rest = sorted(range(nic.count), key=lambda n: (self._distance(gpu, n), n not in own, n))
         if not nic.listed:
             return tuple(rest)
         return own + tuple(n for n in rest if n not in own)

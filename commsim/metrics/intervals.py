@@ -84,9 +84,8 @@ def _last_started(intervals: Intervals, line: Ints, time: Ints) -> Ints:
     """Return the index of the last interval at or before (line, time), -1 where there is none."""
     lines = np.concatenate((intervals.line, line))
     times = np.concatenate((intervals.start, time))
-    is_query = np.arange(len(lines)) >= len(intervals)
-    order = np.lexsort((is_query, times, lines))
-    seen = np.cumsum(~is_query[order]) - 1
+    order = np.lexsort((times, lines))
+    seen = np.cumsum(order < len(intervals)) - 1
     last = np.empty(len(lines), dtype=np.int64)
     last[order] = seen
     return last[len(intervals) :]

@@ -70,6 +70,4 @@ def _key(data: Any, step: str, here: str, text: str) -> Any:
             return int(step)
         last = f"0..{len(data) - 1}" if data else "none: it is empty"
         raise ScenarioError(f"--set {text}: {here!r} is a list; give an index ({last}).")
-    raise ScenarioError(
-        f"--set {text}: {here!r} is {data!r}, which has no settings inside."
-    )
+    raise ScenarioError(f"--set {text}: {here!r} is {data!r}, which has no settings inside.")

@@ -143,7 +143,9 @@ def bench(
                 " at least."
             )
         if shapes[-1].size != max(sizes) or len(shapes) != len(sizes):
-            notes.append(f"{op}: sizes are rounded as nccl-tests does; those left empty are skipped")
+            notes.append(
+                f"{op}: sizes are rounded as nccl-tests does; those left empty are skipped"
+            )
         rows += [timer.row(op, shape, name) for shape in shapes for name in algorithms[op]]
         crossovers += _crossovers(op, shapes, algorithms[op], timer)
     system = {

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from commsim.errors import TraceError
 from commsim.traces.kineto import Event, EventKind, KinetoFile
 
-__all__ = ["Activity", "Call", "GpuOp", "Thread", "activity_of"]
+__all__ = ["AUTOGRAD", "Activity", "Call", "GpuOp", "Thread", "activity_of"]
 
+AUTOGRAD = "autograd::engine"
 _STEP = "ProfilerStep"
 _POLLING = frozenset({"cudaEventQuery", "hipEventQuery", "cudaStreamQuery"})
 _NCCL_KERNELS = ("ncclKernel", "ncclDevKernel", "ncclSym", "rccl")
@@ -33,11 +34,6 @@ class Thread:
         """Yield what encloses event `index`, innermost first."""
         while (index := self.parents[index]) >= 0:
             yield self.events[index]
-
-    @property
-    def runs_autograd(self) -> bool:
-        """Whether the backward pass runs on this thread."""
-        return any(event.name.startswith("autograd::engine") for event in self.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +70,11 @@ class Activity:
     calls: dict[int, Call]
     notes: tuple[str, ...]
 
+    def is_backward(self, name: tuple[str, str]) -> bool:
+        """Whether a thread is autograd's own; the main thread runs a few of its nodes too."""
+        events = self.threads[name].events if name != self.main else ()
+        return any(event.name.startswith(AUTOGRAD) for event in events)
+
     def event(self, call: Call) -> Event:
         """Return the event of a call."""
         return self.threads[call.thread].events[call.index]
@@ -100,9 +101,7 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
         )
     threads = {name: Thread(name, tuple(es), _parents(es)) for name, es in cpu.items()}
     calls = _calls(threads)
-    gpu = tuple(
-        GpuOp(e, calls.get(e.correlation)) for e in file.events if e.on_gpu
-    )
+    gpu = tuple(GpuOp(e, calls.get(e.correlation)) for e in file.events if e.on_gpu)
     steps = _steps(threads)
     main = steps[-1].thread if steps else _busiest(threads, gpu)
     return Activity(

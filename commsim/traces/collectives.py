@@ -173,9 +173,7 @@ def _inside(events: tuple[Event, ...], index: int) -> Iterator[Event]:
         yield event
 
 
-def _node_of(
-    activity: Activity, op: GpuOp, nodes: dict[Call, CommNode]
-) -> CommNode | None:
+def _node_of(activity: Activity, op: GpuOp, nodes: dict[Call, CommNode]) -> CommNode | None:
     call = _comms_call(activity, op)
     return nodes.get(call) if call else None
 

@@ -20,6 +20,7 @@ __all__ = ["Clocks", "Transfer", "align", "transfer_of"]
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",
                  "barrier")  # fmt: skip
 _ROUNDS = 20
+_ENOUGH = 1_000_000  # ps: ends scatter by more than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +65,25 @@ class Transfer:
 def align(collectives: Sequence[Collective], zeros: Mapping[int, int]) -> Clocks:
     """Find the offset of each rank; `zeros` is each file's zero in ps on its own clock.
 
-    Several groups tie their ranks to one another, so the medians are taken in turns until
-    they stay.
+    Several groups tie their ranks to one another, so the medians are taken again until they
+    move by less than the ends scatter.
     """
     offsets = dict.fromkeys(sorted(zeros), 0)
     shared = [c for c in collectives if c.op in SYNCHRONISING and len(c.calls) > 1]
     ends = [{r: zeros[r] + call.end for r, call in c.calls.items()} for c in shared]
-    for _ in range(_ROUNDS if ends else 0):
-        lead = _leads(ends, offsets)
-        moved = {rank: offsets[rank] + round(median(lead.get(rank, [0]))) for rank in offsets}
-        if moved == offsets:
+    for turn in range(_ROUNDS):
+        leads = _leads(ends, offsets)
+        moves = {rank: round(median(leads.get(rank, [0]))) for rank in offsets}
+        if turn and max(map(abs, moves.values())) <= _ENOUGH:
             break
-        offsets = moved
+        offsets = {rank: offset + moves[rank] for rank, offset in offsets.items()}
     distances = [abs(lead) for leads in _leads(ends, offsets).values() for lead in leads]
     if not distances:
         return Clocks(offsets, -1, -1)
     return Clocks(offsets, round(median(distances)), round(max(distances)))
 
 
-def _leads(
-    ends: Sequence[Mapping[int, int]], offsets: Mapping[int, int]
-) -> dict[int, list[float]]:
+def _leads(ends: Sequence[Mapping[int, int]], offsets: Mapping[int, int]) -> dict[int, list[float]]:
     """Return, per rank, how much later than the median of the members it left each collective."""
     leads: dict[int, list[float]] = {}
     for of_ranks in ends:

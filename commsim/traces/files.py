@@ -74,7 +74,7 @@ def _looks_right(path: Path) -> bool:
     return path.name.lower().endswith(_SUFFIXES) and not path.name.startswith(".")
 
 
-def documents(path: Path, limits: Limits = Limits()) -> Iterator[Document]:  # noqa: B008
+def documents(path: Path, limits: Limits = Limits()) -> Iterator[Document]:
     """Yield each document in `path`, unpacked; the archive's folders and links are passed over.
 
     Raises:

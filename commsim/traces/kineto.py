@@ -145,6 +145,11 @@ class KinetoFile:
     groups: dict[str, tuple[int, ...]]
     notes: tuple[str, ...]
 
+    @property
+    def is_gloo(self) -> bool:
+        """Whether the ranks communicate by Gloo, and not by NCCL."""
+        return any(event.name.startswith("gloo:") for event in self.events)
+
 
 def is_kineto(data: bytes) -> bool:
     """Say whether a JSON text looks like a Chrome trace."""
@@ -177,7 +182,7 @@ def read_kineto(document: Document) -> KinetoFile:
         rank=_rank(distributed, document.name),
         world_size=integer(distributed.world_size),
         pid=cpu[0].thread[0] if cpu else "",
-        zero_ns=base + round(zero * 1000),
+        zero_ns=base + int(zero) * 1000 + round((zero - int(zero)) * 1000),
         events=tuple(events),
         groups=_groups(distributed),
         notes=tuple(f"{document.name}: {note}" for note in notes),

@@ -70,9 +70,7 @@ def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
     """Name each group; two with the same name get their ranks behind it."""
     plain = {key: key[1] or "world" for key in groups}
     twice = {name for name in plain.values() if list(plain.values()).count(name) > 1}
-    return {
-        key: f"{name} {list(key[0])}" if name in twice else name for key, name in plain.items()
-    }
+    return {key: f"{name} {list(key[0])}" if name in twice else name for key, name in plain.items()}
 
 
 def _match_group(

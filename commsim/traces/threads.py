@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from commsim.graph import Phase
-from commsim.traces.activity import Activity, Call, Thread
+from commsim.traces.activity import AUTOGRAD, Activity, Call, Thread
 from commsim.traces.kineto import Event, EventKind, integer
 from commsim.traces.streams import SLACK, Issue
 
@@ -63,7 +63,7 @@ def pieces_of(activity: Activity, issue: Issue) -> dict[ThreadName, list[Piece]]
     kept.sort(key=lambda thread: (thread.events[0].start, thread.name != activity.main))
     holes = {thread.name: list(_blocking(activity, issue, thread)) for thread in kept}
     for thread in kept:
-        holes[thread.name] += _hand_overs(thread, kept)
+        holes[thread.name] += _hand_overs(activity, thread, kept)
     begins = {thread.name: thread.events[0].start for thread in kept}
     for thread in kept[1:]:
         before = _starter(activity, kept, thread)
@@ -71,7 +71,7 @@ def pieces_of(activity: Activity, issue: Issue) -> dict[ThreadName, list[Piece]]
         holes[thread.name].append(Hole(handed, handed, thread=before.name))
         begins[thread.name] = handed
     cuts = _cuts(activity, kept, holes, begins)
-    return {t.name: _cut(t, cuts[t.name], holes[t.name]) for t in kept}
+    return {t.name: _cut(activity, t, cuts[t.name], holes[t.name]) for t in kept}
 
 
 def _starter(activity: Activity, kept: list[Thread], thread: Thread) -> Thread:
@@ -168,12 +168,13 @@ def _ended_inside(activity: Activity, event: Event) -> list[int]:
     return [max(inside)[1]] if inside else []
 
 
-def _hand_overs(thread: Thread, others: list[Thread]) -> Iterator[Hole]:
+def _hand_overs(activity: Activity, thread: Thread, others: list[Thread]) -> Iterator[Hole]:
     """Yield the gaps in which `thread` waits for the backward pass, or it for `thread`."""
+    backward = activity.is_backward(thread.name)
     partners = [
         (other.name, _marks(other))
         for other in others
-        if other.name != thread.name and other.runs_autograd != thread.runs_autograd
+        if activity.is_backward(other.name) != backward
     ]
     for start, end in _gaps(thread) if partners else ():
         for name, marks in partners:
@@ -218,26 +219,29 @@ def _cuts(
     return {name: sorted(times) for name, times in cuts.items()}
 
 
-def _cut(thread: Thread, cuts: list[int], holes: list[Hole]) -> list[Piece]:
-    """Return the pieces between the cuts, holes left out; the first one is of no length."""
-    spans = [(cuts[0], cuts[0]), *zip(cuts, cuts[1:], strict=False)]
-    spans += [(cuts[-1], cuts[-1])]
+def _cut(activity: Activity, thread: Thread, cuts: list[int], holes: list[Hole]) -> list[Piece]:
+    """Return the pieces between the cuts, holes left out.
+
+    The begin and the end of each hole are pieces of no length, for others to hang on.
+    """
+    points = {cuts[0], *(hole.end for hole in holes)}
+    spans = sorted([*zip(cuts, cuts[1:], strict=False), *((time, time) for time in points)])
     holes = sorted(holes, key=lambda hole: (hole.start, hole.end))
     pieces = [
-        Piece(thread.name, start, end, *_label(thread, end))
+        Piece(thread.name, start, end, *_label(activity, thread, end))
         for start, end in spans
         if not any(hole.start <= start and end <= hole.end and start < end for hole in holes)
     ]
     starts = [piece.start for piece in pieces]
     for hole in holes:
-        piece = pieces[bisect_left(starts, hole.end) if hole.end > cuts[0] else 0]
+        piece = pieces[bisect_left(starts, hole.end)]
         piece.gpu += hole.gpu
         if hole.thread:
             piece.after.append((hole.thread, hole.end))
     return pieces
 
 
-def _label(thread: Thread, time: int) -> tuple[str, Phase]:
+def _label(activity: Activity, thread: Thread, time: int) -> tuple[str, Phase]:
     """Return what a thread was doing at `time`: its outermost op, else the annotation."""
     starts = [event.start for event in thread.events]
     index = bisect_right(starts, time) - 1
@@ -246,15 +250,11 @@ def _label(thread: Thread, time: int) -> tuple[str, Phase]:
     notes = [e.name for e in around if e.kind == EventKind.ANNOTATION]
     named = [name for name in notes if not name.startswith("ProfilerStep")]
     name = ops[-1] if ops else named[0] if named else "cpu"
-    return name, _phase(thread, notes)
+    if activity.is_backward(thread.name) or name.startswith(AUTOGRAD):
+        return name, Phase.BACKWARD
+    optimizes = any(note.startswith("Optimizer.step") for note in notes)
+    return name, Phase.OPTIMIZER if optimizes else Phase.NONE
 
 
 def _chain(thread: Thread, index: int) -> Iterable[Event]:
     return [thread.events[index], *thread.enclosing(index)] if index >= 0 else []
-
-
-def _phase(thread: Thread, annotations: list[str]) -> Phase:
-    if thread.runs_autograd:
-        return Phase.BACKWARD
-    optimizes = any(name.startswith("Optimizer.step") for name in annotations)
-    return Phase.OPTIMIZER if optimizes else Phase.NONE

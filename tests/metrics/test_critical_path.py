@@ -146,6 +146,29 @@ def test_the_busiest_link_of_the_transfer_is_named_with_everybodys_traffic() -> 
     assert path.by_link() == {0: 20}
 
 
+def test_a_link_is_busy_by_its_own_bandwidth() -> None:
+    links = link_use([1e12, 3e12], [{0: 40.0, 1: 60.0}], [(0, 30, 50, 0.05)], ops=[4])
+    assert critical_path(late_rank(links)).link.tolist() == [-1, 0, -1]
+
+
+def test_a_transfer_is_judged_where_it_moved_longest() -> None:
+    loads = [{0: 90.0}, {1: 10.0}, {2: 90.0}]
+    segments = [(0, 30, 33, 1 / 3), (1, 34, 46, 1 / 12), (2, 46, 50, 0.25)]
+    links = link_use([1e12] * 3, loads, segments, ops=[1, 4, 1])
+    assert critical_path(late_rank(links)).link.tolist() == [-1, 1, -1]
+
+
+def test_the_link_of_another_transfer_at_the_same_time_is_not_named() -> None:
+    build = GraphBuilder()
+    first, second = build.group("first", [0]), build.group("second", [0])
+    lane = build.lane(0)
+    build.collective(lane, second, "all_gather", 8, stream="a")
+    build.collective(lane, first, "all_reduce", 8, stream="b")
+    loads, segments = [{0: 5.0}, {1: 90.0}], [(0, 0, 20, 0.05), (1, 0, 10, 0.1)]
+    links = link_use([1e12] * 2, loads, segments, ops=[1, 0])
+    assert critical_path(timeline(build, [(0, 10), (0, 20)], links=links)).link.tolist() == [0]
+
+
 def test_without_a_known_flow_no_link_is_named() -> None:
     unknown = link_use([1e12], [{0: 40.0}], [(0, 32, 50, 1 / 18)])
     assert critical_path(late_rank(unknown)).link.tolist() == [-1, -1, -1]

@@ -1,0 +1,67 @@
+"""
+`commsim presets`: what comes with commsim to start from.
+"""
+
+from __future__ import annotations
+
+import click
+
+from commsim.cli.summary import columns
+
+__all__ = ["presets"]
+
+_KINDS = ("clusters", "gpus", "models", "scenarios")
+
+
+@click.command()
+@click.argument("what", default="all", metavar="[clusters|gpus|models|scenarios|show]")
+@click.argument("name", default="")
+def presets(what: str, name: str) -> None:
+    """List what comes with commsim; `presets show NAME` prints a file to start from."""
+    if what == "show":
+        click.echo(_text(name), nl=False)
+        return
+    if what not in ("all", *_KINDS) or name:
+        raise click.UsageError(f"no presets {what!r}. Use one of {', '.join(_KINDS)}, show NAME.")
+    for kind in _KINDS if what == "all" else (what,):
+        rows = _rows(kind)
+        if what == "all":
+            click.echo(f"{kind}:")
+        click.echo(columns([(f"  {a}" if what == "all" else a, b) for a, b in rows]))
+
+
+def _rows(kind: str) -> list[tuple[str, str]]:
+    if kind == "scenarios":
+        from commsim.scenario.catalogue import scenario_names, scenario_summary
+
+        return [(name, scenario_summary(name)) for name in scenario_names()]
+    if kind == "models":
+        from commsim.models.catalogue import model_names
+
+        return [(name, "") for name in model_names()]
+    if kind == "gpus":
+        from commsim.cluster.gpus import gpu_names
+
+        return [(name, "") for name in gpu_names()]
+    from commsim.cluster.presets import preset_names, preset_text
+
+    return [(name, preset_text(name).splitlines()[0].lstrip("# ")) for name in preset_names()]
+
+
+def _text(name: str) -> str:
+    """Return the file of a cluster, a GPU or a scenario."""
+    from commsim.cluster.gpus import gpu_names, gpu_text
+    from commsim.cluster.presets import preset_names, preset_text
+    from commsim.errors import ScenarioError, did_you_mean
+    from commsim.scenario.catalogue import scenario_names, scenario_text
+
+    if name in preset_names():
+        return preset_text(name)
+    if name in scenario_names():
+        return scenario_text(name)
+    if name in gpu_names():
+        return gpu_text(name)
+    known = [*preset_names(), *scenario_names(), *gpu_names()]
+    raise ScenarioError(
+        f"no preset {name!r} to show.{did_you_mean(name, known)} `commsim presets` lists them."
+    )

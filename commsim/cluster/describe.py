@@ -1,0 +1,177 @@
+"""
+A cluster in plain data, for `commsim presets` and `commsim topo`; printing is the CLI's job.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commsim.cluster.cluster import Cluster
+from commsim.cluster.gpus import gpu_names, gpu_spec, gpu_text
+from commsim.cluster.presets import preset_names, preset_text
+from commsim.cluster.routes import Route
+from commsim.cluster.spec import NodeSpec
+
+__all__ = [
+    "bisection_bandwidth",
+    "describe",
+    "gpu_names",
+    "gpu_spec",
+    "gpu_text",
+    "preset_names",
+    "preset_text",
+]
+
+
+def describe(cluster: Cluster) -> dict[str, Any]:
+    """Return what `commsim topo` shows, ready for JSON.
+
+    Bandwidths in bytes/s per direction, latencies in ps. Keys: name, nodes, world_size, kinds
+    (of nodes), links (a table by kind), fabric, bisection_bandwidth (payload; None where the
+    model has no closed form), routes (examples), notes.
+    """
+    return {
+        "name": cluster.name,
+        "nodes": len(cluster.node_names),
+        "world_size": cluster.world_size,
+        "kinds": [_kind(spec, cluster.spec_of.count(i)) for i, spec in enumerate(cluster.specs)],
+        "links": _link_table(cluster),
+        "fabric": _fabric(cluster),
+        "bisection_bandwidth": bisection_bandwidth(cluster),
+        "routes": _examples(cluster),
+        "notes": list(cluster.notes),
+    }
+
+
+def _kind(spec: NodeSpec, count: int) -> dict[str, Any]:
+    nic = spec.nic
+    return {
+        "name": spec.name,
+        "count": count,
+        "gpus": spec.gpus,
+        "gpu": spec.gpu.name,
+        "device": spec.gpu.device,
+        "gpu_memory_bytes": spec.gpu.memory_bytes,
+        "nvlink": "switch" if spec.switch else "mesh" if spec.mesh else "none",
+        "cpu_sockets": spec.sockets,
+        "nics": nic.count if nic else 0,
+        "nics_per_gpu": nic.count / spec.gpus if nic else 0.0,
+        "nic": nic.model if nic else "",
+        "nic_bandwidth": nic.wire.bandwidth if nic else 0.0,
+        "medium": nic.medium if nic else "",
+        "rails": len(dict.fromkeys(nic.rails)) if nic else 0,
+        "power_w": spec.power.watts if spec.power else None,
+        "usd_per_hour": spec.price.usd_per_hour if spec.price else None,
+    }
+
+
+def _link_table(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return one row per kind of link that is the same everywhere, in order of appearance."""
+    links, what = cluster.links, _vertex_kinds(cluster)
+    counts: dict[tuple[Any, ...], int] = {}
+    columns = zip(
+        links.kinds, links.media, links.source, links.target, links.bandwidth.tolist(),
+        links.efficiency.tolist(), links.latency.tolist(), strict=True,
+    )  # fmt: skip
+    for kind, medium, a, b, bandwidth, efficiency, latency in columns:
+        row = (kind, medium, what[a], what[b], bandwidth, round(efficiency, 6), latency)
+        counts[row] = counts.get(row, 0) + 1
+    names = ("kind", "medium", "from", "to", "bandwidth", "efficiency", "latency_ps")
+    return [{**dict(zip(names, row, strict=True)), "count": n} for row, n in counts.items()]
+
+
+def _vertex_kinds(cluster: Cluster) -> dict[str, str]:
+    kinds = dict(cluster.fabric.kind_of)
+    for node, spec in enumerate(cluster.spec_of):
+        for vertex, kind in cluster.template(spec).kind_of.items():
+            kinds[f"node{node}/{vertex}"] = kind
+    return kinds
+
+
+def _fabric(cluster: Cluster) -> dict[str, Any]:
+    fabric = cluster.fabric
+    levels = {
+        f"{kind}_switches": sum(1 for k in fabric.kind_of.values() if k == kind)
+        for kind in ("leaf", "spine", "core")
+    }
+    return {
+        "kind": fabric.kind,
+        "oversubscription": fabric.spec.oversubscription,
+        "ecmp": fabric.spec.ecmp,
+        "rails": len(dict.fromkeys(nic.rail for nic in cluster.nics)),
+        "merged_spines": fabric.planes == 1 and bool(fabric.trunk),
+        **levels,
+    }
+
+
+def bisection_bandwidth(cluster: Cluster) -> float | None:
+    """Return the payload bytes/s that the first half of the nodes can send to the second.
+
+    Traffic that shares a leaf stays there; the rest is bounded by the leaves' trunks. In one
+    node: what the first half of its GPUs can send over NVLink. None where neither applies.
+    """
+    nodes = len(cluster.node_names)
+    if nodes == 1:
+        return _nvlink_bisection(cluster.specs[0])
+    fabric, leaves = cluster.fabric, len(cluster.fabric.leaves.names)
+    halves = ([0.0] * leaves, [0.0] * leaves)
+    for nic, leaf in zip(cluster.nics, fabric.leaves.of, strict=True):
+        halves[nic.node >= nodes // 2][leaf] += nic.bandwidth * nic.efficiency
+    within = [min(a, b) for a, b in zip(*halves, strict=True)]
+    if not fabric.trunk:
+        return sum(within)
+    above = []
+    for half in halves:
+        spare = zip(half, within, _trunk_payload(cluster), strict=True)
+        above.append(sum(min(have - kept, trunk) for have, kept, trunk in spare))
+    return sum(within) + min(above)
+
+
+def _trunk_payload(cluster: Cluster) -> list[float]:
+    """Return the payload bytes/s of each leaf's uplinks together."""
+    total = dict.fromkeys(cluster.fabric.leaves.names, 0.0)
+    links, kind_of = cluster.links, cluster.fabric.kind_of
+    for link in range(len(links) - len(cluster.fabric.rows), len(links)):
+        a, b = links.source[link], links.target[link]
+        if a in total and kind_of.get(b) == "spine":
+            total[a] += float(links.capacity[link])
+    return list(total.values())
+
+
+def _nvlink_bisection(spec: NodeSpec) -> float | None:
+    half = spec.gpus // 2
+    if spec.switch is not None:
+        return half * spec.switch.bandwidth * spec.switch.efficiency
+    if spec.nvlink is None:
+        return None
+    links = sum(sum(row[half:]) for row in spec.mesh[:half])
+    return links * spec.nvlink.bandwidth * spec.nvlink.efficiency
+
+
+def _examples(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return the way from rank 0 to its neighbour, and to the same GPU of the next node."""
+    found = []
+    if cluster.specs[cluster.spec_of[0]].gpus > 1:
+        found.append(_example(cluster, 0, 1, cluster.local_route(0, 1)))
+    if len(cluster.node_names) > 1:
+        other = int(cluster.first_rank[1])
+        a, b = cluster.nics_of(0)[0], cluster.nics_of(other)[0]
+        fabric = cluster.fabric_route(a, b)
+        if fabric is not None:
+            whole = cluster.to_nic(0, a) + fabric + cluster.from_nic(b, other)
+            found.append(_example(cluster, 0, other, whole))
+    return found
+
+
+def _example(cluster: Cluster, a: int, b: int, route: Route | None) -> dict[str, Any]:
+    if route is None:
+        return {"from": a, "to": b, "links": [], "latency_ps": None, "bandwidth": None}
+    capacity = cluster.links.capacity
+    pairs = zip(route.link, route.share, strict=True)
+    return {
+        "from": a,
+        "to": b,
+        "links": [cluster.links.names[link] for link in route.link],
+        "latency_ps": route.latency,
+        "bandwidth": min(float(capacity[link]) / share for link, share in pairs),
+    }

@@ -1,0 +1,148 @@
+"""
+What a user writes about the network between nodes, and what it comes to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from commsim.cluster.node import merged
+from commsim.errors import ScenarioError
+from commsim.sections import Section
+from commsim.units import Duration
+
+__all__ = ["FabricSection", "FabricSpec", "fabric_spec", "inherited"]
+
+Kind = Literal["none", "single_switch", "rail_optimized", "rail_only", "fat_tree"]
+Ecmp = Literal["even", "hash"]
+
+_RADIX = 64
+_MAX_SPINES = 4096
+_KINDS = "Give kind: single_switch, rail_optimized, rail_only or fat_tree."
+# Nanoseconds through a switch where nothing is stated, and where the figure is from.
+_SWITCH = {
+    "infiniband": (130, "documented: Quantum QM8790 brief, 'sub-130 ns'"),
+    "ethernet": (600, "general: Tomahawk class, 450 to 900 ns"),
+}
+_TREE = ("oversubscription", "ecmp", "seed", "radix", "nodes_per_leaf", "spines")
+_IDLE: dict[str, tuple[str, ...]] = {
+    "none": (*_TREE, "switch_latency", "cable_latency"),
+    "single_switch": _TREE,
+    "rail_only": _TREE,
+}
+_HARMLESS: dict[str, Any] = {"oversubscription": 1.0, "ecmp": "even", "seed": 0}
+
+
+class FabricSection(Section):
+    """The network between nodes.
+
+    `oversubscription`: bandwidth of a leaf's NICs over that of its uplinks. `radix`: ports per
+    switch; decides how many nodes share a leaf (or a pod of rail leaves), and whether a core
+    level is needed. `nodes_per_leaf` says it outright (for rail_optimized: nodes per pod).
+    `spines`: uplinks per leaf that are told apart. `cable_latency`: of each network link.
+    """
+
+    kind: Kind | None = None
+    oversubscription: float | None = None
+    ecmp: Ecmp | None = None
+    seed: int | None = None
+    radix: int | None = None
+    nodes_per_leaf: int | None = None
+    spines: int | None = None
+    switch_latency: Duration | None = None
+    cable_latency: Duration | None = None
+    sources: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class FabricSpec:
+    """A fabric's settings, all there and checked; latencies in ps."""
+
+    kind: Kind
+    oversubscription: float
+    ecmp: Ecmp
+    seed: int
+    radix: int
+    nodes_per_leaf: int | None
+    spines: int | None
+    switch_latency: int
+    cable_latency: int
+    notes: tuple[str, ...]
+
+
+def inherited(base: FabricSection, own: FabricSection | None) -> FabricSection:
+    """Return a preset's fabric with the stated settings over it.
+
+    Where the stated kind is another one, only what still means something is inherited.
+    """
+    if own is None:
+        return base
+    if own.kind is not None and own.kind != base.kind:
+        gone = ("nodes_per_leaf", *_IDLE.get(own.kind, ()))
+        base = msgspec.structs.replace(base, **dict.fromkeys(gone))
+    return merged(base, own) or base
+
+
+def fabric_spec(section: FabricSection, *, nodes: int, medium: str, where: str) -> FabricSpec:
+    """Return the settings of a fabric that joins `nodes` nodes by NICs of one `medium`.
+
+    Raises:
+        ScenarioError: an impossible value, or a setting that would change nothing.
+    """
+    kind: Kind = section.kind or ("single_switch" if nodes > 1 else "none")
+    if kind == "none" and nodes > 1:
+        raise ScenarioError(f"{where}.kind: none joins no nodes, and there are {nodes}. {_KINDS}")
+    _check(section, where)
+    _refuse_idle(section, kind, where)
+    notes = []
+    if section.kind is None and nodes > 1:
+        notes.append("fabric: kind single_switch taken by default.")
+    latency = section.switch_latency
+    if latency is None and kind != "none" and medium:
+        nanoseconds, source = _SWITCH[medium]
+        latency = Duration(nanoseconds * 1000)
+        notes.append(f"fabric: switch_latency {nanoseconds} ns taken by default ({source}).")
+    return FabricSpec(
+        kind=kind,
+        oversubscription=section.oversubscription or 1.0,
+        ecmp=section.ecmp or "even",
+        seed=section.seed or 0,
+        radix=section.radix or _RADIX,
+        nodes_per_leaf=section.nodes_per_leaf,
+        spines=section.spines,
+        switch_latency=int(latency or 0),
+        cable_latency=int(section.cable_latency or 0),
+        notes=tuple(notes),
+    )
+
+
+def _check(section: FabricSection, where: str) -> None:
+    ratio = section.oversubscription
+    if ratio is not None and not ratio >= 1:
+        raise ScenarioError(
+            f"{where}.oversubscription: {ratio:g} is below 1. Give the bandwidth of a leaf's NICs"
+            " over that of its uplinks: 1 for none, 2 for 2:1."
+        )
+    if ratio is not None and ratio > 1e6:
+        raise ScenarioError(f"{where}.oversubscription: {ratio:g} is above a million.")
+    for field, least in (("radix", 2), ("nodes_per_leaf", 1), ("spines", 1)):
+        value = getattr(section, field)
+        if value is not None and value < least:
+            raise ScenarioError(f"{where}.{field}: {value} is too few. Give {least} or more.")
+    if (section.spines or 0) > _MAX_SPINES:
+        raise ScenarioError(
+            f"{where}.spines: {section.spines} is more than commsim tells apart ({_MAX_SPINES})."
+        )
+
+
+def _refuse_idle(section: FabricSection, kind: Kind, where: str) -> None:
+    """Refuse settings that change nothing in this kind of fabric: they mislead."""
+    for field in _IDLE.get(kind, ()):
+        value = getattr(section, field)
+        if value is not None and value != _HARMLESS.get(field):
+            raise ScenarioError(
+                f"{where}.{field}: means nothing with kind: {kind}. Leave it out, or change kind."
+            )

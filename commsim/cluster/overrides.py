@@ -1,0 +1,94 @@
+"""
+Laying overrides over a node: also counts, where other settings speak of the things counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from commsim.cluster.node import NodeSection, PcieSwitchSection, merged
+from commsim.cluster.place import Place
+
+__all__ = ["overridden"]
+
+_Numbers = tuple[int, ...]
+
+
+def overridden(
+    base: NodeSection, changes: NodeSection | None, place: Place
+) -> tuple[NodeSection, tuple[str, ...]]:
+    """Return the node with `changes` laid over it, and notes on what that made necessary.
+
+    Fewer GPUs: the first ones stay. Another count of NICs: they spread over the places of the
+    old ones. Another kind of NVLink replaces the old one's settings.
+    """
+    if changes is None:
+        return base, ()
+    over, under = changes.nvlink, base.nvlink
+    if over is not None and over.kind is not None and under and over.kind != under.kind:
+        base = replace(base, nvlink=None)
+    notes: list[str] = []
+    base = _fewer_gpus(base, changes, place, notes)
+    base = _other_nics(base, changes, notes)
+    return merged(base, changes) or base, tuple(notes)
+
+
+def _fewer_gpus(
+    base: NodeSection, changes: NodeSection, place: Place, notes: list[str]
+) -> NodeSection:
+    count = changes.gpu.count if changes.gpu else None
+    have = base.gpu.count if base.gpu else None
+    if count is None or have is None or count == have or count < 1:
+        return base
+    if count > have and (_placed(base) or (base.nvlink and base.nvlink.links)):
+        raise place.error("gpu.count", f"{count} GPUs, but the node has places for {have}.")
+    base = _moved(base, lambda gpus: tuple(g for g in gpus if g < count), None)
+    if base.nvlink is not None and base.nvlink.links is not None:
+        square = tuple(row[:count] for row in base.nvlink.links[:count])
+        base = replace(base, nvlink=replace(base.nvlink, links=square))
+    notes.append(f"gpu.count: the first {count} of the node's {have} GPUs are there.")
+    return base
+
+
+def _other_nics(base: NodeSection, changes: NodeSection, notes: list[str]) -> NodeSection:
+    count = changes.nic.count if changes.nic else None
+    have = base.nic.count if base.nic else None
+    if base.nic is None or count is None or have is None or count == have or count < 1:
+        return base
+    old = [nic * have // count for nic in range(count)]
+    base = _moved(base, None, lambda nics: tuple(n for n in range(count) if old[n] in nics))
+    if base.nic is not None:
+        base = replace(base, nic=replace(base.nic, rails=None, gpu_to_nic=None))
+    notes.append(f"nic.count: {count} NICs spread over the places of the node's {have}.")
+    return base
+
+
+def _placed(base: NodeSection) -> bool:
+    return bool((base.pcie and base.pcie.switches) or (base.cpu and base.cpu.gpus))
+
+
+def _moved(
+    base: NodeSection,
+    gpus: Callable[[_Numbers], _Numbers] | None,
+    nics: Callable[[_Numbers], _Numbers] | None,
+) -> NodeSection:
+    """Return the node with the lists of GPUs and NICs in its PCIe tree and sockets renumbered."""
+
+    def switch(old: PcieSwitchSection) -> PcieSwitchSection:
+        return replace(
+            old,
+            gpus=gpus(old.gpus) if gpus else old.gpus,
+            nics=nics(old.nics) if nics else old.nics,
+        )
+
+    if base.pcie is not None and base.pcie.switches is not None:
+        switches = tuple(switch(old) for old in base.pcie.switches)
+        base = replace(base, pcie=replace(base.pcie, switches=switches))
+    cpu = base.cpu
+    if cpu is not None and cpu.gpus is not None and gpus is not None:
+        cpu = replace(cpu, gpus=tuple(gpus(members) for members in cpu.gpus))
+    if cpu is not None and cpu.nics is not None and nics is not None:
+        cpu = replace(cpu, nics=tuple(nics(members) for members in cpu.nics))
+    return base if cpu is base.cpu else replace(base, cpu=cpu)

@@ -1,0 +1,66 @@
+"""
+The tables of a run as CSV files: spans, ranks, collectives, links, the critical path.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from commsim.graph import OpKind
+from commsim.timeline import Timeline
+
+__all__ = ["write_csv"]
+
+_TABLES = ("ranks", "collectives", "links", "critical_path")
+
+
+def write_csv(timeline: Timeline, result: dict[str, Any], folder: str | Path) -> list[Path]:
+    """Write spans.csv (times in ps) and the tables of the result's JSON; return the files."""
+    folder = Path(folder)
+    folder.mkdir(exist_ok=True)
+    written = [_write(folder / "spans.csv", _SPAN_HEAD, _spans(timeline))]
+    for name in _TABLES:
+        rows = result[name]
+        head = list(rows[0]) if rows else ["empty"]
+        written.append(_write(folder / f"{name}.csv", head, ([r[k] for k in head] for r in rows)))
+    return written
+
+
+_SPAN_HEAD = ("rank", "stream", "kind", "name", "arrive_ps", "start_ps", "end_ps", "bytes")
+
+
+def _spans(timeline: Timeline) -> Iterable[Sequence[Any]]:
+    graph = timeline.graph
+    columns = (
+        timeline.op.tolist(), timeline.arrive.tolist(), timeline.start.tolist(),
+        timeline.end.tolist(),
+    )  # fmt: skip
+    for op, arrive, start, end in zip(*columns, strict=True):
+        yield (
+            int(graph.lane_rank[graph.lane[op]]), graph.streams[graph.stream[op]],
+            OpKind(graph.kind[op]).name.lower(), graph.op_name(op), arrive, start, end,
+            int(graph.size[op]),
+        )  # fmt: skip
+
+
+def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(head)
+            writer.writerows([[_cell(value) for value in row] for row in rows])
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return path
+
+
+def _cell(value: Any) -> Any:
+    """Keep text that a spreadsheet would run as a formula from being one."""
+    dangerous = isinstance(value, str) and value[:1] in ("=", "+", "-", "@")
+    return f"'{value}" if dangerous else value

@@ -1,0 +1,16 @@
+"""
+Scenarios: strict YAML, changes from the command line, and the catalogue that comes along.
+"""
+
+from commsim.scenario.catalogue import scenario_names, scenario_summary, scenario_text
+from commsim.scenario.section import Scenario, ScenarioFile, load_scenario, scenario_from
+
+__all__ = [
+    "Scenario",
+    "ScenarioFile",
+    "load_scenario",
+    "scenario_from",
+    "scenario_names",
+    "scenario_summary",
+    "scenario_text",
+]

@@ -1,0 +1,75 @@
+"""
+A scenario: one strict file that says which work runs on which cluster, by whose rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from commsim.cluster.section import ClusterSection
+from commsim.engine import EngineSection
+from commsim.errors import ScenarioError
+from commsim.libraries import LibrarySection
+from commsim.scenario.catalogue import scenario_text
+from commsim.scenario.overrides import apply_sets
+from commsim.scenario.yaml_file import parse_yaml, read_yaml
+from commsim.sections import Section, decode
+from commsim.workload import WorkloadSection
+
+__all__ = ["Scenario", "ScenarioFile", "load_scenario", "scenario_from"]
+
+
+class ScenarioFile(Section, frozen=True):
+    """What stands in a scenario file; each room reads its own section."""
+
+    workload: WorkloadSection
+    name: str | None = None
+    cluster: ClusterSection | None = None
+    library: LibrarySection = LibrarySection()
+    torch: str | None = None
+    engine: EngineSection = EngineSection()
+
+
+class Scenario(Section, frozen=True):
+    """A scenario that has been read: its sections, where it is from, and how errors call it."""
+
+    name: str
+    where: str
+    folder: str
+    file: ScenarioFile
+
+
+def load_scenario(name: str | Path, sets: Iterable[str] = ()) -> Scenario:
+    """Read a scenario file, or one of the catalogue by name, with "key.path=value" changes.
+
+    Raises:
+        ScenarioError: no such file or name, not YAML, or a setting that is wrong.
+    """
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        if not path.is_file():
+            raise ScenarioError(f"{path}: there is no such file.")
+        data, where, folder = read_yaml(path, str(path)), str(path), str(path.parent)
+    else:
+        where, folder = f"{name}.yaml", "."
+        data = parse_yaml(scenario_text(str(name)), where)
+    return scenario_from(data, where, sets=sets, folder=folder, default_name=path.stem)
+
+
+def scenario_from(
+    data: Any, where: str, *, sets: Iterable[str] = (), folder: str = ".", default_name: str = ""
+) -> Scenario:
+    """Return the scenario that plain data describes. Raises ScenarioError."""
+    data = apply_sets(data, sets)
+    if data is None:
+        raise ScenarioError(f"{where}: the file is empty. `commsim presets scenarios` lists some.")
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{where}: a scenario is a mapping (name:, cluster:, workload:).")
+    file = decode(data, ScenarioFile, where)
+    if file.torch is not None:
+        raise ScenarioError(
+            f"{where}: torch: versions of torch are not told apart yet. Leave it out."
+        )
+    return Scenario(name=file.name or default_name or where, where=where, folder=folder, file=file)

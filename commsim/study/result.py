@@ -1,0 +1,61 @@
+"""
+The result of a run: its timeline, its metrics, and the JSON that they make.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commsim._version import __version__
+from commsim.metrics import Metrics
+from commsim.study.files import write_json
+from commsim.timeline import Timeline
+from commsim.units import format_time
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a scenario came to. `extra` holds further keys of the JSON (a replay's errors)."""
+
+    scenario: str
+    timeline: Timeline
+    metrics: Metrics
+    notes: tuple[str, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        step = format_time(self.metrics.step_time_s * 1e12)
+        return f"Result({self.scenario!r}, step {step}, {self.timeline!r})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<code>{escape(repr(self))}</code>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON of `commsim run`; every key is always there, null where unknown."""
+        return {
+            "schema": 1,
+            "commsim": __version__,
+            "scenario": self.scenario,
+            **self.metrics.to_dict(),
+            "notes": list(self.notes),
+            **self.extra,
+        }
+
+    def save_json(self, path: str | Path) -> None:
+        """Write `to_dict` to a file."""
+        write_json(self.to_dict(), Path(path))
+
+    def gantt(self) -> Figure:
+        """Return the run as a Gantt chart."""
+        from commsim.charts import gantt
+
+        return gantt(self.timeline, metrics=self.metrics)

@@ -1,0 +1,93 @@
+"""
+The collectives of a recorded run as a table: what moved, who came last, who waited how long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from commsim.traces.deskew import Transfer
+from commsim.traces.matching import Collective
+from commsim.units import format_size, format_time
+
+__all__ = ["CollectiveRow", "CollectiveTable"]
+
+_HEAD = ("op", "group", "bytes", "type", "transfer", "last", "wait: median", "longest")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRow:
+    """One collective: bytes as nccl-tests count them (-1 unknown), times in ps.
+
+    `transfer` is the time on the last rank to arrive, `waits` how long each rank waited for it.
+    `splits` are the bytes that each rank sends to each member (all_to_all_v).
+    """
+
+    op: str
+    group: str
+    ranks: tuple[int, ...]
+    size: int
+    dtype: str
+    splits: Mapping[int, tuple[int, ...]]
+    transfer: int
+    last_arriver: int
+    waits: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTable(Sequence[CollectiveRow]):
+    """The collectives in the order they ran; prints as a table."""
+
+    rows: tuple[CollectiveRow, ...]
+
+    @staticmethod
+    def of(collectives: Sequence[Collective], transfers: Sequence[Transfer]) -> CollectiveTable:
+        """Return the table of matched collectives and their measured transfers."""
+        pairs = zip(collectives, transfers, strict=True)
+        return CollectiveTable(tuple(_row(c, t) for c, t in pairs))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[CollectiveRow]:
+        return iter(self.rows)
+
+    def __repr__(self) -> str:
+        total = format_time(sum(row.transfer for row in self.rows))
+        return f"CollectiveTable({len(self)} collectives, transfer {total} in all)"
+
+    def __str__(self) -> str:
+        lines = [_HEAD, *(_cells(row) for row in self.rows)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+
+def _row(collective: Collective, transfer: Transfer) -> CollectiveRow:
+    return CollectiveRow(
+        op=collective.op or "unknown",
+        group=collective.group,
+        ranks=collective.group_ranks,
+        size=collective.size,
+        dtype=collective.first.dtype,
+        splits={rank: call.splits for rank, call in collective.calls.items() if call.splits},
+        transfer=transfer.duration,
+        last_arriver=transfer.last,
+        waits={rank: transfer.wait(rank) for rank in transfer.arrive},
+    )
+
+
+def _cells(row: CollectiveRow) -> tuple[str, ...]:
+    waits = sorted(row.waits.items(), key=lambda item: item[1])
+    rank, longest = waits[-1]
+    return (
+        row.op, row.group, format_size(row.size) if row.size >= 0 else "unknown",
+        row.dtype or "unknown", format_time(row.transfer), f"rank {row.last_arriver}",
+        format_time(waits[len(waits) // 2][1]), f"{format_time(longest)} (rank {rank})",
+    )  # fmt: skip
