@@ -116,8 +116,8 @@ def _label(crossover: dict[str, Any], at: int) -> dict[str, Any]:
     from math import log10
 
     return {
-        "x": log10(crossover["size"]), "y": 1, "yref": "paper", "yanchor": "bottom",
-        "yshift": 2 + 14 * (at % 2), "showarrow": False,
+        "x": log10(crossover["size"]), "y": 1, "yref": "paper", "yanchor": "top",
+        "xanchor": "left", "xshift": 4, "yshift": -14 * (at % 3), "showarrow": False,
         "text": markup(f"{crossover['to']} from {format_size(crossover['size'])}"),
         "font": {"size": 11, "color": MUTED},
     }  # fmt: skip

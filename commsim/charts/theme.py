@@ -158,7 +158,7 @@ def base_layout(title: str, subtitle: str, height: int) -> dict[str, Any]:
             "x": 0,
             "xanchor": "left",
             "xref": "container",
-            "pad": {"l": 24},
+            "pad": {"l": 24, "t": 18},
             "y": 1,
             "yanchor": "top",
             "yref": "container",

@@ -36,7 +36,7 @@ _IDLE: dict[str, tuple[str, ...]] = {
 _HARMLESS: dict[str, Any] = {"oversubscription": 1.0, "ecmp": "even", "seed": 0}
 
 
-class FabricSection(Section):
+class FabricSection(Section, frozen=True):
     """The network between nodes.
 
     `oversubscription`: bandwidth of a leaf's NICs over that of its uplinks. `radix`: ports per

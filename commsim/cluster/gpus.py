@@ -73,9 +73,9 @@ def _known(name: str) -> str:
     for known in gpu_names():
         if known.lower() == name.lower():
             return known
-    raise ScenarioError(
-        f"unknown GPU {name!r}.{did_you_mean(name, gpu_names())} Known: {', '.join(gpu_names())}."
-    )
+    within = [known for known in gpu_names() if name.lower() in known.lower()]
+    hint = f" Did you mean {within[0]!r}?" if within and name else did_you_mean(name, gpu_names())
+    raise ScenarioError(f"unknown GPU {name!r}.{hint} Known: {', '.join(gpu_names())}.")
 
 
 def _spec(data: dict[str, Any]) -> GpuSpec:

@@ -32,7 +32,7 @@ __all__ = [
 S = TypeVar("S", bound=Section)
 
 
-class GpuSection(Section):
+class GpuSection(Section, frozen=True):
     """The GPUs of a node: so many of the table's `spec`, with any fact given otherwise.
 
     `tflops` are dense 1e12 FLOP/s by precision. With `spec: cpu` a slot is a process on a CPU.
@@ -48,7 +48,7 @@ class GpuSection(Section):
     sources: dict[str, str] = {}
 
 
-class NvlinkSection(Section):
+class NvlinkSection(Section, frozen=True):
     """What joins the GPUs: nothing, a switch (`bandwidth` per GPU), or a mesh of direct links.
 
     A mesh has `links[i][j]` links of bandwidth `per_link` from GPU i to GPU j. `latency` is from
@@ -65,7 +65,7 @@ class NvlinkSection(Section):
     sources: dict[str, str] = {}
 
 
-class C2cSection(Section):
+class C2cSection(Section, frozen=True):
     """The link between a GPU and the CPU of its superchip; it replaces the GPU's PCIe."""
 
     bandwidth: Bandwidth | None = None
@@ -74,7 +74,7 @@ class C2cSection(Section):
     sources: dict[str, str] = {}
 
 
-class PcieSwitchSection(Section):
+class PcieSwitchSection(Section, frozen=True):
     """A PCIe switch: what hangs under it, and the CPU socket or the switch it hangs under."""
 
     gpus: tuple[int, ...] = ()
@@ -85,7 +85,7 @@ class PcieSwitchSection(Section):
     width: int | None = None
 
 
-class PcieSection(Section):
+class PcieSection(Section, frozen=True):
     """The PCIe tree. GPUs and NICs under no switch hang directly on a socket.
 
     Latencies: of one link, of passing a switch, of passing a CPU's root complex.
@@ -101,7 +101,7 @@ class PcieSection(Section):
     sources: dict[str, str] = {}
 
 
-class CpuSection(Section):
+class CpuSection(Section, frozen=True):
     """CPU sockets (NUMA domains), the link between each two, and which slots are whose.
 
     `gpus` and `nics` list, per socket, those directly on it; without a list they are dealt
@@ -119,7 +119,7 @@ class CpuSection(Section):
     sources: dict[str, str] = {}
 
 
-class NicSection(Section):
+class NicSection(Section, frozen=True):
     """The NICs. `latency` is one NIC's share of the way (half of NIC to NIC, no switch).
 
     `rails[i]` is the rail of NIC i (default i); `gpu_to_nic[g]` the NIC (or NICs, nearest
@@ -137,14 +137,14 @@ class NicSection(Section):
     sources: dict[str, str] = {}
 
 
-class PowerSection(Section):
+class PowerSection(Section, frozen=True):
     """What a node draws at most, in watts."""
 
     watts: float
     source: str
 
 
-class PriceSection(Section):
+class PriceSection(Section, frozen=True):
     """What an hour of a node costs, where and when."""
 
     usd_per_hour: float
@@ -152,7 +152,7 @@ class PriceSection(Section):
     date: str
 
 
-class NodeSection(Section):
+class NodeSection(Section, frozen=True):
     """One node: one chassis with one operating system."""
 
     name: str | None = None

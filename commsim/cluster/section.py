@@ -19,17 +19,18 @@ from commsim.cluster.cluster import Cluster
 from commsim.cluster.fabric_section import FabricSection, inherited
 from commsim.cluster.files import read_mapping
 from commsim.cluster.node import NodeSection
+from commsim.cluster.node_spec import node_spec
 from commsim.cluster.overrides import overridden
 from commsim.cluster.place import Place, field_path
 from commsim.cluster.presets import preset_data
-from commsim.cluster.spec import MAX_GPUS, NodeSpec, node_spec
+from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.errors import ScenarioError
 from commsim.sections import Section, decode
 
 __all__ = ["ClusterSection", "NodesSection", "build_cluster", "cluster_from", "load_cluster"]
 
 
-class NodesSection(Section):
+class NodesSection(Section, frozen=True):
     """So many nodes of one kind: a preset's or an inline one, with overrides."""
 
     count: int = 1
@@ -38,7 +39,7 @@ class NodesSection(Section):
     overrides: NodeSection | None = None
 
 
-class ClusterSection(Section):
+class ClusterSection(Section, frozen=True):
     """A cluster: `nodes` of one kind (a preset or an inline `node`), or a list of kinds."""
 
     name: str | None = None

@@ -132,7 +132,7 @@ def _calls(threads: dict[tuple[str, str], Thread]) -> dict[int, Call]:
         event.correlation: Call(thread.name, index)
         for thread in threads.values()
         for index, event in enumerate(thread.events)
-        if event.kind == EventKind.RUNTIME and event.correlation >= 0
+        if event.kind == EventKind.RUNTIME and event.correlation > 0
     }
 
 

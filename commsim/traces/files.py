@@ -102,7 +102,8 @@ def _members(source: _Unpacked, path: Path, limits: Limits) -> Iterator[Document
                 if count > limits.members:
                     raise TraceError(f"{path}: more than {limits.members} files in one archive.")
                 name = member.name.rsplit("/", 1)[-1]
-                content = archive.extractfile(member) if member.isfile() else None
+                plain = member.isfile() and not member.issparse()
+                content = archive.extractfile(member) if plain else None
                 if content is None or name.startswith("."):
                     continue  # "._x" is what macOS adds beside x
                 yield _member(f"{path}:{member.name}", content, member.size, limits)

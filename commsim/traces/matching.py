@@ -91,6 +91,11 @@ def _match_group(
                 f" recorded on ranks {absent}; it is replayed without them."
             )
         found.append(Collective(name, ranks, together))
+        if len({call.size for call in together.values()}) > 1 and found[-1].op == "all_to_all":
+            notes.append(
+                f"group {name!r}, call {position}: the ranks of an all_to_all send different"
+                " amounts, and the trace has no splits; the largest is taken, evenly split."
+            )
     return found
 
 

@@ -61,7 +61,8 @@ class Trace:
     def __repr__(self) -> str:
         steps = [a.step.end - a.step.start for a in self._activities.values() if a.step]
         longest = f", longest step {format_time(max(steps))}" if steps else ""
-        return f"Trace({len(self.ranks)} ranks, {len(self._matched)} collectives{longest})"
+        ranks = f"{len(self.ranks)} rank{'s' if len(self.ranks) > 1 else ''}"
+        return f"Trace({ranks}, {len(self._matched)} collectives{longest})"
 
     @property
     def offsets(self) -> dict[int, int]:

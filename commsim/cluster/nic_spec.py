@@ -1,0 +1,74 @@
+"""
+From a node's NIC section to facts: whose NIC is whose, and on which rail.
+"""
+
+from __future__ import annotations
+
+from commsim.cluster.node import NicSection
+from commsim.cluster.reader import Reader, defaults
+from commsim.cluster.spec import NicSpec
+
+__all__ = ["nic_spec"]
+
+
+def nic_spec(read: Reader, own: NicSection | None, *, gpus: int) -> NicSpec | None:
+    """Return the NICs of a node. Raises ScenarioError for impossible ones."""
+    if own is None:
+        return None
+    section = read.filled(own, defaults().nic, "nic", ("efficiency", "latency", "medium"))
+    count = read.count(section.count, "nic.count")
+    return NicSpec(
+        count=count,
+        wire=read.wire(section, "nic"),
+        medium=section.medium or "",
+        model=section.model or "",
+        rails=_rails(read, section, count),
+        own=_listed(read, section, gpus, count) or _dealt(read, gpus, count),
+        listed=section.gpu_to_nic is not None,
+    )
+
+
+def _rails(read: Reader, section: NicSection, count: int) -> tuple[int, ...]:
+    if section.rails is None:
+        return tuple(range(count))
+    if len(section.rails) != count or min(section.rails) < 0:
+        raise read.place.error(
+            "nic.rails", f"{list(section.rails)} must give each of {count} NICs a rail from 0 on."
+        )
+    return section.rails
+
+
+def _listed(
+    read: Reader, section: NicSection, gpus: int, count: int
+) -> tuple[tuple[int, ...], ...] | None:
+    """Return the NICs that the user lists for each GPU, None where nothing is listed."""
+    if section.gpu_to_nic is None:
+        return None
+    lists = tuple(nics if isinstance(nics, tuple) else (nics,) for nics in section.gpu_to_nic)
+    if len(lists) != gpus:
+        raise read.place.error(
+            "nic.gpu_to_nic", f"has {len(lists)} entries for {gpus} GPUs. Give one per GPU."
+        )
+    for gpu, nics in enumerate(lists):
+        if not nics or len(dict.fromkeys(nics)) < len(nics) or not set(nics) <= set(range(count)):
+            raise read.place.error(
+                "nic.gpu_to_nic",
+                f"GPU {gpu} gets {list(nics)}: give one NIC, or several different ones, from 0 to"
+                f" {count - 1}.",
+            )
+    return lists
+
+
+def _dealt(read: Reader, gpus: int, count: int) -> tuple[tuple[int, ...], ...]:
+    """Return the NICs dealt to the GPUs evenly and in order."""
+    if gpus % count and count % gpus:
+        divisors = ", ".join(str(d) for d in range(1, gpus + 1) if gpus % d == 0)
+        raise read.place.error(
+            "nic.count",
+            f"{count} NICs do not divide {gpus} GPUs evenly."
+            f" Give a divisor of {gpus} ({divisors}), or list gpu_to_nic explicitly.",
+        )
+    if count <= gpus:
+        return tuple((gpu * count // gpus,) for gpu in range(gpus))
+    each = count // gpus
+    return tuple(tuple(range(gpu * each, (gpu + 1) * each)) for gpu in range(gpus))

@@ -1,0 +1,142 @@
+"""
+A node as facts: every value there, checked, counted, and the defaults it took named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import MappingProxyType
+
+from commsim.cluster.gpus import GpuSpec, gpu_spec
+from commsim.cluster.nic_spec import nic_spec
+from commsim.cluster.node import CpuSection, GpuSection, NodeSection
+from commsim.cluster.nvlink_spec import c2c_wire, nvlink_spec
+from commsim.cluster.pcie_spec import pcie_spec
+from commsim.cluster.place import Place
+from commsim.cluster.reader import Reader, defaults
+from commsim.cluster.spec import NodeSpec, Wire
+from commsim.errors import ScenarioError
+
+__all__ = ["node_spec"]
+
+_STATED = "stated in the cluster's description"
+
+
+def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
+    """Return the facts of a node.
+
+    Raises:
+        ScenarioError: something is missing, impossible or contradicts itself; names the field.
+    """
+    read, name = Reader(place), name or node.name or "node"
+    section = read.need(node.gpu, "gpu")
+    gpus = read.count(section.count, "gpu.count")
+    gpu = _gpu(read, section)
+    cpu = _cpu(read, node.cpu, is_worker=gpu.device == "cpu")
+    sockets = read.count(cpu.sockets, "cpu.sockets")
+    nic = nic_spec(read, node.nic, gpus=gpus)
+    nics = nic.count if nic else 0
+    nvlink = nvlink_spec(read, node.nvlink, gpus=gpus)
+    if node.power is not None and not node.power.watts > 0:
+        raise place.error("power.watts", f"{node.power.watts:g} is not above zero.")
+    if node.price is not None and not node.price.usd_per_hour >= 0:
+        raise place.error("price.usd_per_hour", f"{node.price.usd_per_hour:g} is below zero.")
+    spec = NodeSpec(
+        name=name,
+        gpu=gpu,
+        gpus=gpus,
+        sockets=sockets,
+        socket_link=read.wire(cpu, "cpu") if sockets > 1 else Wire(0.0, 1.0, 0),
+        memory_bandwidth=float(cpu.memory_bandwidth or 0.0),
+        gpu_socket=_sockets_of(read, "cpu.gpus", cpu.gpus, gpus, sockets),
+        nic_socket=_sockets_of(read, "cpu.nics", cpu.nics, nics, sockets),
+        pcie=pcie_spec(read, node.pcie, gpu=gpu, gpus=gpus, nics=nics, sockets=sockets),
+        nvlink=nvlink.link,
+        mesh=nvlink.mesh,
+        switch=nvlink.port,
+        c2c=c2c_wire(read, node.c2c),
+        nic=nic,
+        power=node.power,
+        price=node.price,
+        notes=(),
+    )
+    if not read.taken:
+        return spec
+    note = f"node {name}: taken by default: {', '.join(read.taken)}."
+    return dataclasses.replace(spec, notes=(note,))
+
+
+def _cpu(read: Reader, own: CpuSection | None, *, is_worker: bool) -> CpuSection:
+    """Return the CPU section with the defaults that this node needs."""
+    section = read.filled(own or CpuSection(), defaults().cpu, "cpu", ("sockets",))
+    wanted: tuple[str, ...] = ("memory_bandwidth",) if is_worker else ()
+    if (section.sockets or 1) > 1:
+        wanted += ("bandwidth", "efficiency", "latency")
+    return read.filled(section, defaults().cpu, "cpu", wanted)
+
+
+def _sockets_of(
+    read: Reader, field: str, listed: tuple[tuple[int, ...], ...] | None, count: int, sockets: int
+) -> tuple[int, ...]:
+    """Return the socket of each GPU (or NIC): as listed, else dealt evenly in order."""
+    dealt = {i: i * sockets // count for i in range(count)}
+    if listed is None:
+        return tuple(dealt.values())
+    if len(listed) != sockets:
+        raise read.place.error(field, f"has {len(listed)} lists for {sockets} sockets.")
+    named = sorted(i for members in listed for i in members)
+    if len(dict.fromkeys(named)) < len(named) or any(i not in dealt for i in named):
+        raise read.place.error(field, f"{named}: each of 0 to {count - 1} may stand only once.")
+    found = {i: socket for socket, members in enumerate(listed) for i in members}
+    return tuple((dealt | found).values())
+
+
+def _gpu(read: Reader, section: GpuSection) -> GpuSpec:
+    for precision, rate in section.tflops.items():
+        if not rate > 0:
+            raise read.place.error("gpu.tflops", f"{precision}: {rate:g} is not above zero.")
+    if section.memory is not None and section.memory < 1:
+        raise read.place.error("gpu.memory", f"{section.memory} bytes hold nothing.")
+    if section.sm_count is not None and section.sm_count < 0:
+        raise read.place.error("gpu.sm_count", f"{section.sm_count} is below zero.")
+    if section.spec is None:
+        return _own_gpu(read, section)
+    try:
+        spec = gpu_spec(section.spec)
+    except ScenarioError as error:
+        raise read.place.error("gpu.spec", str(error)) from None
+    return _adapted(spec, section)
+
+
+def _own_gpu(read: Reader, section: GpuSection) -> GpuSpec:
+    """Return a GPU that is in no table; its memory, at least, must be given."""
+    if section.memory is None:
+        raise read.place.error(
+            "gpu", "give a `spec` (`commsim presets gpus` lists them), or at least `memory`."
+        )
+    return GpuSpec(
+        name="own",
+        memory_bytes=int(section.memory),
+        memory_bandwidth=float(section.memory_bandwidth or 0.0),
+        tflops=MappingProxyType(dict(section.tflops)),
+        sm_count=section.sm_count or 0,
+        compute_capability=section.compute_capability or "",
+        source=MappingProxyType(dict(section.sources)),
+    )
+
+
+def _adapted(spec: GpuSpec, section: GpuSection) -> GpuSpec:
+    """Return the table's GPU with what the section states otherwise."""
+    tflops = MappingProxyType(dict(spec.tflops) | section.tflops) if section.tflops else None
+    stated = {
+        "memory_bytes": None if section.memory is None else int(section.memory),
+        "memory_bandwidth": section.memory_bandwidth,
+        "tflops": tflops,
+        "sm_count": section.sm_count,
+        "compute_capability": section.compute_capability,
+    }
+    changes = {name: value for name, value in stated.items() if value is not None}
+    if not changes:
+        return spec
+    source = dict(spec.source) | dict.fromkeys(changes, _STATED) | section.sources
+    return dataclasses.replace(spec, **changes, source=MappingProxyType(source))  # type: ignore[arg-type]

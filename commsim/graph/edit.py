@@ -1,0 +1,116 @@
+"""
+What-ifs on a graph: faster compute, more work at one place. Each returns a new graph.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.errors import ScenarioError
+from commsim.graph.table import Device, Graph, OpKind, op_columns
+
+__all__ = ["add_work", "insert_work", "scale_compute"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def scale_compute(graph: Graph, factor: float) -> Graph:
+    """Return `graph` with the duration (and FLOPs and traffic) of all compute times `factor`.
+
+    CPU and GPU work alike; copies, communication and the latencies of launches stay.
+
+    Raises:
+        ScenarioError: `factor` is not a positive number.
+    """
+    if not (math.isfinite(factor) and factor > 0):
+        raise ScenarioError(f"compute.scale: {factor} is not a positive number.")
+    compute = graph.kind == OpKind.COMPUTE
+    timed, counted = compute & (graph.duration >= 0), compute & (graph.flops >= 0)
+    duration = graph.duration.copy()
+    duration[timed] = np.rint(graph.duration[timed] * factor).astype(np.int64)
+    return replace(
+        graph,
+        duration=duration,
+        flops=np.where(counted, graph.flops * factor, graph.flops),
+        traffic=np.where(compute & (graph.traffic >= 0), graph.traffic * factor, graph.traffic),
+    )
+
+
+def add_work(graph: Graph, *, rank: int, before_collective: int, duration: int) -> Graph:
+    """Return `graph` with `duration` ps of work on `rank`, ahead of one of its collectives.
+
+    `before_collective` counts that rank's collectives from 0 in the order it issues them. The
+    work goes where the rank decides when the collective may run: before the CPU work that
+    launches it, else before the work it depends on, else before the collective itself.
+
+    Raises:
+        ScenarioError: no such rank, or it has no such collective.
+    """
+    mine = graph.lane_rank[graph.lane] == rank
+    ops = np.flatnonzero(mine & (graph.kind == OpKind.COLLECTIVE))
+    if not 0 <= before_collective < len(ops):
+        raise ScenarioError(
+            f"rank {rank} has {len(ops)} collectives; there is none before which number"
+            f" {before_collective} (from 0) could stand."
+        )
+    return insert_work(graph, _origin(graph, int(ops[before_collective])), duration)
+
+
+def _origin(graph: Graph, op: int) -> int:
+    """Return the op that `op` was issued by: a CPU op it depends on, else any compute."""
+    causes = graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]]
+    causes = causes[graph.lane[causes] == graph.lane[op]]
+    compute = causes[graph.kind[causes] == OpKind.COMPUTE]
+    on_cpu = compute[graph.device[compute] == Device.CPU]
+    chosen = on_cpu if on_cpu.size else compute
+    return int(chosen[-1]) if chosen.size else op
+
+
+def insert_work(graph: Graph, before: int, duration: int, *, name: str = "added work") -> Graph:
+    """Return `graph` with a compute op of `duration` ps right before op `before`.
+
+    It runs on the same stream, and waits for what `before` waits for. Ids from `before` on
+    move up by one.
+
+    Raises:
+        ScenarioError: `duration` is negative.
+    """
+    if duration < 0:
+        raise ScenarioError(f"{name}: a duration must not be negative ({duration} ps).")
+    names = graph.names if name in graph.names else (*graph.names, name)
+    fresh: dict[str, Any] = {
+        "kind": int(OpKind.COMPUTE), "duration": duration, "flops": -1.0, "traffic": -1.0,
+        "size": -1, "item": -1, "name": names.index(name), "alloc": 0, "free": 0, "batch": -1,
+    }  # fmt: skip
+    columns: dict[str, Any] = {}
+    for column in op_columns():
+        values = getattr(graph, column)
+        columns[column] = np.insert(values, before, fresh.get(column, values[before]))
+    if graph.kind[before] != OpKind.COMPUTE:
+        columns["device"][before] = Device.CUDA
+    first, last = graph.dep_ptr[before], graph.dep_ptr[before + 1]
+    counts = np.insert(np.diff(graph.dep_ptr), before, last - first)
+    again = slice(int(first), int(last))
+    return replace(
+        graph,
+        **columns,
+        dep_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        dep_op=_moved(np.insert(graph.dep_op, first, graph.dep_op[again]), before),
+        dep_delay=np.insert(graph.dep_delay, first, graph.dep_delay[again]),
+        window=_moved(graph.window, before),
+        messages=replace(
+            graph.messages,
+            send_op=_moved(graph.messages.send_op, before),
+            recv_op=_moved(graph.messages.recv_op, before),
+        ),
+        names=names,
+    )
+
+
+def _moved(ops: Ints, place: int) -> Ints:
+    return np.where(ops >= place, ops + 1, ops)

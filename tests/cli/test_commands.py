@@ -1,0 +1,87 @@
+"""What the commands print and write."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from commsim.cli.main import call
+
+RUN_KEYS = {
+    "schema", "commsim", "scenario", "step_time_s", "bubble_fraction", "bubble_ratio", "breakdown",
+    "ranks", "mfu", "hfu", "tflops_per_gpu", "tokens_per_s", "tokens_per_s_per_gpu", "memory_gib",
+    "collectives", "links", "critical_path", "cost", "notes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["1f1b", "ring-all-reduce", "p2p-blocking", "quickstart"])
+def test_every_key_of_the_json_is_there(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["run", name, "--json", "-", "-q"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert set(data) == RUN_KEYS
+    parts = data["breakdown"]
+    four = ("compute_s", "exposed_comm_s", "exposed_copy_s", "idle_s")
+    assert sum(parts[part] for part in four) == pytest.approx(data["step_time_s"], rel=1e-9)
+    path = sum(piece["seconds"] for piece in data["critical_path"])
+    assert path == pytest.approx(data["step_time_s"], rel=1e-9)
+
+
+def test_same_scenario_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for _ in range(2):
+        call(["run", "ddp", "--json", "-", "-q"])
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+
+
+def test_run_writes_what_it_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / name for name in ("g.svg", "g.html", "l.html", "t.json.gz", "r.json")]
+    flags = ["--gantt", str(files[1]), "--links", str(files[2]), "--perfetto", str(files[3]),
+             "--json", str(files[4]), "--csv", str(tmp_path / "tables")]  # fmt: skip
+    assert call(["run", "ddp", *flags]) == 0
+    assert call(["run", "ddp", "--gantt", str(files[0])]) == 0
+    out = capsys.readouterr().out
+    for path in files:
+        assert path.stat().st_size > 1000
+        assert f"{path}" in out
+    ElementTree.parse(files[0])
+    events = json.loads(gzip.decompress(files[3].read_bytes()))["traceEvents"]
+    assert {event["ph"] for event in events} >= {"M", "X", "C"}
+    assert (tmp_path / "tables" / "spans.csv").read_text().startswith("rank,stream,kind,name")
+
+
+def test_bench_prints_nccl_tests_columns_and_the_crossover(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--nodes", "2", "--algo", "ring,tree", "-b", "1K", "-e", "256M", "-f", "64"]
+    chart, path = tmp_path / "b.html", tmp_path / "b.json"
+    assert call(["bench", "all_reduce", *flags, "--chart", str(chart), "--json", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "algbw (GB/s)  busbw (GB/s)" in out.splitlines()[0]
+    data = json.loads(path.read_text())
+    assert data["schema"] == 1
+    assert [row["size"] for row in data["results"][::2]] == [2**10, 2**16, 2**22, 2**28]
+    assert {c["from"]: c["to"] for c in data["crossovers"]} == {"tree": "ring"}
+    for row in data["results"]:
+        assert row["algbw_gbs"] == pytest.approx(row["size"] / row["time_us"] * 1e-3, rel=1e-6)
+        assert row["busbw_gbs"] == pytest.approx(row["algbw_gbs"] * 2 * 15 / 16, rel=1e-6)
+    assert chart.stat().st_size > 10_000
+
+
+def test_presets_and_topo(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["presets"]) == 0
+    listing = capsys.readouterr().out
+    for name in ("dgx-1v", "dgx-a100", "dgx-h100", "H100-SXM5-80GB", "gpt2-1.5b", "quickstart"):
+        assert name in listing
+    assert call(["presets", "show", "dgx-h100"]) == 0
+    assert "documented" in capsys.readouterr().out
+    assert call(["presets", "show", "dgx-h1000"]) == 2
+    assert "Did you mean 'dgx-h100'" in capsys.readouterr().err
+    assert call(["topo", "dgx-h100", "--nodes", "4"]) == 0
+    assert "4 nodes, 32 GPUs" in capsys.readouterr().out

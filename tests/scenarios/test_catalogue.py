@@ -1,0 +1,63 @@
+"""Every scenario of the catalogue: its expected figures, and the closed forms behind them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commsim.study import run
+
+FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+@cache
+def result(name: str) -> dict[str, Any]:
+    return run(name).to_dict()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_expected_figures(name: str) -> None:
+    """NAME.expected.json holds paths into the run's JSON and what stands there."""
+    expected = json.loads((FOLDER / f"{name}.expected.json").read_text())
+    assert expected
+    for path, value in expected.items():
+        found: Any = result(name)
+        for step in path.split("."):
+            found = found[int(step) if step.isdecimal() else step]
+        assert found == pytest.approx(value, rel=1e-6), path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scenario_is_short_and_says_what_to_see(name: str) -> None:
+    lines = (FOLDER / f"{name}.yaml").read_text().splitlines()
+    assert len(lines) < 40
+    assert lines[0].startswith("# ")
+
+
+def test_bubbles_are_the_closed_forms() -> None:
+    assert result("naive-model-parallel")["bubble_fraction"] == pytest.approx(1 / 2, abs=1e-12)
+    assert result("gpipe")["bubble_fraction"] == pytest.approx(3 / 7, abs=1e-12)
+    assert result("1f1b")["bubble_fraction"] == pytest.approx(3 / 11, abs=1e-12)
+
+
+def test_a_server_is_n_times_slower_than_a_ring() -> None:
+    """2 (n-1) S / B against 2 (n-1)/n S / B."""
+    server, ring = (result(n)["step_time_s"] for n in ("reduce-to-server", "ring-all-reduce"))
+    assert server / ring == pytest.approx(8, rel=0.01)
+
+
+def test_nonblocking_hides_the_transfer() -> None:
+    blocking, free = (result(f"p2p-{n}") for n in ("blocking", "nonblocking"))
+    transfer = blocking["step_time_s"] - 5e-3 if blocking["step_time_s"] > 5e-3 else 0
+    assert free["step_time_s"] == pytest.approx(4e-3, rel=1e-6)
+    assert transfer > 0.5e-3
+
+
+def test_data_parallel_hides_all_but_the_last_bucket() -> None:
+    ddp = result("ddp")
+    assert 0 < ddp["breakdown"]["exposed_comm_s"] < 0.25 * ddp["breakdown"]["comm_s"]
