@@ -105,6 +105,6 @@ def _draw(result: Result, path: Path) -> None:
 
     if path.suffix == ".svg":
         text = gantt_svg(result.timeline, metrics=result.metrics)
-        write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8") and None)
+        write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
     else:
         save_figure(gantt(result.timeline, metrics=result.metrics), path)

@@ -25,7 +25,7 @@ __all__ = [
 STDOUT = Path("-")
 
 
-class OutputFile(click.ParamType):
+class OutputFile(click.ParamType[Path]):
     """A file that can be written when the work is done: known suffix, existing folder."""
 
     name = "file"
@@ -56,7 +56,7 @@ class OutputFile(click.ParamType):
         return path
 
 
-class OutputFolder(click.ParamType):
+class OutputFolder(click.ParamType[Path]):
     """A folder to write into; made where its parent exists."""
 
     name = "folder"

@@ -38,7 +38,7 @@ _SCALARS = (
     ("merge", r"<<", ["<"]),
 )  # fmt: skip
 for _name, _pattern, _first in _SCALARS:
-    _Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    _Loader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_name}", re.compile(rf"(?:{_pattern})\Z"), _first
     )
 
@@ -84,7 +84,7 @@ def parse_yaml(text: str, where: str) -> Any:
         if node is None:
             return None
         _check(node, where)
-        return loader.construct_document(node)  # type: ignore[no-untyped-call]
+        return loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ScenarioError(f"{where}: {_explain(error)}") from None
     except RecursionError:
@@ -93,7 +93,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ScenarioError(f"{where}: a value cannot be read ({error}).") from None
     finally:
         if loader is not None:
-            loader.dispose()  # type: ignore[no-untyped-call]
+            loader.dispose()
 
 
 def _explain(error: yaml.YAMLError) -> str:

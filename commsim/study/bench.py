@@ -124,7 +124,7 @@ def bench(
     Raises:
         ScenarioError: an unknown op, algorithm, library or type, or nothing to time.
     """
-    names, sizes = _listed(ops), [_bytes(size) for size in _listed(sizes)]
+    names, lengths = _listed(ops), [_bytes(size) for size in _listed(sizes)]
     check_names(names, dtype)
     section = LibrarySection(name=library) if isinstance(library, str) else library
     algorithms = _algorithms(names, _listed(algo), section)
@@ -135,14 +135,14 @@ def bench(
     notes: list[str] = []
     for op in names:
         progress(op)
-        shapes = _shapes(op, sizes, dtype, len(ranks))
+        shapes = _shapes(op, lengths, dtype, len(ranks))
         if not shapes:
             raise ScenarioError(
                 f"{op} over {len(ranks)} ranks: nothing is left of the sizes asked for, as every"
                 f" rank's block is a multiple of 16 bytes. Go up to {format_size(16 * len(ranks))}"
                 " at least."
             )
-        if shapes[-1].size != max(sizes) or len(shapes) != len(sizes):
+        if shapes[-1].size != max(lengths) or len(shapes) != len(lengths):
             notes.append(
                 f"{op}: sizes are rounded as nccl-tests does; those left empty are skipped"
             )

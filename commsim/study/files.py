@@ -14,7 +14,7 @@ import msgspec
 __all__ = ["json_bytes", "write_aside", "write_json"]
 
 
-def write_aside(path: Path, write: Callable[[Path], None]) -> None:
+def write_aside(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path` (of the same suffix), then rename it to `path`."""
     suffix = "".join(path.suffixes[-2:])
     aside = path.with_name(f".{path.name}.{os.getpid()}{suffix}")
@@ -32,4 +32,4 @@ def json_bytes(data: dict[str, Any]) -> bytes:
 
 def write_json(data: dict[str, Any], path: Path) -> None:
     """Write `data` as JSON to `path`."""
-    write_aside(path, lambda aside: aside.write_bytes(json_bytes(data)) and None)
+    write_aside(path, lambda aside: aside.write_bytes(json_bytes(data)))

@@ -14,7 +14,7 @@ So no dependency contradicts the recording; where several were possible, the lat
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from commsim.traces.activity import Activity, Call
@@ -202,11 +202,3 @@ def _next_work(activity: Activity, issue: Issue, call: Call) -> list[int]:
         stream = activity.gpu[launched[-1]].event.stream
         found.append(issue.compute_streams[stream].next_after(at))
     return [op for op in dict.fromkeys(found) if op >= 0]
-
-
-def groups_by_stream(activity: Activity) -> Mapping[int, list[int]]:
-    """Return the GPU work of each stream in the order it ran."""
-    streams: dict[int, list[int]] = {}
-    for index, op in enumerate(activity.gpu):
-        streams.setdefault(op.event.stream, []).append(index)
-    return streams

@@ -1,59 +1,29 @@
 """
 A recording as a workload graph: pieces of CPU work, GPU work, collectives, and what they wait for.
 
-Each op starts when the last of its causes ended, plus a latency (of the launch, of the stream)
-that stays with that cause. Where a cause was the one that released the op, its latency is what
-was recorded; where another one was, the rank's median is taken, or less where less was left.
 The graph holds no absolute time and no recorded wait; `lane_offset` alone says when a rank began.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Device, Graph, GraphBuilder, Phase, Tags
-from commsim.traces.activity import Activity
+from commsim.traces.causes import LEFT, LONG, Key, RankWork, piece_at, ties
 from commsim.traces.collectives import CollectiveCall
 from commsim.traces.deskew import Transfer
 from commsim.traces.kineto import EventKind
 from commsim.traces.matching import Collective
 from commsim.traces.streams import launch_time
-from commsim.traces.threads import Piece, ThreadName
 from commsim.units import format_time
 
-__all__ = ["Built", "RankWork", "build_graph"]
+__all__ = ["Built", "build_graph"]
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
-_LONG = 100_000_000  # ps: no launch and no stream takes 100 us; something else held the op
 _MAX_NAME = 200
 _MAX_APART = 3_600 * 10**12
-_LAUNCH, _STREAM, _SYNC, _LEFT = "launch", "stream", "sync", "left over"
-_TYPICAL = {_LAUNCH: 5_000_000, _STREAM: 1_000_000, _SYNC: 1_000_000, _LEFT: 0}
-
-Key = tuple[object, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """What an op waits for: a GPU op or a piece (by key), when that ended, and how it is tied."""
-
-    key: Key
-    ended: int
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class RankWork:
-    """All that one rank's part of the graph is made of; `shift` takes it to the common clock."""
-
-    activity: Activity
-    pieces: Mapping[ThreadName, list[Piece]]
-    waits: Mapping[int, list[int]]
-    shift: int
 
 
 @dataclass(slots=True)
@@ -200,7 +170,7 @@ def _phase(work: RankWork, index: int) -> Phase:
     launch = work.activity.gpu[index].launch
     if launch is None:
         return Phase.NONE
-    at = _piece_at(work.pieces[launch.thread], launch_time(work.activity, index))
+    at = piece_at(work.pieces[launch.thread], launch_time(work.activity, index))
     return work.pieces[launch.thread][at].phase
 
 
@@ -285,7 +255,7 @@ def _tie_pieces(draft: _Draft, work: RankWork, ids: Mapping[Key, int]) -> None:
             op = ids[thread, index]
             sources = [(work.activity.gpu[g].event.end, ids["gpu", g]) for g in piece.gpu]
             for other, time in piece.after:
-                at = _piece_at(work.pieces[other], time)
+                at = piece_at(work.pieces[other], time)
                 sources.append((work.pieces[other][at].end, ids[other, at]))
             for _, source in sources:
                 draft.build.depend(op, source)
@@ -293,67 +263,17 @@ def _tie_pieces(draft: _Draft, work: RankWork, ids: Mapping[Key, int]) -> None:
             draft.cause[op] = max([before, *sources])[1]
 
 
-def _piece_at(pieces: Sequence[Piece], time: int) -> int:
-    """Return the last piece that ends at `time` or before."""
-    return max(0, bisect_right(pieces, time, key=lambda piece: piece.end) - 1)
-
-
 def _tie_gpu(draft: _Draft, work: RankWork, ids: Mapping[Key, int]) -> None:
     """Let GPU work wait for its launch, its stream and other streams, each with its latency."""
-    causes = _gpu_causes(draft, work)
-    typical = _typical(work, causes)
-    for index, of_op in enumerate(causes):
-        start, op = work.activity.gpu[index].event.start, ids["gpu", index]
-        binding = max(of_op, key=lambda cause: cause.ended + typical[cause.kind])
-        for cause in of_op:
-            left = max(0, start - cause.ended)
-            delay = left if cause is binding else min(typical[cause.kind], left)
-            draft.build.depend(op, ids[cause.key], delay=delay)
-        if start - binding.ended > _LONG and binding.kind != _LEFT:
-            draft.held += start - binding.ended
+    for index, tie in enumerate(ties(work)):
+        op = ids["gpu", index]
+        for key, delay in tie.delays:
+            draft.build.depend(op, ids[key], delay=delay)
+        draft.cause[op] = ids[tie.binding.key]
+        draft.left_over += tie.binding.kind == LEFT
+        if tie.latency > LONG and tie.binding.kind != LEFT:
+            draft.held += tie.latency
             draft.held_ops += 1
-        draft.cause[op] = ids[binding.key]
-
-
-def _gpu_causes(draft: _Draft, work: RankWork) -> list[list[Cause]]:
-    causes: list[list[Cause]] = []
-    before: dict[int, int] = {}
-    for index, op in enumerate(work.activity.gpu):
-        earlier = [(i, _SYNC) for i in work.waits.get(index, ())]
-        if op.event.stream in before:
-            earlier.append((before[op.event.stream], _STREAM))
-        of_op = [Cause(("gpu", i), work.activity.gpu[i].event.end, kind) for i, kind in earlier]
-        if op.launch or not of_op:
-            of_op.append(_launch_cause(draft, work, index))
-        before[op.event.stream] = index
-        causes.append(of_op)
-    return causes
-
-
-def _launch_cause(draft: _Draft, work: RankWork, index: int) -> Cause:
-    """Return the piece that ends where GPU work was launched.
-
-    What a GPU still had to do when the recording began hangs on its beginning.
-    """
-    launch = work.activity.gpu[index].launch
-    if launch is None:
-        draft.left_over += 1
-        thread, at, kind = work.activity.main, 0, _LEFT
-    else:
-        time = work.activity.event(launch).start
-        thread, at, kind = launch.thread, _piece_at(work.pieces[launch.thread], time), _LAUNCH
-    return Cause((thread, at), work.pieces[thread][at].end, kind)
-
-
-def _typical(work: RankWork, causes: Sequence[Sequence[Cause]]) -> dict[str, int]:
-    """Return the median latency of each kind of tie, over the ops that it alone released."""
-    seen: dict[str, list[int]] = {}
-    for op, of_op in zip(work.activity.gpu, causes, strict=True):
-        last = max(of_op, key=lambda cause: cause.ended)
-        latency = op.event.start - last.ended
-        if 0 <= latency <= _LONG:
-            seen.setdefault(last.kind, []).append(latency)
-    return {kind: round(median(seen.get(kind, [usual]))) for kind, usual in _TYPICAL.items()}
 
 
 def _mark_window(draft: _Draft, work: RankWork, lane: int, ids: Mapping[Key, int]) -> None:

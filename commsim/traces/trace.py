@@ -10,6 +10,7 @@ from functools import cached_property
 from commsim.graph import Graph
 from commsim.timeline import Timeline
 from commsim.traces.activity import Activity, activity_of
+from commsim.traces.causes import RankWork
 from commsim.traces.collectives import RankCollectives, collectives_of
 from commsim.traces.deskew import Clocks, align, transfer_of
 from commsim.traces.execution_trace import ExecutionTrace
@@ -19,7 +20,7 @@ from commsim.traces.measured import measured_timeline
 from commsim.traces.streams import cross_stream, issue_order
 from commsim.traces.table import CollectiveTable
 from commsim.traces.threads import pieces_of
-from commsim.traces.to_graph import Built, RankWork, build_graph
+from commsim.traces.to_graph import Built, build_graph
 from commsim.units import format_time
 
 __all__ = ["Trace"]

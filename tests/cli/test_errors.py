@@ -54,7 +54,7 @@ def complaint(
         (PIPELINE.replace("1ms", ".nan"), ["workload.pipeline.forward", "nan"]),
         (PIPELINE.replace("stages: 2", "stages: 0"), ["workload.pipeline.stages"]),
         (PIPELINE.replace("stages: 2", "stages: -3"), ["workload.pipeline.stages"]),
-        (PIPELINE.replace("2,", "2, schedule: 1f1c,"), ["1f1c", "1f1b"]),
+        (PIPELINE.replace("stages: 2,", "stages: 2, schedule: 1f1c,"), ["1f1c", "1f1b"]),
         (TRAINING, ["8", "16"]),
         (TRAINING.replace("dgx-h100", "dgx-h10"), ["cluster.preset", "Did you mean 'dgx-h100'"]),
         (

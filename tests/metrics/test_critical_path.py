@@ -117,6 +117,35 @@ def test_a_member_that_joins_late_holds_up_the_others() -> None:
     assert shown(path)[:2] == [("compute", 2, 0, 80), ("broadcast", 5, 80, 100)]
 
 
+def test_a_member_that_comes_as_another_leaves_did_not_hold_it_up() -> None:
+    build = GraphBuilder()
+    world = build.group("world", range(3))
+    times: list[tuple[int, ...]] = []
+    for rank, (work, start, end) in enumerate([(20, 20, 80), (80, 80, 90), (5, 20, 80)]):
+        lane = build.lane(rank)
+        build.compute(lane, 1, name=f"work{rank}")
+        build.collective(lane, world, "broadcast", 8, stream="comm", root=0)
+        times += [(0, work), (work, start, end)]
+    build.compute(2, 1, name="after")
+    causes = {2 * rank + 1: (2 * rank, Cause.DEPENDENCY) for rank in range(3)}
+    causes[6] = (5, Cause.DEPENDENCY)
+    path = critical_path(timeline(build, [*times, (80, 100)], causes=causes))
+    assert shown(path)[:2] == [("compute", 0, 0, 20), ("broadcast", 5, 20, 80)]
+
+
+def test_of_two_that_come_at_once_the_path_stays_with_its_own_rank() -> None:
+    build = GraphBuilder()
+    world = build.group("world", range(2))
+    for rank in range(2):
+        lane = build.lane(rank)
+        build.compute(lane, 30, name="work")
+        build.collective(lane, world, "all_reduce", 8, stream="comm")
+    build.compute(1, 10, name="after")
+    causes = {1: (0, Cause.DEPENDENCY), 3: (2, Cause.DEPENDENCY), 4: (3, Cause.DEPENDENCY)}
+    times = [(0, 30), (30, 50), (0, 30), (30, 50), (50, 60)]
+    assert critical_path(timeline(build, times, causes=causes)).span.tolist() == [2, 3, 4]
+
+
 def test_a_cause_that_leads_in_a_circle_ends_the_chain() -> None:
     causes = {1: (4, Cause.RENDEZVOUS), 2: (1, Cause.DEPENDENCY), 4: (1, Cause.RENDEZVOUS)}
     path = critical_path(late_rank(causes=causes))
@@ -164,9 +193,9 @@ def test_the_link_of_another_transfer_at_the_same_time_is_not_named() -> None:
     lane = build.lane(0)
     build.collective(lane, second, "all_gather", 8, stream="a")
     build.collective(lane, first, "all_reduce", 8, stream="b")
-    loads, segments = [{0: 5.0}, {1: 90.0}], [(0, 0, 20, 0.05), (1, 0, 10, 0.1)]
+    loads, segments = [{0: 5.0}, {1: 90.0}], [(0, 0, 20, 0.05), (1, 0, 15, 0.1)]
     links = link_use([1e12] * 2, loads, segments, ops=[1, 0])
-    assert critical_path(timeline(build, [(0, 10), (0, 20)], links=links)).link.tolist() == [0]
+    assert critical_path(timeline(build, [(0, 15), (0, 20)], links=links)).link.tolist() == [0]
 
 
 def test_without_a_known_flow_no_link_is_named() -> None:

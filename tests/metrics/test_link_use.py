@@ -43,8 +43,9 @@ def test_busiest_links_first_and_idle_ones_not_at_all() -> None:
 
 
 def test_equal_links_are_in_order_of_name() -> None:
-    third = 1 / 3
-    links = link_use([1.0] * 12, [{11: third, 2: third, 10: third}], [(0, 0, 10, 0.1)])
+    # 0.1 + 0.2 is more than 0.3 in floats, but no more traffic.
+    loads = [{2: 0.1, 11: 0.3, 10: 0.3}, {2: 0.2}]
+    links = link_use([1.0] * 12, loads, [(0, 0, 10, 0.1), (1, 0, 10, 0.1)])
     timeline_ = run(links)
     names = [links.names[link] for link in busiest(timeline_, utilization(timeline_))]
     assert names == ["link10", "link11", "link2"]
@@ -66,6 +67,24 @@ def test_use_over_time_is_the_exact_step_function() -> None:
     use = use_over_time(two_flows(), np.array([0]))
     assert use.time.tolist() == [0, 25 * SECOND, 50 * SECOND, 75 * SECOND, 100 * SECOND]
     assert use.share.tolist() == pytest.approx([0.4, 0.5, 0.1, 0.0])
+
+
+def test_each_resampled_part_has_the_mean_of_its_own_stretch() -> None:
+    use = use_over_time(two_flows(), np.array([0]), points=3)
+    third = 100 / 3
+    first = (25 * 0.4 + (third - 25) * 0.5) / third
+    second = ((50 - third) * 0.5 + (2 * third - 50) * 0.1) / third
+    last = (75 - 2 * third) * 0.1 / third
+    assert use.share.tolist() == pytest.approx([first, second, last])
+    assert use.time.tolist() == [0, round(SECOND * third), round(2 * SECOND * third), 100 * SECOND]
+
+
+def test_nothing_is_left_over_when_all_traffic_has_ended() -> None:
+    loads = [{0: 0.1}, {0: 0.2}, {0: 0.3}]
+    segments = [(0, 0, 30, 1.0), (1, 10, 40, 1.0), (2, 20, 50, 1.0), (0, 70, 80, 1.0)]
+    use = use_over_time(run(link_use([1e12], loads, segments)), np.array([0]))
+    assert use.time.tolist() == [0, 10, 20, 30, 40, 50, 70, 80, 100]
+    assert (use.share[5], use.share[7]) == (0.0, 0.0)
 
 
 def test_a_kind_is_all_its_links_together() -> None:
