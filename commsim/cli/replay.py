@@ -48,7 +48,7 @@ def replay(
     place = open_cluster(cluster, nodes, sets) if cluster is not None or sets else None
     with console.working("replaying"):
         result = study_replay([Path(trace) for trace in traces], cluster=place, comm=comm)
-    console.show(columns(result.collectives, right=(1, 2, 3, 5)))
+    console.show(columns(result.collectives, right=(1, 2, 3, 4, 5)))
     console.show(columns(result.ranks, right=(0, 1, 2, 3)))
     for note in result.result.notes:
         console.say(f"note: {note}")

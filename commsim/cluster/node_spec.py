@@ -19,6 +19,7 @@ from commsim.errors import ScenarioError
 
 __all__ = ["node_spec"]
 
+_MAX_SOCKETS = 64  # each two are joined, so links grow with the square
 _STATED = "stated in the cluster's description"
 
 
@@ -34,6 +35,8 @@ def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
     gpu = _gpu(read, section)
     cpu = _cpu(read, node.cpu, is_worker=gpu.device == "cpu")
     sockets = read.count(cpu.sockets, "cpu.sockets")
+    if sockets > _MAX_SOCKETS:
+        raise place.error("cpu.sockets", f"{sockets} are more than {_MAX_SOCKETS}.")
     nic = nic_spec(read, node.nic, gpus=gpus)
     nics = nic.count if nic else 0
     nvlink = nvlink_spec(read, node.nvlink, gpus=gpus)

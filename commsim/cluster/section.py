@@ -82,6 +82,7 @@ def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster")
         counts,
         _fabric(section, kinds),
         where=f"{where}: {field_path(path, 'fabric')}",
+        notes=_fabric_notes(section, kinds),
     )
 
 
@@ -161,6 +162,17 @@ def _fabric(section: ClusterSection, kinds: Sequence[tuple[NodesSection, str]]) 
     presets = [_preset(kind.preset).fabric for kind, _ in kinds if kind.preset is not None]
     base = presets[0] if presets else None
     return inherited(base or FabricSection(), section.fabric)
+
+
+def _fabric_notes(
+    section: ClusterSection, kinds: Sequence[tuple[NodesSection, str]]
+) -> tuple[str, ...]:
+    """Say whose fabric it is where that is not plain to see."""
+    presets = [kind.preset for kind, _ in kinds if kind.preset is not None]
+    stated = section.fabric is not None and section.fabric.kind is not None
+    if stated or len(kinds) == 1 or not presets:
+        return ()
+    return (f"fabric: as preset {presets[0]} has it.",)
 
 
 def _name(section: ClusterSection, specs: Sequence[NodeSpec], counts: Sequence[int]) -> str:

@@ -45,7 +45,7 @@ def test_busiest_links_first_and_idle_ones_not_at_all() -> None:
 def test_equal_links_are_in_order_of_name() -> None:
     # 0.1 + 0.2 is more than 0.3 in floats, but no more traffic.
     loads = [{2: 0.1, 11: 0.3, 10: 0.3}, {2: 0.2}]
-    links = link_use([1.0] * 12, loads, [(0, 0, 10, 0.1), (1, 0, 10, 0.1)])
+    links = link_use([1e10] * 12, loads, [(0, 0, 10, 0.1), (1, 0, 10, 0.1)])
     timeline_ = run(links)
     names = [links.names[link] for link in busiest(timeline_, utilization(timeline_))]
     assert names == ["link10", "link11", "link2"]

@@ -1,0 +1,161 @@
+"""The presets: what they are made of, and that each value says where it is from."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+import yaml
+
+from commsim.cluster import Cluster
+from commsim.cluster.describe import gpu_names, gpu_spec, gpu_text, preset_names, preset_text
+from commsim.errors import ScenarioError
+
+CONFIDENCE = re.compile(r"(documented|derived|general)\b")
+
+
+def kinds(cluster: Cluster) -> Counter[str]:
+    return Counter(cluster.links.kinds)
+
+
+def bandwidths(cluster: Cluster, kind: str) -> set[float]:
+    pairs = zip(cluster.links.kinds, cluster.links.bandwidth.tolist(), strict=True)
+    return {bandwidth for k, bandwidth in pairs if k == kind}
+
+
+def test_these_presets_are_there():
+    assert preset_names() == ("cpu-ethernet", "dgx-1v", "dgx-a100", "dgx-h100", "pcie-a100")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_builds_without_any_default_taken(name):
+    assert Cluster.preset(name, nodes=4).notes == ()
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_value_of_a_preset_has_a_source_with_its_confidence(name):
+    data = yaml.safe_load(preset_text(name))
+    parts = {**data["node"], "fabric": data["fabric"]}
+    for part, values in parts.items():
+        if not isinstance(values, dict):
+            continue
+        if "source" in values:
+            assert CONFIDENCE.match(values["source"]), part
+            continue
+        named = set(values) - {"sources"}
+        assert named == set(values["sources"]), part
+        assert all(CONFIDENCE.match(text) for text in values["sources"].values()), part
+
+
+def test_a_preset_file_is_itself_a_cluster_file(tmp_path):
+    from commsim.cluster import load_cluster
+
+    file = tmp_path / "mine.yaml"
+    file.write_text(preset_text("dgx-h100"), encoding="utf-8")
+    assert load_cluster(file).links.names == Cluster.preset("dgx-h100").links.names
+
+
+def test_dgx_h100_links():
+    cluster = Cluster.preset("dgx-h100")
+    # 8 GPUs to the NVSwitch; 8 GPUs, 8 NICs and 8 switches to what is above; 2 sockets;
+    # 8 NICs to leaves, 8 leaves to the spine; each both ways.
+    assert kinds(cluster) == {"nvlink": 16, "pcie": 48, "cpu": 2, "network": 32}
+    assert bandwidths(cluster, "nvlink") == {450e9}
+    assert bandwidths(cluster, "network") == {50e9}
+    assert bandwidths(cluster, "pcie") == {32e9 * 16 * 128 / 130 / 8}
+    assert bandwidths(cluster, "cpu") == {22e9}
+    assert cluster.gpu(0).memory_bytes == 85027979264
+
+
+def test_dgx_a100_links():
+    cluster = Cluster.preset("dgx-a100")
+    assert kinds(cluster) == {"nvlink": 16, "pcie": 40, "cpu": 2, "network": 32}
+    assert bandwidths(cluster, "nvlink") == {300e9}
+    assert bandwidths(cluster, "network") == {25e9}
+    assert cluster.gpu(7).name == "A100-SXM4-80GB"
+
+
+def test_dgx_1v_mesh_gives_each_gpu_150_gigabytes_per_second():
+    cluster = Cluster.preset("dgx-1v")
+    out = dict.fromkeys(range(8), 0.0)
+    for link, kind in enumerate(cluster.links.kinds):
+        if kind == "nvlink":
+            gpu = int(cluster.links.source[link].removeprefix("node0/gpu"))
+            out[gpu] += float(cluster.links.bandwidth[link])
+    assert out == dict.fromkeys(range(8), 150e9)
+    assert kinds(cluster)["nvlink"] == 32  # 16 pairs have NVLinks
+    assert bandwidths(cluster, "nvlink") == {25e9, 50e9}
+
+
+def test_pcie_box_has_no_nvlink():
+    cluster = Cluster.preset("pcie-a100", nodes=2)
+    assert "nvlink" not in cluster.links.kinds
+    assert [nic.node for nic in cluster.nics] == [0, 1]
+    assert bandwidths(cluster, "network") == {12.5e9}
+
+
+def test_cpu_node_has_workers_on_sockets():
+    cluster = Cluster.preset("cpu-ethernet", nodes=2)
+    assert cluster.gpu(0).device == "cpu"
+    route = cluster.local_route(0, 1)
+    assert [cluster.links.kinds[link] for link in route.link] == ["cpu"] * 3
+    assert set(cluster.links.media) == {"", "ethernet"}
+
+
+def test_capacity_is_the_payload_share_of_the_bandwidth():
+    links = Cluster.preset("dgx-h100", nodes=2).links
+    assert links.capacity.tolist() == (links.bandwidth * links.efficiency).tolist()
+    nvlink = links.kinds.index("nvlink")
+    assert links.capacity[nvlink] == pytest.approx(396.45e9, rel=1e-12)
+
+
+def test_nvlink_through_the_switch_takes_the_links_and_the_switchs_latency():
+    assert Cluster.preset("dgx-h100").local_route(0, 1).latency == 800_000
+    assert Cluster.preset("dgx-1v").local_route(0, 1).latency == 700_000
+
+
+def test_two_rails_ends_take_two_nics_and_a_switch():
+    cluster = Cluster.preset("dgx-h100", nodes=2)
+    assert cluster.fabric_route(0, 8).latency == 2 * 300_000 + 230_000
+    assert cluster.fabric_route(0, 9).latency == 2 * 300_000 + 3 * 230_000
+
+
+def test_gpus_of_the_table_are_those_of_the_data(shared_data):
+    data = yaml.safe_load((shared_data / "hardware" / "gpus.yaml").read_text())["gpus"]
+    assert set(gpu_names()) == set(data) | {"cpu"}
+    for name, facts in data.items():
+        spec = gpu_spec(name)
+        assert spec.memory_bytes == facts["memory_usable_bytes"]["v"]
+        assert spec.memory_bandwidth == facts["mem_bw_gbs"]["v"] * 1e9
+        known = {p: f["v"] for p, f in facts["tflops_dense"].items() if f["v"] is not None}
+        assert dict(spec.tflops) == known
+        assert spec.sm_count == facts["sm_count"]["v"]
+        assert spec.nvlink_bandwidth == (facts["nvlink"]["gbs_per_dir_total"]["v"] or 0) * 1e9
+        assert spec.confidence["memory_bytes"] == facts["memory_usable_bytes"]["c"]
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_documented_fact_of_a_gpu_names_its_source(name):
+    spec = gpu_spec(name)
+    for fact, confidence in spec.confidence.items():
+        assert CONFIDENCE.fullmatch(confidence), fact
+        if confidence == "documented":
+            assert spec.source[fact], fact
+
+
+def test_a_gpus_text_is_its_file():
+    assert gpu_text("h100-sxm5-80gb").startswith("# H100-SXM5-80GB")
+
+
+def test_h100_is_what_it_is():
+    spec = gpu_spec("H100-SXM5-80GB")
+    assert spec.tflops["bf16"] == 989.0
+    assert "fp4" not in spec.tflops
+    assert (spec.sm_count, spec.compute_capability) == (132, "9.0")
+    assert spec.nvlink_bandwidth == 450e9
+
+
+def test_an_unknown_gpu_suggests_one():
+    with pytest.raises(ScenarioError, match=r"unknown GPU 'H100'.*Did you mean 'H100-"):
+        gpu_spec("H100")
