@@ -21,12 +21,13 @@ def summary(metrics: Metrics, written: Iterable[str]) -> str:
     """Return step time, its parts, bubble, busiest link, memory, and the files written."""
     step = metrics.step_time_s
     parts = metrics.breakdown
+    whole = parts.compute_s + parts.exposed_comm_s + parts.exposed_copy_s + parts.idle_s
     rows = [("step time", _time(step))]
     for name, value in (
         ("compute", parts.compute_s), ("exposed communication", parts.exposed_comm_s),
         ("exposed copy", parts.exposed_copy_s), ("idle", parts.idle_s),
     ):  # fmt: skip
-        rows.append((f"  {name}", f"{_time(value):>10}  {_share(value, step)}"))
+        rows.append((f"  {name}", f"{_time(value):>10}  {_share(value, whole)}"))
     rows.append(("bubble", _percent(metrics.bubble_fraction)))
     if metrics.mfu is not None:
         rows.append(("MFU", _percent(metrics.mfu)))

@@ -58,8 +58,7 @@ def complaint(
         (TRAINING, ["8", "16"]),
         (TRAINING.replace("dgx-h100", "dgx-h10"), ["cluster.preset", "Did you mean 'dgx-h100'"]),
         (
-            "cluster: {preset: dgx-h100, overrides: {nic: {bandwdth: 400Gbps}}}\n"
-            + ONE_ALL_REDUCE,
+            "cluster: {preset: dgx-h100, overrides: {nic: {bandwdth: 400Gbps}}}\n" + ONE_ALL_REDUCE,
             ["cluster.overrides.nic.bandwdth", "Did you mean 'bandwidth'"],
         ),
         (
@@ -133,9 +132,7 @@ def test_an_unknown_scenario_suggests_one(capsys: pytest.CaptureFixture[str]) ->
     assert "Did you mean 'quickstart'" in capsys.readouterr().err
 
 
-def test_set_changes_what_the_file_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_set_changes_what_the_file_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, err = complaint(tmp_path, capsys, PIPELINE, "--set", "workload.pipeline.forwrd=2ms")
     assert code == 2
     assert "Did you mean 'forward'" in err
@@ -160,9 +157,7 @@ def test_help_needs_no_heavy_library() -> None:
         "import sys; from commsim.cli.main import call; call(['--help']);"
         "print([m for m in ('numpy', 'simpy', 'networkx', 'plotly') if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     for command in ("run", "bench", "replay", "topo", "presets"):
         assert command in done.stdout

@@ -63,7 +63,8 @@ def test_dgx_h100_links():
     assert kinds(cluster) == {"nvlink": 16, "pcie": 48, "cpu": 2, "network": 32}
     assert bandwidths(cluster, "nvlink") == {450e9}
     assert bandwidths(cluster, "network") == {50e9}
-    assert bandwidths(cluster, "pcie") == {32e9 * 16 * 128 / 130 / 8}
+    (pcie,) = bandwidths(cluster, "pcie")
+    assert pcie == pytest.approx(63.015e9, rel=1e-4)  # 32 GT/s x 16 lanes x 128/130 / 8
     assert bandwidths(cluster, "cpu") == {22e9}
     assert cluster.gpu(0).memory_bytes == 85027979264
 

@@ -1,0 +1,54 @@
+"""The Gantt page in a real browser: bars are there, nothing complains."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commsim.charts import gantt, save_figure
+from commsim.study import run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)"),
+    # Playwright leaves its event loop's transports to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.mark.parametrize("width", [380, 1400])
+@pytest.mark.parametrize(("name", "bars"), [("1f1b", 64), ("ddp", 100)])
+def test_the_gantt_page_shows_bars_and_no_errors(
+    browser: Any, tmp_path: Path, name: str, bars: int, width: int
+) -> None:
+    result = run(name)
+    path = tmp_path / "gantt.html"
+    save_figure(gantt(result.timeline, metrics=result.metrics), path)
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    complaints: list[str] = []
+    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda r: complaints.append(r.url) if r.url.startswith("http") else None)
+    page.goto(path.as_uri())
+    page.wait_for_selector(".barlayer .point path")
+    assert page.locator(".barlayer .point path").count() >= bars
+    assert result.metrics.step_time_s > 0
+    assert complaints == []
+    page.close()
