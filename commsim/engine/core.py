@@ -196,6 +196,8 @@ class Engine:
                 busy[member] = busy.get(member, 0) + 1
         absent = meeting.missing()
         running = [self._steps.start(courier, absent) for courier in couriers]
+        for number, _ in running:
+            self.recorder.program_op[number] = meeting.ops[min(meeting.ops)]
         for member in absent:
             came = meeting.come(member)
             assert came is not None

@@ -30,11 +30,14 @@ _UNSURE = (
 class Flow:
     """One coupled flow in the network; `left` is the share of its phase still to move."""
 
-    __slots__ = ("_goal", "cap", "left", "network", "phase", "rate", "reached", "settled", "wake")
+    __slots__ = (
+        "_goal", "cap", "left", "network", "op", "phase", "rate", "reached", "settled", "wake",
+    )  # fmt: skip
 
-    def __init__(self, network: FluidNetwork, phase: Phase) -> None:
+    def __init__(self, network: FluidNetwork, phase: Phase, op: int) -> None:
         self.network = network
         self.phase = phase
+        self.op = op
         self.cap = 1.0 / max(phase.idle, 1)  # share per ps
         self.left = 1.0
         self.rate = 0.0
@@ -52,7 +55,7 @@ class Flow:
 
     def settle(self, now: int) -> None:
         """Book what moved since the rate last changed."""
-        self.network.log(self.phase, self.settled, now, self.rate)
+        self.network.log(self, now)
         self.left = max(self.left - (now - self.settled) * self.rate, 0.0)
         self.settled = now
 
@@ -68,7 +71,7 @@ class Flow:
 
     def arrive(self, now: int) -> None:
         """Reach the goal: book it exactly, and stop."""
-        self.network.log(self.phase, self.settled, now, self.rate)
+        self.network.log(self, now)
         self.left, self.settled, self.rate, self.wake = self._goal, now, 0.0, _NEVER
         assert self.reached is not None
         self.reached.succeed()
@@ -77,8 +80,8 @@ class Flow:
 class FluidNetwork:
     """All flows that move at the moment, and the links that they share.
 
-    `capacity` in bytes per second by link id; `log(phase, start, end, rate)` hears of every
-    stretch of time over which a flow kept one rate; `note` hears what should be known about
+    `capacity` in bytes per second by link id; `log(flow, now)` hears of every stretch of
+    time, from `flow.settled` to `now`, over which a flow kept one rate; `note` hears what should be known about
     the run.
     """
 
@@ -87,7 +90,7 @@ class FluidNetwork:
         env: Clock,
         capacity: npt.NDArray[np.float64],
         *,
-        log: Callable[[Phase, int, int, float], None],
+        log: Callable[[Flow, int], None],
         note: Callable[[str], None],
     ) -> None:
         self.env = env
@@ -99,9 +102,12 @@ class FluidNetwork:
         self._solving = False
         self._alarm = 0  # number of the newest alarm; older ones are stale
 
-    def start(self, phase: Phase) -> Flow:
-        """Return a flow of `phase`; it moves once somebody asks it to `reach` something."""
-        return Flow(self, phase)
+    def start(self, phase: Phase, *, op: int = -1) -> Flow:
+        """Return a flow of `phase`; it moves once somebody asks it to `reach` something.
+
+        `op` is an op whose data it moves, for the record; -1 for none.
+        """
+        return Flow(self, phase, op)
 
     def activate(self, flow: Flow) -> None:
         """Let a flow take part from now on."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from commsim.cluster import Cluster
+from commsim.engine.network import Flow
 from commsim.graph import Graph
 from commsim.libraries.plan import Phase
 from commsim.timeline import Cause, LinkUse, Memory, Timeline
@@ -30,15 +31,17 @@ class Recorder:
         self.cause_kind = [int(Cause.NONE)] * count
         self.notes: dict[str, None] = {}  # keeps the first of equal notes, in order
         self.choices: dict[int, str] = {}
-        self.services: list[tuple[int, float, float]] = []
+        self.services: list[tuple[int, float, float, int]] = []  # link, start, end, program
+        self.program_op: dict[int, int] = {}  # an op of each program
         self._templates: dict[int, tuple[int, Phase]] = {}
-        self._segments: list[tuple[int, int, int, float]] = []
+        self._segments: list[tuple[int, int, int, float, int]] = []
 
-    def segment(self, phase: Phase, start: int, end: int, rate: float) -> None:
-        """Note that a flow of `phase` progressed at `rate` (share per ps) from `start` to `end`."""
-        if end > start and rate > 0 and len(phase.link):
+    def segment(self, flow: Flow, now: int) -> None:
+        """Note that a flow has progressed at its rate from when it was last settled to `now`."""
+        phase, start = flow.phase, flow.settled
+        if now > start and flow.rate > 0 and len(phase.link):
             row = self._templates.setdefault(id(phase), (len(self._templates), phase))[0]
-            self._segments.append((row, start, end, rate))
+            self._segments.append((row, start, now, flow.rate, flow.op))
 
     def timeline(self, cluster: Cluster | None, *, notes: Sequence[str] = ()) -> Timeline:
         """Return everything written down, one span per op."""
@@ -64,12 +67,13 @@ class Recorder:
         loads = [phase.load for phase in phases]
         links = [phase.link for phase in phases]
         segments = list(self._segments)
-        for link, start, end in self.services:
+        for link, start, end, program in self.services:
             # A FIFO link serves one message at its full capacity: a flow of its own.
             span = max(round(end) - round(start), 1)
             links.append(np.array([link]))
             loads.append(np.array([cluster.links.capacity[link] * (end - start) * 1e-12]))
-            segments.append((len(links) - 1, round(start), round(start) + span, 1 / span))
+            op = self.program_op.get(program, -1)
+            segments.append((len(links) - 1, round(start), round(start) + span, 1 / span, op))
         counts = [len(link) for link in links]
         table = np.array([s[:3] for s in segments], dtype=np.int64).reshape(-1, 3)
         return LinkUse(
@@ -83,6 +87,7 @@ class Recorder:
             start=table[:, 1],
             end=table[:, 2],
             rate=np.array([s[3] for s in segments], dtype=np.float64),
+            op=np.array([s[4] for s in segments], dtype=np.int64),
         )
 
 

@@ -156,7 +156,7 @@ class Meeting:
         for phase in part.phases:
             if phase.lead:
                 yield env.timeout(phase.lead)
-            flow = self._engine.network.start(phase)
+            flow = self._engine.network.start(phase, op=self.ops[min(self.ops)])
             begin, end = before + phase.lead, before + phase.lead + phase.idle
             for when, members in stops:
                 if not begin <= when < end:

@@ -40,9 +40,9 @@ class Courier:
 
 
 class StepNetwork:
-    """Runs programs for the engine; `log` collects (link, start, end) of every service."""
+    """Runs programs for the engine; `log` collects (link, start, end, program) of services."""
 
-    def __init__(self, env: Clock, links: Links, log: list[tuple[int, float, float]]) -> None:
+    def __init__(self, env: Clock, links: Links, log: list[tuple[int, float, float, int]]) -> None:
         self.env = env
         self._links = links
         self._traffic = Traffic(log)

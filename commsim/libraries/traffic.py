@@ -78,9 +78,9 @@ class Program:
 
 
 class Traffic:
-    """All messages in flight. `log`, where given, collects (link, start, end) of every service."""
+    """All messages in flight. `log`, if given, collects (link, start, end, program) of services."""
 
-    def __init__(self, log: list[tuple[int, float, float]] | None = None) -> None:
+    def __init__(self, log: list[tuple[int, float, float, int]] | None = None) -> None:
         self._queue: list[tuple[float, int, int, int, float]] = []
         self._programs: dict[int, Program] = {}
         self._free: dict[int, float] = {}
@@ -117,7 +117,7 @@ class Traffic:
             if at == 0 and program.follower[message] >= 0:
                 self._release(number, program.follower[message], head)
             if at < len(hops):
-                reached = self._serve(hops[at], program.size[message], head, tail)
+                reached = self._serve(hops[at], program.size[message], head, tail, number)
                 at += 1
                 when = reached[1] if at == len(hops) else reached[0]
                 heapq.heappush(self._queue, (when, number, message, at, reached[1]))
@@ -138,7 +138,9 @@ class Traffic:
             ready = program.ready[message]
             heapq.heappush(self._queue, (ready, number, message, 0, ready))
 
-    def _serve(self, hop: Hop, size: float, head: float, tail: float) -> tuple[float, float]:
+    def _serve(
+        self, hop: Hop, size: float, head: float, tail: float, number: int
+    ) -> tuple[float, float]:
         """Pass a message through one hop; return when head and tail reach the next."""
         links, costs, latency = hop
         service = size * max(costs)
@@ -148,7 +150,7 @@ class Traffic:
         for link, cost in zip(links, costs, strict=True):
             self._free[link] = start + size * cost
             if self._log is not None:
-                self._log.append((link, start, start + size * cost))
+                self._log.append((link, start, start + size * cost, number))
         return start + latency, start + service + latency
 
 

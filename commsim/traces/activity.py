@@ -59,21 +59,20 @@ class GpuOp:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """A rank's recording. `gpu` is in order of start; `step` is the profiled step, or None."""
+    """A rank's recording. `gpu` is in order of start; `step` is the profiled step, or None.
+
+    `backward` are autograd's own threads; the main thread runs a few of its nodes too.
+    """
 
     rank: int
     file: KinetoFile
     threads: dict[tuple[str, str], Thread]
     gpu: tuple[GpuOp, ...]
     main: tuple[str, str]
+    backward: frozenset[tuple[str, str]]
     step: Event | None
     calls: dict[int, Call]
     notes: tuple[str, ...]
-
-    def is_backward(self, name: tuple[str, str]) -> bool:
-        """Whether a thread is autograd's own; the main thread runs a few of its nodes too."""
-        events = self.threads[name].events if name != self.main else ()
-        return any(event.name.startswith(AUTOGRAD) for event in events)
 
     def event(self, call: Call) -> Event:
         """Return the event of a call."""
@@ -110,10 +109,17 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
         threads=threads,
         gpu=gpu,
         main=main,
+        backward=frozenset(
+            name for name, thread in threads.items() if name != main and _runs_autograd(thread)
+        ),
         step=steps[-1] if steps else None,
         calls=calls,
         notes=_step_notes(rank, steps),
     )
+
+
+def _runs_autograd(thread: Thread) -> bool:
+    return any(event.name.startswith(AUTOGRAD) for event in thread.events)
 
 
 def _parents(events: list[Event]) -> tuple[int, ...]:

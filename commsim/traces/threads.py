@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from commsim.graph import Phase
 from commsim.traces.activity import AUTOGRAD, Activity, Call, Thread
@@ -170,11 +171,11 @@ def _ended_inside(activity: Activity, event: Event) -> list[int]:
 
 def _hand_overs(activity: Activity, thread: Thread, others: list[Thread]) -> Iterator[Hole]:
     """Yield the gaps in which `thread` waits for the backward pass, or it for `thread`."""
-    backward = activity.is_backward(thread.name)
+    backward = thread.name in activity.backward
     partners = [
         (other.name, _marks(other))
         for other in others
-        if activity.is_backward(other.name) != backward
+        if (other.name in activity.backward) != backward
     ]
     for start, end in _gaps(thread) if partners else ():
         for name, marks in partners:
@@ -227,10 +228,12 @@ def _cut(activity: Activity, thread: Thread, cuts: list[int], holes: list[Hole])
     points = {cuts[0], *(hole.end for hole in holes)}
     spans = sorted([*zip(cuts, cuts[1:], strict=False), *((time, time) for time in points)])
     holes = sorted(holes, key=lambda hole: (hole.start, hole.end))
+    opened = [hole.start for hole in holes]
+    reach = list(accumulate((hole.end for hole in holes), max))
     pieces = [
         Piece(thread.name, start, end, *_label(activity, thread, end))
         for start, end in spans
-        if not any(hole.start <= start and end <= hole.end and start < end for hole in holes)
+        if start == end or not (at := bisect_right(opened, start)) or reach[at - 1] < end
     ]
     starts = [piece.start for piece in pieces]
     for hole in holes:
@@ -243,14 +246,13 @@ def _cut(activity: Activity, thread: Thread, cuts: list[int], holes: list[Hole])
 
 def _label(activity: Activity, thread: Thread, time: int) -> tuple[str, Phase]:
     """Return what a thread was doing at `time`: its outermost op, else the annotation."""
-    starts = [event.start for event in thread.events]
-    index = bisect_right(starts, time) - 1
+    index = bisect_right(thread.events, time, key=lambda event: event.start) - 1
     around = [e for e in _chain(thread, index) if e.end >= time]
     ops = [event.name for event in around if event.kind == EventKind.CPU_OP]
     notes = [e.name for e in around if e.kind == EventKind.ANNOTATION]
     named = [name for name in notes if not name.startswith("ProfilerStep")]
     name = ops[-1] if ops else named[0] if named else "cpu"
-    if activity.is_backward(thread.name) or name.startswith(AUTOGRAD):
+    if thread.name in activity.backward or name.startswith(AUTOGRAD):
         return name, Phase.BACKWARD
     optimizes = any(note.startswith("Optimizer.step") for note in notes)
     return name, Phase.OPTIMIZER if optimizes else Phase.NONE

@@ -133,7 +133,7 @@ def _stream_names(work: RankWork) -> dict[object, str]:
     names: dict[object, str] = {work.activity.main: "cpu"}
     for number, thread in enumerate(work.pieces, start=1):
         plain = f"cpu {number}"
-        backward = work.activity.is_backward(thread) and "autograd" not in names.values()
+        backward = thread in work.activity.backward and "autograd" not in names.values()
         names.setdefault(thread, "autograd" if backward else plain)
     kinds: dict[int, set[bool]] = {}
     for op in work.activity.gpu:

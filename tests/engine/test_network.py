@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from commsim.engine.clock import Clock
-from commsim.engine.network import FluidNetwork
+from commsim.engine.network import Flow, FluidNetwork
 from commsim.libraries.plan import Phase
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,8 +97,9 @@ def test_what_moves_is_what_was_asked_for() -> None:
     env = Clock()
     moved: dict[int, float] = {}
 
-    def log(phase: Phase, start: int, end: int, rate: float) -> None:
-        moved[id(phase)] = moved.get(id(phase), 0.0) + (end - start) * rate
+    def log(flow: Flow, now: int) -> None:
+        key = id(flow.phase)
+        moved[key] = moved.get(key, 0.0) + (now - flow.settled) * flow.rate
 
     network = FluidNetwork(env, np.full(2, 1e9), log=log, note=lambda _: None)
     phases = [message(i % 2, 1e6 * (i + 1)) for i in range(6)]

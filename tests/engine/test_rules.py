@@ -200,3 +200,14 @@ def test_memory_is_taken_at_the_start_and_returned_at_the_end() -> None:
     memory = run(build).memory
     assert memory.time.tolist() == [0, 2 * MS]
     assert memory.held.tolist() == [100, 0]
+
+
+@pytest.mark.parametrize("network", ["fluid", "steps"])
+def test_traffic_says_which_op_it_moves(network: str) -> None:
+    build, world = lanes(2)
+    build.compute(0, MS, name="a")
+    for lane in range(2):
+        build.collective(lane, world, "all_reduce", MIB, stream="compute")
+    timeline = run(build, network=network)
+    assert set(timeline.links.op.tolist()) <= {1, 2}
+    assert len(timeline.links.op) == len(timeline.links.flow) > 0

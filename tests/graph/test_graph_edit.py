@@ -27,10 +27,10 @@ def pair() -> Graph:
             lane, world, "all_reduce", 64, stream="dp", after=[first], recorded=MS
         )
         if rank == 0:
-            message = build.send(lane, 1, 8, group=world, stream="pp", after=[reduce], recorded=0)
+            message = build.send(lane, 1, 8, group=world, stream="pp", after=[reduce], recorded=3)
         else:
-            message = build.recv(lane, 0, 8, group=world, stream="pp", after=[reduce], recorded=0)
-        last = build.compute(lane, MS, name="B", after=[(message, 5)])
+            message = build.recv(lane, 0, 8, group=world, stream="pp", after=[reduce], recorded=3)
+        last = build.compute(lane, MS, name="B", after=[(message, 2)])
         build.window(lane, first, last)
     return build.build()
 

@@ -61,9 +61,19 @@ class Recording:
         )  # fmt: skip
 
     def all_reduce(
-        self, at: float, ts: float, end: float, *, elements: int = 1000, modern: bool = True,
-        group: str = "0", ranks: str = "", tid: int = MAIN, stream: int = COMMS, name: str = "allreduce",
-    ) -> None:  # fmt: skip
+        self,
+        at: float,
+        ts: float,
+        end: float,
+        *,
+        elements: int = 1000,
+        modern: bool = True,
+        group: str = "0",
+        ranks: str = "",
+        tid: int = MAIN,
+        stream: int = COMMS,
+        name: str = "allreduce",
+    ) -> None:
         """Add a collective issued over 30 us from `at`, its kernel from `ts` to `end`."""
         args: dict[str, Any] = {}
         if modern:

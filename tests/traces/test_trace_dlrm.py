@@ -175,33 +175,39 @@ def expected_moves(before: Timeline, rank: int, collective: int, added: int) -> 
     that the later op had to spare.
     """
     graph = before.graph
-    moved = np.zeros(len(graph), np.int64)
-    mine = np.flatnonzero((graph.kind == OpKind.COLLECTIVE) & (graph.lane_rank[graph.lane] == rank))
+    ptr, members = graph.members()
+    mine = members[graph.lane_rank[graph.lane[members]] == rank]
     causes = graph.dep_op[graph.dep_ptr[mine[collective]] : graph.dep_ptr[mine[collective] + 1]]
-    source = int(causes[(graph.device[causes] == Device.CPU)][-1])
-    previous = np.full(len(graph), -1)
-    last: dict[tuple[int, int], int] = {}
-    for op in range(len(graph)):
-        key = (int(graph.lane[op]), int(graph.stream[op]))
-        previous[op] = last.get(key, -1)
-        last[key] = op
+    source = int(causes[graph.device[causes] == Device.CPU][-1])
+    ties = [tied(graph, op) for op in range(len(graph))]
+    order = np.lexsort((np.arange(len(graph)), before.end, before.start)).tolist()
+    arrive, end = np.zeros(len(graph), np.int64), np.zeros(len(graph), np.int64)
     for _ in range(50):
-        old = moved.copy()
-        for op in np.lexsort((np.arange(len(graph)), before.end, before.start)).tolist():
-            ties = [(int(graph.dep_op[d]), int(graph.dep_delay[d]))
-                    for d in range(graph.dep_ptr[op], graph.dep_ptr[op + 1])]  # fmt: skip
-            ties += [(int(previous[op]), 0)] if previous[op] >= 0 else []
-            late = [moved[c] - (before.arrive[op] - before.end[c] - delay) for c, delay in ties]
-            arrive = max(0, *late) if late else 0
-            moved[op] = arrive + (added if op == source else 0)
-        for row in range(len(graph.collectives)):
-            members = np.flatnonzero((graph.kind == OpKind.COLLECTIVE) & (graph.item == row))
-            start = before.start[members[0]]
-            moved[members] = max(0, *(moved[members] - (start - before.arrive[members])))
-        if (old == moved).all():
+        old = end.copy()
+        for op in order:
+            late = [end[c] - (before.arrive[op] - before.end[c] - delay) for c, delay in ties[op]]
+            arrive[op] = end[op] = max(0, *late, 0) + (added if op == source else 0)
+            if graph.kind[op] == OpKind.COLLECTIVE:
+                row = graph.item[op]
+                all_members = members[ptr[row] : ptr[row + 1]]
+                spare = before.start[op] - before.arrive[all_members]
+                end[op] = max(0, int((arrive[all_members] - spare).max()))
+        if (old == end).all():
             break
-    return [int((before.end + moved)[graph.lane == lane].max() - before.end[graph.lane == lane].max())
-            for lane in RANKS]  # fmt: skip
+    last = before.end + end
+    ends_before = ends(before)
+    return [int(last[graph.lane == lane].max()) - ends_before[lane] for lane in RANKS]
+
+
+def tied(graph: Graph, op: int) -> list[tuple[int, int]]:
+    """What op waits for, with the delay: its dependencies, and the op before it on its stream."""
+    found = [
+        (int(graph.dep_op[d]), int(graph.dep_delay[d]))
+        for d in range(graph.dep_ptr[op], graph.dep_ptr[op + 1])
+    ]
+    queue = np.flatnonzero((graph.lane == graph.lane[op]) & (graph.stream == graph.stream[op]))
+    earlier = queue[queue < op]
+    return [*found, (int(earlier[-1]), 0)] if earlier.size else found
 
 
 @pytest.mark.parametrize("rank", [0, 4, 7])
@@ -270,9 +276,14 @@ def test_a_run_that_lost_the_end_of_one_file_is_told(files: dict[int, Any], tmp_
         assert any("r2.json: cut off" in note for note in notes)
 
 
-REAL = ["dev_hta_misc/alexnet_trace.json.gz", "dev_hta_misc/event_sync_trace.json.gz",
-        "dev_hta_misc/event_sync_trace_multi_stream.json.gz", "dev_hta_misc/simple_add_trace.json.gz",
-        "dev_hta_misc/ns_resolution_rank0.json.gz", "dev_hta_nccl_a100_rank0of2"]  # fmt: skip
+REAL = [
+    "dev_hta_misc/alexnet_trace.json.gz",
+    "dev_hta_misc/event_sync_trace.json.gz",
+    "dev_hta_misc/event_sync_trace_multi_stream.json.gz",
+    "dev_hta_misc/simple_add_trace.json.gz",
+    "dev_hta_misc/ns_resolution_rank0.json.gz",
+    "dev_hta_nccl_a100_rank0of2",
+]
 
 
 @pytest.mark.parametrize("name", REAL)

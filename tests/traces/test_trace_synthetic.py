@@ -253,7 +253,7 @@ def test_a_sequence_number_beats_the_order(tmp_path: Path) -> None:
     for rank, numbers in ((0, (7, 8)), (1, (8,))):
         record = Recording(rank)
         record.note("ProfilerStep#1", 1000, 900)
-        for k, number in enumerate(numbers):
+        for number in numbers:
             end = 1000 + 200 * (number - 6)
             record.all_reduce(end - 150, end - 90 + 20 * rank, end, elements=number)
             for event in record.events:
