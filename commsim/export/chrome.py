@@ -142,9 +142,7 @@ def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
         use = use_over_time(timeline, np.array([link]), points=_POINTS)
         name, speed = timeline.links.names[link], float(timeline.links.bandwidth[link]) * 1e-9
         before = -1.0
-        for when, share in zip(
-            use.time.tolist(), [*use.share.tolist(), 0.0], strict=True
-        ):
+        for when, share in zip(use.time.tolist(), [*use.share.tolist(), 0.0], strict=True):
             if share != before:
                 yield {"ph": "C", "name": name, "pid": pid, "ts": when * _US,
                        "args": {"GB/s": share * speed}}  # fmt: skip

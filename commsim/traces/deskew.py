@@ -59,7 +59,7 @@ class Transfer:
 
     def wait(self, rank: int) -> int:
         """Return how long `rank` waited for the last, in ps."""
-        return self.end[rank] - self.arrive[rank]
+        return min(self.start, self.end[rank]) - self.arrive[rank]
 
 
 def align(collectives: Sequence[Collective], zeros: Mapping[int, int]) -> Clocks:

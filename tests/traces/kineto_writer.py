@@ -108,14 +108,19 @@ class Recording:
 
 
 def late_rank(
-    rank: int, *, clock: float = 0.0, cats: dict[str, str] = NEW, modern: bool = True
+    rank: int,
+    *,
+    start: float = 1_700_000_000_000_000.0,
+    clock: float = 0.0,
+    cats: dict[str, str] = NEW,
+    modern: bool = True,
 ) -> Recording:
     """One step of 1 ms of two ranks: a kernel, an all_reduce that takes 40 us, a sync.
 
     Rank 1 computes 300 us longer, so rank 0 waits 300 us inside its kernel. `clock` shifts
     the whole recording in us.
     """
-    at = 1_700_000_000_000_000.0 + clock
+    at = start + clock
     late = 300.0 * rank
     record = Recording(rank, cats=cats)
     record.note("ProfilerStep#3", at, 1000)

@@ -145,12 +145,22 @@ def test_four_skewed_clocks_are_recovered(tmp_path: Path) -> None:
 
 def test_a_base_time_counts(tmp_path: Path, two_ranks: Trace) -> None:
     for rank in (0, 1):
-        record = late_rank(rank, clock=-1_700_000_000_000_000.0 + 7)
+        record = late_rank(rank, start=7.0)
         record.base = 1_600_000_000_000_000_000 + 1000 * rank  # rank 1's base is 1 us later
         record.save(tmp_path)
     trace = load_trace(tmp_path)
     assert trace.offsets[1] - trace.offsets[0] == 1 * US
     assert (trace.timeline().end == two_ranks.timeline().end).all()
+
+
+def test_nanoseconds_count(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        record = late_rank(rank, start=7.0, clock=0.375 * rank)
+        record.base = 1_600_000_000_000_000_000
+        record.save(tmp_path)
+    trace = load_trace(tmp_path)
+    assert trace.offsets[1] - trace.offsets[0] == 375_000
+    assert trace.collectives[0].waits == {0: 300 * US, 1: 0}
 
 
 def test_old_category_names_read_the_same(tmp_path: Path, two_ranks: Trace) -> None:
@@ -316,6 +326,34 @@ def test_a_collective_depends_on_the_compute_before_it(two_ranks: Trace) -> None
     op = int(np.flatnonzero(graph.kind == OpKind.COLLECTIVE)[0])
     causes = graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]].tolist()
     assert op_named(graph, 0, "volta_sgemm") in causes
+
+
+def test_execution_trace_says_what_a_wait_waits_for(tmp_path: Path) -> None:
+    """Both collectives have ended when the kernel starts; the wait names the first."""
+    record = Recording(0, world=1)
+    record.note("ProfilerStep#1", 0, 900)
+    record.all_reduce(50, 70, 200, modern=False)
+    record.all_reduce(100, 201, 300, modern=False)
+    record.op("record_param_comms", 150, 5)
+    record.call("cudaStreamWaitEvent", 151, 1)
+    record.kernel("after", 400, 410, 10)
+    record.save(tmp_path)
+    tensor = [[1, 2, 0, 256, 4, "cuda:0"]]
+    nodes = [
+        {"rf_id": 1, "inputs": [tensor, 5, 99, 0, "allreduce", [], []]},
+        {"rf_id": 2, "inputs": [tensor, 6, 99, 0, "allreduce", [], []]},
+        {"rf_id": 3, "inputs": [5, 99, 0, "wait", [], []]},
+    ]
+    types = {"name": "record_param_comms", "input_types": ["GenericList[Tensor(float)]"]}
+    content = {"schema": "1.0.1", "pid": 4242, "nodes": [types | node for node in nodes]}
+    (tmp_path / "et.json").write_text(json.dumps(content))
+    trace = load_trace(tmp_path)
+    assert [row.size for row in trace.collectives] == [1024, 1024]
+    graph = trace.graph()
+    op = op_named(graph, 0, "after")
+    causes = graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]]
+    waited = [int(graph.item[c]) for c in causes if graph.kind[c] == OpKind.COLLECTIVE]
+    assert waited == [0]
 
 
 def test_streams_are_named_for_what_they_carry(two_ranks: Trace) -> None:
