@@ -81,8 +81,8 @@ class FluidNetwork:
     """All flows that move at the moment, and the links that they share.
 
     `capacity` in bytes per second by link id; `log(flow, now)` hears of every stretch of
-    time, from `flow.settled` to `now`, over which a flow kept one rate; `note` hears what should be known about
-    the run.
+    time, from `flow.settled` to `now`, over which a flow kept one rate; `note` hears what should
+    be known about the run.
     """
 
     def __init__(

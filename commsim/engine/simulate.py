@@ -26,10 +26,9 @@ _NETWORKS = ("fluid", "steps")
 
 
 class EngineSection(Section, frozen=True):
-    """How to run: `network` is fluid (plans) or steps (message by message); `seed` for draws."""
+    """How to run: `network` is fluid (plans) or steps (message by message)."""
 
     network: str = "fluid"
-    seed: int = 0
 
 
 def simulate(
