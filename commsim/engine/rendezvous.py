@@ -156,6 +156,8 @@ class Meeting:
         for phase in part.phases:
             if phase.lead:
                 yield env.timeout(phase.lead)
+            if not phase.idle:  # nothing to move: no flow, and no picosecond for it
+                continue
             flow = self._engine.network.start(phase, op=self.ops[min(self.ops)])
             begin, end = before + phase.lead, before + phase.lead + phase.idle
             for when, members in stops:

@@ -67,6 +67,8 @@ def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: L
     link = np.array([i for route in routes for i in route.link], dtype=np.int64)
     share = np.array([s for route in routes for s in route.share])
     load = share * np.repeat(np.asarray(sizes, dtype=np.float64), counts)
+    moves = load > 0  # a token of a barrier takes its time and no bandwidth
+    link, share, load = link[moves], share[moves], load[moves]
     used, where = np.unique(link, return_inverse=True)
     return Phase(
         idle,
