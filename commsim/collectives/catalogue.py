@@ -4,13 +4,14 @@ Which op can be done by which algorithm, and the program for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from commsim.collectives import direct, doubling, ring, tree
 from commsim.collectives.ops import ROOTED
 from commsim.collectives.program import Program, ProgramBuilder
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.graph import COLLECTIVES
 
 __all__ = ["ALGORITHMS", "algorithms_for", "program"]
 
@@ -67,7 +68,6 @@ def algorithms_for(op: str) -> tuple[str, ...]:
     return tuple(algorithm for kind, algorithm in ALGORITHMS if kind == op)
 
 
-@lru_cache(maxsize=256)
 def program(
     op: str,
     algorithm: str,
@@ -75,22 +75,62 @@ def program(
     *,
     root: int = 0,
     pieces: int = 1,
-    splits: Splits | None = None,
+    splits: Sequence[Sequence[int]] | None = None,
 ) -> Program:
-    """Return `op` among `n` members as a chunk program.
+    """Return `op` among `n` members as a chunk program; a lone member has nothing to send.
 
-    `pieces` cuts the buffer of pipelined chains and trees; `root` is a member index.
+    `root` is a member index, for rooted ops. `pieces` cuts the buffer of pipelined chains and
+    trees. `splits[i][j]` are the bytes from i to j, for all_to_all_v.
 
     Raises:
-        ScenarioError: no such op or algorithm, or the algorithm cannot do the op.
+        ScenarioError: no such op or algorithm, the algorithm cannot do the op, or `n`, `root`,
+            `pieces` or `splits` do not fit it.
     """
+    _check_names(op, algorithm)
+    _check_counts(op, n, root, pieces)
+    _check_splits(op, n, splits)
+    rows = tuple(tuple(row) for row in splits or ())
+    return _made(op, algorithm, n, root, pieces, rows)
+
+
+@lru_cache(maxsize=256)
+def _made(op: str, algorithm: str, n: int, root: int, pieces: int, splits: Splits) -> Program:
+    if n == 1:
+        share = [0.0 if op == "barrier" else 1.0]
+        return ProgramBuilder(op, algorithm, n, share, root=0 if op in ROOTED else -1).build()
+    return ALGORITHMS[op, algorithm](n, root, pieces, splits)
+
+
+def _check_names(op: str, algorithm: str) -> None:
+    if op not in COLLECTIVES:
+        hint = did_you_mean(op, COLLECTIVES)
+        raise ScenarioError(f"{op!r} is not a collective.{hint} Known: {', '.join(COLLECTIVES)}.")
     possible = algorithms_for(op)
     if algorithm not in possible:
         hint = did_you_mean(algorithm, possible)
         raise ScenarioError(
             f"no algorithm {algorithm!r} for {op!r}.{hint} Possible: {', '.join(possible)}."
         )
-    if n < 2:
-        nobody = root if op in ROOTED else -1
-        return ProgramBuilder(op, algorithm, n, [1.0], root=nobody).build()
-    return ALGORITHMS[op, algorithm](n, root, pieces, splits or ())
+
+
+def _check_counts(op: str, n: int, root: int, pieces: int) -> None:
+    if n < 1:
+        raise ScenarioError(f"{op} among {n} members: give at least one.")
+    if pieces < 1:
+        raise ScenarioError(f"{op} in {pieces} pieces: give at least one.")
+    if op not in ROOTED and root != 0:
+        raise ScenarioError(f"{op} has no root, but root {root} is given. Leave it out.")
+    if not 0 <= root < n:
+        raise ScenarioError(f"{op}: root {root} is none of the members 0 to {n - 1}.")
+
+
+def _check_splits(op: str, n: int, splits: Sequence[Sequence[int]] | None) -> None:
+    if op != "all_to_all_v":
+        if splits is not None:
+            raise ScenarioError(f"{op} has no splits; only all_to_all_v has. Leave them out.")
+        return
+    if splits is None or len(splits) != n or any(len(row) != n for row in splits):
+        raise ScenarioError(f"all_to_all_v among {n} members needs {n} rows of {n} splits each.")
+    worst = min((split, i, j) for i, row in enumerate(splits) for j, split in enumerate(row))
+    if worst[0] < 0:
+        raise ScenarioError(f"all_to_all_v: {worst[0]} bytes from {worst[1]} to {worst[2]}.")

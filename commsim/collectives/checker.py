@@ -1,121 +1,146 @@
 """
 Prove a chunk program right: run it on symbolic data and look at what every rank ends with.
 
-The data of (actor, chunk) is how often each rank's contribution is in it. A copy replaces, a
+The data of (rank, chunk) is how often each rank's contribution is in it. A copy replaces, a
 reduce adds; right is what the op promises, each contribution exactly once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
-from commsim.collectives.ops import REDUCING
+from commsim.collectives.ops import REDUCING, State, parts, promise, start
 from commsim.collectives.program import Program
 
-__all__ = ["check", "final_state", "initial_state", "wanted_state"]
+__all__ = ["check", "final_state"]
 
-State = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
 
 _SHOWN = 8
 
 
 def check(program: Program) -> list[str]:
     """Return what is wrong with a program, in sentences; nothing if it is right."""
-    if program.n < 2:
-        return []
-    problems = _bad_messages(program)
-    state = initial_state(program)
-    for step in np.unique(program.step).tolist():
-        problems += _run_step(program, state, step)
-    wanted, matters = wanted_state(program)
-    wrong = np.argwhere((state != wanted).any(axis=2) & matters)
-    for actor, chunk in wrong[:_SHOWN].tolist():
-        problems.append(_difference(state[actor, chunk], wanted[actor, chunk], actor, chunk))
-    if len(wrong) > _SHOWN:
-        problems.append(f"and {len(wrong) - _SHOWN} more chunks are wrong at the end.")
-    return problems
-
-
-def _bad_messages(program: Program) -> list[str]:
-    selves = np.flatnonzero(program.source == program.target)
-    return [f"step {program.step[m]}: rank {program.source[m]} sends to itself." for m in selves]
-
-
-def initial_state(program: Program) -> State:
-    """Return who holds what at first, shape (n, chunks, n): counts of contributions."""
-    n, chunks = program.n, len(program.share)
-    state = np.zeros((n, chunks, n), dtype=np.int32)
-    ranks = np.arange(n)
-    if program.op in ("all_reduce", "reduce", "reduce_scatter"):
-        state[ranks, :, ranks] = 1
-    elif program.op in ("broadcast", "scatter"):
-        state[program.root, :, program.root] = 1
-    elif program.op in ("all_to_all", "all_to_all_v"):
-        for rank in range(n):
-            state[rank, rank * n : (rank + 1) * n, rank] = 1
-    else:  # gather, all_gather, barrier: each holds its own chunk
-        state[ranks, ranks, ranks] = 1
-    return state
-
-
-def wanted_state(program: Program) -> tuple[State, npt.NDArray[np.bool_]]:
-    """Return what the op promises, and which (actor, chunk) it promises anything for."""
-    n, chunks = program.n, len(program.share)
-    wanted = np.zeros((n, chunks, n), dtype=np.int32)
-    matters = np.zeros((n, chunks), dtype=np.bool_)
-    ranks = np.arange(n)
-    if program.op in REDUCING - {"barrier"}:
-        wanted[:] = 1
-    elif program.op in ("broadcast", "scatter"):
-        wanted[:, :, program.root] = 1
-    elif program.op in ("all_to_all", "all_to_all_v"):
-        wanted[:, np.arange(chunks), np.arange(chunks) // n] = 1
-    else:
-        wanted[:, ranks, ranks] = 1
-    if program.op in ("reduce", "gather"):
-        matters[program.root] = True
-    elif program.op in ("reduce_scatter", "scatter"):
-        matters[ranks, ranks] = True
-    elif program.op in ("all_to_all", "all_to_all_v"):
-        matters[np.arange(chunks) % n, np.arange(chunks)] = True
-    else:
-        matters[:] = True
-    return wanted, matters
+    problems = list(_malformed(program))
+    if problems:
+        return _first(problems, "malformed messages")
+    problems = _share_problems(program) + list(_self_sends(program))
+    state = _start(program)
+    for step, rows in _steps(program):
+        problems += _first(list(_misuses(program, state, step, rows)), f"messages of step {step}")
+        _move(program, state, rows)
+    wanted, promised = promise(program.op, program.n, len(program.share), program.root)
+    wrong = np.argwhere((state != wanted).any(axis=2) & promised)
+    broken = [_difference(state[r, c], wanted[r, c], r, c) for r, c in wrong.tolist()]
+    return problems + _first(broken, "chunks that are wrong at the end")
 
 
 def final_state(program: Program) -> State:
-    """Return who holds what after all steps."""
-    state = initial_state(program)
-    for step in np.unique(program.step).tolist():
-        _run_step(program, state, step)
+    """Return what every rank holds after all steps; the program must be well formed."""
+    state = _start(program)
+    for _, rows in _steps(program):
+        _move(program, state, rows)
     return state
 
 
-def _run_step(program: Program, state: State, step: int) -> list[str]:
-    """Let the messages of a step happen at once: all read before any writes."""
-    messages = np.flatnonzero(program.step == step)
-    rows = np.flatnonzero(np.isin(program.message, messages))
+def _start(program: Program) -> State:
+    return start(program.op, program.n, len(program.share), program.root)
+
+
+def _steps(program: Program) -> Iterator[tuple[int, Rows]]:
+    """Yield each step and its rows; messages of a step happen at once."""
+    of_row = program.step[program.message]
+    steps, first = np.unique(of_row, return_index=True)
+    yield from zip(steps.tolist(), np.split(np.arange(len(of_row)), first[1:]), strict=False)
+
+
+def _move(program: Program, state: State, rows: Rows) -> None:
+    """Let the messages of one step happen: all read before any writes."""
     of, chunk = program.message[rows], program.chunk[rows]
-    source, target = program.source[of], program.target[of]
-    data = state[source, chunk]
-    empty = np.flatnonzero(data.sum(axis=1) == 0)
-    problems = [
-        f"step {step}: rank {source[i]} sends chunk {chunk[i]}, of which it holds nothing."
-        for i in empty[:_SHOWN].tolist()
-    ]
-    copied = ~program.reduce[of]
+    target, copied = program.target[of], ~program.reduce[of]
+    data = state[program.source[of], chunk]
     state[target[copied], chunk[copied]] = data[copied]
     np.add.at(state, (target[~copied], chunk[~copied]), data[~copied])
-    return problems
 
 
-def _difference(has: State, wants: State, actor: int, chunk: int) -> str:
-    missing = np.flatnonzero(has < wants)
-    surplus = np.flatnonzero(has > wants)
+def _malformed(program: Program) -> Iterator[str]:
+    """Yield what keeps a program from being run at all."""
+    chunks, count, owned = len(program.share), len(program), parts(program.op, program.n)
+    if chunks == 0 or chunks % owned:
+        yield f"{chunks} chunks cannot be dealt evenly to the {owned} parts of {program.op}."
+    for m in np.flatnonzero(np.diff(program.step) < 0).tolist():
+        yield f"message {m + 1} is of step {program.step[m + 1]}, message {m} of a later step."
+    named = np.flatnonzero(np.diff(program.message, prepend=-1))
+    if not np.array_equal(program.message[named], np.arange(count)):
+        yield f"the rows do not name the messages 0 to {count - 1} in ascending order."
+        return
+    for what, ends in (("source", program.source), ("target", program.target)):
+        for m in np.flatnonzero(_outside(ends, program.n)).tolist():
+            yield f"step {program.step[m]}: {what} {ends[m]} is none of the {program.n} ranks."
+    for row in np.flatnonzero(_outside(program.chunk, chunks)).tolist():
+        step, chunk = program.step[program.message[row]], program.chunk[row]
+        yield f"step {step}: chunk {chunk} is none of the {chunks} chunks."
+
+
+def _outside(values: Rows, end: int) -> npt.NDArray[np.bool_]:
+    return (values < 0) | (values >= end)
+
+
+def _share_problems(program: Program) -> list[str]:
+    """Return how the chunks' shares differ from what S is for the op."""
+    op, n, share = program.op, program.n, program.share
+    if not (np.isfinite(share) & (share >= 0)).all():
+        return ["the share of a chunk is negative or not a number."]
+    held = share.reshape(parts(op, n), -1).sum(axis=1)
+    if op == "all_to_all_v":
+        held = held.reshape(n, n).sum(axis=1).max(keepdims=True)
+        return _unlike(held[held > 0], 1.0, "what the busiest rank sends")
+    if op == "barrier":
+        return _unlike(held, 0.0, "the token of a rank")
+    if len(held) == 1:
+        return _unlike(held, 1.0, "all chunks together")
+    return _unlike(held, 1 / n, "each part of S")
+
+
+def _unlike(held: Floats, wanted: float, what: str) -> list[str]:
+    wrong = held[~np.isclose(held, wanted, rtol=1e-9, atol=1e-12)]
+    return [f"{what} should be {wanted:.6g} of S, not {wrong[0]:.6g}."] if len(wrong) else []
+
+
+def _self_sends(program: Program) -> Iterator[str]:
+    for m in np.flatnonzero(program.source == program.target).tolist():
+        yield f"step {program.step[m]}: rank {program.source[m]} sends to itself."
+
+
+def _misuses(program: Program, state: State, step: int, rows: Rows) -> Iterator[str]:
+    """Yield each chunk that is sent, added to or overwritten against the rules in one step."""
+    of, chunk = program.message[rows], program.chunk[rows]
+    source, target, reduce = program.source[of], program.target[of], program.reduce[of]
+    for i in np.flatnonzero(~state[source, chunk].any(axis=1)).tolist():
+        yield f"step {step}: rank {source[i]} sends chunk {chunk[i]}, of which it holds nothing."
+    if program.op not in REDUCING and reduce.any():
+        yield f"step {step}: rank {target[reduce][0]} adds, but {program.op} adds nothing."
+    place, counts = np.unique(target * len(program.share) + chunk, return_counts=True)
+    shared = np.isin(target * len(program.share) + chunk, place[counts > 1])
+    for i in np.flatnonzero(shared & ~reduce).tolist():
+        yield f"step {step}: rank {target[i]} gets chunk {chunk[i]} more than once, one a copy."
+
+
+def _difference(has: State, wants: State, rank: int, chunk: int) -> str:
+    missing, surplus = np.flatnonzero(has < wants), np.flatnonzero(has > wants)
     if missing.size:
-        return f"rank {actor}, chunk {chunk}: the contribution of rank {missing[0]} is missing."
+        return f"rank {rank}, chunk {chunk}: the contribution of rank {missing[0]} is missing."
     return (
-        f"rank {actor}, chunk {chunk}: the contribution of rank {surplus[0]} is in it"
+        f"rank {rank}, chunk {chunk}: the contribution of rank {surplus[0]} is in it"
         f" {has[surplus[0]]} times instead of {wants[surplus[0]]}."
     )
+
+
+def _first(sentences: list[str], what: str) -> list[str]:
+    """Return the first few sentences, and how many more there are."""
+    more = len(sentences) - _SHOWN
+    return sentences if more <= 0 else [*sentences[:_SHOWN], f"and {more} more {what}."]

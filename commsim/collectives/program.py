@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Program", "ProgramBuilder", "dependencies"]
+__all__ = ["Program", "ProgramBuilder"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -46,14 +46,24 @@ class Program:
         return len(self.step)
 
     def __repr__(self) -> str:
-        steps = len(np.unique(self.step))
-        messages = f"{len(self)} messages in {steps} steps"
+        messages = f"{len(self)} messages in {self.steps} steps"
         return f"Program({self.op} by {self.algorithm}, n={self.n}, {messages})"
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return len(np.unique(self.step))
 
     @property
     def message_share(self) -> Floats:
         """The share of S that each message carries."""
         total = np.bincount(self.message, weights=self.share[self.chunk], minlength=len(self))
+        return total.astype(np.float64)
+
+    @property
+    def bytes_sent(self) -> Floats:
+        """The share of S that each rank sends, shape (n,)."""
+        total = np.bincount(self.source, weights=self.message_share, minlength=self.n)
         return total.astype(np.float64)
 
 
@@ -105,40 +115,3 @@ class ProgramBuilder:
     ) -> None:  # fmt: skip
         self._sends.append((source, target, step, reduce, phase))
         self._chunks.append((chunks,) if isinstance(chunks, int) else tuple(chunks))
-
-
-def dependencies(program: Program) -> tuple[Ints, Ints]:
-    """Return CSR (ptr, messages): what must have arrived before each message may leave.
-
-    For each of its chunks, that is what earlier steps wrote into the chunk at its source: all
-    reduces since the last copy, and that copy.
-    """
-    writes: dict[tuple[int, int], list[int]] = {}
-    pending: list[tuple[tuple[int, int], int]] = []
-    needs: list[list[int]] = []
-    rows = np.split(program.chunk, np.flatnonzero(np.diff(program.message)) + 1)
-    step, reduce = program.step.tolist(), program.reduce.tolist()
-    source, target = program.source.tolist(), program.target.tolist()
-    for message in range(len(program)):
-        if pending and step[pending[0][1]] < step[message]:
-            _commit(writes, pending, reduce)
-            pending = []
-        chunks = rows[message].tolist()
-        before = {m for c in chunks for m in writes.get((source[message], c), ())}
-        needs.append(sorted(before))
-        pending += [((target[message], c), message) for c in chunks]
-    ptr = np.concatenate(([0], np.cumsum([len(n) for n in needs]))).astype(np.int64)
-    return ptr, np.array([m for some in needs for m in some], dtype=np.int64)
-
-
-def _commit(
-    writes: dict[tuple[int, int], list[int]],
-    pending: list[tuple[tuple[int, int], int]],
-    reduce: list[bool],
-) -> None:
-    """Let the messages of a step count as written for the steps after it."""
-    for place, message in pending:
-        if reduce[message]:
-            writes.setdefault(place, []).append(message)
-        else:
-            writes[place] = [message]

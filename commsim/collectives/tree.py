@@ -4,7 +4,7 @@ Trees: one binary tree, or two of which each carries half, so that every link is
 The binary tree over 0..n-1: rank r != 0 with lowest set bit b has the parent (r ^ b) | 2b, or
 r ^ b where that is not below n. In the second tree of a pair every rank stands elsewhere
 (shifted by one for odd n, mirrored for even n), so that inner ranks of one are leaves of the
-other (Sanders, Speck, Traff 2009, "Two-tree algorithms").
+other (NCCL's trees.cc; Sanders, Speck, Traff 2009, "Two-tree algorithms").
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["all_reduce", "barrier", "broadcast", "gather", "parents", "reduce", 
 
 
 def parents(n: int, root: int, *, second: bool = False) -> list[int]:
-    """Return the parent of each rank, -1 for `root`, of the first or the second tree.
+    """Return the parent of each rank, -1 for the top, of the first or the second tree.
 
-    The tree over 0..n-1 hangs at 0; ranks are renumbered so that `root` stands there. In a
-    pair of trees the root feeds both: the trees are over the other n - 1 ranks.
+    Ranks are renumbered so that `root` is the top of the first tree. The second has another
+    top, so that a rooted op takes the root out of it and hangs the top below the root.
     """
     up = [_parent(v, n) for v in range(n)]
     if not second:

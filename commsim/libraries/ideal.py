@@ -39,7 +39,8 @@ class Ideal:
     """Plans every op by one named algorithm, or by the usual one of each op.
 
     `channels` = 0 takes one per NIC of a node; `pieces` = 0 cuts a pipelined buffer into the
-    number of pieces that minimises (depth + pieces - 1) (latency + size / pieces / bandwidth).
+    number of pieces that minimises (depth + pieces - 1) (latency + size / pieces / bandwidth), the
+    textbook's step count with a latency per step.
     """
 
     name = "ideal"

@@ -112,3 +112,8 @@ def test_flow_order_does_not_matter_for_plain_flows(seed: int) -> None:
     )  # fmt: skip
     forward, backward = fair_rates(case, capacity), fair_rates(turned, capacity)
     assert backward.rate[::-1] == pytest.approx(forward.rate, rel=1e-12)
+
+
+def test_flows_that_want_a_little_too_much_are_held_back() -> None:
+    case = Flows(np.array([0, 1, 2]), np.array([0, 0]), np.ones(2), np.ones(2), np.full(2, 0.51))
+    assert fair_rates(case, np.array([1.0])).rate == pytest.approx([0.5, 0.5], rel=1e-15)

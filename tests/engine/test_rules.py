@@ -211,3 +211,13 @@ def test_traffic_says_which_op_it_moves(network: str) -> None:
     timeline = run(build, network=network)
     assert set(timeline.links.op.tolist()) <= {1, 2}
     assert len(timeline.links.op) == len(timeline.links.flow) > 0
+
+
+def test_the_latest_of_several_dependencies_counts_with_its_delay() -> None:
+    build, _ = lanes(3)
+    early = build.compute(0, MS, name="a")
+    late = build.compute(1, 2 * MS, name="b")
+    build.compute(2, MS, name="c", after=[(early, 5 * MS), late])
+    timeline = run(build, n=3)
+    assert timeline.start[2] == 6 * MS
+    assert timeline.cause[2] == early
