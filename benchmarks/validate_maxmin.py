@@ -39,6 +39,9 @@ def finish_times(case: dict[str, Any]) -> list[float]:
         route = np.unique([place[link] for link in flow["route"]])
         latency = sum(case["links"][place[link]].get("latency", 0.0) for link in flow["route"])
         yield env.timeout(to_picoseconds(flow["start"] + latency))
+        if not flow["size"] or not len(route):
+            ends[number] = env.now
+            return
         load = np.full(len(route), float(flow["size"]))
         yield network.start(Phase(1, route, load, np.ones(len(route)))).reach(1.0)
         ends[number] = env.now

@@ -80,12 +80,20 @@ class Step(NamedTuple):
     producer: tuple[int, int] | None
 
 
+_MOST_CELLS = 1_000_000  # (stage, microbatch) pairs: some 2 GiB of graph
+
+
 def make_schedule(name: str, devices: int, microbatches: int, *, where: str) -> Schedule:
     """Return the schedule called `name` for `devices` stages.
 
     Raises:
-        ScenarioError: an unknown name, or one that is not built yet.
+        ScenarioError: an unknown name, one that is not built yet, or more work than fits.
     """
+    if devices * microbatches > _MOST_CELLS:
+        raise ScenarioError(
+            f"{where}: {devices} stages x {microbatches} microbatches are more than commsim"
+            f" simulates ({_MOST_CELLS:,} pairs). Take fewer microbatches: the steady state repeats."
+        )
     if name in SCHEDULES:
         actions = tuple(
             tuple(SCHEDULES[name](device, devices, microbatches)) for device in range(devices)

@@ -55,6 +55,10 @@ def complaint(
         (PIPELINE.replace("stages: 2", "stages: 0"), ["workload.pipeline.stages"]),
         (PIPELINE.replace("stages: 2", "stages: -3"), ["workload.pipeline.stages"]),
         (PIPELINE.replace("stages: 2,", "stages: 2, schedule: 1f1c,"), ["1f1c", "1f1b"]),
+        (
+            PIPELINE.replace("stages: 2, microbatches: 2", "stages: 99999, microbatches: 99999"),
+            ["workload.pipeline", "99999 stages", "fewer microbatches"],
+        ),
         (TRAINING, ["8", "16"]),
         (TRAINING.replace("dgx-h100", "dgx-h10"), ["cluster.preset", "Did you mean 'dgx-h100'"]),
         (
