@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.graph.mailbox import Mailbox
 from commsim.graph.table import (
     COLLECTIVES,
     Collectives,
     Device,
     Graph,
     Group,
-    Messages,
     OpKind,
     Phase,
     op_columns,
@@ -78,9 +78,7 @@ class GraphBuilder:
         self._splits: dict[int, dict[int, tuple[int, ...]]] = {}
         self._position: dict[tuple[int, int], int] = {}
         self._at_position: dict[tuple[int, int], int] = {}
-        self._sends: dict[tuple[int, int, int, int], list[int]] = {}
-        self._recvs: dict[tuple[int, int, int, int], list[int]] = {}
-        self._message_recorded: dict[int, int] = {}
+        self._mailbox = Mailbox()
         self._batches = 0
 
     def lane(self, rank: int, *, multiplicity: int = 1, offset: int = 0) -> int:
@@ -212,7 +210,7 @@ class GraphBuilder:
         names = ("kind", "lane", "stream", "name", *_PLAIN)
         columns = dict(zip(names, zip(*self._ops, strict=True), strict=True)) if self._ops else {}
         items = np.array(columns.get("item", ()), dtype=np.int64)
-        messages = self._match_messages(items)
+        messages = self._mailbox.match(items)
         arrays = {
             column: np.array(columns.get(column, ()), dtype=_DTYPES.get(column, np.int64))
             for column in op_columns()
@@ -301,10 +299,8 @@ class GraphBuilder:
         )  # fmt: skip
         ordered_tag = tag if self._groups[group].library == "gloo" else 0
         source, target = (rank, peer) if kind == OpKind.SEND else (peer, rank)
-        side = self._sends if kind == OpKind.SEND else self._recvs
-        side.setdefault((group, source, target, ordered_tag), []).append(op)
-        if recorded >= 0:
-            self._message_recorded[op] = recorded
+        key = (group, source, target, ordered_tag)
+        self._mailbox.post(kind, op, key, size=size, recorded=recorded)
         return op
 
     def _check_collective(
@@ -366,39 +362,11 @@ class GraphBuilder:
         nothing = (0,) * len(ranks)
         return tuple(self._splits[row].get(rank, nothing) for rank in ranks)
 
-    def _match_messages(self, items: Any) -> Messages:
-        rows: list[tuple[int, ...]] = []
-        for key in sorted(self._sends.keys() | self._recvs.keys()):
-            sends, recvs = self._sends.get(key, []), self._recvs.get(key, [])
-            for k in range(max(len(sends), len(recvs))):
-                send = sends[k] if k < len(sends) else -1
-                recv = recvs[k] if k < len(recvs) else -1
-                rows.append(self._message(key, send, recv, len(rows), items))
-        table = np.array(rows, dtype=np.int64).reshape(-1, 8)
-        return Messages(*(table[:, column].copy() for column in range(8)))
-
-    def _message(
-        self, key: tuple[int, int, int, int], send: int, recv: int, row: int, items: Any
-    ) -> tuple[int, ...]:
-        group, source, target, tag = key
-        sizes = {self._ops[op][_SIZE_AT] for op in (send, recv) if op >= 0}
-        if len(sizes) > 1:
-            raise ScenarioError(
-                f"rank {source} sends {format_size(self._ops[send][_SIZE_AT])} to rank {target},"
-                f" which receives {format_size(self._ops[recv][_SIZE_AT])}: the sizes must agree."
-            )
-        for op in (send, recv):
-            if op >= 0:
-                items[op] = row
-        recorded = max((self._message_recorded.get(op, -1) for op in (send, recv)), default=-1)
-        return (group, source, target, sizes.pop(), tag, send, recv, recorded)
-
 
 _PLAIN = (
     "duration", "flops", "traffic", "size", "item", "device", "alloc", "free",
     "phase", "step", "microbatch", "stage", "layer", "batch",
 )  # fmt: skip
-_SIZE_AT = 4 + _PLAIN.index("size")
 _DTYPES: dict[str, Any] = {
     "kind": np.uint8,
     "device": np.uint8,
