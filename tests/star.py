@@ -36,6 +36,8 @@ class Star:
             target=tuple("switch" if i % 2 == 0 else f"gpu{i // 2}" for i in range(count)),
         )
         self.domain_of = self.node_of = np.zeros(n, np.int64)
+        self.local_of = np.arange(n)
+        self.spec_of = (0,)
         self.nics = ()
 
     def local_route(self, a: int, b: int) -> Route:

@@ -58,6 +58,7 @@ class Ideal:
         self._pieces = pieces
         self._cluster: Cluster | None = None
         self._plans: dict[Request, Plan] = {}
+        self._last_ring: tuple[tuple[object, ...], npt.NDArray[np.float64]] = ((), np.zeros(0))
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Return the plan of one op; plans are kept for as long as the cluster is the same."""
@@ -174,6 +175,15 @@ class Ideal:
         best = round((depth * transfer / max(latency, 1)) ** 0.5)
         return int(np.clip(best, 1, most))
 
+    def _arrivals(
+        self, latency: npt.NDArray[np.float64], service: npt.NDArray[np.float64], steps: int
+    ) -> npt.NDArray[np.float64]:
+        """Return the last arrivals of a ring; channels are mostly alike, so one is worked out."""
+        key = (latency.tobytes(), service.tobytes(), steps)
+        if key != self._last_ring[0]:
+            self._last_ring = (key, ring_arrivals(latency, service, steps))
+        return self._last_ring[1]
+
     def _ring(
         self, request: Request, size: float, order: list[int], links: Links
     ) -> tuple[Part, bool] | None:
@@ -193,7 +203,7 @@ class Ideal:
         steps = _RING_ROUNDS[request.kind] * (n - 1)
         service = size / n * _costs(routes, links, crowd)
         latency = np.array([r.latency for r in routes], dtype=np.float64)
-        last = ring_arrivals(latency, service, steps)
+        last = self._arrivals(latency, service, steps)
         idle = whole(last.max())
         flow = coupled(routes, [size / n * steps] * n, idle, links)
         member = np.asarray(order)

@@ -32,12 +32,30 @@ def channel_orders(
     nodes: dict[int, list[int]] = {}
     for member, rank in enumerate(ranks):
         nodes.setdefault(int(cluster.domain_of[rank]), []).append(member)
-    local = [_fast_order(router, ranks, members) for members in nodes.values()]
+    local = _local_orders(cluster, router, ranks, list(nodes.values()))
     if len(local) == 1:
         count = channels or 1
     else:
         count = channels or min(_nics(cluster, ranks, members) for members in local)
     return [[m for members in local for m in _rotated(members, c, count)] for c in range(count)]
+
+
+def _local_orders(
+    cluster: Cluster, router: Router, ranks: tuple[int, ...], nodes: list[list[int]]
+) -> list[list[int]]:
+    """Return the members of each node in their order; nodes of one kind are alike."""
+    kept: dict[tuple[object, ...], list[int]] = {}
+    orders = []
+    for members in nodes:
+        places = tuple((int(cluster.node_of[ranks[m]]), int(cluster.local_of[ranks[m]]))
+                       for m in members)  # fmt: skip
+        first = places[0][0]
+        key = tuple((cluster.spec_of[node], node - first, local) for node, local in places)
+        if key not in kept:
+            order = _fast_order(router, ranks, members)
+            kept[key] = [members.index(m) for m in order]
+        orders.append([members[at] for at in kept[key]])
+    return orders
 
 
 def _rotated(members: list[int], channel: int, channels: int) -> list[int]:
