@@ -92,7 +92,8 @@ def make_schedule(name: str, devices: int, microbatches: int, *, where: str) -> 
     if devices * microbatches > _MOST_CELLS:
         raise ScenarioError(
             f"{where}: {devices} stages x {microbatches} microbatches are more than commsim"
-            f" simulates ({_MOST_CELLS:,} pairs). Take fewer microbatches: the steady state repeats."
+            f" simulates ({_MOST_CELLS:,} pairs). Take fewer microbatches: the steady state"
+            " repeats."
         )
     if name in SCHEDULES:
         actions = tuple(
