@@ -32,6 +32,7 @@ __all__ = ["Durations", "Section", "decode"]
 T = TypeVar("T")
 _PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?\Z")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
+_CHOICE = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 
@@ -93,7 +94,7 @@ def _explain(message: str, kind: type) -> str:
     """Rewrite a msgspec message: the field's path first, then what to do."""
     match = _PATH.match(message)
     what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (message, "")
-    unknown, missing = _UNKNOWN.match(what), _MISSING.match(what)
+    unknown, missing, choice = _UNKNOWN.match(what), _MISSING.match(what), _CHOICE.match(what)
     if unknown:
         known = _fields_at(kind, path)
         field = unknown["field"]
@@ -102,6 +103,10 @@ def _explain(message: str, kind: type) -> str:
         path = f"{path}.{field}".lstrip(".")
     elif missing:
         what = f"the setting {missing['field']!r} is missing."
+    elif choice:
+        options = _choices_at(kind, path)
+        hint = did_you_mean(choice["value"], options)
+        what = f"{choice['value']!r} is not one of: {', '.join(options)}.{hint}"
     else:
         what = what.replace("`", "").rstrip(".") + "."
     return f"{path}: {what}" if path else what
@@ -109,6 +114,22 @@ def _explain(message: str, kind: type) -> str:
 
 def _fields_at(kind: Any, path: str) -> list[str]:
     """Return the field names of the struct that `path` leads to, for suggestions."""
+    kind = _struct_in(_type_at(kind, path))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [f.encode_name for f in msgspec.structs.fields(kind)]
+    return []
+
+
+def _choices_at(kind: Any, path: str) -> list[str]:
+    """Return the words that the setting at `path` may be."""
+    kind = _type_at(kind, path)
+    options = [kind, *typing.get_args(kind)]
+    literal = next((k for k in options if typing.get_origin(k) is typing.Literal), None)
+    return [str(word) for word in typing.get_args(literal)]
+
+
+def _type_at(kind: Any, path: str) -> Any:
+    """Return the type that is declared for the setting at `path`."""
     steps = re.findall(r"[^.\[\]]+|\[[^\]]*\]", path)
     for step in steps:
         kind = _struct_in(kind) if not step.startswith("[") else kind
@@ -118,10 +139,7 @@ def _fields_at(kind: Any, path: str) -> list[str]:
             hints = typing.get_type_hints(kind)
             names = {f.encode_name: f.name for f in msgspec.structs.fields(kind)}
             kind = hints.get(names.get(step, step))
-    kind = _struct_in(kind)
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return [f.encode_name for f in msgspec.structs.fields(kind)]
-    return []
+    return kind
 
 
 def _struct_in(kind: Any) -> Any:

@@ -96,15 +96,18 @@ def bench(
 
 def open_cluster(name: str | None, nodes: int | None, sets: tuple[str, ...] = ()) -> Cluster:
     """Return the cluster that flags describe: a preset's name or a file, changed by --set."""
-    from commsim.cluster.files import read_mapping
     from commsim.cluster.section import cluster_from
+    from commsim.errors import ScenarioError
     from commsim.scenario.overrides import apply_sets
+    from commsim.scenario.yaml_file import read_yaml
 
     path = Path(name or "dgx-h100")
     if path.suffix in (".yaml", ".yml"):
-        data, where = read_mapping(path), str(path)
+        data, where = read_yaml(path, str(path)), str(path)
     else:
         data, where = {"preset": str(path)}, f"--cluster {path}"
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{where}: a cluster file is a mapping, such as preset: dgx-h100.")
     if nodes is not None:
         data = {**data, "nodes": nodes}
     return cluster_from(apply_sets(data, sets), where)

@@ -73,6 +73,10 @@ def complaint(
             "cluster: {preset: dgx-h100, overrides: {nic: {count: 6}}}\n" + ONE_ALL_REDUCE,
             ["6 NICs do not divide 8 GPUs evenly", "1, 2, 4, 8"],
         ),
+        (
+            "cluster: {preset: dgx-h100, fabric: {kind: fattree}}\n" + ONE_ALL_REDUCE,
+            ["cluster.fabric.kind", "rail_only", "Did you mean 'fat_tree'"],
+        ),
         ("cluster: {preset: dgx-h100, nodes: 0}\n" + ONE_ALL_REDUCE, ["cluster.nodes", "0"]),
         ("cluster: {preset: dgx-h100, nodes: -2}\n" + ONE_ALL_REDUCE, ["cluster.nodes", "-2"]),
         (ONE_ALL_REDUCE, ["cluster"]),
@@ -167,3 +171,20 @@ def test_help_needs_no_heavy_library() -> None:
         assert command in done.stdout
     for later in ("advise", "explain", "capture", "convert"):
         assert later not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "mapping"),
+        ("preset: dgx-a100\npreset: dgx-1v\n", "second time"),
+        ("preset: 3\n", "preset"),
+    ],
+)
+def test_a_cluster_file_is_read_as_strictly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    assert call(["topo", str(path)]) == 2
+    assert words in capsys.readouterr().err

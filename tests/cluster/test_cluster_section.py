@@ -221,7 +221,10 @@ MESH = {"kind": "mesh", "per_link": "25GB/s"}
         ),
         ({"preset": "dgx-h100", "fabric": {"radix": 1}}, "fabric.radix: 1 is too few"),
         ({"preset": "dgx-h100", "fabric": {"spines": 0}}, "fabric.spines: 0 is too few"),
-        ({"preset": "dgx-h100", "fabric": {"kind": "mesh"}}, "fabric.kind: Invalid enum value"),
+        (
+            {"preset": "dgx-h100", "fabric": {"kind": "mesh"}},
+            "fabric.kind: 'mesh' is not one of: none, single_switch",
+        ),
         ({"preset": "dgx-h100", "fabric": {"knd": "x"}}, "Did you mean 'kind'?"),
         (
             {"preset": "dgx-h100", "nodes": 2, "fabric": {"kind": "none"}},
