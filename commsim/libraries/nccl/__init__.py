@@ -1,0 +1,1 @@
+"""NCCL: what it chooses on a machine, and how long that takes."""
