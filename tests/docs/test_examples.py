@@ -16,7 +16,7 @@ from commsim.cli.main import call
 from commsim.cluster import cluster_from
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
