@@ -1,0 +1,217 @@
+"""
+NCCL's environment variables: from what a user sets to the knobs that the model follows.
+
+`variables.yaml` lists every variable that commsim knows and what it does with each. A value
+that NCCL itself would ignore with a warning (text for a number) is an error here, so that a
+typing mistake never passes as the default.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.libraries.nccl.shapes import PathType
+
+__all__ = ["Knobs", "Variable", "knobs_of", "variables"]
+
+_TABLE = Path(__file__).with_name("variables.yaml")
+_OLD_LEVELS = (
+    PathType.LOC,
+    PathType.PIX,
+    PathType.PXB,
+    PathType.PHB,
+    PathType.SYS,
+    PathType.SYS,
+)
+"""NCCL's path types by the numbers that NCCL_P2P_LEVEL and NCCL_NET_GDR_LEVEL once took."""
+
+Does = Literal["modelled", "not_modelled", "no_effect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One NCCL variable: what it says, and what commsim does with it."""
+
+    name: str
+    does: Does
+    says: str
+    type: str = "text"
+    default: int | bool | None = None
+    alias: str = ""
+
+    @property
+    def field(self) -> str:
+        """The field of `Knobs` that holds it."""
+        return (self.alias or self.name).removeprefix("NCCL_").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What the environment asks of NCCL. None: unset, NCCL decides. Sizes in bytes.
+
+    `algo` and `proto` keep NCCL's own list syntax; `rules.py` reads it for an operation.
+    `notes` says of each known variable that is not modelled that it is left out.
+    """
+
+    algo: str = ""
+    proto: str = ""
+    min_nchannels: int | None = None
+    max_nchannels: int | None = None
+    min_ctas: int | None = None
+    max_ctas: int | None = None
+    nthreads: int | None = None
+    ll128_nthreads: int | None = None
+    thread_thresholds: tuple[int, ...] = ()
+    buffsize: int = 4 << 20
+    ll_buffsize: int = 512 << 10
+    ll128_buffsize: int = 4800 << 10
+    nvls_enable: int = 2
+    nvls_nchannels: int | None = None
+    nvls_chunksize: int = 128 << 10
+    nvlstree_max_chunksize: int | None = None
+    pat_enable: int = 2
+    collnet_enable: int = 0
+    collnet_node_threshold: int = 2
+    net_overhead: int | None = None
+    ll128_c2c: bool = True
+    cross_nic: int = 2
+    p2p_level: PathType | None = None
+    p2p_disable: bool = False
+    shm_disable: bool = False
+    nvb_disable: bool = False
+    pxn_disable: bool = False
+    p2p_pxn_level: int = 2
+    pxn_c2c: bool | None = None
+    net_gdr_level: PathType | None = None
+    net_gdr_read: bool | None = None
+    net_gdr_c2c: bool | None = None
+    net_disable_intra: bool | None = None
+    netdevs_policy: str = ""
+    mnnvl_enable: int = 2
+    min_p2p_nchannels: int = 1
+    max_p2p_nchannels: int | None = None
+    nchannels_per_net_peer: int | None = None
+    p2p_net_chunksize: int = 128 << 10
+    p2p_pci_chunksize: int = 128 << 10
+    p2p_nvl_chunksize: int = 512 << 10
+    p2p_ll_threshold: int = 16 << 10
+    alloc_p2p_net_ll_buffers: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def knobs_of(environment: Mapping[str, str | int | bool]) -> Knobs:
+    """Return the knobs that these NCCL variables set.
+
+    Raises:
+        ScenarioError: a variable that NCCL does not have, or a value it cannot read.
+    """
+    fields: dict[str, Any] = {}
+    notes = []
+    for name, value in environment.items():
+        variable = _variable(name)
+        text = str(int(value)) if isinstance(value, bool) else str(value).strip()
+        if variable.does != "modelled":
+            notes.append(_left_out(variable, text))
+        elif not text:
+            notes.append(f"{name} is empty: NCCL takes it as unset.")
+        elif variable.alias and variable.alias in environment:
+            notes.append(f"{name}={text} is the older name of {variable.alias}, which is set too.")
+        else:
+            fields[variable.field] = _READ[variable.type](name, text)
+    return replace(Knobs(), **fields, notes=tuple(notes))
+
+
+@functools.cache
+def variables() -> Mapping[str, Variable]:
+    """Return every known variable by name, in the order of the table."""
+    table = _table()
+    sections: tuple[Does, ...] = ("modelled", "not_modelled", "no_effect")
+    return {
+        name: Variable(name=name, does=does, **row)
+        for does in sections
+        for name, row in table[does].items()
+    }
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    with _TABLE.open(encoding="utf-8") as file:
+        table: dict[str, Any] = yaml.load(file, Loader=loader)
+    return table
+
+
+def families() -> Mapping[str, str]:
+    """Return what the families of plug-in settings are, by the letters they begin with."""
+    return dict(_table()["families"])
+
+
+def _variable(name: str) -> Variable:
+    known = variables()
+    if name in known:
+        return known[name]
+    for prefix, whose in families().items():
+        if name.startswith(prefix):
+            return Variable(name=name, does="not_modelled", says=f"a setting of {whose}")
+    guess = name if name.startswith("NCCL_") else f"NCCL_{name}".upper()
+    raise ScenarioError(
+        f"{name}: NCCL has no such variable that commsim knows.{did_you_mean(guess, known)} "
+        "docs/reference/nccl-variables.md lists them."
+    )
+
+
+def _left_out(variable: Variable, text: str) -> str:
+    if variable.does == "no_effect":
+        return f"{variable.name}={text} changes neither choice nor time here ({variable.says})."
+    return f"{variable.name}={text} is not modelled ({variable.says})."
+
+
+def _int(name: str, text: str) -> int:
+    """Read a number as C's strtol does: decimal, 0x hexadecimal or 0 octal."""
+    try:
+        return int(text, 8) if re.fullmatch(r"-?0[0-7]+", text) else int(text, 0)
+    except ValueError:
+        raise ScenarioError(f"{name}={text}: not a whole number.") from None
+
+
+def _bool(name: str, text: str) -> bool:
+    return _int(name, text) != 0
+
+
+def _ints(name: str, text: str) -> tuple[int, ...]:
+    return tuple(_int(name, part) for part in text.split())
+
+
+def _text(name: str, text: str) -> str:
+    return text
+
+
+def _level(name: str, text: str) -> PathType:
+    """Read a path type, by its name or by the number of older releases."""
+    names = [kind.name for kind in PathType if kind < PathType.NET]
+    if text.upper() in names:
+        return PathType[text.upper()]
+    if not re.fullmatch(r"\d+", text):
+        raise ScenarioError(
+            f"{name}={text}: not a path type.{did_you_mean(text.upper(), names)} "
+            f"Give one of {', '.join(names)}."
+        )
+    return _OLD_LEVELS[min(int(text), len(_OLD_LEVELS) - 1)]
+
+
+_READ = {
+    "rules": _text,
+    "text": _text,
+    "int": _int,
+    "bool": _bool,
+    "ints": _ints,
+    "level": _level,
+}
