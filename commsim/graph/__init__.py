@@ -6,21 +6,28 @@ The workload graph: the first of commsim's two waists. Every source of work beco
 
 from commsim.graph.builder import GraphBuilder, Tags
 from commsim.graph.file import load_graph, save_graph
+from commsim.graph.fold import Axis, Fold
 from commsim.graph.table import (
     COLLECTIVES,
     Collectives,
     Device,
+    Folding,
     Graph,
     Group,
     Messages,
     OpKind,
     Phase,
+    Way,
+    member_lanes,
 )
 
 __all__ = [
     "COLLECTIVES",
+    "Axis",
     "Collectives",
     "Device",
+    "Fold",
+    "Folding",
     "Graph",
     "GraphBuilder",
     "Group",
@@ -28,6 +35,8 @@ __all__ = [
     "OpKind",
     "Phase",
     "Tags",
+    "Way",
     "load_graph",
+    "member_lanes",
     "save_graph",
 ]

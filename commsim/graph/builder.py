@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.graph.fold import Fold
 from commsim.graph.mailbox import Mailbox
+from commsim.graph.orbits import Orbits
 from commsim.graph.table import (
     COLLECTIVES,
     Collectives,
@@ -32,6 +34,7 @@ from commsim.graph.table import (
     Group,
     OpKind,
     Phase,
+    Way,
     op_columns,
     validate,
 )
@@ -63,9 +66,14 @@ class _Collective(NamedTuple):
 
 
 class GraphBuilder:
-    """Collects ops; `build` turns them into a validated Graph. Tags never change when one runs."""
+    """Collects ops; `build` turns them into a validated Graph. Tags never change when one runs.
 
-    def __init__(self) -> None:
+    With a `fold`, lanes are added for its representatives only, and groups and pairs by the
+    name of their axis: each then stands for all of its orbit.
+    """
+
+    def __init__(self, fold: Fold | None = None) -> None:
+        self._orbits = None if fold is None else Orbits(fold)
         self._ops: list[tuple[Any, ...]] = []
         self._deps: list[list[tuple[int, int]]] = []
         self._lanes: list[tuple[int, int, int]] = []
@@ -82,7 +90,12 @@ class GraphBuilder:
         self._batches = 0
 
     def lane(self, rank: int, *, multiplicity: int = 1, offset: int = 0) -> int:
-        """Add a rank to simulate; return its lane. `offset` in ps delays its first ops."""
+        """Add a rank to simulate; return its lane. `offset` in ps delays its first ops.
+
+        With a fold, the multiplicity is that of the rank's class.
+        """
+        if self._orbits is not None:
+            multiplicity = self._orbits.multiplicity(rank)
         self._lanes.append((rank, multiplicity, offset))
         return len(self._lanes) - 1
 
@@ -90,6 +103,22 @@ class GraphBuilder:
         """Add a group of global ranks, in group order; return its id."""
         self._groups.append(Group(name, tuple(ranks), library, axis))
         return len(self._groups) - 1
+
+    def orbit(self, axis: str, rank: int, *, library: str = "") -> int:
+        """Return the group of `axis` that a representative's class takes part in.
+
+        Raises:
+            ScenarioError: the rank is in no group of that axis.
+        """
+        orbits = self._folded("orbit")
+        known = orbits.group_of(axis, rank)
+        if known >= 0:
+            return known
+        orbit, rows = orbits.members(axis, rank)
+        group = orbits.name_group(axis, orbit, rank, len(self._groups))
+        if group == len(self._groups):
+            self.group(f"{axis}{orbit}", rows[0].tolist(), library=library, axis=axis)
+        return group
 
     def batch(self) -> int:
         """Return a new id for ops that are issued as one (grouped sends and receives)."""
@@ -136,6 +165,30 @@ class GraphBuilder:
             duration=duration, size=size,
         )  # fmt: skip
 
+    def host_copy(
+        self,
+        lane: int,
+        size: int,
+        *,
+        way: Way,
+        name: str = "",
+        stream: str = "copy",
+        after: Iterable[Dependency] = (),
+        tags: Tags = Tags(),  # noqa: B008
+    ) -> int:
+        """Add a copy of `size` bytes between a GPU and its host's memory; return the op id.
+
+        It is a flow on the links between the two (PCIe, C2C), so its time is the engine's to
+        find: NIC traffic and other copies on those links slow it down.
+        """
+        if size < 0 or way == Way.NONE:
+            raise ScenarioError(f"{name or 'copy'}: give a size of 0 bytes or more, and its way.")
+        label = "copy to host" if way == Way.TO_HOST else "copy from host"
+        return self._op(
+            OpKind.COPY, lane, stream, name or label, after, tags, Device.CUDA,
+            size=size, item=int(way),
+        )  # fmt: skip
+
     def collective(
         self,
         lane: int,
@@ -163,8 +216,9 @@ class GraphBuilder:
             ScenarioError: unknown kind, a rank outside the group, or a call that differs from
                 what another rank has at this position of the group.
         """
-        rank = self._lanes[lane][0]
-        self._check_collective(group, kind, rank, root, splits)
+        rank, ranks = self._lanes[lane][0], self._groups[group].ranks
+        member = rank if self._orbits is None else self._orbits.member(rank, ranks)
+        self._check_collective(group, kind, member, root, splits)
         position = self._position.get((group, rank), 0)
         self._position[group, rank] = position + 1
         row = self._at_position.get((group, position), -1)
@@ -186,12 +240,15 @@ class GraphBuilder:
             size=size, item=row,
         )  # fmt: skip
 
-    def send(self, lane: int, peer: int, size: int, *, group: int, **how: Any) -> int:
+    def send(self, lane: int, peer: int | str, size: int, *, group: int, **how: Any) -> int:
         """Add a send of `size` bytes to global rank `peer`; return the op id. See `recv`."""
         return self._point_to_point(OpKind.SEND, lane, peer, size, group, **how)
 
-    def recv(self, lane: int, peer: int, size: int, *, group: int, **how: Any) -> int:
+    def recv(self, lane: int, peer: int | str, size: int, *, group: int, **how: Any) -> int:
         """Add a receive of `size` bytes from global rank `peer`; return the op id.
+
+        With a fold, `peer` is the name of an axis of pairs: the lane sends as the source of a
+        pair and receives as its target.
 
         `how`: stream (required), name, tag, batch, after, tags, recorded, as for collectives.
         """
@@ -235,9 +292,17 @@ class GraphBuilder:
             collectives=self._collective_table(),
             messages=messages,
             meta=MappingProxyType(dict(meta)),
+            folding=None
+            if self._orbits is None
+            else self._orbits.folding(self._groups, lanes[:, 0], messages),
         )
         validate(graph)
         return graph
+
+    def _folded(self, what: str) -> Orbits:
+        if self._orbits is None:
+            raise ValueError(f"GraphBuilder: {what} by the name of an axis needs a fold")
+        return self._orbits
 
     def _op(
         self,
@@ -270,7 +335,7 @@ class GraphBuilder:
         self,
         kind: OpKind,
         lane: int,
-        peer: int,
+        peer: int | str,
         size: int,
         group: int,
         *,
@@ -283,7 +348,23 @@ class GraphBuilder:
         device: Device = Device.CUDA,
         recorded: int = -1,
     ) -> int:
+        source, target = self._ends(kind, lane, peer, group)
+        other = target if kind == OpKind.SEND else source
+        verb = "send to" if kind == OpKind.SEND else "recv from"
+        op = self._op(
+            kind, lane, stream, name or f"{verb} {other}", after, tags, device,
+            size=size, batch=batch,
+        )  # fmt: skip
+        ordered_tag = tag if self._groups[group].library == "gloo" else 0
+        key = (group, source, target, ordered_tag)
+        self._mailbox.post(kind, op, key, size=size, recorded=recorded)
+        return op
+
+    def _ends(self, kind: OpKind, lane: int, peer: int | str, group: int) -> tuple[int, int]:
+        """Return the source and target ranks of a message that `lane` takes part in."""
         rank = self._lanes[lane][0]
+        if isinstance(peer, str):
+            return self._folded("peer").pair(peer, rank, group, sends=kind == OpKind.SEND)
         for member in (rank, peer):
             if member not in self._groups[group].ranks:
                 raise ScenarioError(
@@ -292,16 +373,7 @@ class GraphBuilder:
                 )
         if rank == peer:
             raise ScenarioError(f"rank {rank}: {kind.name.lower()} to itself.")
-        verb = "send to" if kind == OpKind.SEND else "recv from"
-        op = self._op(
-            kind, lane, stream, name or f"{verb} {peer}", after, tags, device,
-            size=size, batch=batch,
-        )  # fmt: skip
-        ordered_tag = tag if self._groups[group].library == "gloo" else 0
-        source, target = (rank, peer) if kind == OpKind.SEND else (peer, rank)
-        key = (group, source, target, ordered_tag)
-        self._mailbox.post(kind, op, key, size=size, recorded=recorded)
-        return op
+        return (rank, peer) if kind == OpKind.SEND else (peer, rank)
 
     def _check_collective(
         self, group: int, kind: str, rank: int, root: int, splits: Sequence[int] | None

@@ -24,8 +24,10 @@ from commsim.graph.npz import (
 from commsim.graph.table import (
     COLLECTIVES,
     Collectives,
+    Folding,
     Graph,
     Group,
+    Ints,
     Messages,
     OpKind,
     Phase,
@@ -82,6 +84,7 @@ def pack_graph(graph: Graph) -> Arrays:
         **columns_of(graph, ""),
         **columns_of(graph.collectives, "c_"),
         **columns_of(graph.messages, "m_"),
+        **_pack_folding(graph.folding),
         "header": np.frombuffer(msgspec.json.encode(header), dtype=np.uint8),
     }
 
@@ -101,6 +104,7 @@ def unpack_graph(arrays: Arrays) -> Graph:
         collectives=_collectives(arrays, header),
         messages=_messages(arrays, len(header.groups)),
         meta=MappingProxyType(header.meta),
+        folding=_unpack_folding(arrays, header),
     )
     _check_items(graph)
     validate(graph)
@@ -172,6 +176,39 @@ def _messages(arrays: Arrays, groups: int) -> Messages:
         indices(arrays, name, len(arrays["kind"]), least=-1)
     names = [field.name for field in fields(Messages)]
     return Messages(**{name: column(arrays, f"m_{name}", np.int64, count) for name in names})
+
+
+def _pack_folding(folding: Folding | None) -> Arrays:
+    if folding is None:
+        return {}
+    packed = {"f_lane_of": folding.lane_of, "f_pair": folding.pair}
+    for name, tables in (("f_groups", folding.groups), ("f_pairs", folding.pairs)):
+        packed[name] = np.concatenate([np.zeros(0, np.int64), *(t.reshape(-1) for t in tables)])
+        packed[f"{name}_rows"] = np.array([len(table) for table in tables], dtype=np.int64)
+    return packed
+
+
+def _unpack_folding(arrays: Arrays, header: _Header) -> Folding | None:
+    if "f_lane_of" not in arrays:
+        return None
+    lane_of = indices(arrays, "f_lane_of", len(arrays["lane_rank"]))
+    widths = [len(group[1]) for group in header.groups]
+    groups = _tables(arrays, "f_groups", widths, len(lane_of))
+    pair_rows = column(arrays, "f_pairs_rows", np.int64)
+    pairs = _tables(arrays, "f_pairs", [2] * len(pair_rows), len(lane_of))
+    pair = indices(arrays, "f_pair", len(pairs), length=len(arrays["m_group"]))
+    return Folding(lane_of, groups, pairs, pair)
+
+
+def _tables(arrays: Arrays, name: str, widths: list[int], world: int) -> tuple[Ints, ...]:
+    """Return tables of ranks, cut from one array: table i has `widths[i]` columns."""
+    flat = indices(arrays, name, world)
+    rows = column(arrays, f"{name}_rows", np.int64, len(widths))
+    if np.any(rows < 1) or int(np.sum(rows * np.array(widths, dtype=np.int64))) != len(flat):
+        raise ValueError(f"{name!r} does not divide into its tables")
+    ends = np.cumsum(rows * np.array(widths, dtype=np.int64))
+    cut = np.split(flat, ends[:-1]) if len(widths) else []
+    return tuple(part.reshape(-1, width) for part, width in zip(cut, widths, strict=True))
 
 
 def _check_items(graph: Graph) -> None:

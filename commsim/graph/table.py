@@ -29,11 +29,14 @@ __all__ = [
     "COLLECTIVES",
     "Collectives",
     "Device",
+    "Folding",
     "Graph",
     "Group",
     "Messages",
     "OpKind",
     "Phase",
+    "Way",
+    "member_lanes",
     "op_columns",
     "validate",
 ]
@@ -83,6 +86,14 @@ class Device(IntEnum):
 
     CUDA = 0
     CPU = 1
+
+
+class Way(IntEnum):
+    """Which way a copy goes whose time the links decide: its `item`. NONE has a duration."""
+
+    NONE = -1
+    TO_HOST = 0
+    FROM_HOST = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +149,38 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Folding:
+    """What the lanes, groups and messages of a folded graph stand for.
+
+    `lane_of[r]` is the lane that stands for rank r. `groups[g]` has the ranks of all groups that
+    group g stands for, shape (groups, members), its own first; `pairs[p]` all (source, target),
+    shape (pairs, 2), and `pair[m]` is the entry of `pairs` that message m stands for.
+    """
+
+    lane_of: Ints
+    groups: tuple[Ints, ...]
+    pairs: tuple[Ints, ...]
+    pair: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """Ops as columns. `GraphBuilder` builds and validates one; `save_graph`, `load_graph`.
 
     Columns over ops: `kind` (OpKind), `lane`, `stream` (index into `streams`), `duration`
     (picoseconds; -1 where the library decides), `flops` and `traffic` (FLOPs and bytes of
     memory traffic of a compute op), `size` (bytes this rank moves), `item` (row in
-    `collectives` or `messages`), `name` (index into `names`), `device`, `alloc` (bytes taken at
-    the start), `free` (bytes returned at the end), `phase`, `step`, `microbatch`, `stage`,
-    `layer`, `batch` (ops issued as one share an id).
+    `collectives` or `messages`; of a copy its Way), `name` (index into `names`), `device`,
+    `alloc` (bytes taken at the start), `free` (bytes returned at the end), `phase`, `step`,
+    `microbatch`, `stage`, `layer`, `batch` (ops issued as one share an id).
 
     Dependencies of op i are `dep_op[dep_ptr[i]:dep_ptr[i + 1]]`; i is ready `dep_delay`
     picoseconds after each of them ended.
 
     Columns over lanes: `lane_rank`, `multiplicity` (ranks that the lane stands for),
     `lane_offset` (picoseconds before its first op may start), `window` (first and last op of
-    the profiled step; -1 without one), shape (lanes, 2).
+    the profiled step; -1 without one), shape (lanes, 2). `folding` says what a folded graph
+    stands for; None where every lane is one rank.
     """
 
     kind: npt.NDArray[np.uint8]
@@ -187,6 +214,7 @@ class Graph:
     collectives: Collectives
     messages: Messages
     meta: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    folding: Folding | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -234,6 +262,29 @@ class Graph:
         return np.concatenate(([0], np.cumsum(counts))).astype(np.int64), ops[order]
 
 
+def member_lanes(graph: Graph) -> list[dict[int, int]]:
+    """Return per group {lane: member index}; ranks without a lane are left out.
+
+    In a folded graph a lane stands for several members: the first of them is named.
+    """
+    if graph.folding is not None:
+        lane_of = graph.folding.lane_of.tolist()
+    else:
+        ranks = graph.lane_rank.tolist()
+        lane_of = [-1] * (1 + max(ranks, default=-1))
+        for lane, rank in enumerate(ranks):
+            lane_of[rank] = lane
+    found: list[dict[int, int]] = []
+    for group in graph.groups:
+        lanes: dict[int, int] = {}
+        for member, rank in enumerate(group.ranks):
+            lane = lane_of[rank] if rank < len(lane_of) else -1
+            if lane >= 0:
+                lanes.setdefault(lane, member)
+        found.append(lanes)
+    return found
+
+
 def op_columns() -> tuple[str, ...]:
     """Return the names of the columns that have one entry per op."""
     names = [f.name for f in fields(Graph)]
@@ -269,7 +320,8 @@ def _check_columns(graph: Graph) -> None:
     if len(set(graph.lane_rank.tolist())) != lanes:
         raise ScenarioError("graph: two lanes have the same rank.")
     timed = (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
-    unknown = np.flatnonzero(timed & (graph.duration < 0) & (graph.flops < 0) & (graph.size < 0))
+    by_links = (graph.kind == OpKind.COPY) & (graph.item != Way.NONE) & (graph.size >= 0)
+    unknown = np.flatnonzero(timed & (graph.duration < 0) & (graph.flops < 0) & ~by_links)
     if unknown.size:
         raise ScenarioError(f"graph: {graph.describe(int(unknown[0]))} has no duration.")
     for what, values in (("delay", graph.dep_delay), ("lane offset", graph.lane_offset)):
