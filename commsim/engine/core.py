@@ -22,12 +22,13 @@ from simpy.events import Event
 
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
+from commsim.engine.copies import Copies
 from commsim.engine.network import FluidNetwork
 from commsim.engine.recorder import Recorder
 from commsim.engine.rendezvous import GroupQueue, Meeting
 from commsim.engine.rules import dependents, expected_members, queues
 from commsim.engine.stepwise import Courier, StepNetwork
-from commsim.graph import Graph, OpKind
+from commsim.graph import Graph, OpKind, Way
 from commsim.libraries import Library, Request
 from commsim.timeline import Cause
 
@@ -51,6 +52,9 @@ class Engine:
         self.network = FluidNetwork(self.env, capacity, log=self.recorder.segment, note=self._note)
         if self.stepwise and cluster is not None:
             self._steps = StepNetwork(self.env, cluster.links, self.recorder.services)
+        if cluster is not None:
+            steps = self._steps if self.stepwise else None
+            self.copies = Copies(cluster.links, self.network, steps, self.recorder.program_op)
         self.meetings: dict[tuple[int, int], Meeting] = {}
         self.current: dict[int, list[int]] = {}  # what each stream is at, by queue number
         self._library = library
@@ -126,12 +130,22 @@ class Engine:
             recorder.cause[op], recorder.cause_kind[op] = before, int(Cause.STREAM)
         if self._kind[op] in (OpKind.COMPUTE, OpKind.COPY):
             recorder.start[op] = arrived
-            if self._duration[op]:
+            if self._duration[op] < 0:
+                yield self._host_copy(op)
+            elif self._duration[op]:
                 yield self.env.timeout(self._duration[op])
         else:
             meeting, member = self._meeting(op)
             yield meeting.attend(member, op)
         self._end(op)
+
+    def _host_copy(self, op: int) -> Event:
+        """Move a copy between a GPU and its host's memory over the links between the two."""
+        assert self.cluster is not None
+        rank = self._rank[self._lane[op]]
+        to_host = self._item[op] == Way.TO_HOST
+        route = self.cluster.to_host(rank) if to_host else self.cluster.from_host(rank)
+        return self.copies.start((route,), int(self.graph.size[op]), op=op)
 
     def _end(self, op: int) -> None:
         """Write the end of an op down, and release those that waited for it."""

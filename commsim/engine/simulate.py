@@ -13,7 +13,7 @@ from commsim.cluster import Cluster
 from commsim.engine.core import Engine
 from commsim.engine.deadlock import deadlock
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import Graph, OpKind
+from commsim.graph import Graph, OpKind, Way
 from commsim.libraries import Library
 from commsim.sections import Section
 from commsim.timeline import Timeline
@@ -71,7 +71,13 @@ def _check_fit(graph: Graph, cluster: Cluster | None) -> None:
             " (ranks 0 to {}). Use more nodes or fewer ranks.".format(cluster.world_size - 1)
         )
     timed = (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
-    unresolved = np.flatnonzero(timed & (graph.duration < 0))
+    by_links = (graph.kind == OpKind.COPY) & (graph.item != Way.NONE)
+    if cluster is None and by_links.any():
+        raise ScenarioError(
+            f"{graph.describe(int(np.flatnonzero(by_links)[0]))}: a copy over links needs a"
+            " cluster. Add a cluster section (or --cluster)."
+        )
+    unresolved = np.flatnonzero(timed & (graph.duration < 0) & ~by_links)
     if unresolved.size:
         raise ScenarioError(
             f"{graph.describe(int(unresolved[0]))}: its duration is unknown. Give a duration, or"

@@ -1,0 +1,66 @@
+"""
+Copies between GPUs and host memory: flows on the links that NIC traffic uses too.
+
+One copy is a single message: latency + bytes / bandwidth on idle links, and a fair share of
+them otherwise (`fluid`), or its turn in their queues (`steps`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from simpy.events import Event
+
+from commsim.cluster import Links, Route
+from commsim.engine.network import FluidNetwork
+from commsim.engine.stepwise import Courier, StepNetwork
+from commsim.libraries import Messages, Phase
+from commsim.libraries.expand import coupled, per_byte, whole
+
+__all__ = ["Copies"]
+
+_NONE = np.zeros(0, np.int64)
+
+
+class Copies:
+    """Runs copies for the engine; `steps` is the network of single messages, None for fluid.
+
+    `program_op` takes note of whose op the messages are.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        fluid: FluidNetwork,
+        steps: StepNetwork | None,
+        program_op: dict[int, int],
+    ) -> None:
+        self._links = links
+        self._fluid = fluid
+        self._steps = steps
+        self._program_op = program_op
+        self._phases: dict[tuple[tuple[Route, ...], int], Phase] = {}
+
+    def start(self, routes: tuple[Route, ...], size: int, *, op: int) -> Event:
+        """Copy `size` bytes along each of some routes at once; the event fires when all are done.
+
+        Several routes are those of ranks that do the same at the same time.
+        """
+        if self._steps is None:
+            return self._fluid.start(self._phase(routes, size), op=op).reach(1.0)
+        count = len(routes)
+        messages = Messages(
+            np.arange(count) * 2, np.arange(count) * 2 + 1, np.full(count, float(size)),
+            np.arange(count), routes, np.zeros(count + 1, np.int64), _NONE,
+        )  # fmt: skip
+        number, ended = self._steps.start(Courier(messages, lambda _: None), [])
+        self._program_op[number] = op
+        return ended
+
+    def _phase(self, routes: tuple[Route, ...], size: int) -> Phase:
+        """Return the flow of a copy; equal copies share one, as the record keeps each."""
+        key = (routes, size)
+        if key not in self._phases:
+            idle = max(whole(r.latency + size * per_byte(r, self._links)) for r in routes)
+            flow = coupled(routes, [size] * len(routes), idle, self._links)
+            self._phases[key] = flow
+        return self._phases[key]

@@ -1,0 +1,94 @@
+"""Copies between GPU and host memory are flows: they take their time and share their links."""
+
+from __future__ import annotations
+
+import pytest
+from star import US, Star
+
+from commsim.cluster import Route
+from commsim.engine import simulate
+from commsim.errors import ScenarioError
+from commsim.graph import Graph, GraphBuilder, Way
+from commsim.libraries import Ideal
+
+MB = 10**6
+
+
+class HostStar(Star):
+    """A star whose GPUs reach host memory by the links that they send and receive on."""
+
+    def to_host(self, rank: int) -> Route:
+        return Route((2 * rank,), (1.0,), (0,), int(self.links.latency[2 * rank]))
+
+    def from_host(self, rank: int) -> Route:
+        return Route((2 * rank + 1,), (1.0,), (0,), int(self.links.latency[2 * rank + 1]))
+
+
+def copies(*ways: Way, streams: tuple[str, ...] = ("copy", "copy")) -> Graph:
+    build = GraphBuilder()
+    lane = build.lane(0)
+    for way, stream in zip(ways, streams, strict=False):
+        build.host_copy(lane, 2 * MB, way=way, stream=stream)
+    return build.build()
+
+
+def ends(graph: Graph, cluster: Star, network: str = "fluid") -> list[int]:
+    timeline = simulate(graph, cluster, library=Ideal(), network=network)
+    return timeline.end.tolist()
+
+
+@pytest.mark.parametrize("network", ["fluid", "steps"])
+@pytest.mark.parametrize("way", [Way.TO_HOST, Way.FROM_HOST])
+def test_a_copy_alone_takes_latency_and_bytes(way: Way, network: str) -> None:
+    cluster = HostStar(2, [1e9, 4e9, 1e9, 1e9])
+    speed = 1e9 if way == Way.TO_HOST else 4e9
+    assert ends(copies(way), cluster, network) == [US + round(2 * MB / speed * 1e12)]
+
+
+@pytest.mark.parametrize("network", ["fluid", "steps"])
+def test_one_stream_copies_one_after_another_and_two_ways_do_not_meet(network: str) -> None:
+    one = US + 2000 * US
+    both = (Way.TO_HOST, Way.FROM_HOST)
+    assert ends(copies(*both), HostStar(2), network) == [one, 2 * one]
+    assert ends(copies(*both, streams=("d2h", "h2d")), HostStar(2), network) == [one, one]
+
+
+def test_copies_and_messages_share_a_link() -> None:
+    """Two flows of 2 MB on a link of 1 GB/s take 4 ms together, 2 ms each alone."""
+    build = GraphBuilder()
+    lanes = [build.lane(rank) for rank in range(2)]
+    world = build.group("world", range(2))
+    build.host_copy(lanes[0], 2 * MB, way=Way.TO_HOST)
+    build.send(lanes[0], 1, 2 * MB, group=world, stream="s")
+    build.recv(lanes[1], 0, 2 * MB, group=world, stream="s")
+    for network in ("fluid", "steps"):
+        timeline = simulate(build.build(), HostStar(2), library=Ideal(), network=network)
+        assert timeline.end.max() == pytest.approx(4e-3 * 1e12, rel=2e-3)
+    fluid = simulate(build.build(), HostStar(2), library=Ideal())
+    assert fluid.end.min() > 3.9e9
+    assert fluid.links.link_bytes()[0] == pytest.approx(4 * MB)
+
+
+def test_the_bytes_are_on_the_record_and_the_op_is_named() -> None:
+    graph = copies(Way.TO_HOST)
+    for network in ("fluid", "steps"):
+        timeline = simulate(graph, HostStar(2), library=Ideal(), network=network)
+        assert timeline.links.link_bytes().tolist() == pytest.approx([2 * MB, 0, 0, 0])
+        assert set(timeline.links.op.tolist()) == {0}
+
+
+def test_a_copy_needs_a_cluster_a_size_and_a_way() -> None:
+    with pytest.raises(ScenarioError, match="a copy over links needs a"):
+        simulate(copies(Way.TO_HOST), None, library=Ideal())
+    build = GraphBuilder()
+    lane = build.lane(0)
+    with pytest.raises(ScenarioError, match="give a size"):
+        build.host_copy(lane, -1, way=Way.TO_HOST)
+    with pytest.raises(ScenarioError, match="and its way"):
+        build.host_copy(lane, 1, way=Way.NONE)
+
+
+def test_a_copy_of_nothing_takes_its_latency() -> None:
+    build = GraphBuilder()
+    build.host_copy(build.lane(0), 0, way=Way.TO_HOST)
+    assert ends(build.build(), HostStar(2)) == [US]
