@@ -3,12 +3,14 @@ Whose rules: libraries turn ops into plans over the links of a cluster.
 """
 
 from commsim.libraries.ideal import Ideal
-from commsim.libraries.library import Library
-from commsim.libraries.plan import Messages, Part, Phase, Plan, Request, Start
+from commsim.libraries.library import Library, links_of
+from commsim.libraries.plan import Copy, Delays, Messages, Part, Phase, Plan, Request, Start
 from commsim.libraries.recorded import Recorded
 from commsim.libraries.section import LibrarySection, make_library
 
 __all__ = [
+    "Copy",
+    "Delays",
     "Ideal",
     "Library",
     "LibrarySection",
@@ -19,5 +21,6 @@ __all__ = [
     "Recorded",
     "Request",
     "Start",
+    "links_of",
     "make_library",
 ]

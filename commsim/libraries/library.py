@@ -4,12 +4,12 @@ What the engine asks of a library: a plan per op, and how many ops of a group ru
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from commsim.cluster import Cluster
+from commsim.cluster import Cluster, Links
 from commsim.libraries.plan import Plan, Request
 
-__all__ = ["Library"]
+__all__ = ["HasLinks", "Library", "links_of"]
 
 
 class Library(Protocol):
@@ -30,3 +30,16 @@ class Library(Protocol):
             ScenarioError: the op cannot be planned (no cluster, no such algorithm).
             TopologyError: two ranks cannot reach each other.
         """
+
+
+@runtime_checkable
+class HasLinks(Protocol):
+    """A library whose plans also load links of its own: the threads that copy its data."""
+
+    def links(self, cluster: Cluster) -> Links:
+        """Return the links of `cluster` and, after them, the library's own."""
+
+
+def links_of(library: Library, cluster: Cluster) -> Links:
+    """Return all links that the plans of `library` may load."""
+    return library.links(cluster) if isinstance(library, HasLinks) else cluster.links

@@ -22,7 +22,9 @@ import numpy.typing as npt
 
 from commsim.cluster import Route
 
-__all__ = ["Messages", "Part", "Phase", "Plan", "Request", "Start", "empty_phase"]
+__all__ = [
+    "Copy", "Delays", "Messages", "Part", "Phase", "Plan", "Request", "Start", "empty_phase",
+]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -42,7 +44,8 @@ class Request:
 
     `kind` is a collective or "send_recv" (ranks = source, target). `size` is S of nccl-tests in
     bytes, `root` a member index, `splits[i][j]` bytes from member i to j, `recorded` a measured
-    transfer time in ps; -1 for none.
+    transfer time in ps; -1 for none. `dtype` and `redop` are "" where nobody said; `on_host`:
+    the data is in host memory, not in the GPU's.
     """
 
     kind: str
@@ -51,6 +54,23 @@ class Request:
     root: int = -1
     splits: tuple[tuple[int, ...], ...] | None = None
     recorded: int = -1
+    dtype: str = ""
+    redop: str = ""
+    on_host: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delays:
+    """Times in software that the messages of a program add to those on the links, in ps.
+
+    `hold[i]`: from the start (or from when an absent member joins) until message i may leave.
+    `after[i]`: from when its last byte is there until it counts as arrived (waking up, adding).
+    `dep[j]` belongs to `Messages.dep[j]`: from that arrival until the waiting message may leave.
+    """
+
+    hold: Floats
+    after: Floats
+    dep: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +88,7 @@ class Messages:
     routes: tuple[Route, ...]
     dep_ptr: Ints
     dep: Ints
+    delays: Delays | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,12 +120,23 @@ class Part:
         return sum(p.lead + p.idle + p.tail for p in self.phases)
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of one member between GPU and host memory: `lead` ps of software, then bytes."""
+
+    route: Route
+    size: int
+    lead: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """What one op does: its parts, its start rule, and for the record how it was chosen.
 
     `programs` expand it for `network: steps`; they run at the same time. None of them where a
-    plan has nothing to expand: then its parts run as they are.
+    plan has nothing to expand: then its parts run as they are. `copies_in[i]` is what member i
+    copies from when it arrives, before it takes part; `copies_out[i]` what it copies once it may
+    leave. Empty where nothing is staged.
     """
 
     parts: tuple[Part, ...]
@@ -114,10 +146,12 @@ class Plan:
     algorithm: str = ""
     channels: int = 1
     notes: tuple[str, ...] = field(default=())
+    copies_in: tuple[Copy | None, ...] = ()
+    copies_out: tuple[Copy | None, ...] = ()
 
     @property
     def idle(self) -> int:
-        """The time that the plan takes where nothing hinders it, in ps."""
+        """The time that its parts take where nothing hinders them, in ps; no copies."""
         return max((part.idle for part in self.parts), default=0)
 
 

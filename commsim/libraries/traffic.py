@@ -10,6 +10,8 @@ head arrives and ending no earlier than its tail does. So alone it takes
 
     sum of latencies + size / smallest capacity.
 
+Where a program has `delays`, those of software come on top (see `Delays`).
+
 A library asks `arrivals` for the idle time of a plan; `network: steps` keeps one `Traffic` for
 the whole run. Times are float picoseconds.
 """
@@ -52,7 +54,10 @@ def hops_of(route: Route, links: Links) -> tuple[Hop, ...]:
 class Program:
     """The messages of one running program: who waits for how many things, and who for whom."""
 
-    __slots__ = ("after", "follower", "hops", "left", "ready", "route", "size", "touching", "waits")
+    __slots__ = (
+        "after", "arrive", "follower", "hold", "hops", "left", "ready", "route", "size", "touching",
+        "waits",
+    )  # fmt: skip
 
     def __init__(
         self, messages: Messages, hops: Sequence[tuple[Hop, ...]], absent: Sequence[int]
@@ -62,6 +67,9 @@ class Program:
         self.route: list[int] = messages.route.tolist()
         self.left = len(self.size)
         self.ready = [0.0] * self.left
+        delays = messages.delays
+        self.hold = [0.0] * self.left if delays is None else delays.hold.tolist()
+        self.arrive = [0.0] * self.left if delays is None else delays.after.tolist()
         self.after = _reverse(messages)
         self.follower = _followers(messages)
         self.waits: list[int] = np.diff(messages.dep_ptr).tolist()
@@ -93,15 +101,16 @@ class Traffic:
         self._added += 1
         self._programs[number] = program
         for message, waits in enumerate(program.waits):
-            program.ready[message] = now
+            ready = program.ready[message] = now + program.hold[message]
             if waits == 0:
-                heapq.heappush(self._queue, (now, number, message, 0, now))
+                heapq.heappush(self._queue, (ready, number, message, 0, ready))
         return number
 
     def join(self, number: int, member: int, now: float) -> None:
         """Let an absent member of program `number` take part from `now` on."""
-        for message in self._programs[number].touching.pop(member):
-            self._release(number, message, now)
+        program = self._programs[number]
+        for message in program.touching.pop(member):
+            self._release(number, message, now + program.hold[message])
 
     def next_time(self) -> float:
         """Return when something happens next; infinity if nothing will."""
@@ -122,9 +131,13 @@ class Traffic:
                 when = reached[1] if at == len(hops) else reached[0]
                 heapq.heappush(self._queue, (when, number, message, at, reached[1]))
                 continue
+            if at == len(hops) and program.arrive[message]:
+                done = tail + program.arrive[message]
+                heapq.heappush(self._queue, (done, number, message, at + 1, done))
+                continue
             arrived.append((tail, number, message))
-            for later in program.after[message]:
-                self._release(number, later, tail)
+            for later, delay in program.after[message]:
+                self._release(number, later, tail + delay)
             program.left -= 1
             if program.left == 0:
                 del self._programs[number]
@@ -166,12 +179,14 @@ def arrivals(messages: Messages, links: Links) -> npt.NDArray[np.float64]:
     return done
 
 
-def _reverse(messages: Messages) -> list[list[int]]:
-    """Return for each message those that depend on it."""
-    after: list[list[int]] = [[] for _ in range(len(messages.size))]
-    targets = np.repeat(np.arange(len(messages.size)), np.diff(messages.dep_ptr))
-    for earlier, later in zip(messages.dep.tolist(), targets.tolist(), strict=True):
-        after[earlier].append(later)
+def _reverse(messages: Messages) -> list[list[tuple[int, float]]]:
+    """Return for each message those that depend on it, and how long after it they may go."""
+    after: list[list[tuple[int, float]]] = [[] for _ in range(len(messages.size))]
+    targets = np.repeat(np.arange(len(messages.size)), np.diff(messages.dep_ptr)).tolist()
+    delays = messages.delays
+    delay = [0.0] * len(targets) if delays is None else delays.dep.tolist()
+    for earlier, later, wait in zip(messages.dep.tolist(), targets, delay, strict=True):
+        after[earlier].append((later, wait))
     return after
 
 
