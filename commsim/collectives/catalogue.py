@@ -5,67 +5,141 @@ Which op can be done by which algorithm, and the program for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
-from commsim.collectives import direct, doubling, ring, tree
+from commsim.collectives import (
+    bcube,
+    binomial,
+    bruck,
+    direct,
+    doubling,
+    ring,
+    switches,
+    tree,
+    two_level,
+)
 from commsim.collectives.ops import ROOTED
 from commsim.collectives.program import Program, ProgramBuilder
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import COLLECTIVES
 
-__all__ = ["ALGORITHMS", "algorithms_for", "program"]
+__all__ = ["ALGORITHMS", "SWITCHED", "TWO_LEVEL", "algorithms_for", "program"]
 
 Splits = tuple[tuple[int, ...], ...]
-Make = Callable[[int, int, int, Splits], Program]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a program is asked for: members, root, pieces, members per node, and splits."""
+
+    n: int
+    root: int = 0
+    pieces: int = 1
+    per_node: int = 0
+    splits: Splits = ()
+
+
+Make = Callable[[Ask], Program]
 
 
 def _trees(name: str) -> dict[tuple[str, str], Make]:
     return {
-        ("all_reduce", name): lambda n, root, k, splits: tree.all_reduce(name, n, k),
-        ("broadcast", name): lambda n, root, k, splits: tree.broadcast(name, n, root, k),
-        ("reduce", name): lambda n, root, k, splits: tree.reduce(name, n, root, k),
+        ("all_reduce", name): lambda a: tree.all_reduce(name, a.n, a.pieces),
+        ("broadcast", name): lambda a: tree.broadcast(name, a.n, a.root, a.pieces),
+        ("reduce", name): lambda a: tree.reduce(name, a.n, a.root, a.pieces),
+    }
+
+
+def _two_levels(name: str) -> dict[tuple[str, str], Make]:
+    return {
+        ("all_reduce", name): lambda a: two_level.all_reduce(name, a.n, a.per_node),
+        ("reduce_scatter", name): lambda a: two_level.reduce_scatter(name, a.n, a.per_node),
+        ("all_gather", name): lambda a: two_level.all_gather(name, a.n, a.per_node),
     }
 
 
 ALGORITHMS: dict[tuple[str, str], Make] = {
-    ("all_reduce", "ring"): lambda n, root, k, splits: ring.all_reduce(n),
-    ("reduce_scatter", "ring"): lambda n, root, k, splits: ring.reduce_scatter(n),
-    ("all_gather", "ring"): lambda n, root, k, splits: ring.all_gather(n),
-    ("broadcast", "ring"): lambda n, root, k, splits: ring.broadcast(n, root, k),
-    ("reduce", "ring"): lambda n, root, k, splits: ring.reduce(n, root, k),
-    ("scatter", "ring"): lambda n, root, k, splits: ring.scatter(n, root),
-    ("gather", "ring"): lambda n, root, k, splits: ring.gather(n, root),
-    ("all_to_all", "ring"): lambda n, root, k, splits: ring.all_to_all(n),
-    ("barrier", "ring"): lambda n, root, k, splits: ring.barrier(n),
+    ("all_reduce", "ring"): lambda a: ring.all_reduce(a.n),
+    ("reduce_scatter", "ring"): lambda a: ring.reduce_scatter(a.n),
+    ("all_gather", "ring"): lambda a: ring.all_gather(a.n),
+    ("broadcast", "ring"): lambda a: ring.broadcast(a.n, a.root, a.pieces),
+    ("reduce", "ring"): lambda a: ring.reduce(a.n, a.root, a.pieces),
+    ("scatter", "ring"): lambda a: ring.scatter(a.n, a.root),
+    ("gather", "ring"): lambda a: ring.gather(a.n, a.root),
+    ("all_to_all", "ring"): lambda a: ring.all_to_all(a.n),
+    ("barrier", "ring"): lambda a: ring.barrier(a.n),
+    ("all_reduce", "ring_chunked"): lambda a: ring.chunked_all_reduce(a.n, a.pieces),
     **_trees("tree"),
-    ("scatter", "tree"): lambda n, root, k, splits: tree.scatter(n, root),
-    ("gather", "tree"): lambda n, root, k, splits: tree.gather(n, root),
-    ("barrier", "tree"): lambda n, root, k, splits: tree.barrier("tree", n),
+    ("scatter", "tree"): lambda a: tree.scatter(a.n, a.root),
+    ("gather", "tree"): lambda a: tree.gather(a.n, a.root),
+    ("barrier", "tree"): lambda a: tree.barrier("tree", a.n),
     **_trees("double_tree"),
-    ("all_reduce", "halving_doubling"): lambda n, root, k, splits: doubling.all_reduce(n),
-    ("reduce_scatter", "halving_doubling"): lambda n, root, k, splits: doubling.reduce_scatter(n),
-    ("all_gather", "halving_doubling"): lambda n, root, k, splits: doubling.all_gather(n),
-    ("broadcast", "halving_doubling"): lambda n, root, k, splits: doubling.broadcast(n, root),
-    ("reduce", "halving_doubling"): lambda n, root, k, splits: doubling.reduce(n, root),
-    ("barrier", "halving_doubling"): lambda n, root, k, splits: doubling.barrier(n),
-    ("all_reduce", "direct"): lambda n, root, k, splits: direct.all_reduce(n),
-    ("reduce_scatter", "direct"): lambda n, root, k, splits: direct.reduce_scatter(n),
-    ("all_gather", "direct"): lambda n, root, k, splits: direct.all_gather(n),
-    ("all_to_all", "direct"): lambda n, root, k, splits: direct.all_to_all(n),
-    ("all_to_all_v", "direct"): lambda n, root, k, splits: direct.all_to_all_v(n, splits),
-    ("broadcast", "direct"): lambda n, root, k, splits: direct.broadcast(n, root),
-    ("reduce", "direct"): lambda n, root, k, splits: direct.reduce(n, root),
-    ("scatter", "direct"): lambda n, root, k, splits: direct.scatter(n, root),
-    ("gather", "direct"): lambda n, root, k, splits: direct.gather(n, root),
-    ("barrier", "direct"): lambda n, root, k, splits: direct.barrier(n),
-    ("all_reduce", "server"): lambda n, root, k, splits: direct.server_all_reduce(n),
-    ("reduce", "server"): lambda n, root, k, splits: direct.reduce(n, root, name="server"),
+    ("all_reduce", "binomial"): lambda a: binomial.all_reduce(a.n),
+    ("broadcast", "binomial"): lambda a: binomial.broadcast(a.n, a.root),
+    ("reduce", "binomial"): lambda a: binomial.reduce(a.n, a.root),
+    ("scatter", "binomial"): lambda a: binomial.scatter(a.n, a.root),
+    ("gather", "binomial"): lambda a: binomial.gather(a.n, a.root),
+    ("all_reduce", "halving_doubling"): lambda a: doubling.all_reduce(a.n),
+    ("reduce_scatter", "halving_doubling"): lambda a: doubling.reduce_scatter(a.n),
+    ("all_gather", "halving_doubling"): lambda a: doubling.all_gather(a.n),
+    ("broadcast", "halving_doubling"): lambda a: doubling.broadcast(a.n, a.root),
+    ("reduce", "halving_doubling"): lambda a: doubling.reduce(a.n, a.root),
+    ("barrier", "halving_doubling"): lambda a: doubling.barrier(a.n),
+    ("all_reduce", "bcube"): lambda a: bcube.all_reduce(a.n),
+    ("reduce_scatter", "bcube"): lambda a: bcube.reduce_scatter(a.n),
+    ("all_gather", "bcube"): lambda a: bcube.all_gather(a.n),
+    ("all_gather", "bruck"): lambda a: bruck.all_gather(a.n),
+    ("all_to_all", "bruck"): lambda a: bruck.all_to_all(a.n),
+    ("barrier", "dissemination"): lambda a: bruck.barrier(a.n),
+    ("all_gather", "pat"): lambda a: bruck.pat_all_gather(a.n),
+    ("reduce_scatter", "pat"): lambda a: bruck.pat_reduce_scatter(a.n),
+    ("all_reduce", "direct"): lambda a: direct.all_reduce(a.n),
+    ("reduce_scatter", "direct"): lambda a: direct.reduce_scatter(a.n),
+    ("all_gather", "direct"): lambda a: direct.all_gather(a.n),
+    ("all_to_all", "direct"): lambda a: direct.all_to_all(a.n),
+    ("all_to_all_v", "direct"): lambda a: direct.all_to_all_v(a.n, a.splits),
+    ("broadcast", "direct"): lambda a: direct.broadcast(a.n, a.root),
+    ("reduce", "direct"): lambda a: direct.reduce(a.n, a.root),
+    ("scatter", "direct"): lambda a: direct.scatter(a.n, a.root),
+    ("gather", "direct"): lambda a: direct.gather(a.n, a.root),
+    ("barrier", "direct"): lambda a: direct.barrier(a.n),
+    ("all_to_all", "pairwise"): lambda a: direct.pairwise_all_to_all(a.n),
+    ("all_reduce", "server"): lambda a: direct.server_all_reduce(a.n),
+    ("reduce", "server"): lambda a: direct.reduce(a.n, a.root, name="server"),
+    **_two_levels("hierarchical"),
+    **_two_levels("torus"),
+    ("all_reduce", "nvls"): lambda a: switches.nvls_all_reduce(a.n, a.pieces),
+    ("reduce_scatter", "nvls"): lambda a: switches.nvls_reduce_scatter(a.n, a.pieces),
+    ("all_gather", "nvls"): lambda a: switches.nvls_all_gather(a.n, a.pieces),
+    ("all_reduce", "nvls_tree"): lambda a: switches.nvls_tree(a.n, a.per_node, a.pieces),
+    ("all_reduce", "sharp"): lambda a: switches.sharp_all_reduce(a.n, a.pieces),
+    ("reduce_scatter", "sharp"): lambda a: switches.sharp_reduce_scatter(a.n, a.pieces),
+    ("all_gather", "sharp"): lambda a: switches.sharp_all_gather(a.n, a.pieces),
+    ("broadcast", "sharp"): lambda a: switches.sharp_broadcast(a.n, a.root, a.pieces),
+    ("reduce", "sharp"): lambda a: switches.sharp_reduce(a.n, a.root, a.pieces),
+    ("barrier", "sharp"): lambda a: switches.sharp_barrier(a.n),
+    ("all_reduce", "collnet_direct"): lambda a: switches.collnet_direct(a.n, a.per_node, a.pieces),
+    ("all_reduce", "collnet_chain"): lambda a: switches.collnet_chain(a.n, a.per_node, a.pieces),
 }
 
+SWITCHED = ("nvls", "nvls_tree", "sharp", "collnet_direct", "collnet_chain")
+"""Algorithms that need switches which reduce or multicast."""
 
-def algorithms_for(op: str) -> tuple[str, ...]:
-    """Return the names of the algorithms that can do `op`."""
-    return tuple(algorithm for kind, algorithm in ALGORITHMS if kind == op)
+TWO_LEVEL = ("hierarchical", "torus", "nvls_tree", "collnet_direct", "collnet_chain")
+"""Algorithms that know nodes, or rows: all of one size."""
+
+
+def algorithms_for(op: str, *, switched: bool = False) -> tuple[str, ...]:
+    """Return the names of the algorithms that can do `op` between ranks alone.
+
+    `switched`: also those that need switches which reduce or multicast.
+    """
+    return tuple(
+        algorithm
+        for kind, algorithm in ALGORITHMS
+        if kind == op and (switched or algorithm not in SWITCHED)
+    )
 
 
 def program(
@@ -75,37 +149,51 @@ def program(
     *,
     root: int = 0,
     pieces: int = 1,
+    per_node: int = 0,
     splits: Sequence[Sequence[int]] | None = None,
 ) -> Program:
     """Return `op` among `n` members as a chunk program; a lone member has nothing to send.
 
     `root` is a member index, for rooted ops. `pieces` cuts the buffer of pipelined chains and
-    trees. `splits[i][j]` are the bytes from i to j, for all_to_all_v.
+    trees. `per_node` is the size of a node, or of a row, for algorithms on two levels; members
+    stand node by node. 0 takes the divisor of n that makes the two levels most alike.
+    `splits[i][j]` are the bytes from i to j, for all_to_all_v.
 
     Raises:
         ScenarioError: no such op or algorithm, the algorithm cannot do the op, or `n`, `root`,
-            `pieces` or `splits` do not fit it.
+            `pieces`, `per_node` or `splits` do not fit it.
     """
     _check_names(op, algorithm)
     _check_counts(op, n, root, pieces)
     _check_splits(op, n, splits)
+    if algorithm in TWO_LEVEL:
+        per_node = per_node or _most_alike(n)
+        if per_node < 0 or n % per_node:
+            raise ScenarioError(
+                f"{algorithm} among {n} members: nodes of {per_node} do not divide them evenly."
+            )
     rows = tuple(tuple(row) for row in splits or ())
-    return _made(op, algorithm, n, root, pieces, rows)
+    return _made(op, algorithm, Ask(n, root, pieces, per_node, rows))
 
 
 @lru_cache(maxsize=256)
-def _made(op: str, algorithm: str, n: int, root: int, pieces: int, splits: Splits) -> Program:
-    if n == 1:
+def _made(op: str, algorithm: str, ask: Ask) -> Program:
+    if ask.n == 1:
         share = [0.0 if op == "barrier" else 1.0]
-        return ProgramBuilder(op, algorithm, n, share, root=0 if op in ROOTED else -1).build()
-    return ALGORITHMS[op, algorithm](n, root, pieces, splits)
+        return ProgramBuilder(op, algorithm, 1, share, root=0 if op in ROOTED else -1).build()
+    return ALGORITHMS[op, algorithm](ask)
+
+
+def _most_alike(n: int) -> int:
+    """Return the smallest divisor of n that is at least its square root."""
+    return next(m for m in range(1, n + 1) if m * m >= n and n % m == 0)
 
 
 def _check_names(op: str, algorithm: str) -> None:
     if op not in COLLECTIVES:
         hint = did_you_mean(op, COLLECTIVES)
         raise ScenarioError(f"{op!r} is not a collective.{hint} Known: {', '.join(COLLECTIVES)}.")
-    possible = algorithms_for(op)
+    possible = algorithms_for(op, switched=True)
     if algorithm not in possible:
         hint = did_you_mean(algorithm, possible)
         raise ScenarioError(

@@ -19,14 +19,16 @@ def dependencies(program: Program) -> tuple[Ints, Ints]:
 
     For each of its chunks, that is what earlier steps wrote into the chunk at its source: all
     reduces since the last copy, and that copy. Messages of one connection keep their order as
-    well, but that is left to the network.
+    well, but that is left to the network. A program that states its own `needs` has those.
     """
+    if program.needs is not None:
+        return program.needs
     of, count = program.message, len(program)
     if count == 0:
         return np.zeros(1, np.int64), np.zeros(0, np.int64)
     step = np.unique(program.step, return_inverse=True)[1].reshape(-1)[of]
     steps = int(step[-1]) + 1
-    written = (program.target[of] * len(program.share) + program.chunk) * steps
+    written = (program.target[of] * len(program.share) + program.places) * steps
     order = np.argsort(written, kind="stable")  # by place; rows of a place stay in message order
     writes = of[order]
     moments = (written + step)[order]

@@ -5,12 +5,15 @@ Straight from each rank to each other, in rotated order; and through one server.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from commsim.collectives.program import Program, ProgramBuilder
 
 __all__ = [
     "all_gather", "all_reduce", "all_to_all", "all_to_all_v", "barrier", "broadcast", "gather",
-    "reduce", "reduce_scatter", "scatter", "server_all_reduce",
+    "pairwise_all_to_all", "reduce", "reduce_scatter", "scatter", "server_all_reduce",
 ]  # fmt: skip
 
 
@@ -55,6 +58,37 @@ def all_to_all(n: int) -> Program:
     for step, rank, peer in _others(n):
         program.copy(rank * n + peer, rank, peer, step=step)
     return program.build()
+
+
+def pairwise_all_to_all(n: int) -> Program:
+    """Exchange with one partner at a time: with i xor step, or around where n is no power of two.
+
+    A rank goes on when both halves of its exchange are through (MPI's pairwise exchange).
+    """
+    program = ProgramBuilder("all_to_all", "pairwise", n, [1 / n] * (n * n))
+    pairs = n & (n - 1) == 0
+    for step in range(1, n):
+        for rank in range(n):
+            peer = rank ^ step if pairs else (rank + step) % n
+            program.copy(rank * n + peer, rank, peer, step=step - 1, phase=step - 1)
+    return _in_rounds(program.build())
+
+
+def _in_rounds(program: Program) -> Program:
+    """Let every message wait for what its source sent and got in the step before.
+
+    For programs in which every rank sends and gets one message in each step.
+    """
+    n = program.n
+    needs = [np.zeros(0, np.int64)] * n
+    for first in range(0, len(program) - n, n):
+        before = np.arange(first, first + n)
+        sent, got = np.empty(n, np.int64), np.empty(n, np.int64)
+        sent[program.source[before]], got[program.target[before]] = before, before
+        after = program.source[first + n : first + 2 * n]
+        needs += [np.unique((sent[rank], got[rank])) for rank in after]
+    ptr = np.concatenate(([0], np.cumsum([len(some) for some in needs])))
+    return replace(program, needs=(ptr, np.concatenate(needs)))
 
 
 def all_to_all_v(n: int, splits: Sequence[Sequence[int]]) -> Program:

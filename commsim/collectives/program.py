@@ -4,6 +4,9 @@ Chunk programs: a collective algorithm as sends of chunks from actor to actor.
 A program says which chunks go from which actor to which, copied or reduced, in which step. It
 has no bytes and no links: chunk c holds `share[c]` of the collective's size S. Messages of one
 step happen at once; a message may leave as soon as its source holds what it sends.
+
+Actors 0 to n - 1 are the ranks; those above are switches that reduce or multicast. A switch
+holds nothing at the start, and nothing is promised for it.
 """
 
 from __future__ import annotations
@@ -14,10 +17,28 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Program", "ProgramBuilder"]
+__all__ = ["IN_NETWORK", "IN_NODE", "Layout", "Program", "ProgramBuilder"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+
+IN_NODE, IN_NETWORK = "node", "network"
+"""What a switch actor is: the NVSwitch of a node, or the switches of the network as one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Where the data of an op lies, for programs whose places are not simply its chunks.
+
+    Place p of rank r starts with the rank's contribution to chunk `held[r, p]` of the op and
+    must end with chunk `wanted[r, p]`; -1 for none. Shapes (n, places). `names` says what a
+    person calls each place.
+    """
+
+    held: Ints
+    wanted: Ints
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +47,12 @@ class Program:
 
     `message`, `chunk`: one row per chunk of a message, messages ascending. `step`, `source`,
     `target`, `reduce`, `phase`: one entry per message. `phase` groups the steps in which the
-    same connections are active at once. `root` is a member index, -1 for none.
+    same connections are active at once. `root` is a member index, -1 for none. `switches` holds
+    the kind (IN_NODE, IN_NETWORK) of each actor from n on.
+
+    Imported programs need more: `into` (per row) is the place that a chunk goes to where that
+    is not its own, `layout` says what the places hold, and `needs` is the CSR of what each
+    message waits for where that is more than the data it sends.
     """
 
     op: str
@@ -41,6 +67,10 @@ class Program:
     target: Ints
     reduce: npt.NDArray[np.bool_]
     phase: Ints
+    switches: tuple[str, ...] = ()
+    into: Ints | None = None
+    layout: Layout | None = None
+    needs: tuple[Ints, Ints] | None = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -55,6 +85,16 @@ class Program:
         return len(np.unique(self.step))
 
     @property
+    def actors(self) -> int:
+        """How many ranks and switches there are."""
+        return self.n + len(self.switches)
+
+    @property
+    def places(self) -> Ints:
+        """The place at the target that each row goes to."""
+        return self.chunk if self.into is None else self.into
+
+    @property
     def message_share(self) -> Floats:
         """The share of S that each message carries."""
         total = np.bincount(self.message, weights=self.share[self.chunk], minlength=len(self))
@@ -64,16 +104,18 @@ class Program:
     def bytes_sent(self) -> Floats:
         """The share of S that each rank sends, shape (n,)."""
         total = np.bincount(self.source, weights=self.message_share, minlength=self.n)
-        return total.astype(np.float64)
+        return total.astype(np.float64)[: self.n]
 
 
 class ProgramBuilder:
     """Collects sends in any order; `build` sorts them by step, keeping their order within one."""
 
     def __init__(
-        self, op: str, algorithm: str, n: int, share: Iterable[float], *, root: int = -1
-    ) -> None:
+        self, op: str, algorithm: str, n: int, share: Iterable[float], *, root: int = -1,
+        switches: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         self._head = (op, algorithm, n, root)
+        self._switches = tuple(switches)
         self._share = np.fromiter(share, dtype=np.float64)
         self._sends: list[tuple[int, int, int, bool, int]] = []
         self._chunks: list[tuple[int, ...]] = []
@@ -89,6 +131,26 @@ class ProgramBuilder:
     ) -> None:
         """Send chunks; the target adds them to its own."""
         self._send(chunks, source, target, True, step, phase)
+
+    def reduce_at(
+        self, chunks: int | Iterable[int], switch: int, sources: Iterable[int], target: int, *,
+        step: int, phase: int = 0,
+    ) -> None:  # fmt: skip
+        """Let a switch add up what the sources hold, and hand the sum to the target a step later."""
+        carried = (chunks,) if isinstance(chunks, int) else tuple(chunks)
+        for source in sources:
+            self.reduce(carried, source, switch, step=step, phase=phase)
+        self.copy(carried, switch, target, step=step + 1, phase=phase)
+
+    def multicast(
+        self, chunks: int | Iterable[int], switch: int, source: int, targets: Iterable[int], *,
+        step: int, phase: int = 0,
+    ) -> None:  # fmt: skip
+        """Send chunks to a switch, which hands a copy to every target a step later."""
+        carried = (chunks,) if isinstance(chunks, int) else tuple(chunks)
+        self.copy(carried, source, switch, step=step, phase=phase)
+        for target in targets:
+            self.copy(carried, switch, target, step=step + 1, phase=phase)
 
     def build(self) -> Program:
         """Return the program."""
@@ -107,6 +169,7 @@ class ProgramBuilder:
             target=table[:, 1],
             reduce=table[:, 3].astype(np.bool_),
             phase=table[:, 4],
+            switches=self._switches,
         )
 
     def _send(

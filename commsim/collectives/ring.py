@@ -7,8 +7,8 @@ from __future__ import annotations
 from commsim.collectives.program import Program, ProgramBuilder
 
 __all__ = [
-    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "gather", "reduce",
-    "reduce_scatter", "scatter",
+    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "chunked_all_reduce",
+    "gather", "reduce", "reduce_scatter", "scatter",
 ]  # fmt: skip
 
 
@@ -21,6 +21,25 @@ def all_reduce(n: int) -> Program:
     for step in range(n - 1):
         for i in range(n):
             program.copy((i + 1 - step) % n, i, (i + 1) % n, step=n - 1 + step)
+    return program.build()
+
+
+def chunked_all_reduce(n: int, pieces: int) -> Program:
+    """The ring with every part cut in two or more, so that one is on the wire while one is added.
+
+    This is Gloo's ring: each of the n parts in `pieces` segments (2 at least), two in flight.
+    """
+    cuts = max(2, pieces)
+    program = ProgramBuilder("all_reduce", "ring_chunked", n, [1 / n / cuts] * (n * cuts))
+    for step in range((n - 1) * cuts):
+        turn, cut = divmod(step, cuts)
+        for i in range(n):
+            program.reduce((i - turn) % n * cuts + cut, i, (i + 1) % n, step=step)
+    for step in range((n - 1) * cuts):
+        turn, cut = divmod(step, cuts)
+        for i in range(n):
+            onward = (i + 1 - turn) % n * cuts + cut
+            program.copy(onward, i, (i + 1) % n, step=(n - 1) * cuts + step)
     return program.build()
 
 

@@ -35,7 +35,11 @@ def test_a_lone_rank_has_nothing_to_do(op: str, algorithm: str) -> None:
 def test_every_op_has_an_algorithm() -> None:
     assert {op for op, _ in PAIRS} == set(COLLECTIVES)
     assert set(algorithms_for("all_reduce")) == {
-        "ring", "tree", "double_tree", "halving_doubling", "direct", "server",
+        "ring", "ring_chunked", "tree", "double_tree", "binomial", "halving_doubling", "bcube",
+        "direct", "server", "hierarchical", "torus",
+    }  # fmt: skip
+    assert set(algorithms_for("all_reduce", switched=True)) - set(algorithms_for("all_reduce")) == {
+        "nvls", "nvls_tree", "sharp", "collnet_direct", "collnet_chain",
     }  # fmt: skip
 
 
@@ -241,7 +245,7 @@ def test_the_same_program_is_made_once() -> None:
     ("op", "algorithm", "n", "settings", "message"),
     [
         ("all_reduce", "rnig", 4, {}, "Did you mean 'ring'"),
-        ("all_to_all", "tree", 4, {}, "Possible: ring, direct"),
+        ("all_to_all", "tree", 4, {}, "Possible: ring, bruck, direct, pairwise"),
         ("allreduce", "ring", 4, {}, "not a collective. Did you mean 'all_reduce'"),
         ("all_reduce", "ring", 0, {}, "among 0 members"),
         ("broadcast", "ring", 4, {"root": 4}, "root 4 is none of the members 0 to 3"),
