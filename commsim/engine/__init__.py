@@ -3,6 +3,7 @@ When it happens: rules and rates over arrays, and the SimPy engine that runs a g
 """
 
 from commsim.engine.core import Engine
+from commsim.engine.folding import folded
 from commsim.engine.simulate import EngineSection, Extension, simulate
 
-__all__ = ["Engine", "EngineSection", "Extension", "simulate"]
+__all__ = ["Engine", "EngineSection", "Extension", "folded", "simulate"]

@@ -16,7 +16,7 @@ from commsim.engine.stepwise import Courier, StepNetwork
 from commsim.libraries import Messages, Phase
 from commsim.libraries.expand import coupled, per_byte, whole
 
-__all__ = ["Copies"]
+__all__ = ["Copies", "copy_phase"]
 
 _NONE = np.zeros(0, np.int64)
 
@@ -60,7 +60,11 @@ class Copies:
         """Return the flow of a copy; equal copies share one, as the record keeps each."""
         key = (routes, size)
         if key not in self._phases:
-            idle = max(whole(r.latency + size * per_byte(r, self._links)) for r in routes)
-            flow = coupled(routes, [size] * len(routes), idle, self._links)
-            self._phases[key] = flow
+            self._phases[key] = copy_phase(routes, size, self._links)
         return self._phases[key]
+
+
+def copy_phase(routes: tuple[Route, ...], size: int, links: Links) -> Phase:
+    """Return the flow that copies `size` bytes along each of `routes`."""
+    idle = max(whole(r.latency + size * per_byte(r, links)) for r in routes)
+    return coupled(routes, [size] * len(routes), idle, links)

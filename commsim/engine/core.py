@@ -24,12 +24,13 @@ from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
 from commsim.engine.copies import Copies
 from commsim.engine.network import FluidNetwork
+from commsim.engine.planning import Planner
 from commsim.engine.recorder import Recorder
 from commsim.engine.rendezvous import GroupQueue, Meeting
-from commsim.engine.rules import dependents, expected_members, queues
+from commsim.engine.rules import dependents, queues
 from commsim.engine.stepwise import Courier, StepNetwork
-from commsim.graph import Graph, OpKind, Way
-from commsim.libraries import Library, Request
+from commsim.graph import Graph, OpKind, Way, member_lanes
+from commsim.libraries import Library, links_of
 from commsim.timeline import Cause
 
 __all__ = ["Engine"]
@@ -41,23 +42,31 @@ class Engine:
     """Runs one graph once. `env`, `network`, `graph` and `recorder` are open to extensions."""
 
     def __init__(
-        self, graph: Graph, cluster: Cluster | None, library: Library, *, stepwise: bool
+        self,
+        graph: Graph,
+        cluster: Cluster | None,
+        library: Library,
+        *,
+        planner: Planner,
+        stepwise: bool,
     ) -> None:
         self.env = Clock()
         self.graph = graph
         self.cluster = cluster
         self.stepwise = stepwise and cluster is not None
         self.recorder = Recorder(graph)
-        capacity = cluster.links.capacity if cluster else np.zeros(0)
+        self.links = links_of(library, cluster) if cluster else None
+        capacity = self.links.capacity if self.links else np.zeros(0)
         self.network = FluidNetwork(self.env, capacity, log=self.recorder.segment, note=self._note)
-        if self.stepwise and cluster is not None:
-            self._steps = StepNetwork(self.env, cluster.links, self.recorder.services)
-        if cluster is not None:
+        if self.links is not None:
+            if self.stepwise:
+                self._steps = StepNetwork(self.env, self.links, self.recorder.services)
             steps = self._steps if self.stepwise else None
-            self.copies = Copies(cluster.links, self.network, steps, self.recorder.program_op)
+            self.copies = Copies(self.links, self.network, steps, self.recorder.program_op)
         self.meetings: dict[tuple[int, int], Meeting] = {}
         self.current: dict[int, list[int]] = {}  # what each stream is at, by queue number
         self._library = library
+        self._planner = planner
         self._read(graph)
 
     def _read(self, graph: Graph) -> None:
@@ -68,10 +77,10 @@ class Engine:
         self._ready_at, self._ready_by = [0] * len(graph), [-1] * len(graph)
         self._woken: dict[int, Event] = {}
         self._after = dependents(graph)
-        self._expected = expected_members(graph)
+        self._member = member_lanes(graph)
+        self._expected = [tuple(lanes.values()) for lanes in self._member]
         self._lane = graph.lane.tolist()
         self._rank = graph.lane_rank.tolist()
-        self._index = [{rank: i for i, rank in enumerate(g.ranks)} for g in graph.groups]
         self._position, seen = [], [0] * len(graph.groups)
         for group in graph.collectives.group.tolist():
             self._position.append(seen[group])
@@ -142,6 +151,9 @@ class Engine:
     def _host_copy(self, op: int) -> Event:
         """Move a copy between a GPU and its host's memory over the links between the two."""
         assert self.cluster is not None
+        phase = self._planner.copy(op)
+        if phase is not None:
+            return self.network.start(phase, op=op).reach(1.0)
         rank = self._rank[self._lane[op]]
         to_host = self._item[op] == Way.TO_HOST
         route = self.cluster.to_host(rank) if to_host else self.cluster.from_host(rank)
@@ -164,35 +176,18 @@ class Engine:
         if self._kind[op] != OpKind.COLLECTIVE:
             key = (1, row)
             if key not in self.meetings:
-                plan = self._library.plan(self._message(row), self.cluster)
+                plan = self._planner.message(row)
                 self.meetings[key] = Meeting(self, plan, (0, 1), None, 0, -1)
             return self.meetings[key], int(self._kind[op] == OpKind.RECV)
         key, group = (0, row), int(graph.collectives.group[row])
         if key not in self.meetings:
-            plan = self._library.plan(self._collective(row, group), self.cluster)
+            plan = self._planner.collective(row)
             for text in plan.notes:
                 self._note(text)
             self.meetings[key] = Meeting(
-                self, plan, self._expected[row], self._queues[group], self._position[row], row
+                self, plan, self._expected[group], self._queues[group], self._position[row], row
             )
-        return self.meetings[key], self._index[group][self._rank[self._lane[op]]]
-
-    def _collective(self, row: int, group: int) -> Request:
-        table, ranks = self.graph.collectives, self.graph.groups[group].ranks
-        root = int(table.root[row])
-        return Request(
-            table.kind[row],
-            int(table.size[row]),
-            ranks,
-            root=self._index[group][root] if root >= 0 else -1,
-            splits=table.splits[row],
-            recorded=int(table.recorded[row]),
-        )
-
-    def _message(self, row: int) -> Request:
-        table = self.graph.messages
-        ranks = (int(table.source[row]), int(table.target[row]))
-        return Request("send_recv", int(table.size[row]), ranks, recorded=int(table.recorded[row]))
+        return self.meetings[key], self._member[group][self._lane[op]]
 
     def send_messages(self, meeting: Meeting) -> Process:
         """Run the programs of a meeting's plan message by message; members leave when done."""

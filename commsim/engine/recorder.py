@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from commsim.cluster import Cluster
+from commsim.cluster import Links
 from commsim.engine.network import Flow
 from commsim.graph import Graph
 from commsim.libraries.plan import Phase
@@ -43,7 +43,7 @@ class Recorder:
             row = self._templates.setdefault(id(phase), (len(self._templates), phase))[0]
             self._segments.append((row, start, now, flow.rate, flow.op))
 
-    def timeline(self, cluster: Cluster | None, *, notes: Sequence[str] = ()) -> Timeline:
+    def timeline(self, links: Links | None, *, notes: Sequence[str] = ()) -> Timeline:
         """Return everything written down, one span per op."""
         graph = self._graph
         return Timeline(
@@ -54,14 +54,14 @@ class Recorder:
             end=np.array(self.end, dtype=np.int64),
             cause=np.array(self.cause, dtype=np.int64),
             cause_kind=np.array(self.cause_kind, dtype=np.uint8),
-            links=self._links(cluster),
+            links=self._links(links),
             memory=_memory(graph, self.start, self.end),
             notes=(*notes, *self.notes),
             choices=_frozen(self.choices),
         )
 
-    def _links(self, cluster: Cluster | None) -> LinkUse:
-        if cluster is None:
+    def _links(self, every: Links | None) -> LinkUse:
+        if every is None:
             return LinkUse.nothing()
         phases = [phase for _, phase in self._templates.values()]
         loads = [phase.load for phase in phases]
@@ -71,15 +71,15 @@ class Recorder:
             # A FIFO link serves one message at its full capacity: a flow of its own.
             span = max(round(end) - round(start), 1)
             links.append(np.array([link]))
-            loads.append(np.array([cluster.links.capacity[link] * (end - start) * 1e-12]))
+            loads.append(np.array([every.capacity[link] * (end - start) * 1e-12]))
             op = self.program_op.get(program, -1)
             segments.append((len(links) - 1, round(start), round(start) + span, 1 / span, op))
         counts = [len(link) for link in links]
         table = np.array([s[:3] for s in segments], dtype=np.int64).reshape(-1, 3)
         return LinkUse(
-            names=cluster.links.names,
-            kinds=cluster.links.kinds,
-            bandwidth=cluster.links.capacity,
+            names=every.names,
+            kinds=every.kinds,
+            bandwidth=every.capacity,
             load_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             load_link=np.concatenate([np.zeros(0, np.int64), *links]),
             load_bytes=np.concatenate([np.zeros(0), *loads]),

@@ -10,7 +10,7 @@ import numpy as np
 
 from commsim.graph import Graph, OpKind
 
-__all__ = ["Queues", "dependents", "expected_members", "queues"]
+__all__ = ["Queues", "dependents", "queues"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,20 +41,6 @@ def dependents(graph: Graph) -> list[list[tuple[int, int]]]:
     for on, delay, op in zip(graph.dep_op.tolist(), graph.dep_delay.tolist(), targets, strict=True):
         after[on].append((op, delay))
     return after
-
-
-def expected_members(graph: Graph) -> list[tuple[int, ...]]:
-    """Return, per collective, the member indices that must come.
-
-    A rank of the group without a lane is not simulated: what it would have done is not
-    waited for.
-    """
-    lanes = set(graph.lane_rank.tolist())
-    by_group = [
-        tuple(index for index, rank in enumerate(group.ranks) if rank in lanes)
-        for group in graph.groups
-    ]
-    return [by_group[group] for group in graph.collectives.group.tolist()]
 
 
 def is_communication(graph: Graph) -> list[bool]:

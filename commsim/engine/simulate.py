@@ -12,6 +12,8 @@ import numpy as np
 from commsim.cluster import Cluster
 from commsim.engine.core import Engine
 from commsim.engine.deadlock import deadlock
+from commsim.engine.folding import FoldedPlanner
+from commsim.engine.planning import Planner
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, OpKind, Way
 from commsim.libraries import Library
@@ -26,9 +28,13 @@ _NETWORKS = ("fluid", "steps")
 
 
 class EngineSection(Section, frozen=True):
-    """How to run: `network` is fluid (plans) or steps (message by message)."""
+    """How to run: `network` is fluid (plans) or steps (message by message).
+
+    `fold`: auto simulates ranks that are alike once where that changes nothing, off all of them.
+    """
 
     network: str = "fluid"
+    fold: str = "auto"
 
 
 def simulate(
@@ -37,15 +43,18 @@ def simulate(
     *,
     library: Library,
     network: str = "fluid",
+    planner: Planner | None = None,
     extensions: Iterable[Extension] = (),
 ) -> Timeline:
     """Run `graph` on `cluster` by the rules of `library`; rank r runs on GPU r.
 
-    `cluster` may be None where nothing is sent over links. `extensions` are generator
-    functions of the engine that run beside the ranks as SimPy processes.
+    `cluster` may be None where nothing is sent over links. `planner` saves planning anew what
+    `folded` has planned. `extensions` are generator functions of the engine that run beside the
+    ranks as SimPy processes.
 
     Raises:
-        ScenarioError: the graph does not fit the cluster, or an op cannot be planned.
+        ScenarioError: the graph does not fit the cluster, an op cannot be planned, or ranks that
+            are folded together are not alike on this cluster.
         DeadlockError: ranks wait for each other.
     """
     if network not in _NETWORKS:
@@ -54,13 +63,31 @@ def simulate(
             f" Known: {', '.join(_NETWORKS)}."
         )
     _check_fit(graph, cluster)
-    engine = Engine(graph, cluster, library, stepwise=network == "steps")
+    planner = planner or _planner(graph, cluster, library, network=network)
+    engine = Engine(graph, cluster, library, planner=planner, stepwise=network == "steps")
     for extension in extensions:
         engine.env.process(extension(engine))
     engine.run()
     if any(end < 0 for end in engine.recorder.end):
         raise deadlock(engine)
-    return engine.recorder.timeline(cluster)
+    return engine.recorder.timeline(engine.links)
+
+
+def _planner(graph: Graph, cluster: Cluster | None, library: Library, *, network: str) -> Planner:
+    if graph.folding is None:
+        return Planner(graph, cluster, library)
+    if cluster is None or network != "fluid":
+        raise ScenarioError(
+            "graph: it is folded, and folding needs a cluster and network fluid."
+            " Build it with engine.fold off."
+        )
+    planner = FoldedPlanner(graph, cluster, library)
+    if planner.finer_roles() is not None:
+        raise ScenarioError(
+            f"graph: ranks that are folded together are not alike on {cluster.name}."
+            " Build it for this cluster, or with engine.fold off."
+        )
+    return planner
 
 
 def _check_fit(graph: Graph, cluster: Cluster | None) -> None:

@@ -1,0 +1,334 @@
+"""
+Folded plans: one plan for all the groups that a group of a folded graph stands for.
+
+Ranks may be simulated once only if what they use is as alike as what they do. So every group
+of every orbit is planned, and flows and links are told apart by color refinement, together:
+links by capacity and by the flows that load them, flows by the links they load and how much.
+When nothing splits any more, links of one color carry the same traffic at every moment, and one
+of each color is enough. Where an orbit's groups end up in different colors, the ranks are not
+alike: `finer_roles` says who is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster
+from commsim.engine.copies import copy_phase
+from commsim.engine.planning import Planner
+from commsim.graph import Folding, Graph, OpKind, Way, member_lanes
+from commsim.libraries import Library, Part, Phase, Plan, Request, Start
+
+__all__ = ["FoldedPlanner", "folded"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Hashes = npt.NDArray[np.uint64]
+
+_DIGITS = 9  # loads that agree to so many digits are equal
+_MOST_ROUNDS = 12
+_COPY = "copy"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entries:
+    """What the phases of many plans do to links: one entry per (plan, phase, link)."""
+
+    plan: Ints
+    phase: Ints
+    link: Ints
+    load: Floats
+    conns: Floats
+
+
+class FoldedPlanner(Planner):
+    """Plans the ops of a folded graph, each for all that it stands for.
+
+    `link_color` tells the links apart (-1: not used); of each color the lowest link is used.
+    """
+
+    def __init__(self, graph: Graph, cluster: Cluster, library: Library) -> None:
+        super().__init__(graph, cluster, library)
+        assert graph.folding is not None
+        self._folding: Folding = graph.folding
+        self._members = member_lanes(graph)
+        self._orbits: list[tuple[Request, Ints]] = []
+        self._number: dict[tuple[int, int, Request], int] = {}
+        self._collectives = [self._collect(False, row) for row in range(len(graph.collectives))]
+        self._messages = [self._collect(True, row) for row in range(len(graph.messages))]
+        self._copies = self._collect_copies()
+        planned = [self._instances(request, rows, cluster, library)
+                   for request, rows in self._orbits]  # fmt: skip
+        self._first = np.concatenate(([0], np.cumsum([len(plans) for plans in planned])))
+        self._plans = [plan for plans in planned for plan in plans]
+        entries = _entries(self._plans)
+        self._color, self.link_color = _refine(self._plan_keys(), entries, cluster.links.capacity)
+        self._folded = self._fold(entries, len(cluster.links.capacity))
+
+    def collective(self, row: int) -> Plan:
+        """Return the plan of all the collectives that `row` stands for."""
+        return self._folded[self._collectives[row]]
+
+    def message(self, row: int) -> Plan:
+        """Return the plan of all the messages that `row` stands for."""
+        return self._folded[self._messages[row]]
+
+    def copy(self, op: int) -> Phase | None:
+        """Return the flow of all the copies that `op` stands for."""
+        return self._folded[self._copies[op]].parts[0].phases[0]
+
+    def finer_roles(self) -> Ints | None:
+        """Return a number per rank that tells apart who is not alike; None where all are."""
+        world = len(self._folding.lane_of)
+        seen = np.zeros(world, np.uint64)
+        for number, (_, rows) in enumerate(self._orbits):
+            first, last = int(self._first[number]), int(self._first[number + 1])
+            own = _mix(np.array([number + 1]), self._color[first:last])
+            for at in range(rows.shape[1]):
+                exits = np.array([_exit(plan, at) for plan in self._plans[first:last]])
+                np.add.at(seen, rows[:, at], _mix(own, exits))
+        roles = np.unique(
+            np.stack((self._folding.lane_of.astype(np.uint64), seen)), axis=1, return_inverse=True
+        )[1].reshape(-1)
+        lanes = int(self._folding.lane_of.max()) + 1
+        return roles.astype(np.int64) if int(roles.max()) + 1 > lanes else None
+
+    def _collect(self, message: bool, row: int) -> int:
+        """Return the number of what a row of the graph asks for, together with its orbit."""
+        folding = self._folding
+        if message:
+            request = self.message_request(row)
+            orbit = int(folding.pair[row])
+            rows = folding.pairs[orbit]
+        else:
+            request = self.collective_request(row)
+            orbit = int(self._graph.collectives.group[row])
+            rows = folding.groups[orbit]
+        return self._orbit((int(message), orbit, request), rows)
+
+    def _collect_copies(self) -> dict[int, int]:
+        """Return, per copy over links, the number of what it asks for."""
+        graph, found = self._graph, {}
+        for op in np.flatnonzero((graph.kind == OpKind.COPY) & (graph.duration < 0)).tolist():
+            lane = int(graph.lane[op])
+            rows = np.flatnonzero(self._folding.lane_of == lane)[:, None]
+            request = Request(_COPY, int(graph.size[op]), (-1,), root=int(graph.item[op]))
+            found[op] = self._orbit((2, lane, request), rows)
+        return found
+
+    def _orbit(self, key: tuple[int, int, Request], rows: Ints) -> int:
+        if key not in self._number:
+            self._number[key] = len(self._orbits)
+            self._orbits.append((key[2], rows))
+        return self._number[key]
+
+    @staticmethod
+    def _instances(request: Request, rows: Ints, cluster: Cluster, library: Library) -> list[Plan]:
+        """Return the plan of each group (or pair) of an orbit."""
+        shift = _Shifted(cluster)
+
+        def make(one: Request) -> Plan:
+            if one.kind == _COPY:
+                return _copy_plan(cluster, one.ranks[0], Way(one.root), one.size)
+            return library.plan(one, cluster)
+
+        return [shift.plan(replace(request, ranks=tuple(row)), make) for row in rows.tolist()]
+
+    def _plan_keys(self) -> Hashes:
+        """Return what is known of each plan without its links."""
+        number = np.repeat(np.arange(len(self._orbits)), np.diff(self._first))
+        shape = {_times(plan): None for plan in self._plans}
+        place = {key: at for at, key in enumerate(shape)}
+        times = np.array([place[_times(plan)] for plan in self._plans], dtype=np.int64)
+        return _mix(number + 1, times)
+
+    def _fold(self, entries: _Entries, links: int) -> list[Plan]:
+        """Return one plan per orbit: that of its first group, loaded with all of them."""
+        used = self.link_color >= 0
+        first = np.full(int(self.link_color.max(initial=-1)) + 1, links)
+        np.minimum.at(first, self.link_color[used], np.flatnonzero(used))
+        kept = first[self.link_color[entries.link]] == entries.link
+        orbit = np.searchsorted(self._first, entries.plan[kept], side="right") - 1
+        phases = np.maximum(int(entries.phase.max(initial=0)) + 1, 1)
+        key = (orbit * phases + entries.phase[kept]) * links + entries.link[kept]
+        keys, where = np.unique(key, return_inverse=True)
+        load = _sums(where, entries.load[kept], len(keys))
+        conns = _sums(where, entries.conns[kept], len(keys))
+        owner, link = np.divmod(keys, links)
+        plans = []
+        for number in range(len(self._orbits)):
+            template = self._plans[int(self._first[number])]
+            at = 0
+            parts = []
+            for part in template.parts:
+                flows = []
+                for phase in part.phases:
+                    low, high = np.searchsorted(owner, number * phases + np.array([at, at + 1]))
+                    flows.append(
+                        Phase(phase.idle, link[low:high], load[low:high], conns[low:high],
+                              phase.lead, phase.tail)
+                    )  # fmt: skip
+                    at += 1
+                parts.append(Part(tuple(flows), part.joins, part.leaves))
+            plans.append(replace(template, parts=tuple(parts), programs=()))
+        return plans
+
+
+class _Shifted:
+    """Plans groups that lie within one node once, and shifts them to the links of other nodes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[tuple[object, ...], tuple[int, Plan]] = {}
+
+    def plan(self, request: Request, make: Callable[[Request], Plan]) -> Plan:
+        cluster = self._cluster
+        nodes = {int(cluster.node_of[rank]) for rank in request.ranks}
+        if len(nodes) > 1:
+            return make(request)
+        node = nodes.pop()
+        local = tuple(int(cluster.local_of[rank]) for rank in request.ranks)
+        key = (cluster.spec_of[node], local, replace(request, ranks=()))
+        if key not in self._known:
+            self._known[key] = (node, make(request))
+        first, plan = self._known[key]
+        if node == first:
+            return plan
+        if not self._within(plan, first):
+            return make(request)
+        return _shifted(plan, cluster.first_link(node) - cluster.first_link(first))
+
+    def _within(self, plan: Plan, node: int) -> bool:
+        """Return whether a plan uses the node's own links alone."""
+        low = self._cluster.first_link(node)
+        high = low + len(self._cluster.template(self._cluster.spec_of[node]).rows)
+        return all(
+            not phase.link.size or (low <= phase.link.min() and phase.link.max() < high)
+            for part in plan.parts
+            for phase in part.phases
+        )
+
+
+def _shifted(plan: Plan, by: int) -> Plan:
+    parts = tuple(
+        replace(part, phases=tuple(replace(p, link=p.link + by) for p in part.phases))
+        for part in plan.parts
+    )
+    return replace(plan, parts=parts, programs=())
+
+
+def folded(
+    refold: Callable[[Ints], Graph], roles: Ints, cluster: Cluster, library: Library
+) -> tuple[Graph, FoldedPlanner] | None:
+    """Return the coarsest folded graph that the hardware allows; None where nothing folds.
+
+    `refold` builds the graph for given roles: it keeps ranks of different roles apart.
+    """
+    for _ in range(_MOST_ROUNDS):
+        graph = refold(roles)
+        if graph.folding is None:
+            return None
+        planner = FoldedPlanner(graph, cluster, library)
+        finer = planner.finer_roles()
+        if finer is None:
+            return graph, planner
+        roles = finer
+    return None
+
+
+def _copy_plan(cluster: Cluster, rank: int, way: Way, size: int) -> Plan:
+    route = cluster.to_host(rank) if way == Way.TO_HOST else cluster.from_host(rank)
+    none = np.zeros(1, np.int64)
+    part = Part((copy_phase((route,), size, cluster.links),), none, none)
+    return Plan((part,), Start.ALL, 1)
+
+
+def _times(plan: Plan) -> tuple[object, ...]:
+    """Return what must be equal for two plans to be alike, apart from their links."""
+    phases = tuple(
+        tuple((phase.idle, phase.lead, phase.tail, len(phase.link)) for phase in part.phases)
+        for part in plan.parts
+    )
+    return (phases, plan.start, plan.algorithm, plan.channels)
+
+
+def _exit(plan: Plan, member: int) -> int:
+    """Return when a member joins and leaves a plan, as one number."""
+    return hash(tuple((int(p.joins[member]), int(p.leaves[member])) for p in plan.parts))
+
+
+def _entries(plans: list[Plan]) -> _Entries:
+    """Return the loads of all plans as columns; phases are numbered through a plan's parts."""
+    rows = [
+        (at, number, phase)
+        for at, plan in enumerate(plans)
+        for number, phase in enumerate(phase for part in plan.parts for phase in part.phases)
+    ]
+    counts = [len(phase.link) for _, _, phase in rows]
+
+    def spread(values: list[int]) -> Ints:
+        return np.repeat(np.array(values, dtype=np.int64), counts)
+
+    none = np.zeros(0)
+    return _Entries(
+        plan=spread([at for at, _, _ in rows]),
+        phase=spread([number for _, number, _ in rows]),
+        link=np.concatenate([none, *(phase.link for _, _, phase in rows)]).astype(np.int64),
+        load=np.concatenate([none, *(phase.load for _, _, phase in rows)]),
+        conns=np.concatenate([none, *(phase.conns for _, _, phase in rows)]),
+    )
+
+
+def _refine(plan_keys: Hashes, entries: _Entries, capacity: Floats) -> tuple[Ints, Ints]:
+    """Return stable colors of plans and of links (-1: a link that nothing uses)."""
+    weight = _mix(_mix(_digits(entries.load), _digits(entries.conns)), entries.phase + 1)
+    used, link = np.unique(entries.link, return_inverse=True)
+    by_link = np.argsort(link, kind="stable")
+    link_starts = np.flatnonzero(np.diff(link[by_link], prepend=-1))
+    owners, plan_starts = np.unique(entries.plan, return_index=True)
+    plan_color = _number(plan_keys)
+    link_color = _number(_digits(capacity[used]))
+    while entries.link.size:
+        before = plan_color.max() + link_color.max()
+        loaded = np.add.reduceat(_mix(weight, plan_color[entries.plan])[by_link], link_starts)
+        link_color = _number(_mix(link_color + 1, loaded))
+        loads = np.zeros(len(plan_color), np.uint64)
+        loads[owners] = np.add.reduceat(_mix(weight, link_color[link]), plan_starts)
+        plan_color = _number(_mix(plan_color + 1, loads))
+        if plan_color.max() + link_color.max() == before:
+            break
+    colors = np.full(len(capacity), -1)
+    colors[used] = link_color
+    return plan_color, colors
+
+
+def _sums(where: Ints, values: Floats, count: int) -> Floats:
+    return np.bincount(where, weights=values, minlength=count).astype(np.float64)
+
+
+def _number(keys: Hashes) -> Ints:
+    """Number equal keys alike, in the order of their values."""
+    numbered: Ints = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return numbered
+
+
+def _digits(values: Floats) -> Hashes:
+    """Return numbers that are equal where the values agree to some nine digits."""
+    mantissa, exponent = np.frexp(values)
+    rounded = np.rint(mantissa * 10.0**_DIGITS).astype(np.int64)
+    return _mix(rounded, exponent.astype(np.int64))
+
+
+def _mix(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> Hashes:
+    """Hash pairs of integers to 64 bits (multiply and shift, as splitmix64 ends)."""
+    x = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + b.astype(np.uint64)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x

@@ -1,0 +1,156 @@
+"""Folded and unfolded runs are the same run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from commsim.cluster import Cluster, cluster_from
+from commsim.engine import folded, simulate
+from commsim.errors import ScenarioError
+from commsim.graph import Fold, Graph, GraphBuilder, Way
+from commsim.libraries import Ideal
+
+US = 1_000_000
+MIB = 2**20
+
+
+def layout(
+    dp: int, pp: int, tp: int
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return stages, groups and pairs; ranks count tp fastest, then dp, then pp."""
+    ranks = np.arange(pp * dp * tp).reshape(pp, dp, tp)
+    groups = {
+        "tp": ranks.reshape(-1, tp),
+        "dp": ranks.transpose(0, 2, 1).reshape(-1, dp),
+        "pp": ranks.transpose(1, 2, 0).reshape(-1, pp),
+    }
+    pairs = {"next": np.stack((ranks[:-1].ravel(), ranks[1:].ravel()), axis=1)}
+    return np.repeat(np.arange(pp), dp * tp), groups, pairs
+
+
+def graph_of(fold: Fold, stage: np.ndarray, *, offload: bool = False) -> Graph:
+    """Two microbatches through the stages with tensor traffic, then gradients, overlapped."""
+    build = GraphBuilder(fold)
+    last = int(stage.max())
+    for rank in fold.representatives:
+        lane, at = build.lane(rank), int(stage[rank])
+        tp, dp, pp = (build.orbit(axis, rank) for axis in ("tp", "dp", "pp"))
+        before: list[int] = []
+        for micro in range(2):
+            if at:
+                before = [build.recv(lane, "next", 3 * MIB, group=pp, stream="in", after=before)]
+            work = build.compute(lane, (90 + 20 * at) * US, name=f"F{micro}", after=before)
+            reduced = build.collective(lane, tp, "all_reduce", 8 * MIB, stream="tp", after=[work])
+            before = [build.compute(lane, 10 * US, name="tail", after=[reduced])]
+            if at < last:
+                build.send(lane, "next", 3 * MIB, group=pp, stream="out", after=before)
+            build.collective(lane, dp, "all_reduce", 64 * MIB, stream="dp", after=before)
+            if offload:
+                build.host_copy(lane, 32 * MIB, way=Way.TO_HOST, name="offload", stream="d2h",
+                                after=before)  # fmt: skip
+    return build.build()
+
+
+def ends(
+    graph: Graph, timeline: object, stands: np.ndarray | None, world: int
+) -> list[list[tuple[int, int]]]:
+    """Return (start, end) of the ops of every rank, in order of issue."""
+    found: list[list[tuple[int, int]]] = []
+    for rank in range(world):
+        lane = int(np.flatnonzero(graph.lane_rank == (rank if stands is None else stands[rank]))[0])
+        ops = np.flatnonzero(graph.lane == lane)
+        found.append([(int(timeline.start[op]), int(timeline.end[op])) for op in ops])
+    return found
+
+
+def run_both(cluster: Cluster, dp: int, pp: int, tp: int, *, offload: bool = False) -> int:
+    """Check that both ways agree for every rank; return how many lanes were simulated."""
+    stage, groups, pairs = layout(dp, pp, tp)
+    whole = graph_of(Fold.none(len(stage), groups, pairs), stage, offload=offload)
+    plain = simulate(whole, cluster, library=Ideal())
+    made: list[Fold] = []
+
+    def refold(roles: np.ndarray) -> Graph:
+        made.append(Fold.of(roles, groups, pairs))
+        return graph_of(made[-1], stage, offload=offload)
+
+    found = folded(refold, stage, cluster, Ideal())
+    if found is None:
+        return len(stage)
+    graph, planner = found
+    timeline = simulate(graph, cluster, library=Ideal(), planner=planner)
+    one = ends(whole, plain, None, len(stage))
+    other = ends(graph, timeline, made[-1].stands, len(stage))
+    for rank, (a, b) in enumerate(zip(one, other, strict=True)):
+        worst = max(
+            abs(x - y) for pair in zip(a, b, strict=True) for x, y in zip(*pair, strict=True)
+        )
+        assert worst <= 20, f"rank {rank}: {a} against {b}"
+    return len(graph.lane_rank)
+
+
+FABRICS = [
+    {"kind": "rail_optimized"},
+    {"kind": "fat_tree", "oversubscription": 4},
+]
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=["rail", "oversubscribed"])
+@pytest.mark.parametrize(
+    ("nodes", "dp", "pp", "tp"),
+    [
+        (2, 4, 2, 2),
+        (4, 2, 2, 8),
+        (4, 4, 1, 8),
+        (4, 8, 4, 1),
+        (8, 2, 4, 8),
+        (3, 3, 2, 4),
+        (4, 2, 4, 4),
+    ],
+)
+def test_same_times(nodes: int, dp: int, pp: int, tp: int, fabric: dict[str, object]) -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=nodes, fabric=fabric)
+    lanes = run_both(cluster, dp, pp, tp)
+    assert lanes < dp * pp * tp
+
+
+def test_shared_nics() -> None:
+    """Four GPUs per NIC: replicas of a stage share it."""
+    cluster = Cluster.preset("dgx-1v", nodes=4)
+    assert run_both(cluster, 8, 4, 1) < 32
+
+
+def test_copies_to_the_host_share_pcie() -> None:
+    cluster = Cluster.preset("dgx-1v", nodes=4)
+    assert run_both(cluster, 8, 2, 2, offload=True) < 32
+
+
+def test_one_slow_node_is_told_apart() -> None:
+    cluster = cluster_from(
+        {
+            "nodes": [
+                {"preset": "dgx-h100", "count": 3},
+                {"preset": "dgx-h100", "count": 1, "overrides": {"nic": {"bandwidth": "100Gbps"}}},
+            ]
+        },
+        "test",
+    )
+    lanes = run_both(cluster, 4, 1, 8)
+    assert 1 < lanes < 32
+
+
+def test_unlike_hardware_is_refused_without_refolding() -> None:
+    slower = {"preset": "dgx-h100", "count": 1, "overrides": {"nvlink": {"bandwidth": "100GB/s"}}}
+    uneven = cluster_from({"nodes": [{"preset": "dgx-h100", "count": 1}, slower]}, "test")
+    stage, groups, pairs = layout(2, 1, 8)
+    graph = graph_of(Fold.of(stage, groups, pairs), stage)
+    with pytest.raises(ScenarioError, match="not alike"):
+        simulate(graph, uneven, library=Ideal())
+
+
+def test_single_messages_are_not_folded() -> None:
+    stage, groups, pairs = layout(2, 1, 8)
+    graph = graph_of(Fold.of(stage, groups, pairs), stage)
+    with pytest.raises(ScenarioError, match="folding needs a cluster and network fluid"):
+        simulate(graph, Cluster.preset("dgx-h100", nodes=2), library=Ideal(), network="steps")
