@@ -1,0 +1,180 @@
+"""
+NCCL's view of a node (or of an NVLink domain): devices, and links with NCCL's own bandwidths.
+
+All NVSwitches are one NVS node; a CPU is a NUMA domain; a NIC is a PCI device and a NET one of
+its ports. The order of devices and of their links is NCCL's, for its search follows it.
+Bandwidths are whole MB/s (see `topology_rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType
+
+__all__ = ["LOCAL_BANDWIDTH", "Device", "Kind", "Link", "System"]
+
+LOCAL_BANDWIDTH = 5_000_000
+"""NCCL's LOC_BW: within a GPU, and where nothing limits."""
+
+
+class Kind(IntEnum):
+    """What a device is."""
+
+    GPU = 0
+    PCI = 1
+    NVS = 2
+    CPU = 3
+    NIC = 4
+    NET = 5
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One direction from a device to `remote`: NVL, C2C, PCI, SYS, or LOC and NET."""
+
+    type: PathType
+    remote: Device
+    bandwidth: int
+    id: int = -1
+    reverse: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Device:
+    """A device; `links` best first, as NCCL sorts them. Fields of other kinds stay at their start.
+
+    `host` numbers the machines of an NVLink domain, `bus` is the PCI address (or the NUMA domain,
+    or the NET's number), `index` the place among devices of its kind.
+    """
+
+    kind: Kind
+    host: int
+    bus: int
+    index: int = -1
+    number_of_all: int = -1
+    """Among all devices of the system."""
+    links: list[Link] = field(default_factory=list)
+    rank: int = -1
+    """GPU: its rank."""
+    number: int = -1
+    """GPU: its NVML number; NET: its plugin number."""
+    capability: int = 0
+    gdr: bool = False
+    """GPU, NET: GPUDirect RDMA works."""
+    arch: CpuArch = CpuArch.X86
+    vendor: CpuVendor = CpuVendor.INTEL
+    cross_link: int = 0
+    """CPU: bandwidth to another CPU."""
+    model: int = 0
+    """PCI: vendor, device and subsystem in one number."""
+    asic: int = 0
+    port: int = 0
+    rail: int = -1
+    bandwidth: int = 0
+    """NET: of the port."""
+    latency: float = 0.0
+    """NET: microseconds, as the plugin says."""
+    in_network: bool = False
+    """NET: can reduce in the network (CollNet)."""
+
+    def connect(self, remote: Device, type: PathType, bandwidth: int) -> None:
+        """Add a link, or widen the one there is; keep the links sorted, widest first."""
+        for place, link in enumerate(self.links):
+            if link.remote is remote and link.type == type:
+                link.bandwidth += bandwidth
+                break
+        else:
+            place, link = len(self.links), Link(type, remote, bandwidth)
+            self.links.append(link)
+        while place and self.links[place - 1].bandwidth < link.bandwidth:
+            self.links[place] = self.links[place - 1]
+            place -= 1
+        self.links[place] = link
+
+    def join(self, other: Device, type: PathType, bandwidth: int) -> None:
+        """Connect both ways."""
+        self.connect(other, type, bandwidth)
+        other.connect(self, type, bandwidth)
+
+
+class System:
+    """The devices by kind, in NCCL's order; `seal` numbers the links once all are there."""
+
+    def __init__(self) -> None:
+        self._devices: dict[Kind, list[Device]] = {kind: [] for kind in Kind}
+        self._found: dict[tuple[Kind, int, int], Device] = {}
+        self.links: list[Link] = []
+        self.hosts: list[int] = []
+        """The machines' hashes, in order of appearance."""
+        self.notes: list[str] = []
+
+    @property
+    def gpus(self) -> Sequence[Device]:
+        """The GPUs that have ranks."""
+        return self._devices[Kind.GPU]
+
+    @property
+    def nets(self) -> Sequence[Device]:
+        """The network ports."""
+        return self._devices[Kind.NET]
+
+    @property
+    def cpus(self) -> Sequence[Device]:
+        """The NUMA domains."""
+        return self._devices[Kind.CPU]
+
+    def of(self, kind: Kind) -> Sequence[Device]:
+        """Return the devices of a kind, in NCCL's order."""
+        return self._devices[kind]
+
+    def all(self) -> Iterator[Device]:
+        """Yield every device, kind by kind."""
+        return (device for devices in self._devices.values() for device in devices)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The least and the greatest compute capability (x 10) of the GPUs."""
+        found = [gpu.capability for gpu in self.gpus]
+        return min(found), max(found)
+
+    def host(self, digest: int) -> int:
+        """Return the number of the machine with this hash."""
+        if digest not in self.hosts:
+            self.hosts.append(digest)
+        return self.hosts.index(digest)
+
+    def add(self, kind: Kind, host: int, bus: int) -> Device:
+        """Return a new device."""
+        device = Device(kind, host, bus)
+        self._devices[kind].append(device)
+        self._found.setdefault((kind, host, bus), device)
+        return device
+
+    def find(self, kind: Kind, host: int, bus: int) -> Device | None:
+        """Return the device at an address, None where there is none."""
+        return self._found.get((kind, host, bus))
+
+    def remove(self, device: Device) -> None:
+        """Take a device out; its links to others go, theirs to it must be gone."""
+        self._devices[device.kind].remove(device)
+        del self._found[device.kind, device.host, device.bus]
+
+    def seal(self) -> None:
+        """Number devices and links, and pair each link with its reverse."""
+        for devices in self._devices.values():
+            for index, device in enumerate(devices):
+                device.index = index
+        for number, device in enumerate(self.all()):
+            device.number_of_all = number
+        self.links = [link for device in self.all() for link in device.links]
+        for number, link in enumerate(self.links):
+            link.id = number
+        for device in self.all():
+            for link in device.links:
+                back = [
+                    x.id for x in link.remote.links if x.remote is device and x.type == link.type
+                ]
+                link.reverse = back[0] if back else -1
