@@ -222,22 +222,24 @@ def _shifted(plan: Plan, by: int) -> Plan:
 
 
 def folded(
-    refold: Callable[[Ints], Graph], roles: Ints, cluster: Cluster, library: Library
-) -> tuple[Graph, FoldedPlanner] | None:
-    """Return the coarsest folded graph that the hardware allows; None where nothing folds.
+    graph: Graph, refold: Callable[[Ints], Graph], cluster: Cluster, library: Library
+) -> tuple[Graph, Planner]:
+    """Return the coarsest folded graph that the hardware allows, and a planner for it.
 
-    `refold` builds the graph for given roles: it keeps ranks of different roles apart.
+    `graph` is folded by what the ranks do; `refold` builds it with ranks of different roles kept
+    apart. Where ranks turn out to be unlike again and again, nothing is folded.
     """
     for _ in range(_MOST_ROUNDS):
-        graph = refold(roles)
         if graph.folding is None:
-            return None
+            return graph, Planner(graph, cluster, library)
         planner = FoldedPlanner(graph, cluster, library)
         finer = planner.finer_roles()
         if finer is None:
             return graph, planner
-        roles = finer
-    return None
+        world = len(graph.folding.lane_of)
+        graph = refold(finer)
+    graph = refold(np.arange(world))
+    return graph, Planner(graph, cluster, library)
 
 
 def _copy_plan(cluster: Cluster, rank: int, way: Way, size: int) -> Plan:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from commsim.graph import Graph
 
@@ -29,9 +33,15 @@ class TrainingFacts:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A graph to simulate. `notes` say which defaults were used and what is left out."""
+    """A graph to simulate. `notes` say which defaults were used and what is left out.
+
+    `refold(roles)` builds the graph anew with ranks of equal roles folded together (a number
+    per rank, see `commsim.graph.Fold`); None where nothing can fold. `graph` is then the
+    coarsest fold where folding was asked for.
+    """
 
     kind: str
     graph: Graph
     notes: tuple[str, ...] = ()
     training: TrainingFacts | None = None
+    refold: Callable[[npt.NDArray[np.int64]], Graph] | None = None

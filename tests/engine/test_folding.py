@@ -75,10 +75,7 @@ def run_both(cluster: Cluster, dp: int, pp: int, tp: int, *, offload: bool = Fal
         made.append(Fold.of(roles, groups, pairs))
         return graph_of(made[-1], stage, offload=offload)
 
-    found = folded(refold, stage, cluster, Ideal())
-    if found is None:
-        return len(stage)
-    graph, planner = found
+    graph, planner = folded(refold(stage), refold, cluster, Ideal())
     timeline = simulate(graph, cluster, library=Ideal(), planner=planner)
     one = ends(whole, plain, None, len(stage))
     other = ends(graph, timeline, made[-1].stands, len(stage))
