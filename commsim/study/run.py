@@ -36,7 +36,10 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     if kind == "trace":
         library = Recorded() if cluster is None else library
     work = _work(scenario, kind) or build_workload(
-        file.workload, cluster=cluster, where=f"{scenario.where}: workload"
+        file.workload,
+        cluster=cluster,
+        where=f"{scenario.where}: workload",
+        folder=scenario.folder,
     )
     timeline = simulate(work.graph, cluster, library=library, network=file.engine.network)
     facts = work.training

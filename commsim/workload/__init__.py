@@ -4,7 +4,15 @@ from commsim.workload.collectives import CollectiveSection, build_collectives
 from commsim.workload.pipeline import PipelineSection, build_pipeline
 from commsim.workload.program import ProgramSection, build_program
 from commsim.workload.result import TrainingFacts, Workload
-from commsim.workload.schedule import Action, Schedule, execution_order, make_schedule
+from commsim.workload.schedules import (
+    Action,
+    Schedule,
+    Work,
+    execution_order,
+    make_schedule,
+    read_schedule,
+    write_schedule,
+)
 from commsim.workload.section import WorkloadSection, build_workload, chosen_kind
 from commsim.workload.training import build_training
 from commsim.workload.training_section import TrainingSection
@@ -17,6 +25,7 @@ __all__ = [
     "Schedule",
     "TrainingFacts",
     "TrainingSection",
+    "Work",
     "Workload",
     "WorkloadSection",
     "build_collectives",
@@ -27,4 +36,6 @@ __all__ = [
     "chosen_kind",
     "execution_order",
     "make_schedule",
+    "read_schedule",
+    "write_schedule",
 ]

@@ -1,37 +1,54 @@
 """
-A pipeline of stages with stated times: no model, no cluster, one lane per stage.
+A pipeline of stages with stated times: no model, no cluster, one lane per device.
 
 F, B, W are the times of one microbatch on one stage, c the time from one stage to the next.
-An action starts when its stage is free and c after its producer has ended: c is a pure delay
-that occupies neither stage (conventions of Qi et al., "Zero Bubble Pipeline Parallelism",
-2023). A fused backward takes B + W, and the stage before waits for the whole of it.
+An action starts when its device is free and c after its producer has ended: c is a pure delay
+that occupies neither (conventions of Qi et al., "Zero Bubble Pipeline Parallelism", 2023). A
+whole backward takes B + W, and the stage before waits for all of it.
+
+A device with several virtual stages spends 1/v of its time on each, unless the times are given
+per virtual stage. Forward and backward that run as one (DualPipe) take F + B + W, or
+`overlapped` where that is given.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from commsim.errors import ScenarioError
-from commsim.graph import GraphBuilder, Phase, Tags
+from commsim.graph import GraphBuilder, Tags
 from commsim.sections import Durations, Section
 from commsim.workload.result import Workload
-from commsim.workload.schedule import Schedule, Step, execution_order, make_schedule
+from commsim.workload.schedules import (
+    PHASE,
+    Schedule,
+    StageTimes,
+    Step,
+    Work,
+    execution_order,
+    home_of,
+    load_schedule,
+    make_schedule,
+    peak_activations,
+)
 
 __all__ = ["PipelineSection", "build_pipeline"]
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
-_LETTER = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.WEIGHT: "W"}
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _NOTHING = Durations((0,))
 
 
 class PipelineSection(Section, frozen=True, kw_only=True):
     """What a user writes under `pipeline`: times are one for all stages, or a list of them.
 
-    `weight` 0 means that `backward` holds both gradients. Entry i of a `p2p` list is the delay
-    between stages i and i + 1; that of the last stage, which only a schedule that wraps around
-    would use, may be left out.
+    `stages` are those of the cut over devices, `virtual_stages` the pieces that each device
+    holds. `weight` 0 means that `backward` holds both gradients. Entry i of a `p2p` list is the
+    delay between devices i and i + 1; that of the last one, back to the first, may be left out.
+    `weight_memory` is the share of an activation that the weight gradient still needs.
     """
 
     stages: Count
@@ -39,82 +56,142 @@ class PipelineSection(Section, frozen=True, kw_only=True):
     forward: Durations
     backward: Durations
     schedule: str = "1f1b"
+    virtual_stages: Count = 1
     weight: Durations = _NOTHING
     p2p: Durations = _NOTHING
+    overlapped: Durations | None = None
+    weight_memory: Share = 1.0
 
 
-def build_pipeline(section: PipelineSection, *, where: str = "pipeline") -> Workload:
+def build_pipeline(
+    section: PipelineSection, *, where: str = "pipeline", folder: str = "."
+) -> Workload:
     """Return the graph of one step of the pipeline, tagged by phase, microbatch and stage.
 
     Raises:
-        ScenarioError: a schedule that is unknown or not built, or a list of the wrong length.
+        ScenarioError: a schedule that is unknown, not for this pipeline, or in a file that is
+            no schedule; a list of the wrong length.
     """
-    schedule = make_schedule(
-        section.schedule, section.stages, section.microbatches, where=f"{where}.schedule"
-    )
-    times = _action_times(section, schedule, where)
-    delays = _boundary_delays(section, where)
+    schedule, times = _schedule(section, where, folder)
+    pair = _pair_times(section, schedule, times, where)
     build = GraphBuilder()
     lanes = [build.lane(device) for device in range(schedule.devices)]
     ops: dict[tuple[int, int], int] = {}
     for step in execution_order(schedule):
-        phase, microbatch, _ = step.action
+        work, stage, microbatch = step.action
         ops[step.device, step.position] = build.compute(
             lanes[step.device],
-            times[phase][step.stage],
-            name=f"{_LETTER[phase]}{microbatch}",
-            after=_after(step, ops, delays),
-            tags=Tags(phase=phase, step=0, microbatch=microbatch, stage=step.stage),
+            _duration(step, schedule, times, pair),
+            name=f"{'B' if work == Work.I else work}{microbatch}",
+            after=[(ops[at], times.hop(at[0], step.device)) for at in step.sources],
+            tags=Tags(phase=PHASE[work], step=0, microbatch=microbatch, stage=stage),
         )
-    return Workload("pipeline", build.build({"schedule": schedule.name}), _notes(section))
+    return Workload("pipeline", build.build({"schedule": schedule.name}), _notes(section, schedule))
 
 
-def _after(
-    step: Step, ops: dict[tuple[int, int], int], delays: tuple[int, ...]
-) -> list[tuple[int, int]]:
-    """Return the dependency of an action on its producer, delayed between two devices."""
-    if step.producer is None or step.producer[0] == step.device:
-        return []
-    boundary = step.stage - 1 if step.action.phase == Phase.FORWARD else step.stage
-    return [(ops[step.producer], delays[boundary])]
+def _schedule(section: PipelineSection, where: str, folder: str) -> tuple[Schedule, StageTimes]:
+    """Return the schedule, and the times of its stages."""
+    name, at = section.schedule, f"{where}.schedule"
+    if name.endswith(".csv"):
+        schedule = load_schedule(Path(folder) / name, where=at)
+        _check_file(schedule, section, at)
+        return schedule, _stage_times(section, schedule.home, where)
+    home = home_of(name, section.stages, section.virtual_stages, where=at)
+    times = _stage_times(section, home, where)
+    schedule = make_schedule(
+        name, section.stages, section.microbatches, where=at, virtual=section.virtual_stages,
+        times=times, kept=section.weight_memory,
+    )  # fmt: skip
+    return schedule, times
 
 
-def _action_times(
-    section: PipelineSection, schedule: Schedule, where: str
-) -> dict[Phase, tuple[int, ...]]:
+def _check_file(schedule: Schedule, section: PipelineSection, where: str) -> None:
+    microbatches = 1 + max(action.microbatch for row in schedule.actions for action in row)
+    found = (schedule.devices, microbatches)
+    if found != (section.stages, section.microbatches):
+        raise ScenarioError(
+            f"{where}: {schedule.name} has {found[0]} ranks and {found[1]} microbatches, the"
+            f" pipeline {section.stages} stages and {section.microbatches} microbatches."
+        )
+
+
+def _stage_times(section: PipelineSection, home: tuple[int, ...], where: str) -> StageTimes:
     forward, backward, weight = (
-        _per_stage(getattr(section, name), section.stages, f"{where}.{name}")
+        _per_stage(getattr(section, name), section, home, f"{where}.{name}")
         for name in ("forward", "backward", "weight")
     )
-    if schedule.fused:
-        backward = tuple(b + w for b, w in zip(backward, weight, strict=True))
-    return {Phase.FORWARD: forward, Phase.BACKWARD: backward, Phase.WEIGHT: weight}
+    return StageTimes(forward, backward, weight, _hops(section, where))
 
 
-def _boundary_delays(section: PipelineSection, where: str) -> tuple[int, ...]:
-    boundaries = section.stages - 1
-    if len(section.p2p) == 1:
-        return tuple(section.p2p) * boundaries
-    if len(section.p2p) not in (boundaries, section.stages):
+def _per_stage(
+    times: Durations, section: PipelineSection, home: tuple[int, ...], where: str
+) -> tuple[int, ...]:
+    """Return the time of each virtual stage: as listed, or its share of its device's time."""
+    devices, stages = section.stages, len(home)
+    if len(times) == stages > devices and section.schedule != "dualpipe":
+        return tuple(times)
+    if len(times) not in (1, devices):
         raise ScenarioError(
-            f"{where}.p2p: {len(section.p2p)} times for the {boundaries} boundaries of"
-            f" {section.stages} stages. Give one time, or {boundaries} of them."
+            f"{where}: {len(times)} times for {devices} stages. Give one time, or {devices} of"
+            " them."
         )
-    return tuple(section.p2p)[:boundaries]
+    whole = tuple(times) * devices if len(times) == 1 else tuple(times)
+    if section.schedule == "dualpipe":
+        return whole * 2
+    return tuple(round(whole[device] / home.count(device)) for device in home)
 
 
-def _per_stage(times: Durations, stages: int, where: str) -> tuple[int, ...]:
-    if len(times) == 1:
-        return tuple(times) * stages
-    if len(times) != stages:
+def _hops(section: PipelineSection, where: str) -> tuple[int, ...]:
+    devices, given = section.stages, tuple(section.p2p)
+    if len(given) == 1:
+        return given * devices
+    if len(given) not in (devices - 1, devices):
         raise ScenarioError(
-            f"{where}: {len(times)} times for {stages} stages. Give one time, or {stages} of them."
+            f"{where}.p2p: {len(given)} times for the {devices - 1} boundaries of"
+            f" {devices} stages. Give one time, or {devices - 1} of them."
         )
-    return tuple(times)
+    return given if len(given) == devices else (*given, max(given))
 
 
-def _notes(section: PipelineSection) -> tuple[str, ...]:
+def _pair_times(
+    section: PipelineSection, schedule: Schedule, times: StageTimes, where: str
+) -> tuple[int, ...]:
+    """Return how long a pair takes whose forward is on each stage; empty for as long as both."""
+    if section.overlapped is None:
+        return ()
+    if not any(schedule.paired):
+        raise ScenarioError(
+            f"{where}.overlapped: {schedule.name} runs no forward and backward as one. Leave it"
+            " out, or use dualpipe or dualpipev."
+        )
+    return _per_stage(section.overlapped, section, schedule.home, f"{where}.overlapped")
+
+
+def _duration(step: Step, schedule: Schedule, times: StageTimes, pair: tuple[int, ...]) -> int:
+    work, stage, _ = step.action
+    if pair:
+        row, at = schedule.actions[step.device], step.position
+        forward = at if schedule.is_paired(step.device, at) else at - 1
+        if forward >= 0 and schedule.is_paired(step.device, forward):
+            first, second = row[forward].stage, row[forward + 1].stage
+            alone = times.forward[first]
+            share = alone / max(1, alone + times.backward[second] + times.weight[second])
+            begins = round(pair[first] * share)
+            return begins if at == forward else pair[first] - begins
+    if work == Work.F:
+        return times.forward[stage]
+    if work == Work.B:
+        return times.backward[stage] + times.weight[stage]
+    return times.backward[stage] if work == Work.I else times.weight[stage]
+
+
+def _notes(section: PipelineSection, schedule: Schedule) -> tuple[str, ...]:
     notes = ["pipeline: p2p is a delay; transfers share no link"]
-    if any(section.weight):
+    if any(section.weight) and not schedule.splits_backward:
         notes.append(f"pipeline: {section.schedule} runs the weight gradient inside backward")
+    peaks = peak_activations(schedule)
+    most, device = max((peak, -device) for device, peak in enumerate(peaks))
+    notes.append(
+        f"pipeline: at most {float(most):g} microbatches live on a device (device {-device})"
+    )
     return tuple(notes)

@@ -37,9 +37,15 @@ def chosen_kind(section: WorkloadSection, *, where: str = "workload") -> str:
 
 
 def build_workload(
-    section: WorkloadSection, *, cluster: Cluster | None = None, where: str = "workload"
+    section: WorkloadSection,
+    *,
+    cluster: Cluster | None = None,
+    where: str = "workload",
+    folder: str = ".",
 ) -> Workload:
     """Return the graph of a synthetic workload: any kind but graph and trace, which are files.
+
+    `folder` is where the files that a section names are looked for.
 
     Raises:
         ScenarioError: not exactly one kind, a training without a cluster, or what the kind
@@ -49,7 +55,7 @@ def build_workload(
     world = None if cluster is None else cluster.world_size
     where = f"{where}.{kind}"
     if section.pipeline is not None:
-        return build_pipeline(section.pipeline, where=where)
+        return build_pipeline(section.pipeline, where=where, folder=folder)
     if section.collectives is not None:
         return build_collectives(section.collectives, world_size=world, where=where)
     if section.program is not None:

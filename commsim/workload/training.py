@@ -20,7 +20,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.models import BACKWARD_PER_FORWARD, boundary_bytes, parameter_count, training_flops
 from commsim.workload.result import TrainingFacts, Workload
-from commsim.workload.schedule import Step, execution_order
+from commsim.workload.schedules import PHASE, Step, Work, execution_order
 from commsim.workload.training_notes import training_notes
 from commsim.workload.training_plan import Stage, TrainingPlan, plan_training
 from commsim.workload.training_section import TrainingSection
@@ -93,9 +93,8 @@ class _Emitter:
             )
         }
         self._make_groups()
-        self.home = {stage: device for device, (stage,) in enumerate(plan.schedule.placement)}
         self.last_backward = [
-            max(at for at, action in enumerate(actions) if action.phase == Phase.BACKWARD)
+            max(at for at, action in enumerate(actions) if action.work == Work.B)
             for actions in plan.schedule.actions
         ]
         self.boundary = boundary_bytes(
@@ -132,7 +131,7 @@ class _Emitter:
 
     def _action(self, rank: _Rank, at: Step, step: int) -> None:
         received = self._receive(rank, at, step)
-        if at.action.phase == Phase.FORWARD:
+        if at.action.work == Work.F:
             ended = self._forward(rank, at, step, received)
         else:
             ready = self._backward(rank, at, step, received)
@@ -162,7 +161,7 @@ class _Emitter:
         return ready
 
     def _compute(self, rank: _Rank, at: Step, step: int, index: int, after: list[int]) -> int:
-        unit, phase = rank.stage.units[index], at.action.phase
+        unit, phase = rank.stage.units[index], PHASE[at.action.work]
         flops = unit.flops * (1 if phase == Phase.FORWARD else BACKWARD_PER_FORWARD)
         return self.build.compute(
             rank.lane,
@@ -175,29 +174,28 @@ class _Emitter:
         )
 
     def _receive(self, rank: _Rank, at: Step, step: int) -> list[int]:
-        if at.producer is None or at.producer[0] == at.device:
+        if not at.sources:
             return []
         op = self.build.recv(
             rank.lane,
-            self._rank(rank.replica, at.producer[0]),
+            self._rank(rank.replica, at.sources[0][0]),
             self.boundary,
             group=self.pp_groups[rank.replica],
-            stream=f"pp {_DIRECTION[at.action.phase]} recv",
+            stream=f"pp {_DIRECTION[PHASE[at.action.work]]} recv",
             after=rank.ends[-2:-1],
             tags=self._tags(at, step),
         )
         return [op]
 
     def _send(self, rank: _Rank, at: Step, step: int, ended: int) -> None:
-        to = self.home.get(at.stage + (1 if at.action.phase == Phase.FORWARD else -1))
-        if to is None or to == at.device:
+        if at.feeds < 0:
             return
         self.build.send(
             rank.lane,
-            self._rank(rank.replica, to),
+            self._rank(rank.replica, at.feeds),
             self.boundary,
             group=self.pp_groups[rank.replica],
-            stream=f"pp {_DIRECTION[at.action.phase]} send",
+            stream=f"pp {_DIRECTION[PHASE[at.action.work]]} send",
             after=[ended],
             tags=self._tags(at, step),
         )
@@ -210,7 +208,7 @@ class _Emitter:
             rank.reductions = [
                 self.build.collective(
                     rank.lane,
-                    self.dp_groups[at.stage],
+                    self.dp_groups[at.action.stage],
                     "all_reduce",
                     bucket.size,
                     stream=DP,
@@ -221,7 +219,7 @@ class _Emitter:
                 )
                 for index, bucket in enumerate(rank.stage.buckets)
             ]
-        if self.plan.tied_bytes and at.stage in (0, self.pp - 1):
+        if self.plan.tied_bytes and at.action.stage in (0, self.pp - 1):
             op = self.build.collective(
                 rank.lane,
                 self.tied_groups[rank.replica],
@@ -251,10 +249,10 @@ class _Emitter:
 
     def _tags(self, at: Step, step: int, *, layer: int = -1) -> Tags:
         action = at.action
-        return Tags(action.phase, step, action.microbatch, self._stage_tag(at), layer)
+        return Tags(PHASE[action.work], step, action.microbatch, self._stage_tag(at), layer)
 
     def _stage_tag(self, at: Step) -> int:
-        return at.stage if self.pp > 1 else -1
+        return at.action.stage if self.pp > 1 else -1
 
 
 def _tflops(cluster: Cluster, rank: int, precision: str, where: str) -> float:

@@ -26,7 +26,7 @@ from commsim.models import (
 )
 from commsim.workload.buckets import assign_buckets
 from commsim.workload.layout import Layout, check_world, make_layout
-from commsim.workload.schedule import Schedule, make_schedule
+from commsim.workload.schedules import Schedule, make_schedule
 from commsim.workload.training_section import WIDTH, TrainingSection, check_built
 
 __all__ = ["Bucket", "Stage", "TrainingPlan", "Unit", "plan_training"]

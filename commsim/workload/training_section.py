@@ -15,6 +15,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.models import ModelSection
 from commsim.sections import Section
 from commsim.units import Size
+from commsim.workload.schedules import check_name
 
 __all__ = [
     "WIDTH",
@@ -109,6 +110,9 @@ def check_built(section: TrainingSection, *, where: str) -> None:
         _not_built(f"{where}.parallel.sequence_parallel", "true", "false")
     if parallel.virtual_stages > 1:
         _not_built(f"{where}.parallel.virtual_stages", str(parallel.virtual_stages), "1")
+    if parallel.schedule not in ("naive", "gpipe", "1f1b"):
+        check_name(parallel.schedule, where=f"{where}.parallel.schedule")
+        _not_built(f"{where}.parallel.schedule", repr(parallel.schedule), "naive, gpipe, 1f1b")
     _word(data.kind, _KINDS, ("ddp",), f"{where}.data_parallel.kind")
     for name in ("stage", "shard", "offload", "prefetch", "sync"):
         if getattr(data, name) is not None:

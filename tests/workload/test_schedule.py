@@ -2,87 +2,246 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from fractions import Fraction
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commsim.errors import ScenarioError
-from commsim.graph import Phase
-from commsim.workload import Action, Schedule, execution_order, make_schedule
+from commsim.workload.schedules import (
+    SCHEDULES,
+    Action,
+    Schedule,
+    StageTimes,
+    Work,
+    check_schedule,
+    execution_order,
+    home_of,
+    live_activations,
+    make_schedule,
+    peak_activations,
+)
 
-NAMES = ("naive", "gpipe", "1f1b")
-F, B = Phase.FORWARD, Phase.BACKWARD
+F, B, I, W = Work.F, Work.B, Work.I, Work.W  # noqa: E741
+LOOPED = ("interleaved_1f1b", "breadth_first")
+DUAL = ("dualpipe", "dualpipev")
 
 
-def letters(name: str, device: int, devices: int, microbatches: int) -> str:
-    schedule = make_schedule(name, devices, microbatches, where="x")
-    return " ".join(f"{a.phase.name[0]}{a.microbatch}" for a in schedule.actions[device])
+def made(name: str, p: int, m: int, v: int = 1) -> Schedule:
+    return make_schedule(name, p, m, where="x", virtual=v)
+
+
+def letters(name: str, device: int, devices: int, microbatches: int, v: int = 1) -> str:
+    schedule = made(name, devices, microbatches, v)
+    return " ".join(str(action) for action in schedule.actions[device])
+
+
+def suited(name: str, p: int, rounds: int) -> tuple[int, int, int]:
+    """Return (p, m, v) that a schedule can use."""
+    if name == "dualpipe":
+        p += p % 2
+    if name in DUAL:
+        return p, 2 * p + 2 * rounds, 1
+    if name == "interleaved_1f1b":
+        return p, p * rounds, 1 + rounds % 4
+    return p, rounds, 1 + rounds % 3 if name == "breadth_first" else 1
 
 
 def test_the_published_orders() -> None:
-    assert letters("naive", 1, 2, 2) == "F0 B0 F1 B1"
-    assert letters("gpipe", 0, 4, 3) == "F0 F1 F2 B0 B1 B2"
-    assert letters("1f1b", 0, 3, 4) == "F0 F1 F2 B0 F3 B1 B2 B3"
-    assert letters("1f1b", 1, 3, 4) == "F0 F1 B0 F2 B1 F3 B2 B3"
-    assert letters("1f1b", 2, 3, 4) == "F0 B0 F1 B1 F2 B2 F3 B3"
-    assert letters("1f1b", 0, 8, 2) == "F0 F1 B0 B1"
+    assert letters("naive", 1, 2, 2) == "1F0 1B0 1F1 1B1"
+    assert letters("gpipe", 0, 4, 3) == "0F0 0F1 0F2 0B0 0B1 0B2"
+    assert letters("1f1b", 0, 3, 4) == "0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3"
+    assert letters("1f1b", 1, 3, 4) == "1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3"
+    assert letters("1f1b", 2, 3, 4) == "2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3"
+    assert letters("1f1b", 0, 8, 2) == "0F0 0F1 0B0 0B1"
+    assert letters("breadth_first", 1, 2, 2, 2) == "1F0 1F1 3F0 3F1 3B0 3B1 1B0 1B1"
 
 
-@given(name=st.sampled_from(NAMES), p=st.integers(1, 9), m=st.integers(1, 20))
-def test_every_microbatch_goes_forward_and_back_once_on_every_stage(
-    name: str, p: int, m: int
+def test_megatrons_interleaved_order() -> None:
+    """p=2, v=2, m=4: device 0 has stages 0 and 2; 2(2-0-1) + 2 = 4 forwards go ahead."""
+    assert letters("interleaved_1f1b", 0, 2, 4, 2) == (
+        "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3"
+    )
+    assert letters("interleaved_1f1b", 1, 2, 4, 2) == (
+        "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3"
+    )
+
+
+def test_handcrafted_zero_bubble_orders() -> None:
+    assert letters("zb_h1", 0, 2, 3) == "0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2"
+    assert letters("zb_h1", 1, 2, 3) == "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2"
+    assert letters("zb_h2", 0, 2, 4) == "0F0 0F1 0F2 0I0 0W0 0F3 0I1 0W1 0I2 0W2 0I3 0W3"
+    assert letters("zb_h2", 1, 2, 4) == "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1F3 1I3 1W1 1W2 1W3"
+
+
+def test_a_v_warms_up_with_2p_minus_1_forwards() -> None:
+    """Device i: 2p-i-1 of its first stage and i of its second before the first backward."""
+    for p in (2, 4, 7):
+        schedule = made("zb_v", p, 3 * p)
+        for i, actions in enumerate(schedule.actions):
+            ahead = actions[: next(n for n, a in enumerate(actions) if a.work == I)]
+            stages = Counter(action.stage for action in ahead)
+            assert stages == {i: 2 * p - 1 - i, 2 * p - 1 - i: i + 1}
+
+
+def test_dualpipe_enters_from_both_ends() -> None:
+    schedule = made("dualpipe", 4, 10)
+    assert schedule.home == (0, 1, 2, 3, 3, 2, 1, 0)
+    assert schedule.pipes == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert [schedule.part(stage) for stage in schedule.held(0)] == [0, 3]
+    microbatches = {
+        s: [a.microbatch for a in schedule.actions[0] if a[:2] == (F, s)] for s in (0, 7)
+    }
+    assert microbatches == {0: [0, 1, 2, 3, 4], 7: [5, 6, 7, 8, 9]}
+    pairs = [(schedule.actions[0][n].stage, schedule.actions[0][n + 1].stage)
+             for n in sorted(schedule.paired[0])]  # fmt: skip
+    assert pairs[:4] == [(0, 7), (7, 0), (0, 7), (7, 0)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(name=st.sampled_from(SCHEDULES), p=st.integers(1, 8), rounds=st.integers(1, 12))
+def test_every_schedule_is_complete_and_can_run(name: str, p: int, rounds: int) -> None:
+    p, m, v = suited(name, p, rounds)
+    schedule = made(name, p, m, v)
+    check_schedule(schedule, where=name)
+    ran = [step.action for step in execution_order(schedule)]
+    assert len(ran) == sum(len(actions) for actions in schedule.actions)
+    per_pipe = m // len(schedule.pipes)
+    work = Counter(action.work for action in ran)
+    assert work[F] == per_pipe * schedule.stages == work[B] + work[I]
+    assert work[I] == work[W]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(SCHEDULES), p=st.integers(1, 6), rounds=st.integers(1, 6), data=st.data()
+)
+def test_sources_are_what_feeds_an_action_from_another_device(
+    name: str, p: int, rounds: int, data: st.DataObject
 ) -> None:
-    schedule = make_schedule(name, p, m, where="x")
-    for actions in schedule.actions:
-        for phase in (F, B):
-            assert [a.microbatch for a in actions if a.phase == phase] == list(range(m))
-        for k in range(m):
-            assert actions.index(Action(F, k)) < actions.index(Action(B, k))
-
-
-@given(name=st.sampled_from(NAMES), p=st.integers(1, 9), m=st.integers(1, 20))
-def test_the_execution_order_yields_all_and_producers_first(name: str, p: int, m: int) -> None:
-    schedule = make_schedule(name, p, m, where="x")
-    seen: dict[tuple[int, int], tuple[Phase, int, int]] = {}
+    p, m, v = suited(name, p, rounds)
+    schedule = made(name, p, m, v)
+    before = {b: a for pipe in schedule.pipes for a, b in zip(pipe, pipe[1:], strict=False)}
+    after = {a: b for b, a in before.items()}
+    ran: dict[tuple[int, int], tuple[bool, int, int]] = {}
+    waiting: list[tuple[int, tuple[int, int]]] = []
     for step in execution_order(schedule):
-        phase, k, _ = step.action
-        assert step.position == sum(1 for device, _ in seen if device == step.device)
-        if phase == F:
-            needed = (F, k, step.stage - 1) if step.stage else None
-        else:
-            needed = (B, k, step.stage + 1) if step.stage < p - 1 else (F, k, step.stage)
-        assert (seen[step.producer] if step.producer else None) == needed
-        seen[step.device, step.position] = (phase, k, step.stage)
-    assert len(seen) == 2 * p * m
+        work, stage, k = step.action
+        ran[step.device, step.position] = (work == F, stage, k)
+        assert set(step.sources) <= ran.keys()
+        target = None if work == W else (after if work == F else before).get(stage)
+        crosses = target is not None and schedule.home[target] != step.device
+        assert step.feeds == (schedule.home[target] if crosses else -1)  # type: ignore[index]
+        waiting += [(step.device, source) for source in step.sources]
+    for device, source in waiting:
+        assert source[0] != device
+    crossings = (
+        sum(schedule.home[a] != schedule.home[b] for b, a in before.items())
+        * (m // len(schedule.pipes))
+        * 2
+    )
+    assert len(waiting) == crossings
 
 
-@given(p=st.integers(1, 9), m=st.integers(1, 20))
-def test_1f1b_holds_at_most_p_minus_i_microbatches(p: int, m: int) -> None:
-    schedule = make_schedule("1f1b", p, m, where="x")
-    for i, actions in enumerate(schedule.actions):
-        live = peak = 0
-        for action in actions:
-            live += 1 if action.phase == F else -1
-            peak = max(peak, live)
-        assert peak == min(p - i, m)
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8, 12])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_live_activations_peak_where_published(p: int, rounds: int) -> None:
+    m = 4 * p * rounds
+    peaks = {name: peak_activations(made(name, p, m)) for name in SCHEDULES
+             if name not in (*LOOPED, *DUAL)}  # fmt: skip
+    assert peaks["naive"] == (1,) * p
+    assert peaks["gpipe"] == (m,) * p
+    assert peaks["1f1b"] == tuple(p - i for i in range(p))
+    assert peaks["zb_h1"] == peaks["zb_1p"] == (p,) * p
+    assert peaks["zb_h2"] == (2 * p - 1,) * p
+    assert max(peaks["zb_2p"]) <= 2 * p
+    assert peaks["zb_v"] == (p,) * p
+    assert max(peaks["v_half"]) == (p + 2) // 2
+    assert max(peaks["v_min"]) <= (p + 4) // 3
+    if p > 2:
+        assert max(peaks["v_min"]) == (p + 4) // 3
+    assert peak_activations(made("dualpipev", p, m)) == (p + Fraction(1, 2),) * p
+    if p % 2 == 0:
+        assert peak_activations(made("dualpipe", p, m)) == (p + 1,) * p
+    for v in (2, 3, 4):
+        looped = peak_activations(made("interleaved_1f1b", p, m, v))
+        assert looped[0] == p * (1 + Fraction(p - 1, p * v))
+        assert peak_activations(made("breadth_first", p, m, v)) == (m,) * p
 
 
-def test_an_order_that_waits_for_itself_is_refused() -> None:
-    backward_first = (Action(B, 0), Action(F, 0))
-    schedule = Schedule("mine", (backward_first, backward_first), ((0,), (1,)))
-    with pytest.raises(ScenarioError, match=r"'mine'.*device 0 at backward of microbatch 0"):
-        list(execution_order(schedule))
+def test_an_input_gradient_frees_what_the_weight_gradient_does_not_keep() -> None:
+    row = tuple(Action(w, 0, k) for w, k in ((F, 0), (F, 1), (I, 0), (I, 1), (W, 0), (W, 1)))
+    quarter = Fraction(1, 4)
+    assert live_activations(row, kept=quarter) == [
+        1, 2, 2, Fraction(5, 4), Fraction(1, 2), quarter,
+    ]  # fmt: skip
+
+
+def test_a_cap_counts_what_the_weight_gradient_keeps() -> None:
+    times = StageTimes((20,) * 8, (20,) * 8, (10,) * 8, (0,) * 8)
+    for name, cap in (("zb_1p", 8), ("zb_2p", 16), ("zb_v", 8), ("v_half", 5), ("v_min", 4)):
+        v = 2 if name.startswith(("zb_v", "v_")) else 1
+        scaled = times if v == 1 else StageTimes((10,) * 16, (10,) * 16, (5,) * 16, (0,) * 8)
+        schedule = make_schedule(name, 8, 24, where="x", times=scaled, kept=0.4)
+        assert max(peak_activations(schedule, kept=Fraction(2, 5))) <= cap
+
+
+A = Action
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("rows", "words"),
     [
-        ("zb_h1", "pipeline.schedule: 'zb_h1' is not built yet; available: naive, gpipe, 1f1b"),
-        ("interleaved_1f1b", "is not built yet; available: naive, gpipe, 1f1b"),
-        ("1f1", "no schedule '1f1'. Did you mean '1f1b'"),
+        (((A(B, 0, 0), A(F, 0, 0)),), "device 0: 0B0 comes before its forward 0F0"),
+        (((A(F, 0, 0), A(W, 0, 0), A(I, 0, 0)),), "0W0 comes before its input gradient 0I0"),
+        (((A(F, 0, 0), A(I, 0, 0)),), "stage 0 (device 0) has no weight gradient of microbatch 0"),
+        (((A(F, 0, 0),),), "stage 0 (device 0) has no backward of microbatch 0"),
+        (((A(F, 0, 0), A(F, 0, 0), A(B, 0, 0)),), "device 0: 0F0 is there twice"),
+        (((A(F, 0, 0), A(B, 0, 0), A(W, 0, 0)),), "device 0: 0W0 is there twice"),
+        (((A(F, 0, 0), A(B, 0, 0)), (A(F, 1, 1), A(B, 1, 1))), "stage 0 (device 0) has no forward"),
+        (((A(F, 1, 0), A(B, 1, 0)), (A(F, 0, 0), A(B, 0, 0))), "1F0: stage 1 is on device 1"),
+        (((A(F, 3, 0),),), "3F0: no such stage"),
+        (
+            ((A(F, 0, 0), A(B, 0, 0), A(F, 0, 1), A(B, 0, 1)),
+             (A(F, 1, 0), A(F, 1, 1), A(B, 1, 0), A(B, 1, 1))),
+            "the devices wait for each other: device 0 at 0B0; device 1 at 1F1",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_schedule_is_refused(rows: tuple[tuple[Action, ...], ...], words: str) -> None:
+    home = tuple(range(len(rows)))
+    with pytest.raises(ScenarioError) as caught:
+        check_schedule(Schedule("mine", rows, home, (home,)), where="mine.csv")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("mine.csv: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "v", "words"),
+    [
+        ("1f1", 4, 8, 1, "s: no schedule '1f1'. Did you mean '1f1b'"),
+        ("zb_h1", 4, 8, 2, "zb_h1 has 1 stage per device, but virtual_stages is 2"),
+        ("zb_v", 4, 8, 3, "zb_v has 2 stages per device, but virtual_stages is 3"),
+        ("interleaved_1f1b", 4, 10, 2, "10 microbatches do not divide by 4 stages"),
+        ("dualpipe", 4, 6, 1, "at least 2 x 4 devices = 8 microbatches, not 6"),
+        ("dualpipe", 3, 8, 1, "3 devices and 8 microbatches must both be even"),
+        ("dualpipev", 3, 5, 1, "at least 2 x 3 devices = 6 microbatches, not 5"),
+        ("1f1b", 1000, 10_000, 1, "Take fewer microbatches"),
     ],
 )
-def test_a_schedule_that_is_not_there_is_refused(name: str, words: str) -> None:
+def test_what_a_schedule_cannot_use_is_refused(
+    name: str, p: int, m: int, v: int, words: str
+) -> None:
     with pytest.raises(ScenarioError) as caught:
-        make_schedule(name, 4, 8, where="pipeline.schedule")
+        make_schedule(name, p, m, where="s", virtual=v)
     assert words in str(caught.value)
+
+
+def test_where_stages_live() -> None:
+    assert home_of("interleaved_1f1b", 3, 2, where="x") == (0, 1, 2, 0, 1, 2)
+    assert (
+        home_of("zb_v", 3, 2, where="x") == home_of("zb_v", 3, 1, where="x") == (0, 1, 2, 2, 1, 0)
+    )
+    assert home_of("1f1b", 3, 1, where="x") == (0, 1, 2)

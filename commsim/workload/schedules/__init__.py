@@ -1,0 +1,35 @@
+"""Pipeline schedules: which device does what in which order, by name or from a file."""
+
+from commsim.workload.schedules.actions import PHASE, Action, Pair, Schedule, Work
+from commsim.workload.schedules.catalogue import (
+    SCHEDULES,
+    check_name,
+    home_of,
+    make_schedule,
+)
+from commsim.workload.schedules.csv_file import load_schedule, read_schedule, write_schedule
+from commsim.workload.schedules.memory import live_activations, peak_activations
+from commsim.workload.schedules.order import Step, check_schedule, execution_order
+from commsim.workload.schedules.times import StageTimes, equal_times
+
+__all__ = [
+    "PHASE",
+    "SCHEDULES",
+    "Action",
+    "Pair",
+    "Schedule",
+    "StageTimes",
+    "Step",
+    "Work",
+    "check_name",
+    "check_schedule",
+    "equal_times",
+    "execution_order",
+    "home_of",
+    "live_activations",
+    "load_schedule",
+    "make_schedule",
+    "peak_activations",
+    "read_schedule",
+    "write_schedule",
+]
