@@ -195,3 +195,11 @@ class Choice:
     slice: int
     """Bytes of one slice, the unit of pipelining."""
     selection_us: float
+    """What NCCL's tuning model says of its choice."""
+    count_lo: int = 0
+    """Elements on the first channel (bytes for all_gather and broadcast, as in NCCL)."""
+    count_mid: int = 0
+    """Elements on each channel between the first and the last; 0 with fewer than three."""
+    count_hi: int = 0
+    """Elements on the last channel; 0 with one."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,116 @@
+"""
+Read NCCL's own record of a communicator: the graphs, rings and trees it found on a machine.
+
+The record is a JSON object as a build of NCCL's graph code writes it (`meta_SYSTEM_NODES.json`):
+version, ranks and nodes, compute capability, CPU, channels, and the graphs by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from commsim.errors import ScenarioError
+from commsim.libraries.nccl.shapes import (
+    Channel,
+    Communicator,
+    CpuArch,
+    CpuVendor,
+    PathType,
+    Pattern,
+    SearchGraph,
+    TreeLinks,
+)
+
+__all__ = ["read_record", "recorded_communicator"]
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the record in a file.
+
+    Raises:
+        ScenarioError: the file is missing or not a JSON object.
+    """
+    try:
+        record = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read ({error.strerror}).") from None
+    except msgspec.DecodeError as error:
+        raise ScenarioError(f"{path}: not JSON ({error}).") from None
+    if not isinstance(record, dict):
+        raise ScenarioError(f"{path}: not a record of NCCL: an object with nRanks and graphs.")
+    return record
+
+
+def recorded_communicator(record: Mapping[str, Any], *, where: str = "record") -> Communicator:
+    """Return the communicator that a record describes.
+
+    Raises:
+        ScenarioError: a field is missing or has an unknown value; `where` says in which record.
+    """
+    try:
+        return _communicator(record)
+    except KeyError as error:
+        raise ScenarioError(f"{where}: {error.args[0]!r} is missing or unknown.") from None
+    except (TypeError, ValueError, IndexError) as error:
+        raise ScenarioError(f"{where}: not a record of NCCL ({error}).") from None
+
+
+def _communicator(record: Mapping[str, Any]) -> Communicator:
+    ranks, nodes = int(record["nRanks"]), int(record["nNodes"])
+    local = int(record.get("localRanks", ranks // nodes))
+    capability = int(record["minCompCap"])
+    graphs = {name: _graph(graph) for name, graph in record["graphs"].items()}
+    nvls = graphs.get("nvls")
+    return Communicator(
+        version=str(record["nccl"]),
+        node_of=tuple(min(rank // local, nodes - 1) for rank in range(ranks)),
+        local_ranks=(*[local] * (nodes - 1), ranks - local * (nodes - 1)),
+        min_compute_capability=capability,
+        max_compute_capability=int(record.get("maxCompCap", capability)),
+        cpu_arch=CpuArch(record["cpuArch"]),
+        cpu_vendor=CpuVendor(record["cpuVendor"]),
+        nvswitch=bool(record["nvswitch"]),
+        max_bw=float(record["maxBw"]),
+        total_bw=float(record["totalBw"]),
+        graphs=graphs,
+        channels=int(record["nChannels"]),
+        rings=tuple(tuple(ring) for ring in record.get("rings", ())),
+        trees=_trees(record.get("trees_up_down", {})),
+        nvls_support=capability >= 90 and nvls is not None and nvls.n_channels > 0,
+        net_bandwidth=float(record["maxBw"]) if nodes > 1 else 0.0,
+        local_nets=1 if nodes > 1 else 0,
+    )
+
+
+def _graph(graph: Mapping[str, Any]) -> SearchGraph:
+    return SearchGraph(
+        pattern=Pattern[graph["pattern"]],
+        channels=tuple(
+            Channel(tuple(channel["intra"]), _pair(channel.get("inter")))
+            for channel in graph["channels"]
+        ),
+        bw_intra=float(graph["bwIntra"]),
+        bw_inter=float(graph["bwInter"]),
+        type_intra=PathType[graph["typeIntra"]],
+        type_inter=PathType[graph["typeInter"]],
+        cross_nic=int(graph.get("crossNic", 0)),
+        same_channels=bool(graph.get("sameChannels", 0)),
+        latency_inter=float(graph.get("latencyInter", 0)),
+    )
+
+
+def _pair(inter: list[int] | None) -> tuple[int, int] | None:
+    return (inter[0], inter[1]) if inter else None
+
+
+def _trees(by_rank: Mapping[str, Any]) -> tuple[tuple[TreeLinks, ...], ...]:
+    """Turn the record's rank -> channels into channels -> ranks."""
+    ranks = [by_rank[str(rank)] for rank in range(len(by_rank))]
+    return tuple(
+        tuple(TreeLinks(up, tuple(peer for peer in down if peer >= 0)) for up, down in channel)
+        for channel in zip(*ranks, strict=True)
+    )
