@@ -30,6 +30,7 @@ class ModelPreset(Section, frozen=True, kw_only=True):
 
     shape: ModelShape
     published: Published
+    active: Published | None = None
     sources: tuple[str, ...]
     note: str = ""
 

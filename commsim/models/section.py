@@ -8,7 +8,7 @@ import msgspec
 
 from commsim.errors import ScenarioError
 from commsim.models.catalogue import model_preset
-from commsim.models.shape import Count, ModelShape
+from commsim.models.shape import Count, Experts, LatentAttention, ModelShape
 from commsim.sections import Section, decode
 
 __all__ = ["Model", "ModelSection", "build_model"]
@@ -43,6 +43,8 @@ class ModelSection(Section, frozen=True, kw_only=True):
     qkv_bias: bool | None = None
     qk_norm: bool | None = None
     embedding_norm: bool | None = None
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import yaml
 
 from commsim.models import (
     ModelShape,
+    active_parameter_count,
     embedding_tensors,
     head_tensors,
     layer_tensors,
@@ -92,4 +93,57 @@ def test_the_shapes_are_those_of_the_reference_data(shared_data: Path) -> None:
     for name in model_names():
         shape = msgspec.structs.asdict(model_preset(name).shape)
         expected = {**reference[name], "qk_norm": reference[name]["qk_norm"] != "none"}
+        experts, latent = shape.pop("experts"), shape.pop("latent")
         assert shape == {field: expected[field] for field in shape}, name
+        assert (experts is None) == (expected["moe"] is None), name
+        for field, value in (msgspec.structs.asdict(experts) if experts else {}).items():
+            assert value == expected["moe"][field], (name, field)
+        assert (latent is not None) == (expected["attention"]["kind"] == "mla"), name
+        for field, value in (msgspec.structs.asdict(latent) if latent else {}).items():
+            assert value == expected["attention"][field], (name, field)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in model_names() if model_preset(name).active is not None]
+)
+def test_a_token_meets_the_published_active_parameters(name: str) -> None:
+    preset = model_preset(name)
+    assert preset.active is not None
+    # DeepSeek's 36.7B holds one of the two vocabulary tables; Mixtral's 39B is two digits.
+    least = preset.active.parameters - preset.active.unit / 2
+    assert least <= active_parameter_count(preset.shape) <= 1.024 * preset.active.parameters
+
+
+@pytest.mark.parametrize("name", ["gpt3-175b", "llama3-70b", "mixtral-8x7b", "deepseek-v3"])
+@pytest.mark.parametrize("tp", [2, 8])
+def test_tensor_parallel_ranks_hold_all_parameters_together(name: str, tp: int) -> None:
+    """Whole on each rank: norms, the biases of the second matrices, router, latent projections."""
+    shape = model_preset(name).shape
+    whole = ("norm", "out.bias", "down.bias", "router", "q_down", "kv_down")
+    layer = shape.layers - 1
+    for full, part in zip(
+        layer_tensors(shape, layer=layer), layer_tensors(shape, layer=layer, tp=tp), strict=True
+    ):
+        copies = 1 if any(word in full.name for word in whole) else tp
+        assert part.entries * copies == full.entries, full.name
+
+
+def test_expert_parallel_ranks_hold_their_share_of_the_experts() -> None:
+    shape = model_preset("mixtral-8x7b").shape
+    full, part = layer_tensors(shape), layer_tensors(shape, ep=4)
+    routed = [sum(t.entries for t in tensors if t.expert) for tensors in (full, part)]
+    rest = [sum(t.entries for t in tensors if not t.expert) for tensors in (full, part)]
+    assert routed[0] == 4 * routed[1] == 8 * 3 * 4096 * 14336
+    assert rest[0] == rest[1]
+
+
+def test_the_first_layers_of_deepseek_are_dense() -> None:
+    shape = model_preset("deepseek-v3").shape
+    assert not any(tensor.expert for tensor in layer_tensors(shape, layer=2))
+    assert sum(tensor.expert for tensor in layer_tensors(shape, layer=3)) == 3 * 256
+
+
+def test_key_value_heads_are_copied_where_there_are_too_few() -> None:
+    shape = model_preset("llama3-70b").shape
+    (qkv,) = [t for t in layer_tensors(shape, tp=16) if "qkv" in t.name]
+    assert qkv.entries == 8192 * (64 // 16 + 2) * 128

@@ -1,0 +1,85 @@
+"""
+The time of attention's core: scores, softmax, and their product with the values.
+
+Fused (FlashAttention): 2 a s^2 (e_qk + e_v) FLOPs, half of them where the mask is causal, at the
+share of the peak that published measurements give; the backward does 2.5 times the FLOPs. At
+narrow heads the share falls, at 64 to 0.92 of that at 128 (Dao 2023, figures 4 to 6).
+Unfused: two batched products, and the scores pass through memory for scale and mask, softmax
+and dropout: 4.5 times forward and 5.5 times backward (2 read and written by the softmax, 2 and
+half a mask by the dropout; backward one more to read the softmax again), times the stack's
+`softmax`. Backward four products instead of two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from commsim.models.constants import FlashShare
+from commsim.models.matmul import Machine, Matmul, matmul_bytes, matmul_seconds
+from commsim.models.operations import Core
+from commsim.models.work import Work
+
+if TYPE_CHECKING:
+    from commsim.models.compute import ComputeModel
+
+__all__ = ["attention_backward", "attention_forward"]
+
+_FLASH_BACKWARD = 2.5
+_FORWARD_PASSES, _BACKWARD_PASSES = 4.5, 5.5
+_FORWARD_VECTORS, _BACKWARD_VECTORS = 1.0, 2.0
+_WIDE_HEAD = 128
+_CAUSAL = 0.5
+
+
+def attention_forward(model: ComputeModel, core: Core) -> Work:
+    """Return the forward of one microbatch's attention on a rank."""
+    if model.flash:
+        share = _share(model).forward
+        return _fused(model, core, _CAUSAL * core.flops, share, _FORWARD_VECTORS)
+    return _unfused(model, core, _forward_products(core), _FORWARD_PASSES)
+
+
+def attention_backward(model: ComputeModel, core: Core) -> Work:
+    """Return the backward of one microbatch's attention on a rank."""
+    if model.flash:
+        share = _share(model).backward
+        flops = _CAUSAL * _FLASH_BACKWARD * core.flops
+        return _fused(model, core, flops, share, _BACKWARD_VECTORS)
+    forward = _forward_products(core)
+    products = [p for op in forward for p in (op.input_gradient, op.weight_gradient)]
+    return _unfused(model, core, products, _BACKWARD_PASSES)
+
+
+def _share(model: ComputeModel) -> FlashShare:
+    flash = model.constants.flash
+    return {"fa1": flash.fa1, "fa2": flash.fa2, "fa3": flash.fa3}[model.stack.attention]
+
+
+def _fused(model: ComputeModel, core: Core, flops: float, share: float, vectors: float) -> Work:
+    peak = model.gpu.tflops["bf16" if model.precision == "fp8" else model.precision] * 1e12
+    narrow = min(1.0, 0.85 + 0.15 * core.width / _WIDE_HEAD)
+    traffic = vectors * core.vector_bytes
+    memory = traffic / (model.gpu.memory_bandwidth * model.constants.memory_efficiency)
+    return Work(max(flops / (peak * share * narrow), memory), flops, traffic)
+
+
+def _forward_products(core: Core) -> list[Matmul]:
+    return [
+        Matmul(core.queries, core.keys, core.width, core.heads),
+        Matmul(core.queries, core.value, core.keys, core.heads),
+    ]
+
+
+def _unfused(model: ComputeModel, core: Core, products: list[Matmul], passes: float) -> Work:
+    constants, gpu = model.constants, model.gpu
+    peak = gpu.tflops["bf16" if model.precision == "fp8" else model.precision] * 1e12
+    machine = Machine(peak, gpu.memory_bandwidth, gpu.sm_count, constants)
+    scores = passes * model.stack.softmax * core.score_bytes
+    if not core.dropout:
+        scores *= 2 / passes if passes < _BACKWARD_PASSES else 3 / passes
+    bandwidth = gpu.memory_bandwidth * constants.memory_efficiency
+    seconds = scores / bandwidth + sum(
+        matmul_seconds(op, machine, efficiency=constants.batched_efficiency) for op in products
+    )
+    flops = sum(2.0 * op.m * op.n * op.k * op.batch for op in products)
+    return Work(seconds, flops, scores + sum(matmul_bytes(op) for op in products))

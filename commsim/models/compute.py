@@ -1,0 +1,221 @@
+"""
+The compute model: how long a rank's part of a layer takes on a GPU under a software stack.
+
+Each operation has the time of its roofline: matrix products by their shape (`matmul`), attention
+by its products and, unfused, by the bytes of its scores, everything else by bytes. Kernels are
+launched with a gap; where Python issues them slower than the GPU runs them, Python sets the pace:
+
+pass = (GPU^6 + CPU^6)^(1/6),   CPU = kernels x cpu_us + collectives x collective_us
+
+which is the larger of both with a smooth corner. The gradient of a layer's weights counts the
+products and the bytes of adding them up as W, everything else of the backward as B.
+
+Not modelled: clocks that fall under load, padding of odd shapes, fragmentation of memory,
+CUDA graphs, host-side stalls (data loading, logging).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import msgspec
+
+from commsim.cluster.gpus import GpuSpec
+from commsim.errors import ScenarioError
+from commsim.models.attention import attention_backward, attention_forward
+from commsim.models.compute_section import ComputeSection, MeasuredTimes
+from commsim.models.constants import GpuConstants, Stack, gpu_constants, stack_constants
+from commsim.models.matmul import Machine, Matmul, matmul_bytes, matmul_flops, matmul_seconds
+from commsim.models.operations import BlockOps, embedding_ops, head_ops, layer_ops
+from commsim.models.shape import ModelShape
+from commsim.models.split import Split
+from commsim.models.work import NOTHING, Block, Work
+from commsim.units import PS_PER_SECOND
+
+__all__ = ["ComputeModel", "compute_model"]
+
+_CORNER = 6
+_FP8_CAST = 4.0
+"""Bytes per entry of a product's input to quantise it: read 2, write it and its transpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeModel:
+    """Prices work on one GPU at one precision under one software stack."""
+
+    gpu: GpuSpec
+    precision: str
+    constants: GpuConstants
+    stack: Stack
+    section: ComputeSection = ComputeSection()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed about compute, for the notes of a run."""
+        if self.section.efficiency is not None:
+            return (f"compute: {self.section.efficiency:.0%} of the GPU's peak throughout",)
+        stack = self.section.stack or "the default stack"
+        return (f"compute: roofline model of {self.gpu.name}, {stack}",)
+
+    @property
+    def flash(self) -> bool:
+        """Whether attention is fused and keeps no scores."""
+        return self.stack.attention != "unfused"
+
+    def layer(
+        self, shape: ModelShape, split: Split, *, layer: int = 0, recompute: str = "none"
+    ) -> tuple[Block, ...]:
+        """Return the blocks of a layer for one microbatch: attention and mlp, or with experts."""
+        ops = layer_ops(shape, split, layer=layer)
+        blocks = tuple(self._block(op, split, recompute, last=op is ops[-1]) for op in ops)
+        return _measured(blocks, self.section.layer)
+
+    def embedding(self, shape: ModelShape, split: Split) -> Block:
+        """Return the lookup and its gradient."""
+        block = self._block(embedding_ops(shape, split), split, "none")
+        return _measured((block,), self.section.embedding)[0]
+
+    def head(self, shape: ModelShape, split: Split) -> Block:
+        """Return the final norm, the output matrix and the loss."""
+        block = self._block(head_ops(shape, split), split, "none")
+        return _measured((block,), self.section.head)[0]
+
+    def optimizer(self, parameters: int) -> Work:
+        """Return one optimizer step over `parameters` entries on this GPU."""
+        traffic = self.stack.optimizer_bytes * parameters
+        seconds = traffic / self._bandwidth + self.stack.optimizer_ms * 1e-3
+        if self.section.optimizer is not None:
+            return Work(self.section.optimizer / PS_PER_SECOND, 0.0, traffic)
+        return Work(seconds * self.section.scale, 0.0, traffic)
+
+    @property
+    def _bandwidth(self) -> float:
+        return self.gpu.memory_bandwidth * self.constants.memory_efficiency
+
+    def _block(self, ops: BlockOps, split: Split, recompute: str, *, last: bool = False) -> Block:
+        forward = self._forward(ops, ops.matmuls, ops.forward_bytes, split)
+        again = NOTHING
+        if recompute == "full":
+            again = forward
+            if self.stack.early_stop and last:
+                kept = ops.forward_bytes - ops.last_bytes
+                again = self._forward(ops, ops.matmuls[:-1], kept, split)
+        elif recompute == "selective" and ops.core is not None and not self.flash:
+            again = self._finish(attention_forward(self, ops.core), 0.0, split)
+        return Block(ops.name, forward, self._backward(ops, split), self._weight(ops, split), again)
+
+    def _forward(
+        self, ops: BlockOps, products: tuple[Matmul, ...], moved: float, split: Split
+    ) -> Work:
+        work = self._products(products) + self._stream(moved) + self._fixed(ops.fixed_forward)
+        if ops.core is not None:
+            work += attention_forward(self, ops.core)
+        kernels = self.stack.forward_kernels * ops.share
+        return self._finish(work, kernels, split, collectives=ops.collectives)
+
+    def _backward(self, ops: BlockOps, split: Split) -> Work:
+        products = tuple(op.input_gradient for op in ops.matmuls)
+        work = self._products(products) + self._stream(ops.backward_bytes)
+        work += self._fixed(ops.fixed_backward)
+        if ops.core is not None:
+            work += attention_backward(self, ops.core)
+        kernels = self.stack.backward_kernels * ops.share - len(ops.matmuls)
+        return self._finish(work, max(0.0, kernels), split, collectives=ops.collectives)
+
+    def _weight(self, ops: BlockOps, split: Split) -> Work:
+        products = tuple(op.weight_gradient for op in ops.matmuls)
+        entries = sum(op.k * op.n * op.batch for op in ops.matmuls)
+        added = self._fixed(self.stack.accumulate_bytes * entries) + self._stream(ops.weight_bytes)
+        return self._finish(self._products(products) + added, len(products), split)
+
+    def _products(self, products: tuple[Matmul, ...]) -> Work:
+        fp8 = self.precision == "fp8"
+        efficiency = self.constants.fp8_efficiency if fp8 else self.constants.matmul_efficiency
+        work = NOTHING
+        for op in products:
+            seconds = _cached_seconds(op, self._machine(), efficiency)
+            cast = self._fixed(_FP8_CAST * op.m * op.k * op.batch) if fp8 else NOTHING
+            work += Work(seconds, matmul_flops(op), matmul_bytes(op)) + cast
+        return work
+
+    def _machine(self) -> Machine:
+        peak = self.gpu.tflops[self.precision] * 1e12
+        return Machine(peak, self.gpu.memory_bandwidth, self.gpu.sm_count, self.constants)
+
+    def _stream(self, moved: float) -> Work:
+        return self._fixed(moved * self.stack.stream)
+
+    def _fixed(self, moved: float) -> Work:
+        return Work(moved / self._bandwidth, 0.0, moved)
+
+    def _finish(self, work: Work, kernels: float, split: Split, *, collectives: int = 0) -> Work:
+        """Add launches and the pace of the CPU, or take the flat efficiency instead."""
+        if self.section.efficiency is not None:
+            seconds = work.flops / (self.gpu.tflops[self.precision] * 1e12)
+            return work.lasting(seconds / self.section.efficiency * self.section.scale)
+        parallel = split.tp > 1
+        gpu = work.seconds * (1 + self.stack.tensor_parallel_loss * parallel)
+        gpu += kernels * self.constants.launch_us * 1e-6
+        cpu = kernels * self.stack.cpu_us + collectives * parallel * self.stack.collective_us
+        return work.lasting(_smooth_max(gpu, cpu * 1e-6) * self.section.scale)
+
+
+def compute_model(
+    gpu: GpuSpec,
+    *,
+    precision: str,
+    section: ComputeSection | None = None,
+    where: str = "training",
+) -> ComputeModel:
+    """Return the compute model of `gpu` at `precision` (bf16, fp16, fp8, tf32, fp32).
+
+    Raises:
+        ScenarioError: the GPU has no such precision, its generation is unknown and no
+            efficiency is given, or the stack is unknown.
+    """
+    section = section or ComputeSection()
+    if not gpu.tflops.get(precision):
+        known = ", ".join(gpu.tflops) or "none"
+        raise ScenarioError(f"{where}.precision: {gpu.name} has no {precision}; it has {known}.")
+    stack = stack_constants(section.stack, where=f"{where}.compute.stack")
+    if section.attention is not None:
+        stack = msgspec.structs.replace(stack, attention=section.attention)
+    constants = gpu_constants(gpu, where=f"{where}.compute")
+    return ComputeModel(gpu, precision, constants, stack, section)
+
+
+def _measured(blocks: tuple[Block, ...], times: MeasuredTimes | None) -> tuple[Block, ...]:
+    """Return the blocks with their times scaled to add up to what was measured."""
+    if times is None:
+        return blocks
+    wanted = [t / PS_PER_SECOND for t in (times.forward, times.backward, times.weight)]
+    if not times.weight:  # one figure for both: share it as the model would
+        had = [sum(getattr(b, p).seconds for b in blocks) for p in ("backward", "weight")]
+        wanted[1:] = [wanted[1] * part / sum(had) for part in had]
+    for phase, seconds in zip(("forward", "backward", "weight"), wanted, strict=True):
+        total = sum(getattr(block, phase).seconds for block in blocks)
+        factor = seconds / total if total else 0.0
+        blocks = tuple(_scaled(block, phase, factor) for block in blocks)
+    return blocks
+
+
+def _scaled(block: Block, phase: str, factor: float) -> Block:
+    work = getattr(block, phase)
+    changed = {phase: work.lasting(work.seconds * factor)}
+    if phase == "forward":
+        changed["recompute"] = block.recompute.lasting(block.recompute.seconds * factor)
+    return replace(block, **changed)
+
+
+def _smooth_max(first: float, second: float) -> float:
+    largest = max(first, second)
+    if not largest:
+        return 0.0
+    powers = (first / largest) ** _CORNER + (second / largest) ** _CORNER
+    return float(largest * powers ** (1 / _CORNER))
+
+
+@lru_cache(maxsize=4096)
+def _cached_seconds(op: Matmul, machine: Machine, efficiency: float) -> float:
+    return matmul_seconds(op, machine, efficiency=efficiency)

@@ -1,0 +1,43 @@
+"""The `compute` section of a training workload: the roofline model, or figures to use instead."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from commsim.sections import Section
+from commsim.units import Duration
+
+__all__ = ["ComputeSection", "MeasuredTimes"]
+
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Scale = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class MeasuredTimes(Section, frozen=True, kw_only=True):
+    """Times of one microbatch on a rank, as measured. `backward` is that of the input gradient;
+    without `weight` it holds both."""
+
+    forward: Duration
+    backward: Duration
+    weight: Duration = Duration(0)
+
+
+class ComputeSection(Section, frozen=True, kw_only=True):
+    """How compute times are found. Left out, all follow the roofline model of the GPU.
+
+    `efficiency`: every FLOP takes 1/(efficiency x dense peak), and nothing else takes time but
+    the optimizer. `scale` multiplies all times. `stack` names the software (see the reference
+    page), `attention` how it computes attention. `layer`, `embedding`, `head` and `optimizer`
+    are measured times that replace the model's.
+    """
+
+    efficiency: Share | None = None
+    scale: Scale = 1.0
+    stack: str | None = None
+    attention: Literal["unfused", "fa1", "fa2", "fa3"] | None = None
+    layer: MeasuredTimes | None = None
+    embedding: MeasuredTimes | None = None
+    head: MeasuredTimes | None = None
+    optimizer: Duration | None = None

@@ -1,0 +1,136 @@
+"""
+Memory of one GPU: parameters, gradients, optimizer, activations, buffers; and whether it fits.
+
+Mixed-precision Adam, bytes per parameter: 2 (parameter) + 2 (gradient) + 12 (fp32 parameter and
+both moments) = 16 (Rajbhandari et al. 2020, ZeRO, section 3.1); Megatron keeps fp32 gradients
+and comes to 18; fp32 training has 4 + 4 + 8. Over N ranks ZeRO stage 1 divides the optimizer
+state, 2 the gradients too, 3 the parameters too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commsim.errors import ScenarioError
+
+__all__ = [
+    "MemoryUse",
+    "StateBytes",
+    "check_memory",
+    "fits",
+    "memory_text",
+    "optimizer_entries",
+    "state_bytes",
+]
+
+GIB = 2**30
+_WIDTH = {"fp32": 4, "tf32": 4}
+_MASTER_AND_MOMENTS, _MOMENTS = 12, 8
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """What a rank holds for its parameters between steps, in bytes."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+
+    @property
+    def total(self) -> int:
+        """All three together."""
+        return self.parameters + self.gradients + self.optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The memory of one GPU at its peak, in bytes."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    buffers: int = 0
+
+    @property
+    def total(self) -> int:
+        """All five together."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
+
+
+def state_bytes(
+    parameters: int,
+    *,
+    precision: str = "bf16",
+    zero_stage: int = 0,
+    shards: int = 1,
+    gradient_width: int | None = None,
+) -> StateBytes:
+    """Return the state of `parameters` entries, divided over `shards` ranks as ZeRO does.
+
+    `gradient_width` is 4 where gradients are kept in fp32 (Megatron with bf16).
+
+    Raises:
+        ValueError: a stage that ZeRO does not have.
+    """
+    if zero_stage not in (0, 1, 2, 3):
+        raise ValueError(f"ZeRO has stages 0 to 3, not {zero_stage}")
+    width = _WIDTH.get(precision, 2)
+    per_entry = (
+        (width, 3),
+        (width if gradient_width is None else gradient_width, 2),
+        (_MOMENTS if width == 4 else _MASTER_AND_MOMENTS, 1),
+    )
+    return StateBytes(
+        *(
+            size * _shard(parameters, shards if zero_stage >= divided_from else 1)
+            for size, divided_from in per_entry
+        )
+    )
+
+
+def optimizer_entries(parameters: int, *, zero_stage: int, shards: int) -> int:
+    """Return how many parameters a rank updates: its share from ZeRO stage 1 on."""
+    return _shard(parameters, shards if zero_stage else 1)
+
+
+def fits(use: MemoryUse, capacity: int) -> bool:
+    """Return whether `use` is within `capacity` bytes."""
+    return use.total <= capacity
+
+
+def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1) -> str:
+    """Say by how much it fits or does not, and which part is largest."""
+    verdict = "fits" if fits(use, capacity) else "does not fit"
+    parts = {
+        "parameters": use.parameters,
+        "gradients": use.gradients,
+        "optimizer": use.optimizer,
+        "activations": use.activations,
+        "buffers": use.buffers,
+    }
+    largest = max(parts, key=lambda part: parts[part])
+    place = f" on stage {stage}" if stage >= 0 else ""
+    return (
+        f"{verdict}: {_gib(use.total)} GiB of {_gib(capacity)} GiB{place},"
+        f" of which {largest} {_gib(parts[largest])}"
+    )
+
+
+def check_memory(use: MemoryUse, capacity: int, *, where: str, stage: int = -1) -> None:
+    """Check that `use` fits into `capacity` bytes.
+
+    Raises:
+        ScenarioError: "does not fit: 91 GiB of 80 GiB on stage 0, of which activations 44".
+    """
+    if not fits(use, capacity):
+        raise ScenarioError(f"{where}: {memory_text(use, capacity, stage=stage)}.")
+
+
+def _shard(entries: int, shards: int) -> int:
+    return -(-entries // shards)
+
+
+def _gib(size: int) -> str:
+    value = size / GIB
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"

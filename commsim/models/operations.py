@@ -1,0 +1,225 @@
+"""
+The operations of a layer on one rank: matrix products, attention, and bytes moved by the rest.
+
+Bytes count every tensor that a fused kernel reads or writes once; U = 2 S h is the hidden state.
+Per norm 2 U forward (read, write), 3 U backward; bias, dropout and residual together 3.5 U (two
+read, one written, a mask of a byte) and 4.5 U; the activation function reads and writes its
+widths. Norms and residuals are divided only under sequence parallelism (`Split.own`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commsim.models.matmul import Matmul
+from commsim.models.parameters import local_kv_heads
+from commsim.models.shape import (
+    Experts,
+    LatentAttention,
+    ModelShape,
+    is_moe_layer,
+    score_width,
+    value_width,
+)
+from commsim.models.split import Split
+
+__all__ = ["BlockOps", "Core", "embedding_ops", "head_ops", "layer_ops"]
+
+_WIDTH = 2
+"""Bytes per entry of activations; fp8 training keeps them in bf16 as well."""
+NORM_FORWARD, NORM_BACKWARD = 2.0, 3.0
+RESIDUAL_FORWARD, RESIDUAL_BACKWARD = 3.5, 6.5
+_CROSS_ENTROPY_FORWARD, _CROSS_ENTROPY_BACKWARD = 14.0, 10.0
+"""Bytes per logit: cast to fp32, maximum, exponentials, sum, pick; then gradient and cast back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Scores, softmax and their product with the values.
+
+    `heads` counts the heads on the rank times sequences; `width` and `value` are per head.
+    """
+
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    value: int
+    dropout: bool
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of both products over all positions, forward."""
+        return 2.0 * self.heads * self.queries * self.keys * (self.width + self.value)
+
+    @property
+    def score_bytes(self) -> float:
+        """The scores of all heads, once, in 2-byte entries."""
+        return float(_WIDTH * self.heads * self.queries * self.keys)
+
+    @property
+    def vector_bytes(self) -> float:
+        """Queries, keys, values and the output, once each."""
+        rows = self.queries * self.width + self.keys * (self.width + self.value)
+        return float(_WIDTH * self.heads * (rows + self.queries * self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOps:
+    """A part of a layer between two communications.
+
+    `forward_bytes` and `backward_bytes` are those of memory-bound operations; `last_bytes` is
+    the part of `forward_bytes` behind the last product. `share` is the part of the layer's
+    kernels that the block launches. `fixed` bytes are not subject to the stack's fusing.
+    """
+
+    name: str
+    matmuls: tuple[Matmul, ...]
+    forward_bytes: float
+    backward_bytes: float
+    share: float
+    last_bytes: float = 0.0
+    core: Core | None = None
+    fixed_forward: float = 0.0
+    fixed_backward: float = 0.0
+    weight_bytes: float = 0.0
+    collectives: int = 1
+
+
+def layer_ops(shape: ModelShape, split: Split, *, layer: int = 0) -> tuple[BlockOps, ...]:
+    """Return the blocks of a layer: attention and mlp, or attention, router and experts."""
+    attention = _attention_ops(shape, split)
+    experts = shape.experts
+    if experts is None or not is_moe_layer(shape, layer):
+        return attention, _mlp_ops(shape, split)
+    return attention, *_expert_ops(shape, experts, split)
+
+
+def embedding_ops(shape: ModelShape, split: Split) -> BlockOps:
+    """Return the lookup (5 U), and the scattered sum of its gradient (7 U)."""
+    U = _hidden(shape, split)
+    return BlockOps("embedding", (), 5 * U, 0.0, 0.1, weight_bytes=7 * U)
+
+
+def head_ops(shape: ModelShape, split: Split) -> BlockOps:
+    """Return the final norm, the output matrix and the cross-entropy."""
+    S, columns, U = split.tokens, -(-shape.vocab // split.tp), _hidden(shape, split)
+    return BlockOps(
+        "head",
+        (Matmul(S, columns, shape.hidden),),
+        NORM_FORWARD * U * split.own,
+        NORM_BACKWARD * U * split.own,
+        0.5,
+        fixed_forward=_CROSS_ENTROPY_FORWARD * S * columns,
+        fixed_backward=_CROSS_ENTROPY_BACKWARD * S * columns,
+    )
+
+
+def _hidden(shape: ModelShape, split: Split) -> float:
+    return float(_WIDTH * split.tokens * shape.hidden)
+
+
+def _attention_ops(shape: ModelShape, split: Split) -> BlockOps:
+    S, t, U = split.tokens, split.tp, _hidden(shape, split)
+    products = _latent(shape, shape.latent, split) if shape.latent else _grouped(shape, split)
+    vectors = _WIDTH * S * (score_width(shape) + value_width(shape)) / t  # split, rotate, transpose
+    residual = RESIDUAL_FORWARD * U * split.own
+    heads = shape.heads // t
+    return BlockOps(
+        "attention",
+        (*products, Matmul(S, shape.hidden, value_width(shape) // t)),
+        NORM_FORWARD * U * split.own + residual + vectors,
+        (NORM_BACKWARD + RESIDUAL_BACKWARD) * U * split.own + 2.0 * vectors,
+        0.55,
+        last_bytes=residual,
+        core=Core(
+            heads=split.micro * heads,
+            queries=split.seq // split.cp,
+            keys=split.seq,
+            width=score_width(shape) // shape.heads,
+            value=value_width(shape) // shape.heads,
+            dropout=not shape.gated,
+        ),
+    )
+
+
+def _grouped(shape: ModelShape, split: Split) -> tuple[Matmul, ...]:
+    heads = shape.heads // split.tp + 2 * local_kv_heads(shape, split.tp)
+    return (Matmul(split.tokens, heads * shape.head_dim, shape.hidden),)
+
+
+def _latent(shape: ModelShape, latent: LatentAttention, split: Split) -> tuple[Matmul, ...]:
+    S, heads = split.tokens, shape.heads // split.tp
+    q, kv = latent.q_lora_rank, latent.kv_lora_rank
+    nope, rope = latent.qk_nope_head_dim, latent.qk_rope_head_dim
+    return (
+        Matmul(S, q + kv + rope, shape.hidden),
+        Matmul(S, heads * (nope + rope), q),
+        Matmul(S, heads * (nope + latent.v_head_dim), kv),
+    )
+
+
+def _mlp_products(shape: ModelShape, tokens: int, ffn: int) -> tuple[Matmul, ...]:
+    first = 2 * ffn if shape.gated else ffn
+    return Matmul(tokens, first, shape.hidden), Matmul(tokens, shape.hidden, ffn)
+
+
+def _activation_bytes(shape: ModelShape, tokens: int, ffn: int) -> tuple[float, float]:
+    """Return the bytes of the activation function: forward, backward."""
+    if shape.gated:
+        return _WIDTH * tokens * ffn * 3.0, _WIDTH * tokens * ffn * 5.0
+    return _WIDTH * tokens * ffn * 2.0, _WIDTH * tokens * ffn * 3.0
+
+
+def _mlp_ops(shape: ModelShape, split: Split) -> BlockOps:
+    U, ffn = _hidden(shape, split) * split.own, shape.ffn // split.tp
+    forward, backward = _activation_bytes(shape, split.tokens, ffn)
+    residual = RESIDUAL_FORWARD * U
+    return BlockOps(
+        "mlp",
+        _mlp_products(shape, split.tokens, ffn),
+        NORM_FORWARD * U + forward + residual,
+        (NORM_BACKWARD + RESIDUAL_BACKWARD) * U + backward,
+        0.45,
+        last_bytes=residual,
+    )
+
+
+def _expert_ops(shape: ModelShape, experts: Experts, split: Split) -> tuple[BlockOps, BlockOps]:
+    """Return the router with the shared experts, and the routed experts.
+
+    Tokens are balanced: over the expert-parallel group each rank's experts get as many tokens
+    as the rank sends, top_k of its own.
+    """
+    U, S, t = _hidden(shape, split) * split.own, split.tokens, split.tp
+    shared = experts.shared_expert_ffn // t
+    products: tuple[Matmul, ...] = (
+        Matmul(max(1, round(S * split.own)), experts.experts, shape.hidden),
+    )
+    if shared:
+        products += _mlp_products(shape, S, shared)
+    forward, backward = _activation_bytes(shape, S, shared)
+    router = BlockOps(
+        "router", products, NORM_FORWARD * U + forward, NORM_BACKWARD * U + backward, 0.45,
+        collectives=0,
+    )  # fmt: skip
+    return router, _routed_ops(shape, experts, split)
+
+
+def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
+    U, t = _hidden(shape, split) * split.own, split.tp
+    local = max(1, experts.experts // split.ep)
+    copies = split.tokens * experts.top_k
+    each = max(1, -(-copies // local))
+    ffn = max(1, experts.expert_ffn // t)
+    forward, backward = _activation_bytes(shape, copies, ffn)
+    moved = 2.0 * experts.top_k * U  # gathered by expert, scattered back: read and written
+    up, down = _mlp_products(shape, each, ffn)
+    return BlockOps(
+        "experts",
+        (up._replace(batch=local), down._replace(batch=local)),
+        2 * moved + forward + RESIDUAL_FORWARD * U,
+        2 * moved + backward + RESIDUAL_BACKWARD * U,
+        0.6,
+        last_bytes=moved + RESIDUAL_FORWARD * U,
+    )

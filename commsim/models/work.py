@@ -1,0 +1,54 @@
+"""Amounts of compute: seconds, FLOPs and bytes of device memory, added up and scaled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["NOTHING", "Block", "Work"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Time on one GPU, the FLOPs done in it, and the bytes of device memory moved."""
+
+    seconds: float
+    flops: float = 0.0
+    traffic: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        """Return both, one after the other."""
+        return Work(
+            self.seconds + other.seconds, self.flops + other.flops, self.traffic + other.traffic
+        )
+
+    def lasting(self, seconds: float) -> Work:
+        """Return the same work in another time."""
+        return Work(seconds, self.flops, self.traffic)
+
+
+NOTHING = Work(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the model on one rank and microbatch.
+
+    `backward` is the gradient of the input (B), `weight` that of the parameters (W), `recompute`
+    what runs again before B. No communication is inside.
+    """
+
+    name: str
+    forward: Work
+    backward: Work
+    weight: Work
+    recompute: Work = NOTHING
+
+    @property
+    def full_backward(self) -> Work:
+        """A backward that is not split: recompute, B and W."""
+        return self.recompute + self.backward + self.weight
+
+    @property
+    def input_backward(self) -> Work:
+        """The B of a split backward: recompute and the gradient of the input."""
+        return self.recompute + self.backward
