@@ -21,9 +21,14 @@ class Router:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._routes: dict[tuple[int, int], Route] = {}
-        self._domains: dict[int, list[int]] = {}
-        for rank, domain in enumerate(cluster.domain_of.tolist()):
-            self._domains.setdefault(domain, []).append(rank)
+        self._nodes: dict[int, list[int]] = {}
+        for rank, node in enumerate(cluster.node_of.tolist()):
+            self._nodes.setdefault(node, []).append(rank)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that routes lead through."""
+        return self._cluster
 
     def route(self, source: int, target: int) -> Route:
         """Return the route from one rank to another.
@@ -35,6 +40,22 @@ class Router:
         if key not in self._routes:
             self._routes[key] = self._find(source, target)
         return self._routes[key]
+
+    def by_nics(self, source: int, target: int, *, out: int, into: int) -> Route:
+        """Return the route from one rank to another on another node, by the NICs named.
+
+        Raises:
+            TopologyError: the fabric joins the two NICs nowhere.
+        """
+        key = source * self._cluster.world_size + target
+        fabric = self._cluster.fabric_route(out, into, key=key)
+        if fabric is None:
+            raise TopologyError(
+                f"rank {source} cannot reach rank {target} from NIC {out} to NIC {into}: they meet"
+                " nowhere in this fabric. Use fabric kind rail_optimized or fat_tree."
+            )
+        cluster = self._cluster
+        return cluster.to_nic(source, out) + fabric + cluster.from_nic(into, target)
 
     def speed(self, source: int, target: int) -> float:
         """Return the bytes per second that the route between two ranks can carry."""
@@ -77,10 +98,13 @@ class Router:
         return nics[0]
 
     def _cross_rail(self, source: int, target: int, entering: int) -> Route | None:
-        """Return the route over NVLink to the GPU on the destination's rail, then its NIC."""
+        """Return the route over NVLink to the node's GPU on the destination's rail, then its NIC.
+
+        NCCL's PXN stays on one host, also where NVLink reaches further.
+        """
         cluster = self._cluster
         rail = cluster.nics[entering].rail
-        for peer in self._domains[int(cluster.domain_of[source])]:
+        for peer in self._nodes[int(cluster.node_of[source])]:
             nic = self._nic(peer)
             if peer == source or cluster.nics[nic].rail != rail:
                 continue

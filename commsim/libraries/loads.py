@@ -1,0 +1,159 @@
+"""
+What many connections at once do to the links, as arrays: bytes and connections per link.
+
+Connections within nodes of one kind are worked out once and shifted to every node's links, so
+that the rings of 2,048 nodes cost milliseconds; only those through the fabric are routed one by
+one, each pair of NICs once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster, Route
+from commsim.libraries.routes import Router
+
+__all__ = ["Connections", "LinkLoads", "loads_of", "no_loads"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_NEAREST = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connections:
+    """Columns over connections: from rank to rank, and the share of S that each carries.
+
+    `out` and `into` are the NICs that it leaves and enters by; -1 leaves that to the router.
+    """
+
+    source: Ints
+    target: Ints
+    share: Floats
+    out: Ints
+    into: Ints
+
+    @staticmethod
+    def of(source: Ints, target: Ints, share: Floats | float) -> Connections:
+        """Return connections whose NICs the router chooses."""
+        none = np.full(len(source), _NEAREST)
+        shares = np.broadcast_to(np.asarray(share, dtype=np.float64), source.shape)
+        return Connections(source, target, shares, none, none)
+
+    @staticmethod
+    def joined(several: Sequence[Connections]) -> Connections:
+        """Return all connections of several."""
+        columns = (
+            np.concatenate([getattr(one, name) for one in several])
+            for name in ("source", "target", "share", "out", "into")
+        )
+        return Connections(*columns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkLoads:
+    """Links (ascending), the share of S that each carries, and over how many connections."""
+
+    link: Ints
+    share: Floats
+    conns: Floats
+
+
+def no_loads() -> LinkLoads:
+    """Return the loads of nothing."""
+    return LinkLoads(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+
+def loads_of(connections: Connections, router: Router) -> LinkLoads:
+    """Add up what connections do to the links of the router's cluster.
+
+    Raises:
+        TopologyError: two ranks cannot reach each other.
+    """
+    if not len(connections.source):
+        return no_loads()
+    merged, count = _merged(connections)
+    cluster = router.cluster
+    within = cluster.node_of[merged.source] == cluster.node_of[merged.target]
+    alone = np.array([spec.domain_nodes == 1 for spec in cluster.specs])
+    within &= alone[np.asarray(cluster.spec_of)[cluster.node_of[merged.source]]]
+    entries = [
+        *_within_nodes(merged, count, np.flatnonzero(within), cluster),
+        *_between_nodes(merged, count, np.flatnonzero(~within), router),
+    ]
+    link = np.concatenate([one[0] for one in entries])
+    used, where = np.unique(link, return_inverse=True)
+    share, conns = (
+        np.bincount(where, weights=np.concatenate([one[at] for one in entries])).astype(np.float64)
+        for at in (1, 2)
+    )
+    return LinkLoads(used, share, conns)
+
+
+def _merged(connections: Connections) -> tuple[Connections, Floats]:
+    """Return connections of equal ends and NICs as one, and how many each stands for."""
+    keys = np.stack((connections.source, connections.target, connections.out, connections.into))
+    unique, where = np.unique(keys, axis=1, return_inverse=True)
+    where = where.reshape(-1)
+    share = np.bincount(where, weights=connections.share).astype(np.float64)
+    source, target, out, into = unique
+    merged = Connections(source, target, share, out, into)
+    return merged, np.bincount(where).astype(np.float64)
+
+
+Entry = tuple[Ints, Floats, Floats]
+
+
+def _within_nodes(
+    connections: Connections, count: Floats, chosen: Ints, cluster: Cluster
+) -> list[Entry]:
+    """Return (links, shares, connections) of what stays in a node, one entry per kind of pair."""
+    if not chosen.size:
+        return []
+    source, target = connections.source[chosen], connections.target[chosen]
+    kind = np.asarray(cluster.spec_of)[cluster.node_of[source]]
+    keys = np.stack((kind, cluster.local_of[source], cluster.local_of[target]))
+    _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    starts = np.array([cluster.first_link(n) for n in cluster.node_of[source].tolist()])
+    entries = []
+    for number, at in enumerate(first.tolist()):
+        route = cluster.local_route(int(source[at]), int(target[at]))
+        assert route is not None
+        mine = np.flatnonzero(where.reshape(-1) == number)
+        offset = np.asarray(route.link, dtype=np.int64) - starts[at]
+        entries.append(
+            _spread(
+                (starts[mine][:, None] + offset).reshape(-1),
+                route,
+                connections.share[chosen][mine],
+                count[chosen][mine],
+            )
+        )
+    return entries
+
+
+def _between_nodes(
+    connections: Connections, count: Floats, chosen: Ints, router: Router
+) -> list[Entry]:
+    entries = []
+    columns = (connections.source, connections.target, connections.out, connections.into)
+    rows = zip(*(column[chosen].tolist() for column in columns), strict=True)
+    for at, (source, target, out, into) in zip(chosen.tolist(), rows, strict=True):
+        if out == _NEAREST:
+            route = router.route(source, target)
+        else:
+            route = router.by_nics(source, target, out=out, into=into)
+        link = np.asarray(route.link, dtype=np.int64)
+        entries.append(_spread(link, route, connections.share[at : at + 1], count[at : at + 1]))
+    return entries
+
+
+def _spread(link: Ints, route: Route, share: Floats, count: Floats) -> Entry:
+    """Return the entries of connections that all take `route`, shifted: links row by row."""
+    part = np.asarray(route.share)
+    return link, np.outer(share, part).reshape(-1), np.outer(count, part).reshape(-1)
