@@ -55,8 +55,8 @@ class Program:
     """The messages of one running program: who waits for how many things, and who for whom."""
 
     __slots__ = (
-        "after", "arrive", "follower", "hold", "hops", "left", "ready", "route", "size", "touching",
-        "waits",
+        "after", "arrive", "follower", "hold", "hops", "left", "pace", "ready", "route", "size",
+        "touching", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,8 @@ class Program:
         delays = messages.delays
         self.hold = [0.0] * self.left if delays is None else delays.hold.tolist()
         self.arrive = [0.0] * self.left if delays is None else delays.after.tolist()
+        pace = None if delays is None else delays.pace
+        self.pace: list[float] = [0.0] * self.left if pace is None else pace.tolist()
         self.after = _reverse(messages)
         self.follower = _followers(messages)
         self.waits: list[int] = np.diff(messages.dep_ptr).tolist()
@@ -103,7 +105,7 @@ class Traffic:
         for message, waits in enumerate(program.waits):
             ready = program.ready[message] = now + program.hold[message]
             if waits == 0:
-                heapq.heappush(self._queue, (ready, number, message, 0, ready))
+                self._enter(number, message, ready)
         return number
 
     def join(self, number: int, member: int, now: float) -> None:
@@ -124,7 +126,7 @@ class Traffic:
             program = self._programs[number]
             hops = program.hops[program.route[message]]
             if at == 0 and program.follower[message] >= 0:
-                self._release(number, program.follower[message], head)
+                self._release(number, program.follower[message], head + program.pace[message])
             if at < len(hops):
                 reached = self._serve(hops[at], program.size[message], head, tail, number)
                 at += 1
@@ -148,23 +150,30 @@ class Traffic:
         program.ready[message] = max(program.ready[message], when)
         program.waits[message] -= 1
         if program.waits[message] == 0:
-            ready = program.ready[message]
-            heapq.heappush(self._queue, (ready, number, message, 0, ready))
+            self._enter(number, message, program.ready[message])
+
+    def _enter(self, number: int, message: int, head: float) -> None:
+        """Let a message begin to leave its sender; its tail follows at the sender's pace."""
+        tail = head + self._programs[number].pace[message]
+        heapq.heappush(self._queue, (head, number, message, 0, tail))
 
     def _serve(
         self, hop: Hop, size: float, head: float, tail: float, number: int
     ) -> tuple[float, float]:
-        """Pass a message through one hop; return when head and tail reach the next."""
+        """Pass a message through one hop; return when head and tail reach the next.
+
+        A message that trickles in from a slower link goes on at once, and takes the time that
+        this link needs for it just before its tail.
+        """
         links, costs, latency = hop
         service = size * max(costs)
-        start = max(head, tail - service)
-        for link in links:
-            start = max(start, self._free.get(link, 0.0))
+        first = max([head, *(self._free[link] for link in links if link in self._free)])
+        start = max(first, tail - service)
         for link, cost in zip(links, costs, strict=True):
             self._free[link] = start + size * cost
             if self._log is not None:
                 self._log.append((link, start, start + size * cost, number))
-        return start + latency, start + service + latency
+        return first + latency, start + service + latency
 
 
 def arrivals(messages: Messages, links: Links) -> npt.NDArray[np.float64]:
