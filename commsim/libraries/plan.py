@@ -66,11 +66,14 @@ class Delays:
     `hold[i]`: from the start (or from when an absent member joins) until message i may leave.
     `after[i]`: from when its last byte is there until it counts as arrived (waking up, adding).
     `dep[j]` belongs to `Messages.dep[j]`: from that arrival until the waiting message may leave.
+    `pace[i]`: what the sender at least takes to hand message i out, one after another on a
+    connection; None where only the links limit it.
     """
 
     hold: Floats
     after: Floats
     dep: Floats
+    pace: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
