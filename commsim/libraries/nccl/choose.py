@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.libraries.nccl.channels import Chunking, Cut, cut
+from commsim.libraries.nccl.channels import Widths
+from commsim.libraries.nccl.chunks import Chunks
 from commsim.libraries.nccl.enabling import enabled
 from commsim.libraries.nccl.env import Knobs
+from commsim.libraries.nccl.partition import Cut, cut
 from commsim.libraries.nccl.rules import FUNCTIONS
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
 from commsim.libraries.nccl.tables import tables_of
@@ -35,8 +37,9 @@ class Tuner:
     def __init__(self, comm: Communicator, env: Knobs | None = None) -> None:
         self.comm, self.knobs = comm, env or Knobs()
         self.tables = tables_of(comm.version)
-        self.tuning = Tuning(comm, self.tables, self.knobs)
-        self.chunking = Chunking(comm, self.tables, self.knobs, slow_nvls=self._slow_nvls())
+        self.widths = Widths(comm, self.tables, self.knobs)
+        self.tuning = Tuning(comm, self.tables, self.knobs, channels=self.widths.channels)
+        self.chunks = Chunks(comm, self.knobs, slow_nvls=self._slow_nvls())
         self._usable: dict[str, tuple[dict[Pair, Cost], tuple[str, ...]]] = {}
 
     def choose(self, op: str, size: int, *, dtype_size: int = 4) -> Choice:
@@ -111,10 +114,10 @@ class Tuner:
     def _choice(self, op: str, size: int, pair: Pair, time: float, dtype_size: int) -> Choice:
         algorithm, protocol = pair
         moved = self._bytes(op, size, dtype_size)
-        width = self.chunking.width(algorithm, protocol, moved)
+        width = self.widths.width(algorithm, protocol, moved)
         laid = self._cut(op, moved, pair, width.channels, dtype_size)
         element, ranks = self._element(op, dtype_size)
-        chunk = self.chunking.chunk(op, algorithm, protocol, laid.typical * element * ranks)
+        chunk = self.chunks.chunk(op, algorithm, protocol, laid.typical * element * ranks)
         return Choice(
             op=op,
             size=size,
@@ -124,7 +127,7 @@ class Tuner:
             max_channels=width.channels,
             threads=width.threads,
             chunk=chunk,
-            slice=self.chunking.slice(op, algorithm, protocol, chunk),
+            slice=self.chunks.slice(op, algorithm, protocol, chunk),
             selection_us=time,
             count_lo=laid.lo,
             count_mid=laid.mid,
@@ -145,7 +148,7 @@ class Tuner:
             traffic_per_byte=2 if op == "all_reduce" else ranks,
             ll=protocol is Protocol.LL,
             most=most,
-            total=self.chunking.nvls_channels if nvls else self.chunking.channels,
+            total=self.widths.nvls_channels if nvls else self.widths.channels,
             tables=self.tables,
         )
 

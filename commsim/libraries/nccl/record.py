@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.shapes import (
@@ -22,8 +23,9 @@ from commsim.libraries.nccl.shapes import (
     PathType,
     Pattern,
     SearchGraph,
-    TreeLinks,
+    Trees,
 )
+from commsim.libraries.nccl.topology_rules import mbs, rules_of
 
 __all__ = ["read_record", "recorded_communicator"]
 
@@ -78,12 +80,23 @@ def _communicator(record: Mapping[str, Any]) -> Communicator:
         total_bw=float(record["totalBw"]),
         graphs=graphs,
         channels=int(record["nChannels"]),
-        rings=tuple(tuple(ring) for ring in record.get("rings", ())),
+        rings=np.array(record.get("rings", ()), dtype=np.int32).reshape(-1, ranks),
         trees=_trees(record.get("trees_up_down", {})),
         nvls_support=capability >= 90 and nvls is not None and nvls.n_channels > 0,
         net_bandwidth=float(record["maxBw"]) if nodes > 1 else 0.0,
         local_nets=1 if nodes > 1 else 0,
+        peer_nvlinks=_peer_nvlinks(record, graphs["ring"].type_intra),
     )
+
+
+def _peer_nvlinks(record: Mapping[str, Any], path: PathType) -> int:
+    """Return the NVLinks between two GPUs: all of a GPU's through a switch, else one at least."""
+    if path > PathType.NVB:
+        return 0
+    if not record["nvswitch"]:
+        return 1
+    link = rules_of(str(record["nccl"])).nvlink_bandwidth(int(record["minCompCap"]))
+    return mbs(float(record["totalBw"])) // link
 
 
 def _graph(graph: Mapping[str, Any]) -> SearchGraph:
@@ -107,10 +120,9 @@ def _pair(inter: list[int] | None) -> tuple[int, int] | None:
     return (inter[0], inter[1]) if inter else None
 
 
-def _trees(by_rank: Mapping[str, Any]) -> tuple[tuple[TreeLinks, ...], ...]:
+def _trees(by_rank: Mapping[str, Any]) -> Trees:
     """Turn the record's rank -> channels into channels -> ranks."""
     ranks = [by_rank[str(rank)] for rank in range(len(by_rank))]
-    return tuple(
-        tuple(TreeLinks(up, tuple(peer for peer in down if peer >= 0)) for up, down in channel)
-        for channel in zip(*ranks, strict=True)
-    )
+    up = np.array([[links[0] for links in channels] for channels in ranks], dtype=np.int32)
+    down = np.array([[links[1] for links in channels] for channels in ranks], dtype=np.int32)
+    return Trees(up.reshape(len(ranks), -1).T, down.reshape(len(ranks), -1, 3).swapaxes(0, 1))

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import numpy as np
+import numpy.typing as npt
+
 __all__ = [
     "Algorithm",
     "Channel",
@@ -18,12 +21,16 @@ __all__ = [
     "Communicator",
     "CpuArch",
     "CpuVendor",
+    "NetEnds",
     "PathType",
     "Pattern",
     "Protocol",
     "SearchGraph",
     "TreeLinks",
+    "Trees",
 ]
+
+Ints = npt.NDArray[np.int32]
 
 
 class PathType(IntEnum):
@@ -128,15 +135,62 @@ class TreeLinks:
     down: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Trees:
+    """Every rank's links in every channel's tree; -1 where there is none.
+
+    `up` has the shape (channels, ranks), `down` (channels, ranks, 3): filled from the front.
+    """
+
+    up: Ints
+    down: Ints
+
+    @property
+    def channels(self) -> int:
+        """How many trees there are."""
+        return len(self.up)
+
+    def at(self, channel: int, rank: int) -> TreeLinks:
+        """Return the links of one rank in one channel."""
+        down = tuple(peer for peer in self.down[channel, rank].tolist() if peer >= 0)
+        return TreeLinks(int(self.up[channel, rank]), down)
+
+
+def _no_rings() -> Ints:
+    return np.empty((0, 0), dtype=np.int32)
+
+
+def _no_trees() -> Trees:
+    return Trees(_no_rings(), np.empty((0, 0, 3), dtype=np.int32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetEnds:
+    """Which NICs the channels of a graph use in each node, and which rank hands data to them.
+
+    Both have the shape (channels, nodes, 2). Ring: where the channel enters the node, where it
+    leaves. Trees: the NIC of the chain's first rank, and of its second. NVLS and CollNet: the
+    head's NIC, twice. `nics` numbers the cluster's NICs (of a topology file: node by node, by
+    their number); `relays[c, n, i]` is the rank whose GPU sends to that NIC: the rank itself, or
+    another one that it reaches over NVLink (PXN).
+    """
+
+    nics: Ints
+    relays: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Communicator:
     """What NCCL knows of a group after init; ranks are positions in the group.
 
     `graphs` are those after all ranks agreed (minimum of channels and bandwidths), by pattern
-    name: "ring", "tree", "nvls", "collnet_chain", "collnet_direct". `channels` execution channels
-    (`nChannels`); `rings[c]` the ranks of channel c in ring order starting anywhere, one entry per
-    execution channel; `nets[c]` per node the (in, out) NET of channel c. A "node" is an NVLink
-    domain. `trees[c][rank]` likewise. `node_of[rank]` numbers nodes by first appearance.
+    name: "ring", "tree", "nvls", "collnet_chain", "collnet_direct"; their channels are those of
+    node 0, in local ranks. `channels` execution channels (`nChannels`); `rings[c]` the ranks of
+    channel c in ring order from rank 0, shape (channels, ranks); `trees` likewise. `nets` per
+    graph name: what the network carries, for the channels of that graph (a copied channel c uses
+    those of c modulo their count); empty on one node. A "node" is an NVLink domain, or what is
+    left of it where NCCL prefers the network within. `node_of[rank]` numbers nodes by first
+    appearance.
     """
 
     version: str
@@ -152,14 +206,19 @@ class Communicator:
     total_bw: float
     graphs: Mapping[str, SearchGraph]
     channels: int
-    rings: tuple[tuple[int, ...], ...] = ()
-    trees: tuple[tuple[TreeLinks, ...], ...] = ()
+    rings: Ints = field(default_factory=_no_rings)
+    trees: Trees = field(default_factory=_no_trees)
+    nets: Mapping[str, NetEnds] = field(default_factory=dict)
+    gdr: bool = True
+    """NICs move the memory of every GPU that sends or receives by itself."""
     nvls_support: bool = False
     collnet_support: bool = False
     net_bandwidth: float = 0.0
-    """GB/s of one NIC; 0 without one."""
+    """GB/s of the slowest NIC that a GPU uses, as far as the GPU reaches it; 0 without one."""
     local_nets: int = 0
-    """NICs local to one GPU."""
+    """NICs that one GPU uses (as many as its own link can fill)."""
+    peer_nvlinks: int = 0
+    """NVLinks that the slowest path between two GPUs of a node is worth; 0: a pair has none."""
     notes: tuple[str, ...] = field(default=())
 
     @property

@@ -107,7 +107,8 @@ def tables_of(version: str) -> Tables:
         raise ScenarioError(
             f"NCCL {version}: commsim knows {versions()[0]} to {versions()[-1]}. Give one of them."
         )
-    return msgspec.convert(functools.reduce(_merged, layers), Tables)
+    merged: dict[str, Any] = functools.reduce(_merged, layers)
+    return msgspec.convert(merged, Tables)
 
 
 def versions() -> tuple[str, ...]:
@@ -127,8 +128,10 @@ def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
-        both = isinstance(old, dict) and isinstance(value, dict) and value
-        merged[key] = _merged(old, value) if both else value
+        if isinstance(old, dict) and isinstance(value, dict) and value:
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
     return merged
 
 

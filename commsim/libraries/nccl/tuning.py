@@ -75,10 +75,11 @@ class Cost:
 
 
 class Tuning:
-    """One communicator's tuning model, by one release's tables."""
+    """One communicator's tuning model, by one release's tables, on `channels` channels."""
 
-    def __init__(self, comm: Communicator, tables: Tables, knobs: Knobs) -> None:
+    def __init__(self, comm: Communicator, tables: Tables, knobs: Knobs, *, channels: int) -> None:
         self.comm, self.tables, self.knobs = comm, tables, knobs
+        self.channels = channels
         self.n, self.nodes = comm.n_ranks, comm.n_nodes
         self.per_node = _float(self.n / self.nodes)
         self.scale = min(self.nodes, 3) - 1
@@ -101,7 +102,7 @@ class Tuning:
         if op == "all_reduce":
             bandwidth *= self._correction(algorithm, protocol, sizes)
             if algorithm is Algorithm.Ring and protocol is Protocol.Simple and self.nodes > 1:
-                plateau = sizes // (self.comm.channels * self.n) >= 64
+                plateau = sizes // (self.channels * self.n) >= 64
                 factor = 1.9 if self.comm.min_compute_capability < 80 else 1.4
                 latency[plateau] = np.float32(float(latency.flat[0]) * factor)
         spent: Floats = latency + sizes.astype(np.float32) / (np.float32(1000) * bandwidth)
