@@ -30,7 +30,7 @@ from commsim.engine.rendezvous import GroupQueue, Meeting
 from commsim.engine.rules import dependents, queues
 from commsim.engine.stepwise import Courier, StepNetwork
 from commsim.graph import Graph, OpKind, Way, member_lanes
-from commsim.libraries import Library, links_of
+from commsim.libraries import Copy, Library, library_of, links_of
 from commsim.timeline import Cause
 
 __all__ = ["Engine"]
@@ -85,7 +85,10 @@ class Engine:
         for group in graph.collectives.group.tolist():
             self._position.append(seen[group])
             seen[group] += 1
-        self._queues = [GroupQueue(self._library.concurrency) for _ in graph.groups]
+        self._queues = [
+            GroupQueue(library_of(self._library, group.library).concurrency)
+            for group in graph.groups
+        ]
 
     def run(self) -> None:
         """Run until nothing happens any more."""
@@ -145,8 +148,20 @@ class Engine:
                 yield self.env.timeout(self._duration[op])
         else:
             meeting, member = self._meeting(op)
+            yield from self._stage(meeting.plan.copies_in, member, op)
+            meeting.copied[member] = self.env.now - arrived
             yield meeting.attend(member, op)
+            yield from self._stage(meeting.plan.copies_out, member, op)
         self._end(op)
+
+    def _stage(self, copies: tuple[Copy | None, ...], member: int, op: int) -> Process:
+        """Copy what a member of a collective has to move between GPU and host memory."""
+        copy = copies[member] if copies else None
+        if copy is None:
+            return
+        if copy.lead:
+            yield self.env.timeout(copy.lead)
+        yield self.copies.start((copy.route,), copy.size, op=op)
 
     def _host_copy(self, op: int) -> Event:
         """Move a copy between a GPU and its host's memory over the links between the two."""

@@ -21,7 +21,7 @@ from commsim.cluster import Cluster
 from commsim.engine.copies import copy_phase
 from commsim.engine.planning import Planner
 from commsim.graph import Folding, Graph, OpKind, Way, member_lanes
-from commsim.libraries import Library, Part, Phase, Plan, Request, Start
+from commsim.libraries import Library, Part, Phase, Plan, Request, Start, links_of
 
 __all__ = ["FoldedPlanner", "folded"]
 
@@ -227,8 +227,11 @@ def folded(
     """Return the coarsest folded graph that the hardware allows, and a planner for it.
 
     `graph` is folded by what the ranks do; `refold` builds it with ranks of different roles kept
-    apart. Where ranks turn out to be unlike again and again, nothing is folded.
+    apart. Where ranks turn out to be unlike again and again, nothing is folded; nor where the
+    library has links of its own, one set per process.
     """
+    if graph.folding is not None and len(links_of(library, cluster)) > len(cluster.links):
+        graph = refold(np.arange(len(graph.folding.lane_of)))
     for _ in range(_MOST_ROUNDS):
         if graph.folding is None:
             return graph, Planner(graph, cluster, library)

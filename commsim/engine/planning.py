@@ -4,9 +4,12 @@ From the rows of a graph to plans: what the engine asks of a library, and for wh
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from commsim.cluster import Cluster
-from commsim.graph import Graph
-from commsim.libraries import Library, Phase, Plan, Request
+from commsim.graph import Device, Graph, OpKind
+from commsim.libraries import Library, Phase, Plan, Request, library_of
 
 __all__ = ["Planner"]
 
@@ -17,16 +20,20 @@ class Planner:
     def __init__(self, graph: Graph, cluster: Cluster | None, library: Library) -> None:
         self._graph = graph
         self._cluster = cluster
-        self._library = library
+        self._libraries = [library_of(library, group.library) for group in graph.groups]
+        self._on_host = _on_host(graph, OpKind.COLLECTIVE, len(graph.collectives))
+        self._sent_from_host = _on_host(graph, OpKind.SEND, len(graph.messages))
         self._index = [{rank: i for i, rank in enumerate(g.ranks)} for g in graph.groups]
 
     def collective(self, row: int) -> Plan:
         """Return the plan of collective `row`."""
-        return self._library.plan(self.collective_request(row), self._cluster)
+        library = self._libraries[int(self._graph.collectives.group[row])]
+        return library.plan(self.collective_request(row), self._cluster)
 
     def message(self, row: int) -> Plan:
         """Return the plan of message `row`."""
-        return self._library.plan(self.message_request(row), self._cluster)
+        library = self._libraries[int(self._graph.messages.group[row])]
+        return library.plan(self.message_request(row), self._cluster)
 
     def copy(self, op: int) -> Phase | None:
         """Return the flow of a copy to or from host memory; None: that of its rank's own route."""
@@ -43,10 +50,27 @@ class Planner:
             root=self._index[group][root] if root >= 0 else -1,
             splits=table.splits[row],
             recorded=int(table.recorded[row]),
+            dtype=table.dtype[row],
+            redop=table.redop[row],
+            on_host=bool(self._on_host[row]),
         )
 
     def message_request(self, row: int) -> Request:
         """Return what the graph wants of message `row`."""
         table = self._graph.messages
         ranks = (int(table.source[row]), int(table.target[row]))
-        return Request("send_recv", int(table.size[row]), ranks, recorded=int(table.recorded[row]))
+        return Request(
+            "send_recv",
+            int(table.size[row]),
+            ranks,
+            recorded=int(table.recorded[row]),
+            on_host=bool(self._sent_from_host[row]),
+        )
+
+
+def _on_host(graph: Graph, kind: OpKind, rows: int) -> npt.NDArray[np.bool_]:
+    """Return, per collective or message, whether its data is in host memory."""
+    ops = np.flatnonzero(graph.kind == kind)
+    found = np.zeros(rows, dtype=np.bool_)
+    found[graph.item[ops]] = graph.device[ops] == Device.CPU
+    return found

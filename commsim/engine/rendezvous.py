@@ -69,6 +69,7 @@ class Meeting:
         self.plan = plan
         self.expected = tuple(expected)
         self.ops: dict[int, int] = {}
+        self.copied: dict[int, int] = {}  # ps that members copied for before they came
         self._engine = engine
         self._queue = queue
         self._position = position
@@ -84,7 +85,6 @@ class Meeting:
         env = self._engine.env
         self.ops[member] = op
         self._last = op
-        self._engine.recorder.arrive[op] = env.now
         self._exits[member] = Event(env)
         if member in self._came:
             self._came.pop(member).succeed()
@@ -119,10 +119,13 @@ class Meeting:
         return {member for member in self.expected if first[member] == 0}
 
     def _starts(self, member: int, cause: int, kind: Cause | None) -> None:
-        """Write down that a member moves from now on, and what it had waited for."""
+        """Write down that a member moves from now on, and what it had waited for.
+
+        What it copied before counts as moving, not as waiting.
+        """
         recorder, op = self._engine.recorder, self.ops[member]
-        recorder.start[op] = self._engine.env.now
-        if recorder.arrive[op] < self._engine.env.now and cause != op and cause >= 0:
+        recorder.start[op] = self._engine.env.now - self.copied.get(member, 0)
+        if recorder.arrive[op] < recorder.start[op] and cause != op and cause >= 0:
             recorder.cause[op] = cause
             recorder.cause_kind[op] = int(Cause.RENDEZVOUS if kind is None else kind)
 

@@ -62,6 +62,7 @@ class _Collective(NamedTuple):
     size: int
     root: int
     dtype: str
+    redop: str
     first_rank: int
 
 
@@ -200,6 +201,7 @@ class GraphBuilder:
         name: str = "",
         root: int = -1,
         dtype: str = "",
+        redop: str = "",
         splits: Sequence[int] | None = None,
         after: Iterable[Dependency] = (),
         tags: Tags = Tags(),  # noqa: B008
@@ -222,7 +224,7 @@ class GraphBuilder:
         position = self._position.get((group, rank), 0)
         self._position[group, rank] = position + 1
         row = self._at_position.get((group, position), -1)
-        call = _Collective(kind, group, size, root, dtype, rank)
+        call = _Collective(kind, group, size, root, dtype, redop, rank)
         if row < 0:
             row = len(self._collectives)
             self._at_position[group, position] = row
@@ -401,9 +403,8 @@ class GraphBuilder:
 
     def _match(self, first: _Collective, call: _Collective, position: int) -> None:
         same_size = first.size == call.size or call.kind == "all_to_all_v"
-        if (first.kind, first.root, first.dtype) == (call.kind, call.root, call.dtype) and (
-            same_size
-        ):
+        same = (first.kind, first.root, first.dtype, first.redop)
+        if same_size and same == (call.kind, call.root, call.dtype, call.redop):
             return
         name = self._groups[call.group].name
         raise ScenarioError(
@@ -424,6 +425,7 @@ class GraphBuilder:
                 [self._recorded.get(row, -1) for row in range(len(rows))], dtype=np.int64
             ),
             dtype=tuple(row.dtype for row in rows),
+            redop=tuple(row.redop for row in rows),
             splits=tuple(self._split_matrix(row) for row in range(len(rows))),
         )
 
@@ -451,4 +453,5 @@ _DTYPES: dict[str, Any] = {
 def _show(call: _Collective) -> str:
     root = f", root {call.root}" if call.root >= 0 else ""
     dtype = f", {call.dtype}" if call.dtype else ""
-    return f"{call.kind} of {format_size(call.size)}{dtype}{root}"
+    redop = f", {call.redop}" if call.redop else ""
+    return f"{call.kind} of {format_size(call.size)}{dtype}{redop}{root}"

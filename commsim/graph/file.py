@@ -55,6 +55,7 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: tuple[str, ...]
     splits: tuple[tuple[tuple[int, ...], ...] | None, ...]
     meta: dict[str, Any]
+    redop: tuple[str, ...] | None = None  # a file of before there was one has none
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:
@@ -79,6 +80,7 @@ def pack_graph(graph: Graph) -> Arrays:
         dtype=graph.collectives.dtype,
         splits=graph.collectives.splits,
         meta=dict(graph.meta),
+        redop=graph.collectives.redop,
     )
     return {
         **columns_of(graph, ""),
@@ -154,7 +156,8 @@ def _lanes(arrays: Arrays) -> dict[str, Any]:
 
 def _collectives(arrays: Arrays, header: _Header) -> Collectives:
     count = len(header.kind)
-    if len(header.dtype) != count or len(header.splits) != count:
+    redop = ("",) * count if header.redop is None else header.redop
+    if any(len(column) != count for column in (header.dtype, redop, header.splits)):
         raise ValueError("the collectives' columns differ in length")
     unknown = [kind for kind in header.kind if kind not in COLLECTIVES]
     if unknown:
@@ -166,6 +169,7 @@ def _collectives(arrays: Arrays, header: _Header) -> Collectives:
         root=column(arrays, "c_root", np.int64, count),
         recorded=column(arrays, "c_recorded", np.int64, count),
         dtype=header.dtype,
+        redop=redop,
         splits=header.splits,
     )
 

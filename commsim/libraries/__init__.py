@@ -7,11 +7,13 @@ from commsim.libraries.library import Library, links_of
 from commsim.libraries.plan import Copy, Delays, Messages, Part, Phase, Plan, Request, Start
 from commsim.libraries.recorded import Recorded
 from commsim.libraries.section import LibrarySection, make_library
+from commsim.libraries.several import Libraries, for_groups, library_of
 
 __all__ = [
     "Copy",
     "Delays",
     "Ideal",
+    "Libraries",
     "Library",
     "LibrarySection",
     "Messages",
@@ -21,6 +23,8 @@ __all__ = [
     "Recorded",
     "Request",
     "Start",
+    "for_groups",
+    "library_of",
     "links_of",
     "make_library",
 ]

@@ -1,0 +1,7 @@
+"""
+Gloo: rings, trees and pairs over TCP sockets, host memory and CPU threads.
+"""
+
+from commsim.libraries.gloo.library import Gloo
+
+__all__ = ["Gloo"]
