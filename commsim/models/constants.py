@@ -22,10 +22,12 @@ from commsim.sections import Section, decode
 __all__ = [
     "Flash",
     "FlashShare",
+    "Constants",
     "GpuConstants",
     "Stack",
     "Tile",
     "gpu_constants",
+    "read_constants",
     "stack_constants",
     "stack_names",
 ]
@@ -79,8 +81,9 @@ class Stack(Section, frozen=True, kw_only=True):
 
     `stream` and `softmax` multiply the bytes that memory-bound operations and an unfused
     attention move, relative to fully fused kernels. `attention` is the fused attention it uses
-    (fa1, fa2, fa3: FlashAttention 1 to 3) or `unfused`. `accumulate_bytes` are moved per parameter
-    and microbatch to add gradients outside the product. `cpu_us` is the time to issue one kernel from
+    (fa1, fa2, fa3: FlashAttention 1 to 3) or `unfused`. `accumulate_bytes` are moved per
+    parameter and microbatch to add gradients outside the product. `cpu_us` is the time to issue
+    one kernel from
     Python, `collective_us` one collective. `tensor_parallel_loss`: extra compute time of a layer
     under tensor parallelism (layout copies, waiting for the slowest rank).
     """
@@ -101,7 +104,9 @@ class Stack(Section, frozen=True, kw_only=True):
     source: str
 
 
-class _File(Section, frozen=True, kw_only=True):
+class Constants(Section, frozen=True, kw_only=True):
+    """All of the file."""
+
     generations: dict[str, GpuConstants]
     capabilities: dict[str, str]
     stacks: dict[str, Stack]
@@ -114,7 +119,7 @@ def gpu_constants(gpu: GpuSpec, *, where: str = "compute") -> GpuConstants:
     Raises:
         ScenarioError: nothing is known of its generation.
     """
-    file = _file()
+    file = read_constants()
     generation = file.capabilities.get(gpu.compute_capability.split(".")[0])
     if generation is None:
         raise ScenarioError(
@@ -130,7 +135,7 @@ def stack_constants(name: str | None = None, *, where: str = "compute.stack") ->
     Raises:
         ScenarioError: an unknown name.
     """
-    file = _file()
+    file = read_constants()
     name = file.default_stack if name is None else name
     if name not in file.stacks:
         raise ScenarioError(
@@ -142,11 +147,12 @@ def stack_constants(name: str | None = None, *, where: str = "compute.stack") ->
 
 def stack_names() -> tuple[str, ...]:
     """Return the names of the software stacks."""
-    return tuple(_file().stacks)
+    return tuple(read_constants().stacks)
 
 
 @cache
-def _file() -> _File:
+def read_constants() -> Constants:
+    """Return all constants of the file."""
     text = files("commsim.models").joinpath(_FILE).read_text(encoding="utf-8")
     data: Any = yaml.safe_load(text)
-    return decode(data, _File, _FILE)
+    return decode(data, Constants, _FILE)

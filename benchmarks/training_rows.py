@@ -1,0 +1,248 @@
+"""
+Rows of published training steps, read from a CSV like `training.csv`.
+
+What the columns do not say is worked out here and nowhere else: which GPU of the table is meant,
+how fast a node's network is, and which software ran (`stacks.yaml`, by what source and note say).
+A row that lacks what a person would need as well carries the reason in `skipped`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commsim.models import ModelShape, Split
+
+HERE = Path(__file__).parent
+GPUS = {
+    "V100-32": "V100-SXM3-32GB",
+    "V100-16": "V100-SXM2-16GB",
+    "V100": "V100-SXM2-32GB",
+    "A100-40": "A100-SXM4-40GB",
+    "A100-80": "A100-SXM4-80GB",
+    "A100": "A100-SXM4-80GB",
+    "H100-80": "H100-SXM5-80GB",
+    "H100-96": "H100-SXM5-80GB",
+    "H100": "H100-SXM5-80GB",
+    "H800": "H800-SXM5-80GB",
+    "H200": "H200-SXM-141GB",
+    "GH200": "GH200-96GB",
+    "B200": "B200-SXM-180GB",
+    "GB200": "GB200-per-GPU",
+    "MI300X": "MI300X",
+    "MI250X": "MI250X",
+}
+NODE_NETWORK = {"V100": 50e9, "A100": 100e9, "H100": 400e9, "H200": 400e9, "H800": 400e9}
+"""Bytes/s of a node, per direction, where a row does not say: the usual NICs of the GPU's time."""
+SCHEDULES = {
+    "1f1b_i": "interleaved_1f1b",
+    "interleaved": "interleaved_1f1b",
+    "interleaved_1f1b": "interleaved_1f1b",
+    "zbh1": "zb_h1",
+    "zbh2": "zb_h2",
+    "zb1p": "zb_1p",
+    "zb2p": "zb_2p",
+    "zbv": "zb_v",
+}
+NEEDED = ("layers", "hidden", "heads", "seq", "gpu", "n_gpus", "micro_batch", "global_batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One published step: the model, the layout, the machine, the software, the time."""
+
+    case_id: str
+    suite: str
+    measured: float
+    skipped: str = ""
+    shape: ModelShape | None = None
+    gpu: str = ""
+    stack: str = ""
+    precision: str = "bf16"
+    gpus: int = 0
+    node: int = 8
+    network: float = 0.0
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero: int = 0
+    sequence_parallel: bool = False
+    recompute: str = "none"
+    flash: bool = False
+    schedule: str = "1f1b"
+    micro: int = 1
+    batch: int = 1
+    seq: int = 0
+    note: str = field(default="", repr=False)
+
+    @property
+    def split(self) -> Split:
+        """What one rank computes of one microbatch."""
+        return Split(self.micro, self.seq, self.tp, self.sequence_parallel, self.cp, self.ep)
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches per step and pipeline."""
+        return max(1, round(self.batch / (self.dp * self.micro)))
+
+
+def read_rows(path: str | Path) -> list[Row]:
+    """Return the rows of a CSV file, in its order."""
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        return [read_row(record) for record in csv.DictReader(file)]
+
+
+def read_row(record: dict[str, str]) -> Row:
+    """Return one row; `skipped` says why where it cannot be predicted."""
+    record = {key: (value or "").strip() for key, value in record.items() if key}
+    measured = _measured(record)
+    base = {"case_id": record.get("case_id", ""), "suite": record.get("suite", "")}
+    reason = _missing(record, measured)
+    if reason:
+        return Row(**base, measured=measured, skipped=reason)  # type: ignore[arg-type]
+    return Row(**base, measured=measured, **_facts(record))  # type: ignore[arg-type]
+
+
+def _measured(record: dict[str, str]) -> float:
+    """Return the step time in seconds, from tokens per second where it is not given; else 0."""
+    if record.get("step_time_s"):
+        return float(record["step_time_s"])
+    rate = [
+        record.get(key, "") for key in ("tokens_per_s_per_gpu", "global_batch", "seq", "n_gpus")
+    ]
+    if not all(rate):
+        return 0.0
+    speed, batch, seq, gpus = map(float, rate)
+    return batch * seq / (speed * gpus)
+
+
+def _missing(record: dict[str, str], measured: float) -> str:
+    absent = [name for name in NEEDED if not record.get(name)]
+    if absent:
+        return f"the file does not say {', '.join(absent)}"
+    if not measured:
+        return "the file holds no step time and no tokens per second"
+    if _gpu(record["gpu"]) is None:
+        return f"nothing is known of the GPU {record['gpu']}"
+    return ""
+
+
+def _gpu(name: str) -> str | None:
+    if name in GPUS:
+        return GPUS[name]
+    known = [key for key in GPUS if name.upper().startswith(key)]
+    return GPUS[max(known, key=len)] if known else None
+
+
+def _facts(record: dict[str, str]) -> dict[str, Any]:
+    number = _numbers(record)
+    text = " ".join(record.get(key, "") for key in ("source", "note", "network", "schedule"))
+    software = _software(record, text)
+    dp, tp, pp = number("dp"), number("tp"), number("pp")
+    schedule = record.get("schedule", "") or "1f1b"
+    layers = number("layers")
+    vpp = number("vpp") if record.get("vpp") else 0
+    schedule = SCHEDULES.get(schedule, schedule)
+    if schedule == "interleaved_1f1b" and not vpp:
+        vpp = -(-layers // pp)  # one layer per chunk, as the zero-bubble paper runs it
+    if schedule == "1f1b" and vpp > 1:
+        schedule = "interleaved_1f1b"
+    return {
+        "shape": _shape(record),
+        "gpu": _gpu(record["gpu"]),
+        "stack": software,
+        "precision": record.get("precision", "") or "bf16",
+        "gpus": number("n_gpus"),
+        "node": number("gpus_per_node", 8),
+        "network": node_network(record.get("network", ""), record["gpu"]),
+        "dp": dp,
+        "tp": tp,
+        "pp": pp,
+        "vpp": max(1, vpp),
+        "cp": number("cp"),
+        "ep": number("ep"),
+        "zero": number("zero_stage", 0),
+        "sequence_parallel": record.get("sequence_parallel") == "1",
+        "recompute": record.get("recompute", "") or "none",
+        "flash": record.get("flash_attention") == "1",
+        "schedule": schedule,
+        "micro": number("micro_batch"),
+        "batch": number("global_batch"),
+        "seq": number("seq"),
+        "note": text,
+    }
+
+
+def _numbers(record: dict[str, str]) -> Any:
+    def number(name: str, default: int = 1) -> int:
+        return int(float(record.get(name) or default))
+
+    return number
+
+
+def _shape(record: dict[str, str]) -> ModelShape:
+    number = _numbers(record)
+    hidden, heads = number("hidden"), number("heads")
+    gated = record.get("gated_mlp") == "1"
+    ffn = number("ffn", 4 * hidden)
+    experts = None
+    if number("n_experts", 0) > 1:
+        from commsim.models import Experts
+
+        experts = Experts(experts=number("n_experts"), top_k=number("top_k", 2), expert_ffn=ffn)
+    return ModelShape(
+        layers=number("layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=number("kv_heads", heads),
+        head_dim=hidden // heads,
+        ffn=ffn,
+        vocab=max(1, number("vocab", 0)),
+        max_seq=number("seq"),
+        gated=gated,
+        tied_embeddings=not gated,
+        learned_position_rows=0 if gated else number("seq"),
+        norm_has_bias=not gated,
+        linear_bias=not gated,
+        qkv_bias=not gated,
+        experts=experts,
+    )
+
+
+def node_network(text: str, gpu: str) -> float:
+    """Return a node's network bandwidth in bytes/s from words like "8xHDR200 (200GB/s/node)"."""
+    patterns = (
+        (r"([\d.]+)\s*GB/s\s*(?:/|per )\s*node", 1e9),
+        (r"([\d.]+)\s*Gb(?:/s|ps)\s*(?:/|per |node-)\s*node", 1e9 / 8),
+    )
+    for pattern, unit in patterns:
+        if match := re.search(pattern, text, re.IGNORECASE):
+            return float(match[1]) * unit
+    if match := re.search(r"(\d+)\s*x\s*[A-Za-z \-]*?(\d{2,4})\s*(?:G|\b)", text):
+        return int(match[1]) * float(match[2]) * 1e9 / 8
+    return next((rate for name, rate in NODE_NETWORK.items() if gpu.startswith(name)), 400e9)
+
+
+def _software(record: dict[str, str], text: str) -> str:
+    """Return the software stack: the column where there is one, else by the words of the row."""
+    if record.get("stack"):
+        return record["stack"]
+    for rule in _rules():
+        if all(re.search(word, text, re.IGNORECASE) for word in rule["words"]):
+            return str(rule["stack"])
+    return "torchtitan" if record.get("schedule") == "fsdp" else "megatron"
+
+
+@cache
+def _rules() -> list[dict[str, Any]]:
+    rules: list[dict[str, Any]] = yaml.safe_load((HERE / "stacks.yaml").read_text())
+    return rules
