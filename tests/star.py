@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Star:
             source=tuple(f"gpu{i // 2}" if i % 2 == 0 else "switch" for i in range(count)),
             target=tuple("switch" if i % 2 == 0 else f"gpu{i // 2}" for i in range(count)),
         )
-        self.domain_of = self.node_of = np.zeros(n, np.int64)
+        self.domains = self.node_of = np.zeros(n, np.int64)
         self.local_of = np.arange(n)
         self.spec_of = (0,)
         self.nics = ()
@@ -44,5 +45,11 @@ class Star:
         latency = int(self.links.latency[2 * a] + self.links.latency[2 * b + 1])
         return Route((2 * a, 2 * b + 1), (1.0, 1.0), (0, 1), latency)
 
+    def domain_of(self, gpu: int) -> int:
+        return 0
+
     def nics_of(self, rank: int) -> tuple[int, ...]:
         return ()
+
+    def gpu(self, rank: int) -> SimpleNamespace:
+        return SimpleNamespace(name="star", multicast=True)

@@ -99,7 +99,7 @@ def open_cluster(name: str | None, nodes: int | None, sets: tuple[str, ...] = ()
     from commsim.cluster.section import cluster_from
     from commsim.errors import ScenarioError
     from commsim.scenario.overrides import apply_sets
-    from commsim.scenario.yaml_file import read_yaml
+    from commsim.yaml_file import read_yaml
 
     path = Path(name or "dgx-h100")
     if path.suffix in (".yaml", ".yml"):

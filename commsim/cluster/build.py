@@ -49,11 +49,22 @@ def assemble(
     medium = _one_medium(nics, where)
     settings = fabric_spec(section, nodes=len(template_of), medium=medium, where=where)
     fabric = Fabric(settings, nics, medium=medium, first=first)
-    links = _links(templates, template_of, fabric.rows)
+    domains = _domains(specs, counts)
+    links = _links(templates, template_of, domains, fabric.rows)
     said = dict.fromkeys([note for spec in specs for note in spec.notes])
     return Cluster(
-        name, templates, template_of, nics, fabric, links, [*notes, *said, *fabric.notes]
-    )
+        name, templates, template_of, domains, nics, fabric, links,
+        [*notes, *said, *fabric.notes],
+    )  # fmt: skip
+
+
+def _domains(specs: Sequence[NodeSpec], counts: Sequence[int]) -> list[int]:
+    """Return the NVLink domain of each node: so many nodes of a kind in a row share one."""
+    domains: list[int] = []
+    for spec, count in zip(specs, counts, strict=True):
+        first = domains[-1] + 1 if domains else 0
+        domains += [first + node // spec.domain_nodes for node in range(count)]
+    return domains
 
 
 def _one_medium(nics: Sequence[Nic], where: str) -> str:
@@ -69,14 +80,22 @@ def _one_medium(nics: Sequence[Nic], where: str) -> str:
 def _nics_of(spec: NodeSpec, node: int) -> list[Nic]:
     if spec.nic is None:
         return []
-    wire, medium = spec.nic.wire, spec.nic.medium
+    have, wire = spec.nic, spec.nic.wire
     return [
-        Nic(node, index, rail, wire.bandwidth, wire.efficiency, wire.latency, medium)
-        for index, rail in enumerate(spec.nic.rails)
-    ]
+        Nic(
+            node, index, rail, wire.bandwidth, wire.efficiency, wire.latency, have.medium,
+            have.transport, have.gdr,
+        )
+        for index, rail in enumerate(have.rails)
+    ]  # fmt: skip
 
 
-def _links(templates: Sequence[Template], template_of: Sequence[int], fabric: LinkRows) -> Links:
+def _links(
+    templates: Sequence[Template],
+    template_of: Sequence[int],
+    domains: Sequence[int],
+    fabric: LinkRows,
+) -> Links:
     """Return the columns of all links: node by node, then the fabric's."""
     rows = [template.rows for template in templates]
     bandwidth = _column(
@@ -86,7 +105,7 @@ def _links(templates: Sequence[Template], template_of: Sequence[int], fabric: Li
         [np.array(r.efficiency, np.float64) for r in rows], template_of, fabric.efficiency
     )
     latency = _column([np.array(r.latency, np.float64) for r in rows], template_of, fabric.latency)
-    sources, targets, names = _names(templates, template_of)
+    sources, targets, names = _names(templates, template_of, domains)
     kinds = [kind for t in template_of for kind in rows[t].kind]
     media = [medium for t in template_of for medium in rows[t].medium]
     return Links(
@@ -107,15 +126,15 @@ def _column(parts: Sequence[Floats], template_of: Sequence[int], last: Sequence[
 
 
 def _names(
-    templates: Sequence[Template], template_of: Sequence[int]
+    templates: Sequence[Template], template_of: Sequence[int], domains: Sequence[int]
 ) -> tuple[list[str], list[str], list[str]]:
     """Return each link's ends and name ("node0/gpu0->nvswitch"); a vertex's name is one object."""
     sources: list[str] = []
     targets: list[str] = []
     names: list[str] = []
-    for node, kind in enumerate(template_of):
+    for node, (kind, domain) in enumerate(zip(template_of, domains, strict=True)):
         template = templates[kind]
-        vertex = {name: f"node{node}/{name}" for name in template.kind_of}
+        vertex = {name: template.full_name(name, node, domain) for name in template.kind_of}
         ends = zip(template.rows.source, template.rows.target, strict=True)
         for a, b in ends:
             names.append(f"{vertex[a]}->{b}")

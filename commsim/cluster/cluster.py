@@ -8,7 +8,7 @@ out once per kind of node, shifted to each node's links, and kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +33,9 @@ Ints = npt.NDArray[np.int64]
 class Cluster:
     """A cluster of nodes, laid out; `preset` and `section.build_cluster` make one.
 
-    `node_of`, `local_of` and `domain_of` give per GPU its node, its number there, and its
-    NVLink domain (today the node). `specs` holds each kind of node once, `spec_of` its number
-    per node.
+    `node_of`, `local_of` and `domains` give per GPU its node, its number there, and its NVLink
+    domain: a node, or several that share an NVSwitch. `specs` holds each kind of node once,
+    `spec_of` its number per node.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Cluster:
         name: str,
         templates: Sequence[Template],
         template_of: Sequence[int],
+        domains: Sequence[int],
         nics: Sequence[Nic],
         fabric: Fabric,
         links: Links,
@@ -61,7 +62,8 @@ class Cluster:
         self.node_of: Ints = np.repeat(np.arange(len(gpus)), gpus)
         self.first_rank: Ints = np.concatenate(([0], np.cumsum(gpus)[:-1]))
         self.local_of: Ints = np.arange(len(self.node_of)) - self.first_rank[self.node_of]
-        self.domain_of: Ints = self.node_of.copy()
+        self.domain_of_node: Ints = np.array(domains, dtype=np.int64)
+        self.domains: Ints = self.domain_of_node[self.node_of]
         self.world_size = len(self.node_of)
         self._node: list[int] = self.node_of.tolist()
         self._local: list[int] = self.local_of.tolist()
@@ -69,9 +71,10 @@ class Cluster:
         self._first_nic = _starts(
             [t.spec.nic.count if t.spec.nic else 0 for t in templates], template_of
         )
-        self._shared: dict[tuple[int, str, int, int], Route] = {}
+        self._shared: dict[tuple[int | str, ...], Route] = {}
         self._routes: dict[tuple[str, int, int], Route] = {}
         self._nearest: dict[int, tuple[int, ...]] = {}
+        self._nearest_host: dict[int, tuple[int, ...]] = {}
 
     def __repr__(self) -> str:
         return (
@@ -113,54 +116,97 @@ class Cluster:
         """Return the facts of the node that a rank is on."""
         return self.specs[self.spec_of[self._node[rank]]]
 
-    def local_route(self, a: int, b: int) -> Route | None:
-        """Return the way between two GPUs of one node (NVLink, else PCIe, else the host).
+    def domain_of(self, gpu: int) -> int:
+        """Return the NVLink domain of a GPU, numbered by first appearance."""
+        return int(self.domains[gpu])
 
-        None where the two are on different nodes: they need the fabric.
+    def first_link(self, node: int) -> int:
+        """Return the id of a node's first link; nodes of one kind number theirs alike."""
+        return self._first_link[node]
+
+    def local_route(self, a: int, b: int) -> Route | None:
+        """Return the way between two GPUs of one NVLink domain, and of one node in any case.
+
+        Over NVLink, else PCIe, else through host memory. None where the two need the fabric.
         """
         key = ("local", a, b)
         found = self._routes.get(key)
         if found is None:
-            node = self._node[a]
-            if node != self._node[b]:
+            node, other = self._node[a], self._node[b]
+            if node == other:
+                return self._keep(key, node, self._local[a], self._local[b])
+            if self.domain_of_node[node] != self.domain_of_node[other]:
                 return None
-            found = self._keep(key, node, "local", self._local[a], self._local[b])
+            found = self._keep(("to_switch", a, 0), node, self._local[a])
+            found += self._keep(("from_switch", b, 0), other, self._local[b])
+            self._routes[key] = found
         return found
+
+    def staged_route(self, a: int, b: int) -> Route:
+        """Return the way between two GPUs of a node through the memory of the second's socket.
+
+        Raises:
+            TopologyError: the two are on different nodes.
+        """
+        if self._node[a] != self._node[b]:
+            raise TopologyError(f"ranks {a} and {b} share no host memory: they are on two nodes.")
+        return self._keep(("staged", a, b), self._node[a], self._local[a], self._local[b])
 
     def nics_of(self, rank: int) -> tuple[int, ...]:
         """Return the NICs of a rank's node, nearest first; () where it has none."""
-        if rank not in self._nearest:
-            node = self._node[rank]
-            first = self._first_nic[node]
-            local = self._templates[self.spec_of[node]].nics_of(self._local[rank])
-            self._nearest[rank] = tuple(first + nic for nic in local)
-        return self._nearest[rank]
+        return self._nics(rank, self._nearest, Template.nics_of)
 
-    def to_nic(self, rank: int, nic: int) -> Route:
-        """Return the way from a GPU to a NIC of its node, by PCIe.
+    def host_nics_of(self, rank: int) -> tuple[int, ...]:
+        """Return the NICs of a rank's node, those nearest to its socket's memory first."""
+        return self._nics(rank, self._nearest_host, Template.host_nics_of)
+
+    def to_nic(self, rank: int, nic: int, *, staged: bool | None = None) -> Route:
+        """Return the way from a GPU to a NIC of its node: by PCIe, or through host memory.
+
+        `staged` None takes host memory where the NIC does not reach GPU memory by itself.
 
         Raises:
             TopologyError: the NIC is on another node.
         """
-        key = ("to_nic", rank, nic)
-        return self._routes.get(key) or self._by_nic(key, rank, nic)
+        if self._is_staged(rank, nic, staged):
+            return self.to_host(rank) + self.host_to_nic(rank, nic)
+        return self._by_nic("to_nic", rank, nic)
 
-    def from_nic(self, nic: int, rank: int) -> Route:
-        """Return the way from a NIC to a GPU of its node. Raises as `to_nic` does."""
-        key = ("from_nic", rank, nic)
-        return self._routes.get(key) or self._by_nic(key, rank, nic)
+    def from_nic(self, nic: int, rank: int, *, staged: bool | None = None) -> Route:
+        """Return the way from a NIC to a GPU of its node. Takes and raises as `to_nic` does."""
+        if self._is_staged(rank, nic, staged):
+            return self.nic_to_host(nic, rank) + self.from_host(rank)
+        return self._by_nic("from_nic", rank, nic)
 
     def to_host(self, rank: int) -> Route:
         """Return the way from a GPU to the memory of its CPU socket."""
-        key = ("to_host", rank, 0)
-        found = self._routes.get(key)
-        return found or self._keep(key, self._node[rank], "to_host", self._local[rank], 0)
+        return self._keep(("to_host", rank, 0), self._node[rank], self._local[rank])
 
     def from_host(self, rank: int) -> Route:
         """Return the way from the memory of a GPU's CPU socket to the GPU."""
-        key = ("from_host", rank, 0)
-        found = self._routes.get(key)
-        return found or self._keep(key, self._node[rank], "from_host", self._local[rank], 0)
+        return self._keep(("from_host", rank, 0), self._node[rank], self._local[rank])
+
+    def host_to_nic(self, rank: int, nic: int) -> Route:
+        """Return the way from the memory of a rank's socket to a NIC. Raises as `to_nic` does."""
+        return self._by_nic("host_to_nic", rank, nic)
+
+    def nic_to_host(self, nic: int, rank: int) -> Route:
+        """Return the way from a NIC to the memory of a rank's socket. Raises as `to_nic` does."""
+        return self._by_nic("nic_to_host", rank, nic)
+
+    def host_route(self, a: int, b: int, *, key: int = 0) -> Route | None:
+        """Return the way from the memory of rank a's socket to that of rank b's.
+
+        A copy on one socket, the link between two, or the fabric between the NICs nearest to
+        the two sockets (`key` as for `fabric_route`). None where there is none.
+        """
+        if self._node[a] == self._node[b]:
+            return self._keep(("host", a, b), self._node[a], self._local[a], self._local[b])
+        out, into = self.host_nics_of(a)[0], self.host_nics_of(b)[0]
+        fabric = self.fabric_route(out, into, key=key)
+        if fabric is None:
+            return None
+        return self.host_to_nic(a, out) + fabric + self.nic_to_host(into, b)
 
     def fabric_route(self, nic_a: int, nic_b: int, *, key: int = 0) -> Route | None:
         """Return the way between two NICs, or None where the fabric joins them nowhere.
@@ -178,8 +224,11 @@ class Cluster:
 
         graph = networkx.DiGraph(name=self.name)
         for node, template in enumerate(self.spec_of):
-            for vertex, kind in self._templates[template].kind_of.items():
-                graph.add_node(f"node{node}/{vertex}", kind=kind, node=node)
+            layout, domain = self._templates[template], int(self.domain_of_node[node])
+            for vertex, kind in layout.kind_of.items():
+                name = layout.full_name(vertex, node, domain)
+                shared = kind == "nvswitch" and layout.spec.domain_nodes > 1
+                graph.add_node(name, kind=kind, node=-1 if shared else node)
         for vertex, kind in self.fabric.kind_of.items():
             graph.add_node(vertex, kind=kind, node=-1)
         links = self.links
@@ -190,21 +239,44 @@ class Cluster:
             )  # fmt: skip
         return graph
 
-    def _by_nic(self, key: tuple[str, int, int], rank: int, nic: int) -> Route:
+    def _nics(
+        self,
+        rank: int,
+        kept: dict[int, tuple[int, ...]],
+        order: Callable[[Template, int], tuple[int, ...]],
+    ) -> tuple[int, ...]:
+        if rank not in kept:
+            node = self._node[rank]
+            first, template = self._first_nic[node], self._templates[self.spec_of[node]]
+            kept[rank] = tuple(first + nic for nic in order(template, self._local[rank]))
+        return kept[rank]
+
+    def _is_staged(self, rank: int, nic: int, asked: bool | None) -> bool:
+        if asked is None:
+            return not self.nics[nic].gdr and self.gpu(rank).device != "cpu"
+        return asked
+
+    def _by_nic(self, what: str, rank: int, nic: int) -> Route:
+        found = self._routes.get((what, rank, nic))
+        if found is not None:
+            return found
         node = self._node[rank]
         if self.nics[nic].node != node:
             raise TopologyError(
                 f"rank {rank} is on node {node}, NIC {nic} on node {self.nics[nic].node}: a GPU"
                 " reaches only the NICs of its own node."
             )
-        return self._keep(key, node, key[0], self._local[rank], self.nics[nic].index)
+        return self._keep((what, rank, nic), node, self._local[rank], self.nics[nic].index)
 
-    def _keep(self, key: tuple[str, int, int], node: int, what: str, a: int, b: int) -> Route:
-        """Return a template's route on the links of `node`, and keep it under `key`."""
+    def _keep(self, key: tuple[str, int, int], node: int, *ends: int) -> Route:
+        """Return a template's route between `ends` on the links of `node`, kept under `key`."""
+        found = self._routes.get(key)
+        if found is not None:
+            return found
         template = self.spec_of[node]
-        shared = (template, what, a, b)
+        shared: tuple[int | str, ...] = (template, key[0], *ends)
         if shared not in self._shared:
-            self._shared[shared] = self._work_out(self._templates[template], what, a, b)
+            self._shared[shared] = _WAYS[key[0]](self._templates[template], *ends)
         route, first = self._shared[shared], self._first_link[node]
         moved = Route(
             tuple([first + link for link in route.link]), route.share, route.hop, route.latency
@@ -212,15 +284,20 @@ class Cluster:
         self._routes[key] = moved
         return moved
 
-    @staticmethod
-    def _work_out(template: Template, what: str, a: int, b: int) -> Route:
-        if what == "local":
-            return template.local_route(a, b)
-        if what == "to_nic":
-            return template.tree_route(f"gpu{a}", f"nic{b}")
-        if what == "from_nic":
-            return template.tree_route(f"nic{b}", f"gpu{a}")
-        return template.to_host(a) if what == "to_host" else template.from_host(a)
+
+_WAYS: dict[str, Callable[..., Route]] = {
+    "local": Template.local_route,
+    "to_switch": Template.to_switch,
+    "from_switch": Template.from_switch,
+    "staged": Template.staged_route,
+    "to_host": Template.to_host,
+    "from_host": Template.from_host,
+    "to_nic": Template.to_nic,
+    "from_nic": Template.from_nic,
+    "host_to_nic": Template.host_to_nic,
+    "nic_to_host": Template.nic_to_host,
+    "host": Template.host_to_host,
+}
 
 
 def _starts(sizes: Sequence[int], template_of: Sequence[int]) -> list[int]:

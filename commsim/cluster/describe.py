@@ -61,7 +61,7 @@ def _kind(spec: NodeSpec, count: int) -> dict[str, Any]:
         "medium": nic.medium if nic else "",
         "rails": len(dict.fromkeys(nic.rails)) if nic else 0,
         "power_w": spec.power.watts if spec.power else None,
-        "usd_per_hour": spec.price.usd_per_hour if spec.price else None,
+        "price_per_gpu_hour": spec.price.per_gpu_hour if spec.price else None,
     }
 
 
@@ -82,9 +82,11 @@ def _link_table(cluster: Cluster) -> list[dict[str, Any]]:
 
 def _vertex_kinds(cluster: Cluster) -> dict[str, str]:
     kinds = dict(cluster.fabric.kind_of)
-    for node, spec in enumerate(cluster.spec_of):
-        for vertex, kind in cluster.template(spec).kind_of.items():
-            kinds[f"node{node}/{vertex}"] = kind
+    domains = cluster.domain_of_node.tolist()
+    for node, (spec, domain) in enumerate(zip(cluster.spec_of, domains, strict=True)):
+        template = cluster.template(spec)
+        for vertex, kind in template.kind_of.items():
+            kinds[template.full_name(vertex, node, domain)] = kind
     return kinds
 
 

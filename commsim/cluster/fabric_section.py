@@ -26,6 +26,7 @@ _KINDS = "Give kind: single_switch, rail_optimized, rail_only or fat_tree."
 _SWITCH = {
     "infiniband": (130, "documented: Quantum QM8790 brief, 'sub-130 ns'"),
     "ethernet": (600, "general: Tomahawk class, 450 to 900 ns"),
+    "slingshot": (350, "general: Rosetta, 300 to 400 ns, the value of arXiv 2008.08886"),
 }
 _TREE = ("oversubscription", "ecmp", "seed", "radix", "nodes_per_leaf", "spines")
 _IDLE: dict[str, tuple[str, ...]] = {

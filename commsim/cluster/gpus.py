@@ -49,6 +49,12 @@ class GpuSpec:
     confidence: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False, repr=False)
     source: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False, repr=False)
 
+    @property
+    def sm(self) -> int:
+        """The compute capability as NCCL writes it: 90 for "9.0"; 0 where there is none."""
+        digits = self.compute_capability.replace(".", "")
+        return int(digits) if digits.isdigit() else 0
+
 
 @cache
 def gpu_names() -> tuple[str, ...]:

@@ -21,7 +21,8 @@ __all__ = ["Leaves", "Nic", "hang"]
 class Nic:
     """One NIC: its node, its number there, its rail, and its link.
 
-    `bandwidth` is raw bytes/s per direction, `efficiency` its payload share, `latency` in ps.
+    `bandwidth` is raw bytes/s per direction, `efficiency` its payload share, `latency` in ps;
+    `gdr`: it reaches GPU memory by itself.
     """
 
     node: int
@@ -31,6 +32,8 @@ class Nic:
     efficiency: float
     latency: int
     medium: str
+    transport: str
+    gdr: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ __all__ = [
     "C2cSection",
     "CpuSection",
     "GpuSection",
+    "Medium",
     "NicSection",
     "NodeSection",
     "NvlinkSection",
@@ -26,10 +27,16 @@ __all__ = [
     "PcieSwitchSection",
     "PowerSection",
     "PriceSection",
+    "Transport",
     "merged",
 ]
 
 S = TypeVar("S", bound=Section)
+
+Medium = Literal["infiniband", "ethernet", "slingshot"]
+Transport = Literal[
+    "ib", "roce", "efa_v1", "efa_v2", "efa_v3", "efa_v4", "slingshot", "tcpx", "tcpxo", "tcp"
+]
 
 
 class GpuSection(Section, frozen=True):
@@ -51,14 +58,17 @@ class GpuSection(Section, frozen=True):
 class NvlinkSection(Section, frozen=True):
     """What joins the GPUs: nothing, a switch (`bandwidth` per GPU), or a mesh of direct links.
 
-    A mesh has `links[i][j]` links of bandwidth `per_link` from GPU i to GPU j. `latency` is from
-    GPU to GPU over a direct link; crossing the switch adds `switch_latency`.
+    Behind a switch a GPU has `links` links, `bandwidth` together; `domain_nodes` nodes in a row
+    share the switch (18 of a GB200 NVL72; 1 by default). A mesh has `links[i][j]` links of
+    bandwidth `per_link` from GPU i to GPU j, or one count of `links` between each two. `latency`
+    is from GPU to GPU over a direct link; crossing the switch adds `switch_latency`.
     """
 
     kind: Literal["none", "switch", "mesh"] | None = None
     bandwidth: Bandwidth | None = None
     per_link: Bandwidth | None = None
-    links: tuple[tuple[int, ...], ...] | None = None
+    links: int | tuple[tuple[int, ...], ...] | None = None
+    domain_nodes: int | None = None
     efficiency: float | None = None
     latency: Duration | None = None
     switch_latency: Duration | None = None
@@ -88,11 +98,13 @@ class PcieSwitchSection(Section, frozen=True):
 class PcieSection(Section, frozen=True):
     """The PCIe tree. GPUs and NICs under no switch hang directly on a socket.
 
-    Latencies: of one link, of passing a switch, of passing a CPU's root complex.
+    Latencies: of one link, of passing a switch, of passing a CPU's root complex. `p2p`: GPUs may
+    read and write each other's memory over PCIe; if not, they go through host memory.
     """
 
     generation: int | None = None
     width: int | None = None
+    p2p: bool | None = None
     efficiency: float | None = None
     link_latency: Duration | None = None
     switch_latency: Duration | None = None
@@ -105,10 +117,17 @@ class CpuSection(Section, frozen=True):
     """CPU sockets (NUMA domains), the link between each two, and which slots are whose.
 
     `gpus` and `nics` list, per socket, those directly on it; without a list they are dealt
-    evenly in order. `memory_bandwidth` is what a process on a CPU reaches, per slot.
+    evenly in order. `memory_bandwidth` is what a process on a CPU reaches, per slot;
+    `dram_bandwidth` that of a socket's memory, reads and writes together (without it, memory
+    never is the bottleneck). `arch`, `vendor`, `family` and `model_id` are what NCCL's tables
+    ask for; family and model as CPUID counts them.
     """
 
     model: str | None = None
+    arch: Literal["x86_64", "arm64", "ppc64"] | None = None
+    vendor: Literal["intel", "amd", "zhaoxin", "arm", "ibm"] | None = None
+    family: int | None = None
+    model_id: int | None = None
     sockets: int | None = None
     gpus: tuple[tuple[int, ...], ...] | None = None
     nics: tuple[tuple[int, ...], ...] | None = None
@@ -116,12 +135,16 @@ class CpuSection(Section, frozen=True):
     efficiency: float | None = None
     latency: Duration | None = None
     memory_bandwidth: Bandwidth | None = None
+    dram_bandwidth: Bandwidth | None = None
+    dram_efficiency: float | None = None
     sources: dict[str, str] = {}
 
 
 class NicSection(Section, frozen=True):
     """The NICs. `latency` is one NIC's share of the way (half of NIC to NIC, no switch).
 
+    `transport` is the protocol that libraries speak over them; `gdr`: they reach GPU memory
+    (GPUDirect), instead of passing through host memory.
     `rails[i]` is the rail of NIC i (default i); `gpu_to_nic[g]` the NIC (or NICs, nearest
     first) that GPU g uses (default: the nearest on PCIe, ties dealt evenly in order).
     """
@@ -130,7 +153,9 @@ class NicSection(Section, frozen=True):
     bandwidth: Bandwidth | None = None
     efficiency: float | None = None
     latency: Duration | None = None
-    medium: Literal["infiniband", "ethernet"] | None = None
+    medium: Medium | None = None
+    transport: Transport | None = None
+    gdr: bool | None = None
     model: str | None = None
     rails: tuple[int, ...] | None = None
     gpu_to_nic: tuple[int | tuple[int, ...], ...] | None = None
@@ -144,10 +169,11 @@ class PowerSection(Section, frozen=True):
     source: str
 
 
-class PriceSection(Section, frozen=True):
-    """What an hour of a node costs, where and when."""
+class PriceSection(Section, frozen=True, kw_only=True):
+    """What an hour of one GPU costs, the rest of its node included: whose figure, and of when."""
 
-    usd_per_hour: float
+    per_gpu_hour: float
+    currency: str = "USD"
     source: str
     date: str
 

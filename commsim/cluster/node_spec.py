@@ -14,13 +14,16 @@ from commsim.cluster.nvlink_spec import c2c_wire, nvlink_spec
 from commsim.cluster.pcie_spec import pcie_spec
 from commsim.cluster.place import Place
 from commsim.cluster.reader import Reader, defaults
-from commsim.cluster.spec import NodeSpec, Wire
+from commsim.cluster.spec import CpuSpec, NodeSpec, Wire
 from commsim.errors import ScenarioError
 
 __all__ = ["node_spec"]
 
 _MAX_SOCKETS = 64  # each two are joined, so links grow with the square
 _STATED = "stated in the cluster's description"
+_ARCH = MappingProxyType(
+    {"intel": "x86_64", "amd": "x86_64", "zhaoxin": "x86_64", "arm": "arm64", "ibm": "ppc64"}
+)
 
 
 def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
@@ -37,17 +40,18 @@ def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
     sockets = read.count(cpu.sockets, "cpu.sockets")
     if sockets > _MAX_SOCKETS:
         raise place.error("cpu.sockets", f"{sockets} are more than {_MAX_SOCKETS}.")
-    nic = nic_spec(read, node.nic, gpus=gpus)
+    nic = nic_spec(read, node.nic, gpu=gpu, gpus=gpus)
     nics = nic.count if nic else 0
     nvlink = nvlink_spec(read, node.nvlink, gpus=gpus)
     if node.power is not None and not node.power.watts > 0:
         raise place.error("power.watts", f"{node.power.watts:g} is not above zero.")
-    if node.price is not None and not node.price.usd_per_hour >= 0:
-        raise place.error("price.usd_per_hour", f"{node.price.usd_per_hour:g} is below zero.")
+    if node.price is not None and not node.price.per_gpu_hour >= 0:
+        raise place.error("price.per_gpu_hour", f"{node.price.per_gpu_hour:g} is below zero.")
     spec = NodeSpec(
         name=name,
         gpu=gpu,
         gpus=gpus,
+        cpu=_cpu_spec(read, cpu),
         sockets=sockets,
         socket_link=read.wire(cpu, "cpu") if sockets > 1 else Wire(0.0, 1.0, 0),
         memory_bandwidth=float(cpu.memory_bandwidth or 0.0),
@@ -57,6 +61,8 @@ def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
         nvlink=nvlink.link,
         mesh=nvlink.mesh,
         switch=nvlink.port,
+        switch_links=nvlink.port_links,
+        domain_nodes=nvlink.domain_nodes,
         c2c=c2c_wire(read, node.c2c),
         nic=nic,
         power=node.power,
@@ -73,9 +79,36 @@ def _cpu(read: Reader, own: CpuSection | None, *, is_worker: bool) -> CpuSection
     """Return the CPU section with the defaults that this node needs."""
     section = read.filled(own or CpuSection(), defaults().cpu, "cpu", ("sockets",))
     wanted: tuple[str, ...] = ("memory_bandwidth",) if is_worker else ()
+    if section.vendor is None:
+        wanted += ("arch", "vendor", "family", "model_id")
+    if section.dram_bandwidth is not None:
+        wanted += ("dram_efficiency",)
     if (section.sockets or 1) > 1:
         wanted += ("bandwidth", "efficiency", "latency")
     return read.filled(section, defaults().cpu, "cpu", wanted)
+
+
+def _cpu_spec(read: Reader, cpu: CpuSection) -> CpuSpec:
+    """Return what the CPUs are. NCCL tells those of x86 apart by family and model."""
+    arch = _ARCH[cpu.vendor or ""]
+    if cpu.arch is not None and cpu.arch != arch:
+        raise read.place.error("cpu.arch", f"{cpu.arch} does not fit vendor {cpu.vendor}: {arch}.")
+    is_x86 = arch == "x86_64"
+    memory = None
+    if cpu.dram_bandwidth is not None:
+        share = read.share(cpu.dram_efficiency, "cpu.dram_efficiency")
+        # What it takes to reach memory counts with the root complex.
+        memory = Wire(float(cpu.dram_bandwidth), share, 0)
+    elif cpu.dram_efficiency is not None:
+        raise read.place.error("cpu.dram_efficiency", "means nothing without dram_bandwidth.")
+    return CpuSpec(
+        model=cpu.model or "",
+        arch=arch,
+        vendor=cpu.vendor or "",
+        family=read.need(cpu.family, "cpu.family") if is_x86 else cpu.family or 0,
+        model_id=read.need(cpu.model_id, "cpu.model_id") if is_x86 else cpu.model_id or 0,
+        memory=memory,
+    )
 
 
 def _sockets_of(

@@ -12,20 +12,28 @@ from commsim.cluster.spec import Wire
 
 __all__ = ["Nvlink", "c2c_wire", "nvlink_spec"]
 
+_PORT = ("bandwidth", "switch_latency", "domain_nodes")
+
 
 class Nvlink(NamedTuple):
-    """One direct link and the counts per pair, or a GPU's port to the NVSwitch, or neither."""
+    """One direct link and the counts per pair, or a GPU's port to the NVSwitch, or neither.
+
+    The port holds `port_links` links (0: unknown); `domain_nodes` nodes share the switch.
+    """
 
     link: Wire | None = None
     mesh: tuple[tuple[int, ...], ...] = ()
     port: Wire | None = None
+    port_links: int = 0
+    domain_nodes: int = 1
 
 
 def nvlink_spec(read: Reader, own: NvlinkSection | None, *, gpus: int) -> Nvlink:
     """Return the NVLink of a node. Raises ScenarioError for an impossible one."""
     if own is None:
         return Nvlink()
-    kind = own.kind or ("mesh" if own.links is not None else "switch")
+    is_mesh = isinstance(own.links, tuple) or own.per_link is not None
+    kind = own.kind or ("mesh" if is_mesh else "switch")
     _refuse_idle(read, own, kind)
     if kind == "none":
         return Nvlink()
@@ -39,7 +47,8 @@ def nvlink_spec(read: Reader, own: NvlinkSection | None, *, gpus: int) -> Nvlink
         rate = float(read.need(section.bandwidth, "nvlink.bandwidth"))
         # The two links through the switch share the delay of the way.
         half = (latency + int(section.switch_latency or 0)) // 2
-        return Nvlink(port=Wire(rate, efficiency, half))
+        port = Wire(rate, efficiency, half)
+        return Nvlink(port=port, port_links=_port_links(read, own), domain_nodes=_domain(read, own))
     rate = float(read.need(section.per_link, "nvlink.per_link"))
     return Nvlink(Wire(rate, efficiency, latency), _mesh(read, section, gpus))
 
@@ -54,9 +63,9 @@ def c2c_wire(read: Reader, own: C2cSection | None) -> Wire | None:
 def _refuse_idle(read: Reader, own: NvlinkSection, kind: str) -> None:
     """Refuse settings that change nothing with this kind of NVLink."""
     idle: tuple[str, ...] = {
-        "none": ("bandwidth", "per_link", "links", "efficiency", "latency", "switch_latency"),
-        "switch": ("per_link", "links"),
-        "mesh": ("bandwidth", "switch_latency"),
+        "none": (*_PORT, "per_link", "links", "efficiency", "latency"),
+        "switch": ("per_link",),
+        "mesh": _PORT,
     }[kind]
     for field in idle:
         if getattr(own, field) is not None:
@@ -65,8 +74,25 @@ def _refuse_idle(read: Reader, own: NvlinkSection, kind: str) -> None:
             )
 
 
+def _port_links(read: Reader, own: NvlinkSection) -> int:
+    if isinstance(own.links, tuple):
+        raise read.place.error(
+            "nvlink.links", "must be one count with kind: switch, a GPU's links to the switches."
+        )
+    return 0 if own.links is None else read.count(own.links, "nvlink.links")
+
+
+def _domain(read: Reader, own: NvlinkSection) -> int:
+    return 1 if own.domain_nodes is None else read.count(own.domain_nodes, "nvlink.domain_nodes")
+
+
 def _mesh(read: Reader, section: NvlinkSection, gpus: int) -> tuple[tuple[int, ...], ...]:
-    links = read.need(section.links, "nvlink.links")
+    links = section.links
+    if links is None:
+        raise read.place.error("nvlink.links", "is missing. State it.")
+    if isinstance(links, int):
+        each = read.count(links, "nvlink.links")
+        return tuple(tuple(0 if a == b else each for b in range(gpus)) for a in range(gpus))
     if len(links) != gpus or any(len(row) != gpus for row in links):
         raise read.place.error(
             "nvlink.links", f"must be {gpus} rows of {gpus} counts, one for each pair of GPUs."

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from commsim.cluster.nic_spec import RDMA
 from commsim.cluster.node import NodeSection, PcieSwitchSection, merged
 from commsim.cluster.place import Place
 
@@ -22,7 +23,8 @@ def overridden(
     """Return the node with `changes` laid over it, and notes on what that made necessary.
 
     Fewer GPUs: the first ones stay. Another count of NICs: they spread over the places of the
-    old ones. Another kind of NVLink replaces the old one's settings.
+    old ones. Another kind of NVLink replaces the old one's settings. RDMA stays RDMA on another
+    medium, and without it there is no GPUDirect.
     """
     if changes is None:
         return base, ()
@@ -32,6 +34,7 @@ def overridden(
     notes: list[str] = []
     base = _fewer_gpus(base, changes, place, notes)
     base = _other_nics(base, changes, notes)
+    base = _other_network(base, changes, notes)
     return merged(base, changes) or base, tuple(notes)
 
 
@@ -42,14 +45,18 @@ def _fewer_gpus(
     have = base.gpu.count if base.gpu else None
     if count is None or have is None or count == have or count < 1:
         return base
-    if count > have and (_placed(base) or (base.nvlink and base.nvlink.links)):
+    if count > have and (_placed(base) or _has_matrix(base)):
         raise place.error("gpu.count", f"{count} GPUs, but the node has places for {have}.")
     base = _moved(base, lambda gpus: tuple(g for g in gpus if g < count), None)
-    if base.nvlink is not None and base.nvlink.links is not None:
+    if base.nvlink is not None and isinstance(base.nvlink.links, tuple):
         square = tuple(row[:count] for row in base.nvlink.links[:count])
         base = replace(base, nvlink=replace(base.nvlink, links=square))
     notes.append(f"gpu.count: the first {count} of the node's {have} GPUs are there.")
     return base
+
+
+def _has_matrix(base: NodeSection) -> bool:
+    return base.nvlink is not None and isinstance(base.nvlink.links, tuple)
 
 
 def _other_nics(base: NodeSection, changes: NodeSection, notes: list[str]) -> NodeSection:
@@ -63,6 +70,22 @@ def _other_nics(base: NodeSection, changes: NodeSection, notes: list[str]) -> No
         base = replace(base, nic=replace(base.nic, rails=None, gpu_to_nic=None))
     notes.append(f"nic.count: {count} NICs spread over the places of the node's {have}.")
     return base
+
+
+def _other_network(base: NodeSection, changes: NodeSection, notes: list[str]) -> NodeSection:
+    """Return the node with the transport and GPUDirect that its new NICs leave possible."""
+    nic, over = base.nic, changes.nic
+    if nic is None or over is None:
+        return base
+    medium = over.medium or nic.medium or ""
+    if over.transport is None and nic.transport in RDMA.values():
+        transport = RDMA[medium]
+        if transport != nic.transport:
+            notes.append(f"nic.transport: {transport}, RDMA as before, but over {medium}.")
+        nic = replace(nic, transport=transport)
+    if over.transport == "tcp" and over.gdr is None:
+        nic = replace(nic, gdr=False)
+    return replace(base, nic=nic)
 
 
 def _placed(base: NodeSection) -> bool:

@@ -23,7 +23,7 @@ def pcie_spec(
 ) -> PcieSpec:
     """Return the PCIe of a node. Raises ScenarioError for an impossible one."""
     own = own or PcieSection()
-    wanted: tuple[str, ...] = ("width", "efficiency", "link_latency", "root_latency")
+    wanted: tuple[str, ...] = ("width", "efficiency", "link_latency", "root_latency", "p2p")
     if own.switches:
         wanted += ("switch_latency",)
     section = read.filled(own, defaults().pcie, "pcie", wanted)
@@ -37,11 +37,14 @@ def pcie_spec(
     _check_members(read, "GPU", gpus, [switch.gpus for switch in switches])
     _check_members(read, "NIC", nics, [switch.nics for switch in switches])
     return PcieSpec(
+        generation=generation,
+        width=width,
         bandwidth=_rate(read, generation, width),
         efficiency=read.share(section.efficiency, "pcie.efficiency"),
         link_latency=int(section.link_latency or 0),
         switch_latency=int(section.switch_latency or 0),
         root_latency=int(section.root_latency or 0),
+        p2p=bool(section.p2p),
         switches=tuple(
             _switch(read, index, switch, generation, width, sockets)
             for index, switch in enumerate(switches)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from commsim.cluster.spec import Wire
+
 __all__ = ["NOWHERE", "LinkRows", "Links", "Route"]
 
 Floats = npt.NDArray[np.float64]
@@ -47,8 +49,9 @@ class Links:
     """All links of a cluster as columns; a link's id is its place in them. Each is one-way.
 
     `bandwidth` is raw bytes/s, `efficiency` the payload share that is really reached,
-    `capacity` their product; `latency` is in ps. `kinds`: nvlink, c2c, pcie, cpu, network;
-    `media`: infiniband, ethernet, or "" off the network. `source` and `target` name the ends.
+    `capacity` their product; `latency` is in ps. `kinds`: nvlink, c2c, pcie, cpu, memory, network;
+    `media`: infiniband, ethernet, slingshot, or "" off the network. `source` and `target` name
+    the ends. Only memory (a socket's) is used both ways.
     """
 
     names: tuple[str, ...]
@@ -82,6 +85,17 @@ class LinkRows:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def one(self, a: str, b: str, kind: str, wire: Wire) -> int:
+        """Add one link, used in both directions alike; return its id."""
+        self.source.append(a)
+        self.target.append(b)
+        self.kind.append(kind)
+        self.medium.append("")
+        self.bandwidth.append(wire.bandwidth)
+        self.efficiency.append(wire.efficiency)
+        self.latency.append(wire.latency)
+        return len(self.source) - 1
 
     def both(
         self,

@@ -17,7 +17,6 @@ from typing import Any
 from commsim.cluster.build import assemble
 from commsim.cluster.cluster import Cluster
 from commsim.cluster.fabric_section import FabricSection, inherited
-from commsim.cluster.files import read_mapping
 from commsim.cluster.node import NodeSection
 from commsim.cluster.node_spec import node_spec
 from commsim.cluster.overrides import overridden
@@ -26,6 +25,7 @@ from commsim.cluster.presets import preset_data
 from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.errors import ScenarioError
 from commsim.sections import Section, decode
+from commsim.yaml_file import read_yaml
 
 __all__ = ["ClusterSection", "NodesSection", "build_cluster", "cluster_from", "load_cluster"]
 
@@ -58,11 +58,17 @@ def cluster_from(data: Mapping[str, Any], where: str) -> Cluster:
 def load_cluster(file: str | Path) -> Cluster:
     """Return the cluster of a cluster file: YAML whose top level is a cluster section.
 
+    As strict as a scenario: no setting twice, no unknown one.
+
     Raises:
         ScenarioError: unreadable, empty, or an impossible description.
     """
     file = Path(file)
-    return cluster_from(read_mapping(file), str(file))
+    data = read_yaml(file, str(file))
+    if not isinstance(data, dict):
+        what = "empty" if data is None else f"a {type(data).__name__}"
+        raise ScenarioError(f"{file}: {what}; a cluster file is a mapping such as 'preset: ...'.")
+    return cluster_from(data, str(file))
 
 
 def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster") -> Cluster:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from commsim.cluster.gpus import GpuSpec
 from commsim.cluster.node import PowerSection, PriceSection
 
-__all__ = ["MAX_GPUS", "NicSpec", "NodeSpec", "PcieSpec", "PcieSwitch", "Wire"]
+__all__ = ["MAX_GPUS", "CpuSpec", "NicSpec", "NodeSpec", "PcieSpec", "PcieSwitch", "Wire"]
 
 MAX_GPUS = 2**20
 
@@ -38,23 +38,50 @@ class PcieSwitch:
 
 @dataclass(frozen=True, slots=True)
 class PcieSpec:
-    """The PCIe of a node: a device's raw bandwidth, and latencies in ps."""
+    """The PCIe of a node: a device's raw bandwidth, and latencies in ps.
 
+    `p2p`: GPUs reach each other's memory over it.
+    """
+
+    generation: int
+    width: int
     bandwidth: float
     efficiency: float
     link_latency: int
     switch_latency: int
     root_latency: int
+    p2p: bool
     switches: tuple[PcieSwitch, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class CpuSpec:
+    """What the CPUs of a node are; `family` and `model_id` as CPUID counts them.
+
+    `memory`: that of a socket, reads and writes sharing its bandwidth; None where it never is
+    the bottleneck.
+    """
+
+    model: str
+    arch: str
+    vendor: str
+    family: int
+    model_id: int
+    memory: Wire | None
+
+
+@dataclass(frozen=True, slots=True)
 class NicSpec:
-    """The NICs of a node; `own[g]` lists the NICs dealt to GPU g, `listed` if the user did."""
+    """The NICs of a node; `own[g]` lists the NICs dealt to GPU g, `listed` if the user did.
+
+    `gdr`: they reach GPU memory without passing through the host's.
+    """
 
     count: int
     wire: Wire
     medium: str
+    transport: str
+    gdr: bool
     model: str
     rails: tuple[int, ...]
     own: tuple[tuple[int, ...], ...]
@@ -65,14 +92,16 @@ class NicSpec:
 class NodeSpec:
     """All there is to know about one node.
 
-    `mesh[i][j]` counts direct NVLinks, `nvlink` being one of them; `switch` is a GPU's port to
-    the NVSwitch with half the latency of the way. `gpu_socket`, `nic_socket`: the socket of
-    those under no PCIe switch. `c2c` replaces the GPUs' PCIe.
+    `mesh[i][j]` counts direct NVLinks, `nvlink` being one of them; `switch` is a GPU's port of
+    `switch_links` NVLinks (0: unknown) to the NVSwitch with half the latency of the way, and
+    `domain_nodes` such nodes in a row share that switch. `gpu_socket`, `nic_socket`: the socket
+    of those under no PCIe switch. `c2c` replaces the GPUs' PCIe.
     """
 
     name: str
     gpu: GpuSpec
     gpus: int
+    cpu: CpuSpec
     sockets: int
     socket_link: Wire
     memory_bandwidth: float
@@ -82,6 +111,8 @@ class NodeSpec:
     nvlink: Wire | None
     mesh: tuple[tuple[int, ...], ...]
     switch: Wire | None
+    switch_links: int
+    domain_nodes: int
     c2c: Wire | None
     nic: NicSpec | None
     power: PowerSection | None

@@ -3,7 +3,8 @@ One kind of node, laid out once: its links with local ids, and the ways within i
 
 The devices of a node form a tree (GPU or NIC, PCIe switches, CPU socket) with the sockets
 joined pairwise at its top; NVLink lies beside it. So the way between two devices is: up from
-the one to where the two branches meet, and down to the other.
+the one to where the two branches meet, and down to the other. The memory of a socket is one
+link, for reads and writes alike: they share its bandwidth.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ class Template:
         self._cross: dict[tuple[str, str], int] = {}
         self._nvlink: dict[tuple[int, int], int] = {}
         self._ports: list[int] = []
+        self._memory: list[int] = []
         self._add_sockets(spec)
         self._add_switches(spec.pcie)
         self._add_gpus(spec)
         self._add_nics(spec)
         self._add_nvlink(spec)
+        self._add_memory(spec)
 
     def _vertex(self, name: str, kind: str) -> str:
         self.kind_of[name] = kind
@@ -95,6 +98,13 @@ class Template:
                     self._nvlink[b, a] = self._both(f"gpu{b}", f"gpu{a}", "nvlink", wire)
                     self._nvlink[a, b] = self._nvlink[b, a] + 1
 
+    def _add_memory(self, spec: NodeSpec) -> None:
+        memory = spec.cpu.memory
+        for socket in range(spec.sockets if memory else 0):
+            name = self._vertex(f"mem{socket}", "memory")
+            assert memory is not None
+            self._memory.append(self.rows.one(f"cpu{socket}", name, "memory", memory))
+
     def _slot(self, pcie: PcieSpec, a: str, b: str, bandwidth: float | None = None) -> Wire:
         """Return a PCIe link: half the delay of passing a device counts at each of its sides."""
         passing = {"pcie": pcie.switch_latency, "cpu": pcie.root_latency}
@@ -112,23 +122,75 @@ class Template:
             latency=wire.latency,
         )  # fmt: skip
 
+    def full_name(self, vertex: str, node: int, domain: int) -> str:
+        """Return what a vertex is called in the cluster: an NVSwitch may be the whole domain's."""
+        if vertex == "nvswitch" and self.spec.domain_nodes > 1:
+            return f"domain{domain}/nvswitch"
+        return f"node{node}/{vertex}"
+
     def local_route(self, a: int, b: int) -> Route:
         """Return the way from GPU to GPU: NVLink, else PCIe, else through the host."""
         if a == b:
             return NOWHERE
         if self._ports:
-            return self._route([self._ports[a], self._ports[b] + 1])
+            return self.to_switch(a) + self.from_switch(b)
         if (a, b) in self._nvlink:
             return self._route([self._nvlink[a, b]])
-        return self.tree_route(f"gpu{a}", f"gpu{b}")
+        if self.spec.pcie.p2p or self.spec.gpu.device == "cpu":
+            return self.tree_route(f"gpu{a}", f"gpu{b}")
+        return self.staged_route(a, b)
+
+    def to_switch(self, gpu: int) -> Route:
+        """Return the way from a GPU to the NVSwitch."""
+        return self._route([self._ports[gpu]])
+
+    def from_switch(self, gpu: int) -> Route:
+        """Return the way from the NVSwitch to a GPU."""
+        return self._route([self._ports[gpu] + 1])
+
+    def staged_route(self, a: int, b: int) -> Route:
+        """Return the way from GPU to GPU through the memory of the second one's socket."""
+        socket = self.socket_of(b)
+        return self._to_memory(f"gpu{a}", socket) + self._from_memory(socket, f"gpu{b}")
 
     def to_host(self, gpu: int) -> Route:
         """Return the way from a GPU to its socket's memory."""
-        return self.tree_route(f"gpu{gpu}", self._line(f"gpu{gpu}")[-1])
+        return self._to_memory(f"gpu{gpu}", self.socket_of(gpu))
 
     def from_host(self, gpu: int) -> Route:
         """Return the way from the memory of a GPU's socket to the GPU."""
-        return self.tree_route(self._line(f"gpu{gpu}")[-1], f"gpu{gpu}")
+        return self._from_memory(self.socket_of(gpu), f"gpu{gpu}")
+
+    def to_nic(self, gpu: int, nic: int) -> Route:
+        """Return the way from a GPU to a NIC, by PCIe."""
+        return self.tree_route(f"gpu{gpu}", f"nic{nic}")
+
+    def from_nic(self, gpu: int, nic: int) -> Route:
+        """Return the way from a NIC to a GPU, by PCIe."""
+        return self.tree_route(f"nic{nic}", f"gpu{gpu}")
+
+    def host_to_nic(self, gpu: int, nic: int) -> Route:
+        """Return the way from the memory of a GPU's socket to a NIC."""
+        return self._from_memory(self.socket_of(gpu), f"nic{nic}")
+
+    def nic_to_host(self, gpu: int, nic: int) -> Route:
+        """Return the way from a NIC to the memory of a GPU's socket."""
+        return self._to_memory(f"nic{nic}", self.socket_of(gpu))
+
+    def host_to_host(self, a: int, b: int) -> Route:
+        """Return the way from the memory of GPU a's socket to that of GPU b's: a copy, if one."""
+        source, target = self.socket_of(a), self.socket_of(b)
+        return self._from_memory(source, f"cpu{source}") + self._to_memory(f"cpu{source}", target)
+
+    def socket_of(self, gpu: int) -> int:
+        """Return the socket that a GPU hangs on, however many switches lie between."""
+        return int(self._line(f"gpu{gpu}")[-1].removeprefix("cpu"))
+
+    def _to_memory(self, device: str, socket: int) -> Route:
+        return self.tree_route(device, f"cpu{socket}") + self._route(self._memory[socket:][:1])
+
+    def _from_memory(self, socket: int, device: str) -> Route:
+        return self._route(self._memory[socket:][:1]) + self.tree_route(f"cpu{socket}", device)
 
     def tree_route(self, a: str, b: str) -> Route:
         """Return the way between two devices by the PCIe tree and the sockets."""
@@ -167,6 +229,18 @@ class Template:
         if not nic.listed:
             return tuple(rest)
         return own + tuple(n for n in rest if n not in own)
+
+    def host_nics_of(self, gpu: int) -> tuple[int, ...]:
+        """Return the node's NICs, nearest to the memory of a GPU's socket first.
+
+        Ties go to the NIC dealt to the GPU, then to the lower number.
+        """
+        nic = self.spec.nic
+        if nic is None:
+            return ()
+        own, socket = nic.own[gpu], f"cpu{self.socket_of(gpu)}"
+        far = [self._line(f"nic{n}")[-1] != socket for n in range(nic.count)]
+        return tuple(sorted(range(nic.count), key=lambda n: (far[n], n not in own, n)))
 
     def _distance(self, gpu: int, nic: int) -> int:
         a, b = self._line(f"gpu{gpu}"), self._line(f"nic{nic}")

@@ -31,7 +31,7 @@ def channel_orders(
     """
     nodes: dict[int, list[int]] = {}
     for member, rank in enumerate(ranks):
-        nodes.setdefault(int(cluster.domain_of[rank]), []).append(member)
+        nodes.setdefault(cluster.domain_of(rank), []).append(member)
     local = _local_orders(cluster, router, ranks, list(nodes.values()))
     if len(local) == 1:
         count = channels or 1

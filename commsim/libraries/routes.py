@@ -41,8 +41,10 @@ class Router:
             self._routes[key] = self._find(source, target)
         return self._routes[key]
 
-    def by_nics(self, source: int, target: int, *, out: int, into: int) -> Route:
+    def by_nics(self, source: int, target: int, *, out: int, into: int, relay: int = -1) -> Route:
         """Return the route from one rank to another on another node, by the NICs named.
+
+        `relay` is the rank whose GPU hands the data to NIC `out`; -1: the source itself.
 
         Raises:
             TopologyError: the fabric joins the two NICs nowhere.
@@ -55,7 +57,12 @@ class Router:
                 " nowhere in this fabric. Use fabric kind rail_optimized or fat_tree."
             )
         cluster = self._cluster
-        return cluster.to_nic(source, out) + fabric + cluster.from_nic(into, target)
+        way = fabric + cluster.from_nic(into, target)
+        if relay in (-1, source):
+            return cluster.to_nic(source, out) + way
+        hop = cluster.local_route(source, relay)
+        assert hop is not None
+        return hop + cluster.to_nic(relay, out) + way
 
     def speed(self, source: int, target: int) -> float:
         """Return the bytes per second that the route between two ranks can carry."""

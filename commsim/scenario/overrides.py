@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from commsim.errors import ScenarioError
-from commsim.scenario.yaml_file import parse_yaml
+from commsim.yaml_file import parse_yaml
 
 __all__ = ["apply_sets"]
 

@@ -14,9 +14,9 @@ from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
 from commsim.scenario.catalogue import scenario_text
 from commsim.scenario.overrides import apply_sets
-from commsim.scenario.yaml_file import parse_yaml, read_yaml
 from commsim.sections import Section, decode
 from commsim.workload import WorkloadSection
+from commsim.yaml_file import parse_yaml, read_yaml
 
 __all__ = ["Scenario", "ScenarioFile", "load_scenario", "scenario_from"]
 

@@ -209,5 +209,5 @@ def test_a_thousand_gpus_are_quick_to_build():
     cluster = Cluster.preset("dgx-h100", nodes=128)
     assert (cluster.world_size, len(cluster.nics)) == (1024, 1024)
     assert cluster.links.names[-1] == "spine->pod3/leaf7"
-    # 128 nodes of 82 links, without the NICs' 16 in the fabric; 4 pods of 8 rails.
-    assert len(cluster.links) == 128 * 82 + 2 * 32
+    # 128 nodes of 84 links, 16 of them the NICs' in the fabric; 4 pods of 8 rails.
+    assert len(cluster.links) == 128 * 84 + 2 * 32

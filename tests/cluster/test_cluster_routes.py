@@ -161,7 +161,7 @@ def test_of_two_nics_under_one_switch_a_gpu_takes_its_rails():
     cluster = Cluster.preset("dgx-a100")
     assert cluster.nics_of(0) == (0, 1, 2, 3, 4, 5, 6, 7)
     assert cluster.nics_of(3) == (3, 2, 0, 1, 4, 5, 6, 7)
-    assert cluster.nics_of(6) == (6, 7, 4, 5, 0, 1, 2, 3)
+    assert cluster.nics_of(6) == (6, 7, 0, 1, 2, 3, 4, 5)  # a NUMA domain holds one switch
 
 
 def test_two_gpus_share_a_dgx_1v_nic():
@@ -195,8 +195,12 @@ def test_a_nic_of_another_node_is_out_of_reach():
 
 def test_the_host_is_a_gpus_own_socket():
     cluster = Cluster.preset("dgx-h100", nodes=2)
-    assert names(cluster, cluster.to_host(13)) == ["node1/gpu5->pcie5", "node1/pcie5->cpu1"]
-    assert names(cluster, cluster.from_host(13)) == ["node1/cpu1->pcie5", "node1/pcie5->gpu5"]
+    up, down = (
+        ["node1/gpu5->pcie5", "node1/pcie5->cpu1"],
+        ["node1/cpu1->pcie5", "node1/pcie5->gpu5"],
+    )
+    assert names(cluster, cluster.to_host(13)) == [*up, "node1/cpu1->mem1"]
+    assert names(cluster, cluster.from_host(13)) == ["node1/cpu1->mem1", *down]
 
 
 def test_routes_are_kept():
@@ -212,7 +216,8 @@ def test_ranks_are_numbered_node_by_node():
     assert cluster.world_size == 16
     assert cluster.node_of.tolist() == [0] * 8 + [1] * 4 + [2] * 4
     assert cluster.local_of.tolist() == [*range(8), *range(4), *range(4)]
-    assert cluster.domain_of.tolist() == cluster.node_of.tolist()
+    assert cluster.domains.tolist() == cluster.node_of.tolist()
+    assert [cluster.domain_of(gpu) for gpu in (0, 8, 15)] == [0, 1, 2]
     assert cluster.gpu(8).name == "A100-PCIe-40GB"
     assert [nic.node for nic in cluster.nics] == [0] * 4 + [1, 2]
     for a, b in ((0, 15), (9, 13), (12, 5)):

@@ -55,7 +55,12 @@ def test_fewer_gpus_are_the_first_ones():
 def test_an_inline_node_takes_defaults_and_says_so():
     cluster = cluster_from({"node": A10G, "nodes": 2}, "x")
     assert cluster.world_size == 8
-    assert "taken by default: cpu.sockets, nic.efficiency" in cluster.notes[0]
+    taken = cluster.notes[0].removeprefix("node node: taken by default: ").removesuffix(".")
+    assert taken.split(", ")[:6] == [
+        "cpu.sockets", "cpu.arch", "cpu.vendor", "cpu.family", "cpu.model_id", "nic.efficiency",
+    ]  # fmt: skip
+    assert "nic.transport (ib), nic.gdr (true)" in taken
+    assert taken.endswith("pcie.root_latency, pcie.p2p, pcie.generation (the GPU's)")
     assert "fabric: kind single_switch taken by default." in cluster.notes
 
 
@@ -248,7 +253,12 @@ def test_what_is_wrong_is_said(data, expected):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("", "empty"), ("- 1", "a list"), ("a: [", "not YAML"), ("preset: x", "unknown preset 'x'")],
+    [
+        ("", "empty"),
+        ("- 1", "a list"),
+        ("a: [", "line 1, col"),
+        ("preset: x", "unknown preset 'x'"),
+    ],
 )
 def test_a_file_that_is_no_cluster(tmp_path, text, expected):
     file = tmp_path / "c.yaml"
@@ -269,7 +279,7 @@ def test_description_of_a_cluster():
     assert told["kinds"][0]["nics_per_gpu"] == 1.0
     assert told["fabric"]["rails"] == 8
     assert told["fabric"]["oversubscription"] == 2.0
-    assert sum(row["count"] for row in told["links"]) == 4 * 82 + 16
+    assert sum(row["count"] for row in told["links"]) == 4 * 84 + 16
     nvlink = next(row for row in told["links"] if row["kind"] == "nvlink")
     assert nvlink == {
         "kind": "nvlink", "medium": "", "from": "gpu", "to": "nvswitch", "bandwidth": 450e9,
@@ -290,6 +300,6 @@ def test_description_is_plain_data():
 def test_small_honest_reprs():
     cluster = Cluster.preset("dgx-h100", nodes=2)
     assert repr(cluster) == (
-        "Cluster('2 x dgx-h100', 2 nodes, 16 GPUs, 180 links, fabric rail_optimized)"
+        "Cluster('2 x dgx-h100', 2 nodes, 16 GPUs, 184 links, fabric rail_optimized)"
     )
-    assert repr(cluster.links) == "Links(180)"
+    assert repr(cluster.links) == "Links(184)"

@@ -6,7 +6,7 @@ import pytest
 
 from commsim.errors import ScenarioError
 from commsim.scenario.overrides import apply_sets
-from commsim.scenario.yaml_file import parse_yaml
+from commsim.yaml_file import parse_yaml
 
 
 @pytest.mark.parametrize(
