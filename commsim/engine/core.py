@@ -28,6 +28,7 @@ from commsim.engine.planning import Planner
 from commsim.engine.recorder import Recorder
 from commsim.engine.rendezvous import GroupQueue, Meeting
 from commsim.engine.rules import dependents, queues
+from commsim.engine.sharing import Sharing
 from commsim.engine.stepwise import Courier, StepNetwork
 from commsim.graph import Graph, OpKind, Way, member_lanes
 from commsim.libraries import Copy, Library, library_of, links_of
@@ -49,6 +50,7 @@ class Engine:
         *,
         planner: Planner,
         stepwise: bool,
+        overlap_slowdown: bool = True,
     ) -> None:
         self.env = Clock()
         self.graph = graph
@@ -63,6 +65,7 @@ class Engine:
                 self._steps = StepNetwork(self.env, self.links, self.recorder.services)
             steps = self._steps if self.stepwise else None
             self.copies = Copies(self.links, self.network, steps, self.recorder.program_op)
+        self._sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
         self.meetings: dict[tuple[int, int], Meeting] = {}
         self.current: dict[int, list[int]] = {}  # what each stream is at, by queue number
         self._library = library
@@ -144,14 +147,20 @@ class Engine:
             recorder.start[op] = arrived
             if self._duration[op] < 0:
                 yield self._host_copy(op)
+            elif self._duration[op] and self._sharing and self._kind[op] == OpKind.COMPUTE:
+                yield self._sharing.work(op, self._duration[op])
             elif self._duration[op]:
                 yield self.env.timeout(self._duration[op])
         else:
             meeting, member = self._meeting(op)
+            if self._sharing:
+                self._sharing.take(op, meeting.plan)
             yield from self._stage(meeting.plan.copies_in, member, op)
             meeting.copied[member] = self.env.now - arrived
             yield meeting.attend(member, op)
             yield from self._stage(meeting.plan.copies_out, member, op)
+            if self._sharing:
+                self._sharing.give_back(op)
         self._end(op)
 
     def _stage(self, copies: tuple[Copy | None, ...], member: int, op: int) -> Process:

@@ -31,10 +31,12 @@ class EngineSection(Section, frozen=True):
     """How to run: `network` is fluid (plans) or steps (message by message).
 
     `fold`: auto simulates ranks that are alike once where that changes nothing, off all of them.
+    `overlap_slowdown`: communication takes SMs and memory bandwidth from compute.
     """
 
     network: str = "fluid"
     fold: str = "auto"
+    overlap_slowdown: bool = True
 
 
 def simulate(
@@ -44,12 +46,14 @@ def simulate(
     library: Library,
     network: str = "fluid",
     planner: Planner | None = None,
+    overlap_slowdown: bool = True,
     extensions: Iterable[Extension] = (),
 ) -> Timeline:
     """Run `graph` on `cluster` by the rules of `library`; rank r runs on GPU r.
 
     `cluster` may be None where nothing is sent over links. `planner` saves planning anew what
-    `folded` has planned. `extensions` are generator functions of the engine that run beside the
+    `folded` has planned. `overlap_slowdown`: communication takes SMs and memory bandwidth from
+    compute. `extensions` are generator functions of the engine that run beside the
     ranks as SimPy processes.
 
     Raises:
@@ -64,7 +68,10 @@ def simulate(
         )
     _check_fit(graph, cluster)
     planner = planner or _planner(graph, cluster, library, network=network)
-    engine = Engine(graph, cluster, library, planner=planner, stepwise=network == "steps")
+    engine = Engine(
+        graph, cluster, library, planner=planner, stepwise=network == "steps",
+        overlap_slowdown=overlap_slowdown,
+    )  # fmt: skip
     for extension in extensions:
         engine.env.process(extension(engine))
     engine.run()

@@ -139,7 +139,8 @@ class Plan:
     `programs` expand it for `network: steps`; they run at the same time. None of them where a
     plan has nothing to expand: then its parts run as they are. `copies_in[i]` is what member i
     copies from when it arrives, before it takes part; `copies_out[i]` what it copies once it may
-    leave. Empty where nothing is staged.
+    leave. Empty where nothing is staged. Its kernel holds `sms` of each member's GPU and reads and
+    writes `touched` bytes of its memory.
     """
 
     parts: tuple[Part, ...]
@@ -151,6 +152,8 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     copies_in: tuple[Copy | None, ...] = ()
     copies_out: tuple[Copy | None, ...] = ()
+    sms: int = 0
+    touched: float = 0.0
 
     @property
     def idle(self) -> int:

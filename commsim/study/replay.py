@@ -66,7 +66,9 @@ def replay(
     trace = load_trace([Path(path) for path in _listed(paths)])
     graph, measured = trace.graph(), trace.timeline()
     rules = Recorded() if comm == "recorded" else library or Ideal()
-    timeline = simulate(graph, None if comm == "recorded" else cluster, library=rules)
+    # What was measured beside communication has been slowed down by it already.
+    where = None if comm == "recorded" else cluster
+    timeline = simulate(graph, where, library=rules, overlap_slowdown=False)
     before, after = measure(measured), measure(timeline)
     errors = _errors(measured, timeline)
     notes = [*trace.notes, *timeline.notes, f"communication: {comm}."]

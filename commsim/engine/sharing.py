@@ -1,0 +1,122 @@
+"""
+A GPU that communicates computes more slowly: kernels share its SMs and its memory.
+
+A communication kernel holds its SMs from the moment it arrives, waiting or not, until it ends.
+While it does, compute on that GPU progresses at the share of what limits it that is left:
+
+- limited by arithmetic: (SMs - SMs held) / SMs;
+- limited by memory: (bandwidth - what the kernels move) / bandwidth, for the ops that move their
+  known bytes in more than half of their time at full bandwidth.
+
+No share falls below a tenth. Power, caches and the launch order are not modelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simpy.events import Event
+
+from commsim.cluster import Cluster
+from commsim.engine.clock import Clock
+from commsim.graph import Device, Graph
+from commsim.libraries import Plan
+
+__all__ = ["Sharing"]
+
+_LEAST = 0.1  # share of a GPU that compute keeps whatever communicates
+_MEMORY_BOUND = 0.5  # share of an op's time in which its bytes would pass at full bandwidth
+PS = 1e12
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One compute op under way: ps of undisturbed work left at `settled`, and its speed."""
+
+    left: float
+    in_memory: bool
+    done: Event
+    settled: int
+    speed: float = 1.0
+    alarm: int = 0
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """What a lane's GPU has, what is taken of it (by op), and what computes on it."""
+
+    sms: int
+    bandwidth: float
+    taken: dict[int, tuple[float, float]] = field(default_factory=dict)
+    jobs: dict[int, _Job] = field(default_factory=dict)
+
+    def speed(self, *, in_memory: bool) -> float:
+        """Return the share of its speed that compute keeps."""
+        lost = sum(share[1 if in_memory else 0] for share in self.taken.values())
+        return max(1.0 - lost, _LEAST)
+
+
+class Sharing:
+    """Runs the compute ops of all lanes, each as fast as communication leaves it."""
+
+    def __init__(self, env: Clock, graph: Graph, cluster: Cluster) -> None:
+        self._env = env
+        self._lane: list[int] = graph.lane.tolist()
+        self._traffic: list[float] = graph.traffic.tolist()
+        self._on_gpu: list[bool] = (graph.device == Device.CUDA).tolist()
+        gpus = [cluster.gpu(rank) for rank in graph.lane_rank.tolist()]
+        self._gpus = [_Gpu(gpu.sm_count, gpu.memory_bandwidth) for gpu in gpus]
+
+    def work(self, op: int, duration: int) -> Event:
+        """Return an event that fires when `duration` ps of undisturbed work are done."""
+        if not self._on_gpu[op]:
+            return self._env.timeout(duration)
+        gpu = self._gpus[self._lane[op]]
+        by_memory = self._traffic[op] / gpu.bandwidth * PS if gpu.bandwidth else 0.0
+        in_memory = by_memory > _MEMORY_BOUND * duration
+        job = _Job(float(duration), in_memory, Event(self._env), self._env.now)
+        job.speed = gpu.speed(in_memory=in_memory)
+        gpu.jobs[op] = job
+        self._set_alarm(gpu, op, job)
+        return job.done
+
+    def take(self, op: int, plan: Plan) -> None:
+        """Let a communication op hold what its plan needs of its lane's GPU."""
+        gpu = self._gpus[self._lane[op]]
+        if not plan.sms or not gpu.sms:
+            return
+        moved = plan.touched / plan.idle * PS if plan.idle else 0.0
+        share = (plan.sms / gpu.sms, moved / gpu.bandwidth if gpu.bandwidth else 0.0)
+        gpu.taken[op] = share
+        self._adjust(gpu)
+
+    def give_back(self, op: int) -> None:
+        """Let a communication op let go of the GPU."""
+        gpu = self._gpus[self._lane[op]]
+        if gpu.taken.pop(op, None) is not None:
+            self._adjust(gpu)
+
+    def _adjust(self, gpu: _Gpu) -> None:
+        """Book what was done at the old speeds, and go on at the new ones."""
+        now = self._env.now
+        for op, job in gpu.jobs.items():
+            speed = gpu.speed(in_memory=job.in_memory)
+            if speed != job.speed:
+                job.left = max(job.left - (now - job.settled) * job.speed, 0.0)
+                job.settled, job.speed = now, speed
+                self._set_alarm(gpu, op, job)
+
+    def _set_alarm(self, gpu: _Gpu, op: int, job: _Job) -> None:
+        """Wake when the job will be done; a newer alarm makes the older ones stale."""
+        job.alarm += 1
+        number = job.alarm
+
+        def ring(_: Event) -> None:
+            if number == job.alarm:
+                del gpu.jobs[op]
+                job.done.succeed()
+
+        # A thousandth of a ps of float noise must not cost a whole one.
+        alarm = self._env.timeout(max(-int(-(job.left / job.speed - 1e-3) // 1), 0))
+        assert alarm.callbacks is not None
+        alarm.callbacks.append(ring)
