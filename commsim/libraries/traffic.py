@@ -10,6 +10,9 @@ head arrives and ending no earlier than its tail does. So alone it takes
 
     sum of latencies + size / smallest capacity.
 
+What trickles into a fast link from a slower one needs it only just before the tail: until then
+the link serves whom it can serve before that.
+
 Where a program has `delays`, those of software come on top (see `Delays`).
 
 A library asks `arrivals` for the idle time of a plan; `network: steps` keeps one `Traffic` for
@@ -93,7 +96,7 @@ class Traffic:
     def __init__(self, log: list[tuple[int, float, float, int]] | None = None) -> None:
         self._queue: list[tuple[float, int, int, int, float]] = []
         self._programs: dict[int, Program] = {}
-        self._free: dict[int, float] = {}
+        self._busy: dict[int, _Busy] = {}
         self._log = log
         self._added = 0
 
@@ -167,13 +170,62 @@ class Traffic:
         """
         links, costs, latency = hop
         service = size * max(costs)
-        first = max([head, *(self._free[link] for link in links if link in self._free)])
-        start = max(first, tail - service)
+        wanted = max(head, tail - service)
+        start = self._room(links, costs, size, wanted, head)
         for link, cost in zip(links, costs, strict=True):
-            self._free[link] = start + size * cost
+            _book(self._busy.setdefault(link, []), start, start + size * cost)
             if self._log is not None:
                 self._log.append((link, start, start + size * cost, number))
-        return first + latency, start + service + latency
+        return head + (start - wanted) + latency, start + service + latency
+
+    def _room(
+        self,
+        links: Sequence[int],
+        costs: Sequence[float],
+        size: float,
+        wanted: float,
+        now: float,
+    ) -> float:
+        """Return the first time from `wanted` on at which all parallel links have room."""
+        start, before = wanted, -1.0
+        while start != before:
+            before = start
+            for link, cost in zip(links, costs, strict=True):
+                busy = self._busy.get(link)
+                if busy and busy[-1][1] > start:
+                    start = _fit(busy, start, size * cost, now)
+        return start
+
+
+_Busy = list[tuple[float, float]]
+"""When a link is taken, ascending and apart from each other."""
+
+
+def _fit(busy: _Busy, start: float, length: float, now: float) -> float:
+    """Return the first time from `start` on that leaves `length` free; forget what is over."""
+    while busy[0][1] <= now:
+        del busy[0]
+    for begin, end in busy:
+        if end > start:
+            if begin - start >= length:
+                return start
+            start = end
+    return start
+
+
+def _book(busy: _Busy, start: float, end: float) -> None:
+    """Take the time from `start` to `end`, which is free."""
+    if end <= start:
+        return
+    at = len(busy)
+    while at and busy[at - 1][0] >= end:
+        at -= 1
+    if at < len(busy) and busy[at][0] == end:
+        end = busy.pop(at)[1]
+    if at and busy[at - 1][1] == start:
+        at -= 1
+        start = busy.pop(at)[0]
+    busy.insert(at, (start, end))
 
 
 def arrivals(messages: Messages, links: Links) -> npt.NDArray[np.float64]:
