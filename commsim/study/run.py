@@ -10,7 +10,7 @@ from pathlib import Path
 from commsim.cluster.section import build_cluster
 from commsim.engine import simulate
 from commsim.graph import load_graph
-from commsim.libraries import Library, Recorded, make_library
+from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import measure
 from commsim.scenario import Scenario, load_scenario
 from commsim.study.result import Result
@@ -41,6 +41,8 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         where=f"{scenario.where}: workload",
         folder=scenario.folder,
     )
+    if kind == "program":
+        library = for_groups(library, work.graph)
     timeline = simulate(work.graph, cluster, library=library, network=file.engine.network)
     facts = work.training
     metrics = measure(
