@@ -52,4 +52,4 @@ class Star:
         return ()
 
     def gpu(self, rank: int) -> SimpleNamespace:
-        return SimpleNamespace(name="star", multicast=True)
+        return SimpleNamespace(name="star", multicast=True, sm_count=0, memory_bandwidth=0.0)

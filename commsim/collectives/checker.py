@@ -36,7 +36,9 @@ def check(program: Program) -> list[str]:
             list(_misuses(program, holdings, step, rows)), f"messages of step {step}"
         )
         carry(program, holdings, rows)
-    return problems + _first(_unlike_promised(program, holdings), "chunks that are wrong at the end")
+    return problems + _first(
+        _unlike_promised(program, holdings), "chunks that are wrong at the end"
+    )
 
 
 def final_state(program: Program) -> Counts:

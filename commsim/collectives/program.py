@@ -102,8 +102,9 @@ class Program:
 
     @property
     def bytes_sent(self) -> Floats:
-        """The share of S that each rank sends, shape (n,)."""
-        total = np.bincount(self.source, weights=self.message_share, minlength=self.n)
+        """The share of S that each rank sends to others, shape (n,)."""
+        sent = np.where(self.source == self.target, 0.0, self.message_share)
+        total = np.bincount(self.source, weights=sent, minlength=self.n)
         return total.astype(np.float64)[: self.n]
 
 
@@ -136,7 +137,7 @@ class ProgramBuilder:
         self, chunks: int | Iterable[int], switch: int, sources: Iterable[int], target: int, *,
         step: int, phase: int = 0,
     ) -> None:  # fmt: skip
-        """Let a switch add up what the sources hold, and hand the sum to the target a step later."""
+        """Let a switch add up what the sources hold; the target gets the sum a step later."""
         carried = (chunks,) if isinstance(chunks, int) else tuple(chunks)
         for source in sources:
             self.reduce(carried, source, switch, step=step, phase=phase)

@@ -21,19 +21,25 @@ __all__ = ["Courier", "StepNetwork"]
 
 
 class Courier:
-    """One running program: counts, per member, the messages that it still sends or receives."""
+    """One running program: counts, per member, the messages that it still sends or receives.
+
+    Switches (negative numbers) take part in messages and are no members.
+    """
 
     def __init__(self, messages: Messages, on_done: Callable[[int], None]) -> None:
         self.messages = messages
         self.left: dict[int, int] = {}
         for ends in (messages.source.tolist(), messages.target.tolist()):
             for member in ends:
-                self.left[member] = self.left.get(member, 0) + 1
+                if member >= 0:
+                    self.left[member] = self.left.get(member, 0) + 1
         self._on_done = on_done
 
     def arrived(self, message: int) -> None:
         """Count a message; tell of members for which it was the last."""
         for member in (int(self.messages.source[message]), int(self.messages.target[message])):
+            if member < 0:
+                continue
             self.left[member] -= 1
             if self.left[member] == 0:
                 self._on_done(member)

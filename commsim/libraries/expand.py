@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Links, Route
+from commsim.cluster.routes import NOWHERE
 from commsim.collectives import Program, dependencies
 from commsim.libraries.plan import Messages, Part, Phase
 from commsim.libraries.routes import Router
+from commsim.libraries.switch_routes import switch_routes
 from commsim.libraries.traffic import arrivals
 
 __all__ = ["coupled", "lay", "part_of", "per_byte", "split_by_kind", "whole"]
@@ -29,11 +31,20 @@ def lay(
     """Lay a program of S = `size` bytes onto routes.
 
     Position p of the program is taken by member `order[p]`, which is rank `ranks[order[p]]`.
+    Switch k is no member: it gets the number -1 - k.
     """
-    member = np.asarray(order, dtype=np.int64)
+    switches = -1 - np.arange(len(program.switches))
+    member = np.concatenate((np.asarray(order, dtype=np.int64), switches))
     source, target = member[program.source], member[program.target]
-    pairs, route = np.unique(np.stack((source, target)), axis=1, return_inverse=True)
-    routes = tuple(router.route(ranks[a], ranks[b]) for a, b in pairs.T.tolist())
+    pairs, route = np.unique(
+        np.stack((program.source, program.target)), axis=1, return_inverse=True
+    )
+    seat = [ranks[m] for m in order]
+    halves = switch_routes(program, seat, router) if program.switches else {}
+    routes = tuple(
+        halves[a, b] if (a, b) in halves else NOWHERE if a == b else router.route(seat[a], seat[b])
+        for a, b in pairs.T.tolist()
+    )
     ptr, dep = dependencies(program)
     return Messages(
         source, target, program.message_share * size, route.reshape(-1), routes, ptr, dep
@@ -118,8 +129,9 @@ def _attendance(
     latency = np.array([r.latency for r in messages.routes], dtype=np.float64)[messages.route]
     joins, leaves = np.full(members, np.inf), np.full(members, -1.0)
     for ends, done in ((messages.source, arrival - latency), (messages.target, arrival)):
-        np.minimum.at(joins, ends, arrival - alone)
-        np.maximum.at(leaves, ends, done)
+        member = ends >= 0  # switches neither join nor leave
+        np.minimum.at(joins, ends[member], (arrival - alone)[member])
+        np.maximum.at(leaves, ends[member], done[member])
     joins = np.where(np.isfinite(joins), np.maximum(joins, 0.0), 0.0)
     return np.floor(joins).astype(np.int64), np.ceil(leaves - 1e-3).astype(np.int64)
 

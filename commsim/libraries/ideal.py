@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster, Links, Route
-from commsim.collectives import Program, algorithms_for, program
+from commsim.collectives import Custom, Program, algorithms_for, load_msccl, program
+from commsim.collectives.catalogue import ALGORITHMS, SWITCHED, TWO_LEVEL
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.expand import coupled, lay, part_of, per_byte, split_by_kind, whole
 from commsim.libraries.layout import channel_orders, neighbours
@@ -25,7 +26,9 @@ __all__ = ["Ideal"]
 
 _PATH_KINDS = frozenset({"broadcast", "reduce", "scatter", "gather"})
 _RING_ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
-_PIPELINED = frozenset({"ring", "tree", "double_tree"})
+_PIPELINED = frozenset({"ring", "tree", "double_tree", "collnet_chain"})
+_WAVES = {"nvls": 3, "nvls_tree": 7, "sharp": 2, "collnet_direct": 4, "collnet_chain": 16}
+"""Hops on which a piece waits for the one before, roughly, of algorithms that use switches."""
 _PREFERRED = ("ring", "direct", "halving_doubling", "tree")
 _MOST_MESSAGES = 32_768  # what one plan may expand to by cutting a buffer into pieces
 _SMALL_RING = 16  # members; below, expanding the program is as quick as the closed form
@@ -36,7 +39,7 @@ Counts = npt.NDArray[np.int64]
 
 
 class Ideal:
-    """Plans every op by one named algorithm, or by the usual one of each op.
+    """Plans every op by one named algorithm, by an MSCCL XML file, or by the usual one of each.
 
     `channels` = 0 takes one per NIC of a node; `pieces` = 0 cuts a pipelined buffer into the
     number of pieces that minimises (depth + pieces - 1) (latency + size / pieces / bandwidth), the
@@ -47,11 +50,14 @@ class Ideal:
     concurrency = 1
 
     def __init__(self, algo: str | None = None, *, channels: int = 0, pieces: int = 0) -> None:
-        known = sorted({a for op in ("all_reduce", "broadcast") for a in algorithms_for(op)})
-        if algo is not None and algo not in known:
+        self._custom: Custom | None = None
+        known = sorted({name for _, name in ALGORITHMS})
+        if algo is not None and algo.endswith(".xml"):
+            self._custom = load_msccl(algo)
+        elif algo is not None and algo not in known:
             raise ScenarioError(
                 f"library.algo: the ideal library has no algorithm {algo!r}."
-                f"{did_you_mean(algo, known)} Known: {', '.join(known)}."
+                f"{did_you_mean(algo, known)} Known: {', '.join(known)}, or an MSCCL file.xml."
             )
         self._algo = algo
         self._channels = channels
@@ -80,8 +86,11 @@ class Ideal:
         if members == 1:
             nothing = np.zeros(1, np.int64)
             return Plan((Part((empty_phase(0),), nothing, nothing),), Start.ALL, 1, (), "none")
-        algorithm, note = self._choose(request.kind)
-        notes = dict.fromkeys(note)  # keeps the first of equal notes, in order
+        custom, note = self._custom_for(request)
+        if custom is not None:
+            return self._by_file(custom, request, cluster, note)
+        algorithm, more = self._choose(request.kind)
+        notes = dict.fromkeys((*note, *more))  # keeps the first of equal notes, in order
         orders = channel_orders(
             cluster, self._router, request.ranks,
             channels=self._channels if algorithm in _PIPELINED else 1,
@@ -90,18 +99,50 @@ class Ideal:
         parts: list[Part] = []
         programs: list[Callable[[], Messages]] = []
         for order in orders:
-            more, expand = self._channel(request, algorithm, order, len(orders), cluster, notes)
-            parts += more
+            some, expand = self._channel(request, algorithm, order, len(orders), cluster, notes)
+            parts += some
             programs.append(expand)
         return Plan(
             tuple(parts), start, members, tuple(programs), algorithm, len(orders), tuple(notes)
         )
 
+    def _custom_for(self, request: Request) -> tuple[Custom | None, tuple[str, ...]]:
+        """Return the imported algorithm if it fits an op, and a note if it does not."""
+        if self._custom is None:
+            return None, ()
+        made, members = self._custom.program, len(request.ranks)
+        if (request.kind, members) != (made.op, made.n):
+            return None, (
+                f"{self._algo} is an {made.op} of {made.n} GPUs: not used for {request.kind} of"
+                f" {members}.",
+            )
+        if max(request.root, 0) != max(made.root, 0):
+            return None, (f"{self._algo} has root {made.root}: not used for root {request.root}.",)
+        most = self._custom.most or request.size
+        if not self._custom.least <= request.size <= most:
+            return self._custom, (
+                f"{self._algo} is meant for {self._custom.least:,} to {most:,} bytes.",
+            )
+        return self._custom, ()
+
+    def _by_file(
+        self, custom: Custom, request: Request, cluster: Cluster, notes: tuple[str, ...]
+    ) -> Plan:
+        """Return the plan of an imported algorithm; rank i of the group is its GPU i."""
+        shape, members = custom.program, len(request.ranks)
+        messages = lay(shape, request.size, range(members), request.ranks, self._router)
+        together = request.kind not in _PATH_KINDS
+        part = part_of(messages, shape.phase, members, cluster.links, together=together)
+        start = Start.ALL if together else Start.PATH
+        return Plan(
+            (part,), start, members, (lambda: messages,), custom.name, custom.channels, notes
+        )
+
     def _choose(self, kind: str) -> tuple[str, tuple[str, ...]]:
         """Return the algorithm for an op, and a note where it is not the one asked for."""
-        possible = algorithms_for(kind)
+        possible = algorithms_for(kind, switched=True)
         usual = next(a for a in _PREFERRED if a in possible and (a, kind) != ("ring", "all_to_all"))
-        if self._algo is None:
+        if self._algo is None or self._custom is not None:
             return usual, ()
         if self._algo in possible:
             return self._algo, ()
@@ -147,7 +188,10 @@ class Ideal:
         splits = None
         if request.splits is not None:
             splits = tuple(tuple(request.splits[a][b] for b in order) for a in order)
-        shape = program(request.kind, algorithm, members, root=root, pieces=pieces, splits=splits)
+        shape = program(
+            request.kind, algorithm, members, root=root, pieces=pieces, splits=splits,
+            per_node=_per_node(algorithm, order, request.ranks, cluster),
+        )  # fmt: skip
         messages = laid(shape)
         if request.kind in ("all_to_all", "all_to_all_v") and algorithm == "direct":
             return list(split_by_kind(messages, members, cluster.links)), lambda: messages
@@ -159,15 +203,18 @@ class Ideal:
         self, request: Request, algorithm: str, order: list[int], size: float, links: Links
     ) -> int:
         """Return how many pieces a pipelined chain or tree sends its buffer in."""
-        if algorithm not in _PIPELINED or request.kind in _RING_ROUNDS and algorithm == "ring":
+        n, switched = len(order), algorithm in SWITCHED and request.kind != "barrier"
+        if not switched and (
+            algorithm not in _PIPELINED
+            or request.kind not in ("all_reduce", "broadcast", "reduce")
+            or (request.kind, algorithm) == ("all_reduce", "ring")
+        ):
             return 1
-        if request.kind not in ("all_reduce", "broadcast", "reduce"):
-            return 1
-        n = len(order)
-        most = max(1, _MOST_MESSAGES // n)
+        most = max(1, _MOST_MESSAGES // (n * _WAVES.get(algorithm, 1)))
         if self._pieces:
             return min(self._pieces, most)
         depth = n - 2 if algorithm == "ring" else (n - 1).bit_length() - 1
+        depth = _WAVES.get(algorithm, depth)
         routes = [self._router.route(request.ranks[a], request.ranks[b])
                   for a, b in neighbours(order)]  # fmt: skip
         latency = sum(r.latency for r in routes) / n
@@ -211,6 +258,28 @@ class Ideal:
         leaves[member] = np.maximum(np.roll(last, 1), last - latency)
         leaving = np.minimum(np.ceil(leaves - 1e-3).astype(np.int64), idle)
         return Part((flow,), np.zeros(n, np.int64), leaving), exact
+
+
+def _per_node(algorithm: str, order: list[int], ranks: tuple[int, ...], cluster: Cluster) -> int:
+    """Return how many members stand on each node, for algorithms on two levels; else 0.
+
+    Raises:
+        ScenarioError: nodes hold different numbers of them.
+    """
+    if algorithm not in TWO_LEVEL:
+        return 0
+    counts: dict[int, int] = {}
+    for member in order:
+        domain = cluster.domain_of(ranks[member])
+        counts[domain] = counts.get(domain, 0) + 1
+    if len(set(counts.values())) > 1:
+        raise ScenarioError(
+            f"{algorithm}: needs equally many ranks on every node, and the group has"
+            f" {min(counts.values())} on one and {max(counts.values())} on another."
+        )
+    if len(counts) == 1 and algorithm == "torus":
+        return 0
+    return next(iter(counts.values()))
 
 
 def _costs(routes: list[Route], links: Links, crowd: Counts) -> npt.NDArray[np.float64]:

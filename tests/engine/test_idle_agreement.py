@@ -14,6 +14,8 @@ from commsim.libraries import Ideal
 from commsim.timeline import Timeline
 
 SIZE = 1 << 20
+NETWORK = ("sharp", "collnet_direct", "collnet_chain")  # a star has no network to add in
+PAIRS = [pair for pair in sorted(ALGORITHMS) if pair[1] not in NETWORK]
 
 
 def one(op: str, algorithm: str, cluster: Star, network: str, *, root: int = -1) -> Timeline:
@@ -39,8 +41,8 @@ def one_slow(n: int) -> Star:
     return Star(n, speed)
 
 
-@pytest.mark.parametrize(("op", "algorithm"), sorted(ALGORITHMS))
-@pytest.mark.parametrize("n", [*range(2, 18), 32])
+@pytest.mark.parametrize(("op", "algorithm"), PAIRS)
+@pytest.mark.parametrize("n", [*range(2, 10), 13, 16, 17, 32])
 def test_fluid_and_steps_agree(op: str, algorithm: str, n: int) -> None:
     root = n // 3 if op in ROOTED else -1
     for cluster in (Star(n), uneven(n, n), one_slow(n)):
