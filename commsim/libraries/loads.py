@@ -29,7 +29,9 @@ _NEAREST = -1
 class Connections:
     """Columns over connections: from rank to rank, and the share of S that each carries.
 
-    `out` and `into` are the NICs that it leaves and enters by; -1 leaves that to the router.
+    `out` and `into` are the NICs that it leaves and enters by, `relay` the rank whose GPU hands
+    the data to the first (its own, or one that it reaches over NVLink); -1 leaves that to the
+    router.
     """
 
     source: Ints
@@ -37,20 +39,21 @@ class Connections:
     share: Floats
     out: Ints
     into: Ints
+    relay: Ints
 
     @staticmethod
     def of(source: Ints, target: Ints, share: Floats | float) -> Connections:
         """Return connections whose NICs the router chooses."""
         none = np.full(len(source), _NEAREST)
         shares = np.broadcast_to(np.asarray(share, dtype=np.float64), source.shape)
-        return Connections(source, target, shares, none, none)
+        return Connections(source, target, shares, none, none, none)
 
     @staticmethod
     def joined(several: Sequence[Connections]) -> Connections:
         """Return all connections of several."""
         columns = (
             np.concatenate([getattr(one, name) for one in several])
-            for name in ("source", "target", "share", "out", "into")
+            for name in ("source", "target", "share", "out", "into", "relay")
         )
         return Connections(*columns)
 
@@ -97,12 +100,13 @@ def loads_of(connections: Connections, router: Router) -> LinkLoads:
 
 def _merged(connections: Connections) -> tuple[Connections, Floats]:
     """Return connections of equal ends and NICs as one, and how many each stands for."""
-    keys = np.stack((connections.source, connections.target, connections.out, connections.into))
+    c = connections
+    keys = np.stack((c.source, c.target, c.out, c.into, c.relay))
     unique, where = np.unique(keys, axis=1, return_inverse=True)
     where = where.reshape(-1)
-    share = np.bincount(where, weights=connections.share).astype(np.float64)
-    source, target, out, into = unique
-    merged = Connections(source, target, share, out, into)
+    share = np.bincount(where, weights=c.share).astype(np.float64)
+    source, target, out, into, relay = unique
+    merged = Connections(source, target, share, out, into, relay)
     return merged, np.bincount(where).astype(np.float64)
 
 
@@ -141,13 +145,14 @@ def _between_nodes(
     connections: Connections, count: Floats, chosen: Ints, router: Router
 ) -> list[Entry]:
     entries = []
-    columns = (connections.source, connections.target, connections.out, connections.into)
+    c = connections
+    columns = (c.source, c.target, c.out, c.into, c.relay)
     rows = zip(*(column[chosen].tolist() for column in columns), strict=True)
-    for at, (source, target, out, into) in zip(chosen.tolist(), rows, strict=True):
+    for at, (source, target, out, into, relay) in zip(chosen.tolist(), rows, strict=True):
         if out == _NEAREST:
             route = router.route(source, target)
         else:
-            route = router.by_nics(source, target, out=out, into=into)
+            route = router.by_nics(source, target, out=out, into=into, relay=relay)
         link = np.asarray(route.link, dtype=np.int64)
         entries.append(_spread(link, route, connections.share[at : at + 1], count[at : at + 1]))
     return entries

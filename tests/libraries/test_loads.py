@@ -41,7 +41,18 @@ def test_sum_of_routes(name: str, data: st.DataObject) -> None:
 def test_named_nics_are_used() -> None:
     cluster = CLUSTERS["rail"]
     ends = (np.array([0]), np.array([8]), np.array([1.0]))
-    found = loads_of(Connections(*ends, np.array([3]), np.array([8 + 3])), Router(cluster))
+    nics = (np.array([3]), np.array([8 + 3]), np.array([-1]))
+    found = loads_of(Connections(*ends, *nics), Router(cluster))
     names = [cluster.links.names[link] for link in found.link.tolist()]
     assert any("node0/nic3" in name for name in names)
     assert not any("nic0" in name for name in names)
+
+
+def test_a_relay_is_reached_over_nvlink() -> None:
+    cluster = CLUSTERS["rail"]
+    ends = (np.array([0]), np.array([11]), np.array([1.0]))
+    nics = (np.array([3]), np.array([8 + 3]), np.array([3]))
+    found = loads_of(Connections(*ends, *nics), Router(cluster))
+    kinds = [cluster.links.kinds[link] for link in found.link.tolist()]
+    assert kinds.count("nvlink") == 2
+    assert found.share.tolist() == [1.0] * len(found.link)
