@@ -46,12 +46,17 @@ class Paths:
             kind: [self._search(device) for device in system.of(kind)] for kind in _TARGETS
         }
         self._leave_peer_to_peer()
+        self._direct = [list(row) for row in self._to[Kind.NET]]
         self._take_c2c()
         self._reach_nets()
 
     def between(self, source: Device, target: Device) -> Path:
         """Return the path from a device to a CPU, GPU, NET or NVSwitch."""
         return self._to[target.kind][target.index][source.number_of_all]
+
+    def direct_to_net(self, gpu: Device, net: Device) -> Path:
+        """Return the path from a GPU to a NET before PXN and the host take its place."""
+        return self._direct[net.index][gpu.number_of_all]
 
     def _set(self, source: Device, target: Device, path: Path) -> None:
         self._to[target.kind][target.index][source.number_of_all] = path

@@ -35,9 +35,9 @@ _BUDGET = 1 << 14
 _BUDGET_SAME = 1 << 8
 _MAX_NVLS_HEADS = 32
 _MAX_DIRECT_HEADS = 8
-_WIDE = Fraction(25_000)
-_HOPPER_WIDE = Fraction(50_000)
-_FALLBACK = Fraction(100)
+_WIDE = 25_000
+_HOPPER_WIDE = 50_000
+_FALLBACK = 100
 
 
 def limits(paths: Paths, *, inter: bool) -> tuple[int, int]:
@@ -85,14 +85,14 @@ class _Search:
     """Searches patterns on one system, whose facts it holds."""
 
     def __init__(self, paths: Paths, *, inter: bool) -> None:
-        self._paths = paths
-        self._inter = inter
-        self._system: System = paths.system
-        self._gpus = len(self._system.gpus)
-        self._capability = self._system.capability[0]
-        self._channels = ChannelSearch(paths, inter=inter)
-        self._speeds = [Fraction(s) for s in paths.rules.speeds(self._capability, inter=inter)]
-        self._max_bw, self._total_bw = limits(paths, inter=inter)
+        self.paths = paths
+        self.inter = inter
+        self.system: System = paths.system
+        self.gpus = len(self.system.gpus)
+        self.capability = self.system.capability[0]
+        self.channels = ChannelSearch(paths, inter=inter)
+        self.speeds = paths.rules.speeds(self.capability, inter=inter)
+        self.max_bw, self.total_bw = limits(paths, inter=inter)
 
     def find(
         self, pattern: Pattern, least: int, most: int, *, collnet: bool = False
@@ -104,21 +104,21 @@ class _Search:
         _Passes(self, best).run()
         if not best.channels and not collnet and pattern != Pattern.NVLS:
             self._fall_back(best)
-        return _graph(best, self._system, inter=self._inter)
+        return _graph(best, self.system, inter=self.inter)
 
     @property
     def _multicasts(self) -> bool:
-        return bool(self._system.of(Kind.NVS)) and self._capability >= 90
+        return bool(self.system.of(Kind.NVS)) and self.capability >= 90
 
     def _empty(self, pattern: Pattern, least: int, most: int, collnet: bool) -> Trial:
         """Return a graph without channels, with the shortest paths that could do."""
         if pattern == Pattern.NVLS:
-            most = min(_MAX_NVLS_HEADS, self._gpus)
+            most = min(_MAX_NVLS_HEADS, self.gpus)
         if pattern == Pattern.COLLNET_DIRECT:
-            most = min(_MAX_DIRECT_HEADS, self._gpus)
-        if pattern == Pattern.NVLS and not self._inter:
+            most = min(_MAX_DIRECT_HEADS, self.gpus)
+        if pattern == Pattern.NVLS and not self.inter:
             least = most
-        if self._gpus == 1 and pattern != Pattern.RING:
+        if self.gpus == 1 and pattern != Pattern.RING:
             pattern = Pattern.TREE
         if pattern == Pattern.RING and least == 1 and most >= 2 and self._split:
             least = 2
@@ -130,48 +130,64 @@ class _Search:
     def cross_nic(self, pattern: Pattern) -> int:
         """Return NCCL_CROSS_NIC as far as it counts for a pattern."""
         crosses = (Pattern.RING, Pattern.BALANCED_TREE, Pattern.SPLIT_TREE)
-        several = len(self._system.nets) > 1
-        return self._paths.knobs.cross_nic if several and pattern in crosses else 0
+        several = len(self.system.nets) > 1
+        return self.paths.knobs.cross_nic if several and pattern in crosses else 0
 
     @functools.cached_property
     def nearest(self) -> tuple[PathType, PathType]:
         """The best path types between GPUs, and to NETs."""
-        gpus = self._system.gpus
-        intra = self._paths.extremes(gpus, Kind.GPU)[0] if self._gpus > 1 else PathType.LOC
-        inter = self._paths.extremes(gpus, Kind.NET)[0] if self._inter else PathType.PIX
+        gpus = self.system.gpus
+        intra = self.paths.extremes(gpus, Kind.GPU)[0] if self.gpus > 1 else PathType.LOC
+        inter = self.paths.extremes(gpus, Kind.NET)[0] if self.inter else PathType.PIX
         return intra, inter
 
     @functools.cached_property
     def farthest(self) -> tuple[PathType, PathType]:
         """The worst path types that a search may come to accept, between GPUs and to NETs."""
-        gpus = self._system.gpus
-        intra = self._paths.extremes(gpus, Kind.GPU)[1] if self._gpus > 1 else PathType.SYS
+        gpus = self.system.gpus
+        intra = self.paths.extremes(gpus, Kind.GPU)[1] if self.gpus > 1 else PathType.SYS
         inter = PathType.SYS
-        if self._inter:
-            inter = intra = self._paths.extremes(gpus, Kind.NET)[1]
-        if self._paths.rules.reach_sys_before_hopper and self._capability < 90:
+        if self.inter:
+            inter = intra = self.paths.extremes(gpus, Kind.NET)[1]
+        if self.paths.rules.reach_sys_before_hopper and self.capability < 90:
             inter = PathType.SYS
         return intra, inter
+
+    def reached(self, kind: Kind, limit: PathType) -> PathType:
+        """Return the worst type of path, up to a limit, that a GPU has to a device of a kind."""
+        return max(t for t in self._types[kind] if t <= limit)
+
+    @functools.cached_property
+    def _types(self) -> dict[Kind, list[PathType]]:
+        """The types of all paths between GPUs, and between GPUs and NETs both ways."""
+        found = {Kind.GPU: [PathType.LOC], Kind.NET: [PathType.LOC]}
+        for gpu in self.system.gpus:
+            for kind, types in found.items():
+                for other in self.system.of(kind):
+                    types += [
+                        self.paths.between(a, b).type for a, b in ((gpu, other), (other, gpu))
+                    ]
+        return {kind: list(dict.fromkeys(types)) for kind, types in found.items()}
 
     @functools.cached_property
     def _split(self) -> bool:
         """Whether there are just two NVLink islands."""
-        gpus = self._system.gpus
-        island = list(range(self._gpus))
-        for one in range(self._gpus):
-            for other in range(one + 1, self._gpus):
-                if self._paths.between(gpus[one], gpus[other]).type == PathType.NVL:
+        gpus = self.system.gpus
+        island = list(range(self.gpus))
+        for one in range(self.gpus):
+            for other in range(one + 1, self.gpus):
+                if self.paths.between(gpus[one], gpus[other]).type == PathType.NVL:
                     island[other] = island[one]
-        return sum(island.count(i) > 1 for i in range(self._gpus)) == 2
+        return sum(island.count(i) > 1 for i in range(self.gpus)) == 2
 
     def _fall_back(self, best: Trial) -> None:
         """Take the GPUs in order over one channel of 0.1 GB/s, as NCCL does."""
         best.channels = 1
         best.bw_intra = best.bw_inter = _FALLBACK
         best.type_intra = best.type_inter = PathType.SYS
-        best.intra = [list(range(self._gpus))]
-        gpus = self._system.gpus
-        ends = [self._paths.near_net(gpu, 0) for gpu in (gpus[0], gpus[-1])]
+        best.intra = [list(range(self.gpus))]
+        gpus = self.system.gpus
+        ends = [self.paths.near_net(gpu, 0) for gpu in (gpus[0], gpus[-1])]
         best.inter = [[net.index if net else 0 for net in ends]]
 
 
@@ -182,9 +198,10 @@ class _Passes:
         self._search = search
         self._best = best
         self._trial = best.copy()
-        self._speeds = search._speeds
-        self._total = Fraction(search._total_bw)
+        self._speeds = search.speeds
+        self._total = search.total_bw
         self._left = _BUDGET_ALL
+        self._tried: dict[object, int] = {}
         self._same = best.same_channels
         self._cross_nic = search.cross_nic(best.pattern)
         self._index = self._first_speed()
@@ -192,12 +209,12 @@ class _Passes:
     def _first_speed(self) -> int:
         """Return the first speed that a path and all channels' links could carry."""
         search, best = self._search, self._best
-        total, gpus = self._total, search._gpus
+        total, gpus = Fraction(self._total), search.gpus
         if gpus > 1 and best.pattern != Pattern.RING:
             total = total * gpus / (gpus - 1)
         index = 0
         while index < len(self._speeds) - 1 and (
-            self._speeds[index] > search._max_bw or self._speeds[index] * best.min_channels > total
+            self._speeds[index] > search.max_bw or self._speeds[index] * best.min_channels > total
         ):
             index += 1
         return index
@@ -216,7 +233,19 @@ class _Passes:
     def _try(self) -> int:
         budget = _BUDGET_SAME if self._trial.same_channels else _BUDGET
         self._left -= budget
-        return self._search._channels.run(self._trial, self._best, budget)
+        key = self._effect()
+        if key not in self._tried:
+            self._tried[key] = self._search.channels.run(self._trial, self._best, budget)
+        return self._tried[key]
+
+    def _effect(self) -> object:
+        """Return all that decides a search: one that repeats another finds nothing better."""
+        trial, search = self._trial, self._search
+        return (
+            trial.pattern, trial.same_channels, trial.cross_nic, trial.bw_intra, trial.bw_inter,
+            trial.min_channels, trial.max_channels,
+            search.reached(Kind.GPU, trial.type_intra), search.reached(Kind.NET, trial.type_inter),
+        )  # fmt: skip
 
     def _is_enough(self, time: int) -> bool:
         best = self._best
@@ -232,20 +261,20 @@ class _Passes:
         self._left += time
         if self._left < 0 and best.channels:
             return False
-        if self._search._capability >= 90 and trial.pattern == Pattern.BALANCED_TREE:
+        if self._search.capability >= 90 and trial.pattern == Pattern.BALANCED_TREE:
             trial.pattern = Pattern.TREE
             return True
         trial.pattern = best.pattern
         return self._relax_types() or self._relax_nics() or self._slow_down()
 
     def _through_amd(self) -> bool:
-        cpu = self._search._system.cpus[0]
+        cpu = self._search.system.cpus[0]
         amd = cpu.arch == CpuArch.X86 and cpu.vendor == CpuVendor.AMD
         return amd and self._trial.type_intra == PathType.SYS
 
     def _relax_types(self) -> bool:
         trial, best, search = self._trial, self._best, self._search
-        farthest = trial.type_inter if search._inter else search.farthest[0]
+        farthest = trial.type_inter if search.inter else search.farthest[0]
         if trial.type_intra < farthest and (
             not best.channels or trial.type_intra < best.type_intra
         ):
@@ -253,7 +282,7 @@ class _Passes:
             if trial.type_intra < PathType.DIS:
                 return True
         trial.type_intra = search.nearest[0]
-        if search._inter and trial.type_inter < search.farthest[1] and (
+        if search.inter and trial.type_inter < search.farthest[1] and (
             not best.channels
             or trial.type_inter < best.type_inter
             or trial.type_inter < PathType.PXN
@@ -288,15 +317,15 @@ class _Passes:
         best = self._best
         if not best.channels or best.pattern == Pattern.NVLS or best.bw_intra < _WIDE:
             return
-        if self._search._capability > 80 and best.bw_intra < _HOPPER_WIDE and best.channels > 4:
+        if self._search.capability > 80 and best.bw_intra < _HOPPER_WIDE and best.channels > 4:
             return
         count = min(2 * best.channels, best.max_channels)
         parts = -(-count // best.channels)
         more = count - best.channels
         best.intra += [list(row) for row in best.intra[:more]]
         best.inter += [list(row) for row in best.inter[:more]]
-        best.bw_intra /= parts
-        best.bw_inter /= parts
+        best.bw_intra //= parts
+        best.bw_inter //= parts
         best.channels = count
 
     def _widen(self) -> None:
@@ -342,8 +371,8 @@ def _graph(best: Trial, system: System, *, inter: bool) -> SearchGraph:
             Channel(tuple(row[:width]), (ends[c][0], ends[c][1]) if inter else None)
             for c, row in enumerate(best.intra[: best.channels])
         ),
-        bw_intra=float(best.bw_intra) / 1000,
-        bw_inter=float(best.bw_inter) / 1000,
+        bw_intra=best.bw_intra / 1000,
+        bw_inter=best.bw_inter / 1000,
         type_intra=best.type_intra,
         type_inter=best.type_inter,
         cross_nic=best.cross_nic,

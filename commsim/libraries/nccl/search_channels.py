@@ -77,8 +77,9 @@ class ChannelSearch:
         self._used = [0] * self._count
         trial.channels = 0
         trial.intra, trial.inter = [], []
+        self._searched: dict[object, tuple[int, int]] = {}
         self._intra, self._to_net = Cost(trial.bw_intra), Cost(trial.bw_inter)
-        self._to_net_half = Cost(trial.bw_inter / 2)
+        self._to_net_half = Cost(Fraction(trial.bw_inter, 2))
         stack = [self._channel()]
         while stack:
             below = next(stack[-1], None)
@@ -131,7 +132,7 @@ class ChannelSearch:
     def _from_nets(self) -> Steps:
         """Begin a channel at each NET in turn that has bandwidth left."""
         trial, left = self._trial, self._net_left
-        whole = int(trial.bw_inter / 1000) * 1000  # NCCL keeps a whole number of GB/s here
+        whole = trial.bw_inter // 1000 * 1000  # NCCL keeps a whole number of GB/s here
         back_net = {Pattern.RING: self._count - 1, Pattern.SPLIT_TREE: 1}.get(trial.pattern, 0)
         heads = trial.pattern in (Pattern.NVLS, Pattern.COLLNET_DIRECT)
         nets = self._nets_by_choice(_NO)
@@ -237,8 +238,33 @@ class ChannelSearch:
             if trial.channels == trial.max_channels:
                 self._time = PERFECT
         if trial.channels < trial.max_channels:
-            yield self._channel()
+            yield from self._next_channel()
         trial.channels -= 1
+
+    def _next_channel(self) -> Steps:
+        """Search one more channel, unless the same was searched in the same state before.
+
+        Then it finds nothing better again, and costs as much of the budget.
+        """
+        state, hops = self._state(), self._trial.hops
+        known = self._searched.get(state)
+        if known is not None and hops >= known[0]:
+            self._time = max(0, self._time - known[1])
+            return
+        before = self._time
+        yield self._channel()
+        if self._time > 0:
+            self._searched[state] = hops, before - self._time
+
+    def _state(self) -> object:
+        """Return all that the search of the next channel depends on, but for its hops."""
+        trial, last = self._trial, self._trial.channels - 1
+        ends = tuple(trial.inter[last]) if self._inter else ()
+        heads = trial.pattern in (Pattern.NVLS, Pattern.COLLNET_DIRECT)
+        before = tuple(row[0] for row in trial.intra[: last + 1]) if heads else ()
+        if trial.same_channels or not self._inter:
+            before += tuple(trial.intra[last])
+        return last, ends, before, tuple(self._net_left), tuple(self._links.left)
 
     def _back_to_net(self, gpu: int, step: int, back_first: int, order: int) -> Steps:
         """Reserve the way from a GPU to each NET that the channel may end at."""
@@ -367,7 +393,7 @@ class ChannelSearch:
     def _scatter(self, head: int) -> Steps:
         """CollNet: the head to and from every other GPU, each a part of the bandwidth."""
         trial = self._trial
-        part = Cost(trial.bw_intra * Fraction(1, max(self._count - 1, 1)))
+        part = Cost(Fraction(trial.bw_intra, max(self._count - 1, 1)))
         ways = [self._hop[head][g] for g in range(self._count)]
         ways += [self._hop[g][head] for g in range(self._count)]
         taken: list[_Way] = []

@@ -38,8 +38,8 @@ class Trial:
     cross_nic: int = 0
     collnet: bool = False
     same_channels: bool = True
-    bw_intra: Fraction = Fraction(0)
-    bw_inter: Fraction = Fraction(0)
+    bw_intra: int = 0
+    bw_inter: int = 0
     latency: float = 0.0
     channels: int = 0
     hops: int = 0
@@ -129,7 +129,7 @@ class Cost:
 
     __slots__ = ("give", "need", "take")
 
-    def __init__(self, bandwidth: Fraction) -> None:
+    def __init__(self, bandwidth: Fraction | int) -> None:
         exact = [share * bandwidth for share in _SHARES]
         half = Fraction(1, 2)
         self.need: Sequence[int] = [math.ceil(rate) for rate in exact]

@@ -82,13 +82,13 @@ class Device:
 
     def connect(self, remote: Device, type: PathType, bandwidth: int) -> None:
         """Add a link, or widen the one there is; keep the links sorted, widest first."""
-        for place, link in enumerate(self.links):
-            if link.remote is remote and link.type == type:
-                link.bandwidth += bandwidth
-                break
-        else:
-            place, link = len(self.links), Link(type, remote, bandwidth)
-            self.links.append(link)
+        same = [i for i, x in enumerate(self.links) if x.remote is remote and x.type == type]
+        if not same:
+            same = [len(self.links)]
+            self.links.append(Link(type, remote, 0))
+        place = same[0]
+        link = self.links[place]
+        link.bandwidth += bandwidth
         while place and self.links[place - 1].bandwidth < link.bandwidth:
             self.links[place] = self.links[place - 1]
             place -= 1

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -23,6 +23,7 @@ __all__ = ["Rules", "mbs", "rules_of"]
 
 _TABLE = Path(__file__).with_name("topology.yaml")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+T = TypeVar("T")
 _OLDEST = (2, 18, 0)
 
 
@@ -118,7 +119,7 @@ def _speeds(
     return tuple((first, tuple(mbs(s) for s in steps)) for first, steps in found if steps)
 
 
-def _last(rows: Sequence[tuple[int, Any]], key: int) -> Any:
+def _last(rows: Sequence[tuple[int, T]], key: int) -> T:
     """Return the value of the last row whose first key is not above `key`."""
     return [value for first, value in rows if first <= key][-1]
 
