@@ -42,10 +42,20 @@ def _rows(kind: str) -> list[tuple[str, str]]:
     if kind == "gpus":
         from commsim.cluster.gpus import gpu_names
 
-        return [(name, "") for name in gpu_names()]
+        return [(name, _gpu(name)) for name in gpu_names()]
     from commsim.cluster.presets import preset_names, preset_text
 
     return [(name, preset_text(name).splitlines()[0].lstrip("# ")) for name in preset_names()]
+
+
+def _gpu(name: str) -> str:
+    from commsim.cluster.gpus import gpu_spec
+    from commsim.units import format_bandwidth, format_size
+
+    spec = gpu_spec(name)
+    memory = f"{format_size(spec.memory_bytes)} at {format_bandwidth(spec.memory_bandwidth)}"
+    nvlink = f", NVLink {format_bandwidth(spec.nvlink_bandwidth)}" if spec.nvlink_bandwidth else ""
+    return f"{spec.arch}, {memory}{nvlink}"
 
 
 def _text(name: str) -> str:

@@ -21,27 +21,73 @@ __all__ = ["topo"]
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @set_option
 def topo(cluster: str, nodes: int | None, sets: tuple[str, ...]) -> None:
-    """Describe a cluster: its GPUs, links, NICs, rails, and the way between its ends."""
+    """Describe a cluster: its GPUs, links, NICs, rails, prices, and the way between its ends."""
     from commsim.cluster.describe import describe
 
     found = describe(open_cluster(cluster, nodes, sets))
-    click.echo(f"{found['name']}: {found['nodes']} nodes, {found['world_size']} GPUs")
+    click.echo(f"{found['name']}: {_counts(found)}")
     for kind in found["kinds"]:
-        click.echo(
-            f"  {kind['count']} x {kind['name']}: {kind['gpus']} x {kind['gpu']}"
-            f" ({format_size(kind['gpu_memory_bytes'])}), NVLink {kind['nvlink']},"
-            f" {kind['nics']} NICs on {kind['rails']} rails, {kind['cpu_sockets']} sockets"
-        )
+        click.echo(f"\n{kind['count']} x {kind['name']}")
+        click.echo(_indented(columns(_node(kind))))
+        click.echo(_indented("\n".join(kind["drawing"])))
+    click.echo()
     head = ("links", "from", "to", "count", "bandwidth", "payload", "latency")
     click.echo(columns([head, *(_link(link) for link in found["links"])], right=(3, 4, 5, 6)))
+    click.echo()
     click.echo(columns(_facts(found)))
     for note in found["notes"]:
         click.echo(f"note: {note}", err=True)
 
 
+def _counts(found: dict[str, Any]) -> str:
+    """Return "2 nodes, 8 GPUs", and the NVLink domains where they are not the nodes."""
+    counts = [_count(found["nodes"], "node"), _count(found["world_size"], "GPU")]
+    if any(kind["domain_nodes"] > 1 for kind in found["kinds"]):
+        counts.append(_count(found["domains"], "NVLink domain"))
+    return ", ".join(counts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _node(kind: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what one kind of node is made of, with its price and power where they are known."""
+    rows = [
+        ("GPUs", f"{kind['gpus']} x {kind['gpu']}, {format_size(kind['gpu_memory_bytes'])}"),
+        ("CPU", f"{_count(kind['cpu_sockets'], 'NUMA domain')} of {kind['cpu'] or 'unknown model'}"
+                f" ({kind['cpu_vendor']}, {kind['cpu_arch']})"),
+        ("NICs", _nics(kind)),
+    ]  # fmt: skip
+    if kind["power_w"] is not None:
+        rows.append(("power", f"{kind['power_w']:,g} W at most ({kind['power_source']})"))
+    if kind["price_per_gpu_hour"] is not None:
+        rows.append(
+            ("price", f"{kind['price_per_gpu_hour']:g} {kind['price_currency']} per GPU and hour,"
+                      f" {kind['price_date']} ({kind['price_source']})")
+        )  # fmt: skip
+    return rows
+
+
+def _nics(kind: dict[str, Any]) -> str:
+    if not kind["nics"]:
+        return "none"
+    reach = "with" if kind["gdr"] else "without"
+    gpudirect = f", {reach} GPUDirect" if kind["device"] != "cpu" else ""
+    model = f" {kind['nic']}" if kind["nic"] else ""
+    return (
+        f"{kind['nics']} x{model}, {format_bandwidth(kind['nic_bandwidth'])}, on"
+        f" {_count(kind['rails'], 'rail')}; {kind['transport']} over {kind['medium']}{gpudirect}"
+    )
+
+
 def _link(link: dict[str, Any]) -> tuple[str, ...]:
     return (
-        f"{link['kind']} {link['medium']}".strip(), link["from"], link["to"], str(link["count"]),
+        f"{link['kind']} {link['medium']}".strip(), link["from"], link["to"], f"{link['count']:,}",
         format_bandwidth(link["bandwidth"]), f"{link['efficiency']:.1%}",
         format_time(link["latency_ps"]),
     )  # fmt: skip
@@ -49,14 +95,28 @@ def _link(link: dict[str, Any]) -> tuple[str, ...]:
 
 def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     fabric = found["fabric"]
-    switches = ", ".join(
-        f"{fabric[f'{level}_switches']} {level}" for level in ("leaf", "spine", "core")
-    )
-    rows = [
-        ("fabric", f"{fabric['kind']}, oversubscription {fabric['oversubscription']},"
-                   f" ecmp {fabric['ecmp']}, {fabric['rails']} rails"),
-        ("switches", switches),
-    ]  # fmt: skip
+    if fabric["kind"] == "none":
+        rows = [("fabric", "none")]
+    else:
+        switches = ", ".join(
+            f"{fabric[f'{level}_switches']:,} {level}" for level in ("leaf", "spine", "core")
+        )
+        rows = [
+            ("fabric", f"{fabric['kind']}, oversubscription {fabric['oversubscription']},"
+                       f" ecmp {fabric['ecmp']}, {_count(fabric['rails'], 'rail')}"),
+            ("switches", switches),
+        ]  # fmt: skip
     if found["bisection_bandwidth"] is not None:
         rows.append(("bisection", format_bandwidth(found["bisection_bandwidth"])))
+    rows += [_way(route) for route in found["routes"]]
     return rows
+
+
+def _way(route: dict[str, Any]) -> tuple[str, str]:
+    if route["bandwidth"] is None:
+        return f"way {route['from']} to {route['to']}", "none"
+    return (
+        f"way {route['from']} to {route['to']}",
+        f"{format_bandwidth(route['bandwidth'])}, {format_time(route['latency_ps'])}:"
+        f" {' - '.join(route['via'])}",
+    )

@@ -6,11 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from commsim.cluster.cluster import Cluster
+from commsim.cluster.drawing import draw_node
 from commsim.cluster.gpus import gpu_names, gpu_spec, gpu_text
 from commsim.cluster.presets import preset_names, preset_text
 from commsim.cluster.routes import Route
 from commsim.cluster.spec import NodeSpec
+from commsim.cluster.template import Template
 
 __all__ = [
     "bisection_bandwidth",
@@ -26,15 +30,18 @@ __all__ = [
 def describe(cluster: Cluster) -> dict[str, Any]:
     """Return what `commsim topo` shows, ready for JSON.
 
-    Bandwidths in bytes/s per direction, latencies in ps. Keys: name, nodes, world_size, kinds
-    (of nodes), links (a table by kind), fabric, bisection_bandwidth (payload; None where the
-    model has no closed form), routes (examples), notes.
+    Bandwidths in bytes/s per direction, latencies in ps. Keys: name, nodes, world_size, domains
+    (of NVLink), kinds (of nodes), links (a table by kind), fabric, bisection_bandwidth (payload;
+    None where the model has no closed form), routes (examples), notes.
     """
     return {
         "name": cluster.name,
         "nodes": len(cluster.node_names),
         "world_size": cluster.world_size,
-        "kinds": [_kind(spec, cluster.spec_of.count(i)) for i, spec in enumerate(cluster.specs)],
+        "domains": 1 + int(cluster.domains[-1]),
+        "kinds": [
+            _kind(cluster.template(i), cluster.spec_of.count(i)) for i in range(len(cluster.specs))
+        ],
         "links": _link_table(cluster),
         "fabric": _fabric(cluster),
         "bisection_bandwidth": bisection_bandwidth(cluster),
@@ -43,8 +50,9 @@ def describe(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _kind(spec: NodeSpec, count: int) -> dict[str, Any]:
-    nic = spec.nic
+def _kind(template: Template, count: int) -> dict[str, Any]:
+    spec = template.spec
+    nic, power, price = spec.nic, spec.power, spec.price
     return {
         "name": spec.name,
         "count": count,
@@ -52,16 +60,29 @@ def _kind(spec: NodeSpec, count: int) -> dict[str, Any]:
         "gpu": spec.gpu.name,
         "device": spec.gpu.device,
         "gpu_memory_bytes": spec.gpu.memory_bytes,
+        "sm": spec.gpu.sm,
         "nvlink": "switch" if spec.switch else "mesh" if spec.mesh else "none",
+        "domain_nodes": spec.domain_nodes,
+        "pcie_p2p": spec.pcie.p2p,
+        "cpu": spec.cpu.model,
+        "cpu_arch": spec.cpu.arch,
+        "cpu_vendor": spec.cpu.vendor,
         "cpu_sockets": spec.sockets,
         "nics": nic.count if nic else 0,
         "nics_per_gpu": nic.count / spec.gpus if nic else 0.0,
         "nic": nic.model if nic else "",
         "nic_bandwidth": nic.wire.bandwidth if nic else 0.0,
         "medium": nic.medium if nic else "",
+        "transport": nic.transport if nic else "",
+        "gdr": nic.gdr if nic else False,
         "rails": len(dict.fromkeys(nic.rails)) if nic else 0,
-        "power_w": spec.power.watts if spec.power else None,
-        "price_per_gpu_hour": spec.price.per_gpu_hour if spec.price else None,
+        "power_w": power.watts if power else None,
+        "power_source": power.source if power else None,
+        "price_per_gpu_hour": price.per_gpu_hour if price else None,
+        "price_currency": price.currency if price else None,
+        "price_date": price.date if price else None,
+        "price_source": price.source if price else None,
+        "drawing": draw_node(template),
     }
 
 
@@ -110,11 +131,14 @@ def bisection_bandwidth(cluster: Cluster) -> float | None:
     """Return the payload bytes/s that the first half of the nodes can send to the second.
 
     Traffic that shares a leaf stays there; the rest is bounded by the leaves' trunks. In one
-    node: what the first half of its GPUs can send over NVLink. None where neither applies.
+    NVLink domain: what the first half of its GPUs can send over NVLink. None where neither
+    applies, or where the halves share a domain.
     """
-    nodes = len(cluster.node_names)
-    if nodes == 1:
-        return _nvlink_bisection(cluster.specs[0])
+    nodes, domains = len(cluster.node_names), cluster.domain_of_node
+    if domains[-1] == 0:
+        return _nvlink_bisection(cluster.specs[0], cluster.world_size)
+    if domains[nodes // 2 - 1] == domains[nodes // 2]:
+        return None
     fabric, leaves = cluster.fabric, len(cluster.fabric.leaves.names)
     halves = ([0.0] * leaves, [0.0] * leaves)
     for nic, leaf in zip(cluster.nics, fabric.leaves.of, strict=True):
@@ -140,8 +164,8 @@ def _trunk_payload(cluster: Cluster) -> list[float]:
     return list(total.values())
 
 
-def _nvlink_bisection(spec: NodeSpec) -> float | None:
-    half = spec.gpus // 2
+def _nvlink_bisection(spec: NodeSpec, gpus: int) -> float | None:
+    half = gpus // 2
     if spec.switch is not None:
         return half * spec.switch.bandwidth * spec.switch.efficiency
     if spec.nvlink is None:
@@ -151,12 +175,14 @@ def _nvlink_bisection(spec: NodeSpec) -> float | None:
 
 
 def _examples(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the way from rank 0 to its neighbour, and to the same GPU of the next node."""
+    """Return the way from rank 0 to its neighbour, and to the first GPU that is farther away."""
     found = []
     if cluster.specs[cluster.spec_of[0]].gpus > 1:
         found.append(_example(cluster, 0, 1, cluster.local_route(0, 1)))
     if len(cluster.node_names) > 1:
-        other = int(cluster.first_rank[1])
+        other = _first_elsewhere(cluster)
+        if cluster.domain_of(other) == 0:
+            return [*found, _example(cluster, 0, other, cluster.local_route(0, other))]
         a, b = cluster.nics_of(0)[0], cluster.nics_of(other)[0]
         fabric = cluster.fabric_route(a, b)
         if fabric is not None:
@@ -165,15 +191,36 @@ def _examples(cluster: Cluster) -> list[dict[str, Any]]:
     return found
 
 
+def _first_elsewhere(cluster: Cluster) -> int:
+    """Return the first rank of another NVLink domain, else of another node."""
+    outside = np.flatnonzero(cluster.domains != 0)
+    return int(outside[0]) if len(outside) else int(cluster.first_rank[1])
+
+
 def _example(cluster: Cluster, a: int, b: int, route: Route | None) -> dict[str, Any]:
     if route is None:
-        return {"from": a, "to": b, "links": [], "latency_ps": None, "bandwidth": None}
+        return {
+            "from": a, "to": b, "links": [], "via": [], "latency_ps": None, "bandwidth": None,
+        }  # fmt: skip
     capacity = cluster.links.capacity
     pairs = zip(route.link, route.share, strict=True)
     return {
         "from": a,
         "to": b,
         "links": [cluster.links.names[link] for link in route.link],
+        "via": _via(cluster, route),
         "latency_ps": route.latency,
         "bandwidth": min(float(capacity[link]) / share for link, share in pairs),
     }
+
+
+def _via(cluster: Cluster, route: Route) -> list[str]:
+    """Return the vertices of a route, by the first of parallel links; memory is passed back out."""
+    links, at = cluster.links, cluster.links.source[route.link[0]]
+    found = [at]
+    for hop in dict.fromkeys(route.hop):
+        link = route.link[route.hop.index(hop)]
+        ends = (links.source[link], links.target[link])
+        at = ends[0] if at == ends[1] else ends[1]
+        found.append(at)
+    return found

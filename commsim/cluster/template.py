@@ -122,6 +122,10 @@ class Template:
             latency=wire.latency,
         )  # fmt: skip
 
+    def children(self, above: str) -> list[str]:
+        """Return what hangs directly on a socket or a PCIe switch, in order of creation."""
+        return [name for name, branch in self._branch.items() if branch.above == above]
+
     def full_name(self, vertex: str, node: int, domain: int) -> str:
         """Return what a vertex is called in the cluster: an NVSwitch may be the whole domain's."""
         if vertex == "nvswitch" and self.spec.domain_nodes > 1:
