@@ -120,6 +120,11 @@ class Fabric:
             efficiency=efficiency, latency=self.spec.switch_latency + self.spec.cable_latency,
         )  # fmt: skip
 
+    @property
+    def first_trunk(self) -> int:
+        """The id of the first link between switches: they follow those of the NICs."""
+        return self._first + 2 * len(self._nic_up)
+
     def route(self, a: int, b: int, key: int) -> Route | None:
         """Return the way from NIC a to NIC b, or None where there is none.
 

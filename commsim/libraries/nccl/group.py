@@ -1,0 +1,124 @@
+"""
+One NCCL communicator on a cluster: what it knows, what it would choose, and what that takes.
+
+    group = NcclGroup(cluster, range(16), version="2.27", knobs=Knobs(), launch="gpu")
+    choice = group.choose("all_reduce", 1 << 20)
+    group.seconds("all_reduce", [choice])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster
+from commsim.libraries.loads import LinkLoads, loads_of
+from commsim.libraries.nccl.choose import Tuner
+from commsim.libraries.nccl.communicator import communicator_of
+from commsim.libraries.nccl.edges import Edges
+from commsim.libraries.nccl.env import Knobs
+from commsim.libraries.nccl.p2p import PeerToPeer
+from commsim.libraries.nccl.shapes import Algorithm, Choice
+from commsim.libraries.nccl.timing import Timing, time_runs
+from commsim.libraries.nccl.timing_wires import PAIRWISE, Wires, runs_of, wires_of
+from commsim.libraries.routes import Router
+
+__all__ = ["LAUNCHES", "NcclGroup"]
+
+Ints = npt.NDArray[np.int64]
+
+LAUNCHES = ("gpu", "process")
+"""A process per GPU, as torch starts them, or one process that drives all GPUs of a node."""
+
+
+class NcclGroup:
+    """The group of `gpus` (global numbers; rank r on `gpus[r]`) under one version and environment.
+
+    Raises:
+        ScenarioError: see `communicator_of`.
+    """
+
+    def __init__(
+        self, router: Router, gpus: Sequence[int], *, version: str, knobs: Knobs, launch: str
+    ) -> None:
+        self.router = router
+        self.cluster: Cluster = router.cluster
+        self.gpus: Ints = np.asarray(gpus, dtype=np.int64)
+        self.comm = communicator_of(self.cluster, gpus, version=version, env=knobs)
+        self.wires: Wires = wires_of(self.cluster, gpus, self.comm, knobs)
+        self.tuner = Tuner(self.comm, knobs)
+        self.pairwise = PeerToPeer(self.comm, knobs)
+        self.edges = Edges(self.comm, self.gpus, self.cluster)
+        self.trunks = self.cluster.fabric.first_trunk
+        self._together = max(self.comm.local_ranks) if launch == "process" else 0
+        self._loads: dict[tuple[str, Algorithm | None, int, int], LinkLoads] = {}
+
+    def choose(self, op: str, size: int, *, dtype_size: int = 4) -> Choice:
+        """Return what NCCL runs. Raises ScenarioError where nothing that is allowed works."""
+        return self.tuner.choose(op, size, dtype_size=dtype_size)
+
+    def timing(
+        self,
+        op: str,
+        sizes: Sequence[int],
+        choices: Sequence[Choice] | None = None,
+        *,
+        repeated: bool = False,
+    ) -> Timing:
+        """Return the times of `op` on the idle cluster; `choices` None for what has none.
+
+        `repeated`: the time per iteration of nccl-tests, which does not wait for the last rank.
+        """
+        channels = self.pairwise.channels if op in PAIRWISE else 1
+        return time_runs(
+            runs_of(
+                self.wires, op, sizes, choices, channels=channels, gpus_per_process=self._together,
+                repeated=repeated,
+            )
+        )  # fmt: skip
+
+    def loads(self, op: str, choice: Choice | None, root: int) -> LinkLoads:
+        """Return what an op does to the links, as shares of its size."""
+        algorithm = None if choice is None else choice.algorithm
+        channels = 1 if choice is None else choice.channels
+        key = (op, algorithm, channels, root)
+        if key not in self._loads:
+            self._loads[key] = self._make_loads(op, algorithm, channels, root)
+        return self._loads[key]
+
+    def _make_loads(
+        self, op: str, algorithm: Algorithm | None, channels: int, root: int
+    ) -> LinkLoads:
+        if algorithm is None:
+            if op == "all_to_all":
+                return loads_of(self.edges.exchange(), self.router)
+            return loads_of(self.edges.fan(root, gather=op == "gather"), self.router)
+        found = loads_of(self.edges.of(algorithm, op, channels, root), self.router)
+        into, out = self.edges.switch_shares(algorithm, op)
+        return self._with_switches(found, into, out) if into else found
+
+    def _with_switches(self, loads: LinkLoads, into: float, out: float) -> LinkLoads:
+        """Add what each GPU sends into and takes out of the switch of its domain."""
+        ports = np.array([self._port(at) for at in range(len(self.gpus))], dtype=np.int64)
+        link = np.concatenate((loads.link, ports[:, 0], ports[:, 1]))
+        share = np.concatenate((loads.share, np.full(len(ports), into), np.full(len(ports), out)))
+        conns = np.concatenate((loads.conns, np.ones(2 * len(ports))))
+        used, where = np.unique(link, return_inverse=True)
+        return LinkLoads(
+            used,
+            np.bincount(where, weights=share).astype(np.float64),
+            np.bincount(where, weights=conns).astype(np.float64),
+        )
+
+    def _port(self, at: int) -> tuple[int, int]:
+        """Return the links of a member into its NVSwitch and out of it."""
+        node = self.comm.node_of[at]
+        near = (at - 1, at + 1)
+        peer = next(p for p in near if 0 <= p < len(self.gpus) and self.comm.node_of[p] == node)
+        route = self.cluster.local_route(int(self.gpus[at]), int(self.gpus[peer]))
+        back = self.cluster.local_route(int(self.gpus[peer]), int(self.gpus[at]))
+        assert route is not None
+        assert back is not None
+        return route.link[0], back.link[-1]

@@ -1,0 +1,241 @@
+"""
+NCCL as a library of the engine: each op becomes what NCCL would choose, and takes what the
+calibrated timing model says, on the links that its rings, trees and switches use.
+
+Two different things: NCCL's own tuning model chooses (`Choice.selection_us` is what it computed),
+the timing model predicts. The plan of an op is one coupled flow: after the launch all its
+channels progress together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.libraries.expand import coupled, whole
+from commsim.libraries.loads import LinkLoads
+from commsim.libraries.nccl.env import Knobs, knobs_of
+from commsim.libraries.nccl.group import LAUNCHES, NcclGroup
+from commsim.libraries.nccl.shapes import Choice
+from commsim.libraries.nccl.timing import Timing
+from commsim.libraries.nccl.timing_wires import PAIRWISE
+from commsim.libraries.plan import Part, Phase, Plan, Request, Start, empty_phase
+from commsim.libraries.routes import Router
+
+__all__ = ["Nccl"]
+
+Ints = npt.NDArray[np.int64]
+
+_ELEMENT = {
+    "int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8": 1, "half": 2, "float16": 2, "fp16": 2,
+    "bfloat16": 2, "bf16": 2, "double": 8, "float64": 8, "int64": 8, "uint64": 8,
+}  # fmt: skip
+_REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+_BUS = {"all_reduce": 2.0}
+_BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one element
+
+
+class Nccl:
+    """Plans every op as NCCL `version` does under an environment of NCCL_ variables.
+
+    `launch`: "gpu" where each GPU has its process, "process" where one drives a node's GPUs.
+
+    Raises:
+        ScenarioError: an unknown variable, version or launch.
+    """
+
+    name = "nccl"
+    concurrency = 1
+
+    def __init__(
+        self,
+        *,
+        version: str = "2.27",
+        env: Mapping[str, str | int | bool] | None = None,
+        launch: str = "gpu",
+    ) -> None:
+        if launch not in LAUNCHES:
+            raise ScenarioError(
+                f"library.launch: {launch!r}.{did_you_mean(launch, LAUNCHES)}"
+                f" Known: {', '.join(LAUNCHES)}."
+            )
+        self.version = version
+        self.launch = launch
+        self.knobs: Knobs = knobs_of(env or {})
+        self._cluster: Cluster | None = None
+        self._groups: dict[tuple[int, ...], NcclGroup] = {}
+        self._plans: dict[Request, Plan] = {}
+        self._pairs: dict[tuple[object, ...], Timing] = {}
+
+    def group(self, ranks: tuple[int, ...], cluster: Cluster) -> NcclGroup:
+        """Return the communicator of some ranks; it is kept for as long as the cluster is."""
+        if cluster is not self._cluster:
+            self._cluster, self._router = cluster, Router(cluster)
+            self._groups, self._plans, self._pairs = {}, {}, {}
+        if ranks not in self._groups:
+            self._groups[ranks] = NcclGroup(
+                self._router, ranks, version=self.version, knobs=self.knobs, launch=self.launch
+            )
+        return self._groups[ranks]
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        """Return the plan of one op; plans are kept for as long as the cluster is the same.
+
+        Raises:
+            ScenarioError: no cluster, data in host memory, or nothing that is allowed works.
+            TopologyError: two ranks cannot reach each other.
+        """
+        if cluster is None:
+            raise ScenarioError(
+                f"{request.kind} of ranks {list(request.ranks)}: NCCL needs a cluster to send over."
+                " Add a cluster section (or --cluster)."
+            )
+        if request.on_host or cluster.gpu(request.ranks[0]).device == "cpu":
+            raise ScenarioError(
+                f"{request.kind} of ranks {list(request.ranks)}: NCCL moves the memory of GPUs"
+                " alone. Use library gloo for data in host memory."
+            )
+        if cluster is not self._cluster or request not in self._plans:
+            plan = self._make(request, cluster)
+            self._plans[request] = plan
+        return self._plans[request]
+
+    def _make(self, request: Request, cluster: Cluster) -> Plan:
+        if len(request.ranks) == 1:
+            nothing = np.zeros(1, np.int64)
+            return Plan((Part((empty_phase(0),), nothing, nothing),), Start.ALL, 1, (), "none")
+        if request.kind == "send_recv":
+            return self._message(request, cluster)
+        group = self.group(request.ranks, cluster)
+        notes = (*group.comm.notes, *self.knobs.notes)
+        if request.kind == "all_to_all_v":
+            return self._uneven(request, group, notes)
+        kind = "all_reduce" if request.kind == "barrier" else request.kind
+        size = _BARRIER_BYTES if request.kind == "barrier" else request.size
+        if kind in PAIRWISE:
+            timing = group.timing(kind, [size])
+            loads = group.loads(kind, None, request.root)
+            return _plan(request, group, timing, loads, size, None, notes)
+        choice = group.choose(kind, size, dtype_size=_ELEMENT.get(request.dtype, 4))
+        timing = group.timing(kind, [size], [choice])
+        loads = group.loads(kind, choice, request.root)
+        return _plan(request, group, timing, loads, size, choice, (*notes, *choice.notes))
+
+    def _message(self, request: Request, cluster: Cluster) -> Plan:
+        """Return the plan of a send, timed once for all pairs that are placed alike."""
+        source, target = request.ranks
+        if cluster is not self._cluster:
+            self.group(request.ranks, cluster)
+        key = (request.size, *(_place(cluster, rank) for rank in request.ranks),
+               _apart(cluster, source, target))  # fmt: skip
+        if key not in self._pairs:
+            group = self.group(request.ranks, cluster)
+            self._pairs[key] = group.timing("send_recv", [request.size])
+        timing = self._pairs[key]
+        lead, idle = _picoseconds(timing)
+        route = self._router.route(source, target)
+        flow = coupled([route], [request.size], idle, cluster.links)
+        both = np.zeros(2, np.int64)
+        part = Part((_led(flow, lead),), both, np.full(2, lead + idle, np.int64))
+        return Plan((part,), Start.PAIR, 2, (), "send_recv", sms=1, touched=2.0 * request.size)
+
+    def _uneven(self, request: Request, group: NcclGroup, notes: tuple[str, ...]) -> Plan:
+        """Return the plan of sends of unequal sizes: as long as the busiest rank's even ones."""
+        assert request.splits is not None
+        sizes = np.array(request.splits, dtype=np.float64)
+        np.fill_diagonal(sizes, 0.0)
+        source, target = np.nonzero(sizes)
+        n = len(request.ranks)
+        most = max(float(sizes.sum(axis=0).max()), float(sizes.sum(axis=1).max()))
+        size = round(most * n / max(n - 1, 1))
+        timing = group.timing("all_to_all", [size])
+        connections = group.edges.pairs(source, target, sizes[source, target])
+        from commsim.libraries.loads import loads_of
+
+        return _plan(request, group, timing, loads_of(connections, group.router), 1, None, notes)
+
+
+def _plan(
+    request: Request,
+    group: NcclGroup,
+    timing: Timing,
+    loads: LinkLoads,
+    size: int,
+    choice: Choice | None,
+    notes: tuple[str, ...],
+) -> Plan:
+    """Return a plan of one coupled flow; `loads` are shares of `size`."""
+    lead, idle = _picoseconds(timing)
+    flow = _flow(group, loads, size, idle, lead)
+    joins, leaves = _attendance(request, group, choice, lead, idle)
+    bus = _BUS.get(request.kind, 1.0) * request.size
+    return Plan(
+        (Part((flow,), joins, leaves),),
+        Start.PATH if request.kind in ("broadcast", "reduce") else Start.ALL,
+        len(request.ranks),
+        (),
+        "pairwise" if choice is None else f"{choice.algorithm.name} {choice.protocol.name}",
+        group.pairwise.channels if choice is None else choice.channels,
+        tuple(dict.fromkeys(notes)),
+        sms=group.pairwise.channels if choice is None else choice.channels,
+        touched=bus * (3.0 if request.kind in _REDUCES else 2.0),
+    )
+
+
+def _flow(group: NcclGroup, loads: LinkLoads, size: int, idle: int, lead: int) -> Phase:
+    """Return the flow. Bytes per connection are made equal on all links: one fair share exists.
+
+    Up to the NICs the timing model knows what the links give; a load that would say otherwise
+    (an NVSwitch that adds up moves fewer bytes than it counts) is cut to what fits.
+    """
+    load = loads.share * size
+    fits = group.cluster.links.capacity[loads.link] * idle * 1e-12
+    load = np.where(loads.link < group.trunks, np.minimum(load, fits), load)
+    moves = load > 0
+    conns = loads.share * (loads.conns.sum() / loads.share.sum() if loads.share.any() else 1.0)
+    return Phase(idle, loads.link[moves], load[moves], conns[moves], lead)
+
+
+def _attendance(
+    request: Request, group: NcclGroup, choice: Choice | None, lead: int, idle: int
+) -> tuple[Ints, Ints]:
+    """Return when the data reaches each member, and when it is done with the last of it.
+
+    A collective of all ends for all at once; along the chain of a broadcast or reduce each
+    member comes one hop after the one before it.
+    """
+    n = len(request.ranks)
+    if request.kind not in ("broadcast", "reduce"):
+        return np.zeros(n, np.int64), np.full(n, lead + idle, np.int64)
+    ring = group.comm.rings[0].astype(np.int64)
+    after_root = np.roll(ring, -int(np.flatnonzero(ring == request.root)[0]))
+    order = after_root if request.kind == "broadcast" else np.roll(after_root, -1)
+    assert choice is not None
+    latency = float(group.timing(request.kind, [0], [choice]).latency[0]) * 1e12
+    hop = min(latency, idle) / (n - 1)
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    joins = np.where(place > 0, lead + np.floor(place * hop), 0).astype(np.int64)
+    leaves = lead + idle - np.floor((n - 1 - np.maximum(place, 1)) * hop).astype(np.int64)
+    return joins, np.maximum(leaves, joins)
+
+
+def _picoseconds(timing: Timing) -> tuple[int, int]:
+    return whole(float(timing.launch[0]) * 1e12), whole(float(timing.program[0]) * 1e12)
+
+
+def _led(phase: Phase, lead: int) -> Phase:
+    return Phase(phase.idle, phase.link, phase.load, phase.conns, lead, phase.tail)
+
+
+def _place(cluster: Cluster, rank: int) -> tuple[int, int]:
+    return cluster.spec_of[int(cluster.node_of[rank])], int(cluster.local_of[rank])
+
+
+def _apart(cluster: Cluster, a: int, b: int) -> tuple[bool, bool]:
+    same_node = bool(cluster.node_of[a] == cluster.node_of[b])
+    return same_node, cluster.domain_of(a) == cluster.domain_of(b)
