@@ -119,7 +119,7 @@ class PeerToPeer:
             return asked
         nets = max(1, self.comm.local_nets)
         if self.tables.net_channels_per_peer == "bandwidth":
-            return max(nets, -(-int(self.comm.net_bandwidth) // _CHANNEL_NET_GB))
+            return max(nets, math.ceil(int(nets * self.comm.net_bandwidth) / _CHANNEL_NET_GB))
         channels = 2
         while channels > 1 and channels * self.comm.n_ranks > self.channels * 4:
             channels //= 2

@@ -122,6 +122,8 @@ def _pair(inter: list[int] | None) -> tuple[int, int] | None:
 
 def _trees(by_rank: Mapping[str, Any]) -> Trees:
     """Turn the record's rank -> channels into channels -> ranks."""
+    if not by_rank:
+        return Trees(np.empty((0, 0), dtype=np.int32), np.empty((0, 0, 3), dtype=np.int32))
     ranks = [by_rank[str(rank)] for rank in range(len(by_rank))]
     up = np.array([[links[0] for links in channels] for channels in ranks], dtype=np.int32)
     down = np.array([[links[1] for links in channels] for channels in ranks], dtype=np.int32)
