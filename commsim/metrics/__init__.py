@@ -5,6 +5,7 @@ Everything here is computed from a `Timeline` alone, simulated or measured.
 """
 
 from commsim.metrics.bandwidth import GroupUse, Instances, bandwidths, instances
+from commsim.metrics.bound import Bound, bound
 from commsim.metrics.breakdown import Breakdown, breakdown
 from commsim.metrics.bubbles import Bubbles, bubbles
 from commsim.metrics.critical_path import CriticalPath, critical_path
@@ -20,6 +21,7 @@ from commsim.metrics.measure import Metrics, measure
 from commsim.metrics.window import Window, measured_window
 
 __all__ = [
+    "Bound",
     "Breakdown",
     "Bubbles",
     "CriticalPath",
@@ -30,6 +32,7 @@ __all__ = [
     "Utilization",
     "Window",
     "bandwidths",
+    "bound",
     "breakdown",
     "bubbles",
     "busiest",

@@ -1,0 +1,180 @@
+"""
+The least time that a collective can take on a cluster, by any algorithm whatever.
+
+n members, S bytes (nccl-tests' S), a set X of devices with a of the members in it, C the bytes
+per second of the links that leave it (or enter it). What must cross:
+
+    op                      out of X                        into X
+    all_reduce              S                               S
+    all_gather              a S/n                           (n - a) S/n
+    reduce_scatter          (n - a) S/n                     a S/n
+    all_to_all              a (n - a) S/n                   the same
+    broadcast, scatter      S, (n - a) S/n if root in X     S, a S/n if not
+    reduce, gather          S, a S/n if root not in X       S, (n - a) S/n if it is
+    send_recv               S per member whose peer is outside
+
+Time is at least bytes / C and the least latency of those links. Switches may add and multicast
+and these bounds still hold. Where they do not (`in_network` false), every message goes from one
+part to one other, and cutting the group into k parts at once says more: an element of an
+all-reduce needs 2 (k - 1) messages between parts (one-way gossip among k takes 2k - 2: Harary
+and Schwenk 1974, "The communication problem on graphs and digraphs"), one of the other ops
+k - 1, all of them over the links that leave the parts.
+
+All of this is proven, none of it assumes an algorithm. Software costs are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster
+from commsim.collectives.ops import ROOTED
+from commsim.errors import ScenarioError
+from commsim.graph import COLLECTIVES
+from commsim.metrics.bound_cuts import Level, Partition, cuts_of
+
+__all__ = ["Bound", "bound"]
+
+Floats = npt.NDArray[np.float64]
+Splits = Sequence[Sequence[int]]
+
+_MESSAGES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
+"""Messages between k parts for each byte of S, divided by k - 1, where nothing adds on the way."""
+
+_known: WeakKeyDictionary[Cluster, dict[tuple[int, ...], tuple[list[Level], list[Partition]]]] = (
+    WeakKeyDictionary()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A least time in seconds, what kind of statement that is, and the cut that sets it."""
+
+    seconds: float
+    kind: Literal["proven", "best known"]
+    cut: str
+
+
+def bound(
+    cluster: Cluster,
+    op: str,
+    size: float,
+    gpus: Sequence[int],
+    *,
+    in_network: bool = False,
+    root: int = 0,
+    splits: Splits | None = None,
+) -> Bound:
+    """Return the least time of an op of S = `size` bytes among `gpus` (global indices).
+
+    `in_network`: switches may add and multicast (NVLS, SHARP). `root` is a member index.
+    `send_recv` is nccl-tests' ring: each member sends S to the next. `splits[i][j]` are the
+    bytes from member i to j of an all_to_all_v.
+
+    Raises:
+        ScenarioError: no such op, or an all_to_all_v without splits.
+    """
+    if op not in (*COLLECTIVES, "send_recv"):
+        raise ScenarioError(f"{op!r} has no bound. Known: {', '.join(COLLECTIVES)}, send_recv.")
+    if op == "all_to_all_v" and splits is None:
+        raise ScenarioError("all_to_all_v: its bound needs the splits.")
+    if len(gpus) < 2:
+        return Bound(0.0, "proven", "")
+    levels, partitions = _cuts(cluster, tuple(gpus))
+    best = Bound(0.0, "proven", "")
+    for level in levels:
+        best = max(best, _worst(level, op, size, len(gpus), root, splits), key=_seconds)
+    if not in_network and op in _MESSAGES:
+        for part in partitions:
+            moved = _MESSAGES[op] * (part.parts - 1) * size
+            time = moved / part.capacity + part.latency if part.capacity else np.inf
+            best = max(best, Bound(float(time), "proven", part.name), key=_seconds)
+    return best
+
+
+def _cuts(cluster: Cluster, gpus: tuple[int, ...]) -> tuple[list[Level], list[Partition]]:
+    kept = _known.setdefault(cluster, {})
+    if gpus not in kept:
+        kept[gpus] = cuts_of(cluster, gpus)
+    return kept[gpus]
+
+
+def _seconds(found: Bound) -> float:
+    return found.seconds
+
+
+def _worst(
+    level: Level, op: str, size: float, n: int, root: int, splits: Splits | None
+) -> Bound:  # fmt: skip
+    """Return the bound of the slowest cut of a level."""
+    out, into = _crossing(level, op, size, n, root, splits)
+    cuts = level.cuts
+    times = np.stack((
+        _time(out, cuts.out, cuts.late_out), _time(into, cuts.into, cuts.late_into)
+    ))  # fmt: skip
+    way, at = np.unravel_index(int(np.argmax(times)), times.shape)
+    name = f"{'out of' if way == 0 else 'into'} {cuts.name[int(at)]}"
+    return Bound(float(times[way, at]), "proven", name)
+
+
+def _time(crossing: Floats, capacity: Floats, latency: Floats) -> Floats:
+    """Return bytes / capacity + latency where something crosses (NaN marks nothing), else 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        time: Floats = np.where(np.isnan(crossing), 0.0, crossing / capacity + latency)
+    return np.where((crossing == 0) & np.isnan(time), latency, time)
+
+
+def _crossing(
+    level: Level, op: str, size: float, n: int, root: int, splits: Splits | None
+) -> tuple[Floats, Floats]:
+    """Return the bytes that must leave and enter each cut; NaN where nothing needs to."""
+    a = level.cuts.members.astype(np.float64)
+    part, nothing = size / n, np.full(len(a), np.nan)
+    if op in ROOTED:
+        return _rooted(level.inside(root), op, size, a * part, (n - a) * part, nothing)
+    if op == "barrier":
+        return 0 * a, 0 * a
+    if op == "all_reduce":
+        return 0 * a + size, 0 * a + size
+    if op == "all_gather":
+        return a * part, (n - a) * part
+    if op == "reduce_scatter":
+        return (n - a) * part, a * part
+    if op == "all_to_all":
+        return a * (n - a) * part, a * (n - a) * part
+    source, target, weight = _pairs(op, size, n, splits)
+    leaving, entering = (
+        level.leaving(weight, x, y) for x, y in ((source, target), (target, source))
+    )
+    return np.where(leaving > 0, leaving, np.nan), np.where(entering > 0, entering, np.nan)
+
+
+def _rooted(
+    with_root: npt.NDArray[np.bool_], op: str, size: float, own: Floats, others: Floats,
+    nothing: Floats,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """Return what must cross for an op with a root: away from it, or towards it."""
+    whole = op in ("broadcast", "reduce")
+    near = 0 * own + size if whole else others  # crosses the cut of a set with the root
+    far = 0 * own + size if whole else own
+    if op in ("broadcast", "scatter"):
+        return np.where(with_root, near, nothing), np.where(with_root, nothing, far)
+    return np.where(with_root, nothing, far), np.where(with_root, near, nothing)
+
+
+def _pairs(
+    op: str, size: float, n: int, splits: Splits | None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+    """Return who sends to whom, and how much."""
+    if op == "send_recv":
+        member = np.arange(n)
+        return member, (member + 1) % n, np.full(n, float(size))
+    table = np.asarray(splits, dtype=np.float64)
+    source, target = np.nonzero(table)
+    return source, target, table[source, target]

@@ -1,0 +1,189 @@
+"""The bound: worked out by hand on small clusters, and never above what an algorithm takes."""
+
+from __future__ import annotations
+
+import time
+from itertools import permutations
+
+import networkx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commsim.cluster import Cluster
+from commsim.cluster.section import cluster_from
+from commsim.collectives import algorithms_for
+from commsim.collectives.ops import ROOTED
+from commsim.errors import ScenarioError
+from commsim.libraries import Ideal, Request
+from commsim.metrics.bound import bound
+from commsim.metrics.bound_cuts import cuts_of
+
+GIB = 2**30
+EVERY = [
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "scatter",
+    "gather", "barrier",
+]  # fmt: skip
+
+
+def nodes(preset: str, count: int, **fabric: object) -> Cluster:
+    return Cluster.preset(preset, nodes=count, fabric=fabric or None)
+
+
+def port(cluster: Cluster, kind: str) -> float:
+    """Return the payload bytes/s of one link of a kind."""
+    at = cluster.links.kinds.index(kind)
+    return float(cluster.links.capacity[at])
+
+
+def test_one_nvswitch_node() -> None:
+    """Every GPU has one port: ring and direct all-reduce are the best there can be."""
+    cluster = nodes("dgx-h100", 1)
+    B = port(cluster, "nvlink")
+    expected = {
+        "all_reduce": 2 * 7 / 8, "all_gather": 7 / 8, "reduce_scatter": 7 / 8,
+        "all_to_all": 7 / 8, "broadcast": 1, "reduce": 1, "scatter": 7 / 8, "gather": 7 / 8,
+        "send_recv": 1,
+    }  # fmt: skip
+    for op, share in expected.items():
+        found = bound(cluster, op, GIB, range(8))
+        assert found.seconds == pytest.approx(share * GIB / B, rel=1e-3), op
+        assert found.kind == "proven"
+
+
+def test_a_switch_that_adds_halves_the_bound_at_most() -> None:
+    cluster = nodes("dgx-h100", 1)
+    found = bound(cluster, "all_reduce", GIB, range(8), in_network=True)
+    assert found.seconds == pytest.approx(GIB / port(cluster, "nvlink"), rel=1e-3)
+    assert found.cut == "out of GPU 0"
+
+
+def test_across_nodes_the_nics_bound() -> None:
+    cluster = nodes("dgx-h100", 16)
+    C = 8 * port(cluster, "network")
+    alone = bound(cluster, "all_reduce", GIB, range(128))
+    added = bound(cluster, "all_reduce", GIB, range(128), in_network=True)
+    assert alone.seconds == pytest.approx(2 * 15 / 16 * GIB / C, rel=1e-3)
+    assert alone.cut == "between 16 nodes"
+    assert added.seconds == pytest.approx(GIB / C, rel=1e-3)
+    exchange = bound(cluster, "all_to_all", GIB, range(128))
+    assert exchange.seconds == pytest.approx(8 * 120 / 128 * GIB / C, rel=1e-3)
+
+
+def test_a_group_on_one_rail_has_one_nic_per_node() -> None:
+    cluster = nodes("dgx-h100", 4)
+    rail = range(0, 32, 8)
+    found = bound(cluster, "all_gather", GIB, rail)
+    assert found.seconds == pytest.approx(3 / 4 * GIB / (8 * port(cluster, "network")), rel=1e-3)
+
+
+def test_an_oversubscribed_spine_bounds_what_crosses_it() -> None:
+    """Two pods of two nodes; 4 : 1 above the leaves."""
+    cluster = nodes("dgx-h100", 4, kind="fat_tree", oversubscription=4, nodes_per_leaf=2)
+    found = bound(cluster, "all_to_all", GIB, range(32))
+    uplinks = 16 * port(cluster, "network") / 4
+    assert found.seconds == pytest.approx(16 * 16 / 32 * GIB / uplinks, rel=0.02)
+    assert found.cut.endswith("leaf of GPU 0")
+
+
+@pytest.mark.parametrize("preset", ["dgx-1v", "dgx-h100"])
+def test_every_set_of_a_small_node_has_its_least_cut(preset: str) -> None:
+    """Against maximum flow, from all GPUs of a set to all others."""
+    cluster = nodes(preset, 1)
+    (*_, every), _ = cuts_of(cluster, tuple(range(8)))
+    assert len(every.cuts.members) == 2**8 - 2
+    graph = networkx.DiGraph()
+    for a, b in permutations(range(8), 2):
+        for link in cluster.local_route(a, b).link:
+            ends = cluster.links.source[link], cluster.links.target[link]
+            graph.add_edge(*ends, capacity=float(cluster.links.capacity[link]))
+    for gpu in range(8):
+        graph.add_edge("out", f"node0/gpu{gpu}")
+        graph.add_edge(f"node0/gpu{gpu}", "in")
+    for at in range(0, 254, 37):
+        inside = every.mask[at]
+        flow = graph.copy()
+        for gpu in range(8):
+            flow.remove_edge(*(("out", f"node0/gpu{gpu}") if not inside[gpu]
+                               else (f"node0/gpu{gpu}", "in")))  # fmt: skip
+        assert every.cuts.out[at] == pytest.approx(networkx.maximum_flow_value(flow, "out", "in"))
+        assert every.cuts.members[at] == inside.sum()
+
+
+def test_latency_is_in_it() -> None:
+    found = bound(nodes("dgx-h100", 2), "barrier", 0, range(16))
+    assert 1e-7 < found.seconds < 1e-5
+
+
+def test_splits_bound_by_their_busiest_gpu() -> None:
+    cluster = nodes("dgx-h100", 1)
+    splits = [[0] * 4 for _ in range(4)]
+    splits[2][0] = splits[2][1] = 1 << 30
+    found = bound(cluster, "all_to_all_v", 2 * GIB, range(4), splits=splits)
+    assert found.seconds == pytest.approx(2 * GIB / port(cluster, "nvlink"), rel=1e-3)
+    assert found.cut == "out of GPU 2"
+
+
+def test_one_gpu_alone_and_unknown_ops() -> None:
+    cluster = nodes("dgx-h100", 1)
+    assert bound(cluster, "all_reduce", GIB, [3]).seconds == 0
+    with pytest.raises(ScenarioError, match="no bound"):
+        bound(cluster, "allreduce", GIB, range(8))
+    with pytest.raises(ScenarioError, match="splits"):
+        bound(cluster, "all_to_all_v", GIB, range(8))
+
+
+def test_2048_nodes_take_well_under_a_second() -> None:
+    cluster = nodes("dgx-h100", 2048)
+    begin = time.process_time()
+    first = bound(cluster, "all_reduce", GIB, range(cluster.world_size))
+    middle = time.process_time()
+    again = bound(cluster, "all_reduce", GIB, range(cluster.world_size))
+    assert time.process_time() - middle < 0.1
+    assert middle - begin < 1.5
+    assert first == again
+
+
+CLUSTERS = [
+    {"preset": "dgx-h100", "nodes": 1},
+    {"preset": "dgx-h100", "nodes": 3},
+    {"preset": "dgx-a100", "nodes": 2},
+    {"preset": "dgx-1v", "nodes": 1},
+    {"preset": "pcie-a100", "nodes": 2},
+    {"preset": "cpu-ethernet", "nodes": 5},
+    {"preset": "dgx-h100", "nodes": 4,
+     "fabric": {"kind": "fat_tree", "oversubscription": 3, "nodes_per_leaf": 2}},
+    {"preset": "dgx-h100", "nodes": 3, "fabric": {"kind": "single_switch"}},
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), section=st.sampled_from(CLUSTERS), op=st.sampled_from(EVERY))
+def test_no_algorithm_is_faster(data: st.DataObject, section: dict[str, object], op: str) -> None:
+    """Random groups of random clusters, sizes from none to large, every algorithm."""
+    cluster = cluster_from(dict(section), "here")
+    world = list(range(cluster.world_size))
+    ranks = tuple(sorted(data.draw(
+        st.lists(st.sampled_from(world), min_size=2, max_size=10, unique=True)
+    )))  # fmt: skip
+    size = data.draw(st.sampled_from([0, 1000, 1 << 20, 1 << 28]))
+    root = data.draw(st.integers(0, len(ranks) - 1)) if op in ROOTED else -1
+    added = bound(cluster, op, size, ranks, in_network=True, root=max(root, 0)).seconds
+    alone = bound(cluster, op, size, ranks, root=max(root, 0)).seconds
+    assert added <= alone
+    for algorithm in algorithms_for(op, switched=True):
+        switched = algorithm not in algorithms_for(op)
+        try:
+            plan = Ideal(algorithm).plan(Request(op, size, ranks, root=root), cluster)
+        except ScenarioError:
+            continue  # this group cannot run it
+        taken = plan.idle / 1e12
+        assert taken >= (added if switched else alone) * (1 - 1e-9), algorithm
+
+
+def test_hierarchical_all_reduce_reaches_the_bound_of_two_nodes_up_to_its_stages() -> None:
+    """The bound is not idle talk: the best algorithm comes within its own NVLink stages of it."""
+    cluster = nodes("dgx-h100", 2)
+    request = Request("all_reduce", GIB, tuple(range(16)))
+    best = min(Ideal(a).plan(request, cluster).idle for a in ("ring", "hierarchical")) / 1e12
+    assert best < 1.2 * bound(cluster, "all_reduce", GIB, range(16)).seconds
