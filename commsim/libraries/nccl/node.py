@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.paths import Paths
-from commsim.libraries.nccl.search import limits, search_all
+from commsim.libraries.nccl.search import search_all
+from commsim.libraries.nccl.search_facts import limits
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType, SearchGraph
 from commsim.libraries.nccl.topo_xml import Element
 from commsim.libraries.nccl.topology import Device, Kind

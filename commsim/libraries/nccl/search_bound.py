@@ -1,0 +1,79 @@
+"""
+What a search cannot beat: an upper bound on its channels, a lower bound on its hops.
+
+Most searches of NCCL's first pass cannot improve what is found already, and only spend its budget.
+Those are not run unless how much they spend decides something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commsim.libraries.nccl.paths import Paths
+from commsim.libraries.nccl.search_state import Trial
+from commsim.libraries.nccl.shapes import Pattern
+from commsim.libraries.nccl.topology import Device, Kind
+
+__all__ = ["Bound"]
+
+
+class Bound:
+    """Bounds for the searches of one system; `inter`: channels go through the network."""
+
+    def __init__(self, paths: Paths, *, inter: bool) -> None:
+        system = paths.system
+        self._inter = inter
+        self._gpus = len(system.gpus)
+        self._out = [[link.bandwidth for link in gpu.links] for gpu in system.gpus]
+        self._ports: dict[tuple[int, int], int] = {}
+        for net in system.nets:
+            port = net.asic, net.port
+            self._ports[port] = max(self._ports.get(port, 0), net.bandwidth)
+        self._hop = _least(paths, system.gpus, system.of(Kind.GPU))
+        self._in = _least(paths, system.nets, system.of(Kind.GPU))
+        self._back = _least(paths, system.gpus, system.of(Kind.NET))
+
+    def can_improve(self, trial: Trial, best: Trial) -> bool:
+        """Say whether a search may find something better; True where that is not known."""
+        channels = self.channels(trial)
+        if channels < trial.min_channels or channels == 0:
+            return False
+        if trial.pattern in (Pattern.NVLS, Pattern.COLLNET_DIRECT):
+            return True
+        most, have = channels * trial.bw_intra, best.channels * best.bw_intra
+        if most != have:
+            return most > have
+        alike = trial.pattern == best.pattern and trial.cross_nic == best.cross_nic
+        return alike and channels * self._hops(trial.pattern) < best.hops
+
+    def channels(self, trial: Trial) -> int:
+        """Return how many channels there can be at most."""
+        most = trial.max_channels
+        whole = trial.bw_inter // 1000 * 1000
+        if self._inter and whole:
+            most = min(most, sum(rate // whole for rate in self._ports.values()))
+        if self._gpus == 1 or trial.pattern in (Pattern.NVLS, Pattern.COLLNET_DIRECT):
+            return most
+        least = min(trial.bw_intra, trial.bw_inter)
+        leaving = [sum(rate // least for rate in out) for out in self._out]
+        if trial.pattern == Pattern.RING:
+            return min(most, *leaving)
+        return min(most, sum(leaving) // (self._gpus - 1))
+
+    def _hops(self, pattern: Pattern) -> int:
+        """Return the fewest hops that a channel can take."""
+        between = self._gpus - 1
+        if not self._inter:
+            return self._hop * (between + (pattern == Pattern.RING and self._gpus > 1))
+        ends = 2 if pattern == Pattern.BALANCED_TREE else 1
+        return self._hop * between + self._in + ends * self._back
+
+
+def _least(paths: Paths, sources: Sequence[Device], targets: Sequence[Device]) -> int:
+    hops = [
+        len(path.links)
+        for source in sources
+        for target in targets
+        if source is not target and (path := paths.between(source, target)).links
+    ]
+    return min(hops, default=0)
