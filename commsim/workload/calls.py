@@ -1,38 +1,71 @@
 """
 The calls of a `program` workload, one class each, as a user writes them.
 
-    - compute: 2ms                              - {compute: {duration: 2ms, name: fwd}}
+    - compute: 2ms                              - {compute: {duration: 2ms, stream: side, as: c}}
     - send:  {to: 1, bytes: 64MiB}              - recv:  {from: 0, bytes: 64MiB}
     - isend: {to: 1, bytes: 64MiB, as: s}       - irecv: {from: 0, bytes: 64MiB, as: r}
     - wait: s                                   - wait: [s, r]
-    - all_reduce: {bytes: 1MiB, group: pair}    - all_reduce: {bytes: 1MiB, as: grads}
-    - barrier
+    - all_reduce: {bytes: 1MiB, group: pair}    - all_reduce: {bytes: 1MiB, op: avg, as: grads}
+    - barrier                                   - synchronize
+    - copy_to_host: 64MiB                       - new_group: {name: pair, ranks: [0, 1]}
+    - batch_isend_irecv: {ops: [{isend: ...}, {irecv: ...}], as: b}
+    - coalesced: {calls: [{all_reduce: ...}, {all_reduce: ...}], as: c}
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import COLLECTIVES
+from commsim.graph import Way
 from commsim.sections import Section, decode
 from commsim.units import Duration, Size
+from commsim.workload.torch_words import OBJECT_WORDS, WORDS
 
-__all__ = ["WORLD", "CollectiveCall", "Compute", "MessageCall", "Wait", "read_call"]
+__all__ = [
+    "WORLD",
+    "Batch",
+    "Call",
+    "Coalesced",
+    "CollectiveCall",
+    "Compute",
+    "HostCopy",
+    "MessageCall",
+    "NewGroup",
+    "ObjectCall",
+    "Synchronize",
+    "Wait",
+    "read_call",
+]
 
 WORLD = "world"
 _MESSAGES = ("send", "recv", "isend", "irecv")
-_CALLS = ("compute", *_MESSAGES, "wait", *COLLECTIVES)
+_COPIES = {"copy_to_host": Way.TO_HOST, "copy_from_host": Way.FROM_HOST}
+_BARE = ("barrier", "synchronize")
+_CALLS = (
+    "compute", *_MESSAGES, "batch_isend_irecv", "wait", "synchronize", *WORDS, *OBJECT_WORDS,
+    "coalesced", *_COPIES, "new_group",
+)  # fmt: skip
+
+DeviceName = Literal["cuda", "cpu"]
 
 
 class Compute(Section, frozen=True, kw_only=True):
-    """Work that keeps the rank busy."""
+    """Work that keeps the rank busy; on a stream of its own it returns at once."""
 
     duration: Duration
     name: str = "compute"
+    stream: str | None = None
+    as_: str | None = msgspec.field(name="as", default=None)
+
+
+class _Copy(Section, frozen=True, kw_only=True):
+    bytes: Size
+    stream: str | None = None
+    as_: str | None = msgspec.field(name="as", default=None)
 
 
 class _Send(Section, frozen=True, kw_only=True):
@@ -40,6 +73,7 @@ class _Send(Section, frozen=True, kw_only=True):
     bytes: Size
     group: str = WORLD
     tag: int = 0
+    device: DeviceName = "cuda"
 
 
 class _Recv(Section, frozen=True, kw_only=True):
@@ -47,6 +81,7 @@ class _Recv(Section, frozen=True, kw_only=True):
     bytes: Size
     group: str = WORLD
     tag: int = 0
+    device: DeviceName = "cuda"
 
 
 class _Isend(_Send, frozen=True, kw_only=True):
@@ -60,14 +95,55 @@ class _Irecv(_Recv, frozen=True, kw_only=True):
 class CollectiveCall(Section, frozen=True, kw_only=True):
     """A collective; `as` names it and makes it asynchronous, `async` does so without a name.
 
-    `splits`, for all_to_all_v, are the bytes that this rank sends to each member.
+    `root` (or torch's `src`, `dst`) is a global rank, `group_src` and `group_dst` one of the
+    group. `splits` are the bytes that this rank sends to each member, `output_splits` those
+    that it gets from each.
     """
 
     bytes: Size | None = None
     group: str = WORLD
     root: int | None = None
+    src: int | None = None
+    dst: int | None = None
+    group_src: int | None = None
+    group_dst: int | None = None
     splits: tuple[Size, ...] | None = None
+    output_splits: tuple[Size, ...] | None = None
+    op: str = ""
     dtype: str = ""
+    device: DeviceName = "cuda"
+    as_: str | None = msgspec.field(name="as", default=None)
+    async_: bool = msgspec.field(name="async", default=False)
+
+
+class ObjectCall(Section, frozen=True, kw_only=True):
+    """A collective of pickled objects, the largest of them `bytes`; blocks, as in torch."""
+
+    bytes: Size
+    group: str = WORLD
+    root: int | None = None
+    src: int | None = None
+    dst: int | None = None
+    group_src: int | None = None
+    group_dst: int | None = None
+    device: DeviceName = "cuda"
+
+
+class NewGroup(Section, frozen=True, kw_only=True):
+    """A group that the program makes; every rank of the world makes it, member or not."""
+
+    name: str
+    ranks: tuple[int, ...]
+    backend: str = ""
+
+
+class _Batch(Section, frozen=True, kw_only=True):
+    ops: list[Any]
+    as_: str | None = msgspec.field(name="as", default=None)
+
+
+class _Coalesced(Section, frozen=True, kw_only=True):
+    calls: list[Any]
     as_: str | None = msgspec.field(name="as", default=None)
     async_: bool = msgspec.field(name="async", default=False)
 
@@ -82,6 +158,7 @@ class MessageCall:
     size: int
     group: str
     tag: int
+    device: str = "cuda"
     handle: str | None = None
 
     @property
@@ -91,13 +168,49 @@ class MessageCall:
 
 
 @dataclass(frozen=True, slots=True)
+class HostCopy:
+    """A copy between the rank's GPU and host memory; on a stream it returns at once."""
+
+    way: Way
+    size: int
+    stream: str | None
+    handle: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Wait for calls that returned at once, by their names."""
 
     names: tuple[str, ...]
 
 
-Call = Compute | MessageCall | CollectiveCall | Wait
+@dataclass(frozen=True, slots=True)
+class Synchronize:
+    """Wait for all that the rank has issued, on whatever stream (torch.cuda.synchronize)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sends and receives that are issued as one, and return at once."""
+
+    calls: tuple[MessageCall, ...]
+    handle: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Coalesced:
+    """Collectives of one kind and group that are run as one."""
+
+    word: str
+    calls: tuple[CollectiveCall, ...]
+    handle: str | None
+    returns: bool
+
+
+Call = (
+    Compute | HostCopy | MessageCall | CollectiveCall | ObjectCall | Wait | Synchronize | Batch
+    | Coalesced | NewGroup
+)  # fmt: skip
 
 
 def read_call(data: Any, *, where: str) -> tuple[str, Call]:
@@ -106,8 +219,8 @@ def read_call(data: Any, *, where: str) -> tuple[str, Call]:
     Raises:
         ScenarioError: not a call, an unknown one, or wrong settings, with their path.
     """
-    if data == "barrier":
-        data = {"barrier": {}}
+    if isinstance(data, str) and data in _BARE:
+        data = {data: {}}
     if not isinstance(data, dict) or len(data) != 1:
         raise ScenarioError(f"{where}: {data!r} is not a call. Write one, like {{compute: 2ms}}.")
     [(name, settings)] = data.items()
@@ -116,24 +229,100 @@ def read_call(data: Any, *, where: str) -> tuple[str, Call]:
             f"{where}: no call {name!r}.{did_you_mean(str(name), _CALLS)}"
             f" Known: {', '.join(_CALLS)}."
         )
-    where = f"{where}.{name}"
+    return name, _read(name, settings, f"{where}.{name}")
+
+
+def _read(name: str, settings: Any, where: str) -> Call:
     if name == "compute":
         settings = settings if isinstance(settings, dict) else {"duration": settings}
-        return name, decode(settings, Compute, where)
+        return _with_stream(decode(settings, Compute, where), where)
+    if name in _COPIES:
+        copy = decode(settings if isinstance(settings, dict) else {"bytes": settings}, _Copy, where)
+        return HostCopy(_COPIES[name], copy.bytes, copy.stream, copy.as_)
     if name == "wait":
         names = [settings] if isinstance(settings, str) else settings
-        return name, Wait(decode(names, tuple[str, ...], where))
+        return Wait(decode(names, tuple[str, ...], where))
     settings = {} if settings is None else settings
+    if name == "synchronize":
+        decode(settings, Section, where)
+        return Synchronize()
     if name in _MESSAGES:
-        return name, _message(name, settings, where)
-    return name, decode(settings, CollectiveCall, where)
+        return _message(name, settings, where)
+    if name == "batch_isend_irecv":
+        return _batch(settings, where)
+    if name == "coalesced":
+        return _coalesced(settings, where)
+    if name == "new_group":
+        return decode(settings, NewGroup, where)
+    return decode(settings, ObjectCall if name in OBJECT_WORDS else CollectiveCall, where)
+
+
+def _with_stream(call: Compute, where: str) -> Compute:
+    if call.as_ is not None and call.stream is None:
+        raise ScenarioError(
+            f"{where}.as: compute on the main stream blocks: there is nothing to wait for. Give it"
+            " a stream, like stream: side."
+        )
+    return call
 
 
 def _message(name: str, settings: Any, where: str) -> MessageCall:
+    if isinstance(settings, dict):
+        settings = _renamed(settings, "dst" if name in ("send", "isend") else "src", where)
     if name in ("send", "isend"):
         send = decode(settings, _Isend if name == "isend" else _Send, where)
         handle = send.as_ if isinstance(send, _Isend) else None
-        return MessageCall(True, name == "isend", send.to, send.bytes, send.group, send.tag, handle)
+        ends = (True, name == "isend", send.to, send.bytes, send.group, send.tag, send.device)
+        return MessageCall(*ends, handle)
     recv = decode(settings, _Irecv if name == "irecv" else _Recv, where)
     handle = recv.as_ if isinstance(recv, _Irecv) else None
-    return MessageCall(False, name == "irecv", recv.from_, recv.bytes, recv.group, recv.tag, handle)
+    ends = (False, name == "irecv", recv.from_, recv.bytes, recv.group, recv.tag, recv.device)
+    return MessageCall(*ends, handle)
+
+
+def _renamed(settings: dict[Any, Any], torch_name: str, where: str) -> dict[Any, Any]:
+    """Return settings with torch's name of the peer (dst, src) replaced by ours (to, from)."""
+    ours = {"dst": "to", "src": "from"}[torch_name]
+    if torch_name not in settings:
+        return settings
+    if ours in settings:
+        raise ScenarioError(f"{where}.{torch_name}: is the same as {ours}. Give one of them.")
+    return {ours if key == torch_name else key: value for key, value in settings.items()}
+
+
+def _batch(settings: Any, where: str) -> Batch:
+    batch = decode({"ops": settings} if isinstance(settings, list) else settings, _Batch, where)
+    if not batch.ops:
+        raise ScenarioError(f"{where}: the list is empty. Give at least one isend or irecv.")
+    found = []
+    for index, data in enumerate(batch.ops):
+        name, call = read_call(data, where=f"{where}.ops[{index}]")
+        if not isinstance(call, MessageCall) or not call.returns:
+            raise ScenarioError(f"{where}.ops[{index}]: {name}: only isend and irecv go in here.")
+        if call.handle is not None:
+            raise ScenarioError(
+                f"{where}.ops[{index}].as: the batch is waited for as a whole. Give it the name."
+            )
+        found.append(call)
+    return Batch(tuple(found), batch.as_)
+
+
+def _coalesced(settings: Any, where: str) -> Coalesced:
+    given = decode(
+        {"calls": settings} if isinstance(settings, list) else settings, _Coalesced, where
+    )
+    found: list[tuple[str, CollectiveCall]] = []
+    for index, data in enumerate(given.calls):
+        path = f"{where}.calls[{index}]"
+        name, call = read_call(data, where=path)
+        if not isinstance(call, CollectiveCall):
+            raise ScenarioError(f"{path}: {name}: only collectives are coalesced.")
+        if call.as_ is not None or call.async_:
+            raise ScenarioError(f"{path}: as and async belong to the coalesced call as a whole.")
+        found.append((name, call))
+    words = list(dict.fromkeys(name for name, _ in found))
+    if len(words) != 1:
+        listed = ", ".join(words) or "nothing"
+        raise ScenarioError(f"{where}: {listed}: give calls of one kind, at least one.")
+    calls = tuple(call for _, call in found)
+    return Coalesced(words[0], calls, given.as_, given.async_ or given.as_ is not None)

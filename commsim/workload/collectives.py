@@ -7,23 +7,24 @@ Its own group, because one communicator runs its collectives one after another.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import COLLECTIVES, GraphBuilder
+from commsim.errors import ScenarioError
+from commsim.graph import Device, GraphBuilder
 from commsim.sections import Section
 from commsim.units import Size
+from commsim.workload.collective_calls import check_call
 from commsim.workload.result import Workload
+from commsim.workload.torch_words import WORDS, check_dtype, check_redop
 
-__all__ = ["ROOTED", "CollectiveSection", "build_collectives", "check_call"]
-
-ROOTED = ("broadcast", "reduce", "scatter", "gather")
+__all__ = ["CollectiveSection", "build_collectives"]
 
 
 class CollectiveSection(Section, frozen=True, kw_only=True):
     """One collective: `bytes` is S of nccl-tests, `group` is all ranks unless given.
 
     `splits`, for all_to_all_v: one row per member of the group, with the bytes that it sends
-    to each.
+    to each. `redop`: sum, avg, ... `device` cpu: the data is in host memory.
     """
 
     op: str
@@ -32,6 +33,8 @@ class CollectiveSection(Section, frozen=True, kw_only=True):
     root: int | None = None
     splits: tuple[tuple[Size, ...], ...] | None = None
     dtype: str = ""
+    redop: str = ""
+    device: Literal["cuda", "cpu"] = "cuda"
 
 
 def build_collectives(
@@ -67,47 +70,11 @@ def build_collectives(
                 stream=label,
                 root=-1 if call.root is None else call.root,
                 dtype=call.dtype,
+                redop=call.redop,
                 splits=row,
+                device=Device[call.device.upper()],
             )
     return Workload("collectives", build.build())
-
-
-def check_call(
-    op: str,
-    *,
-    size: int | None,
-    root: int | None,
-    has_splits: bool,
-    ranks: Sequence[int],
-    where: str,
-) -> None:
-    """Check what one collective needs and must not have.
-
-    Raises:
-        ScenarioError: the field that is missing, out of place or outside the group.
-    """
-    if op not in COLLECTIVES:
-        raise ScenarioError(
-            f"{where}.op: no collective {op!r}.{did_you_mean(op, COLLECTIVES)}"
-            f" Known: {', '.join(COLLECTIVES)}."
-        )
-    if op in ROOTED and root is None:
-        raise ScenarioError(f"{where}: {op} needs a root: the global rank of one of {list(ranks)}.")
-    if op not in ROOTED and root is not None:
-        raise ScenarioError(f"{where}.root: {op} has no root. Leave it out.")
-    if root is not None and root not in ranks:
-        raise ScenarioError(f"{where}.root: rank {root} is not in the group {list(ranks)}.")
-    if has_splits != (op == "all_to_all_v"):
-        raise ScenarioError(
-            f"{where}.splits: {op} has no splits; all_to_all_v has. Leave it out."
-            if has_splits
-            else f"{where}: all_to_all_v needs splits: the bytes from each member to each."
-        )
-    if op in ("barrier", "all_to_all_v") and size is not None:
-        reason = "moves no bytes" if op == "barrier" else "takes its bytes from splits"
-        raise ScenarioError(f"{where}.bytes: {op} {reason}. Leave it out.")
-    if op not in ("barrier", "all_to_all_v") and size is None:
-        raise ScenarioError(f"{where}: the setting 'bytes' is missing, like bytes: 64MiB.")
 
 
 def _check(call: CollectiveSection, ranks: Sequence[int], where: str) -> None:
@@ -119,6 +86,9 @@ def _check(call: CollectiveSection, ranks: Sequence[int], where: str) -> None:
         ranks=ranks,
         where=where,
     )
+    reduces = call.op in WORDS and WORDS[call.op].reduces
+    check_redop(call.redop, call.op, field="redop", reduces=reduces, where=where)
+    check_dtype(call.dtype, call.bytes or 0, where)
     n = len(ranks)
     if call.splits is not None and [len(row) for row in call.splits] != [n] * n:
         raise ScenarioError(f"{where}.splits: give {n} rows of {n} sizes, one row per member.")

@@ -112,9 +112,7 @@ def _group_sizes(n: int) -> list[int]:
     return [*sizes, n] if n > 1 else sizes
 
 
-def _exchanges(
-    n: int, sizes: list[int], level: int
-) -> list[tuple[int, int, list[int], list[int]]]:
+def _exchanges(n: int, sizes: list[int], level: int) -> list[tuple[int, int, list[int], list[int]]]:
     """Return (member, peer, the member's chunks, the peer's) of one level's groups."""
     distance = 1
     for size in sizes[:level]:
