@@ -54,7 +54,8 @@ def _gpu(name: str) -> str:
 
     spec = gpu_spec(name)
     memory = f"{format_size(spec.memory_bytes)} at {format_bandwidth(spec.memory_bandwidth)}"
-    nvlink = f", NVLink {format_bandwidth(spec.nvlink_bandwidth)}" if spec.nvlink_bandwidth else ""
+    name = "xGMI" if spec.vendor == "amd" else "NVLink"
+    nvlink = f", {name} {format_bandwidth(spec.nvlink_bandwidth)}" if spec.nvlink_bandwidth else ""
     return f"{spec.arch}, {memory}{nvlink}"
 
 

@@ -128,16 +128,19 @@ def _column(parts: Sequence[Floats], template_of: Sequence[int], last: Sequence[
 def _names(
     templates: Sequence[Template], template_of: Sequence[int], domains: Sequence[int]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return each link's ends and name ("node0/gpu0->nvswitch"); a vertex's name is one object."""
+    """Return each link's ends and name; a vertex's name is one object.
+
+    A name is "node0/gpu0->nvswitch" within a node, "node0/gpu0->domain0/nvswitch" out of it.
+    """
     sources: list[str] = []
     targets: list[str] = []
     names: list[str] = []
     for node, (kind, domain) in enumerate(zip(template_of, domains, strict=True)):
         template = templates[kind]
         vertex = {name: template.full_name(name, node, domain) for name in template.kind_of}
-        ends = zip(template.rows.source, template.rows.target, strict=True)
-        for a, b in ends:
-            names.append(f"{vertex[a]}->{b}")
+        for a, b in zip(template.rows.source, template.rows.target, strict=True):
+            alike = template.is_shared(a) == template.is_shared(b)
+            names.append(f"{vertex[a]}->{b if alike else vertex[b]}")
         sources += [vertex[a] for a in template.rows.source]
         targets += [vertex[b] for b in template.rows.target]
     return sources, targets, names

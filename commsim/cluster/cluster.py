@@ -227,8 +227,7 @@ class Cluster:
             layout, domain = self._templates[template], int(self.domain_of_node[node])
             for vertex, kind in layout.kind_of.items():
                 name = layout.full_name(vertex, node, domain)
-                shared = kind == "nvswitch" and layout.spec.domain_nodes > 1
-                graph.add_node(name, kind=kind, node=-1 if shared else node)
+                graph.add_node(name, kind=kind, node=-1 if layout.is_shared(vertex) else node)
         for vertex, kind in self.fabric.kind_of.items():
             graph.add_node(vertex, kind=kind, node=-1)
         links = self.links

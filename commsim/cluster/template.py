@@ -128,9 +128,11 @@ class Template:
 
     def full_name(self, vertex: str, node: int, domain: int) -> str:
         """Return what a vertex is called in the cluster: an NVSwitch may be the whole domain's."""
-        if vertex == "nvswitch" and self.spec.domain_nodes > 1:
-            return f"domain{domain}/nvswitch"
-        return f"node{node}/{vertex}"
+        return f"domain{domain}/{vertex}" if self.is_shared(vertex) else f"node{node}/{vertex}"
+
+    def is_shared(self, vertex: str) -> bool:
+        """Return whether a vertex is one for all nodes of the NVLink domain."""
+        return vertex == "nvswitch" and self.spec.domain_nodes > 1
 
     def local_route(self, a: int, b: int) -> Route:
         """Return the way from GPU to GPU: NVLink, else PCIe, else through the host."""
