@@ -38,6 +38,7 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     work = _work(scenario, kind) or build_workload(
         file.workload,
         cluster=cluster,
+        library=library.name,
         where=f"{scenario.where}: workload",
         folder=scenario.folder,
     )

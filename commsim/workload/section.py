@@ -40,12 +40,14 @@ def build_workload(
     section: WorkloadSection,
     *,
     cluster: Cluster | None = None,
+    library: str = "",
     where: str = "workload",
     folder: str = ".",
 ) -> Workload:
     """Return the graph of a synthetic workload: any kind but graph and trace, which are files.
 
-    `folder` is where the files that a section names are looked for.
+    `library` is that of the groups of a program which name none. `folder` is where the files
+    that a section names are looked for.
 
     Raises:
         ScenarioError: not exactly one kind, a training without a cluster, or what the kind
@@ -59,7 +61,7 @@ def build_workload(
     if section.collectives is not None:
         return build_collectives(section.collectives, world_size=world, where=where)
     if section.program is not None:
-        return build_program(section.program, world_size=world, where=where)
+        return build_program(section.program, world_size=world, library=library, where=where)
     if section.training is not None:
         if cluster is None:
             raise ScenarioError(f"{where}: needs a cluster, like cluster: {{preset: dgx-h100}}.")
