@@ -25,6 +25,13 @@ class Bound:
         self._inter = inter
         self._gpus = len(system.gpus)
         self._out = [[link.bandwidth for link in gpu.links] for gpu in system.gpus]
+        # The network enters a GPU over PCIe or C2C, never over NVLink from another GPU.
+        self._from_host = [
+            system.links[link.reverse].bandwidth
+            for gpu in system.gpus
+            for link in gpu.links
+            if link.remote.kind in (Kind.PCI, Kind.CPU)
+        ]
         self._ports: dict[tuple[int, int], int] = {}
         for net in system.nets:
             port = net.asic, net.port
@@ -52,6 +59,7 @@ class Bound:
         whole = trial.bw_inter // 1000 * 1000
         if self._inter and whole:
             most = min(most, sum(rate // whole for rate in self._ports.values()))
+            most = min(most, sum(rate // trial.bw_inter for rate in self._from_host))
         if self._gpus == 1 or trial.pattern in (Pattern.NVLS, Pattern.COLLNET_DIRECT):
             return most
         least = min(trial.bw_intra, trial.bw_inter)
