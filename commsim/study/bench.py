@@ -1,8 +1,8 @@
 """
 Bench: one collective at a time over a range of sizes, in nccl-tests' own terms.
 
-Each row is one run of the engine on a graph of one op. Where two algorithms change places
-between two sizes, the size at which they do is found by bisection to 1 %.
+Where two algorithms change places between two sizes, the size at which they do is found by
+bisection to 1 %.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from commsim.cluster import Cluster
-from commsim.collectives import algorithms_for, bus_factor
-from commsim.engine import simulate
-from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import Graph, GraphBuilder
-from commsim.libraries import Library, LibrarySection, Request, make_library
+from commsim.collectives import bus_factor
+from commsim.errors import ScenarioError
+from commsim.libraries import LibrarySection
+from commsim.metrics.bound import bound
+from commsim.study.contest import Contest, EngineContest
 from commsim.study.files import write_json
 from commsim.study.nccl_tests import Shape, check_names, shape_of
 from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
@@ -31,7 +29,12 @@ _PRECISION = 1.01  # crossovers are located to 1 %
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One line of nccl-tests, with what was chosen. Sizes in bytes, bandwidths in 1e9 bytes/s."""
+    """One line of nccl-tests, with what ran. Sizes in bytes, bandwidths in 1e9 bytes/s.
+
+    `selection_us` is what NCCL's own tuning model computed; `chosen`: the library would choose
+    this. `bound_us` is the least time with sums made by GPUs, `bound_in_network_us` with
+    switches that add up.
+    """
 
     op: str
     size: int
@@ -48,6 +51,8 @@ class BenchRow:
     selection_us: float | None = None
     bound_us: float | None = None
     bound_kind: str | None = None
+    bound_in_network_us: float | None = None
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,8 @@ def bench(
     sizes: str | int | Iterable[str | int],
     *,
     algo: str | Iterable[str] = "auto",
-    library: LibrarySection | str = "ideal",
+    proto: str | Iterable[str] = "auto",
+    library: LibrarySection | str = "nccl",
     network: str = "fluid",
     dtype: str = "float",
     gpus_per_node: int | None = None,
@@ -127,9 +133,9 @@ def bench(
     names, lengths = _listed(ops), [_bytes(size) for size in _listed(sizes)]
     check_names(names, dtype)
     section = LibrarySection(name=library) if isinstance(library, str) else library
-    algorithms = _algorithms(names, _listed(algo), section)
     ranks = _ranks(cluster, gpus_per_node)
-    timer = _Timer(cluster, ranks, section, network, dtype)
+    contest = _contest(cluster, ranks, section, network=network, dtype=dtype)
+    contenders = {op: contest.contenders(op, _listed(algo), _listed(proto)) for op in names}
     rows: list[BenchRow] = []
     crossovers: list[Crossover] = []
     notes: list[str] = []
@@ -146,8 +152,11 @@ def bench(
             notes.append(
                 f"{op}: sizes are rounded as nccl-tests does; those left empty are skipped"
             )
-        rows += [timer.row(op, shape, name) for shape in shapes for name in algorithms[op]]
-        crossovers += _crossovers(op, shapes, algorithms[op], timer)
+        table = _Table(contest, cluster, ranks, op, dtype)
+        table.fill(contenders[op], [shape.size for shape in shapes])
+        rows += [table.row(shape, name) for shape in shapes for name in contenders[op]]
+        crossovers += table.crossovers(shapes, contenders[op])
+    notes += contest.notes
     system = {
         "cluster": cluster.name,
         "gpus": len(ranks),
@@ -158,134 +167,80 @@ def bench(
     return BenchResult(system, tuple(rows), tuple(crossovers), tuple(notes))
 
 
-class _Timer:
-    """Times one op of one size by one algorithm; every answer is kept."""
+def _contest(
+    cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, network: str, dtype: str
+) -> Contest:
+    if section.name == "nccl" and network == "fluid":
+        from commsim.study.nccl_contest import NcclContest
+
+        return NcclContest(cluster, ranks, section, dtype=dtype)
+    return EngineContest(cluster, ranks, section, network=network, dtype=dtype)
+
+
+class _Table:
+    """Rows of one op: every contender at every size, and the bound of each size."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        ranks: Sequence[int],
-        section: LibrarySection,
-        network: str,
-        dtype: str,
+        self, contest: Contest, cluster: Cluster, ranks: Sequence[int], op: str, dtype: str
     ) -> None:
-        self._cluster, self._ranks, self._section = cluster, tuple(ranks), section
-        self._network, self._dtype = network, dtype
-        self._libraries: dict[str, Library] = {}
-        self._known: dict[tuple[str, int, str], int] = {}
+        self._contest, self._cluster, self._ranks = contest, cluster, ranks
+        self._op, self._dtype = op, dtype
+        self._known: dict[tuple[str, int], int] = {}
 
-    def picoseconds(self, op: str, size: int, algo: str) -> int:
-        """Return the simulated time of the op, all ranks arriving at once."""
-        key = (op, size, algo)
+    def fill(self, names: Sequence[str], sizes: Sequence[int]) -> None:
+        """Time all contenders at all sizes."""
+        for name in names:
+            times = self._contest.picoseconds(self._op, sizes, name)
+            self._known.update(zip(((name, size) for size in sizes), times, strict=True))
+
+    def time(self, name: str, size: int) -> int:
+        """Return the ps of one contender at one size."""
+        key = (name, size)
         if key not in self._known:
-            graph = _graph(op, size, self._ranks)
-            timeline = simulate(
-                graph, self._cluster, library=self._library(algo), network=self._network
-            )
-            self._known[key] = timeline.end_time
+            self._known[key] = self._contest.picoseconds(self._op, [size], name)[0]
         return self._known[key]
 
-    def fastest(self, op: str, size: int, algorithms: Sequence[str]) -> str:
-        """Return the fastest algorithm; the first of equals."""
-        return min(algorithms, key=lambda algo: self.picoseconds(op, size, algo))
+    def fastest(self, names: Sequence[str], size: int) -> str:
+        """Return the fastest contender; the first of equals."""
+        return min(names, key=lambda name: self.time(name, size))
 
-    def row(self, op: str, shape: Shape, algo: str) -> BenchRow:
-        """Return the line for one op, size and algorithm."""
-        time = self.picoseconds(op, shape.size, algo)
+    def row(self, shape: Shape, name: str) -> BenchRow:
+        """Return the line for one size and contender."""
+        time = self.time(name, shape.size)
         rate = shape.size / time * PS_PER_SECOND / 1e9 if time else None
-        factor = 1.0 if op == "send_recv" else bus_factor(op, len(self._ranks))
-        chosen, channels = self._plan(op, shape, algo)
+        factor = 1.0 if self._op == "send_recv" else bus_factor(self._op, len(self._ranks))
+        facts = self._contest.facts(self._op, shape.size, name)
+        least = bound(self._cluster, self._op, shape.size, self._ranks, in_network=True)
+        plain = bound(self._cluster, self._op, shape.size, self._ranks)
         return BenchRow(
-            op=op, size=shape.size, count=shape.count, type=self._dtype, redop=shape.redop,
-            root=shape.root, time_us=time / 1e6, algbw_gbs=rate,
-            busbw_gbs=None if rate is None else rate * factor, algo=chosen, nchannels=channels,
+            op=self._op, size=shape.size, count=shape.count, type=self._dtype,
+            redop=shape.redop, root=shape.root, time_us=time / 1e6, algbw_gbs=rate,
+            busbw_gbs=None if rate is None else rate * factor, algo=facts.algo,
+            proto=facts.proto, nchannels=facts.channels, selection_us=facts.selection_us,
+            bound_us=plain.seconds * 1e6, bound_kind=plain.kind,
+            bound_in_network_us=least.seconds * 1e6, chosen=facts.chosen,
         )  # fmt: skip
 
-    def _plan(self, op: str, shape: Shape, algo: str) -> tuple[str, int]:
-        """Return the algorithm and the channels that the library took."""
-        ranks = self._ranks[:2] if op == "send_recv" else self._ranks
-        plan = self._library(algo).plan(
-            Request(op, shape.size, ranks, root=shape.root), self._cluster
-        )
-        return plan.algorithm, plan.channels
+    def crossovers(self, shapes: Sequence[Shape], names: Sequence[str]) -> list[Crossover]:
+        """Return where the fastest contender changes between neighbouring sizes."""
+        found: list[Crossover] = []
+        for left, right in zip(shapes, shapes[1:], strict=False):
+            low = left.size
+            while (best := self.fastest(names, low)) != self.fastest(names, right.size):
+                low = self._change(low, right.size, names)
+                found.append(Crossover(self._op, low, best, self.fastest(names, low)))
+        return found
 
-    def _library(self, algo: str) -> Library:
-        if algo not in self._libraries:
-            named = None if algo == "auto" else algo
-            self._libraries[algo] = make_library(
-                msgspec.structs.replace(self._section, algo=named) if named else self._section
-            )
-        return self._libraries[algo]
-
-
-def _graph(op: str, size: int, ranks: Sequence[int]) -> Graph:
-    """Return one op of all ranks; send_recv as nccl-tests does it, to the next rank."""
-    build = GraphBuilder()
-    lanes = [build.lane(rank) for rank in ranks]
-    world = build.group("world", ranks)
-    root = ranks[0] if shape_of(op, size, dtype="int8", ranks=1).root >= 0 else -1
-    for i, lane in enumerate(lanes):
-        if op != "send_recv":
-            build.collective(lane, world, op, size, stream="comm", root=root)
-            continue
-        batch = build.batch()
-        after, before = ranks[(i + 1) % len(ranks)], ranks[i - 1]
-        build.send(lane, after, size, group=world, stream="comm", batch=batch)
-        build.recv(lane, before, size, group=world, stream="comm", batch=batch)
-    return build.build()
-
-
-def _crossovers(
-    op: str, shapes: Sequence[Shape], algorithms: Sequence[str], timer: _Timer
-) -> list[Crossover]:
-    """Return where the fastest algorithm changes between neighbouring sizes."""
-    found: list[Crossover] = []
-    for left, right in zip(shapes, shapes[1:], strict=False):
-        low = left.size
-        while (best := timer.fastest(op, low, algorithms)) != timer.fastest(
-            op, right.size, algorithms
-        ):
-            low = _change(op, low, right.size, algorithms, timer)
-            found.append(Crossover(op, low, best, timer.fastest(op, low, algorithms)))
-    return found
-
-
-def _change(op: str, low: int, high: int, algorithms: Sequence[str], timer: _Timer) -> int:
-    """Return a size above `low`, to 1 %, at which what is fastest there no longer is."""
-    best = timer.fastest(op, low, algorithms)
-    while high > low * _PRECISION and high - low > 1:
-        middle = min(max(round((low * high) ** 0.5), low + 1), high - 1)
-        if timer.fastest(op, middle, algorithms) == best:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _algorithms(
-    ops: Sequence[str], asked: Sequence[str], section: LibrarySection
-) -> dict[str, list[str]]:
-    """Return for each op the algorithms to time, in the order asked for."""
-    have = {op: [] if op == "send_recv" else list(algorithms_for(op)) for op in ops}
-    known = list(dict.fromkeys(name for names in have.values() for name in names))
-    if list(asked) == ["auto"]:
-        return {op: ["auto"] for op in ops}
-    if list(asked) == ["all"]:
-        return {op: names or ["auto"] for op, names in have.items()}
-    for name in asked:
-        if name not in known:
-            raise ScenarioError(
-                f"--algo {name}: {section.name} has no such algorithm for {', '.join(ops)}."
-                f"{did_you_mean(name, known)} Known: {', '.join(known) or 'none'}, auto, all."
-            )
-    chosen = {op: [name for name in dict.fromkeys(asked) if name in have[op]] for op in ops}
-    for op, names in chosen.items():
-        if not names:
-            raise ScenarioError(
-                f"--algo {','.join(asked)}: {op} has none of these."
-                f" It has: {', '.join(have[op]) or 'no choice; use auto'}."
-            )
-    return chosen
+    def _change(self, low: int, high: int, names: Sequence[str]) -> int:
+        """Return a size above `low`, to 1 %, at which what is fastest there no longer is."""
+        best = self.fastest(names, low)
+        while high > low * _PRECISION and high - low > 1:
+            middle = min(max(round((low * high) ** 0.5), low + 1), high - 1)
+            if self.fastest(names, middle) == best:
+                low = middle
+            else:
+                high = middle
+        return high
 
 
 def _shapes(op: str, sizes: Iterable[int], dtype: str, ranks: int) -> list[Shape]:
