@@ -31,7 +31,7 @@ from commsim.engine.rules import dependents, queues
 from commsim.engine.sharing import Sharing
 from commsim.engine.stepwise import Courier, StepNetwork
 from commsim.graph import Graph, OpKind, Way, member_lanes
-from commsim.libraries import Copy, Library, library_of, links_of
+from commsim.libraries import Copy, Library, Start, library_of, links_of
 from commsim.timeline import Cause
 
 __all__ = ["Engine"]
@@ -92,6 +92,11 @@ class Engine:
             GroupQueue(library_of(self._library, group.library).concurrency)
             for group in graph.groups
         ]
+
+    @property
+    def done(self) -> bool:
+        """Whether every op has ended."""
+        return all(end >= 0 for end in self.recorder.end)
 
     def run(self) -> None:
         """Run until nothing happens any more."""
@@ -227,7 +232,7 @@ class Engine:
         for courier in couriers:
             for member in courier.left:
                 busy[member] = busy.get(member, 0) + 1
-        absent = meeting.missing()
+        absent = meeting.missing() if meeting.plan.start == Start.PATH else []
         running = [self._steps.start(courier, absent) for courier in couriers]
         for number, _ in running:
             self.recorder.program_op[number] = meeting.ops[min(meeting.ops)]

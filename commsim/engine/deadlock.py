@@ -7,15 +7,23 @@ from __future__ import annotations
 from commsim.engine.core import Engine
 from commsim.errors import DeadlockError
 
-__all__ = ["deadlock"]
+__all__ = ["deadlock", "sends_wait"]
 
 _SHOWN = 16  # waiting ops that the message lists
 
 
-def deadlock(engine: Engine) -> DeadlockError:
+def sends_wait(engine: Engine) -> bool:
+    """Return whether some send has been posted and not received."""
+    return any(
+        kind == 1 and list(meeting.ops) == [0] for (kind, _), meeting in engine.meetings.items()
+    )
+
+
+def deadlock(engine: Engine, *, eager: bool = False) -> DeadlockError:
     """Return the error for an engine that has stopped with work left.
 
     It names each waiting rank, its op and the ranks it waits for, and a cycle if there is one.
+    `eager`: the same work ends where sends return before they are received.
     """
     waits = _waiting(engine)
     lines = [
@@ -29,6 +37,11 @@ def deadlock(engine: Engine) -> DeadlockError:
         lines.append(f"Cycle: {closed}.")
     else:
         lines.append("No cycle: somebody waits for an op that no rank issues.")
+    if eager:
+        lines.append(
+            "It hangs only because its messages are too large to be buffered: with small ones, which"
+            " NCCL sends before they are received, it runs by luck. (Gloo buffers none.)"
+        )
     lines.append(
         "Post sends and receives in matching order (or use isend/irecv and wait), and issue the"
         " same collectives on every rank of a group."

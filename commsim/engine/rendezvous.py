@@ -77,7 +77,7 @@ class Meeting:
         self._exits: dict[int, Event] = {}
         self._came: dict[int, Event] = {}
         self._last = -1  # the op that came last
-        self._begun = self._queued = False
+        self._begun = self._queued = self._ended = False
         self._needed = self._needed_to_start()
 
     def attend(self, member: int, op: int) -> Event:
@@ -85,7 +85,7 @@ class Meeting:
         env = self._engine.env
         self.ops[member] = op
         self._last = op
-        self._exits[member] = Event(env)
+        leave = self._exits[member] = Event(env)
         if member in self._came:
             self._came.pop(member).succeed()
         self._needed.discard(member)
@@ -95,7 +95,11 @@ class Meeting:
                 self.begin(-1)
             else:
                 self._queue.enter(self._position, self)
-        return self._exits[member]
+        elif self._begun and self.plan.start == Start.EAGER:
+            self._starts(member, -1, None)
+            if self._ended:
+                self.release(member)
+        return leave
 
     def missing(self) -> list[int]:
         """Return the members that have not come."""
@@ -113,6 +117,8 @@ class Meeting:
 
     def _needed_to_start(self) -> set[int]:
         """Return the members without which nothing moves."""
+        if self.plan.start == Start.EAGER:
+            return {0}
         if self.plan.start != Start.PATH:
             return set(self.expected)
         first = np.min([part.joins for part in self.plan.parts], axis=0)
@@ -135,6 +141,7 @@ class Meeting:
             yield from self._engine.send_messages(self)
         else:
             yield simpy.AllOf(env, [env.process(self._part(part)) for part in self.plan.parts])
+        self._ended = True
         for member in sorted(self._exits):
             self.release(member)
         if self._queue is not None:

@@ -11,9 +11,9 @@ import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.engine.core import Engine
-from commsim.engine.deadlock import deadlock
+from commsim.engine.deadlock import deadlock, sends_wait
 from commsim.engine.folding import FoldedPlanner
-from commsim.engine.planning import Planner
+from commsim.engine.planning import EagerPlanner, Planner
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, OpKind, Way
 from commsim.libraries import Library
@@ -68,15 +68,20 @@ def simulate(
         )
     _check_fit(graph, cluster)
     planner = planner or _planner(graph, cluster, library, network=network)
-    engine = Engine(
-        graph, cluster, library, planner=planner, stepwise=network == "steps",
-        overlap_slowdown=overlap_slowdown,
-    )  # fmt: skip
-    for extension in extensions:
-        engine.env.process(extension(engine))
-    engine.run()
-    if any(end < 0 for end in engine.recorder.end):
-        raise deadlock(engine)
+    def run(planner: Planner) -> Engine:
+        engine = Engine(
+            graph, cluster, library, planner=planner, stepwise=network == "steps",
+            overlap_slowdown=overlap_slowdown,
+        )  # fmt: skip
+        for extension in extensions:
+            engine.env.process(extension(engine))
+        engine.run()
+        return engine
+
+    engine = run(planner)
+    if not engine.done:
+        eager = sends_wait(engine) and run(EagerPlanner(planner)).done
+        raise deadlock(engine, eager=eager)
     return engine.recorder.timeline(engine.links)
 
 

@@ -36,6 +36,7 @@ class Start(IntEnum):
     ALL = 0  # every member has arrived
     PATH = 1  # members join as the data reaches them
     PAIR = 2  # both ends of a message have been posted
+    EAGER = 3  # the send has been posted: the data waits in a buffer of the receiver
 
 
 @dataclass(frozen=True, slots=True)
