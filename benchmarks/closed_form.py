@@ -123,12 +123,12 @@ def layers_per_stage(row: Row) -> list[int]:
 def stage_times(row: Row, model: ComputeModel, links: Links) -> list[Stage]:
     """Return the times of every stage, tensor-parallel collectives included."""
     shape, split = _shape(row), row.split
-    blocks = model.layer(shape, split, recompute=row.recompute)
+    reduce = _tensor_parallel(row, model, links)
+    blocks = model.layer(shape, split, recompute=row.recompute, collective=reduce)
     again = sum(block.recompute.seconds for block in blocks)
     forward = sum(block.forward.seconds for block in blocks)
     backward = sum(block.backward.seconds for block in blocks)
     weight = sum(block.weight.seconds for block in blocks)
-    reduce = _tensor_parallel(row, model, links)
     forward += 2 * reduce
     backward += again + 2 * reduce
     if row.recompute == "full":
@@ -161,30 +161,37 @@ def _tensor_parallel(row: Row, model: ComputeModel, links: Links) -> float:
 
 def _pipeline(row: Row, model: ComputeModel, stages: list[Stage], links: Links) -> float:
     p, m, v = row.pp, row.microbatches, row.vpp
-    times = [stage.total for stage in stages]
+    beside = model.microbatch().seconds
+    if _shape(row).vocab == 1:
+        return stages[0].total
+    times = [stage.total + beside for stage in stages]
     longest = max(times)
     if p == 1:
         return m * longest
+    slower = 1 + model.stack.pipeline_loss
+    stages = [Stage(s.forward * slower, s.backward * slower, s.weight * slower) for s in stages]
+    times = [stage.total + beside for stage in stages]
+    longest = max(times)
     c = _message(row, model, links)
     one = m * (longest + 2 * c * (p - 1) / p) + sum(times) - longest + 2 * (p - 1) * c
     if row.schedule == "interleaved_1f1b":
         ramp = (sum(times) - longest + 2 * (p - 1) * c) / v
-        return m * (longest + 2 * c * v * (p - 1) / p) + ramp
+        return m * (longest + (v - 1) * beside + 2 * c * v * (p - 1) / p) + ramp
     if not row.schedule.startswith("zb"):
         return one
-    return _zero_bubble(row, stages, one, c)
+    return _zero_bubble(row, stages, one, c, beside)
 
 
-def _zero_bubble(row: Row, stages: list[Stage], one: float, c: float) -> float:
+def _zero_bubble(row: Row, stages: list[Stage], one: float, c: float, beside: float) -> float:
     p, m = row.pp, row.microbatches
     steady = max(stages, key=lambda stage: stage.total)
     F, B, W = steady.forward, steady.backward, steady.weight
-    base = m * (steady.total + 2 * c * (p - 1) / p)
+    base = m * (steady.total + beside + 2 * c * (p - 1) / p)
     if row.schedule in ("zb_h1", "zb_1p"):
         return min(one, base + (p - 1) * (F + B - W + 2 * c))
     if row.schedule == "zb_h2":
         return min(one, base + (p - 1) * (max(0.0, F + B - 2 * W) + 2 * c))
-    ramp = (m + p - 1) * (F + B) + W + 2 * c * (m + p - 1)
+    ramp = (m + p - 1) * (F + B) + W + (2 * c + beside) * (m + p - 1)
     return max(base, min(one, ramp))
 
 
@@ -222,7 +229,7 @@ def _gradients(row: Row, model: ComputeModel, stages: list[Stage], links: Links)
     """Return the exposed seconds of reducing gradients (and of the table that two stages share)."""
     if row.dp == 1:
         return 0.0
-    N, P, g = row.dp, _local_parameters(row), model.stack.gradient_width
+    N, P, g = row.dp, _local_parameters(row), model.gradient_width
     volume = (N - 1) / N * P * ((g + 2) if row.zero else 2 * g)
     whole = volume / _gradient_rate(row, model, links)
     if not _overlapped(row):
@@ -244,8 +251,8 @@ def _optimizer(row: Row, model: ComputeModel) -> float:
 def _sharded_step(row: Row, model: ComputeModel, links: Links) -> StepParts:
     """Return the step of ZeRO-3 or FSDP: every layer gathered for each pass of each microbatch."""
     shape, split, N = _shape(row), row.split, row.dp
-    blocks = model.layer(shape, split, recompute=row.recompute)
     reduce = _tensor_parallel(row, model, links)
+    blocks = model.layer(shape, split, recompute=row.recompute, collective=reduce)
     forward = sum(block.forward.seconds for block in blocks) + 2 * reduce
     backward = sum(block.full_backward.seconds for block in blocks) + 2 * reduce
     entries = tensor_total(layer_tensors(shape, tp=row.tp))

@@ -55,7 +55,7 @@ def fit(
     start: Fitted,
     parameters: Sequence[Parameter],
     *,
-    rounds: int = 14,
+    rounds: int = 25,
 ) -> Fitted:
     """Return `start` with `parameters` moved to fit `rows` and `stages` (Gauss-Newton, damped)."""
     weights = _suite_weights(rows)
@@ -102,9 +102,9 @@ def fit(
     return at(x)
 
 
-PULL = 0.002
+PULL = 0.001
 """Weight of the priors against the data."""
-SPLIT_WEIGHT = 0.35
+SPLIT_WEIGHT = 0.5
 """Weight of one published F, B or W time against a suite's whole weight of 1."""
 
 

@@ -225,7 +225,7 @@ def node_network(text: str, gpu: str) -> float:
         (r"([\d.]+)\s*Gb(?:/s|ps)\s*(?:/|per |node-)\s*node", 1e9 / 8),
     )
     for pattern, unit in patterns:
-        if match := re.search(pattern, text, re.IGNORECASE):
+        if match := re.search(pattern, text):
             return float(match[1]) * unit
     if match := re.search(r"(\d+)\s*x\s*[A-Za-z \-]*?(\d{2,4})\s*(?:G|\b)", text):
         return int(match[1]) * float(match[2]) * 1e9 / 8

@@ -4,10 +4,10 @@ The time of attention's core: scores, softmax, and their product with the values
 Fused (FlashAttention): 2 a s^2 (e_qk + e_v) FLOPs, half of them where the mask is causal, at the
 share of the peak that published measurements give; the backward does 2.5 times the FLOPs. At
 narrow heads the share falls, at 64 to 0.92 of that at 128 (Dao 2023, figures 4 to 6).
-Unfused: two batched products, and the scores pass through memory for scale and mask, softmax
-and dropout: 4.5 times forward and 5.5 times backward (2 read and written by the softmax, 2 and
-half a mask by the dropout; backward one more to read the softmax again), times the stack's
-`softmax`. Backward four products instead of two.
+Unfused: two batched products, four in the backward, and the scores pass through memory: forward
+2 for scale, mask and softmax, and 5 for dropout (2 and half a mask, which take twice their time
+because random numbers are drawn); backward 3 for softmax and 2.5 for dropout. The stack's
+`softmax` multiplies them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["attention_backward", "attention_forward"]
 
 _FLASH_BACKWARD = 2.5
-_FORWARD_PASSES, _BACKWARD_PASSES = 4.5, 5.5
+_SOFTMAX_FORWARD, _SOFTMAX_BACKWARD = 2.0, 3.0
+_DROPOUT_FORWARD, _DROPOUT_BACKWARD = 5.0, 2.5
 _FORWARD_VECTORS, _BACKWARD_VECTORS = 1.0, 2.0
 _WIDE_HEAD = 128
 _CAUSAL = 0.5
@@ -33,21 +34,27 @@ _CAUSAL = 0.5
 
 def attention_forward(model: ComputeModel, core: Core) -> Work:
     """Return the forward of one microbatch's attention on a rank."""
+    if model.section.efficiency is not None:
+        return Work(0.0, core.flops)
     if model.flash:
         share = _share(model).forward
         return _fused(model, core, _CAUSAL * core.flops, share, _FORWARD_VECTORS)
-    return _unfused(model, core, _forward_products(core), _FORWARD_PASSES)
+    passes = _SOFTMAX_FORWARD + core.dropout * _DROPOUT_FORWARD
+    return _unfused(model, core, _forward_products(core), passes)
 
 
 def attention_backward(model: ComputeModel, core: Core) -> Work:
     """Return the backward of one microbatch's attention on a rank."""
+    if model.section.efficiency is not None:
+        return Work(0.0, 2 * core.flops)
     if model.flash:
         share = _share(model).backward
         flops = _CAUSAL * _FLASH_BACKWARD * core.flops
         return _fused(model, core, flops, share, _BACKWARD_VECTORS)
     forward = _forward_products(core)
     products = [p for op in forward for p in (op.input_gradient, op.weight_gradient)]
-    return _unfused(model, core, products, _BACKWARD_PASSES)
+    passes = _SOFTMAX_BACKWARD + core.dropout * _DROPOUT_BACKWARD
+    return _unfused(model, core, products, passes)
 
 
 def _share(model: ComputeModel) -> FlashShare:
@@ -75,8 +82,6 @@ def _unfused(model: ComputeModel, core: Core, products: list[Matmul], passes: fl
     peak = gpu.tflops["bf16" if model.precision == "fp8" else model.precision] * 1e12
     machine = Machine(peak, gpu.memory_bandwidth, gpu.sm_count, constants)
     scores = passes * model.stack.softmax * core.score_bytes
-    if not core.dropout:
-        scores *= 2 / passes if passes < _BACKWARD_PASSES else 3 / passes
     bandwidth = gpu.memory_bandwidth * constants.memory_efficiency
     seconds = scores / bandwidth + sum(
         matmul_seconds(op, machine, efficiency=constants.batched_efficiency) for op in products

@@ -7,7 +7,9 @@ launched with a gap; where Python issues them slower than the GPU runs them, Pyt
 
 pass = (GPU^6 + CPU^6)^(1/6),   CPU = kernels x cpu_us + collectives x collective_us
 
-which is the larger of both with a smooth corner. The gradient of a layer's weights counts the
+which is the larger of both with a smooth corner. GPU holds the tensor-parallel collective behind
+the block as well, since Python runs ahead while it lasts; its time is taken off again, because a
+block's time has no communication in it. The gradient of a layer's weights counts the
 products and the bytes of adding them up as W, everything else of the backward as B.
 
 Not modelled: clocks that fall under load, padding of odd shapes, fragmentation of memory,
@@ -27,9 +29,9 @@ from commsim.models.attention import attention_backward, attention_forward
 from commsim.models.compute_section import ComputeSection, MeasuredTimes
 from commsim.models.constants import GpuConstants, Stack, gpu_constants, stack_constants
 from commsim.models.matmul import Machine, Matmul, matmul_bytes, matmul_flops, matmul_seconds
-from commsim.models.operations import BlockOps, embedding_ops, head_ops, layer_ops
+from commsim.models.operations import LOSS_FORWARD, BlockOps, embedding_ops, head_ops, layer_ops
 from commsim.models.shape import ModelShape
-from commsim.models.split import Split
+from commsim.models.split import Split, tensor_parallel_bytes
 from commsim.models.work import NOTHING, Block, Work
 from commsim.units import PS_PER_SECOND
 
@@ -38,6 +40,8 @@ __all__ = ["ComputeModel", "compute_model"]
 _CORNER = 6
 _FP8_CAST = 4.0
 """Bytes per entry of a product's input to quantise it: read 2, write it and its transpose."""
+_RING_LATENCY, _RING_SHARE = 25e-6, 0.8
+"""Of an all-reduce inside a node, only to say how long Python may run ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +68,40 @@ class ComputeModel:
         return self.stack.attention != "unfused"
 
     def layer(
-        self, shape: ModelShape, split: Split, *, layer: int = 0, recompute: str = "none"
+        self,
+        shape: ModelShape,
+        split: Split,
+        *,
+        layer: int = 0,
+        recompute: str = "none",
+        collective: float | None = None,
     ) -> tuple[Block, ...]:
-        """Return the blocks of a layer for one microbatch: attention and mlp, or with experts."""
+        """Return the blocks of a layer for one microbatch: attention and mlp, or with experts.
+
+        `collective` is the time in seconds of one tensor-parallel collective, where it is known
+        better than by `collective_seconds`.
+        """
+        behind = self.collective_seconds(shape, split) if collective is None else collective
         ops = layer_ops(shape, split, layer=layer)
-        blocks = tuple(self._block(op, split, recompute, last=op is ops[-1]) for op in ops)
+        blocks = tuple(self._block(op, split, recompute, behind, last=op is ops[-1]) for op in ops)
         return _measured(blocks, self.section.layer)
 
     def embedding(self, shape: ModelShape, split: Split) -> Block:
         """Return the lookup and its gradient."""
-        block = self._block(embedding_ops(shape, split), split, "none")
+        block = self._block(embedding_ops(shape, split), split, "none", 0.0)
         return _measured((block,), self.section.embedding)[0]
 
     def head(self, shape: ModelShape, split: Split) -> Block:
         """Return the final norm, the output matrix and the loss."""
-        block = self._block(head_ops(shape, split), split, "none")
+        block = self._block(head_ops(shape, split), split, "none", 0.0)
         return _measured((block,), self.section.head)[0]
+
+    def collective_seconds(self, shape: ModelShape, split: Split) -> float:
+        """Estimate one tensor-parallel all-reduce over NVLink: a ring at 0.8 of its bandwidth."""
+        if split.tp == 1 or not self.gpu.nvlink_bandwidth:
+            return 0.0
+        moved = 2 * (split.tp - 1) / split.tp * tensor_parallel_bytes(shape, split, width=2)
+        return _RING_LATENCY + moved / (_RING_SHARE * self.gpu.nvlink_bandwidth)
 
     def optimizer(self, parameters: int) -> Work:
         """Return one optimizer step over `parameters` entries on this GPU."""
@@ -89,39 +111,61 @@ class ComputeModel:
             return Work(self.section.optimizer / PS_PER_SECOND, 0.0, traffic)
         return Work(seconds * self.section.scale, 0.0, traffic)
 
+    def microbatch(self) -> Work:
+        """Return what a microbatch takes on a stage beside its layers, forward and backward."""
+        if self.section.efficiency is not None:
+            return NOTHING
+        return Work(self.stack.microbatch_ms * 1e-3 * self.section.scale)
+
+    @property
+    def gradient_width(self) -> int:
+        """Bytes per gradient as it is reduced: fp16 as it is, bf16 as the stack does."""
+        if self.precision in ("fp32", "tf32"):
+            return 4
+        return 2 if self.precision == "fp16" else self.stack.gradient_width
+
     @property
     def _bandwidth(self) -> float:
         return self.gpu.memory_bandwidth * self.constants.memory_efficiency
 
-    def _block(self, ops: BlockOps, split: Split, recompute: str, *, last: bool = False) -> Block:
-        forward = self._forward(ops, ops.matmuls, ops.forward_bytes, split)
+    def _block(
+        self, ops: BlockOps, split: Split, recompute: str, behind: float, *, last: bool = False
+    ) -> Block:
+        behind *= ops.collectives
+        forward = self._forward(ops, ops.matmuls, ops.forward_bytes, split, behind)
         again = NOTHING
         if recompute == "full":
             again = forward
             if self.stack.early_stop and last:
                 kept = ops.forward_bytes - ops.last_bytes
-                again = self._forward(ops, ops.matmuls[:-1], kept, split)
+                again = self._forward(ops, ops.matmuls[:-1], kept, split, behind)
         elif recompute == "selective" and ops.core is not None and not self.flash:
             again = self._finish(attention_forward(self, ops.core), 0.0, split)
-        return Block(ops.name, forward, self._backward(ops, split), self._weight(ops, split), again)
+        backward = self._backward(ops, split, behind)
+        return Block(ops.name, forward, backward, self._weight(ops, split), again)
 
     def _forward(
-        self, ops: BlockOps, products: tuple[Matmul, ...], moved: float, split: Split
+        self,
+        ops: BlockOps,
+        products: tuple[Matmul, ...],
+        moved: float,
+        split: Split,
+        behind: float,
     ) -> Work:
-        work = self._products(products) + self._stream(moved) + self._fixed(ops.fixed_forward)
+        work = self._products(products) + self._stream(moved) + self._loss(ops, LOSS_FORWARD)
         if ops.core is not None:
             work += attention_forward(self, ops.core)
         kernels = self.stack.forward_kernels * ops.share
-        return self._finish(work, kernels, split, collectives=ops.collectives)
+        return self._finish(work, kernels, split, behind, collectives=ops.collectives)
 
-    def _backward(self, ops: BlockOps, split: Split) -> Work:
+    def _backward(self, ops: BlockOps, split: Split, behind: float) -> Work:
         products = tuple(op.input_gradient for op in ops.matmuls)
         work = self._products(products) + self._stream(ops.backward_bytes)
-        work += self._fixed(ops.fixed_backward)
+        work += self._loss(ops, 1 - LOSS_FORWARD)
         if ops.core is not None:
             work += attention_backward(self, ops.core)
         kernels = self.stack.backward_kernels * ops.share - len(ops.matmuls)
-        return self._finish(work, max(0.0, kernels), split, collectives=ops.collectives)
+        return self._finish(work, max(0.0, kernels), split, behind, collectives=ops.collectives)
 
     def _weight(self, ops: BlockOps, split: Split) -> Work:
         products = tuple(op.weight_gradient for op in ops.matmuls)
@@ -146,10 +190,15 @@ class ComputeModel:
     def _stream(self, moved: float) -> Work:
         return self._fixed(moved * self.stack.stream)
 
+    def _loss(self, ops: BlockOps, share: float) -> Work:
+        return self._fixed(share * self.stack.loss_bytes * ops.logits)
+
     def _fixed(self, moved: float) -> Work:
         return Work(moved / self._bandwidth, 0.0, moved)
 
-    def _finish(self, work: Work, kernels: float, split: Split, *, collectives: int = 0) -> Work:
+    def _finish(
+        self, work: Work, kernels: float, split: Split, behind: float = 0.0, *, collectives: int = 0
+    ) -> Work:
         """Add launches and the pace of the CPU, or take the flat efficiency instead."""
         if self.section.efficiency is not None:
             seconds = work.flops / (self.gpu.tflops[self.precision] * 1e12)
@@ -158,7 +207,8 @@ class ComputeModel:
         gpu = work.seconds * (1 + self.stack.tensor_parallel_loss * parallel)
         gpu += kernels * self.constants.launch_us * 1e-6
         cpu = kernels * self.stack.cpu_us + collectives * parallel * self.stack.collective_us
-        return work.lasting(_smooth_max(gpu, cpu * 1e-6) * self.section.scale)
+        paced = _smooth_max(gpu + behind, cpu * 1e-6) - behind
+        return work.lasting(paced * self.section.scale)
 
 
 def compute_model(
@@ -176,12 +226,12 @@ def compute_model(
     """
     section = section or ComputeSection()
     if not gpu.tflops.get(precision):
-        known = ", ".join(gpu.tflops) or "none"
-        raise ScenarioError(f"{where}.precision: {gpu.name} has no {precision}; it has {known}.")
+        having = ", ".join(gpu.tflops) or "none"
+        raise ScenarioError(f"{where}.precision: {gpu.name} has no {precision}; it has {having}.")
     stack = stack_constants(section.stack, where=f"{where}.compute.stack")
     if section.attention is not None:
         stack = msgspec.structs.replace(stack, attention=section.attention)
-    constants = gpu_constants(gpu, where=f"{where}.compute")
+    constants = gpu_constants(gpu, where=f"{where}.compute", flat=section.efficiency is not None)
     return ComputeModel(gpu, precision, constants, stack, section)
 
 

@@ -20,9 +20,9 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.sections import Section, decode
 
 __all__ = [
+    "Constants",
     "Flash",
     "FlashShare",
-    "Constants",
     "GpuConstants",
     "Stack",
     "Tile",
@@ -83,9 +83,13 @@ class Stack(Section, frozen=True, kw_only=True):
     attention move, relative to fully fused kernels. `attention` is the fused attention it uses
     (fa1, fa2, fa3: FlashAttention 1 to 3) or `unfused`. `accumulate_bytes` are moved per
     parameter and microbatch to add gradients outside the product. `cpu_us` is the time to issue
-    one kernel from
-    Python, `collective_us` one collective. `tensor_parallel_loss`: extra compute time of a layer
-    under tensor parallelism (layout copies, waiting for the slowest rank).
+    one kernel from Python, `collective_us` one collective, `microbatch_ms` what a microbatch
+    takes on a stage beside its layers (batch fetched and broadcast, synchronisation with the
+    neighbours). `gradient_width`: bytes per gradient reduced in bf16 training;
+    `loss_bytes` moved per logit by the cross-entropy, both ways.
+    `tensor_parallel_loss`: extra compute time of a layer under tensor parallelism (layout
+    copies, waiting for the slowest rank); `pipeline_loss`: likewise beside pipeline messages,
+    for use where no engine slows compute beside communication.
     """
 
     attention: str
@@ -95,11 +99,14 @@ class Stack(Section, frozen=True, kw_only=True):
     backward_kernels: NotNegative
     cpu_us: NotNegative
     collective_us: NotNegative
+    microbatch_ms: NotNegative
     accumulate_bytes: NotNegative
     gradient_width: int
+    loss_bytes: Positive
     optimizer_bytes: Positive
     optimizer_ms: NotNegative
     tensor_parallel_loss: NotNegative
+    pipeline_loss: NotNegative
     early_stop: bool
     source: str
 
@@ -113,14 +120,18 @@ class Constants(Section, frozen=True, kw_only=True):
     default_stack: str
 
 
-def gpu_constants(gpu: GpuSpec, *, where: str = "compute") -> GpuConstants:
+def gpu_constants(gpu: GpuSpec, *, where: str = "compute", flat: bool = False) -> GpuConstants:
     """Return the constants of the generation that `gpu` is of.
+
+    `flat`: only the optimizer needs them, so that any will do where the generation is unknown.
 
     Raises:
         ScenarioError: nothing is known of its generation.
     """
     file = read_constants()
     generation = file.capabilities.get(gpu.compute_capability.split(".")[0])
+    if generation is None and flat:
+        return next(iter(file.generations.values()))
     if generation is None:
         raise ScenarioError(
             f"{where}: how fast a {gpu.name} computes is not known here. Give compute.efficiency,"

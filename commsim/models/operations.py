@@ -23,14 +23,14 @@ from commsim.models.shape import (
 )
 from commsim.models.split import Split
 
-__all__ = ["BlockOps", "Core", "embedding_ops", "head_ops", "layer_ops"]
+__all__ = ["LOSS_FORWARD", "BlockOps", "Core", "embedding_ops", "head_ops", "layer_ops"]
 
 _WIDTH = 2
 """Bytes per entry of activations; fp8 training keeps them in bf16 as well."""
 NORM_FORWARD, NORM_BACKWARD = 2.0, 3.0
 RESIDUAL_FORWARD, RESIDUAL_BACKWARD = 3.5, 6.5
-_CROSS_ENTROPY_FORWARD, _CROSS_ENTROPY_BACKWARD = 14.0, 10.0
-"""Bytes per logit: cast to fp32, maximum, exponentials, sum, pick; then gradient and cast back."""
+LOSS_FORWARD = 0.6
+"""Share of the loss's bytes (`Stack.loss_bytes` per logit) that its forward moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class BlockOps:
 
     `forward_bytes` and `backward_bytes` are those of memory-bound operations; `last_bytes` is
     the part of `forward_bytes` behind the last product. `share` is the part of the layer's
-    kernels that the block launches. `fixed` bytes are not subject to the stack's fusing.
+    kernels that the block launches; `logits` counts those that go through the loss.
     """
 
     name: str
@@ -80,8 +80,7 @@ class BlockOps:
     share: float
     last_bytes: float = 0.0
     core: Core | None = None
-    fixed_forward: float = 0.0
-    fixed_backward: float = 0.0
+    logits: float = 0.0
     weight_bytes: float = 0.0
     collectives: int = 1
 
@@ -110,8 +109,7 @@ def head_ops(shape: ModelShape, split: Split) -> BlockOps:
         NORM_FORWARD * U * split.own,
         NORM_BACKWARD * U * split.own,
         0.5,
-        fixed_forward=_CROSS_ENTROPY_FORWARD * S * columns,
-        fixed_backward=_CROSS_ENTROPY_BACKWARD * S * columns,
+        logits=float(S * columns),
     )
 
 
