@@ -1,0 +1,194 @@
+"""
+Fit the constants of NCCL's time to measured nccl-tests tables.
+
+    python benchmarks/fit_nccl.py FILE.csv [-o timing.yaml] [--leave-out SITE,... | sites]
+                                  [--systems MAP.yaml] [--json F]
+
+Priors, units and meanings stand in commsim/libraries/nccl/timing.yaml; `-o` writes the same file
+with fitted values. Rows of trust 3 count whole and of trust 2 half, flagged and less trusted ones
+not at all; every case (one op on one system) weighs the same, however long its sweep.
+`--leave-out sites` fits anew without each site in turn, from the priors on, and predicts that
+site: what a machine that was never measured can expect. Needs numpy only; a minute of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fitting import Prior, fit
+from judging import Judged, bands, classes, peaks_within
+from measured import Case, cases_of, launch_of, load_map, read_rows
+from prediction import runs_for
+
+from commsim.libraries.nccl.timing import time_runs
+from commsim.libraries.nccl.timing_runs import Runs
+from commsim.libraries.nccl.timing_terms import terms_of
+
+Floats = npt.NDArray[np.float64]
+_OWN = Path(__file__).parents[1] / "commsim/libraries/nccl/timing.yaml"
+_WEIGHT = {3: 1.0, 2: 0.5}
+
+
+@dataclass
+class Data:
+    """All cases, their distinct sizes as runs, and what was measured there."""
+
+    cases: list[Case]
+    runs: Runs
+    case_of: npt.NDArray[np.int64]
+    seconds: Floats
+    """Geometric mean of a size's unflagged rows; NaN where all are flagged."""
+    weights: Floats
+
+
+def data_of(cases: Sequence[Case]) -> Data:
+    """Return the runs of cases, one per distinct size."""
+    parts, owner, seconds, weights = [], [], [], []
+    for number, case in enumerate(cases):
+        sizes = sorted(dict.fromkeys(case.sizes))
+        parts.append(
+            runs_for(
+                case.system.cluster, case.system.library, case.op, sizes, nodes=case.nodes,
+                gpus_per_node=case.gpus_per_node, launch=launch_of(case.system),
+            )
+        )  # fmt: skip
+        found = [_measured(case, size) for size in sizes]
+        good = sum(np.isfinite(found))
+        weight = _WEIGHT.get(case.trust, 0.0) / max(good, 1)
+        owner += [number] * len(sizes)
+        seconds += found
+        weights += [weight if np.isfinite(value) else 0.0 for value in found]
+    return Data(
+        list(cases), Runs.joined(parts), np.array(owner), np.array(seconds), np.array(weights)
+    )
+
+
+def _measured(case: Case, size: int) -> float:
+    logs = [
+        np.log(seconds)
+        for row, at, seconds in zip(case.rows, case.sizes, case.seconds, strict=True)
+        if at == size and not row.get("flag")
+    ]
+    return float(np.exp(np.mean(logs))) if logs else float("nan")
+
+
+def fitted(data: Data, priors: list[Prior], fixed: dict[str, float], keep: Any) -> dict[str, float]:
+    """Return the constants that fit the chosen runs best."""
+    used = keep & (data.weights > 0)
+    runs = data.runs.at(used)
+
+    def predict(values: dict[str, float]) -> Floats:
+        return time_runs(runs, terms_of(values | fixed)).seconds
+
+    return fit(predict, data.seconds[used], data.weights[used], priors)
+
+
+def judged(data: Data, seconds: Floats) -> list[Judged]:
+    """Return each case with the predictions of its rows."""
+    found = []
+    for number, case in enumerate(data.cases):
+        own = data.case_of == number
+        table = dict(zip(data.runs.size[own].tolist(), seconds[own].tolist(), strict=True))
+        found.append(Judged(case, [table[float(size)] for size in case.sizes]))
+    return found
+
+
+def without_sites(
+    data: Data, priors: list[Prior], fixed: dict[str, float], sites: Sequence[str]
+) -> Floats:
+    """Return predictions of each site by constants that never saw it (NaN elsewhere)."""
+    seconds = np.full(len(data.runs), np.nan)
+    site = np.array([data.cases[number].site for number in data.case_of])
+    for name in sites:
+        there = site == name
+        if not there.any():
+            sys.exit(f"--leave-out: no site {name!r}. Sites: {', '.join(sorted(set(site)))}.")
+        values = fitted(data, priors, fixed, ~there)
+        seconds[there] = time_runs(data.runs.at(there), terms_of(values | fixed)).seconds
+    return seconds
+
+
+def summary(name: str, cases: list[Judged]) -> dict[str, Any]:
+    """Return and print the bars' figures: trust 3, unflagged."""
+    found = bands(cases)
+    share = peaks_within(cases)
+    text = "  ".join(
+        f"{band} {100 * e['median_abs_err']:.1f} %" for band, e in found.items() if e["n"]
+    )
+    print(f"{name}: median |error| {text}; peak busbw within 10 %: {share[0]} of {share[1]}")
+    return {"bands": found, "peak_busbw_within_10pct": share[0] / max(share[1], 1)}
+
+
+def write(path: Path, source: dict[str, Any], values: dict[str, float], file: Path) -> None:
+    """Write the table of constants with new values."""
+    lines = [
+        "# The constants of NCCL's time: written by benchmarks/fit_nccl.py from measured tables of",
+        f"# nccl-tests ({file.name}). Each `value` was fitted and is pulled to its `prior`",
+        "# (log-normal with `spread`) where the data say little; edit priors, never values.",
+        "constants:",
+    ]
+    for name, entry in source["constants"].items():
+        value = float(f"{values[name]:.4g}")
+        lines.append(
+            f"  {name}: {{value: {value:g}, prior: {entry['prior']:g}, spread: {entry['spread']:g},"
+            f' unit: "{entry["unit"]}",\n    says: "{entry["says"]}"}}'
+        )
+    lines.append("fixed:  # nothing measured says more")
+    for name, entry in source["fixed"].items():
+        lines.append(f'  {name}: {{value: {entry["value"]:g}, says: "{entry["says"]}"}}')
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("-o", "--output", type=Path, help="write the constants here")
+    parser.add_argument(
+        "--leave-out", default="", help="site[,site...], or `sites` for each in turn"
+    )
+    parser.add_argument("--systems", type=Path, help="a map of systems, over the repository's own")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--details", action="store_true", help="print each case and constant")
+    options = parser.parse_args()
+    source = yaml.safe_load(_OWN.read_text(encoding="utf-8"))
+    priors = [Prior(n, e["prior"], e["spread"]) for n, e in source["constants"].items()]
+    fixed = {name: float(entry["value"]) for name, entry in source["fixed"].items()}
+    cases, _ = cases_of(read_rows(options.file), load_map(options.systems), ("nccl",))
+    data = data_of(cases)
+    every = np.ones(len(data.runs), dtype=bool)
+    values = fitted(data, priors, fixed, every)
+    best = judged(data, time_runs(data.runs, terms_of(values | fixed)).seconds)
+    figures = {"constants": len(priors), "fitted_on_all": summary("fitted on all", best)}
+    if options.details:
+        print({name: round(value, 3) for name, value in values.items()})
+        classes(best, print)
+    if options.leave_out:
+        whole = options.leave_out == "sites"
+        names = [c.site for c in cases if c.trust == 3] if whole else options.leave_out.split(",")
+        cold = without_sites(data, priors, fixed, list(dict.fromkeys(names)))
+        seen = [case for case in judged(data, cold) if np.isfinite(case.predicted).all()]
+        figures["sites_left_out"] = summary("sites left out", seen)
+        if options.details:
+            classes(seen, print)
+    if options.output:
+        write(options.output, source, values, options.file)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

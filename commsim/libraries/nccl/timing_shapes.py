@@ -1,0 +1,208 @@
+"""
+The program of each shape, timed: rings, chains, trees, NVLS, all-to-all and the rest.
+
+Each function takes runs of its own shape and returns seconds from the end of the launch. Chunks
+are pipelined as NCCL does it; how many of them are on the way at once is the fitted `fill`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.libraries.nccl.timing_clocks import ring_time
+from commsim.libraries.nccl.timing_edges import (
+    hop_latency,
+    local_rate,
+    net_rate,
+    nic_rate,
+    reach_latency,
+)
+from commsim.libraries.nccl.timing_runs import Runs, Shape
+from commsim.libraries.nccl.timing_terms import Terms
+
+__all__ = ["program_time"]
+
+Floats = npt.NDArray[np.float64]
+
+_RING_WINDOW = np.array([8192.0, 16384.0, 131072.0])
+"""Bytes on the way in a ring's edge before the next can start: LL, LL128, Simple."""
+_CHAIN_WINDOW = np.array([32768.0, 73728.0, 131072.0])
+_CHAIN_PART = np.array([0.25, 0.25, 1.0])
+_TREE_HOP = np.array([1.0, 1.25 / 1.9, 4 / 3.4])
+_TREE_WINDOW = np.array([16384.0, 32768.0, 131072.0])
+_NVLS_WINDOW, _NVLS_TREE_WINDOW = 131072.0, 262144.0
+_COLLNET = 31e-6  # seconds: NCCL's own table for CollNetDirect; no measurement has it
+_PAT_RANK = 1e-6  # seconds per rank: of the size of NCCL's own 2.8 us / 3.5; not measured
+
+
+def program_time(runs: Runs, terms: Terms) -> Floats:
+    """Return the seconds of each run's program on an idle cluster."""
+    found = np.zeros(len(runs))
+    for shape, clock in _CLOCKS.items():
+        chosen = runs.shape == shape
+        if chosen.any():
+            found[chosen] = clock(runs.at(chosen), terms)
+    return np.where(runs.ranks > 1, found, 0.0)
+
+
+def _ring(runs: Runs, terms: Terms) -> Floats:
+    """Time rounds x (n - 1) steps of S/n around the ring, cut over the channels."""
+    message = runs.size / (runs.ranks * runs.channels)
+    window = terms.fill_ring * np.minimum(message, _RING_WINDOW[runs.protocol])
+    local = local_rate(runs, terms, flows=1.0, copies=1.0)
+    net = np.where(runs.crosses, net_rate(runs, terms, flows=1.0, share=1.0), local)
+    hop = hop_latency(runs, terms) + window / local
+    reach = reach_latency(runs, terms, message) * terms.ring_net[runs.transport] + window / net
+    steps = runs.rounds * (runs.ranks - 1)
+    period = np.where(runs.crosses, runs.per_domain, 1.0)
+    reach = np.where(runs.crosses, reach, hop)
+    return ring_time(steps, period, (hop, message / local), (reach, message / net))
+
+
+def _chain(runs: Runs, terms: Terms) -> Floats:
+    """Time S along the ring in chunks, from or to the root.
+
+    In the per-iteration time of nccl-tests the chain's latency hides behind the iterations
+    before, but for Simple, whose sender waits until its receiver has posted its buffer.
+    """
+    message = runs.size / runs.channels
+    slot, part = _CHAIN_WINDOW[runs.protocol], _CHAIN_PART[runs.protocol]
+    window = terms.fill_ring * np.minimum(message * part, slot)
+    local = local_rate(runs, terms, flows=1.0, copies=1.0)
+    net = np.where(runs.crosses, net_rate(runs, terms, flows=1.0, share=1.0), local)
+    hop, nets = hop_latency(runs, terms), runs.domains - 1
+    reach = reach_latency(runs, terms, message) * terms.ring_net[runs.transport]
+    path = (runs.ranks - 1 - nets) * hop + nets * reach
+    hidden = runs.repeated & (runs.protocol < 2)
+    filled = (runs.ranks - 1 - nets) * window / local + nets * window / net
+    time: Floats = np.where(hidden, hop, path) + filled + message / np.minimum(local, net)
+    return time
+
+
+def _tree(runs: Runs, terms: Terms) -> Floats:
+    """Time an all-reduce up and down a double binary tree of chains."""
+    piece = runs.size / runs.channels
+    window = terms.fill_tree[runs.protocol] * np.minimum(piece / 4, _TREE_WINDOW[runs.protocol])
+    inner, levels = runs.per_domain - 1, _levels(runs)
+    # Up and down on the same port, but for a pair; of a node's two trees one has two children.
+    local = local_rate(runs, terms, flows=np.where(inner == 1, 1.0, 2.0), copies=terms.tree)
+    flows, share = _tree_flows(runs, terms)
+    net = net_rate(runs, terms, flows=flows, share=share)
+    single = net_rate(runs, terms, flows=1.0, share=1.0)
+    hop = hop_latency(runs, terms) * _TREE_HOP[runs.protocol] + window / local
+    reach = reach_latency(runs, terms, piece) + window / single
+    path = 2 * inner * hop + np.where(runs.crosses, 2 * levels * reach, 0.0)
+    slowest = np.where(runs.crosses, np.minimum(local, net), local)
+    time: Floats = path + piece / slowest
+    return time
+
+
+def _levels(runs: Runs) -> Floats:
+    levels: Floats = np.floor(np.log2(np.maximum(runs.domains, 1.0)))
+    return levels
+
+
+def _tree_flows(runs: Runs, terms: Terms) -> tuple[Floats, Floats]:
+    """Return the bytes out of a domain's NICs over S in a double tree, and what they reach."""
+    many = runs.domains > 2
+    return np.where(many, 2.0, 1.0), np.where(many, terms.tree_net, 1.0)
+
+
+def _switch_time(runs: Runs, terms: Terms, bus: Floats) -> Floats:
+    """Return the seconds of `bus` bytes per GPU through a switch that reduces and multicasts.
+
+    A GPU sends its whole buffer and a reduced share of it, however the bus bandwidth counts.
+    """
+    share = terms.nvls_bus[runs.generation]
+    wire = (runs.rounds - 1) * (1 + 1 / runs.per_domain) * runs.size
+    time: Floats = np.maximum(bus / share, wire) / runs.port
+    return time
+
+
+def _nvls(runs: Runs, terms: Terms) -> Floats:
+    """Time a collective of one domain in its switch."""
+    bus = runs.rounds * (runs.ranks - 1) / runs.ranks * runs.size
+    window = terms.fill_nvls * np.minimum(runs.size / 8, _NVLS_WINDOW * runs.channels)
+    return terms.nvls[runs.generation] + _switch_time(runs, terms, bus + 2 * window)
+
+
+def _nvls_tree(runs: Runs, terms: Terms) -> Floats:
+    """Time an all-reduce in the switches of the domains, and a double tree between them."""
+    bus = 2 * (runs.per_domain - 1) / runs.per_domain * runs.size
+    flows, share = _tree_flows(runs, terms)
+    hops = 2 * _levels(runs)
+    reach = reach_latency(runs, terms, runs.size / runs.channels)
+    window = terms.fill_nvls_tree * np.minimum(runs.size / 8, _NVLS_TREE_WINDOW * runs.channels)
+    wires = nic_rate(runs, terms)
+    body = np.maximum(_switch_time(runs, terms, bus), runs.size * flows / (wires * share))
+    return terms.nvls[runs.generation] + hops * reach + (hops + 2) * window / wires + body
+
+
+def _collnet(runs: Runs, terms: Terms) -> Floats:
+    """Time a collective that the network's switches reduce."""
+    bus = runs.rounds * (runs.per_domain - 1) / runs.per_domain * runs.size
+    local = bus / (runs.port * terms.link[runs.link, runs.protocol])
+    return _COLLNET + np.maximum(local, runs.size / nic_rate(runs, terms))
+
+
+def _pat(runs: Runs, terms: Terms) -> Floats:
+    """Time an all-gather or reduce-scatter of one GPU per node in parallel aggregated trees."""
+    reach = reach_latency(runs, terms, runs.size / (runs.ranks * runs.channels))
+    bytes_out = (runs.ranks - 1) / runs.ranks * runs.size
+    return _levels(runs) * reach + _PAT_RANK * runs.ranks + bytes_out / nic_rate(runs, terms)
+
+
+def _exchange(runs: Runs, terms: Terms) -> Floats:
+    """Time a message from each to each, within the domain and beyond at the same time."""
+    message, inner = runs.size / runs.ranks, runs.per_domain - 1
+    outer = runs.ranks - runs.per_domain
+    port = runs.port * terms.link[runs.link, runs.protocol]
+    wires = nic_rate(runs, terms) * terms.exchange_net[runs.transport]
+    far = np.where(runs.crosses, runs.per_domain * message * outer / wires, 0.0)
+    peers = inner * terms.hop[runs.link, 0] + outer * terms.exchange_peer
+    first = np.where(runs.crosses, reach_latency(runs, terms, message), hop_latency(runs, terms))
+    time: Floats = first + peers + np.maximum(message * inner / port, far)
+    return time
+
+
+def _pair(runs: Runs, terms: Terms) -> Floats:
+    """Time S from each rank to the next one around the ring."""
+    local = hop_latency(runs, terms) + runs.size / (
+        runs.port * terms.link[runs.link, runs.protocol]
+    )
+    nic = runs.nic_rate * np.maximum(np.floor(runs.nics / runs.per_domain), 1.0)
+    wire = np.minimum(nic * terms.pair_net, nic_rate(runs, terms))
+    return np.where(runs.crosses, reach_latency(runs, terms, runs.size) + runs.size / wire, local)
+
+
+def _fan(runs: Runs, terms: Terms) -> Floats:
+    """Time a message between one rank and each other: through its port, and its own NICs."""
+    message, inner = runs.size / runs.ranks, runs.per_domain - 1
+    outer = runs.ranks - runs.per_domain
+    port = runs.port * terms.link[runs.link, runs.protocol]
+    own = nic_rate(runs, terms) / np.minimum(runs.per_domain, np.maximum(runs.nics, 1.0))
+    far = np.where(runs.crosses, message * outer / own, 0.0)
+    first = np.where(runs.crosses, reach_latency(runs, terms, message), hop_latency(runs, terms))
+    peers = inner * terms.hop[runs.link, 0] + outer * terms.exchange_peer
+    time: Floats = first + peers + np.maximum(message * inner / port, far)
+    return time
+
+
+_CLOCKS: Mapping[Shape, Callable[[Runs, Terms], Floats]] = MappingProxyType(
+    {
+        Shape.RING: _ring,
+        Shape.CHAIN: _chain,
+        Shape.TREE: _tree,
+        Shape.NVLS: _nvls,
+        Shape.NVLS_TREE: _nvls_tree,
+        Shape.COLLNET: _collnet,
+        Shape.PAT: _pat,
+        Shape.EXCHANGE: _exchange,
+        Shape.PAIR: _pair,
+        Shape.FAN: _fan,
+    }
+)
