@@ -124,6 +124,10 @@ class Cluster:
         """Return the id of a node's first link; nodes of one kind number theirs alike."""
         return self._first_link[node]
 
+    def first_nic(self, node: int) -> int:
+        """Return the number of a node's first NIC."""
+        return self._first_nic[node]
+
     def local_route(self, a: int, b: int) -> Route | None:
         """Return the way between two GPUs of one NVLink domain, and of one node in any case.
 

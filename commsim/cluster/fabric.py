@@ -125,6 +125,10 @@ class Fabric:
         """The id of the first link between switches: they follow those of the NICs."""
         return self._first + 2 * len(self._nic_up)
 
+    def nic_link(self, nic: int) -> int:
+        """Return the id of the link from a NIC to its leaf; the one back is the next."""
+        return self._first + self._nic_up[nic]
+
     def route(self, a: int, b: int, key: int) -> Route | None:
         """Return the way from NIC a to NIC b, or None where there is none.
 

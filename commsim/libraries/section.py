@@ -11,9 +11,12 @@ from commsim.sections import Section
 
 __all__ = ["LIBRARIES", "LibrarySection", "make_library"]
 
-LIBRARIES = ("ideal", "gloo")
-_LATER = ("nccl",)
-_SETTINGS = {"ideal": ("algo", "channels", "pieces"), "gloo": ("algo", "interface")}
+LIBRARIES = ("ideal", "nccl", "gloo")
+_SETTINGS = {
+    "ideal": ("algo", "channels", "pieces"),
+    "nccl": ("algo", "proto", "version", "env", "launch"),
+    "gloo": ("algo", "interface"),
+}
 
 
 class LibrarySection(Section, frozen=True):
@@ -22,7 +25,8 @@ class LibrarySection(Section, frozen=True):
     `algo`: an algorithm of the library, for the ops that have it; left out, the usual one of each
     op. ideal: `channels`: parallel rings or trees (0: one per NIC). `pieces`: into how many a
     pipelined buffer is cut (0: the number that minimises the time). gloo: `interface`: the NIC of
-    each node that its host name stands for.
+    each node that its host name stands for. nccl: `version`; `env`: NCCL_ variables; `proto`: LL,
+    LL128 or Simple; `launch`: gpu (a process per GPU) or process (one drives a node's GPUs).
     """
 
     name: str = "ideal"
@@ -30,6 +34,10 @@ class LibrarySection(Section, frozen=True):
     channels: int = 0
     pieces: int = 0
     interface: int = 0
+    proto: str | None = None
+    version: str | None = None
+    env: dict[str, str | int | bool] = {}
+    launch: str | None = None
 
 
 def make_library(section: LibrarySection) -> Library:
@@ -40,23 +48,39 @@ def make_library(section: LibrarySection) -> Library:
             that means nothing to it.
     """
     name = section.name
-    if name in _LATER:
-        raise ScenarioError(
-            f"library.name: {name!r} is not built yet. Available: {', '.join(LIBRARIES)}."
-        )
     if name not in LIBRARIES:
         raise ScenarioError(
             f"library.name: unknown library {name!r}.{did_you_mean(name, LIBRARIES)}"
             f" Available: {', '.join(LIBRARIES)}."
         )
-    for field in ("channels", "pieces", "interface"):
+    unset = LibrarySection()
+    for field in LibrarySection.__struct_fields__[1:]:
         value = getattr(section, field)
-        if value < 0:
+        if isinstance(value, int) and value < 0:
             raise ScenarioError(f"library.{field}: must not be negative; 0 chooses by itself.")
-        if value and field not in _SETTINGS[name]:
+        if value != getattr(unset, field) and field not in _SETTINGS[name]:
             raise ScenarioError(f"library.{field}: means nothing to library {name}. Leave it out.")
+    if name == "nccl":
+        return _nccl(section)
     if name == "gloo":
         from commsim.libraries.gloo import Gloo
 
         return Gloo(section.algo, interface=section.interface)
     return Ideal(section.algo, channels=section.channels, pieces=section.pieces)
+
+
+def _nccl(section: LibrarySection) -> Library:
+    """Return NCCL; `algo` and `proto` are other words for NCCL_ALGO and NCCL_PROTO."""
+    from commsim.libraries.nccl.library import Nccl
+
+    env = dict(section.env)
+    for field, variable in (("algo", "NCCL_ALGO"), ("proto", "NCCL_PROTO")):
+        value = getattr(section, field)
+        if value is None:
+            continue
+        if variable in env:
+            raise ScenarioError(
+                f"library.{field} and library.env.{variable} both choose. Give one of them."
+            )
+        env[variable] = value
+    return Nccl(version=section.version or "2.27", env=env, launch=section.launch or "gpu")

@@ -19,6 +19,7 @@ from commsim.libraries.nccl.choose import Tuner
 from commsim.libraries.nccl.communicator import communicator_of
 from commsim.libraries.nccl.edges import Edges
 from commsim.libraries.nccl.env import Knobs
+from commsim.libraries.nccl.exchange import alike_nodes, exchange_loads
 from commsim.libraries.nccl.p2p import PeerToPeer
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import Timing, time_runs
@@ -28,6 +29,8 @@ from commsim.libraries.routes import Router
 __all__ = ["LAUNCHES", "NcclGroup"]
 
 Ints = npt.NDArray[np.int64]
+
+_LARGEST_EXCHANGE = 256  # ranks; beyond, all pairs would be too many to route one by one
 
 LAUNCHES = ("gpu", "process")
 """A process per GPU, as torch starts them, or one process that drives all GPUs of a node."""
@@ -92,12 +95,21 @@ class NcclGroup:
         self, op: str, algorithm: Algorithm | None, channels: int, root: int
     ) -> LinkLoads:
         if algorithm is None:
-            if op == "all_to_all":
-                return loads_of(self.edges.exchange(), self.router)
-            return loads_of(self.edges.fan(root, gather=op == "gather"), self.router)
+            return self._pairwise_loads(op, root)
         found = loads_of(self.edges.of(algorithm, op, channels, root), self.router)
         into, out = self.edges.switch_shares(algorithm, op)
         return self._with_switches(found, into, out) if into else found
+
+    def _pairwise_loads(self, op: str, root: int) -> LinkLoads:
+        if op == "all_to_all":
+            nodes = alike_nodes(self.edges) if len(self.gpus) > _LARGEST_EXCHANGE else []
+            if nodes:
+                return exchange_loads(self.edges, nodes, self.router)
+            return loads_of(self.edges.exchange(), self.router)
+        if op == "send_recv":
+            ranks = np.arange(len(self.gpus))
+            return loads_of(self.edges.pairs(ranks, np.roll(ranks, -1), 1.0), self.router)
+        return loads_of(self.edges.fan(root, gather=op == "gather"), self.router)
 
     def _with_switches(self, loads: LinkLoads, into: float, out: float) -> LinkLoads:
         """Add what each GPU sends into and takes out of the switch of its domain."""

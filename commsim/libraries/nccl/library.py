@@ -215,7 +215,7 @@ def _attendance(
     after_root = np.roll(ring, -int(np.flatnonzero(ring == request.root)[0]))
     order = after_root if request.kind == "broadcast" else np.roll(after_root, -1)
     assert choice is not None
-    latency = float(group.timing(request.kind, [0], [choice]).latency[0]) * 1e12
+    latency = float(group.timing(request.kind, [0], [choice]).program[0]) * 1e12
     hop = min(latency, idle) / (n - 1)
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)

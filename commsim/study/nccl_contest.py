@@ -1,0 +1,144 @@
+"""
+NCCL's algorithms and protocols side by side, over arrays of sizes.
+
+What nccl-tests would print: the calibrated time per iteration, longer where the fabric between
+the switches cannot carry what the op loads it with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.libraries import LibrarySection, make_library
+from commsim.libraries.nccl.library import Nccl
+from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
+from commsim.libraries.nccl.timing_wires import PAIRWISE
+from commsim.study.contest import AUTO, Facts, element_bytes, whole_picoseconds
+from commsim.study.nccl_tests import shape_of
+
+__all__ = ["NcclContest"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class NcclContest:
+    """Times NCCL on one group; a contender is "Ring LL", or "auto" for NCCL's own choice."""
+
+    def __init__(
+        self, cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, dtype: str
+    ) -> None:
+        library = make_library(section)
+        assert isinstance(library, Nccl)
+        self._group = library.group(tuple(ranks), cluster)
+        self._knob_notes = library.knobs.notes
+        self._width = element_bytes(dtype)
+        self._notes: dict[str, None] = {}
+        self._candidates: dict[tuple[str, int], dict[str, Choice]] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the environment and the choices came with."""
+        every = (*self._group.comm.notes, *self._knob_notes, *self._notes)
+        return tuple(dict.fromkeys(every))
+
+    def contenders(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
+        """Return the algorithm and protocol pairs to time. See `Contest`."""
+        if op in PAIRWISE or (list(asked) == [AUTO] and list(protos) == [AUTO]):
+            return [AUTO]
+        have = [_name(*pair) for pair in self._group.tuner.costs(op)]
+        algorithms = _known(asked, [a.name for a in Algorithm], "--algo")
+        protocols = _known(protos, [p.name for p in Protocol], "--proto")
+        chosen = [
+            name for name in have if name.split()[0] in algorithms and name.split()[1] in protocols
+        ]
+        if not chosen:
+            raise ScenarioError(
+                f"--algo {','.join(asked)} --proto {','.join(protos)}: NCCL has none of these for"
+                f" {op} here. It has: {', '.join(have)}."
+            )
+        return chosen
+
+    def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
+        """Return the predicted time per iteration at each size."""
+        choices = self._choices(op, sizes, name)
+        timing = self._group.timing(op, sizes, choices, repeated=True)
+        crowded = self._crowded(op, choices) * np.asarray(sizes, dtype=np.float64)
+        return whole_picoseconds(timing.launch + np.maximum(timing.program, crowded))
+
+    def facts(self, op: str, size: int, name: str) -> Facts:
+        """Return what NCCL takes, and what its tuner computed for it."""
+        if op in PAIRWISE:
+            return Facts("pairwise", None, self._group.pairwise.channels, None, True)
+        choice = self._pairs(op, size)[name]
+        self._notes.update(dict.fromkeys(choice.notes))
+        own = self._own(op, size)
+        same = (own.algorithm, own.protocol) == (choice.algorithm, choice.protocol)
+        return Facts(
+            choice.algorithm.name, choice.protocol.name, choice.channels, choice.selection_us, same
+        )
+
+    def _choices(self, op: str, sizes: Sequence[int], name: str) -> list[Choice] | None:
+        if op in PAIRWISE:
+            return None
+        if name == AUTO:
+            return [self._own(op, size) for size in sizes]
+        return [self._pairs(op, size)[name] for size in sizes]
+
+    def _own(self, op: str, size: int) -> Choice:
+        return self._pairs(op, size)[AUTO]
+
+    def _pairs(self, op: str, size: int) -> dict[str, Choice]:
+        """Return every pair's choice at a size, NCCL's own as "auto"."""
+        key = (op, size)
+        if key not in self._candidates:
+            found = self._group.tuner.candidates(op, [size], dtype_size=self._width)
+            named = {_name(*pair): choices[0] for pair, choices in found.items()}
+            # min takes the first of equals, as NCCL's strict comparison does
+            named[AUTO] = min(named.values(), key=lambda choice: choice.selection_us)
+            self._candidates[key] = named
+        return self._candidates[key]
+
+    def _crowded(self, op: str, choices: Sequence[Choice] | None) -> Floats:
+        """Return the seconds per byte that the links between switches need at least."""
+        if choices is None:
+            return np.array([self._need(op, None)])
+        widest: dict[Algorithm, Choice] = {}
+        for choice in choices:
+            kept = widest.setdefault(choice.algorithm, choice)
+            if choice.channels > kept.channels:
+                widest[choice.algorithm] = choice
+        need = {algorithm: self._need(op, choice) for algorithm, choice in widest.items()}
+        return np.array([need[choice.algorithm] for choice in choices])
+
+    def _need(self, op: str, choice: Choice | None) -> float:
+        group = self._group
+        if group.comm.n_nodes == 1 or group.trunks >= len(group.cluster.links):
+            return 0.0
+        root = shape_of(op, 1 << 20, dtype="int8", ranks=1).root
+        loads = group.loads(op, choice, root)
+        trunk = loads.link >= group.trunks
+        capacity = group.cluster.links.capacity[loads.link[trunk]]
+        return float(np.max(loads.share[trunk] / capacity, initial=0.0))
+
+
+def _name(algorithm: Algorithm, protocol: Protocol) -> str:
+    return f"{algorithm.name} {protocol.name}"
+
+
+def _known(asked: Sequence[str], names: Sequence[str], flag: str) -> list[str]:
+    """Return NCCL's spelling of names; all of them for "auto" and "all"."""
+    if list(asked) in ([AUTO], ["all"]):
+        return list(names)
+    spelled = {name.lower(): name for name in names}
+    for name in asked:
+        if name.lower() not in spelled:
+            raise ScenarioError(
+                f"{flag} {name}: NCCL has no such choice.{did_you_mean(name, names)}"
+                f" Known: {', '.join(names)}, auto, all."
+            )
+    return [spelled[name.lower()] for name in asked]
