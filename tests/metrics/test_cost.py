@@ -55,6 +55,10 @@ def test_one_node_without_a_price_leaves_the_sum_unknown():
     assert cost.power_w == 4 * 10200
 
 
+def test_a_price_counts_the_gpus_that_a_node_has():
+    assert hourly_price(Cluster.preset("oci-gb200", nodes=18)) == ("USD", pytest.approx(18 * 64.0))
+
+
 def test_two_currencies_do_not_add_up():
     assert hourly_price(cluster({"price": PRICE}, {"price": PRICE | {"currency": "EUR"}})) is None
 
