@@ -10,25 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from commsim.cluster.spec import NicSpec, NodeSpec, PcieSwitch
+from commsim.libraries.nccl.devices import device_of, nvlink_rate
 from commsim.libraries.nccl.topo_xml import Element
 
-__all__ = ["domain_xml", "peer_access"]
+__all__ = ["domain_xml"]
 
 _LANE = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe",
          5: "32.0 GT/s PCIe", 6: "64.0 GT/s PCIe"}  # fmt: skip
 _VENDOR = {"intel": "GenuineIntel", "amd": "AuthenticAMD", "zhaoxin": "CentaurHauls"}
 _BRIDGE = {"class": "0x060400", "vendor": "0x10b5", "device": "0x8764"}
-_GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x20b0"}
-_NIC = {"class": "0x020700", "vendor": "0x15b3", "device": "0x101b"}
+_GPU = {"class": "0x030200", "vendor": "0x10de"}
+_NIC = {"vendor": "0x15b3", "device": "0x101b"}
+_NIC_CLASS = {"infiniband": "0x020700"}
+_ETHERNET = "0x020000"
 _GUID = 0xA000_0000
-# NVLink bandwidth of one link by compute capability (bytes/s): to count links where only the
-# sum is known. Pascal 20, Volta to Hopper 25, Blackwell 50 GB/s per direction.
-_PER_LINK = ((100, 50e9), (70, 25e9), (0, 20e9))
-
-
-def peer_access(spec: NodeSpec) -> bool:
-    """Say whether the GPUs of a node reach each other's memory over PCIe."""
-    return spec.pcie.p2p
 
 
 def domain_xml(
@@ -112,16 +107,17 @@ class _Node:
         )  # fmt: skip
 
     def _gpu(self, above: Element, gpu: int) -> None:
-        slot = self._slot(above, 0x80 + gpu, _GPU)
+        spec = self._spec
+        slot = self._slot(above, 0x80 + gpu, {**_GPU, "device": device_of(spec.gpu.name)})
         if gpu not in self._ranks:
             return
-        spec = self._spec
         element = slot.add(
             "gpu", dev=gpu, sm=spec.gpu.sm, rank=self._ranks[gpu],
             gdr=int(spec.nic is None or spec.nic.gdr),
         )  # fmt: skip
         if spec.switch is not None:
-            links = spec.switch_links or _links(spec.gpu.sm, spec.switch.bandwidth)
+            per_link = nvlink_rate(spec.gpu.sm)
+            links = spec.switch_links or max(1, round(spec.switch.bandwidth / per_link))
             element.add("nvlink", target="0000:05:00.0", count=links, tclass="0x068000")
         for other, count in enumerate(spec.mesh[gpu] if spec.mesh else ()):
             if count:
@@ -134,7 +130,8 @@ class _Node:
         have = self._spec.nic
         if have is None:
             return
-        slot = self._slot(above, 0xC0 + nic, _NIC)
+        kind = {"class": _NIC_CLASS.get(have.medium, _ETHERNET), **_NIC}
+        slot = self._slot(above, 0xC0 + nic, kind)
         slot.add("nic").add(
             "net", name=_name(have, nic), dev=nic, speed=round(have.wire.bandwidth * 8 / 1e6),
             port=1, latency="0.000000", guid=f"{_GUID + (self._host << 12) + 16 * nic:#x}",
@@ -146,11 +143,6 @@ class _Node:
 
 def _name(nic: NicSpec, index: int) -> str:
     return f"mlx5_{index}" if nic.medium == "infiniband" else f"eth{index}"
-
-
-def _links(sm: int, bandwidth: float) -> int:
-    per_link = next(rate for first, rate in _PER_LINK if sm >= first)
-    return max(1, round(bandwidth / per_link))
 
 
 def _address(bus: int) -> str:

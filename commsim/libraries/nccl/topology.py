@@ -66,6 +66,12 @@ class Device:
     """GPU, NET: GPUDirect RDMA works."""
     arch: CpuArch = CpuArch.X86
     vendor: CpuVendor = CpuVendor.INTEL
+    slot: tuple[str, int] = ("", 0)
+    """PCI, GPU, NIC: speed and width of the slot, as the file has them."""
+    device: int = 0
+    """GPU: its PCI device id; NIC: its PCI class."""
+    family: tuple[int, int] = (0, 0)
+    """CPU: family and model number, as CPUID counts them."""
     cross_link: int = 0
     """CPU: bandwidth to another CPU."""
     model: int = 0

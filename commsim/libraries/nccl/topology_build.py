@@ -90,6 +90,7 @@ class _Builder:
         cpu.arch = _ARCH[arch]
         if cpu.arch == CpuArch.X86:
             cpu.vendor = _VENDOR.get(self._text(element, "vendor"), CpuVendor.INTEL)
+            cpu.family = self._int(element, "familyid"), self._int(element, "modelid")
         cpu.cross_link = self._cpu_link(element, cpu)
         loose = 0
         for below in element.inside:
@@ -116,7 +117,7 @@ class _Builder:
             return rates["power" if cpu.arch == CpuArch.POWER else "arm"]
         if cpu.vendor == CpuVendor.AMD:
             return rates["amd"]
-        family, model = self._int(element, "familyid"), self._int(element, "modelid")
+        family, model = cpu.family
         if cpu.vendor == CpuVendor.ZHAOXIN:
             return rates["yongfeng" if (family, model) == (7, 0x5B) else "zhaoxin"]
         rows = self._rules.intel_link if family == 6 else self._rules.intel_link[:1]
@@ -138,6 +139,7 @@ class _Builder:
             device = self.system.find(Kind.NIC, parent.host, place)
             shared = device is not None
             device = device or self.system.add(Kind.NIC, parent.host, place)
+            device.device = self._int(element, "class", 0)
             self._add_nets(nics[0], device)
             if shared:
                 return
@@ -151,6 +153,7 @@ class _Builder:
                     self._ignore(below)
         else:
             return
+        device.slot = self._slot(element)
         device.join(parent, PathType.PIX, rate)
 
     def _add_gpu(self, pci: Element, element: Element, parent: Device) -> None:
@@ -163,6 +166,7 @@ class _Builder:
         gpu.rank, gpu.number = rank, self._int(element, "dev")
         gpu.capability = self._int(element, "sm")
         gpu.gdr = self._int(element, "gdr", 0) != 0
+        gpu.slot, gpu.device = self._slot(pci), self._int(pci, "device", 0)
         gpu.join(parent, PathType.PIX, self._pci_rate(pci))
 
     def _add_nets(self, element: Element, nic: Device) -> None:
@@ -311,12 +315,15 @@ class _Builder:
 
     def _pci_rate(self, element: Element) -> int:
         """Return MB/s of a slot: width x lane / 80 GB/s; a width of 0 counts as 16."""
+        speed, width = self._slot(element)
+        lane = self._rules.pci_lane.get(speed, self._rules.pci_lane_default)
+        return round(width * lane * 1000 / 80)
+
+    def _slot(self, element: Element) -> tuple[str, int]:
         width = self._int(element, "link_width") or 16
         if not 0 < width <= 32:
             raise self._wrong(element, "link_width", str(width), "0 to 32")
-        speed = self._text(element, "link_speed")
-        lane = self._rules.pci_lane.get(speed, self._rules.pci_lane_default)
-        return round(width * lane * 1000 / 80)
+        return self._text(element, "link_speed"), width
 
     def _pci_model(self, element: Element) -> int:
         names = ("vendor", "device", "subsystem_vendor", "subsystem_device")
