@@ -1,0 +1,104 @@
+"""
+A chunk program step by step: what moves, and what everybody holds after it.
+
+This runs the very program that is timed, on the symbolic data that proves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.collectives.program import Program
+from commsim.collectives.state import begin, carry, steps, wanted
+
+__all__ = ["Move", "Picture", "Stage", "Walk", "walk"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One message: chunks copied or added from an actor to another.
+
+    `places[i]` at the source goes to `into[i]` at the target.
+    """
+
+    source: int
+    target: int
+    adds: bool
+    places: tuple[int, ...]
+    into: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """What the actors hold at one moment, shape (actors, places).
+
+    `chunk`: which chunk, -1 for none. `parts`: how many contributions are in it. `done`:
+    whether a rank's place holds exactly what the op promises there.
+    """
+
+    chunk: Ints
+    parts: Ints
+    done: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step: its moves, all at once, and the picture after them."""
+
+    moves: tuple[Move, ...]
+    after: Picture
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """A whole program: the picture before it, its stages, and which places are promised."""
+
+    program: Program
+    start: Picture
+    stages: tuple[Stage, ...]
+    promised: npt.NDArray[np.bool_]
+
+    @property
+    def bare(self) -> npt.NDArray[np.bool_]:
+        """The places that matter to anybody: held at the start, promised, or sent."""
+        used = (self.start.chunk >= 0).any(axis=0)
+        used[: self.promised.shape[1]] |= self.promised.any(axis=0)
+        used[self.program.chunk] = used[self.program.places] = True
+        return used
+
+
+def walk(program: Program) -> Walk:
+    """Run a program on symbolic data, keeping a picture of every step."""
+    holdings, goal = begin(program), wanted(program)
+    promised = goal.what >= 0
+
+    def picture() -> Picture:
+        done = np.zeros(holdings.what.shape, dtype=np.bool_)
+        same = (holdings.what[: program.n] == goal.what) & promised
+        done[: program.n] = same & (holdings.count[: program.n] == goal.count).all(axis=2)
+        parts = (holdings.count > 0).sum(axis=2)
+        return Picture(holdings.what.copy(), parts, done)
+
+    start, stages = picture(), []
+    first = np.searchsorted(program.message, np.arange(len(program) + 1)).tolist()
+    for _, rows in steps(program):
+        moves = [_move(program, message, first) for message in np.unique(program.message[rows])]
+        carry(program, holdings, rows)
+        stages.append(Stage(tuple(moves), picture()))
+    return Walk(program, start, tuple(stages), promised)
+
+
+def _move(program: Program, message: int, first: list[int]) -> Move:
+    rows = slice(first[message], first[message + 1])
+    return Move(
+        int(program.source[message]),
+        int(program.target[message]),
+        bool(program.reduce[message]),
+        tuple(program.chunk[rows].tolist()),
+        tuple(program.places[rows].tolist()),
+    )
