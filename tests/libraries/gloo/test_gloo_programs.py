@@ -1,0 +1,117 @@
+"""Gloo's algorithms as chunk programs: they are right, and move the bytes that Gloo moves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commsim.collectives import Program, check
+from commsim.libraries.gloo import programs, rings
+
+MIB = 1 << 20
+SIZES = (4, 12, 1000, 123_456, 3 * MIB + 8, 40 * MIB)
+
+
+def every_all_reduce(n: int) -> list[Program]:
+    found = [programs.bcube_all_reduce(n), programs.halving_doubling(n)]
+    for size in SIZES[:-1]:
+        found.append(rings.program_of(rings.all_reduce(n, size, 4)))
+        found.append(rings.program_of(rings.chunked_all_reduce(n, size, 4)))
+    return found
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8, 12, 13, 16])
+def test_every_program_does_what_its_op_promises(n: int) -> None:
+    found = every_all_reduce(n)
+    found += [rings.program_of(rings.all_gather(n, n * each)) for each in (1, 4, 1001)]
+    found += [programs.barrier(n), programs.all_to_all(n, None)]
+    for root in dict.fromkeys((0, 1, n - 1)):
+        found += [programs.broadcast(n, root), programs.gather(n, root), programs.scatter(n, root)]
+        found += [programs.reduce(n, root, size, 4) for size in SIZES[:-1]]
+    for program in found:
+        assert check(program) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(2, 40), elements=st.integers(1, 10**8), element=st.sampled_from([1, 2, 4, 8]))
+def test_segments_cover_the_buffer_and_are_as_gloo_cuts_them(
+    n: int, elements: int, element: int
+) -> None:
+    total = elements * element
+    cut = rings.segments(total, n, element)
+    lengths = cut.lengths(n)
+    assert lengths.sum() == total
+    assert len(lengths) == n * cut.per_member
+    assert cut.per_member >= 2
+    assert cut.size % element == 0
+    assert cut.size <= MIB
+    assert np.all(np.diff(lengths) <= 0)
+    if cut.per_member > 2:  # no more segments than the limit of a segment's size asks for
+        assert (cut.per_member - 1) * n * MIB < total
+
+
+def test_segments_of_a_known_buffer() -> None:
+    """100 MiB over 8: 100 segments, rounded up to 104 of 1008247 bytes, rounded to floats."""
+    cut = rings.segments(100 * MIB, 8, 4)
+    assert (cut.per_member, cut.size) == (13, 1_008_248)
+    assert rings.segments(4, 8, 4) == rings.Segments(4, 4, 2)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 13])
+def test_the_ring_sends_what_a_ring_sends(n: int) -> None:
+    """Every chunk crosses every edge but one, twice: 2 (n-1)/n of S per member on average."""
+    for size in SIZES:
+        ring = rings.all_reduce(n, size, 4)
+        assert ring.sent_bytes().sum() == pytest.approx(2 * (n - 1) * size, rel=1e-12)
+        chunk = ring.length.reshape(n, -1).sum(axis=1)
+        expected = 2 * size - chunk - np.roll(chunk, 1)
+        assert ring.sent_bytes() == pytest.approx(expected)
+
+
+def test_the_gathering_ring_sends_all_but_one_contribution() -> None:
+    assert rings.all_gather(5, 5000).sent_bytes().tolist() == [4000.0] * 5
+
+
+def test_the_chunked_ring_has_chunks_of_256_elements_at_least() -> None:
+    assert rings.chunked_all_reduce(4, 4000, 4).length.tolist() == [1024.0] * 3 + [928.0] + [0] * 4
+    assert len(rings.program_of(rings.chunked_all_reduce(4, 4, 4))) == 4 * 12  # empty ones go too
+    large = rings.chunked_all_reduce(4, 80_000, 4)
+    assert large.sent_bytes().tolist() == [120_000.0] * 4
+
+
+def test_reduce_forwards_two_segments_less_than_there_are() -> None:
+    ring = rings.reduce_scatter(4, 4 * 3 * MIB, 4)
+    assert ring.phases[0].rounds == 12 - 2
+    program = programs.reduce(4, 2, 4 * 3 * MIB, 4)
+    assert len(program) == 4 * 10 + 3
+    assert np.count_nonzero(program.target[program.phase == 1] == 2) == 3
+
+
+def test_broadcast_doubles_those_who_have_it() -> None:
+    program = programs.broadcast(8, 3)
+    assert np.bincount(program.step).tolist() == [1, 2, 4]
+    assert program.source[0] == 3
+    assert programs.broadcast(6, 0).steps == 3
+
+
+@pytest.mark.parametrize(("n", "steps"), [(8, 3 + 3), (6, 2 + 2 + 2), (7, 2 + 4 + 2), (2, 2)])
+def test_halving_doubling_takes_its_steps(n: int, steps: int) -> None:
+    """log2 of the largest block each way, and two for each block that is not the largest."""
+    assert programs.halving_doubling(n).steps == steps
+
+
+def test_halving_doubling_of_a_power_of_two_moves_no_more_than_a_ring() -> None:
+    assert programs.halving_doubling(8).bytes_sent == pytest.approx(np.full(8, 2 * 7 / 8))
+    assert programs.bcube_all_reduce(8).bytes_sent == pytest.approx(np.full(8, 2 * 7 / 8))
+
+
+def test_bcube_takes_an_odd_factor_as_one_group() -> None:
+    program = programs.bcube_all_reduce(12)  # 2 * 2 * 3
+    assert program.steps == 6
+    assert np.bincount(program.step).tolist() == [12, 12, 24, 24, 12, 12]
+
+
+def test_a_barrier_tells_everybody_in_log_rounds() -> None:
+    assert [programs.barrier(n).steps for n in (2, 3, 4, 5, 8, 9)] == [1, 2, 2, 3, 3, 4]
