@@ -9,6 +9,7 @@ One NCCL communicator on a cluster: what it knows, what it would choose, and wha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from commsim.libraries.nccl.edges import Edges
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.exchange import alike_nodes, exchange_loads
 from commsim.libraries.nccl.p2p import PeerToPeer
+from commsim.libraries.nccl.releases import release_of, starts_channels_slowly
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import Timing, time_runs
 from commsim.libraries.nccl.timing_wires import PAIRWISE, Wires, runs_of, wires_of
@@ -49,12 +51,15 @@ class NcclGroup:
         self.router = router
         self.cluster: Cluster = router.cluster
         self.gpus: Ints = np.asarray(gpus, dtype=np.int64)
-        self.comm = communicator_of(self.cluster, gpus, version=version, env=knobs)
+        release, notes = release_of(version)
+        comm = communicator_of(self.cluster, gpus, version=release, env=knobs)
+        self.comm = replace(comm, notes=(*notes, *comm.notes))
         self.wires: Wires = wires_of(self.cluster, gpus, self.comm, knobs)
         self.tuner = Tuner(self.comm, knobs)
         self.pairwise = PeerToPeer(self.comm, knobs)
         self.edges = Edges(self.comm, self.gpus, self.cluster)
         self.trunks = self.cluster.fabric.first_trunk
+        self._old = starts_channels_slowly(version)
         self._together = max(self.comm.local_ranks) if launch == "process" else 0
         self._loads: dict[tuple[str, Algorithm | None, int, int], LinkLoads] = {}
 
@@ -78,7 +83,7 @@ class NcclGroup:
         return time_runs(
             runs_of(
                 self.wires, op, sizes, choices, channels=channels, gpus_per_process=self._together,
-                repeated=repeated,
+                old=self._old, repeated=repeated,
             )
         )  # fmt: skip
 

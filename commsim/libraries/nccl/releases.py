@@ -1,0 +1,36 @@
+"""
+NCCL releases older than the tuner's tables: what they choose is guessed, what they cost is not.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["OLDEST", "release_of", "starts_channels_slowly"]
+
+OLDEST = "2.18"
+"""The first release whose graph search and tuning model commsim follows."""
+_FIRST = (2, 18)
+_FAST_START = (2, 12)
+"""From here on the time of a launch no longer grows with the channels (measured tables)."""
+
+
+def release_of(version: str) -> tuple[str, tuple[str, ...]]:
+    """Return the release whose rules choose for `version`, and a note where it is another."""
+    number = _number(version)
+    if number is None or number >= _FIRST:
+        return version, ()
+    return OLDEST, (
+        f"NCCL {version} is older than {OLDEST}: it chooses as {OLDEST} does, which is a guess.",
+    )
+
+
+def starts_channels_slowly(version: str) -> bool:
+    """Return whether a release pays for each channel that it starts."""
+    number = _number(version)
+    return number is not None and number < _FAST_START
+
+
+def _number(version: str) -> tuple[int, int] | None:
+    found = re.match(r"(\d+)\.(\d+)", version.strip())
+    return (int(found[1]), int(found[2])) if found else None
