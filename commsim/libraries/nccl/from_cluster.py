@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from commsim.cluster import Cluster
 from commsim.cluster.spec import NicSpec, NodeSpec, PcieSwitch
+from commsim.errors import ScenarioError
 from commsim.libraries.nccl.devices import device_of, nvlink_rate
-from commsim.libraries.nccl.topo_xml import Element
+from commsim.libraries.nccl.topo_xml import Element, write_xml
 
-__all__ = ["domain_xml"]
+__all__ = ["cluster_xml", "domain_xml"]
 
 _LANE = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe",
          5: "32.0 GT/s PCIe", 6: "64.0 GT/s PCIe"}  # fmt: skip
@@ -40,6 +42,26 @@ def domain_xml(
     for host, (spec, ranks) in enumerate(zip(specs, used, strict=True)):
         _Node(root, host, spec, ranks, collnet).add()
     return root
+
+
+def cluster_xml(cluster: Cluster, *, domain: int = 0) -> str:
+    """Return the topology file of an NVLink domain of a cluster (a node, mostly), all GPUs used.
+
+    Raises:
+        ScenarioError: there is no such domain.
+    """
+    nodes = [n for n, own in enumerate(cluster.domain_of_node.tolist()) if own == domain]
+    if not nodes:
+        last = int(cluster.domain_of_node[-1])
+        raise ScenarioError(
+            f"there is no NVLink domain {domain}: they are counted from 0 to {last}."
+        )
+    specs = [cluster.specs[cluster.spec_of[node]] for node in nodes]
+    used, count = [], 0
+    for spec in specs:
+        used.append({gpu: count + gpu for gpu in range(spec.gpus)})
+        count += spec.gpus
+    return write_xml(domain_xml(specs, used))
 
 
 class _Node:
