@@ -13,7 +13,7 @@ from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, Protocol
 from commsim.libraries.nccl.tables import Tables
 
-__all__ = ["MOST_THREADS", "Width", "Widths", "execution_channels", "nvls_channels"]
+__all__ = ["MOST_THREADS", "Width", "Widths", "execution_channels"]
 
 WARP = 32
 MOST_THREADS, MOST_SIMPLE_THREADS, MOST_LL_THREADS, MOST_LL128_THREADS = 640, 512, 512, 640
@@ -43,35 +43,15 @@ def execution_channels(comm: Communicator, tables: Tables, knobs: Knobs) -> int:
     return channels
 
 
-def nvls_channels(comm: Communicator, tables: Tables, knobs: Knobs) -> int:
-    """Return the channels of NVLS and NVLSTree."""
-    if knobs.nvls_nchannels is not None and knobs.nvls_nchannels > 0:
-        return knobs.nvls_nchannels
-    row = tables.nvls_channels.get(tables.generation(comm.min_compute_capability), (0, 0))
-    channels = row[comm.n_nodes > 1]
-    if comm.n_nodes > 1 and comm.min_compute_capability >= 100:
-        channels = _by_nic(comm, tables, channels)
-    if knobs.max_ctas is not None and knobs.max_ctas > 0:
-        channels = min(channels, knobs.max_ctas)
-    return max(channels, knobs.min_ctas or 0)
-
-
-def _by_nic(comm: Communicator, tables: Tables, channels: int) -> int:
-    for row in tables.nvls_nic_channels:
-        nodes_fit = row.nodes is None or comm.n_nodes == row.nodes
-        ranks_fit = row.ranks_per_node is None or comm.ranks_per_node <= row.ranks_per_node
-        if nodes_fit and ranks_fit and comm.net_bandwidth >= row.nic:
-            return row.channels
-    return channels
-
-
 class Widths:
     """Channels and threads on one communicator."""
 
-    def __init__(self, comm: Communicator, tables: Tables, knobs: Knobs) -> None:
+    def __init__(
+        self, comm: Communicator, tables: Tables, knobs: Knobs, *, nvls_channels: int
+    ) -> None:
         self.comm, self.tables, self.knobs = comm, tables, knobs
         self.channels = execution_channels(comm, tables, knobs)
-        self.nvls_channels = nvls_channels(comm, tables, knobs)
+        self.nvls_channels = nvls_channels
 
     def width(self, algorithm: Algorithm, protocol: Protocol, size: int) -> Width:
         """Return channels and threads for an operation of `size` bytes."""
@@ -82,13 +62,16 @@ class Widths:
         if algorithm is Algorithm.CollNetDirect:
             return Width(self._collnet_width(size, threads, threshold), threads)
         enough = threads * threshold
+        # no threads, or no threshold, leave every operation all channels
         channels = min(self.channels, max(1, size // enough)) if enough else self.channels
         while size < channels * threads * threshold and threads % 128 == 0:
             threads //= 2
         return Width(channels, _with_sync_warps(algorithm, protocol, threads))
 
     def most_threads(self, algorithm: Algorithm, protocol: Protocol) -> int:
-        """Return the threads that a large operation gets."""
+        """Return the threads that a large operation gets; NCCL sets none for PAT."""
+        if algorithm is Algorithm.PAT:
+            return 0
         if algorithm not in (Algorithm.Tree, Algorithm.Ring):
             return MOST_THREADS
         if protocol is Protocol.LL128:

@@ -19,6 +19,7 @@ from commsim.libraries.nccl.channels import Widths
 from commsim.libraries.nccl.chunks import Chunks
 from commsim.libraries.nccl.enabling import enabled
 from commsim.libraries.nccl.env import Knobs
+from commsim.libraries.nccl.nvls import nvls_setup
 from commsim.libraries.nccl.partition import Cut, cut
 from commsim.libraries.nccl.rules import FUNCTIONS
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
@@ -37,9 +38,10 @@ class Tuner:
     def __init__(self, comm: Communicator, env: Knobs | None = None) -> None:
         self.comm, self.knobs = comm, env or Knobs()
         self.tables = tables_of(comm.version)
-        self.widths = Widths(comm, self.tables, self.knobs)
+        nvls = nvls_setup(comm, self.tables, self.knobs)
+        self.widths = Widths(comm, self.tables, self.knobs, nvls_channels=nvls.channels)
         self.tuning = Tuning(comm, self.tables, self.knobs, channels=self.widths.channels)
-        self.chunks = Chunks(comm, self.knobs, slow_nvls=self._slow_nvls())
+        self.chunks = Chunks(comm, self.knobs, nvls=nvls, slow_nvls=self._slow_nvls())
         self._usable: dict[str, tuple[dict[Pair, Cost], tuple[str, ...]]] = {}
 
     def choose(self, op: str, size: int, *, dtype_size: int = 4) -> Choice:

@@ -8,6 +8,7 @@ get smaller chunks, so that there are enough of them to pipeline.
 from __future__ import annotations
 
 from commsim.libraries.nccl.env import Knobs
+from commsim.libraries.nccl.nvls import NvlsSetup
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, Protocol
 from commsim.libraries.nccl.tuning import GATHERING
 
@@ -28,9 +29,11 @@ class Chunks:
     `slow_nvls`: NVLS between nodes is slow enough (under 150 GB/s) to want small chunks.
     """
 
-    def __init__(self, comm: Communicator, knobs: Knobs, *, slow_nvls: bool) -> None:
+    def __init__(
+        self, comm: Communicator, knobs: Knobs, *, nvls: NvlsSetup, slow_nvls: bool
+    ) -> None:
         self.comm, self.knobs = comm, knobs
-        self.slow_nvls = slow_nvls
+        self.nvls, self.slow_nvls = nvls, slow_nvls
         self.heads = {
             name: graph.n_channels for name, graph in comm.graphs.items() if graph.n_channels
         }
@@ -65,10 +68,10 @@ class Chunks:
         if algorithm is Algorithm.Tree and protocol is Protocol.LL128:
             return self._tree_chunk(size, chunk)
         if algorithm is Algorithm.NVLS:
-            limit = 32 << 10 if self.slow_nvls else self.knobs.nvls_chunksize
+            limit = 32 << 10 if self.slow_nvls else self.nvls.chunk
             return _stepped(size, min(chunk, limit), self.heads.get("nvls", 1), _NVLS_STEPS)
         if algorithm is Algorithm.NVLSTree:
-            limit = self._nvlstree_limit()
+            limit = min(self.nvls.chunk, self.nvls.tree_chunk)
             return _stepped(size, limit, self.heads.get("nvls", 1), _NVLSTREE_STEPS)
         if algorithm is Algorithm.PAT:
             most = 32 if op == "all_gather" else 16
@@ -88,13 +91,6 @@ class Chunks:
             while size // chunk < depth * most / per_node and chunk > least:
                 chunk //= 2
         return chunk
-
-    def _nvlstree_limit(self) -> int:
-        chunk = self.knobs.nvls_chunksize
-        limit = self.knobs.nvlstree_max_chunksize
-        if limit is None:
-            limit = 64 << 10 if self.comm.n_nodes >= 4 else chunk
-        return min(chunk, limit)
 
     def _collnet_chunk(self, algorithm: Algorithm, size: int, chunk: int) -> int:
         """Depth: NIC and head for Direct, and every rank of the node for Chain."""

@@ -130,6 +130,8 @@ def _nvls_obstacle(
         return f"{algorithm.name} needs NVLink switches that reduce (sm90 and later)"
     if not knobs.nvls_enable:
         return "NCCL_NVLS_ENABLE=0 switches NVLS off"
+    if max(comm.local_ranks) < tables.nvls_least_ranks:
+        return f"NVLS needs {tables.nvls_least_ranks} ranks of a node"
     if tables.nvls_bandwidth == "efficiency" and comm.graphs["nvls"].n_channels < 2:
         return f"{algorithm.name} needs two channels"
     if algorithm is Algorithm.NVLSTree:

@@ -75,7 +75,7 @@ class Knobs:
     ll128_buffsize: int = 4800 << 10
     nvls_enable: int = 2
     nvls_nchannels: int | None = None
-    nvls_chunksize: int = 128 << 10
+    nvls_chunksize: int | None = None
     nvlstree_max_chunksize: int | None = None
     pat_enable: int = 2
     collnet_enable: int = 0

@@ -70,10 +70,9 @@ def cut(
 
 
 def _traffic_per_channel(traffic: int, most: int, tables: Tables) -> int:
-    """Return the traffic a channel should get; until 2.28 never less than the minimum."""
-    if tables.min_traffic == 16 << 10:
-        return max(tables.min_traffic, max(tables.min_traffic, traffic) // most)
-    return _up(max(tables.min_traffic, traffic) // most, 16)
+    """Return the traffic that a channel should get."""
+    share = max(tables.min_traffic, traffic) // most
+    return max(tables.min_traffic, share) if tables.partition == "cells" else _up(share, 16)
 
 
 def _up(value: int, multiple: int) -> int:

@@ -17,7 +17,7 @@ import yaml
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.shapes import PathType
 
-__all__ = ["DEFAULT_VERSION", "NicChannels", "Tables", "tables_of", "versions"]
+__all__ = ["DEFAULT_VERSION", "NvlsRow", "Tables", "tables_of", "versions"]
 
 DEFAULT_VERSION = "2.27"
 _FILE = Path(__file__).with_name("versions.yaml")
@@ -26,13 +26,20 @@ PerProtocol = tuple[float, float, float]
 PerScale = tuple[float, float, float]
 
 
-class NicChannels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How many channels NVLS gets where the network is at least this fast (GB/s of a NIC)."""
+class NvlsRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What NVLS gets on machines that fit: `nic` GB/s of a NIC at least, under `nic_below`;
+    ranks of a node from, to; `near`: the NIC no farther than over PCIe switches (PXB).
+    """
 
     nic: float
     channels: int
+    chunk: int
+    tree_chunk: int
     nodes: int | None = None
-    ranks_per_node: int | None = None
+    nic_below: float | None = None
+    ranks_from: int = 1
+    ranks_to: int | None = None
+    near: bool = False
 
 
 class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,10 +79,11 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ring_kept: bool
     no_algorithm: Literal["ring", "error"]
     min_traffic: int
-    partition: Literal["even", "cells"]
+    partition: Literal["even", "cells", "rounded"]
     max_channels: int
     nvls_channels: dict[str, tuple[int, int]]
-    nvls_nic_channels: tuple[NicChannels, ...]
+    nvls_least_ranks: int
+    nvls_nets: tuple[NvlsRow, ...]
     nvlstree_correction: bool
     net_channels_per_peer: Literal["two", "bandwidth"]
     p2p_protocol_first: bool
