@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from measured import Case
 
-__all__ = ["BANDS", "Judged", "bands", "class_figures", "classes", "peaks_within"]
+__all__ = ["BANDS", "Judged", "bands", "class_figures", "classes", "median", "peaks_within"]
 
 BANDS = {"large": (16 << 20, float("inf")), "mid": (64 << 10, 16 << 20), "small": (0, 64 << 10)}
 _WITHIN = 0.10
@@ -91,7 +91,7 @@ def classes(cases: list[Judged], show: Callable[[str], None]) -> None:
         show(f"{name:48} {text}  peaks {figures['peaks_within_10pct']} of {figures['cases']}")
     for case in cases:
         text = " ".join(
-            f"{_percent(_median(np.abs(case.errors(b))))} ({_percent(_median(case.errors(b)))})"
+            f"{_percent(median(np.abs(case.errors(b))))} ({_percent(median(case.errors(b)))})"
             for b in BANDS
         )
         peak = case.peak()
@@ -99,7 +99,8 @@ def classes(cases: list[Judged], show: Callable[[str], None]) -> None:
         show(f"{case.case.case_id:40} {case.case.trust} {text}  peak {bias}")
 
 
-def _median(values: Any) -> float | None:
+def median(values: Any) -> float | None:
+    """Return the median, None of nothing."""
     return float(np.median(values)) if len(values) else None
 
 
