@@ -254,7 +254,9 @@ def _read(name: str, settings: Any, where: str) -> Call:
         return _coalesced(settings, where)
     if name == "new_group":
         return decode(settings, NewGroup, where)
-    return decode(settings, ObjectCall if name in OBJECT_WORDS else CollectiveCall, where)
+    if name in OBJECT_WORDS:
+        return decode(settings, ObjectCall, where)
+    return decode(settings, CollectiveCall, where)
 
 
 def _with_stream(call: Compute, where: str) -> Compute:

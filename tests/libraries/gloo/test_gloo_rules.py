@@ -196,7 +196,7 @@ class Islands(HostStar):
 
 
 def test_nodes_that_cannot_reach_each_other_are_named() -> None:
-    with pytest.raises(TopologyError, match="gloo: node 0 cannot reach node 1 by NIC 0 of each"):
+    with pytest.raises(TopologyError, match=r"gloo: node \d cannot reach node \d by NIC 0"):
         plan("all_gather", 8, Islands(2))
     alone = HostStar(2)
     alone.nics = ()
