@@ -18,7 +18,7 @@ Point = tuple[float, float]
 
 _LABEL = 15  # height of a card's name
 _ACROSS, _DOWN = 72, 58  # least gap between neighbouring cards, room for an arrow with its label
-_EDGE, _HEAD = 16, 30  # around the cards; above them, for a title
+_EDGE, _HEAD, _FOOT = 16, 30, 26  # beside the cards; above, for a title; below, for an arrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Frame:
 
 def frame(program: Program, cells: int, *, per_node: int = 0, narrow: bool = False) -> Frame:
     """Return where to draw every actor with so many cells; `narrow` for small screens."""
-    card = _card(cells, narrow=narrow)
+    card = _card(cells, narrow=narrow or program.actors > 4)
     unit = positions(program, per_node=per_node)
     width, height = _least_size(unit, card, narrow=narrow)
     return Frame(
-        card, width + card.width + 2 * _EDGE, height + card.height + _HEAD + _EDGE,
+        card, width + card.width + 2 * _EDGE, height + card.height + _HEAD + _FOOT,
         tuple(
             (_EDGE + card.width / 2 + x * width, _HEAD + card.height / 2 + y * height)
             for x, y in unit
@@ -66,8 +66,9 @@ def frame(program: Program, cells: int, *, per_node: int = 0, narrow: bool = Fal
 
 def _card(count: int, *, narrow: bool) -> Card:
     """Return a card for so many cells: one row of a few, then about a square."""
-    row = 4 if narrow else 8
-    columns = count if count <= row else 4 if count <= 8 else ceil(sqrt(count) * 1.3)
+    columns = (
+        count if count <= (4 if narrow else 8) else 4 if count <= 8 else ceil(sqrt(count) * 1.3)
+    )
     cell = 17 if count <= 8 else 16 if count <= 32 else 8 if count <= 128 else 4
     return Card(max(columns, 1), ceil(max(count, 1) / max(columns, 1)), cell)
 

@@ -12,7 +12,7 @@ from commsim.charts.theme import op_label
 from commsim.collectives.ops import REDUCING
 from commsim.collectives.walk import Move, Picture, Walk
 
-__all__ = ["actor_name", "explain_text", "headline", "place_list", "place_name"]
+__all__ = ["actor_name", "explain_text", "headline", "move_text", "place_list", "place_name"]
 
 _MOST_COLUMNS = 24  # places; more are summed up per rank
 _MOST_STEPS = 64  # more are left to the page
@@ -89,7 +89,7 @@ def explain_text(walk: Walk) -> str:
     title, figures = headline(walk)
     lines = [title, figures, "", *_beside(["start"], _table(walk, walk.start))]
     for number, stage in enumerate(walk.stages[:_MOST_STEPS], start=1):
-        moves = [f"step {number}", *(f"  {_words(walk, move)}" for move in stage.moves)]
+        moves = [f"step {number}", *(f"  {move_text(walk, move)}" for move in stage.moves)]
         lines += ["", *_beside(moves, _table(walk, stage.after))]
     more = len(walk.stages) - _MOST_STEPS
     if more > 0:
@@ -103,7 +103,8 @@ def _legend(walk: Walk) -> str:
     return "✓ where the op promises it; • on its way, or no longer needed."
 
 
-def _words(walk: Walk, move: Move) -> str:
+def move_text(walk: Walk, move: Move) -> str:
+    """Say what a message does: 0 → 1  adds 3."""
     n = walk.program.n
     ends = [str(a) if a < n else actor_name(walk, a) for a in (move.source, move.target)]
     verb = "adds" if move.adds else "copies"

@@ -17,6 +17,7 @@ import click
 
 from commsim._version import __version__
 from commsim.cli.bench import bench
+from commsim.cli.explain import explain
 from commsim.cli.presets import presets
 from commsim.cli.replay import replay
 from commsim.cli.run import run
@@ -34,7 +35,7 @@ def commsim() -> None:
     """Simulate and look at the collective communication of training clusters."""
 
 
-for _command in (run, bench, replay, topo, presets):
+for _command in (run, bench, replay, explain, topo, presets):
     commsim.add_command(_command)
 
 

@@ -24,7 +24,14 @@ from commsim.collectives.program import Program, ProgramBuilder
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import COLLECTIVES
 
-__all__ = ["ALGORITHMS", "SWITCHED", "TWO_LEVEL", "algorithms_for", "program"]
+__all__ = [
+    "ALGORITHMS",
+    "SWITCHED",
+    "TWO_LEVEL",
+    "algorithms_for",
+    "default_per_node",
+    "program",
+]
 
 Splits = tuple[tuple[int, ...], ...]
 
@@ -167,7 +174,7 @@ def program(
     _check_counts(op, n, root, pieces)
     _check_splits(op, n, splits)
     if algorithm in TWO_LEVEL:
-        per_node = per_node or _most_alike(n)
+        per_node = per_node or default_per_node(n)
         if per_node < 0 or n % per_node:
             raise ScenarioError(
                 f"{algorithm} among {n} members: nodes of {per_node} do not divide them evenly."
@@ -184,7 +191,7 @@ def _made(op: str, algorithm: str, ask: Ask) -> Program:
     return ALGORITHMS[op, algorithm](ask)
 
 
-def _most_alike(n: int) -> int:
+def default_per_node(n: int) -> int:
     """Return the smallest divisor of n that is at least its square root."""
     return next(m for m in range(1, n + 1) if m * m >= n and n % m == 0)
 

@@ -1,0 +1,130 @@
+"""
+Explain: how an algorithm works, step by step, from the very program that is timed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from commsim.collectives import load_msccl, program
+from commsim.collectives.catalogue import ALGORITHMS, TWO_LEVEL, default_per_node
+from commsim.collectives.walk import Walk, walk
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.graph import COLLECTIVES
+
+__all__ = ["Explanation", "explain"]
+
+_MOST_CELLS = 1 << 26  # counters that the walk may take
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """An algorithm run step by step; `walk` holds every move and every picture."""
+
+    walk: Walk
+    per_node: int = 0
+
+    def __repr__(self) -> str:
+        made = self.walk.program
+        return (
+            f"Explanation({made.op} by {made.algorithm}, n={made.n}, {len(self.walk.stages)} steps)"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def headline(self) -> tuple[str, str]:
+        """Return the title, and a line of figures: steps, messages, bytes."""
+        from commsim.charts.explain_text import headline
+
+        return headline(self.walk)
+
+    def text(self) -> str:
+        """Return it in words: per step the messages and the state of every rank."""
+        from commsim.charts.explain_text import explain_text
+
+        return explain_text(self.walk)
+
+    def svg(self) -> str:
+        """Return a strip with a panel per step. Raises ScenarioError where they are too many."""
+        from commsim.charts.explain_svg import explain_svg
+
+        return explain_svg(self.walk, per_node=self.per_node)
+
+    def html(self) -> str:
+        """Return a self-contained page that plays the steps."""
+        from commsim.charts.explain_page import explain_page
+
+        return explain_page(self.walk, per_node=self.per_node)
+
+    def save(self, path: str | Path) -> None:
+        """Write .html (a page that plays), .svg (a strip) or .txt.
+
+        Raises:
+            ScenarioError: another suffix, or too large to be drawn.
+        """
+        path = Path(path)
+        made = {".html": self.html, ".svg": self.svg, ".txt": self.text}.get(path.suffix)
+        if made is None:
+            raise ScenarioError(f"{path}: write .html, .svg or .txt.")
+        text = made()
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            aside.write_text(text, encoding="utf-8")
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def explain(
+    algorithm: str,
+    n: int | None = None,
+    *,
+    op: str | None = None,
+    root: int = 0,
+    pieces: int = 1,
+    per_node: int = 0,
+) -> Explanation:
+    """Run an algorithm, or an MSCCL XML file, step by step among `n` ranks (4 by default).
+
+    `op` is all_reduce where the algorithm can do it, else the first that it can. `pieces` cuts
+    the buffer of pipelined algorithms; `per_node` is the size of a node on two levels.
+
+    Raises:
+        ScenarioError: no such algorithm or op, one that cannot do the other, too many ranks; or
+            a file that is wrong, or that is for another op or number of ranks.
+    """
+    if algorithm.endswith(".xml"):
+        return _explain_file(algorithm, n, op)
+    ranks = 4 if n is None else n
+    chosen = op or _usual_op(algorithm)
+    splits = [[1] * ranks] * ranks if chosen == "all_to_all_v" else None
+    made = program(
+        chosen, algorithm, ranks, root=root, pieces=pieces, per_node=per_node, splits=splits
+    )
+    if made.actors * len(made.share) * made.n * (made.steps + 1) > _MOST_CELLS * 8:
+        raise ScenarioError(f"{made!r} is too large to be explained. Take fewer ranks (-n).")
+    rows = (per_node or default_per_node(ranks)) if algorithm in TWO_LEVEL else 0
+    return Explanation(walk(made), rows)
+
+
+def _usual_op(algorithm: str) -> str:
+    possible = [op for op in COLLECTIVES if (op, algorithm) in ALGORITHMS]
+    if not possible:
+        known = sorted({name for _, name in ALGORITHMS})
+        raise ScenarioError(
+            f"there is no algorithm {algorithm!r}.{did_you_mean(algorithm, known)}"
+            f" Known: {', '.join(known)}, or an MSCCL file.xml."
+        )
+    return "all_reduce" if "all_reduce" in possible else possible[0]
+
+
+def _explain_file(path: str, n: int | None, op: str | None) -> Explanation:
+    made = load_msccl(path).program
+    if op is not None and op != made.op:
+        raise ScenarioError(f"{path}: is an {made.op}, not {op}. Leave --op out.")
+    if n is not None and n != made.n:
+        raise ScenarioError(f"{path}: is for {made.n} ranks, not {n}. Leave -n out.")
+    return Explanation(walk(made))
