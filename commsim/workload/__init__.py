@@ -14,8 +14,7 @@ from commsim.workload.schedules import (
     write_schedule,
 )
 from commsim.workload.section import WorkloadSection, build_workload, chosen_kind
-from commsim.workload.training import build_training
-from commsim.workload.training_section import TrainingSection
+from commsim.workload.training import TrainingSection, build_training, peak_memory
 
 __all__ = [
     "Action",
@@ -36,6 +35,7 @@ __all__ = [
     "chosen_kind",
     "execution_order",
     "make_schedule",
+    "peak_memory",
     "read_schedule",
     "write_schedule",
 ]

@@ -1,8 +1,11 @@
 """
-Which rank sits where: the degrees of the parallel axes, and their order over the ranks.
+Which rank sits where: the degrees of the parallel axes, their order over the ranks, the groups.
 
 With order (tp, cp, dp, pp), fastest first, rank = tp + TP (cp + CP (dp + DP pp)), as Megatron
 numbers them: neighbours on the first axis are neighbours in the cluster.
+
+Data and context parallelism divide the same gradients: replicas of a stage are numbered over
+both, the faster axis of the order first. Experts are divided over `ep` neighbours of these.
 """
 
 from __future__ import annotations
@@ -10,11 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from commsim.errors import ScenarioError
 
 __all__ = ["AXES", "Layout", "check_world", "make_layout"]
 
+Ints = npt.NDArray[np.int64]
+
 AXES = ("tp", "cp", "dp", "pp")
+_SAID = ("tp", "pp", "dp", "cp")  # the order of the arithmetic in messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +53,40 @@ class Layout:
         """Return the degree of `axis`."""
         return self.degrees[self.order.index(axis)]
 
-    def along(self, axis: str, at: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the ranks that differ from the place `at` only along `axis`, in its order."""
-        return tuple(self.rank({**at, axis: index}) for index in range(self.degree(axis)))
+    def grid(self) -> Ints:
+        """Return the ranks as an array with one dimension per axis, in the order of AXES."""
+        ranks = np.arange(self.world).reshape(self.degrees[::-1])
+        place = [len(self.order) - 1 - self.order.index(axis) for axis in AXES]
+        return ranks.transpose(place)
+
+    def places(self) -> dict[str, Ints]:
+        """Return the index of every rank on each axis, arrays of one entry per rank."""
+        places, stride = {}, 1
+        for axis, degree in zip(self.order, self.degrees, strict=True):
+            places[axis] = np.arange(self.world) // stride % degree
+            stride *= degree
+        return places
+
+    def groups(self, axis: str) -> Ints:
+        """Return all groups along `axis`, one per row, members in its order."""
+        grid = np.moveaxis(self.grid(), AXES.index(axis), -1)
+        return grid.reshape(-1, self.degree(axis))
+
+    def replicas(self) -> Ints:
+        """Return the ranks with equal parameters, one row per (tp, pp) place; shape (.., cp dp)."""
+        cp_first = self.order.index("cp") < self.order.index("dp")
+        grid = self.grid().transpose((0, 3, 2, 1) if cp_first else (0, 3, 1, 2))
+        return grid.reshape(-1, self.degree("cp") * self.degree("dp"))
+
+    def experts(self, ep: int) -> tuple[Ints, Ints]:
+        """Return the groups that divide the experts, and those that hold the same ones."""
+        return divided(self.replicas(), ep)
+
+
+def divided(rows: Ints, size: int) -> tuple[Ints, Ints]:
+    """Return each row cut into neighbours of `size`, and the ranks at equal places in the cuts."""
+    cut = rows.reshape(len(rows), -1, size)
+    return cut.reshape(-1, size), cut.transpose(0, 2, 1).reshape(-1, rows.shape[1] // size)
 
 
 def make_layout(degrees: Mapping[str, int], order: tuple[str, ...], *, where: str) -> Layout:
@@ -67,8 +107,8 @@ def check_world(layout: Layout, gpus: int, *, where: str) -> None:
     """Raise ScenarioError with the arithmetic unless the layout uses exactly `gpus` GPUs."""
     if layout.world == gpus:
         return
-    used = [f"{axis}={layout.degree(axis)}" for axis in AXES if layout.degree(axis) > 1]
-    product = " x ".join(used or ["dp=1"])
+    used = [f"{axis}={layout.degree(axis)}" for axis in _SAID if layout.degree(axis) > 1]
+    product = " × ".join(used or ["dp=1"])
     others, left = divmod(gpus, layout.world // layout.degree("dp"))
     advice = f"With the rest as it is, dp={others} would use them all." if left == 0 else ""
     raise ScenarioError(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.graph import Graph
+from commsim.models import MemoryUse
 
 __all__ = ["TrainingFacts", "Workload"]
 
@@ -20,15 +21,23 @@ class TrainingFacts:
     `model_flops` counts forward and backward of the whole batch without recompute, by the
     named `flop_convention`. `rank_parameters` are what each rank holds (a tied embedding
     counts on both stages that hold it). `peak_flops` is the dense peak of one GPU at the
-    precision in use in FLOP/s, the mean where GPUs differ.
+    precision in use in FLOP/s, the mean where GPUs differ. `hardware_flops` also counts what
+    recomputing does again.
+
+    Memory: what a rank of each pipeline device holds all through a step (`resident`, without
+    activations), the device of each rank, and the bytes that its GPU has.
     """
 
     model_flops: float
+    hardware_flops: float
     flop_convention: str
     tokens: int
     parameters: int
     rank_parameters: tuple[int, ...]
     peak_flops: float
+    resident: tuple[MemoryUse, ...]
+    device_of_rank: tuple[int, ...]
+    capacity_of_rank: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from commsim.workload.collectives import CollectiveSection, build_collectives
 from commsim.workload.pipeline import PipelineSection, build_pipeline
 from commsim.workload.program import ProgramSection, build_program
 from commsim.workload.result import Workload
-from commsim.workload.training import build_training
-from commsim.workload.training_section import TrainingSection
+from commsim.workload.training import TrainingSection, build_training
 
 __all__ = ["WorkloadSection", "build_workload", "chosen_kind"]
 
@@ -43,6 +42,7 @@ def build_workload(
     library: str = "",
     where: str = "workload",
     folder: str = ".",
+    fold: bool = False,
 ) -> Workload:
     """Return the graph of a synthetic workload: any kind but graph and trace, which are files.
 
@@ -65,5 +65,5 @@ def build_workload(
     if section.training is not None:
         if cluster is None:
             raise ScenarioError(f"{where}: needs a cluster, like cluster: {{preset: dgx-h100}}.")
-        return build_training(section.training, cluster, where=where)
+        return build_training(section.training, cluster, where=where, folder=folder, fold=fold)
     raise ScenarioError(f"{where}: is a file to load, not work to build.")

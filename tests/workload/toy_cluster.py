@@ -17,7 +17,7 @@ GPU = GpuSpec(
     memory_bandwidth=1e12,
     tflops=MappingProxyType({"bf16": 1.0, "fp32": 0.5}),
     sm_count=1,
-    compute_capability="1.0",
+    compute_capability="8.0",
 )
 
 SMALL: dict[str, Any] = {

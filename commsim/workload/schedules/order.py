@@ -21,14 +21,16 @@ class Step(NamedTuple):
     """An action in execution order; `position` counts the actions of its device.
 
     `sources` are the (device, position) whose ends it waits for on other devices: its
-    producer's, and for one of a pair also the partner's. `feeds` is the device that its
-    result goes to, -1 where it stays.
+    producer's, and for the first of a pair also the partner's. `producer` is the action whose
+    result it takes from another device, None for one that takes none. `feeds` is the device
+    that its own result goes to, -1 where it stays.
     """
 
     device: int
     position: int
     action: Action
     sources: tuple[tuple[int, int], ...]
+    producer: tuple[int, int] | None
     feeds: int
 
 
@@ -109,6 +111,7 @@ def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[Step]:
     """
     before, after = _neighbours(schedule)
     done: dict[tuple[bool, int, int], tuple[int, int]] = {}
+    made: dict[tuple[bool, int, int], tuple[int, int]] = {}
     position = [0] * schedule.devices
     left = sum(len(actions) for actions in schedule.actions)
     while left:
@@ -122,11 +125,19 @@ def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[Step]:
                     break
                 sources = _elsewhere(device, (done[need] for need in needs if need is not None))
                 end = (device, at + len(together) - 1)
-                for offset, action in enumerate(together):
+                for offset, (action, need) in enumerate(zip(together, needs, strict=True)):
                     if action.work != Work.W:
-                        done[action.work == Work.F, action.stage, action.microbatch] = end
-                    feeds = _feeds(action, device, schedule, before, after)
-                    yield Step(device, at + offset, action, () if offset else sources, feeds)
+                        key = (action.work == Work.F, action.stage, action.microbatch)
+                        done[key], made[key] = end, (device, at + offset)
+                    maker = made[need] if need is not None else None
+                    yield Step(
+                        device,
+                        at + offset,
+                        action,
+                        () if offset else sources,
+                        maker if maker is not None and maker[0] != device else None,
+                        _feeds(action, device, schedule, before, after),
+                    )
                 position[device] += len(together)
                 left -= len(together)
         if left == left_before:

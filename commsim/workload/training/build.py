@@ -1,0 +1,89 @@
+"""A training section becomes a workload: the graph of its steps, what they do, and notes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
+from commsim.graph import Fold, Graph
+from commsim.models import (
+    FLOP_CONVENTIONS,
+    compute_model,
+    hardware_flops,
+    parameter_count,
+    training_flops,
+)
+from commsim.workload.result import TrainingFacts, Workload
+from commsim.workload.training.memory import resident_memory
+from commsim.workload.training.notes import training_notes
+from commsim.workload.training.plan import TrainingPlan, plan_training
+from commsim.workload.training.section import TrainingSection
+from commsim.workload.training.step import Axes, build_steps
+
+__all__ = ["build_training"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def build_training(
+    section: TrainingSection,
+    cluster: Cluster,
+    *,
+    where: str = "training",
+    folder: str = ".",
+    fold: bool = False,
+) -> Workload:
+    """Return the graph of `section.steps` training steps on all GPUs of `cluster`.
+
+    With `fold`, ranks that do the same have one lane, and `refold` builds the graph again with
+    more of them told apart; without, every rank has its own.
+
+    Raises:
+        ScenarioError: see `plan_training`; every message carries the field's path.
+    """
+    kind = section.data_parallel.kind
+    if kind in ("dataparallel", "parameter_server"):
+        raise ScenarioError(f"{where}.data_parallel.kind: {kind!r} is not built yet.")
+    plan = plan_training(section, cluster, where=where, folder=folder)
+    axes = Axes(plan, cluster)
+
+    def build(roles: Ints) -> Graph:
+        return build_steps(plan, cluster, axes, Fold.of(roles, axes.groups, axes.pairs))
+
+    graph = build(axes.roles if fold else np.arange(plan.layout.world))
+    compute = compute_model(
+        cluster.gpu(0), precision=section.precision, section=section.compute, where=where
+    )
+    return Workload(
+        "training", graph, training_notes(plan, compute.notes), _facts(plan, axes, cluster),
+        build if fold else None,
+    )  # fmt: skip
+
+
+def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster) -> TrainingFacts:
+    shape, seq, section = plan.model.shape, plan.model.seq_len, plan.section
+    sequences = plan.sequences
+    devices = range(plan.schedule.devices)
+    held = [sum(stage.parameters for stage in plan.held(device)) for device in devices]
+    device_of = axes.places["pp"].tolist()
+    kinds, ranks = np.unique(axes.gpu, return_index=True)
+    counts = np.bincount(axes.gpu)
+    peaks = [cluster.gpu(int(rank)).tflops[section.precision] * 1e12 for rank in ranks]
+    return TrainingFacts(
+        model_flops=float(training_flops(shape, batch=sequences, seq=seq)),
+        hardware_flops=float(
+            hardware_flops(shape, batch=sequences, seq=seq, recompute=section.recompute)
+        ),
+        flop_convention=f"{FLOP_CONVENTIONS[False]}, no recompute",
+        tokens=sequences * seq,
+        parameters=parameter_count(shape),
+        rank_parameters=tuple(held[device] for device in device_of),
+        peak_flops=float(np.average(peaks, weights=counts[kinds])),
+        resident=tuple(resident_memory(plan, device) for device in devices),
+        device_of_rank=tuple(device_of),
+        capacity_of_rank=tuple(
+            cluster.gpu(int(ranks[kind])).memory_bytes for kind in axes.gpu.tolist()
+        ),
+    )

@@ -1,0 +1,132 @@
+"""
+Lanes under construction, and how pieces become ops on them.
+
+Per rank: one compute stream; one per axis of collectives inside layers (tp, cp, ep); a send and
+a receive stream per neighbour in the pipeline; those of data parallelism ("dp", "gather", ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from commsim.graph import GraphBuilder, Tags
+from commsim.workload.training.pieces import COMPUTE, EXCHANGE, Piece
+from commsim.workload.training.scripts import Scripts
+
+__all__ = ["Chain", "Lane"]
+
+SKEWED = ("to_skewed", "from_skewed")
+RING = "cp ring"
+
+
+@dataclass(slots=True)
+class Lane:
+    """A rank that is built: where it is, and what it did last."""
+
+    lane: int
+    rank: int
+    device: int
+    scripts: dict[int, Scripts]
+    merged: dict[int, Scripts]
+    skew: tuple[float, ...] = ()
+    """The share of the tokens that each member of its expert group gets; empty: all alike."""
+    expert_place: int = -1
+    ends: list[int] = field(default_factory=list)
+    """The last op of each action, and the optimizers."""
+    tail: list[int] = field(default_factory=list)
+    """What of the last action ran beside the compute stream: the next one waits for it."""
+
+
+class Chain:
+    """The pieces of one action as ops, each after the one before.
+
+    `last` is the op that the next one follows, `on_compute` whether it is on the compute stream,
+    which keeps its own order; `after` is what else the next one waits for.
+    """
+
+    def __init__(
+        self, build: GraphBuilder, lane: Lane, tags: Tags, *, after: Iterable[int], precision: str
+    ) -> None:
+        self._build, self._lane, self._tags = build, lane, tags
+        self._precision = precision
+        self._after = list(after)
+        self.on_compute = False
+        self._beside: list[int] = []  # beside the piece that is next
+        self._earlier: list[int] = []  # beside the pieces before it
+        self._received = -1
+        self.last = -1
+
+    def wait(self, ops: Iterable[int]) -> None:
+        """Let the next op wait for `ops` too."""
+        self._after.extend(ops)
+
+    def add(self, piece: Piece) -> None:
+        """Issue the op (or two, of an exchange) of a piece."""
+        if piece.beside:
+            self._beside.append(self._issue(piece, self._waits(piece)))
+            return
+        if piece.joins:
+            self._after += self._earlier
+            self._earlier = []
+        waits = self._waits(piece)
+        self._after = []
+        self.last = self._issue(piece, waits)
+        self.on_compute = piece.kind == COMPUTE
+        self._earlier += self._beside
+        self._beside = []
+
+    def close(self) -> None:
+        """Wait for all that still runs beside, with whatever comes next."""
+        self._after += self._earlier + self._beside
+        self._earlier, self._beside = [], []
+
+    def ends(self) -> list[int]:
+        """Return what has to have ended before the chain has."""
+        self.close()
+        return [*([self.last] if self.last >= 0 else []), *self._after]
+
+    def _waits(self, piece: Piece) -> list[int]:
+        in_order = self.on_compute and piece.kind == COMPUTE
+        return [*([] if in_order or self.last < 0 else [self.last]), *self._after]
+
+    def _issue(self, piece: Piece, after: list[int]) -> int:
+        tags = self._tags._replace(layer=piece.layer)
+        if piece.kind == COMPUTE:
+            return self._build.compute(
+                self._lane.lane, piece.duration, name=piece.name, after=after, tags=tags,
+                flops=piece.flops, traffic=piece.traffic, alloc=piece.alloc, free=piece.free,
+            )  # fmt: skip
+        if piece.kind == EXCHANGE:
+            return self._exchange(piece, after, tags)
+        group = self._build.orbit(piece.axis, self._lane.rank)
+        splits = self._splits(piece)
+        return self._build.collective(
+            self._lane.lane, group, "all_to_all_v" if splits else piece.kind,
+            sum(splits) if splits else piece.size, stream=piece.axis, name=piece.name,
+            dtype=self._precision, splits=splits or None, after=after, tags=tags,
+        )  # fmt: skip
+
+    def _exchange(self, piece: Piece, after: list[int], tags: Tags) -> int:
+        """Pass a block on round the ring; what is sent is what came in the step before."""
+        group = self._build.orbit(piece.axis, self._lane.rank)
+        received = [self._received] if self._received >= 0 else []
+        self._build.send(
+            self._lane.lane, RING, piece.size, group=group, stream="cp send", name=piece.name,
+            after=[*after, *received], tags=tags,
+        )  # fmt: skip
+        self._received = self._build.recv(
+            self._lane.lane, RING, piece.size, group=group, stream="cp recv", name=piece.name,
+            after=after, tags=tags,
+        )  # fmt: skip
+        return self._received
+
+    def _splits(self, piece: Piece) -> tuple[int, ...]:
+        """Return the bytes to each member of the expert group, where they differ."""
+        if piece.kind not in SKEWED:
+            return ()
+        shares = self._lane.skew
+        if piece.kind == "to_skewed":
+            return tuple(round(piece.size * share) for share in shares)
+        own = shares[self._lane.expert_place]
+        return (round(piece.size * own),) * len(shares)

@@ -1,0 +1,146 @@
+"""
+Memory of a training step: what the parameters hold all the time, what activations take and
+give back as ops run, and both together at the peak.
+
+A unit's activations are taken by the first op of its forward and given back by the last one of
+its backward (of its weight gradient, where that is apart); what exists only while a layer is
+computed again lives as long as its backward.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commsim.models import (
+    ComputeModel,
+    MemoryUse,
+    embedding_activation_bytes,
+    head_activation_bytes,
+    layer_activation_bytes,
+    layer_working_bytes,
+    memory_text,
+    state_bytes,
+)
+from commsim.timeline import Timeline
+from commsim.workload.training.pieces import COMPUTE, Piece
+from commsim.workload.training.plan import TrainingPlan
+from commsim.workload.training.scripts import Scripts
+from commsim.workload.training.stages import EMBEDDING, HEAD, Unit
+
+__all__ = ["peak_memory", "resident_memory", "with_memory"]
+
+
+def with_memory(
+    scripts: Scripts, plan: TrainingPlan, model: ComputeModel, units: tuple[Unit, ...]
+) -> Scripts:
+    """Return the scripts with the bytes that their compute takes and gives back."""
+    forward, backward = list(scripts.forward), list(scripts.backward)
+    first, second = list(scripts.input_backward), list(scripts.weight)
+    for index, unit in enumerate(units):
+        kept, working = _activations(plan, model, unit)
+        if not any(_places(script, index) for script in (forward,)):
+            continue
+        if not (_places(backward, index) and _places(first, index)):
+            continue
+        _add(forward, index, alloc=kept)
+        _add(backward, index, alloc=working, free=working + kept)
+        apart = bool(_places(second, index))
+        _add(first, index, alloc=working, free=working if apart else working + kept)
+        if apart:
+            _add(second, index, free=kept)
+    return Scripts(tuple(forward), tuple(backward), tuple(first), tuple(second))
+
+
+def _places(script: list[Piece], unit: int) -> list[int]:
+    """Return where a unit's compute is in a script."""
+    return [at for at, p in enumerate(script) if p.kind == COMPUTE and p.unit == unit]
+
+
+def _add(script: list[Piece], unit: int, *, alloc: int = 0, free: int = 0) -> None:
+    places = _places(script, unit)
+    begin, end = places[0], places[-1]
+    script[begin] = script[begin]._replace(alloc=script[begin].alloc + alloc)
+    script[end] = script[end]._replace(free=script[end].free + free)
+
+
+def _activations(plan: TrainingPlan, model: ComputeModel, unit: Unit) -> tuple[int, int]:
+    """Return the bytes that a unit keeps of a microbatch, and what exists while it runs again."""
+    shape, split, width = plan.model.shape, plan.split, plan.width
+    if unit.kind == EMBEDDING:
+        return embedding_activation_bytes(shape, split), 0
+    if unit.kind == HEAD:
+        return head_activation_bytes(shape, split, width=width), 0
+    how = plan.section.recompute
+    return (
+        layer_activation_bytes(
+            shape, split, layer=unit.layer, recompute=how, flash=model.flash, width=width
+        ),
+        layer_working_bytes(
+            shape, split, layer=unit.layer, recompute=how, flash=model.flash, width=width
+        ),
+    )
+
+
+def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
+    """Return what a rank of a pipeline device holds all through a step, activations aside."""
+    data = plan.section.data_parallel
+    ep = plan.section.parallel.ep
+    stage = _zero_stage(plan)
+    parameters = gradients = optimizer = 0
+    for expert in (False, True):
+        entries = sum(u.entries(expert=expert) for s in plan.held(device) for u in s.units)
+        shards = plan.replicas // ep if expert else plan.replicas
+        if data.kind == "hsdp":
+            shards = int(data.shard or 1)
+        state = state_bytes(
+            entries, precision=plan.section.precision, zero_stage=stage, shards=shards,
+            gradient_width=plan.gradient_width,
+        )  # fmt: skip
+        parameters += state.parameters
+        gradients += state.gradients
+        optimizer += 0 if data.offload else state.optimizer
+    return MemoryUse(parameters, gradients, optimizer, 0, _whole_units(plan, device, stage))
+
+
+def _zero_stage(plan: TrainingPlan) -> int:
+    data = plan.section.data_parallel
+    if plan.replicas == 1:
+        return 0
+    return 3 if data.kind in ("fsdp", "hsdp") else data.stage or 0
+
+
+def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
+    """Return the bytes of units that are whole at once, where parameters are in shards."""
+    data = plan.section.data_parallel
+    if stage < 3:
+        return 0
+    sizes = sorted(
+        sum(unit.entries(expert=expert) for expert in (False, True))
+        for held in plan.held(device)
+        for unit in held.units
+    )
+    ahead = 1 if data.prefetch is None else int(data.prefetch)
+    whole = sum(sizes) if data.shard == "grad_op" else sum(sizes[-1 - ahead :])
+    return whole * plan.width + sizes[-1] * plan.gradient_width
+
+
+def peak_memory(
+    resident: tuple[MemoryUse, ...], device_of_lane: list[int], capacity: list[int],
+    timeline: Timeline,
+) -> tuple[MemoryUse, int, str]:  # fmt: skip
+    """Return the use of the lane that comes closest to its capacity, that, and a sentence.
+
+    `resident` is by pipeline device; the activations are the most that a lane held at once.
+    """
+    held = np.zeros(len(device_of_lane), dtype=np.int64)
+    np.maximum.at(held, timeline.memory.lane, timeline.memory.held)
+    worst: tuple[float, MemoryUse, int, str] | None = None
+    for lane, device in enumerate(device_of_lane):
+        use = resident[device]
+        use = MemoryUse(use.parameters, use.gradients, use.optimizer, int(held[lane]), use.buffers)
+        share = use.total / capacity[lane]
+        if worst is None or share > worst[0]:
+            staged = device if len(resident) > 1 else -1
+            worst = (share, use, capacity[lane], memory_text(use, capacity[lane], stage=staged))
+    assert worst is not None
+    return worst[1], worst[2], worst[3]

@@ -1,0 +1,107 @@
+"""What a training run assumed and left out, in words for its notes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commsim.models import FLOP_CONVENTIONS
+from commsim.units import format_size
+from commsim.workload.schedules import peak_activations
+from commsim.workload.training.plan import TrainingPlan
+
+__all__ = ["training_notes"]
+
+_DEFAULTED = ("precision", "recompute", "steps")
+_DEFAULTED_PARALLEL = ("schedule", "order")
+
+
+def training_notes(plan: TrainingPlan, compute: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the defaults in use, the conventions, and what is not simulated."""
+    section, parallel = plan.section, plan.section.parallel
+    notes = [*plan.model.notes, *_defaults(plan), *compute]
+    notes.append(f"FLOPs of MFU count {FLOP_CONVENTIONS[False]}")
+    if plan.replicas > 1 or section.data_parallel.kind == "dataparallel":
+        notes.append(_replicas(plan))
+    if parallel.pp > 1:
+        most = max(peak_activations(plan.schedule))
+        notes.append(
+            f"pipeline: {plan.schedule.name}, at most {float(most):g} microbatches live on a stage;"
+            " sends do not hold compute, receives are posted one action ahead"
+        )
+    if parallel.tp > 1:
+        notes.append(_tensor(plan))
+    if parallel.cp > 1:
+        notes.append(
+            f"context parallel: {parallel.context}; the causal load is balanced over the ranks"
+            " (zig-zag)"
+        )
+    if parallel.ep > 1:
+        skew = parallel.expert_skew
+        share = "evenly" if skew == 1 else f"with {skew:g} times the mean on the busiest rank"
+        notes.append(f"experts: tokens are spread {share}; no capacity limit, none dropped")
+    if plan.tied_bytes:
+        notes.append(
+            "embeddings: tied, so the first and last stage both hold the token table and"
+            f" all-reduce its gradient ({format_size(plan.tied_bytes)}) before the optimizer"
+        )
+    notes.append("left out: data loading, gradient clipping, the host beyond what issues kernels")
+    return tuple(notes)
+
+
+def _replicas(plan: TrainingPlan) -> str:
+    data = plan.section.data_parallel
+    if data.kind in ("fsdp", "hsdp") or data.stage == 3:
+        where = "all replicas" if data.kind != "hsdp" else f"groups of {data.shard}"
+        ahead = 1 if data.prefetch is None else int(data.prefetch)
+        return (
+            f"data parallel: parameters sharded over {where}, gathered unit by unit {ahead} ahead;"
+            " gradients scattered in every microbatch"
+        )
+    if data.kind == "dataparallel":
+        return "data parallel: torch DataParallel; Python's interpreter lock is not modelled"
+    if data.kind == "parameter_server":
+        return "data parallel: parameter server"
+    overlap = "overlapped with backward" if data.overlap else "after backward"
+    every = data.stage == 2 if data.no_sync is None else not data.no_sync
+    what = "every microbatch" if every else "the last microbatch"
+    kind = "all-reduced" if data.kind == "ddp" else f"reduce-scattered (ZeRO-{data.stage})"
+    return (
+        f"data parallel: gradients of {plan.gradient_width} bytes in buckets of"
+        f" {format_size(data.bucket)} (the first {format_size(data.first_bucket)}) in reverse"
+        f" parameter order, {kind} {overlap} of {what}; a unit's gradients are ready when all of"
+        " it is done"
+    )
+
+
+def _tensor(plan: TrainingPlan) -> str:
+    parallel = plan.section.parallel
+    how = {
+        "none": "its collectives hold compute",
+        "weight": "its backward collectives run beside the weight gradients",
+        "full": "its collectives run beside a block's products, as if split finely",
+    }[parallel.tp_overlap]
+    pattern = "all-gather and reduce-scatter" if parallel.sequence_parallel else "all-reduce"
+    return f"tensor parallel: {pattern} around attention and MLP; {how}"
+
+
+def _defaults(plan: TrainingPlan) -> list[str]:
+    """Name the settings that stand at their default."""
+    section = plan.section
+    used = [_setting("", section, name) for name in _DEFAULTED]
+    if section.parallel.pp > 1:
+        used += [_setting("parallel.", section.parallel, name) for name in _DEFAULTED_PARALLEL]
+    said = [text for text in used if text]
+    return [f"defaults: {', '.join(said)}"] if said else []
+
+
+def _setting(prefix: str, section: Any, name: str) -> str:
+    value = getattr(section, name)
+    if value != _default(section, name):
+        return ""
+    shown = f"[{', '.join(value)}]" if isinstance(value, tuple) else value
+    return f"{prefix}{name} {shown}"
+
+
+def _default(section: Any, name: str) -> Any:
+    fields = section.__struct_fields__
+    return section.__struct_defaults__[fields.index(name) - len(fields)]

@@ -1,0 +1,121 @@
+"""
+Pieces: what a rank does in one action of a stage, before it becomes ops.
+
+A piece is compute, a collective on a parallel axis, or a ring exchange. Pieces follow each
+other; one that is `beside` starts together with the piece that follows it, and a later one that
+`joins` waits for it too. The unit of a piece is the part of its stage that it belongs to: the
+embedding, a layer, the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from commsim.models import Work
+from commsim.units import PS_PER_SECOND
+
+__all__ = ["COMPUTE", "EXCHANGE", "Piece", "Script", "joined"]
+
+COMPUTE, EXCHANGE = "compute", "exchange"
+
+
+class Piece(NamedTuple):
+    """One thing to do; times in ps, sizes in bytes."""
+
+    unit: int
+    name: str
+    layer: int
+    kind: str = COMPUTE
+    duration: int = 0
+    flops: float = 0.0
+    traffic: float = 0.0
+    axis: str = ""
+    size: int = 0
+    beside: bool = False
+    joins: bool = False
+    alloc: int = 0
+    free: int = 0
+
+
+@dataclass(slots=True)
+class Script:
+    """Writes pieces in order."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    unit: int = 0
+    layer: int = -1
+    name: str = ""
+    _beside: bool = False
+    _joins: bool = False
+
+    def at(self, unit: int, layer: int, name: str) -> None:
+        """Let the next pieces belong to a unit."""
+        self.unit, self.layer, self.name = unit, layer, name
+
+    def compute(self, work: Work, *, block: str = "") -> None:
+        """Add work on the GPU, if it takes any time."""
+        duration = round(work.seconds * PS_PER_SECOND)
+        if not duration:
+            return
+        name = f"{self.name} {block}" if block else self.name
+        self.pieces.append(
+            Piece(
+                self.unit, name, self.layer, COMPUTE, duration, work.flops, work.traffic,
+                joins=self._joins,
+            )
+        )  # fmt: skip
+        self._joins = False
+
+    def collective(self, kind: str, axis: str, size: int, *, beside: bool = False) -> None:
+        """Add a collective of `size` bytes on the group of an axis, or an exchange on its ring."""
+        joins = self._joins and not beside
+        self._beside |= beside
+        self.pieces.append(
+            Piece(
+                self.unit, f"{kind} {self.name}", self.layer, kind, axis=axis, size=size,
+                beside=beside, joins=joins,
+            )
+        )  # fmt: skip
+        self._joins = False if joins else self._joins
+
+    def join(self) -> None:
+        """Let the next piece wait for what ran beside the one before it."""
+        self._joins, self._beside = self._joins or self._beside, False
+
+
+def joined(pieces: Iterable[Piece], *, across_units: bool) -> tuple[Piece, ...]:
+    """Return the pieces with neighbouring compute made one, within a unit or across them all."""
+    made: list[Piece] = []
+    for piece in pieces:
+        before = made[-1] if made else None
+        if (
+            before is None
+            or not before.kind == piece.kind == COMPUTE
+            or piece.joins
+            or not (across_units or before.unit == piece.unit)
+        ):
+            made.append(piece)
+            continue
+        made[-1] = before._replace(
+            unit=piece.unit,
+            name=before.name if across_units else _common(before.name, piece.name),
+            layer=before.layer if before.layer == piece.layer else -1,
+            duration=before.duration + piece.duration,
+            flops=before.flops + piece.flops,
+            traffic=before.traffic + piece.traffic,
+            alloc=before.alloc + piece.alloc,
+            free=before.free + piece.free,
+        )
+    return tuple(made)
+
+
+def _common(first: str, second: str) -> str:
+    """Return the words that two names begin with: "F layer 3" of its attention and its mlp."""
+    words = []
+    for one, other in zip(first.split(), second.split(), strict=False):
+        if one != other:
+            break
+        words.append(one)
+    return " ".join(words)

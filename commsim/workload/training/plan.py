@@ -1,0 +1,233 @@
+"""
+A training section, checked and worked out for a cluster: layout, parts, schedule, widths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
+from commsim.models import (
+    ComputeModel,
+    Model,
+    Split,
+    build_model,
+    check_split,
+    compute_model,
+    hidden_bytes,
+)
+from commsim.workload.layout import Layout, check_world, make_layout
+from commsim.workload.schedules import (
+    Schedule,
+    StageTimes,
+    home_of,
+    load_schedule,
+    make_schedule,
+)
+from commsim.workload.training.scripts import Author
+from commsim.workload.training.section import WIDTH, TrainingSection, check_settings
+from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts
+
+__all__ = ["TrainingPlan", "plan_training"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """What a step consists of. Widths are bytes per entry; `boundary` those of a message."""
+
+    section: TrainingSection
+    where: str
+    model: Model
+    layout: Layout
+    split: Split
+    schedule: Schedule
+    stages: tuple[Stage, ...]
+    microbatches: int
+    width: int
+    gradient_width: int
+    boundary: int
+    tied_bytes: int
+    """Gradient bytes of a token table that two devices hold, else 0."""
+
+    @property
+    def replicas(self) -> int:
+        """The ranks with the same (dense) parameters, dp x cp."""
+        return self.layout.degree("dp") * self.layout.degree("cp")
+
+    @property
+    def sequences(self) -> int:
+        """The sequences of a step over all ranks."""
+        return self.section.batch.global_
+
+    def held(self, device: int) -> tuple[Stage, ...]:
+        """Return the stages of a device."""
+        return tuple(stage for stage in self.stages if stage.device == device)
+
+    def author(self, model: ComputeModel, *, load: float = 1.0) -> Author:
+        """Return who writes the scripts of stages for the GPUs of `model`."""
+        parallel = self.section.parallel
+        return Author(
+            self.model.shape, self.split, model, self.width, self.section.recompute,
+            parallel.tp_overlap, parallel.context, load, parallel.expert_skew > 1,
+        )  # fmt: skip
+
+
+def plan_training(
+    section: TrainingSection, cluster: Cluster, *, where: str, folder: str = "."
+) -> TrainingPlan:
+    """Check `section` against `cluster` and work out stages, microbatches and widths.
+
+    Raises:
+        ScenarioError: settings that do not go together, degrees that do not make the cluster's
+            size, a batch or layers that do not divide, a precision that a GPU lacks.
+    """
+    check_settings(section, where=where)
+    parallel, at = section.parallel, f"{where}.parallel"
+    degrees = {axis: getattr(parallel, axis) for axis in ("tp", "cp", "dp", "pp")}
+    layout = make_layout(degrees, parallel.order, where=at)
+    check_world(layout, cluster.world_size, where=at)
+    model = build_model(section.model, where=f"{where}.model")
+    split = Split(
+        section.batch.micro, model.seq_len, parallel.tp, parallel.sequence_parallel,
+        parallel.cp, parallel.ep,
+    )  # fmt: skip
+    check_split(model.shape, split, where=at)
+    _check_context(section, model, at)
+    microbatches = _microbatches(section, where)
+    compute = compute_model(
+        cluster.gpu(0), precision=section.precision, section=section.compute, where=where
+    )
+    width = WIDTH[section.precision]
+    schedule, parts = _schedule(
+        section, model, split, compute, microbatches, where=at, folder=folder
+    )
+    stages = tuple(
+        Stage(number, device, schedule.part(number), parts[schedule.part(number)])
+        for number, device in enumerate(schedule.home)
+    )
+    boundary = hidden_bytes(model.shape, split, width=width)
+    return TrainingPlan(
+        section=section,
+        where=where,
+        model=model,
+        layout=layout,
+        split=split,
+        schedule=schedule,
+        stages=stages,
+        microbatches=microbatches,
+        width=width,
+        gradient_width=WIDTH[section.data_parallel.gradients or section.precision],
+        boundary=boundary // parallel.tp if parallel.scatter_gather else boundary,
+        tied_bytes=_tied_bytes(section, model, schedule),
+    )
+
+
+def _check_context(section: TrainingSection, model: Model, where: str) -> None:
+    parallel, shape = section.parallel, model.shape
+    heads = shape.heads // parallel.tp
+    if parallel.context == "ulysses" and heads % parallel.cp:
+        raise ScenarioError(
+            f"{where}.context: ulysses divides heads: {shape.heads} heads / tp={parallel.tp} ="
+            f" {heads} do not divide by cp={parallel.cp}. Take ring, or a divisor of {heads}."
+        )
+    if parallel.scatter_gather and parallel.sequence_parallel:
+        raise ScenarioError(
+            f"{where}.scatter_gather: with sequence_parallel a boundary is divided already."
+            " Leave one of them out."
+        )
+
+
+def _microbatches(section: TrainingSection, where: str) -> int:
+    dp, batch = section.parallel.dp, section.batch
+    what = f"dp={dp}"
+    if section.data_parallel.kind == "parameter_server":
+        servers = section.data_parallel.servers or 1
+        if servers >= dp:
+            raise ScenarioError(
+                f"{where}.data_parallel.servers: {servers} servers of dp={dp} ranks leave no"
+                " worker. Give fewer servers or more ranks."
+            )
+        dp, what = dp - servers, f"workers={dp - servers}"
+    count, left = divmod(batch.global_, dp * batch.micro)
+    if left:
+        raise ScenarioError(
+            f"{where}.batch: global {batch.global_} does not divide by {what} ×"
+            f" micro={batch.micro} = {dp * batch.micro} sequences. Give a multiple of"
+            f" {dp * batch.micro}."
+        )
+    return count
+
+
+def _schedule(
+    section: TrainingSection,
+    model: Model,
+    split: Split,
+    compute: ComputeModel,
+    microbatches: int,
+    *,
+    where: str,
+    folder: str,
+) -> tuple[Schedule, tuple[tuple[Unit, ...], ...]]:
+    """Return the schedule, and the units of each part of the model."""
+    parallel, shape = section.parallel, model.shape
+    name, pp = parallel.schedule, parallel.pp
+    read = None
+    if name.endswith(".csv"):
+        read = load_schedule(Path(folder) / name, where=f"{where}.schedule")
+        _check_read(read, pp, microbatches, f"{where}.schedule")
+        home, pieces = read.home, read.parts // pp
+    else:
+        home = home_of(name, pp, parallel.virtual_stages, where=f"{where}.schedule")
+        pieces = 1 if name == "dualpipe" else len(home) // pp
+    layers = divide_layers(shape.layers, pp, pieces, parallel.layers_per_stage, where=where)
+    copied = shape.tied_embeddings and home[0] != home[len(layers) - 1]
+    parts = make_parts(shape, layers, tp=parallel.tp, ep=parallel.ep, copied=copied)
+    if read is not None:
+        return read, parts
+    times = _times(section, model, split, compute, parts, home, pp)
+    schedule = make_schedule(
+        name, pp, microbatches, where=f"{where}.schedule", virtual=parallel.virtual_stages,
+        times=times,
+    )  # fmt: skip
+    return schedule, parts
+
+
+def _check_read(schedule: Schedule, pp: int, microbatches: int, where: str) -> None:
+    found = 1 + max(action.microbatch for row in schedule.actions for action in row)
+    if schedule.devices != pp or found != microbatches or schedule.parts % pp:
+        raise ScenarioError(
+            f"{where}: {schedule.name} has {schedule.devices} ranks, {schedule.parts} stages and"
+            f" {found} microbatches; the layout has pp={pp} and {microbatches} microbatches."
+        )
+
+
+def _times(
+    section: TrainingSection,
+    model: Model,
+    split: Split,
+    compute: ComputeModel,
+    parts: tuple[tuple[Unit, ...], ...],
+    home: tuple[int, ...],
+    pp: int,
+) -> StageTimes:
+    """Return the compute times of the stages, which searched schedules are laid out for."""
+    author = Author(model.shape, split, compute, WIDTH[section.precision], section.recompute)
+    rows = []
+    for number in range(len(home)):
+        scripts = author.scripts(parts[number % len(parts)])
+        rows.append([
+            sum(piece.duration for piece in script)
+            for script in (scripts.forward, scripts.input_backward, scripts.weight)
+        ])  # fmt: skip
+    forward, backward, weight = (tuple(column) for column in zip(*rows, strict=True))
+    return StageTimes(forward, backward, weight, (0,) * pp)
+
+
+def _tied_bytes(section: TrainingSection, model: Model, schedule: Schedule) -> int:
+    first, last = schedule.pipes[0][0], schedule.pipes[0][-1]
+    if not model.shape.tied_embeddings or schedule.home[first] == schedule.home[last]:
+        return 0
+    width = WIDTH[section.data_parallel.gradients or section.precision]
+    return -(-model.shape.vocab // section.parallel.tp) * model.shape.hidden * width

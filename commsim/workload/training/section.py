@@ -1,0 +1,173 @@
+"""The `training` section of a scenario, and which of its settings go together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from commsim.errors import ScenarioError
+from commsim.models import RECOMPUTE, ComputeSection, ModelSection
+from commsim.sections import Section
+from commsim.units import Size
+from commsim.workload.schedules import check_name
+
+__all__ = [
+    "WIDTH",
+    "BatchSection",
+    "ComputeSection",
+    "DataParallelSection",
+    "ParallelSection",
+    "TrainingSection",
+    "check_settings",
+]
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastOne = Annotated[float, msgspec.Meta(ge=1)]
+MIB = 2**20
+WIDTH = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4, "fp8": 2}
+"""Bytes of an activation, a parameter or a gradient, by precision; fp8 is for products only."""
+
+
+class ParallelSection(Section, frozen=True, kw_only=True):
+    """Degrees of the parallel axes; `order` places ranks, fastest axis first.
+
+    `layers_per_stage` lists the layers of each stage (or virtual stage) where they are not to
+    be even. `tp_overlap` says what tensor-parallel collectives run beside: nothing, the weight
+    gradients (Megatron's asynchronous all-reduce), or all of a block (pipelined products).
+    `context` is how attention sees other ranks' tokens: `ring` or `ulysses`. `scatter_gather`
+    sends 1/tp of a boundary and gathers it behind. `expert_skew`: the busiest expert rank gets
+    so many times the mean.
+    """
+
+    dp: Count = 1
+    tp: Count = 1
+    pp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    sequence_parallel: bool = False
+    schedule: str = "1f1b"
+    virtual_stages: Count = 1
+    order: tuple[str, ...] = ("tp", "cp", "dp", "pp")
+    layers_per_stage: tuple[Natural, ...] | None = None
+    tp_overlap: Literal["none", "weight", "full"] = "none"
+    context: Literal["ring", "ulysses"] = "ring"
+    scatter_gather: bool = False
+    expert_skew: AtLeastOne = 1.0
+
+
+class DataParallelSection(Section, frozen=True, kw_only=True):
+    """How replicas keep their parameters equal.
+
+    ddp, zero: `bucket`, `first_bucket`, `overlap`, `no_sync` (reduce in the last microbatch
+    only). zero: `stage` 1 to 3, `prefetch` (gather parameters beside the next forward),
+    `offload: cpu`. fsdp: `shard: full` or `grad_op`; hsdp: `shard` is the ranks of a shard
+    group; both: `prefetch` is the units gathered ahead. parameter_server: `sync`, `servers`.
+    `gradients` is the precision they are reduced in.
+    """
+
+    kind: Literal["ddp", "zero", "fsdp", "hsdp", "dataparallel", "parameter_server"] = "ddp"
+    bucket: Size = Size(25 * MIB)
+    first_bucket: Size = Size(MIB)
+    overlap: bool = True
+    no_sync: bool | None = None
+    gradients: Literal["bf16", "fp16", "fp32"] | None = None
+    stage: Annotated[int, msgspec.Meta(ge=1, le=3)] | None = None
+    shard: Literal["full", "grad_op"] | Count | None = None
+    offload: Literal["cpu"] | None = None
+    prefetch: bool | Natural | None = None
+    sync: bool | None = None
+    servers: Count | None = None
+
+
+class BatchSection(Section, frozen=True, kw_only=True):
+    """Sequences per step over all ranks, and per microbatch and rank."""
+
+    global_: Count = msgspec.field(name="global")
+    micro: Count
+
+
+class TrainingSection(Section, frozen=True, kw_only=True):
+    """What a user writes under `training`."""
+
+    model: ModelSection
+    batch: BatchSection
+    parallel: ParallelSection = ParallelSection()
+    data_parallel: DataParallelSection = DataParallelSection()
+    precision: Literal["bf16", "fp16", "fp32", "tf32", "fp8"] = "bf16"
+    recompute: Literal["none", "selective", "full"] = "none"
+    compute: ComputeSection = ComputeSection()
+    steps: Annotated[int, msgspec.Meta(ge=2)] = 2
+
+
+assert set(RECOMPUTE) == {"none", "selective", "full"}
+
+_SETTINGS = {
+    "ddp": ("no_sync", "gradients"),
+    "zero": ("no_sync", "gradients", "stage", "offload", "prefetch"),
+    "fsdp": ("gradients", "shard", "prefetch"),
+    "hsdp": ("gradients", "shard", "prefetch"),
+    "dataparallel": (),
+    "parameter_server": ("gradients", "sync", "servers"),
+}
+_OPTIONAL = ("no_sync", "gradients", "stage", "shard", "offload", "prefetch", "sync", "servers")
+
+
+def check_settings(section: TrainingSection, *, where: str) -> None:
+    """Refuse, with the field's path, settings that do not go together.
+
+    Raises:
+        ScenarioError: a setting that the kind of data parallelism does not have or lacks, or
+            axes that it does not go with.
+    """
+    parallel, data = section.parallel, section.data_parallel
+    check_name(parallel.schedule, where=f"{where}.parallel.schedule")
+    at = f"{where}.data_parallel"
+    for name in _OPTIONAL:
+        if getattr(data, name) is not None and name not in _SETTINGS[data.kind]:
+            known = ", ".join(_SETTINGS[data.kind]) or "none of these"
+            raise ScenarioError(f"{at}.{name}: not a setting of kind {data.kind}; it has {known}.")
+    _check_kind(data, at)
+    if data.kind in ("dataparallel", "parameter_server"):
+        used = [axis for axis in ("tp", "pp", "cp", "ep") if getattr(parallel, axis) > 1]
+        if used:
+            raise ScenarioError(
+                f"{where}.parallel.{used[0]}: {data.kind} copies the whole model to every GPU;"
+                f" leave {used[0]} at 1."
+            )
+    if parallel.sequence_parallel and parallel.tp == 1:
+        raise ScenarioError(
+            f"{where}.parallel.sequence_parallel: divides what tensor parallelism leaves whole;"
+            " give tp above 1, or leave it out."
+        )
+    _divides(parallel.ep, "ep=", parallel, f"{where}.parallel.ep")
+    if data.kind == "hsdp" and isinstance(data.shard, int):
+        _divides(data.shard, "", parallel, f"{at}.shard")
+
+
+def _divides(size: int, name: str, parallel: ParallelSection, where: str) -> None:
+    replicas = parallel.dp * parallel.cp
+    if replicas % size:
+        raise ScenarioError(
+            f"{where}: {name}{size} does not divide dp={parallel.dp} × cp={parallel.cp} ="
+            f" {replicas} replicas."
+        )
+
+
+def _check_kind(data: DataParallelSection, at: str) -> None:
+    if data.kind == "zero" and data.stage is None:
+        raise ScenarioError(f"{at}.stage is missing: kind zero has stages 1, 2 and 3.")
+    if data.kind == "hsdp" and not isinstance(data.shard, int):
+        raise ScenarioError(
+            f"{at}.shard: kind hsdp needs the number of ranks that share a copy, like shard: 8."
+        )
+    if data.kind == "fsdp" and isinstance(data.shard, int):
+        raise ScenarioError(
+            f"{at}.shard: kind fsdp shards over all replicas: full or grad_op. For groups of"
+            f" {data.shard} use kind: hsdp."
+        )
+    if data.kind == "zero" and data.stage == 3 and data.no_sync is not None:
+        raise ScenarioError(f"{at}.no_sync: ZeRO-3 reduces every microbatch. Leave it out.")
+    if data.offload and data.stage == 3:
+        raise ScenarioError(f"{at}.offload: built for stages 1 and 2. Take stage: 2.")

@@ -1,0 +1,114 @@
+"""
+The parts of a model: units, how they are divided over stages, and what each has to learn.
+
+A unit is the embedding, one layer, or the head (final norm and output matrix). The embedding
+belongs to the first part, the head to the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from commsim.errors import ScenarioError
+from commsim.models import (
+    ModelShape,
+    Tensor,
+    embedding_tensors,
+    head_tensors,
+    is_moe_layer,
+    layer_tensors,
+    tensor_total,
+)
+
+__all__ = ["EMBEDDING", "HEAD", "LAYER", "Stage", "Unit", "divide_layers", "make_parts"]
+
+EMBEDDING, LAYER, HEAD = "embedding", "layer", "head"
+
+
+class Unit(NamedTuple):
+    """A piece of the model; `layer` is its number, -1 for the embedding and the head.
+
+    `tensors` are the parameters that one rank holds of it.
+    """
+
+    kind: str
+    layer: int
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def name(self) -> str:
+        """What ops and messages call it."""
+        return f"layer {self.layer}" if self.kind == LAYER else self.kind
+
+    def entries(self, *, expert: bool) -> int:
+        """Return the parameters per rank: those of experts, or all others."""
+        return sum(tensor.entries for tensor in self.tensors if tensor.expert == expert)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of the model on a device; `number` counts virtual stages and copies."""
+
+    number: int
+    device: int
+    part: int
+    units: tuple[Unit, ...]
+
+    @property
+    def parameters(self) -> int:
+        """The parameters that each of its ranks holds."""
+        return sum(tensor_total(unit.tensors) for unit in self.units)
+
+
+def make_parts(
+    shape: ModelShape, layers: tuple[range, ...], *, tp: int, ep: int, copied: bool
+) -> tuple[tuple[Unit, ...], ...]:
+    """Return the units of each part in forward order, for the layers that it holds.
+
+    `copied`: the head's matrix is the token table, but another device holds that.
+    """
+    made: dict[bool, tuple[Tensor, ...]] = {}
+    parts: list[list[Unit]] = []
+    for own in layers:
+        parts.append([])
+        for layer in own:
+            kind = is_moe_layer(shape, layer)
+            if kind not in made:
+                made[kind] = layer_tensors(shape, layer=layer, tp=tp, ep=ep)
+            parts[-1].append(Unit(LAYER, layer, made[kind]))
+    parts[0].insert(0, Unit(EMBEDDING, -1, embedding_tensors(shape, tp=tp)))
+    head = head_tensors(shape, tp=tp)
+    if copied:
+        table = embedding_tensors(shape, tp=tp)[0]
+        head = (*head, Tensor("head.weight (copy)", table.entries))
+    parts[-1].append(Unit(HEAD, -1, head))
+    return tuple(tuple(units) for units in parts)
+
+
+def divide_layers(
+    layers: int, pp: int, virtual: int, listed: tuple[int, ...] | None, *, where: str
+) -> tuple[range, ...]:
+    """Return the layers of each part: pp x virtual of them, evenly unless listed.
+
+    Raises:
+        ScenarioError: they do not divide, or the list does not add up.
+    """
+    parts = pp * virtual
+    if listed is None and layers % parts:
+        stages = f"{pp} stages" + (f" × {virtual} virtual stages" if virtual > 1 else "")
+        raise ScenarioError(
+            f"{where}.pp: {layers} layers do not divide into {stages}. Give"
+            f" layers_per_stage, or degrees whose product divides {layers}."
+        )
+    counts = listed if listed is not None else (layers // parts,) * parts
+    if len(counts) == pp < parts and all(count % virtual == 0 for count in counts):
+        counts = tuple(count // virtual for count in counts) * virtual
+    if len(counts) != parts or sum(counts) != layers:
+        wanted = f"pp is {pp}" + (f" × {virtual} virtual stages" if virtual > 1 else "")
+        raise ScenarioError(
+            f"{where}.layers_per_stage: {' + '.join(str(n) for n in counts)} = {sum(counts)} layers"
+            f" on {len(counts)} stages, the model has {layers} layers and {wanted}."
+        )
+    starts = [sum(counts[:part]) for part in range(parts)]
+    return tuple(range(start, start + n) for start, n in zip(starts, counts, strict=True))
