@@ -97,7 +97,7 @@ class Widths:
 
     def _heads(self) -> int:
         graph = self.comm.graphs.get("collnet_direct")
-        return graph.n_channels if graph else 1
+        return graph.n_heads if graph else 1
 
     def _ring_bandwidth(self) -> float:
         ring = self.comm.graphs["ring"]

@@ -20,7 +20,7 @@ from commsim.libraries.nccl.chunks import Chunks
 from commsim.libraries.nccl.enabling import enabled
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.nvls import nvls_setup
-from commsim.libraries.nccl.partition import Cut, cut
+from commsim.libraries.nccl.partition import Cut, cut, interleaved
 from commsim.libraries.nccl.rules import FUNCTIONS
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
 from commsim.libraries.nccl.tables import tables_of
@@ -29,6 +29,7 @@ from commsim.libraries.nccl.tuning import GATHERING, Cost, Floats, Tuning
 __all__ = ["Tuner", "candidates", "choose"]
 
 _SLOW_NVLS_GB = 150.0
+_COLLNET = (Algorithm.CollNetDirect, Algorithm.CollNetChain)
 Pair = tuple[Algorithm, Protocol]
 
 
@@ -105,6 +106,8 @@ class Tuner:
             else:
                 costs = {pair: self.tuning.cost(op, *pair) for pair in pairs}
             usable = {pair: cost for pair, cost in costs.items() if cost.bandwidth > 0}
+            if not usable:
+                raise ScenarioError(f"NCCL {self.comm.version}: no algorithm for {op} works here.")
             self._usable[op] = usable, notes
         return self._usable[op]
 
@@ -118,8 +121,9 @@ class Tuner:
         moved = self._bytes(op, size, dtype_size)
         width = self.widths.width(algorithm, protocol, moved)
         laid = self._cut(op, moved, pair, width.channels, dtype_size)
-        element, ranks = self._element(op, dtype_size)
-        chunk = self.chunks.chunk(op, algorithm, protocol, laid.typical * element * ranks)
+        chunk = self.chunks.chunk(
+            op, algorithm, protocol, self._share(op, pair, laid, moved, dtype_size)
+        )
         return Choice(
             op=op,
             size=size,
@@ -137,12 +141,19 @@ class Tuner:
             notes=self._costs(op)[1],
         )
 
+    def _share(self, op: str, pair: Pair, laid: Cut, moved: int, dtype_size: int) -> int:
+        """Return the operation's bytes that a channel carries; CollNet interleaves them."""
+        if pair[0] in _COLLNET:
+            return moved // max(1, laid.channels)
+        element, ranks = self._element(op, dtype_size)
+        return laid.typical * element * ranks
+
     def _cut(self, op: str, moved: int, pair: Pair, most: int, dtype_size: int) -> Cut:
         algorithm, protocol = pair
         element, ranks = self._element(op, dtype_size)
         count = moved // (element * ranks)
-        if algorithm in (Algorithm.CollNetDirect, Algorithm.CollNetChain):
-            return Cut(most, count, count if most > 2 else 0, count if most > 1 else 0)
+        if algorithm in _COLLNET:
+            return interleaved(count, most)
         nvls = algorithm in (Algorithm.NVLS, Algorithm.NVLSTree)
         return cut(
             count,

@@ -34,9 +34,7 @@ class Chunks:
     ) -> None:
         self.comm, self.knobs = comm, knobs
         self.nvls, self.slow_nvls = nvls, slow_nvls
-        self.heads = {
-            name: graph.n_channels for name, graph in comm.graphs.items() if graph.n_channels
-        }
+        self.heads = {name: max(1, graph.n_heads) for name, graph in comm.graphs.items()}
 
     def chunk(self, op: str, algorithm: Algorithm, protocol: Protocol, size: int) -> int:
         """Return the bytes of a chunk on a channel that carries `size` bytes of the operation."""

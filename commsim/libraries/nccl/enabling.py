@@ -148,7 +148,7 @@ def _nvls_obstacle(
 def _head_obstacle(comm: Communicator, op: str, algorithm: Algorithm) -> str | None:
     """All-gather and reduce-scatter through switches need a NIC for each rank of a node."""
     graph = comm.graphs.get("collnet_direct")
-    if op in GATHERING and (graph is None or max(comm.local_ranks) > graph.n_channels):
+    if op in GATHERING and (graph is None or max(comm.local_ranks) > graph.n_heads):
         return f"{algorithm.name} needs a NIC for each rank of a node"
     return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from commsim.libraries.nccl.tables import Tables
 
-__all__ = ["Cut", "cut"]
+__all__ = ["Cut", "cut", "interleaved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,7 @@ def cut(
     if count == 0:
         return Cut(0, 0, 0, 0)
     if tables.partition == "even":
-        share = -(-count // most)
-        return Cut(most, share, share if most > 2 else 0, share if most > 1 else 0)
+        return interleaved(count, most)
     weight = traffic_per_byte * (4 if ll else 1)
     per_channel = _traffic_per_channel(count * element * weight, most, tables)
     cell = _up(-(-tables.min_traffic // weight), 16)
@@ -67,6 +66,18 @@ def cut(
     counts = [lo * per_cell, full * per_cell if mids else 0, hi * per_cell]
     counts[2 if hi else 0] -= spare
     return Cut(1 + mids + (hi != 0), *counts)
+
+
+def interleaved(count: int, channels: int) -> Cut:
+    """Share `count` elements by turns: CollNet, and all operations until 2.21, use every channel
+    they are given; the last one has what is left.
+    """
+    if count == 0:
+        return Cut(0, 0, 0, 0)
+    share = -(-count // channels)
+    channels = -(-count // share)
+    last = count - share * (channels - 1) if channels > 1 else 0
+    return Cut(channels, share, share if channels > 2 else 0, last)
 
 
 def _traffic_per_channel(traffic: int, most: int, tables: Tables) -> int:

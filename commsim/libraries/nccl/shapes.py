@@ -126,6 +126,11 @@ class SearchGraph:
         """How many channels the search found."""
         return len(self.channels)
 
+    @property
+    def n_heads(self) -> int:
+        """How many ranks of a node are first on a channel: the heads of NVLS and CollNet."""
+        return len(dict.fromkeys(channel.intra[0] for channel in self.channels))
+
 
 @dataclass(frozen=True, slots=True)
 class TreeLinks:
