@@ -1,30 +1,87 @@
 """
-`commsim topo`: describe a cluster.
+`commsim topo`: describe a cluster, as it is and as NCCL sees it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from commsim.cli.bench import open_cluster
-from commsim.cli.params import set_option
+from commsim.cli.params import OutputFile, set_option
 from commsim.cli.summary import columns
 from commsim.units import format_bandwidth, format_size, format_time
+
+if TYPE_CHECKING:
+    from commsim.cluster import Cluster
 
 __all__ = ["topo"]
 
 
 @click.command()
-@click.argument("cluster", metavar="PRESET|FILE.yaml")
+@click.argument("cluster", metavar="PRESET|FILE.yaml|FILE.xml")
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @set_option
-def topo(cluster: str, nodes: int | None, sets: tuple[str, ...]) -> None:
-    """Describe a cluster: its GPUs, links, NICs, rails, prices, and the way between its ends."""
+@click.option(
+    "--nccl",
+    metavar="VERSION",
+    is_flag=False,
+    flag_value="2.27",
+    help="Show the paths and graphs that NCCL finds; 2.27 by default.",
+)
+@click.option(
+    "--nccl-xml",
+    type=OutputFile(".xml"),
+    metavar="F.xml",
+    help="Write the topology file that NCCL would dump on the first node.",
+)
+def topo(
+    cluster: str,
+    nodes: int | None,
+    sets: tuple[str, ...],
+    nccl: str | None,
+    nccl_xml: Path | None,
+) -> None:  # fmt: skip
+    """Describe a cluster: its GPUs, links, NICs, rails, prices, and the way between its ends.
+
+    FILE.xml is a topology file of NCCL (NCCL_TOPO_DUMP_FILE).
+    """
     from commsim.cluster.describe import describe
 
-    found = describe(open_cluster(cluster, nodes, sets))
+    place = _open(cluster, nodes, sets)
+    _show(describe(place))
+    if nccl is not None:
+        click.echo(f"\n{_nccl_view(place, nccl)}", nl=False)
+    if nccl_xml is not None:
+        from commsim.libraries.nccl.from_cluster import cluster_xml
+
+        nccl_xml.write_text(cluster_xml(place), encoding="utf-8")
+        click.echo(f"\nwrote {nccl_xml}")
+
+
+def _open(name: str, nodes: int | None, sets: tuple[str, ...]) -> Cluster:
+    if not name.endswith(".xml"):
+        return open_cluster(name, nodes, sets)
+    if sets:
+        raise click.UsageError("--set changes a preset or a YAML file, not NCCL's topology file.")
+    return open_cluster(None, nodes, nccl_xml=name)
+
+
+def _nccl_view(place: Cluster, version: str) -> str:
+    """Return the paths that NCCL sees in the first NVLink domain, and its graphs over all GPUs."""
+    from commsim.libraries.nccl.communicator import communicator_of
+    from commsim.libraries.nccl.from_cluster import cluster_xml
+    from commsim.libraries.nccl.topo_view import path_tables, view_text
+
+    ranks = range(place.world_size)
+    tables = path_tables(cluster_xml(place), version=version)
+    return view_text(communicator_of(place, ranks, version=version), tables)
+
+
+def _show(found: dict[str, Any]) -> None:
+    """Print what `describe` found."""
     click.echo(f"{found['name']}: {_counts(found)}")
     for kind in found["kinds"]:
         click.echo(f"\n{kind['count']} x {kind['name']}")

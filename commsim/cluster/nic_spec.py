@@ -56,11 +56,15 @@ def nic_spec(read: Reader, own: NicSection | None, *, gpu: GpuSpec, gpus: int) -
 
 
 def _transport(read: Reader, section: NicSection) -> str:
-    """Return what is spoken over the NICs: stated, else the usual on their medium."""
+    """Return what is spoken over the NICs: stated, else the usual on their medium.
+
+    On Ethernet that is TCP, but with GPUDirect it must be RDMA.
+    """
     medium = section.medium or ""
     if section.transport is None:
-        read.taken.append(f"nic.transport ({_USUAL[medium]})")
-        return _USUAL[medium]
+        usual = RDMA[medium] if section.gdr else _USUAL[medium]
+        read.taken.append(f"nic.transport ({usual})")
+        return usual
     if medium not in _MEDIA[section.transport]:
         fitting = ", ".join(name for name, media in _MEDIA.items() if medium in media)
         raise read.place.error(

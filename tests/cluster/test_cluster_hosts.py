@@ -197,6 +197,13 @@ def test_a_cpu_worker_has_no_gpudirect():
     assert "a CPU worker has no GPU memory" in message
 
 
+def test_gpudirect_over_ethernet_is_rdma():
+    nic = {"count": 1, "bandwidth": "25Gbps", "medium": "ethernet", "gdr": True}
+    cluster = cluster_from({"node": {"gpu": {"count": 1, "spec": "A10G"}, "nic": nic}}, "x")
+    assert cluster.nics[0].transport == "roce"
+    assert "nic.transport (roce)" in cluster.notes[0]
+
+
 # --- CPUs, prices, files -------------------------------------------------------------
 
 

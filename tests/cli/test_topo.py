@@ -1,0 +1,82 @@
+"""`commsim topo` and `commsim presets`: what they say of racks, transports and prices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commsim.cli.main import call
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert call(["topo", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_two_racks_are_two_domains_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "gb200-nvl72", "--nodes", "36")
+    assert out.startswith("36 x gb200-nvl72: 36 nodes, 144 GPUs, 2 NVLink domains\n")
+    assert "nvswitch: gpu0 to gpu3, 900 GB/s each, 18 links; 18 nodes share it" in out
+    assert "node0/gpu0 - domain0/nvswitch - node0/gpu1" in out
+    assert len(out.splitlines()) < 40
+
+
+def test_thousands_of_nodes_stay_short(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "aws-p5", "--nodes", "2048")
+    assert "2,048 nodes, 16,384 GPUs" in out
+    assert len(out.splitlines()) < 45
+    assert len(out) < 5000
+
+
+def test_transport_price_and_power_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "aws-p5")
+    assert "32 x EFA v2, 12.5 GB/s, on 32 rails; efa_v2 over ethernet, with GPUDirect" in out
+    assert "6.88 USD per GPU and hour, 2026-09-25 (documented: 55.04 USD for 8 GPUs" in out
+    assert "10,200 W at most (documented" in told(capsys, "dgx-h200")
+    assert "tcp over ethernet, without GPUDirect" in told(capsys, "gcp-a2-high")
+
+
+def test_a_node_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "polaris")
+    assert "cpu2 51.2 GB/s of memory\n    directly: gpu1, nic1" in out
+    assert "nvlink: each two GPUs, 4 links, 100 GB/s" in out
+    mesh = told(capsys, "dgx-1v")
+    assert "nvlink: GPUs 0-1 0-2 1-3 2-6 3-7 4-5 4-6 5-7, 1 link, 25 GB/s" in mesh
+    tree = told(capsys, "dgx-2")
+    assert "pcie0 15.75 GB/s up: switches\n      pcie4 15.75 GB/s up: gpu0, gpu1, nic0" in tree
+
+
+def test_a_box_without_nic_or_p2p(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "pcie-rtx5090")
+    assert "no P2P over PCIe: between GPUs without NVLink, through host memory" in out
+    assert "fabric      none" in out
+    assert "node0/gpu0 - node0/cpu0 - node0/mem0 - node0/cpu0 - node0/gpu1" in out
+
+
+def test_a_topology_file_of_nccl_goes_out_and_comes_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("dgx-a100", "polaris", "gcp-a3-ultra"):
+        file = tmp_path / f"{name}.xml"
+        assert f"wrote {file}" in told(capsys, name, "--nccl-xml", str(file))
+        plain, back = told(capsys, name, "--nccl"), told(capsys, str(file), "--nccl")
+        paths = "Paths between GPUs"
+        assert back.split(paths)[1] == plain.split(paths)[1]
+    assert call(["topo", str(file), "--set", "name=x"]) == 2
+    assert "not NCCL's topology file" in capsys.readouterr().err
+
+
+def test_what_nccl_sees(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "dgx-h100", "--nodes", "2", "--nccl", "2.28")
+    assert "GPU 0  PIX 48  PXN 48" in out
+    assert "Graphs (NCCL 2.28, 16 ranks on 2 nodes): 16 channels" in out
+    assert call(["topo", "dgx-h100", "--nccl", "9"]) == 2
+    assert "'9' is not an NCCL version" in capsys.readouterr().err
+
+
+def test_presets_tell_gpus_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["presets", "gpus"]) == 0
+    out = capsys.readouterr().out
+    assert "A40             Ampere GA102, 44.52 GiB at 696 GB/s, NVLink 56.25 GB/s" in out
+    assert "xGMI 448 GB/s" in out
