@@ -39,8 +39,8 @@ def deadlock(engine: Engine, *, eager: bool = False) -> DeadlockError:
         lines.append("No cycle: somebody waits for an op that no rank issues.")
     if eager:
         lines.append(
-            "It hangs only because its messages are too large to be buffered: with small ones, which"
-            " NCCL sends before they are received, it runs by luck. (Gloo buffers none.)"
+            "It hangs only because its messages are too large to be buffered: with small ones,"
+            " which NCCL sends before they are received, it runs by luck. (Gloo buffers none.)"
         )
     lines.append(
         "Post sends and receives in matching order (or use isend/irecv and wait), and issue the"

@@ -1,4 +1,4 @@
-"""Gloo's rules: staging, worker threads, interfaces, what it refuses; and other libraries beside."""
+"""Gloo's rules: staging, threads, interfaces, refusals; and other libraries beside it."""
 
 from __future__ import annotations
 
