@@ -8,8 +8,8 @@ use them. F, B, W are the times of a microbatch on a stage, T their sum, c that 
 
 1F1B           m (Tmax + 2c (p-1)/p) + (sum T - Tmax) + 2 (p-1) c
 interleaved    m (Tmax + 2c v (p-1)/p) + (sum T - Tmax + 2 (p-1) c)/v
-ZB-H1, ZB-1p   m T + (p-1) (F + B - W);   ZB-H2   m T + (p-1) (F + B - 2W)
-ZB-2p, ZB-V    max(m T, min(1F1B, (m+p-1) (F+B) + W)) + 2c (m + p)/...
+ZB-H1, ZB-1p   m (T + 2c) + (p-1) (F + B - W);   ZB-H2   m (T + 2c) + (p-1) (F + B - 2W)
+ZB-2p, ZB-V    max(m (T + 2c), min(1F1B, (m+p-1) (F + B + 2c) + W))
 """
 
 from __future__ import annotations
@@ -160,39 +160,36 @@ def _tensor_parallel(row: Row, model: ComputeModel, links: Links) -> float:
 
 
 def _pipeline(row: Row, model: ComputeModel, stages: list[Stage], links: Links) -> float:
+    """Return the seconds of all microbatches; in the steady part messages slow the compute."""
     p, m, v = row.pp, row.microbatches, row.vpp
-    beside = model.microbatch().seconds
-    if _shape(row).vocab == 1:
+    if _shape(row).vocab == 1:  # a published layer, not a step
         return stages[0].total
+    beside = model.microbatch().seconds
     times = [stage.total + beside for stage in stages]
     longest = max(times)
     if p == 1:
         return m * longest
-    slower = 1 + model.stack.pipeline_loss
-    stages = [Stage(s.forward * slower, s.backward * slower, s.weight * slower) for s in stages]
-    times = [stage.total + beside for stage in stages]
-    longest = max(times)
-    c = _message(row, model, links)
-    one = m * (longest + 2 * c * (p - 1) / p) + sum(times) - longest + 2 * (p - 1) * c
+    c, slower = _message(row, model, links), 1 + model.stack.pipeline_loss
+    steady = m * (longest * slower + 2 * c * (p - 1) / p)
+    ramp = sum(times) - longest + 2 * (p - 1) * c
     if row.schedule == "interleaved_1f1b":
-        ramp = (sum(times) - longest + 2 * (p - 1) * c) / v
-        return m * (longest + (v - 1) * beside + 2 * c * v * (p - 1) / p) + ramp
+        return steady + m * (v - 1) * (beside + 2 * c * (p - 1) / p) + ramp / v
     if not row.schedule.startswith("zb"):
-        return one
-    return _zero_bubble(row, stages, one, c, beside)
+        return steady + ramp
+    return _zero_bubble(row, stages, steady, steady + ramp, 2 * c + beside)
 
 
-def _zero_bubble(row: Row, stages: list[Stage], one: float, c: float, beside: float) -> float:
+def _zero_bubble(row: Row, stages: list[Stage], steady: float, one: float, beside: float) -> float:
+    """Return the span of a schedule that fills its bubble with weight gradients."""
     p, m = row.pp, row.microbatches
-    steady = max(stages, key=lambda stage: stage.total)
-    F, B, W = steady.forward, steady.backward, steady.weight
-    base = m * (steady.total + beside + 2 * c * (p - 1) / p)
+    longest = max(stages, key=lambda stage: stage.total)
+    F, B, W = longest.forward, longest.backward, longest.weight
     if row.schedule in ("zb_h1", "zb_1p"):
-        return min(one, base + (p - 1) * (F + B - W + 2 * c))
+        return min(one, steady + (p - 1) * (F + B - W + beside))
     if row.schedule == "zb_h2":
-        return min(one, base + (p - 1) * (max(0.0, F + B - 2 * W) + 2 * c))
-    ramp = (m + p - 1) * (F + B) + W + (2 * c + beside) * (m + p - 1)
-    return max(base, min(one, ramp))
+        return min(one, steady + (p - 1) * (max(0.0, F + B - 2 * W) + beside))
+    ramp = (m + p - 1) * (F + B + beside) + W
+    return max(steady, min(one, ramp))
 
 
 def _message(row: Row, model: ComputeModel, links: Links) -> float:

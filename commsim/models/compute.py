@@ -37,7 +37,7 @@ from commsim.units import PS_PER_SECOND
 
 __all__ = ["ComputeModel", "compute_model"]
 
-_CORNER = 6
+_CORNER = 8
 _FP8_CAST = 4.0
 """Bytes per entry of a product's input to quantise it: read 2, write it and its transpose."""
 _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
@@ -141,8 +141,8 @@ class ComputeModel:
                 again = self._forward(ops, ops.matmuls[:-1], kept, split, behind)
         elif recompute == "selective" and ops.core is not None and not self.flash:
             again = self._finish(attention_forward(self, ops.core), 0.0, split)
-        backward = self._backward(ops, split, behind)
-        return Block(ops.name, forward, backward, self._weight(ops, split), again)
+        backward, weight = self._backward(ops, split, behind)
+        return Block(ops.name, forward, backward, weight, again)
 
     def _forward(
         self,
@@ -158,20 +158,27 @@ class ComputeModel:
         kernels = self.stack.forward_kernels * ops.share
         return self._finish(work, kernels, split, behind, collectives=ops.collectives)
 
-    def _backward(self, ops: BlockOps, split: Split, behind: float) -> Work:
-        products = tuple(op.input_gradient for op in ops.matmuls)
-        work = self._products(products) + self._stream(ops.backward_bytes)
-        work += self._loss(ops, 1 - LOSS_FORWARD)
-        if ops.core is not None:
-            work += attention_backward(self, ops.core)
-        kernels = self.stack.backward_kernels * ops.share - len(ops.matmuls)
-        return self._finish(work, max(0.0, kernels), split, behind, collectives=ops.collectives)
+    def _backward(self, ops: BlockOps, split: Split, behind: float) -> tuple[Work, Work]:
+        """Return the gradients of the input and of the weights.
 
-    def _weight(self, ops: BlockOps, split: Split) -> Work:
+        Python issues both in one pass: what it makes wait beyond the weights' own products
+        counts with the input.
+        """
+        inputs = self._input_gradient(ops)
         products = tuple(op.weight_gradient for op in ops.matmuls)
         entries = sum(op.k * op.n * op.batch for op in ops.matmuls)
         added = self._fixed(self.stack.accumulate_bytes * entries) + self._stream(ops.weight_bytes)
-        return self._finish(self._products(products) + added, len(products), split)
+        weights = self._products(products) + added
+        kernels = max(self.stack.backward_kernels * ops.share, len(products))
+        both = self._finish(inputs + weights, kernels, split, behind, collectives=ops.collectives)
+        weight = self._finish(weights, 0.0, split)
+        return inputs.lasting(max(0.0, both.seconds - weight.seconds)), weight
+
+    def _input_gradient(self, ops: BlockOps) -> Work:
+        products = tuple(op.input_gradient for op in ops.matmuls)
+        work = self._products(products) + self._stream(ops.backward_bytes)
+        work += self._loss(ops, 1 - LOSS_FORWARD)
+        return work if ops.core is None else work + attention_backward(self, ops.core)
 
     def _products(self, products: tuple[Matmul, ...]) -> Work:
         fp8 = self.precision == "fp8"
