@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from commsim.graph import Graph
 from commsim.models import MemoryUse
+from commsim.timeline import Timeline
 
 __all__ = ["TrainingFacts", "Workload"]
 
@@ -46,7 +47,8 @@ class Workload:
 
     `refold(roles)` builds the graph anew with ranks of equal roles folded together (a number
     per rank, see `commsim.graph.Fold`); None where nothing can fold. `graph` is then the
-    coarsest fold where folding was asked for.
+    coarsest fold where folding was asked for. `afterwards` says what only the run can tell, in
+    notes.
     """
 
     kind: str
@@ -54,3 +56,4 @@ class Workload:
     notes: tuple[str, ...] = ()
     training: TrainingFacts | None = None
     refold: Callable[[npt.NDArray[np.int64]], Graph] | None = None
+    afterwards: Callable[[Timeline], tuple[str, ...]] | None = None

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster
-from commsim.errors import ScenarioError
 from commsim.graph import Fold, Graph
 from commsim.models import (
     FLOP_CONVENTIONS,
+    MemoryUse,
     compute_model,
     hardware_flops,
     parameter_count,
     training_flops,
 )
+from commsim.timeline import Timeline
 from commsim.workload.result import TrainingFacts, Workload
+from commsim.workload.training.dataparallel import (
+    build_dataparallel,
+    check_one_node,
+    dataparallel_memory,
+)
 from commsim.workload.training.memory import resident_memory
 from commsim.workload.training.notes import training_notes
+from commsim.workload.training.parameter_server import (
+    build_parameter_server,
+    server_memory,
+    staleness,
+)
 from commsim.workload.training.plan import TrainingPlan, plan_training
 from commsim.workload.training.section import TrainingSection
 from commsim.workload.training.step import Axes, build_steps
@@ -43,23 +56,47 @@ def build_training(
     Raises:
         ScenarioError: see `plan_training`; every message carries the field's path.
     """
-    kind = section.data_parallel.kind
-    if kind in ("dataparallel", "parameter_server"):
-        raise ScenarioError(f"{where}.data_parallel.kind: {kind!r} is not built yet.")
     plan = plan_training(section, cluster, where=where, folder=folder)
     axes = Axes(plan, cluster)
+    notes = training_notes(plan, _compute_notes(plan, cluster))
+    facts = _facts(plan, axes, cluster)
+    kind = section.data_parallel.kind
+    if kind == "dataparallel":
+        check_one_node(plan, cluster)
+        facts = _two_kinds(facts, dataparallel_memory(plan), 1)
+        return Workload("training", build_dataparallel(plan, cluster), notes, facts)
+    if kind == "parameter_server":
+        facts = _two_kinds(facts, server_memory(plan), section.data_parallel.servers or 1)
+        said = _stale if section.data_parallel.sync is False else None
+        return Workload(
+            "training", build_parameter_server(plan, cluster), notes, facts, afterwards=said
+        )
 
     def build(roles: Ints) -> Graph:
         return build_steps(plan, cluster, axes, Fold.of(roles, axes.groups, axes.pairs))
 
     graph = build(axes.roles if fold else np.arange(plan.layout.world))
-    compute = compute_model(
-        cluster.gpu(0), precision=section.precision, section=section.compute, where=where
-    )
-    return Workload(
-        "training", graph, training_notes(plan, compute.notes), _facts(plan, axes, cluster),
-        build if fold else None,
-    )  # fmt: skip
+    return Workload("training", graph, notes, facts, build if fold else None)
+
+
+def _compute_notes(plan: TrainingPlan, cluster: Cluster) -> tuple[str, ...]:
+    section = plan.section
+    return compute_model(
+        cluster.gpu(0), precision=section.precision, section=section.compute, where=plan.where
+    ).notes
+
+
+def _two_kinds(
+    facts: TrainingFacts, resident: tuple[MemoryUse, MemoryUse], first: int
+) -> TrainingFacts:
+    """Return the facts where the `first` ranks hold another share than the others."""
+    device = tuple(int(rank >= first) for rank in range(len(facts.device_of_rank)))
+    return replace(facts, resident=resident, device_of_rank=device)
+
+
+def _stale(timeline: Timeline) -> tuple[str, ...]:
+    """Say how stale the parameters were that an asynchronous run computed with."""
+    return (f"parameter server: asynchronous, mean staleness {staleness(timeline):.2f} updates",)
 
 
 def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster) -> TrainingFacts:

@@ -60,7 +60,11 @@ def _replicas(plan: TrainingPlan) -> str:
     if data.kind == "dataparallel":
         return "data parallel: torch DataParallel; Python's interpreter lock is not modelled"
     if data.kind == "parameter_server":
-        return "data parallel: parameter server"
+        how = "asynchronous" if data.sync is False else "synchronous"
+        return (
+            f"data parallel: parameter server, {how}, {data.servers or 1} servers (the first ranks)"
+            f" and {_workers(plan)} workers; pushed and pulled whole, after backward"
+        )
     overlap = "overlapped with backward" if data.overlap else "after backward"
     every = data.stage == 2 if data.no_sync is None else not data.no_sync
     what = "every microbatch" if every else "the last microbatch"
@@ -71,6 +75,11 @@ def _replicas(plan: TrainingPlan) -> str:
         f" parameter order, {kind} {overlap} of {what}; a unit's gradients are ready when all of"
         " it is done"
     )
+
+
+def _workers(plan: TrainingPlan) -> int:
+    """Return the workers of a parameter server."""
+    return plan.layout.world - (plan.section.data_parallel.servers or 1)
 
 
 def _tensor(plan: TrainingPlan) -> str:
