@@ -31,7 +31,7 @@ def test_thousands_of_nodes_stay_short(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_transport_price_and_power_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     out = told(capsys, "aws-p5")
-    assert "32 x EFA v2, 12.5 GB/s, on 32 rails; efa_v2 over ethernet, with GPUDirect" in out
+    assert "8 x 4 EFA v2 of 100 Gb/s, 50 GB/s, on 8 rails; efa_v2 over ethernet, with" in out
     assert "6.88 USD per GPU and hour, 2026-09-25 (documented: 55.04 USD for 8 GPUs" in out
     assert "10,200 W at most (documented" in told(capsys, "dgx-h200")
     assert "tcp over ethernet, without GPUDirect" in told(capsys, "gcp-a2-high")
