@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -53,13 +54,16 @@ def load_msccl(path: str | Path) -> Custom:
     """
     algorithm = read_msccl(path)
     try:
-        program = _Translation(algorithm).program()
+        translation = _Translation(algorithm)
+        program = translation.program()
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
-    problems = check(program)
+    problems, race = check(program)[:_SHOWN], translation.race()
     if problems:
-        shown = " ".join(problems[:_SHOWN])
-        raise ScenarioError(f"{path}: this is no right {algorithm.op}. {shown}")
+        told = " ".join([*problems, *race])
+        raise ScenarioError(f"{path}: this is no right {algorithm.op}. {told}")
+    if race:
+        raise ScenarioError(f"{path}: {race[0]}")
     return Custom(
         algorithm.name, program, algorithm.channels, algorithm.protocol, algorithm.least,
         algorithm.most,
@@ -113,7 +117,6 @@ class _Translation:
         """Return the chunk program, steps renumbered without gaps."""
         self._check_size()
         messages = self._messages()
-        self._refuse_races()
         messages.sort(key=lambda m: m.step)
         rows = [len(m.rows[0]) for m in messages]
         steps = np.unique([m.step for m in messages], return_inverse=True)[1].reshape(-1)
@@ -330,10 +333,10 @@ class _Translation:
             ptr.append(len(dep))
         return np.array(ptr, dtype=np.int64), np.array(dep, dtype=np.int64)
 
-    def _refuse_races(self) -> None:
-        """Refuse two steps that touch a chunk, one of them writing, in no fixed order."""
+    def race(self) -> list[str]:
+        """Say which two steps touch a chunk in no fixed order, one of them writing it, if any."""
         if len(self._events) > _MOST_EVENTS:
-            return
+            return []
         past = [0] * len(self._events)
         for number in self._order:
             for earlier in self._before(number, self._events[number]):
@@ -343,15 +346,15 @@ class _Translation:
             for place, writes in self._touches(number, event):
                 touched.setdefault((event.block.gpu, place), []).append((number, writes))
         for (_, place), accesses in touched.items():
-            for i, (a, writes_a) in enumerate(accesses):
-                for b, writes_b in accesses[i + 1 :]:
-                    ordered = past[b] >> a & 1 or past[a] >> b & 1
-                    if (writes_a or writes_b) and a != b and not ordered:
-                        raise ScenarioError(
-                            f"{self._events[a].where} and {self._events[b].where} both touch"
-                            f" {self._places.name(place)}, one of them writing it, in no fixed"
-                            " order. Let one wait for the other (depid, deps)."
-                        )
+            for (a, writes_a), (b, writes_b) in combinations(accesses, 2):
+                ordered = a == b or past[b] >> a & 1 or past[a] >> b & 1
+                if (writes_a or writes_b) and not ordered:
+                    return [
+                        f"{self._events[a].where} and {self._events[b].where} both touch"
+                        f" {self._places.name(place)}, one of them writing it, in no fixed"
+                        " order. Let one wait for the other (depid, deps)."
+                    ]
+        return []
 
     def _touches(self, number: int, event: _Event) -> Iterator[tuple[int, bool]]:
         step = event.step
