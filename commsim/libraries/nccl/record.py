@@ -66,7 +66,6 @@ def _communicator(record: Mapping[str, Any]) -> Communicator:
     local = int(record.get("localRanks", ranks // nodes))
     capability = int(record["minCompCap"])
     graphs = {name: _graph(graph) for name, graph in record["graphs"].items()}
-    nvls = graphs.get("nvls")
     return Communicator(
         version=str(record["nccl"]),
         node_of=tuple(min(rank // local, nodes - 1) for rank in range(ranks)),
@@ -82,11 +81,16 @@ def _communicator(record: Mapping[str, Any]) -> Communicator:
         channels=int(record["nChannels"]),
         rings=np.array(record.get("rings", ()), dtype=np.int32).reshape(-1, ranks),
         trees=_trees(record.get("trees_up_down", {})),
-        nvls_support=capability >= 90 and nvls is not None and nvls.n_channels > 0,
+        nvls_support=_has_nvls(record, graphs.get("nvls")),
         net_bandwidth=float(record["maxBw"]) if nodes > 1 else 0.0,
         local_nets=1 if nodes > 1 else 0,
         peer_nvlinks=_peer_nvlinks(record, graphs["ring"].type_intra),
     )
+
+
+def _has_nvls(record: Mapping[str, Any], graph: SearchGraph | None) -> bool:
+    found = graph is not None and graph.n_channels > 0
+    return found and int(record["minCompCap"]) >= 90 and record.get("nvlsChannels", 1) > 0
 
 
 def _peer_nvlinks(record: Mapping[str, Any], path: PathType) -> int:

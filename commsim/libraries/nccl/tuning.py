@@ -259,7 +259,7 @@ class Tuning:
     def _nvls_latency(self, algorithm: Algorithm, base: float, intra: float, inter: float) -> float:
         if self.tables.nvls_latency == "base":
             hops = min(1, self.nodes - 1) if algorithm is Algorithm.NVLS else 2 * (self.nodes - 1)
-            return _float(base + hops * inter)
+            return _float(base + hops * self._hop("net", algorithm, Protocol.Simple))
         if algorithm is Algorithm.NVLS:
             return _float(intra + inter) if self.nodes > 1 else intra
         return _float(base + _float(intra + 2 * (self.nodes.bit_length() - 1) * inter))

@@ -186,6 +186,45 @@ def test_pat_is_for_one_rank_per_node(recorded: Make) -> None:
 
 
 @pytest.mark.parametrize(
+    ("op", "share", "chunk"),
+    [
+        ("all_gather", 64 << 10, 64 << 10),
+        ("all_gather", 4 << 20, 128 << 10),
+        ("reduce_scatter", 4 << 20, 256 << 10),
+        ("all_gather", 16 << 20, 512 << 10),
+    ],
+)
+def test_pat_takes_all_channels_and_fits_its_chunks(
+    op: str, share: int, chunk: int, recorded: Make
+) -> None:
+    comm = recorded("pcie4_sw_100g_2")
+    alone = replace(comm, node_of=tuple(range(8)), local_ranks=(1,) * 8)
+    (choice,) = Tuner(alone).candidates(op, [2 * share])[Algorithm.PAT, Protocol.Simple]
+    assert (choice.channels, choice.max_channels, choice.threads) == (2, 2, 640)
+    assert choice.chunk == chunk
+
+
+def test_collnet_where_the_fabric_reduces(recorded: Make) -> None:
+    comm = recorded("dgx_h100_2")
+    tree, nvls = comm.graphs["tree"], comm.graphs["nvls"]
+    graphs = {**comm.graphs, "collnet_chain": tree, "collnet_direct": nvls}
+    sharp = replace(comm, graphs=graphs, collnet_support=True)
+    direct = (Algorithm.CollNetDirect, Protocol.Simple)
+    assert direct not in Tuner(sharp).costs("all_reduce")
+    knobs = Knobs(collnet_enable=1)
+    cost = Tuner(sharp, knobs).costs("all_reduce")[direct]
+    assert cost.latency == pytest.approx(2 * (3.7 + 7 * 0.4) + 31)
+    assert cost.bandwidth == pytest.approx(8 * 40 * 0.85 * 0.5, rel=1e-6)
+    assert (Algorithm.NVLS, Protocol.Simple) in Tuner(sharp, knobs).costs("all_reduce")
+    assert direct not in Tuner(sharp, replace(knobs, collnet_node_threshold=3)).costs("all_reduce")
+    forced = Tuner(sharp, replace(knobs, algo="CollNetDirect"))
+    small, large = forced.sweep("all_reduce", [1 << 24, 1 << 26])
+    assert (large.channels, large.threads) == (16, 640)
+    # at 12 channels the threshold halves, and 11 x 640 threads x 8 heads x 256 B fit in 16 MiB
+    assert (small.channels, small.threads) == (11, 640)
+
+
+@pytest.mark.parametrize(
     ("knobs", "field", "expected"),
     [
         (Knobs(max_nchannels=4), "max_channels", 4),

@@ -248,3 +248,33 @@ def test_ll128_by_path_to_the_net(
 def _alone(comm: Communicator, nodes: int) -> Communicator:
     """Return the communicator of one rank of each node."""
     return replace(comm, node_of=tuple(range(nodes)), local_ranks=(1,) * nodes)
+
+
+def test_trees_of_hopper_in_2_18(recorded: Make) -> None:
+    comm = replace(recorded("dgx_h100_2"), version="2.18")
+    four = replace(comm, node_of=tuple(r // 8 for r in range(32)), local_ranks=(8,) * 4)
+    tree = Tuner(four).costs("all_reduce")[TREE_SIMPLE]
+    assert tree.bandwidth == pytest.approx(8 * 33.0 * 0.5)
+    nvls = Tuner(four).costs("all_reduce")[NVLSTREE]
+    assert nvls.latency == pytest.approx(23 + 2 * 3 * 19)
+    assert nvls.bandwidth == pytest.approx(8 * 48 * 0.70 * 4 / 6, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("version", "inter"), [("2.19", 14.0), ("2.27", 14.0), ("2.28", 20.9), ("2.30", 20.9)]
+)
+def test_hops_of_nvls_trees_by_release(version: str, inter: float, recorded: Make) -> None:
+    cost = at(recorded("dgx_h100_2"), version).costs("all_reduce")[NVLSTREE]
+    within = 23.0 if version == "2.19" else 25.0
+    assert cost.latency == pytest.approx(within + 2 * inter)
+
+
+def test_nvls_trees_beyond_two_nodes_halve_the_net_until_2_27(recorded: Make) -> None:
+    comm = recorded("dgx_h100_2")
+    four = replace(comm, node_of=tuple(r // 8 for r in range(32)), local_ranks=(8,) * 4)
+    assert at(four, "2.27").costs("all_reduce")[NVLSTREE].bandwidth == pytest.approx(
+        8 * 24 * 5 / 6, rel=1e-6
+    )
+    assert at(four, "2.30").costs("all_reduce")[NVLSTREE].bandwidth == pytest.approx(
+        8 * 45.5 * 32 / 62, rel=1e-6
+    )

@@ -66,6 +66,22 @@ def test_a_disagreement_is_counted_and_told(
     assert (choice["expected"], choice["found"]) == ("Tree/LL", "Ring/LL")
 
 
+def test_a_prediction_that_differs_is_counted(
+    tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    write(tmp_path, "dgx_a100_1", nccl_records)
+    (tmp_path / "costs_dgx_a100_1.csv").write_text(
+        "op,size_bytes,algo,proto,predicted_us\n"
+        "AllReduce,8,Ring,LL,15.03\nAllReduce,8,Ring,Simple,56.000034\n"
+    )
+    figures, _ = run(tmp_path)
+    wrong = [each for each in figures["disagreements"] if each["what"] == "cost"]
+    assert {each["pair"]: each["expected"] for each in wrong if each["expected"]} == {
+        "Ring/LL": 15.03
+    }
+    assert figures["cost_agree"] < 1
+
+
 def test_the_environment_reaches_the_case_it_names(
     tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
 ) -> None:
