@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from commsim.libraries.nccl.paths import Paths
 from commsim.libraries.nccl.search_state import Trial
-from commsim.libraries.nccl.shapes import Pattern
+from commsim.libraries.nccl.shapes import PathType, Pattern
 from commsim.libraries.nccl.topology import Device, Kind
 
 __all__ = ["Bound"]
@@ -25,6 +25,10 @@ class Bound:
         self._inter = inter
         self._gpus = len(system.gpus)
         self._out = [[link.bandwidth for link in gpu.links] for gpu in system.gpus]
+        self._nvlink = [
+            [link.bandwidth for link in gpu.links if link.type == PathType.NVL]
+            for gpu in system.gpus
+        ]
         # The network enters a GPU over PCIe or C2C, never over NVLink from another GPU.
         self._from_host = [
             system.links[link.reverse].bandwidth
@@ -62,11 +66,15 @@ class Bound:
             most = min(most, sum(rate // trial.bw_inter for rate in self._from_host))
         if self._gpus == 1 or trial.pattern in (Pattern.NVLS, Pattern.COLLNET_DIRECT):
             return most
-        least = min(trial.bw_intra, trial.bw_inter)
-        leaving = [sum(rate // least for rate in out) for out in self._out]
-        if trial.pattern == Pattern.RING:
-            return min(most, *leaving)
-        return min(most, sum(leaving) // (self._gpus - 1))
+        return min(most, self._between_gpus(trial))
+
+    def _between_gpus(self, trial: Trial) -> int:
+        """Return how many channels the links out of the GPUs can take from GPU to GPU."""
+        closes = trial.pattern == Pattern.RING and not self._inter
+        # Paths up to NVB are NVLink alone.
+        links = self._nvlink if trial.type_intra <= PathType.NVB else self._out
+        leaving = [sum(rate // trial.bw_intra for rate in out) for out in links]
+        return sum(leaving) // (self._gpus if closes else self._gpus - 1)
 
     def _hops(self, pattern: Pattern) -> int:
         """Return the fewest hops that a channel can take."""

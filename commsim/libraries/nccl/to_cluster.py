@@ -40,9 +40,15 @@ _GENERATION = MappingProxyType({15: 1, 30: 2, 60: 3, 120: 4, 240: 5, 480: 6})
 _ARCH: Mapping[CpuArch, Literal["x86_64", "arm64", "ppc64"]] = MappingProxyType(
     {CpuArch.X86: "x86_64", CpuArch.ARM: "arm64", CpuArch.POWER: "ppc64"}
 )
-_VENDOR: Mapping[CpuVendor, Literal["intel", "amd", "zhaoxin"]] = MappingProxyType(
-    {CpuVendor.INTEL: "intel", CpuVendor.AMD: "amd", CpuVendor.ZHAOXIN: "zhaoxin"}
+_Vendor = Literal["intel", "amd", "zhaoxin", "arm", "ibm"]
+_VENDOR: Mapping[CpuVendor, _Vendor] = MappingProxyType(
+    {
+        CpuVendor.INTEL: "intel",
+        CpuVendor.AMD: "amd",
+        CpuVendor.ZHAOXIN: "zhaoxin",
+    }
 )
+_MAKER: Mapping[CpuArch, _Vendor] = MappingProxyType({CpuArch.ARM: "arm", CpuArch.POWER: "ibm"})
 _NEWEST = "2.30.7"
 
 
@@ -205,7 +211,7 @@ class _Host:
         return CpuSection(
             model="as NCCL's topology file says",
             arch=_ARCH[cpu.arch],
-            vendor=_VENDOR[cpu.vendor] if x86 else None,
+            vendor=_VENDOR[cpu.vendor] if x86 else _MAKER[cpu.arch],
             family=cpu.family[0] if x86 else None,
             model_id=cpu.family[1] if x86 else None,
             sockets=len(self._cpus),
