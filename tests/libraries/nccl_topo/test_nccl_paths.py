@@ -127,14 +127,15 @@ def test_near_nics_are_dealt_to_the_gpus_that_share_them(preset, want):
     assert [[n.number for n in paths.near_nets(gpu)] for gpu in paths.system.gpus] == want
 
 
-def test_several_nics_of_one_gpu_take_turns():
-    """p5: four NICs for each GPU; which comes first differs from GPU to GPU."""
-    paths = paths_of(cluster_xml(Cluster.preset("aws-p5")))
+def test_several_nics_of_one_gpu_take_turns(many_nics):
+    """Four NICs for each GPU; which comes first differs from GPU to GPU."""
+    text = cluster_xml(many_nics(1))
+    paths = paths_of(text)
     turns = [[n.number for n in paths.near_nets(gpu)] for gpu in paths.system.gpus]
     assert [sorted(row) for row in turns] == [list(range(4 * g, 4 * g + 4)) for g in range(8)]
     assert [row[0] for row in turns[:4]] == [0, 6, 9, 15]
     policy = knobs_of({"NCCL_NETDEVS_POLICY": "MAX:1"})
-    one = paths_of(cluster_xml(Cluster.preset("aws-p5")), knobs=policy)
+    one = paths_of(text, knobs=policy)
     assert [len(one.near_nets(gpu)) for gpu in one.system.gpus] == [1] * 8
 
 
