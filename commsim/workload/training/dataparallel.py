@@ -95,8 +95,8 @@ class _Builder:
         for rank in self.ranks:
             self.last[rank] = self.build.collective(
                 self.lanes[rank], self.group, kind, size, stream=_AXIS, name=name, root=0,
-                dtype=self.plan.section.precision, after=[op for op in [self.last[rank]] if op >= 0],
-                tags=Tags(step=step, microbatch=microbatch),
+                after=[op for op in self.last[rank : rank + 1] if op >= 0],
+                dtype=self.plan.section.precision, tags=Tags(step=step, microbatch=microbatch),
             )  # fmt: skip
 
     def _loss(self, step: int, microbatch: int) -> None:
