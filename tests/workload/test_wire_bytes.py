@@ -179,6 +179,7 @@ def test_a_skew_sends_more_to_the_busiest() -> None:
 
 
 def context(kind: str) -> Fraction:
+    """Return what a rank sends beside gradients, which context ranks reduce as data ranks do."""
     one = sent(
         4, model={**TP_MODEL, "kv_heads": 4}, batch={"global": 1, "micro": 1},
         parallel={"cp": 4, "context": kind},
@@ -193,7 +194,7 @@ def context(kind: str) -> Fraction:
 
 
 def test_ring_attention_passes_keys_and_values_round() -> None:
-    """d - 1 times 2 x 2 b (s/d) h forward, twice that backward; context joins data for gradients."""
+    """d - 1 times 2 x 2 b (s/d) h forward, and twice that backward."""
     block = 2 * 2 * (16 // 4) * 16
     assert context("ring") == 4 * 3 * 3 * block
 

@@ -142,6 +142,10 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
             " give tp above 1, or leave it out."
         )
     _divides(parallel.ep, "ep=", parallel, f"{where}.parallel.ep")
+    if data.kind == "hsdp" and parallel.ep > 1:
+        raise ScenarioError(
+            f"{at}.kind: hsdp with ep={parallel.ep}: experts have groups of their own. Use fsdp."
+        )
     if data.kind == "hsdp" and isinstance(data.shard, int):
         _divides(data.shard, "", parallel, f"{at}.shard")
 

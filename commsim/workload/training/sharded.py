@@ -73,10 +73,11 @@ class Sharded(Alone):
             entries = self._padded(stage, unit, expert)
             if not entries:
                 continue
-            size = entries * self.plan.gradient_width
-            ended = self._collective(
-                lane, place, unit, "reduce_scatter", axis, size, stream="reduce", after=[op]
-            )
+            size, ended = entries * self.plan.gradient_width, op
+            if self.sizes[expert] > 1:
+                ended = self._collective(
+                    lane, place, unit, "reduce_scatter", axis, size, stream="reduce", after=[op]
+                )
             if self.between:
                 ended = self._collective(
                     lane, place, unit, "all_reduce", self.between, size // self.sizes[expert],
@@ -100,7 +101,7 @@ class Sharded(Alone):
         stage, ops = place.at.action.stage, []
         for expert, axis in self.axes.items():
             entries = self._padded(stage, unit, expert)
-            if entries:
+            if entries and self.sizes[expert] > 1:
                 size = entries * self.plan.width
                 ops.append(
                     self._collective(

@@ -397,7 +397,7 @@ def _strategy(plan: TrainingPlan, build: GraphBuilder, cluster: Cluster, axes: A
         size = int(data.shard or 1)
         between = "replicate" if size < plan.replicas else ""
         return Sharded(
-            plan, build, axes={False: "shard"} if size > 1 else {},
+            plan, build, axes={False: "shard", True: "shard"},
             sizes={False: size, True: size}, between=between,
         )  # fmt: skip
     return Bucketed(plan, build, cluster, axes=names, sizes=sizes)
