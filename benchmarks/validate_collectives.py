@@ -28,15 +28,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from judging import Judged, bands, class_figures, median, peaks_within  # noqa: E402
-from measured import Case, cases_of, launch_of, load_map, read_rows  # noqa: E402
+from judging import Judged, bands, class_figures, median, peaks_within
+from measured import Case, cases_of, launch_of, load_map, read_rows
 
-from commsim.cluster.section import cluster_from  # noqa: E402
-from commsim.errors import CommsimError  # noqa: E402
-from commsim.libraries import LibrarySection  # noqa: E402
-from commsim.libraries.nccl.tables import versions  # noqa: E402
-from commsim.sections import decode  # noqa: E402
-from commsim.study.bench import bench  # noqa: E402
+from commsim.cluster.section import cluster_from
+from commsim.errors import CommsimError
+from commsim.libraries import LibrarySection
+from commsim.libraries.nccl.tables import versions
+from commsim.sections import decode
+from commsim.study.bench import bench
 
 _EQUAL_BLOCKS = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from commsim.libraries.nccl.timing_edges import launch_time
 from commsim.libraries.nccl.timing_runs import Runs
 from commsim.libraries.nccl.timing_shapes import program_time
 from commsim.libraries.nccl.timing_terms import Terms, default_terms
@@ -42,9 +41,23 @@ def time_runs(runs: Runs, terms: Terms | None = None) -> Timing:
     """Return the time of each run on an idle cluster, with the constants `terms`."""
     terms = terms or default_terms()
     program = program_time(runs, terms)
+    launch = terms.launch[runs.generation]
+    if runs.old.any():
+        launch = launch + np.where(runs.old, _staggered(runs, terms, program), 0.0)
     # One process starts all its GPUs before any of them can end: a floor, not an addend.
     floor = terms.launch_one_process * runs.gpus_per_process
-    return Timing(np.maximum(launch_time(runs, terms), floor - program), program)
+    return Timing(np.maximum(launch, floor - program), program)
+
+
+def _staggered(runs: Runs, terms: Terms, program: Floats) -> Floats:
+    """Return what NCCL before 2.12 loses by starting its channels one after another.
+
+    The last channel starts late, but does without the others' traffic as long as they wait.
+    """
+    alone = dataclasses.replace(runs, port=runs.port * 1e6, nic_rate=runs.nic_rate * 1e6)
+    late = terms.launch_channel * runs.channels
+    lost: Floats = np.maximum(late - (program - program_time(alone, terms)), 0.0)
+    return lost
 
 
 def latencies(runs: Runs, terms: Terms | None = None) -> Floats:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing_runs import Runs, Way
 from commsim.libraries.nccl.timing_terms import TRANSPORTS, Terms
 
 __all__ = [
     "hop_latency",
-    "launch_time",
     "local_rate",
     "net_rate",
     "nic_rate",
@@ -28,6 +28,7 @@ Floats = npt.NDArray[np.float64]
 _TCP = TRANSPORTS.index("tcp")
 _SHARPNESS = 8.0  # of the blend: two equal limits give 0.92 of either
 _EAGER, _LARGE = 4096.0, 16384.0  # bytes where Slingshot's transport changes its ways
+_BEFORE_AMPERE = 8 / 9  # NCCL: what a NIC reads from these GPUs takes 1/8 of the way back too
 _WIRE = np.array([2.0, 16 / 15, 1.0])
 """Bytes on the wire for a byte of payload: LL, LL128, Simple."""
 
@@ -37,13 +38,6 @@ def smaller(a: Floats, b: Floats | np.float64) -> Floats:
     low, high = np.minimum(a, b), np.maximum(a, b)
     found: Floats = low * (1 + (low / high) ** _SHARPNESS) ** (-1 / _SHARPNESS)
     return found
-
-
-def launch_time(runs: Runs, terms: Terms) -> Floats:
-    """Return the seconds before the first byte moves: the kernel, and old NCCL's channels."""
-    channels = np.where(runs.old, terms.launch_channel * runs.channels, 0.0)
-    launch: Floats = terms.launch[runs.generation] + channels
-    return launch
 
 
 def hop_latency(runs: Runs, terms: Terms) -> Floats:
@@ -58,7 +52,7 @@ def reach_latency(runs: Runs, terms: Terms, message: Floats) -> Floats:
     base = terms.net[runs.transport] + terms.net_protocol[runs.protocol] + root
     wire, late = message * _WIRE[runs.protocol], terms.rendezvous[:, runs.transport]
     late = np.where(wire > _EAGER, late[0], 0.0) + np.where(wire > _LARGE, late[1], 0.0)
-    return _skewed(runs, terms, base + late)
+    return _skewed(runs, terms, base + np.where(runs.protocol == Protocol.LL, late, 0.0))
 
 
 def _skewed(runs: Runs, terms: Terms, latency: Floats) -> Floats:
@@ -93,6 +87,7 @@ def nic_rate(runs: Runs, terms: Terms) -> Floats:
     """Return the payload bytes/s of the NICs of a domain, one way; never 0, even without NICs."""
     used = np.minimum(runs.nics, runs.channels)
     rate = np.maximum(used, 1e-9) * runs.nic_rate * terms.nic[runs.transport, runs.protocol]
+    rate = np.where(runs.generation == 0, rate * _BEFORE_AMPERE, rate)
     rate = np.where(runs.way == Way.ROOT, rate * terms.root_rate, rate)
     rate = np.where(runs.way == Way.STAGED, smaller(rate, np.float64(terms.staged)), rate)
     rate = np.where(runs.transport == _TCP, smaller(rate, np.float64(terms.tcp)), rate)

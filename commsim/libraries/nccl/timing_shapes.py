@@ -171,12 +171,12 @@ def _exchange(runs: Runs, terms: Terms) -> Floats:
 
 def _pair(runs: Runs, terms: Terms) -> Floats:
     """Time S from each rank to the next one around the ring."""
-    local = hop_latency(runs, terms) + runs.size / (
-        runs.port * terms.link[runs.link, runs.protocol]
-    )
-    nic = runs.nic_rate * np.maximum(np.floor(runs.nics / runs.per_domain), 1.0)
-    wire = np.minimum(nic * terms.pair_net, nic_rate(runs, terms))
-    return np.where(runs.crosses, reach_latency(runs, terms, runs.size) + runs.size / wire, local)
+    port = runs.port * terms.link[runs.link, runs.protocol]
+    own = np.maximum(np.floor(runs.nics / runs.per_domain), 1.0) * runs.nic_rate
+    wire = np.minimum(np.maximum(own * terms.pair_net, 1.0), nic_rate(runs, terms))
+    near = hop_latency(runs, terms) + runs.size / port
+    far = reach_latency(runs, terms, runs.size) + runs.size / wire
+    return np.where(runs.crosses, far, near)
 
 
 def _fan(runs: Runs, terms: Terms) -> Floats:

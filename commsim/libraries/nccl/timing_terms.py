@@ -98,8 +98,7 @@ def terms_of(values: Mapping[str, float]) -> Terms:
         net_protocol=np.array([us[f"net.{p}"] for p in _PROTOCOLS]),
         skew=values["net.skew"],
         ring_net=_by_transport(
-            dict.fromkeys(_FITTED_TRANSPORTS, values["net.ring"])
-            | {"slingshot": values["net.ring"] * values["net.slingshot_ring"]}
+            dict.fromkeys(_FITTED_TRANSPORTS, 1.0) | {"slingshot": values["net.slingshot_ring"]}
         ),
         root=us["net.root"],
         root_rate=values["rate.root"],
