@@ -28,13 +28,14 @@ __all__ = ["bench"]
 
 _HEAD = (
     "op", "size (B)", "count", "type", "redop", "root", "time (us)", "algbw (GB/s)",
-    "busbw (GB/s)", "algo", "proto", "channels", "",
+    "busbw (GB/s)", "algo", "proto", "channels", "bound (us)", "",
 )  # fmt: skip
 
 
 @click.command()
 @click.argument("ops", metavar="OP[,OP...]")
 @cluster_option
+@click.option("--nccl-xml", metavar="FILE.xml", help="A node as NCCL_TOPO_DUMP_FILE wrote it.")
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @click.option("--gpus-per-node", type=int, help="Use only the first GPUs of each node.")
 @click.option(
@@ -44,8 +45,17 @@ _HEAD = (
 @click.option("-f", "factor", default=2.0, show_default=True, help="Factor from size to size.")
 @click.option("-d", "dtype", default="float", show_default=True, help="Type of the elements.")
 @set_option
-@click.option("--library", default="ideal", show_default=True, help="Whose rules: ideal.")
-@click.option("--algo", default="auto", show_default=True, help="auto, all, or names: ring,tree.")
+@click.option("--library", help="Whose rules: nccl (of GPUs), gloo (of CPU workers), ideal.")
+@click.option("--nccl-version", metavar="X.Y", help="2.18 to 2.30.  [default: 2.27]")
+@click.option(
+    "--algo", default="auto", show_default=True, help="auto, all, names (ring,tree), or FILE.xml."
+)
+@click.option("--proto", default="auto", show_default=True, help="auto, all, or LL,LL128,Simple.")
+@click.option("--env", "env", multiple=True, metavar="NCCL_X=Y", help="A variable of NCCL's.")
+@click.option(
+    "--launch", type=click.Choice(("gpu", "process")),
+    help="A process per GPU, or one that drives a node's GPUs.",
+)  # fmt: skip
 @click.option("--network", default="fluid", show_default=True, help="fluid, or steps by message.")
 @json_option
 @click.option(
@@ -56,6 +66,7 @@ _HEAD = (
 def bench(
     ops: str,
     cluster: str | None,
+    nccl_xml: str | None,
     nodes: int | None,
     gpus_per_node: int | None,
     first: str,
@@ -63,8 +74,12 @@ def bench(
     factor: float,
     dtype: str,
     sets: tuple[str, ...],
-    library: str,
+    library: str | None,
+    nccl_version: str | None,
     algo: str,
+    proto: str,
+    env: tuple[str, ...],
+    launch: str | None,
     network: str,
     json_path: Path | None,
     chart: Path | None,
@@ -78,11 +93,15 @@ def bench(
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     sizes = sweep(parse_nccl_size(first), parse_nccl_size(last), factor)
-    place = open_cluster(cluster, nodes, sets)
+    place = open_cluster(cluster, nodes, sets, nccl_xml=nccl_xml)
+    section = LibrarySection(
+        name=library or "auto", version=nccl_version, env=_environment(env),
+        launch=launch,
+    )  # fmt: skip
     with console.working("timing"):
         result = study_bench(
-            place, ops, sizes, algo=algo, library=LibrarySection(name=library),
-            network=network, dtype=dtype, gpus_per_node=gpus_per_node,
+            place, ops, sizes, algo=algo, proto=proto, library=section, network=network,
+            dtype=dtype, gpus_per_node=gpus_per_node,
         )  # fmt: skip
     console.show(_table(result))
     for crossover in result.crossovers:
@@ -94,13 +113,36 @@ def bench(
     _write(result, json_path, chart, console)
 
 
-def open_cluster(name: str | None, nodes: int | None, sets: tuple[str, ...] = ()) -> Cluster:
+def _environment(words: tuple[str, ...]) -> dict[str, str | int | bool]:
+    """Return NCCL_X=Y words as a mapping."""
+    from commsim.errors import ScenarioError
+
+    found: dict[str, str | int | bool] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ScenarioError(f"--env {word}: write NAME=VALUE, such as NCCL_ALGO=Ring.")
+        found[name] = value
+    return found
+
+
+def open_cluster(
+    name: str | None, nodes: int | None, sets: tuple[str, ...] = (), *, nccl_xml: str | None = None
+) -> Cluster:
     """Return the cluster that flags describe: a preset's name or a file, changed by --set."""
     from commsim.cluster.section import cluster_from
     from commsim.errors import ScenarioError
     from commsim.scenario.overrides import apply_sets
     from commsim.yaml_file import read_yaml
 
+    if nccl_xml is not None:
+        if name is not None or sets:
+            raise ScenarioError("--nccl-xml: leave --cluster and --set out; the file is the node.")
+        from commsim.libraries.nccl.to_cluster import cluster_from_xml
+        from commsim.yaml_file import read_text
+
+        text = read_text(Path(nccl_xml), nccl_xml)
+        return cluster_from_xml(text, nodes=nodes or 1, source=nccl_xml)
     path = Path(name or "dgx-h100")
     if path.suffix in (".yaml", ".yml"):
         data, where = read_yaml(path, str(path)), str(path)
@@ -115,15 +157,19 @@ def open_cluster(name: str | None, nodes: int | None, sets: tuple[str, ...] = ()
 
 def _table(result: BenchResult) -> str:
     best = result.fastest()
-    rows = [_HEAD, *(_cells(row, best[row.op, row.size] is row) for row in result.results)]
-    return columns(rows, right=(1, 2, 5, 6, 7, 8, 11))
+    several = len(best) < len(result.results)
+    rows: list[tuple[str, ...]] = [_HEAD]
+    for row in result.results:
+        marks = ["chosen"] * row.chosen + ["fastest"] * (best[row.op, row.size] is row)
+        rows.append(_cells(row, ", ".join(marks) if several else ""))
+    return columns(rows, right=(1, 2, 5, 6, 7, 8, 11, 12))
 
 
-def _cells(row: BenchRow, fastest: bool) -> tuple[str, ...]:
+def _cells(row: BenchRow, marks: str) -> tuple[str, ...]:
     return (
         row.op, str(row.size), str(row.count), row.type, row.redop, str(row.root),
         f"{row.time_us:.2f}", _rate(row.algbw_gbs), _rate(row.busbw_gbs), row.algo,
-        row.proto or "–", str(row.nchannels or "–"), "fastest" if fastest else "",
+        row.proto or "–", str(row.nchannels or "–"), _rate(row.bound_us), marks,
     )  # fmt: skip
 
 

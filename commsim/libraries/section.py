@@ -4,12 +4,13 @@ The `library` section of a scenario, and the library it names.
 
 from __future__ import annotations
 
+from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.ideal import Ideal
 from commsim.libraries.library import Library
 from commsim.sections import Section
 
-__all__ = ["LIBRARIES", "LibrarySection", "make_library"]
+__all__ = ["LIBRARIES", "LibrarySection", "make_library", "usual_library"]
 
 LIBRARIES = ("ideal", "nccl", "gloo")
 _SETTINGS = {
@@ -20,7 +21,7 @@ _SETTINGS = {
 
 
 class LibrarySection(Section, frozen=True):
-    """Which library communicates, and how.
+    """Which library communicates, and how. `name` auto: the one that people run there.
 
     `algo`: an algorithm of the library, for the ops that have it; left out, the usual one of each
     op. ideal: `channels`: parallel rings or trees (0: one per NIC). `pieces`: into how many a
@@ -29,7 +30,7 @@ class LibrarySection(Section, frozen=True):
     LL128 or Simple; `launch`: gpu (a process per GPU) or process (one drives a node's GPUs).
     """
 
-    name: str = "ideal"
+    name: str = "auto"
     algo: str | None = None
     channels: int = 0
     pieces: int = 0
@@ -40,26 +41,35 @@ class LibrarySection(Section, frozen=True):
     launch: str | None = None
 
 
-def make_library(section: LibrarySection) -> Library:
-    """Return the library that a section describes.
+def usual_library(cluster: Cluster | None) -> str:
+    """Return the library that people run on a cluster: NCCL between GPUs, Gloo between CPUs."""
+    if cluster is None:
+        return "ideal"
+    return "gloo" if cluster.gpu(0).device == "cpu" else "nccl"
+
+
+def make_library(section: LibrarySection, cluster: Cluster | None = None) -> Library:
+    """Return the library that a section describes, for work on `cluster`.
 
     Raises:
         ScenarioError: an unknown library or algorithm, one that is not built yet, or a setting
             that means nothing to it.
     """
-    name = section.name
+    name = usual_library(cluster) if section.name == "auto" else section.name
     if name not in LIBRARIES:
         raise ScenarioError(
             f"library.name: unknown library {name!r}.{did_you_mean(name, LIBRARIES)}"
             f" Available: {', '.join(LIBRARIES)}."
         )
-    unset = LibrarySection()
+    unset, taken = LibrarySection(), " (taken for this cluster)" if section.name == "auto" else ""
     for field in LibrarySection.__struct_fields__[1:]:
         value = getattr(section, field)
         if isinstance(value, int) and value < 0:
             raise ScenarioError(f"library.{field}: must not be negative; 0 chooses by itself.")
         if value != getattr(unset, field) and field not in _SETTINGS[name]:
-            raise ScenarioError(f"library.{field}: means nothing to library {name}. Leave it out.")
+            raise ScenarioError(
+                f"library.{field}: means nothing to library {name}{taken}. Leave it out."
+            )
     if name == "nccl":
         return _nccl(section)
     if name == "gloo":

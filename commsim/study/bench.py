@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from commsim.cluster import Cluster
 from commsim.collectives import bus_factor
 from commsim.errors import ScenarioError
-from commsim.libraries import LibrarySection
+from commsim.libraries import LibrarySection, usual_library
 from commsim.metrics.bound import bound
 from commsim.study.contest import Contest, EngineContest
 from commsim.study.files import write_json
@@ -116,7 +118,7 @@ def bench(
     *,
     algo: str | Iterable[str] = "auto",
     proto: str | Iterable[str] = "auto",
-    library: LibrarySection | str = "nccl",
+    library: LibrarySection | str = "auto",
     network: str = "fluid",
     dtype: str = "float",
     gpus_per_node: int | None = None,
@@ -133,6 +135,8 @@ def bench(
     names, lengths = _listed(ops), [_bytes(size) for size in _listed(sizes)]
     check_names(names, dtype)
     section = LibrarySection(name=library) if isinstance(library, str) else library
+    if section.name == "auto":
+        section = msgspec.structs.replace(section, name=usual_library(cluster))
     ranks = _ranks(cluster, gpus_per_node)
     contest = _contest(cluster, ranks, section, network=network, dtype=dtype)
     contenders = {op: contest.contenders(op, _listed(algo), _listed(proto)) for op in names}

@@ -135,7 +135,7 @@ class EngineContest:
             section = self._section
             if name != AUTO:
                 section = msgspec.structs.replace(section, algo=name)
-            self._libraries[name] = make_library(section)
+            self._libraries[name] = make_library(section, self._cluster)
         return self._libraries[name]
 
 

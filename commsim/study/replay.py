@@ -16,7 +16,7 @@ import numpy as np
 from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
-from commsim.libraries import Ideal, Library, Recorded
+from commsim.libraries import Library, LibrarySection, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure
 from commsim.metrics.window import measured_window
 from commsim.study.result import Result
@@ -53,7 +53,7 @@ def replay(
     """Load traces (a folder, a file or several) and run them again.
 
     `comm="recorded"` takes each collective's measured transfer time; `comm="modelled"` asks
-    `library` (the ideal one by default) what it takes on `cluster`.
+    `library` (by default the one that people run there) what it takes on `cluster`.
 
     Raises:
         TraceError: the traces cannot be read, or lack what replay needs.
@@ -65,7 +65,10 @@ def replay(
         raise ScenarioError("--comm modelled needs a cluster to send over: add --cluster.")
     trace = load_trace([Path(path) for path in _listed(paths)])
     graph, measured = trace.graph(), trace.timeline()
-    rules = Recorded() if comm == "recorded" else library or Ideal()
+    if comm == "recorded":
+        rules: Library = Recorded()
+    else:
+        rules = for_groups(library or make_library(LibrarySection(), cluster), graph)
     # What was measured beside communication has been slowed down by it already.
     where = None if comm == "recorded" else cluster
     timeline = simulate(graph, where, library=rules, overlap_slowdown=False)

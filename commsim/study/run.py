@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import MappingProxyType
 
 from commsim.cluster.section import build_cluster
-from commsim.engine import simulate
-from commsim.graph import load_graph
+from commsim.engine import folded, simulate
+from commsim.graph import Graph, load_graph
 from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import measure
 from commsim.scenario import Scenario, load_scenario
@@ -31,7 +32,7 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         scenario = load_scenario(scenario, sets)
     file = scenario.file
     cluster = None if file.cluster is None else build_cluster(file.cluster, scenario.where)
-    library: Library = make_library(file.library)
+    library: Library = make_library(file.library, cluster)
     kind = chosen_kind(file.workload, where=f"{scenario.where}: workload")
     if kind == "trace":
         library = Recorded() if cluster is None else library
@@ -44,7 +45,13 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     )
     if kind == "program":
         library = for_groups(library, work.graph)
-    timeline = simulate(work.graph, cluster, library=library, network=file.engine.network)
+    graph, planner = work.graph, None
+    if work.refold is not None and cluster is not None:
+        graph, planner = folded(graph, work.refold, cluster, library)
+    timeline = simulate(
+        graph, cluster, library=library, network=file.engine.network, planner=planner,
+        overlap_slowdown=file.engine.overlap_slowdown,
+    )  # fmt: skip
     facts = work.training
     metrics = measure(
         timeline,
@@ -53,7 +60,8 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         peak_flops=facts.peak_flops if facts else None,
         tokens=facts.tokens if facts else None,
     )
-    said = [*work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *_chosen(scenario)]
+    said = [*work.notes, *(cluster.notes if cluster else ()), *timeline.notes]
+    said += _chosen(scenario, library, graph)
     return Result(scenario.name, timeline, metrics, tuple(dict.fromkeys(said)))
 
 
@@ -70,11 +78,25 @@ def _work(scenario: Scenario, kind: str) -> Workload | None:
     return None
 
 
-def _chosen(scenario: Scenario) -> list[str]:
-    """Return the defaults that a scenario leaves to commsim, as notes."""
-    library, engine = scenario.file.library, scenario.file.engine
-    algo = library.algo or "the usual algorithm of each op"
+def _chosen(scenario: Scenario, library: Library, graph: Graph) -> list[str]:
+    """Return what a scenario leaves to commsim, as notes."""
+    section, engine = scenario.file.library, scenario.file.engine
+    taken = " (taken for this cluster)" if section.name == "auto" else ""
+    if graph.folding is None:
+        folding = "no folding"
+    else:
+        folding = f"{len(graph.lane_rank)} lanes stand for {int(graph.multiplicity.sum())} ranks"
+    slowdown = "" if engine.overlap_slowdown else ", communication takes nothing from compute"
     return [
-        f"library: {library.name}, {algo}: latency and bandwidth only, no launch, no protocol.",
-        f"engine: network {engine.network}, no folding.",
+        f"library: {library.name}{taken}, {_RULES.get(library.name, '')}".rstrip(", ") + ".",
+        f"engine: network {engine.network}, {folding}{slowdown}.",
     ]
+
+
+_RULES = MappingProxyType(
+    {
+        "ideal": "latency and bandwidth only, no launch, no protocol",
+        "nccl": "its own choice of algorithm and protocol, times calibrated on measured tables",
+        "gloo": "its own algorithms over TCP and host memory",
+    }
+)

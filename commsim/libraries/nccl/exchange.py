@@ -68,7 +68,7 @@ def _ends(ways: Connections, nodes: list[int], router: Router) -> list[Row]:
         rows += _everywhere(loads, nodes, node, cluster, times)
     for nics, direction in ((ways.out, 0), (ways.into, 1)):
         used, where = np.unique(nics, return_inverse=True)
-        share = np.bincount(where, weights=ways.share) * times
+        share = np.bincount(where, weights=ways.share).astype(np.float64) * times
         count = np.bincount(where).astype(np.float64) * times
         home = int(cluster.nics[int(used[0])].node)
         for node in nodes:
