@@ -66,9 +66,10 @@ class Walk:
     @property
     def bare(self) -> npt.NDArray[np.bool_]:
         """The places that matter to anybody: held at the start, promised, or sent."""
-        used = (self.start.chunk >= 0).any(axis=0)
-        used[: self.promised.shape[1]] |= self.promised.any(axis=0)
-        used[self.program.chunk] = used[self.program.places] = True
+        used: npt.NDArray[np.bool_] = np.zeros(self.start.chunk.shape[1], dtype=np.bool_)
+        used |= (self.start.chunk >= 0).any(axis=0) | self.promised.any(axis=0)
+        used[self.program.chunk] = True
+        used[self.program.places] = True
         return used
 
 

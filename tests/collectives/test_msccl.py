@@ -90,7 +90,7 @@ def test_out_of_place_the_output_must_be_written_too(tmp_path: Path) -> None:
 
 def test_the_first_mismatch_is_named() -> None:
     assert refusal(FILES / "broken_all_reduce.xml").startswith(
-        "this is no right all_reduce. rank 0, buffer chunk 1: the contribution of rank 2 is missing."
+        "this is no right all_reduce. rank 0, buffer chunk 1: the contribution of rank 2 is missing"
     )
 
 
@@ -106,8 +106,11 @@ def test_the_wrong_chunk_is_named(tmp_path: Path) -> None:
 
 
 def test_a_sum_of_different_chunks_is_named(tmp_path: Path) -> None:
-    path = changed(tmp_path, ('type="rrcs" srcbuf="i" srcoff="1" dstbuf="i" dstoff="1"',
-                              'type="rrcs" srcbuf="i" srcoff="2" dstbuf="i" dstoff="1"'))  # fmt: skip
+    path = changed(
+        tmp_path,
+        ('type="rrcs" srcbuf="i" srcoff="1" dstbuf="i" dstoff="1"',
+         'type="rrcs" srcbuf="i" srcoff="2" dstbuf="i" dstoff="1"'),
+    )  # fmt: skip
     assert "rank 0 adds chunk 1 to chunk 2" in refusal(path)
 
 
@@ -146,7 +149,8 @@ def test_a_circle_is_a_deadlock(tmp_path: Path) -> None:
 def test_a_race_is_found(tmp_path: Path) -> None:
     """Without its wait the sum may start before the last part has come."""
     path = changed(
-        tmp_path, ('dstoff="0" cnt="1" depid="3" deps="1"', 'dstoff="0" cnt="1" depid="-1" deps="-1"'),
+        tmp_path,
+        ('dstoff="0" cnt="1" depid="3" deps="1"', 'dstoff="0" cnt="1" depid="-1" deps="-1"'),
         source=FILES / "all_pairs_all_reduce.xml",
     )  # fmt: skip
     assert refusal(path).endswith(
