@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from commsim.sections import Section, decode
-from commsim.units import Bandwidth, Duration
+from commsim.units import Bandwidth, Duration, Size
 
 __all__ = ["Constants", "Medium", "constants"]
 
@@ -18,10 +18,15 @@ _FILE = Path(__file__).with_name("constants.yaml")
 
 
 class Medium(Section, frozen=True):
-    """TCP over one medium: bytes/s per process and direction, and ps per message."""
+    """TCP over one medium: bytes/s per process and direction, and ps per message.
+
+    A message of more than `packet` bytes takes `again` ps on top.
+    """
 
     rate: Bandwidth
     latency: Duration
+    packet: Size
+    again: Duration
     sources: dict[str, str] = {}
 
 

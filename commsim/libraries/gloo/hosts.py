@@ -9,16 +9,49 @@ host name resolves to one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from commsim.cluster import Cluster, Links, Route
 from commsim.errors import ScenarioError, TopologyError
-from commsim.libraries.gloo.constants import Constants
+from commsim.libraries.gloo.constants import Constants, Medium
 
-__all__ = ["LINK_KIND", "Hosts"]
+__all__ = ["LINK_KIND", "Hosts", "Wakes"]
 
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+PREAMBLE = 48  # bytes that go ahead of each message: six words, gloo/transport/tcp/pair.h
 LINK_KIND = "tcp"
 _LOOPBACK = "loopback"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wakes:
+    """What software adds to the messages of each of some connections, in ps."""
+
+    latency: Floats
+    again: Floats
+    room: Floats
+
+    @staticmethod
+    def of(media: Sequence[Medium]) -> Wakes:
+        """Return the costs of connections by their media."""
+        room = [medium.packet - PREAMBLE for medium in media]
+        return Wakes(*(np.array(column, dtype=np.float64) for column in (
+            [medium.latency for medium in media], [medium.again for medium in media], room
+        )))  # fmt: skip
+
+    def __getitem__(self, which: Ints) -> Wakes:
+        """Return the costs of some of the connections."""
+        return Wakes(self.latency[which], self.again[which], self.room[which])
+
+    def for_bytes(self, size: Floats) -> Floats:
+        """Return what is added to one message of `size[i]` bytes on connection i."""
+        return self.latency + np.where(size > self.room, self.again, 0.0)
 
 
 class Hosts:
@@ -50,13 +83,13 @@ class Hosts:
             self._routes[key] = _thread(out) + inner + _thread(into)
         return self._routes[key]
 
-    def wake(self, source: int, target: int) -> int:
-        """Return the ps that software adds to a message from one process to another."""
-        return int(self._constants.of(self._medium(source, target)).latency)
+    def medium(self, source: int, target: int) -> Medium:
+        """Return what TCP costs from one process to another."""
+        return self._constants.of(self._medium(source, target))
 
     def control(self, source: int, target: int) -> int:
         """Return the ps that a message without payload takes."""
-        return self.route(source, target).latency + self.wake(source, target)
+        return self.route(source, target).latency + int(self.medium(source, target).latency)
 
     def _memory(self, source: int, target: int) -> Route:
         """Return the way from the memory of one process to that of another."""

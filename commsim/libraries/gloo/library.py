@@ -18,7 +18,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.expand import coupled, part_of, split_by_kind, whole
 from commsim.libraries.gloo import programs, ring_time, rings
 from commsim.libraries.gloo.constants import Constants, constants
-from commsim.libraries.gloo.hosts import Hosts
+from commsim.libraries.gloo.hosts import Hosts, Wakes
 from commsim.libraries.gloo.protocol import Discipline, lay
 from commsim.libraries.gloo.rings import RingSchedule
 from commsim.libraries.gloo.staging import STAGED, bytes_in, bytes_out
@@ -188,14 +188,17 @@ class Gloo:
         edges = ring_time.Edges(
             latency=np.array([route.latency for route in routes], dtype=np.float64),
             cost=ring_time.costs(routes, hosts.links),
-            wake=np.array([hosts.wake(a, b) for a, b in ends], dtype=np.float64),
+            wakes=Wakes.of([hosts.medium(a, b) for a, b in ends]),
             told=np.array([hosts.control(b, a) for a, b in ends], dtype=np.float64),
         )
         times = ring_time.run(
-            ring, edges,
-            adding=1e12 / float(self._costs.reduce_rate), hold=float(self._costs.op_overhead),
-            window=discipline.window, announced=discipline.announced,
-        )  # fmt: skip
+            ring,
+            edges,
+            adding=1e12 / float(self._costs.reduce_rate),
+            hold=float(discipline.overhead(self._costs)),
+            window=discipline.window,
+            announced=discipline.announced,
+        )
         idle = whole(float(times.received.max()))
         flow = coupled(routes, ring.sent_bytes().tolist(), idle, hosts.links)
         leaves = np.ceil(np.maximum(times.received, times.sent) - 1e-3).astype(np.int64)

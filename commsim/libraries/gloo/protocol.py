@@ -6,7 +6,7 @@ that it received up to step s - window, then posts its receives and sends of ste
 when the sender has come that far, holds it, and has been told that the receiver posted its
 receive; telling takes one message without payload. With no window everything is posted at once.
 The older classes send into buffers that are registered beforehand: nothing is announced, only
-that a buffer is free again.
+that a buffer is free again; and their callers run them themselves, on no worker thread.
 Source: github pytorch/gloo, gloo/transport/tcp/pair.cc (NOTIFY_RECV_READY), read at 5b46c34.
 """
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from commsim.collectives import Program, dependencies
 from commsim.libraries.gloo.constants import Constants
-from commsim.libraries.gloo.hosts import Hosts
+from commsim.libraries.gloo.hosts import Hosts, Wakes
 from commsim.libraries.plan import Delays, Messages
 
 __all__ = ["Discipline", "lay"]
@@ -35,6 +35,10 @@ class Discipline:
     window: int
     announced: bool = True
 
+    def overhead(self, constants: Constants) -> int:
+        """Return the ps that pass before an op begins: handing it to a worker thread."""
+        return int(constants.op_overhead) if self.announced else 0
+
 
 def lay(
     program: Program,
@@ -49,15 +53,15 @@ def lay(
     pairs, route = np.unique(np.stack((source, target)), axis=1, return_inverse=True)
     ends = [(ranks[a], ranks[b]) for a, b in pairs.T.tolist()]
     which = route.reshape(-1)
-    wake = np.array([hosts.wake(a, b) for a, b in ends], dtype=np.float64)[which]
+    wakes = Wakes.of([hosts.medium(a, b) for a, b in ends])[which]
     told = np.array([hosts.control(b, a) for a, b in ends], dtype=np.float64)[which]
     sizes = program.message_share * size
     adding = np.where(program.reduce, sizes / float(constants.reduce_rate) * 1e12, 0.0)
     ptr, dep, delay, first = _waits(program, told, discipline)
-    hold = constants.op_overhead + np.where(first & discipline.announced, told, 0.0)
+    hold = discipline.overhead(constants) + np.where(first & discipline.announced, told, 0.0)
     return Messages(
         source, target, sizes, which, tuple(hosts.route(a, b) for a, b in ends), ptr, dep,
-        Delays(hold, wake + adding, delay),
+        Delays(hold, wakes.for_bytes(sizes) + adding, delay),
     )  # fmt: skip
 
 

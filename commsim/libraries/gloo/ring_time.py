@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Links, Route
+from commsim.libraries.gloo.hosts import Wakes
 from commsim.libraries.gloo.rings import RingSchedule
 
 __all__ = ["Edges", "RingTimes", "costs", "run"]
@@ -30,11 +31,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges:
-    """The edges of a ring by sender: latency, ps per byte, waking up and telling back in ps."""
+    """The edges of a ring by sender: latency, ps per byte, waking up, and telling back in ps."""
 
     latency: Floats
     cost: Floats
-    wake: Floats
+    wakes: Wakes
     told: Floats
 
 
@@ -67,7 +68,9 @@ def run(
             chunk = phase.index(i)
             sends, length = ring.sent(chunk), ring.length[chunk]
             tail = np.maximum(ready + edges.latency, arrived) + length * edges.cost
-            done = tail + edges.wake + (length * adding if phase.reduces else 0.0)
+            done = (
+                tail + edges.wakes.for_bytes(length) + (length * adding if phase.reduces else 0.0)
+            )
             arrived = np.where(sends, tail, arrived)
             left = np.where(sends, done - edges.latency, left)
             have = have.copy()

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from host_star import COSTS, LATENCY, OVERHEAD, US, WAKE, HostStar
+from host_star import COSTS, LATENCY, OVERHEAD, US, WAKE, HostStar, costs
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
@@ -111,14 +111,15 @@ def test_a_large_all_gather_is_half_of_it(n: int) -> None:
 
 
 def test_the_classes_announce_nothing() -> None:
-    """Small halving-doubling is one message a step; the chunked ring tells of free buffers."""
+    """Halving-doubling is one message a step; the chunked ring tells of free buffers.
+
+    Nobody hands them to a worker thread either.
+    """
     each = LATENCY + WAKE
-    assert idle("all_reduce", 8, 8, algo="halving_doubling") == pytest.approx(
-        OVERHEAD + 6 * each, rel=1e-3
-    )
+    assert idle("all_reduce", 8, 8, algo="halving_doubling") == pytest.approx(6 * each, rel=1e-3)
     rounds = 2 * (8 - 1)
     assert idle("all_reduce", 8, 8, algo="ring_chunked") == pytest.approx(
-        OVERHEAD + rounds * each + (rounds - 1) * TOLD, rel=1e-3
+        rounds * each + (rounds - 1) * TOLD, rel=1e-3
     )
 
 
@@ -130,6 +131,15 @@ def test_bcube_exchanges_in_log_rounds() -> None:
 
 def test_reduce_scatter_costs_an_all_reduce() -> None:
     assert idle("reduce_scatter", MIB, 8) == idle("all_reduce", MIB, 8)
+
+
+@pytest.mark.parametrize("size", [952, 953])
+def test_a_message_of_two_packets_wakes_its_reader_again(size: int) -> None:
+    """48 bytes go ahead of each message."""
+    two = Gloo(costs=costs(packet=1000, again=5 * US))
+    plan = two.plan(Request("send_recv", size, (0, 1)), HostStar(2))  # type: ignore[arg-type]
+    more = 5 * US if size > 952 else 0
+    assert plan.idle == idle("send_recv", size, 2) + more
 
 
 def test_one_member_and_no_bytes_cost_the_overhead() -> None:
@@ -147,7 +157,8 @@ def test_the_recurrence_is_the_messages(
     for most in (0, 10**9):
         monkeypatch.setattr(gloo_library, "_MOST_MESSAGES", most)
         request = Request("all_reduce", size, tuple(range(n)))
-        found[most] = Gloo(algo, costs=COSTS).plan(request, HostStar(n))  # type: ignore[arg-type]
+        own = costs(packet=3000, again=5 * US)
+        found[most] = Gloo(algo, costs=own).plan(request, HostStar(n))  # type: ignore[arg-type]
     assert found[0].idle == pytest.approx(found[10**9].idle, rel=1e-9)
     few, many = (found[most].parts[0] for most in (0, 10**9))
     assert few.phases[0].load == pytest.approx(many.phases[0].load, rel=1e-9)
