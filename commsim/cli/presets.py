@@ -61,18 +61,19 @@ def _gpu(name: str) -> str:
 
 def _text(name: str) -> str:
     """Return the file of a cluster, a GPU or a scenario."""
+    from commsim.cluster.files import suggestion
     from commsim.cluster.gpus import gpu_names, gpu_text
     from commsim.cluster.presets import preset_names, preset_text
-    from commsim.errors import ScenarioError, did_you_mean
+    from commsim.errors import ScenarioError
     from commsim.scenario.catalogue import scenario_names, scenario_text
 
-    if name in preset_names():
+    if name.lower() in preset_names():
         return preset_text(name)
     if name in scenario_names():
         return scenario_text(name)
-    if name in gpu_names():
+    if name.lower() in (gpu.lower() for gpu in gpu_names()):
         return gpu_text(name)
     known = [*preset_names(), *scenario_names(), *gpu_names()]
     raise ScenarioError(
-        f"no preset {name!r} to show.{did_you_mean(name, known)} `commsim presets` lists them."
+        f"no preset {name!r} to show.{suggestion(name, known)} `commsim presets` lists them."
     )

@@ -4,12 +4,15 @@ The room's own data files: GPU tables, presets, defaults. Small YAML, read once 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-__all__ = ["HERE", "read_mapping"]
+from commsim.errors import did_you_mean
+
+__all__ = ["HERE", "read_mapping", "suggestion"]
 
 HERE = Path(__file__).parent
 
@@ -21,3 +24,16 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """Return the mapping that one of the room's files holds; tests read them all strictly."""
     data: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     return data
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """Return " Did you mean 'x'?" for a name of a machine, or the empty string.
+
+    A known name that begins the given one (aws-p5 of aws-p5.48xlarge, the longest), else one
+    that holds it (gb200-nvl72 for nvl72), else one that is spelt alike.
+    """
+    low = name.lower()
+    begins = sorted((word for word in known if low.startswith(word.lower())), key=len)
+    holds = [word for word in known if low and low in word.lower()]
+    near = begins[-1:] or holds[:1]
+    return f" Did you mean {near[0]!r}?" if near else did_you_mean(low, known)

@@ -13,8 +13,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from commsim.cluster.files import HERE, read_mapping
-from commsim.errors import ScenarioError, did_you_mean
+from commsim.cluster.files import HERE, read_mapping, suggestion
+from commsim.errors import ScenarioError
 
 __all__ = ["GpuSpec", "gpu_names", "gpu_spec", "gpu_text"]
 
@@ -79,8 +79,7 @@ def _known(name: str) -> str:
     for known in gpu_names():
         if known.lower() == name.lower():
             return known
-    within = [known for known in gpu_names() if name.lower() in known.lower()]
-    hint = f" Did you mean {within[0]!r}?" if within and name else did_you_mean(name, gpu_names())
+    hint = suggestion(name, gpu_names())
     raise ScenarioError(f"unknown GPU {name!r}.{hint} Known: {', '.join(gpu_names())}.")
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from commsim.cluster.files import HERE, read_mapping
-from commsim.errors import ScenarioError, did_you_mean
+from commsim.cluster.files import HERE, read_mapping, suggestion
+from commsim.errors import ScenarioError
 
 __all__ = ["preset_data", "preset_names", "preset_text"]
 
@@ -36,9 +36,10 @@ def preset_data(name: str) -> dict[str, Any]:
 
 
 def _known(name: str) -> str:
-    if name in preset_names():
-        return name
+    """Return the name as the folder spells it; upper and lower case do not matter."""
+    if name.lower() in preset_names():
+        return name.lower()
     raise ScenarioError(
-        f"unknown preset {name!r}.{did_you_mean(name, preset_names())}"
-        f" Known: {', '.join(preset_names())}."
+        f"unknown preset {name!r}.{suggestion(name, preset_names())}"
+        f" `commsim presets clusters` lists all {len(preset_names())}."
     )

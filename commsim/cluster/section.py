@@ -135,7 +135,7 @@ def _spec(kind: NodesSection, where: str, at: str) -> NodeSpec:
         base, inline = _preset_node(kind.preset or "", where, at), field_path(at, "preset")
     place = Place(where, inline, field_path(at, "overrides"), kind.overrides)
     node, notes = overridden(base, kind.overrides, place)
-    spec = node_spec(node, place, name=kind.preset or "")
+    spec = node_spec(node, place, name=(kind.preset or "").lower())
     return dataclasses.replace(spec, notes=spec.notes + notes)
 
 

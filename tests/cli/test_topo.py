@@ -80,3 +80,10 @@ def test_presets_tell_gpus_apart(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "A40             Ampere GA102, 44.52 GiB at 696 GB/s, NVLink 56.25 GB/s" in out
     assert "xGMI 448 GB/s" in out
+
+
+def test_presets_show_finds_what_is_nearly_right(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["presets", "show", "H100-sxm5-80gb"]) == 0
+    assert capsys.readouterr().out.startswith("# H100-SXM5-80GB")
+    assert call(["presets", "show", "gb200"]) == 2
+    assert "Did you mean 'gb200-nvl72'?" in capsys.readouterr().err

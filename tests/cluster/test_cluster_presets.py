@@ -166,3 +166,21 @@ def test_h100_is_what_it_is():
 def test_an_unknown_gpu_suggests_one():
     with pytest.raises(ScenarioError, match=r"unknown GPU 'H100'.*Did you mean 'H100-"):
         gpu_spec("H100")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("aws-p5.48xlarge", "aws-p5"), ("aws-p5en.48xlarge", "aws-p5en"), ("nvl72", "gb200-nvl72"),
+        ("dgxh100", "dgx-h100"), ("DGX-H10", "dgx-h100"), ("polars", "polaris"),
+    ],
+)  # fmt: skip
+def test_an_unknown_preset_suggests_one(name, near):
+    with pytest.raises(ScenarioError) as raised:
+        Cluster.preset(name)
+    assert f"Did you mean {near!r}? `commsim presets clusters` lists all" in str(raised.value)
+
+
+def test_upper_and_lower_case_do_not_matter():
+    assert Cluster.preset("DGX-H100", nodes=2).name == "2 x dgx-h100"
+    assert preset_text("Alps") == preset_text("alps")
