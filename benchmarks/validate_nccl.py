@@ -30,10 +30,12 @@ from commsim.errors import CommsimError
 from commsim.libraries.nccl.choose import Tuner
 from commsim.libraries.nccl.communicator import communicator_from_xml
 from commsim.libraries.nccl.env import Knobs, knobs_of
+from commsim.libraries.nccl.nvls import nvls_setup
 from commsim.libraries.nccl.p2p import PeerToPeer
 from commsim.libraries.nccl.record import read_record, recorded_communicator
 from commsim.libraries.nccl.rules import FUNCTIONS
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol, SearchGraph
+from commsim.libraries.nccl.tables import tables_of
 
 OPS = {function: op for op, function in FUNCTIONS.items()}
 UNDECIDED = 0.01
@@ -244,15 +246,20 @@ def _predictions(
 
 
 def sends(case: Case, comm: Communicator, graphs: str) -> Tally:
-    """Compare channels, chunks and order of sends and receives."""
+    """Compare channels, chunks and order of sends and receives, and the settings of NVLS."""
     tally, plan = Tally(), PeerToPeer(comm, case.knobs)
-    recorded = {
+    nvls = nvls_setup(comm, tables_of(comm.version), case.knobs)
+    recorded: dict[str, Any] = {
         "p2pnChannels": plan.channels,
         "p2pnChannelsPerPeer": plan.per_peer,
         "p2pChunkSize": plan.chunk,
         "p2pSchedGroupSize": plan.group,
         "p2pSchedule_rank0": [[each.send, each.recv] for each in plan.schedule(0)],
     }
+    if case.record.get("nvlsChannels"):
+        recorded["nvlsChannels"] = nvls.channels
+        recorded["nvlsChunkSize"] = nvls.chunk
+        recorded["nvlsTreeMaxChunkSize"] = nvls.tree_chunk
     where = {"case": case.name, "graphs": graphs}
     for name, found in recorded.items():
         if name in case.record:
@@ -285,6 +292,21 @@ def searched(case: Case, comm: Communicator) -> Tally:
     return tally
 
 
+def connections(case: Case, comm: Communicator) -> Tally:
+    """Compare rings and trees, channel by channel, where the record has them."""
+    tally, recorded = Tally(), recorded_communicator(case.record, where=case.name)
+    pairs = {
+        "ring": zip(recorded.rings.tolist(), comm.rings.tolist(), strict=False),
+        "tree up": zip(recorded.trees.up.tolist(), comm.trees.up.tolist(), strict=False),
+        "tree down": zip(recorded.trees.down.tolist(), comm.trees.down.tolist(), strict=False),
+    }
+    for name, channels in pairs.items():
+        for channel, (expected, found) in enumerate(channels):
+            where = {"case": case.name, "graphs": "search", "op": name, "channel": channel}
+            tally.count("rings", expected == found, **where, expected=expected, found=found)
+    return tally
+
+
 def _summary(graph: SearchGraph | None) -> list[float]:
     """Return channels and bandwidths; a graph without channels is no graph."""
     return [graph.n_channels, graph.bw_intra, graph.bw_inter] if graph and graph.channels else [0]
@@ -305,7 +327,19 @@ def own_communicator(case: Case) -> Communicator | None:
 
 # -- the report ------------------------------------------------------------------------------
 
-COLUMNS = ("search", "choice", "channels", "cost", "threads", "chunk", "lo", "mid", "hi", "p2p")
+COLUMNS = (
+    "search",
+    "rings",
+    "choice",
+    "channels",
+    "cost",
+    "threads",
+    "chunk",
+    "lo",
+    "mid",
+    "hi",
+    "p2p",
+)
 
 
 def report(name: str, graphs: str, tally: Tally) -> None:
@@ -330,6 +364,7 @@ def judge(case: Case) -> tuple[Tally, Tally]:
     if own is None:
         return given, given
     found = searched(case, own)
+    found.add(connections(case, own))
     found.add(choices(case, own, "search"))
     found.add(sends(case, own, "search"))
     report(case.name, "search", found)

@@ -103,6 +103,8 @@ class Knobs:
     p2p_pci_chunksize: int = 128 << 10
     p2p_nvl_chunksize: int = 512 << 10
     p2p_ll_threshold: int = 16 << 10
+    p2p_per_channel_net_bw: int = 14
+    p2p_schedule_group_size: int = 8
     alloc_p2p_net_ll_buffers: bool = False
     notes: tuple[str, ...] = ()
 

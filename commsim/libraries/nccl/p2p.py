@@ -23,8 +23,6 @@ __all__ = ["CONCURRENT", "Message", "PeerToPeer", "Round"]
 CONCURRENT = 8
 """Sends and receives that one channel runs at once."""
 _PAGE = 4096
-_CHANNEL_NET_GB = 14
-"""GB/s of a network that one channel is thought to fill (since 2.29)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +85,16 @@ class PeerToPeer:
         group, local = divmod(rank, self.group)
         for place, delta in enumerate(_deltas(groups)):
             to, source = (group + delta) % groups, (group - delta) % groups
-            for step in range(self.group):
+            for number, step in enumerate(self._steps()):
                 yield Round(
                     send=to * self.group + (local + step) % self.group,
                     recv=source * self.group + (local - step) % self.group,
-                    base=self._base(place, step),
+                    base=self._base(place, number),
                 )
+
+    def _steps(self) -> Iterator[int]:
+        """Yield the distances within a group; until 2.27 in the same order as between groups."""
+        return _deltas(self.group) if self.tables.p2p_group == "node" else iter(range(self.group))
 
     def used_channels(self, base: int, channels: int) -> tuple[int, ...]:
         """Return the channels of a message in the round that starts at channel `base`."""
@@ -101,27 +103,33 @@ class PeerToPeer:
     def _per_peer(self, used: int) -> int:
         """Return the channels to each peer: what the slowest peer needs, a power of two."""
         wanted = [self._local_channels()] if max(self.comm.local_ranks) > 1 else []
-        wanted += [self._net_channels()] if self.comm.n_nodes > 1 else []
+        wanted += [self._net_channels(used)] if self.comm.n_nodes > 1 else []
         per_peer = _power_of_two(min(wanted, default=used))
-        if self.comm.n_nodes == 1:
+        if self.comm.n_nodes == 1 or not self._by_bandwidth():
             return min(per_peer, self.channels)
-        batches = -(-self.comm.n_ranks // CONCURRENT)
+        batches = math.ceil(self.comm.n_ranks / CONCURRENT)
         while per_peer > 1 and per_peer * batches > self.channels:
             per_peer //= 2
         return per_peer
 
+    def _by_bandwidth(self) -> bool:
+        """Do the NICs decide about the channels to a peer, and not an older rule or the user?"""
+        by_user = self.knobs.nchannels_per_net_peer is not None
+        return self.tables.net_channels_per_peer == "bandwidth" and not by_user
+
     def _local_channels(self) -> int:
         return 2 * max(1, self.comm.peer_nvlinks)
 
-    def _net_channels(self) -> int:
+    def _net_channels(self, used: int) -> int:
         asked = self.knobs.nchannels_per_net_peer
         if asked is not None and asked > 0:
             return asked
         nets = max(1, self.comm.local_nets)
-        if self.tables.net_channels_per_peer == "bandwidth":
-            return max(nets, math.ceil(int(nets * self.comm.net_bandwidth) / _CHANNEL_NET_GB))
+        if self._by_bandwidth():
+            total = int(nets * self.comm.net_bandwidth)
+            return max(nets, math.ceil(total / self.knobs.p2p_per_channel_net_bw))
         channels = 2
-        while channels > 1 and channels * self.comm.n_ranks > self.channels * 4:
+        while channels > 1 and channels * self.comm.n_ranks > used * 4:
             channels //= 2
         return max(nets, channels)
 
@@ -137,9 +145,13 @@ class PeerToPeer:
         return min(chunk, knobs.buffsize // STEPS)
 
     def _group(self) -> int:
-        if self.comm.n_nodes == 1:
+        """Return the ranks of a group; nodes of different sizes split into equal groups."""
+        if self.tables.p2p_group == "node":
+            sizes = dict.fromkeys(self.comm.local_ranks)
+            return self.comm.local_ranks[0] if len(sizes) == 1 else self.comm.n_ranks
+        if self.comm.n_nodes == 1 and self.tables.p2p_group == "eight_between":
             return self.comm.n_ranks
-        return math.gcd(CONCURRENT, *self.comm.local_ranks)
+        return math.gcd(self.knobs.p2p_schedule_group_size, *self.comm.local_ranks)
 
     def _base(self, place: int, step: int) -> int:
         """Return the first channel of a round: the round's number with its bits mirrored."""

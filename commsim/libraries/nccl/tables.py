@@ -86,6 +86,7 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     nvls_nets: tuple[NvlsRow, ...]
     nvlstree_correction: bool
     net_channels_per_peer: Literal["two", "bandwidth"]
+    p2p_group: Literal["node", "eight", "eight_between"]
     p2p_protocol_first: bool
 
     def generation(self, capability: int) -> str:

@@ -60,9 +60,14 @@ def test_every_recorded_send_starts_on_the_same_channels(recorded: Make, rows: R
         assert used == tuple(map(int, listed.split())), row
 
 
-@given(nodes=st.integers(1, 9), local=st.integers(1, 12))
-def test_in_each_round_everybody_sends_and_receives_once(nodes: int, local: int) -> None:
-    plan = PeerToPeer(_blank(nodes, local))
+VERSIONS = st.sampled_from(["2.18", "2.27", "2.28", "2.30"])
+
+
+@given(nodes=st.integers(1, 9), local=st.integers(1, 12), version=VERSIONS)
+def test_in_each_round_everybody_sends_and_receives_once(
+    nodes: int, local: int, version: str
+) -> None:
+    plan = PeerToPeer(_blank(nodes, local, version))
     n = nodes * local
     rounds = [list(plan.schedule(rank)) for rank in range(n)]
     for number in range(n):
@@ -71,9 +76,9 @@ def test_in_each_round_everybody_sends_and_receives_once(nodes: int, local: int)
         assert all(rounds[peer][number].recv == rank for rank, peer in enumerate(sends))
 
 
-@given(nodes=st.integers(1, 9), local=st.integers(1, 12))
-def test_everybody_meets_everybody_once(nodes: int, local: int) -> None:
-    plan = PeerToPeer(_blank(nodes, local))
+@given(nodes=st.integers(1, 9), local=st.integers(1, 12), version=VERSIONS)
+def test_everybody_meets_everybody_once(nodes: int, local: int, version: str) -> None:
+    plan = PeerToPeer(_blank(nodes, local, version))
     for rank in range(0, nodes * local, max(1, local - 1)):
         assert sorted(each.send for each in plan.schedule(rank)) == list(range(nodes * local))
 
@@ -90,6 +95,8 @@ def test_many_nodes_leave_one_channel_to_a_peer(recorded: Make) -> None:
         ({"NCCL_MAX_P2P_NCHANNELS": "4"}, "channels", 4),
         ({"NCCL_MIN_P2P_NCHANNELS": "32"}, "channels", 32),
         ({"NCCL_NCHANNELS_PER_NET_PEER": "1"}, "per_peer", 1),
+        ({"NCCL_P2P_PER_CHANNEL_NET_BW": "6"}, "per_peer", 4),
+        ({"NCCL_P2P_SCHEDULE_GROUP_SIZE": "4"}, "group", 4),
         ({"NCCL_P2P_NET_CHUNKSIZE": "65536"}, "chunk", 65536),
         ({"NCCL_BUFFSIZE": "524288"}, "chunk", 65536),
         ({"NCCL_MAX_NCHANNELS": "2"}, "channels", 2),
@@ -98,6 +105,38 @@ def test_many_nodes_leave_one_channel_to_a_peer(recorded: Make) -> None:
 def test_knobs(environment: dict[str, str], field: str, expected: int, recorded: Make) -> None:
     plan = PeerToPeer(recorded("dgx_a100_2"), knobs_of(environment))
     assert getattr(plan, field) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "local", "group"),
+    [("2.27", 72, 72), ("2.28", 72, 8), ("2.30", 72, 8), ("2.27", 4, 4), ("2.30", 6, 2)],
+)
+def test_groups_by_release(version: str, local: int, group: int, recorded: Make) -> None:
+    comm = recorded("dgx_a100_2")
+    two = replace(
+        comm, version=version, node_of=(0,) * local + (1,) * local, local_ranks=(local, local)
+    )
+    assert PeerToPeer(two).group == group
+
+
+@pytest.mark.parametrize(("version", "group"), [("2.27", 72), ("2.28", 8), ("2.30", 72)])
+def test_groups_of_one_domain_by_release(version: str, group: int, recorded: Make) -> None:
+    comm = replace(recorded("dgx_a100_1"), version=version)
+    assert PeerToPeer(replace(comm, node_of=(0,) * 72, local_ranks=(72,))).group == group
+
+
+def test_older_releases_visit_a_node_in_another_order(recorded: Make) -> None:
+    plan = PeerToPeer(replace(recorded("dgx_a100_2"), version="2.27"))
+    assert [each.send for each in plan.schedule(0)][:8] == [0, 1, 3, 6, 2, 7, 5, 4]
+
+
+@pytest.mark.parametrize(("nodes", "per_peer"), [(2, 2), (4, 2), (8, 1), (16, 1)])
+def test_older_releases_give_two_channels_to_a_peer_until_there_are_many(
+    nodes: int, per_peer: int, recorded: Make
+) -> None:
+    comm = replace(_scaled(recorded("dgx_h100_2"), nodes), version="2.27")
+    # sixteen channels carry four operations each: 2 x 8 ranks x nodes up to 64
+    assert PeerToPeer(comm).per_peer == per_peer
 
 
 def test_ll_between_nodes_needs_buffers(recorded: Make) -> None:
@@ -116,12 +155,12 @@ def _scaled(comm: Communicator, nodes: int) -> Communicator:
     return replace(comm, node_of=node_of, local_ranks=(local,) * nodes)
 
 
-def _blank(nodes: int, local: int) -> Communicator:
+def _blank(nodes: int, local: int, version: str) -> Communicator:
     graph = {"pattern": "RING", "bwIntra": 12, "bwInter": 12, "channels": [{"intra": [0]}]}
     kinds = {"typeIntra": "PIX", "typeInter": "PIX"}
     return recorded_communicator(
         {
-            "nRanks": nodes * local, "nNodes": nodes, "minCompCap": 80, "nccl": "2.30",
+            "nRanks": nodes * local, "nNodes": nodes, "minCompCap": 80, "nccl": version,
             "cpuArch": 1, "cpuVendor": 1, "nvswitch": 0, "maxBw": 12, "totalBw": 12,
             "nChannels": 2, "graphs": {"ring": {**graph, **kinds}},
         }

@@ -35,7 +35,7 @@ def test_a_release_reads_the_last_layer_not_newer(version: str, since: str) -> N
 
 
 def test_the_default_is_known() -> None:
-    assert tables_of(DEFAULT_VERSION).since == "2.27"
+    assert tables_of(DEFAULT_VERSION).since == "2.27.5"
     assert versions()[0] == "2.18"
     assert versions()[-1] == "2.30"
 

@@ -82,6 +82,21 @@ def test_a_prediction_that_differs_is_counted(
     assert figures["cost_agree"] < 1
 
 
+@pytest.mark.parametrize(("runner_up", "counted"), [(15.1, False), (15.2, True)])
+def test_a_choice_counts_where_the_runner_up_costs_over_one_percent_more(
+    runner_up: float, counted: bool, tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    write(tmp_path, "dgx_a100_1", nccl_records)
+    path = tmp_path / "decisions_dgx_a100_1.csv"
+    path.write_text(path.read_text().replace("AllReduce,8,Ring,LL,", "AllReduce,8,Tree,LL,"))
+    (tmp_path / "costs_dgx_a100_1.csv").write_text(
+        "op,size_bytes,algo,proto,predicted_us\n"
+        f"AllReduce,8,Tree,LL,15.0\nAllReduce,8,Ring,LL,{runner_up}\n"
+    )
+    figures, _ = run(tmp_path)
+    assert (figures["choice_agree"] < 1) is counted
+
+
 def test_the_environment_reaches_the_case_it_names(
     tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
 ) -> None:
