@@ -19,6 +19,8 @@ from commsim.models import ModelSection, build_model, compute_model, head_flops,
 from commsim.sections import decode
 from commsim.timeline import Timeline
 from commsim.workload import PipelineSection, Workload, build_pipeline
+from commsim.workload.schedules import SCHEDULES
+from commsim.workload.training import TrainingSection, plan_training
 
 MODEL = build_model(decode(SMALL, ModelSection, "x"))
 LAYER = layer_flops(MODEL.shape, batch=1, seq=16)
@@ -29,13 +31,6 @@ TINY_BUCKETS = {"bucket": "1000B", "first_bucket": "600B"}
 
 def run(workload: Workload, cluster: ToyCluster) -> Timeline:
     return simulate(workload.graph, cluster, library=make_library(LibrarySection()))  # type: ignore[arg-type]
-
-
-def stage_times(pp: int, factor: int) -> list[str]:
-    """Return the time of each stage in text, for a pipeline of stated times."""
-    flops = [LAYER * (4 // pp)] * pp
-    flops[-1] += HEAD
-    return [f"{factor * f / EFFICIENCY:.0f}ps" for f in flops]
 
 
 def ops_of(graph: Graph, rank: int, step: int) -> list[str]:
@@ -107,24 +102,74 @@ def test_overlap_hides_reduction_and_never_costs_time() -> None:
     assert hidden.step_time_s < exposed.step_time_s
 
 
-@pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b"])
+VIRTUAL = {"interleaved_1f1b": 2, "breadth_first": 2}
+
+
+def stated_times(cluster: ToyCluster, **given: Any) -> dict[str, Any]:
+    """Return the pipeline whose stages take what those of a training layout compute."""
+    base = {"batch": {"global": 8, "micro": 1}, "compute": {"efficiency": EFFICIENCY}}
+    section = decode({**base, **given}, TrainingSection, "x")
+    plan = plan_training(section, cluster, where="x")  # type: ignore[arg-type]
+    author = plan.author(compute_model(GPU, precision="bf16", section=section.compute))
+    scripts = [author.scripts(stage.units) for stage in plan.stages[: plan.schedule.parts]]
+    times = {
+        name: [f"{sum(piece.duration for piece in getattr(one, script))}ps" for one in scripts]
+        for name, script in (
+            ("forward", "forward"), ("backward", "input_backward"), ("weight", "weight")
+        )
+    }  # fmt: skip
+    parallel = section.parallel
+    return {
+        "stages": parallel.pp, "microbatches": 8, "schedule": parallel.schedule,
+        "virtual_stages": parallel.virtual_stages, **times,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("pp", [2, 4])
 def test_its_pipeline_is_the_one_of_stated_times(schedule: str, pp: int) -> None:
-    """A link that takes c makes the step as long as a pure delay of c does, first step."""
-    c = 10_000  # ps, less than any stage's action: the receive is posted early enough
+    """Links that take no time make the step as long as a pipeline without delays: first step."""
+    cluster = ToyCluster(pp, speed=1e30, latency=0)
+    given: dict[str, Any] = {
+        "model": {**SMALL, "layers": 8},
+        "parallel": {
+            "pp": pp, "schedule": schedule, "virtual_stages": VIRTUAL.get(schedule, 1)
+        },
+    }  # fmt: skip
+    assert_as_stated(cluster, given, stated_times(cluster, **given))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+def test_a_latency_is_the_delay_of_stated_times(schedule: str) -> None:
+    c, pp = 10_000, 4  # ps, less than any stage's action: the receive is posted early enough
     cluster = ToyCluster(pp, speed=1e24, latency=c // 2)
-    workload = training(pp, cluster=cluster, parallel={"pp": pp, "schedule": schedule})
+    given = {"model": SMALL, "parallel": {"pp": pp, "schedule": schedule}}
+    assert_as_stated(cluster, given, {**stated_times(cluster, **given), "p2p": f"{c}ps"})
+
+
+def assert_as_stated(cluster: ToyCluster, given: dict[str, Any], stated: dict[str, Any]) -> None:
+    """Check that the first step ends when a pipeline of stated times does."""
+    workload = training(cluster.world_size, cluster=cluster, **given)
     timeline = run(workload, cluster)
     step, phase = (column[timeline.op] for column in (workload.graph.step, workload.graph.phase))
-    work = (step == 0) & (phase == Phase.BACKWARD) & ~timeline.communicates
-    stated = {
-        "stages": pp, "microbatches": 8, "schedule": schedule, "p2p": f"{c}ps",
-        "forward": stage_times(pp, 1), "backward": stage_times(pp, 2),
-    }  # fmt: skip
+    work = (step == 0) & (phase != Phase.OPTIMIZER) & ~timeline.communicates
     section = decode(stated, PipelineSection, "x")
     delayed = simulate(build_pipeline(section).graph, None, library=make_library(LibrarySection()))
-    messages = 2 * 8 * (pp - 1)  # each may round up by a picosecond or two
+    messages = len(workload.graph.messages)  # each may round up by a picosecond or two
     assert timeline.end[work].max() == pytest.approx(delayed.end_time, abs=2 * messages)
+
+
+def test_messages_are_posted_in_the_order_in_which_they_are_sent() -> None:
+    """In a V one neighbour sends forwards and gradients; each is taken for what it is."""
+    for schedule in ("zb_v", "v_min", "dualpipe", "interleaved_1f1b"):
+        parallel = {"pp": 4, "schedule": schedule, "virtual_stages": VIRTUAL.get(schedule, 1)}
+        graph = training(4, model={**SMALL, "layers": 8}, parallel=parallel).graph
+        table = graph.messages
+        assert (table.send_op >= 0).all()
+        assert (table.recv_op >= 0).all()
+        for column in (graph.phase, graph.step):
+            sent, received = column[table.send_op], column[table.recv_op]
+            assert (sent == received).all()
 
 
 def test_a_pipeline_sends_the_boundary_each_way() -> None:

@@ -122,7 +122,8 @@ def test_sequence_parallel_gathers_and_scatters(overlap: str) -> None:
     ({}, 1), ({"sequence_parallel": True}, 2), ({"scatter_gather": True}, 2),
 ])  # fmt: skip
 @pytest.mark.parametrize(("schedule", "virtual", "crossings"), [
-    ("1f1b", 1, 1), ("zb_h1", 1, 1), ("interleaved_1f1b", 2, 3), ("zb_v", 1, 2), ("dualpipev", 1, 2),
+    ("1f1b", 1, 1), ("zb_h1", 1, 1), ("interleaved_1f1b", 2, 3), ("zb_v", 1, 2),
+    ("dualpipev", 1, 2),
 ])  # fmt: skip
 def test_pipeline_messages(
     setting: dict[str, Any], divisor: int, schedule: str, virtual: int, crossings: int
