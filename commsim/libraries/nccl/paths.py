@@ -191,7 +191,8 @@ class Paths:
     @property
     def pxn_level(self) -> PathType:
         """How far the relaying GPU of PXN may be from its NIC."""
-        c2c = self.rules.c2c_to_nic and self.knobs.pxn_c2c is not False
+        asked = self.knobs.pxn_c2c
+        c2c = self.rules.pxn_over_c2c if asked is None else asked
         return PathType.P2C if c2c else PathType.PXB
 
     def gdr(self, gpu: Device, net: Device, *, read: bool = False) -> bool:

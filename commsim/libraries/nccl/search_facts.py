@@ -72,12 +72,14 @@ class Facts:
     @functools.cached_property
     def farthest(self) -> tuple[PathType, PathType]:
         """The worst path types that a search may come to accept, between GPUs and to NETs."""
+        if self.paths.rules.reach == "sys":
+            return PathType.SYS, PathType.SYS
         gpus = self.system.gpus
         intra = self.paths.extremes(gpus, Kind.GPU)[1] if self.gpus > 1 else PathType.SYS
         inter = PathType.SYS
         if self.inter:
             inter = intra = self.paths.extremes(gpus, Kind.NET)[1]
-        if self.paths.rules.reach_sys_before_hopper and self.capability < 90:
+        if self.paths.rules.reach == "paths_from_hopper" and self.capability < 90:
             inter = PathType.SYS
         return intra, inter
 

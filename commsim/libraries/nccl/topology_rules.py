@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 
@@ -25,6 +25,7 @@ _TABLE = Path(__file__).with_name("topology.yaml")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 T = TypeVar("T")
 _OLDEST = (2, 18, 0)
+_LAST = 99
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Rules:
     speeds_intra: tuple[tuple[int, tuple[int, ...]], ...]
     speeds_inter: tuple[tuple[int, tuple[int, ...]], ...]
     c2c_to_nic: bool
-    reach_sys_before_hopper: bool
+    pxn_over_c2c: bool
+    reach: Literal["sys", "paths", "paths_from_hopper"]
     number_among_sharers: bool
     nvls_min_gpus: int
 
@@ -71,7 +73,7 @@ def rules_of(version: str) -> Rules:
     Raises:
         ScenarioError: not a version, or one older than 2.18.
     """
-    number = _number(version)
+    number = _number(version, last=_LAST)
     if number < _OLDEST:
         raise ScenarioError(
             f"NCCL version {version!r} is older than 2.18, the oldest that commsim knows."
@@ -91,19 +93,21 @@ def rules_of(version: str) -> Rules:
         speeds_intra=_speeds(table["speeds_intra"], number),
         speeds_inter=_speeds(table["speeds_inter"], number),
         c2c_to_nic=_since(table["c2c_to_nic"], number),
-        reach_sys_before_hopper=_since(table["reach_sys_before_hopper"], number),
+        pxn_over_c2c=_since(table["pxn_over_c2c"], number),
+        reach=_since(table["reach"], number),
         number_among_sharers=_since(table["number_among_sharers"], number),
         nvls_min_gpus=_since(table["nvls_min_gpus"], number),
     )
 
 
-def _number(version: str) -> tuple[int, int, int]:
+def _number(version: str, *, last: int = 0) -> tuple[int, int, int]:
+    """Return a version's numbers, `last` for a third one that is not there."""
     found = _VERSION.fullmatch(version)
     if found is None:
         raise ScenarioError(
             f"{version!r} is not an NCCL version. Write it like '2.27' or '2.27.3'."
         )
-    return int(found[1]), int(found[2]), int(found[3] or 0)
+    return int(found[1]), int(found[2]), int(found[3] or last)
 
 
 def _since(rows: Sequence[Mapping[str, Any]], number: tuple[int, int, int]) -> Any:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster
+from commsim.cluster.section import cluster_from
 from commsim.libraries.nccl import communicator, search_bound
 from commsim.libraries.nccl.communicator import communicator_from_xml, communicator_of
 from commsim.libraries.nccl.env import Knobs
@@ -194,3 +195,30 @@ def test_collnet_where_the_network_reduces(topology):
     plain = communicator_from_xml(topology("dgx_h100"), nodes=4, env={"NCCL_COLLNET_ENABLE": 1})
     assert not plain.collnet_support
     assert "collnet_direct" not in plain.graphs
+
+
+def test_a_version_without_its_third_number_is_the_last_of_its_series():
+    """2.27.5 gave Blackwell nodes finer speeds between nodes."""
+    for version, speeds in (("2.27.3", 48_000), ("2.27.5", 96_000), ("2.27", 96_000)):
+        assert rules_of(version).speeds(100, inter=True)[0] == speeds
+
+
+@pytest.mark.parametrize(("version", "found"), [("2.24", True), ("2.27", False), ("2.30.7", True)])
+def test_balanced_trees_on_ampere_may_go_around_but_from_2_25_to_2_28(version, found):
+    """Two GPUs that each have a NIC of their own, both near: the second GPU's way back is SYS."""
+    node = {
+        "gpu": {"count": 2, "spec": "A100-SXM4-40GB"},
+        "nvlink": {"kind": "mesh", "per_link": "25GB/s", "links": 4},
+        "pcie": {
+            "generation": 4,
+            "switches": [
+                {"socket": 0, "gpus": [0], "nics": [0]},
+                {"socket": 1, "gpus": [1], "nics": [1]},
+            ],
+        },
+        "cpu": {"sockets": 2, "vendor": "intel", "family": 6, "model_id": 106},
+        "nic": {"count": 2, "bandwidth": "100Gbps", "medium": "infiniband", "gdr": True},
+    }
+    cluster = cluster_from({"nodes": 2, "node": node}, "test")
+    tree = communicator_of(cluster, range(4), version=version).graphs["tree"]
+    assert (tree.bw_inter > 1) == found
