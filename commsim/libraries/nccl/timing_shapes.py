@@ -1,8 +1,7 @@
 """
 The program of each shape, timed: rings, chains, trees, NVLS, all-to-all and the rest.
 
-Each function takes runs of its own shape and returns seconds from the end of the launch. Chunks
-are pipelined as NCCL does it; how many of them are on the way at once is the fitted `fill`.
+Each function takes runs of its own shape and returns seconds from the end of the launch.
 """
 
 from __future__ import annotations
@@ -13,13 +12,16 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing_clocks import ring_time
-from commsim.libraries.nccl.timing_edges import (
-    hop_latency,
-    local_rate,
-    net_rate,
-    nic_rate,
-    reach_latency,
+from commsim.libraries.nccl.timing_edges import hop_latency, nic_rate, reach_latency
+from commsim.libraries.nccl.timing_programs import (
+    Edges,
+    chain_edges,
+    levels_of,
+    ring_edges,
+    tree_edges,
+    tree_flows,
 )
 from commsim.libraries.nccl.timing_runs import Runs, Shape
 from commsim.libraries.nccl.timing_terms import Terms
@@ -28,12 +30,6 @@ __all__ = ["program_time"]
 
 Floats = npt.NDArray[np.float64]
 
-_RING_WINDOW = np.array([8192.0, 16384.0, 131072.0])
-"""Bytes on the way in a ring's edge before the next can start: LL, LL128, Simple."""
-_CHAIN_WINDOW = np.array([32768.0, 73728.0, 131072.0])
-_CHAIN_PART = np.array([0.25, 0.25, 1.0])
-_TREE_HOP = np.array([1.0, 1.25 / 1.9, 4 / 3.4])
-_TREE_WINDOW = np.array([16384.0, 32768.0, 131072.0])
 _NVLS_WINDOW, _NVLS_TREE_WINDOW = 131072.0, 262144.0
 _COLLNET = 31e-6  # seconds: NCCL's own table for CollNetDirect; no measurement has it
 _PAT_RANK = 1e-6  # seconds per rank: of the size of NCCL's own 2.8 us / 3.5; not measured
@@ -50,66 +46,40 @@ def program_time(runs: Runs, terms: Terms) -> Floats:
 
 
 def _ring(runs: Runs, terms: Terms) -> Floats:
-    """Time rounds x (n - 1) steps of S/n around the ring, cut over the channels."""
-    message = runs.size / (runs.ranks * runs.channels)
-    window = terms.fill_ring * np.minimum(message, _RING_WINDOW[runs.protocol])
-    local = local_rate(runs, terms, flows=1.0, copies=1.0)
-    net = np.where(runs.crosses, net_rate(runs, terms, flows=1.0, share=1.0), local)
-    hop = hop_latency(runs, terms) + window / local
-    reach = reach_latency(runs, terms, message) * terms.ring_net[runs.transport] + window / net
-    steps = runs.rounds * (runs.ranks - 1)
+    """Time rounds x (n - 1) steps around the ring, cut over the channels."""
+    edges = ring_edges(runs, terms)
     period = np.where(runs.crosses, runs.per_domain, 1.0)
-    reach = np.where(runs.crosses, reach, hop)
-    return ring_time(steps, period, (hop, message / local), (reach, message / net))
+    local, net = (edges.hop, edges.local_service), (edges.reach, edges.net_service)
+    return ring_time(edges.count, period, local, net)
 
 
 def _chain(runs: Runs, terms: Terms) -> Floats:
-    """Time S along the ring in chunks, from or to the root.
+    """Time S along the ring in pieces, from or to the root.
 
     In the per-iteration time of nccl-tests the chain's latency hides behind the iterations
     before, but for Simple, whose sender waits until its receiver has posted its buffer.
     """
-    message = runs.size / runs.channels
-    slot, part = _CHAIN_WINDOW[runs.protocol], _CHAIN_PART[runs.protocol]
-    window = terms.fill_ring * np.minimum(message * part, slot)
-    local = local_rate(runs, terms, flows=1.0, copies=1.0)
-    net = np.where(runs.crosses, net_rate(runs, terms, flows=1.0, share=1.0), local)
-    hop, nets = hop_latency(runs, terms), runs.domains - 1
-    reach = reach_latency(runs, terms, message) * terms.ring_net[runs.transport]
-    path = (runs.ranks - 1 - nets) * hop + nets * reach
-    hidden = runs.repeated & (runs.protocol < 2)
-    filled = (runs.ranks - 1 - nets) * window / local + nets * window / net
-    time: Floats = np.where(hidden, hop, path) + filled + message / np.minimum(local, net)
-    return time
+    edges, nets = chain_edges(runs, terms), runs.domains - 1
+    inner = runs.ranks - 1 - nets
+    latency = inner * edges.hop + nets * edges.reach
+    hidden = runs.repeated & (runs.protocol != Protocol.Simple)
+    latency = np.where(hidden, edges.hop, latency)
+    return latency + _filled(edges, inner, nets)
 
 
 def _tree(runs: Runs, terms: Terms) -> Floats:
     """Time an all-reduce up and down a double binary tree of chains."""
-    piece = runs.size / runs.channels
-    window = terms.fill_tree[runs.protocol] * np.minimum(piece / 4, _TREE_WINDOW[runs.protocol])
-    inner, levels = runs.per_domain - 1, _levels(runs)
-    # Up and down on the same port, but for a pair; of a node's two trees one has two children.
-    local = local_rate(runs, terms, flows=np.where(inner == 1, 1.0, 2.0), copies=terms.tree)
-    flows, share = _tree_flows(runs, terms)
-    net = net_rate(runs, terms, flows=flows, share=share)
-    single = net_rate(runs, terms, flows=1.0, share=1.0)
-    hop = hop_latency(runs, terms) * _TREE_HOP[runs.protocol] + window / local
-    reach = reach_latency(runs, terms, piece) + window / single
-    path = 2 * inner * hop + np.where(runs.crosses, 2 * levels * reach, 0.0)
-    slowest = np.where(runs.crosses, np.minimum(local, net), local)
-    time: Floats = path + piece / slowest
+    edges = tree_edges(runs, terms)
+    inner, nets = 2 * (runs.per_domain - 1), 2 * levels_of(runs)
+    return inner * edges.hop + nets * edges.reach + _filled(edges, inner, nets)
+
+
+def _filled(edges: Edges, inner: Floats, nets: Floats) -> Floats:
+    """Return the services of a chain: the first message's on all edges, the rest's on one."""
+    local, net = edges.local_service, edges.net_service
+    slowest = np.maximum(np.where(inner > 0, local, 0.0), np.where(nets > 0, net, 0.0))
+    time: Floats = inner * local + nets * net + (edges.count - 1) * slowest
     return time
-
-
-def _levels(runs: Runs) -> Floats:
-    levels: Floats = np.floor(np.log2(np.maximum(runs.domains, 1.0)))
-    return levels
-
-
-def _tree_flows(runs: Runs, terms: Terms) -> tuple[Floats, Floats]:
-    """Return the bytes out of a domain's NICs over S in a double tree, and what they reach."""
-    many = runs.domains > 2
-    return np.where(many, 2.0, 1.0), np.where(many, terms.tree_net, 1.0)
 
 
 def _switch_time(runs: Runs, terms: Terms, bus: Floats) -> Floats:
@@ -133,8 +103,8 @@ def _nvls(runs: Runs, terms: Terms) -> Floats:
 def _nvls_tree(runs: Runs, terms: Terms) -> Floats:
     """Time an all-reduce in the switches of the domains, and a double tree between them."""
     bus = 2 * (runs.per_domain - 1) / runs.per_domain * runs.size
-    flows, share = _tree_flows(runs, terms)
-    hops = 2 * _levels(runs)
+    flows, share = tree_flows(runs, terms)
+    hops = 2 * levels_of(runs)
     reach = reach_latency(runs, terms, runs.size / runs.channels)
     window = terms.fill_nvls_tree * np.minimum(runs.size / 8, _NVLS_TREE_WINDOW * runs.channels)
     wires = nic_rate(runs, terms)
@@ -153,7 +123,7 @@ def _pat(runs: Runs, terms: Terms) -> Floats:
     """Time an all-gather or reduce-scatter of one GPU per node in parallel aggregated trees."""
     reach = reach_latency(runs, terms, runs.size / (runs.ranks * runs.channels))
     bytes_out = (runs.ranks - 1) / runs.ranks * runs.size
-    return _levels(runs) * reach + _PAT_RANK * runs.ranks + bytes_out / nic_rate(runs, terms)
+    return levels_of(runs) * reach + _PAT_RANK * runs.ranks + bytes_out / nic_rate(runs, terms)
 
 
 def _exchange(runs: Runs, terms: Terms) -> Floats:
