@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from commsim.cluster import Cluster
-from commsim.collectives import algorithms_for
+from commsim.collectives import algorithms_for, load_msccl
 from commsim.engine import simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, GraphBuilder
@@ -91,8 +91,10 @@ class EngineContest:
         have = self._algorithms(op)
         if list(asked) == ["all"]:
             return have or [AUTO]
-        files = [name for name in asked if name.endswith(".xml")]
-        chosen = [name for name in dict.fromkeys(asked) if name in have] + files
+        # Those that need switches which add run only where there are some: they are named.
+        have = self._algorithms(op, switched=True)
+        names = dict.fromkeys(asked)
+        chosen = [name for name in names if name in have or self._made_for(name, op)]
         if not chosen:
             raise ScenarioError(
                 f"--algo {','.join(asked)}: {self._section.name} has none of these for {op}."
@@ -101,12 +103,26 @@ class EngineContest:
             )
         return chosen
 
-    def _algorithms(self, op: str) -> list[str]:
+    def _made_for(self, name: str, op: str) -> bool:
+        """Whether a name is an MSCCL file, which must be for this op and as many GPUs."""
+        if not name.endswith(".xml") or self._section.name != "ideal":
+            return False
+        made = load_msccl(name).program
+        if made.op != op:
+            raise ScenarioError(f"--algo {name}: is an {made.op}, not {op}.")
+        if made.n != len(self._ranks):
+            raise ScenarioError(
+                f"--algo {name}: is for {made.n} GPUs, and this bench has {len(self._ranks)}."
+                " Choose them with --nodes and --gpus-per-node."
+            )
+        return True
+
+    def _algorithms(self, op: str, *, switched: bool = False) -> list[str]:
         if self._section.name == "gloo":
             from commsim.libraries.gloo.library import ALGORITHMS
 
             return list(ALGORITHMS) if op == "all_reduce" else []
-        return [] if op == "send_recv" else list(algorithms_for(op))
+        return [] if op == "send_recv" else list(algorithms_for(op, switched=switched))
 
     def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
         """Return the simulated time at each size, all ranks arriving at once."""

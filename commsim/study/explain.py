@@ -16,7 +16,9 @@ from commsim.graph import COLLECTIVES
 
 __all__ = ["Explanation", "explain"]
 
-_MOST_CELLS = 1 << 26  # counters that the walk may take
+_MOST_RANKS = 128
+_MOST_PIECES = 1 << 16  # of all ranks together
+_MOST = 1 << 24  # cells of all pictures together, and counters of one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,11 +102,17 @@ def explain(
         return _explain_file(algorithm, n, op)
     ranks = 4 if n is None else n
     chosen = op or _usual_op(algorithm)
+    if ranks > _MOST_RANKS or ranks * pieces > _MOST_PIECES:
+        raise ScenarioError(
+            f"{ranks} ranks in {pieces} pieces are too many to be looked at. Take at most"
+            f" {_MOST_RANKS} ranks, and {_MOST_PIECES // max(ranks, 1)} pieces."
+        )
     splits = [[1] * ranks] * ranks if chosen == "all_to_all_v" else None
     made = program(
         chosen, algorithm, ranks, root=root, pieces=pieces, per_node=per_node, splits=splits
     )
-    if made.actors * len(made.share) * made.n * (made.steps + 1) > _MOST_CELLS * 8:
+    cells = made.actors * len(made.share)
+    if cells * max(made.n, made.steps) > _MOST:
         raise ScenarioError(f"{made!r} is too large to be explained. Take fewer ranks (-n).")
     rows = (per_node or default_per_node(ranks)) if algorithm in TWO_LEVEL else 0
     return Explanation(walk(made), rows)
