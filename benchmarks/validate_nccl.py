@@ -17,22 +17,22 @@ file allows it. A choice counts where NCCL's runner-up costs over 1 % more.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nccl_folder import Case, Row, cases
+
 from commsim.errors import CommsimError
 from commsim.libraries.nccl.choose import Tuner
 from commsim.libraries.nccl.communicator import communicator_from_xml
-from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.nvls import nvls_setup
 from commsim.libraries.nccl.p2p import PeerToPeer
-from commsim.libraries.nccl.record import read_record, recorded_communicator
+from commsim.libraries.nccl.record import recorded_communicator
 from commsim.libraries.nccl.rules import FUNCTIONS
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol, SearchGraph
 from commsim.libraries.nccl.tables import tables_of
@@ -49,23 +49,6 @@ DETAILS = {
     "hi": ("count_hi", "count_hi"),
 }
 """Columns of the decisions beside choice and channels, and the fields of a Choice."""
-
-Row = Mapping[str, str]
-
-
-@dataclass
-class Case:
-    """One system on a number of nodes: what NCCL found and chose, and its environment."""
-
-    name: str
-    system: str
-    nodes: int
-    record: Mapping[str, Any]
-    knobs: Knobs
-    decisions: list[Row]
-    costs: dict[tuple[str, int], dict[tuple[str, str], float]]
-    p2p: list[Row]
-    topology: Path | None
 
 
 @dataclass
@@ -92,91 +75,6 @@ class Tally:
     def share(self, what: str) -> float | None:
         """Return the fraction that agrees, None where nothing was asked."""
         return self.right[what] / self.asked[what] if self.asked[what] else None
-
-
-# -- what the folder holds -------------------------------------------------------------------
-
-
-def cases(folder: Path) -> Iterator[Case]:
-    """Yield the folder's cases; say in one line what is missing or cannot be read."""
-    settings = _settings(folder / "ENV.txt")
-    for path in sorted(folder.glob("meta_*.json")):
-        try:
-            yield _case(folder, path, settings)
-        except (CommsimError, KeyError, ValueError) as error:
-            print(f"{path.name}: skipped: {error}")
-
-
-def _case(folder: Path, path: Path, settings: list[dict[str, str]]) -> Case:
-    name = path.stem.removeprefix("meta_")
-    record = read_record(path)
-    system = str(record.get("system", name.rpartition("_")[0]))
-    nodes = int(record["nNodes"])
-    topology = folder / "topo" / f"{system}.xml"
-    if not topology.is_file():
-        print(f"{name}: no topo/{system}.xml: NCCL's own graphs only")
-    return Case(
-        name=name,
-        system=system,
-        nodes=nodes,
-        record=record,
-        knobs=_knobs(name, _environment(settings, system, nodes)),
-        decisions=_rows(folder / f"decisions_{name}.csv"),
-        costs=_costs(_rows(folder / f"costs_{name}.csv")),
-        p2p=_rows(folder / f"p2p_{name}.csv", needed=False),
-        topology=topology if topology.is_file() else None,
-    )
-
-
-def _rows(path: Path, *, needed: bool = True) -> list[Row]:
-    if not path.is_file():
-        if needed:
-            print(f"{path.name}: missing")
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _costs(rows: list[Row]) -> dict[tuple[str, int], dict[tuple[str, str], float]]:
-    costs: dict[tuple[str, int], dict[tuple[str, str], float]] = {}
-    for row in rows:
-        cell = costs.setdefault((row["op"], int(row["size_bytes"])), {})
-        cell[row["algo"], row["proto"]] = float(row["predicted_us"])
-    return costs
-
-
-def _settings(path: Path) -> list[dict[str, str]]:
-    """Return the lines of ENV.txt as name -> value, `sys` and `nodes` among them."""
-    if not path.is_file():
-        return []
-    lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
-    pairs = ([word.partition("=") for word in line if "=" in word] for line in lines)
-    return [{name: value for name, _, value in line} for line in pairs if line]
-
-
-def _environment(settings: list[dict[str, str]], system: str, nodes: int) -> dict[str, str]:
-    """Return the variables of the lines for this system and node count, or for all."""
-    environment: dict[str, str] = {}
-    for line in settings:
-        fits = line.get("sys", system) == system and int(line.get("nodes", nodes)) == nodes
-        if fits:
-            environment |= {name: line[name] for name in line if name not in ("sys", "nodes")}
-    return environment
-
-
-def _knobs(name: str, environment: Mapping[str, str]) -> Knobs:
-    """Return the knobs of a case; a variable that commsim does not know is said and left out."""
-    readable: dict[str, str] = {}
-    for variable, value in environment.items():
-        try:
-            knobs_of({variable: value})
-            readable[variable] = value
-        except CommsimError as error:
-            print(f"{name}: {error}")
-    knobs = knobs_of(readable)
-    for note in knobs.notes:
-        print(f"{name}: {note}")
-    return knobs
 
 
 # -- the comparisons -------------------------------------------------------------------------

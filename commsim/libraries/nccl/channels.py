@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, Protocol
 from commsim.libraries.nccl.tables import Tables
+from commsim.libraries.nccl.tuning_terms import COLLNET, NVLS
 
 __all__ = ["MOST_THREADS", "Width", "Widths", "execution_channels"]
 
@@ -57,7 +58,7 @@ class Widths:
         """Return channels and threads for an operation of `size` bytes."""
         threads = self.most_threads(algorithm, protocol)
         threshold = self.threshold(algorithm, protocol)
-        if algorithm in (Algorithm.NVLS, Algorithm.NVLSTree):
+        if algorithm in NVLS:
             return Width(self._nvls_width(algorithm), threads)
         if algorithm is Algorithm.CollNetDirect:
             return Width(self._collnet_width(size, threads, threshold), threads)
@@ -93,7 +94,7 @@ class Widths:
         if protocol is not Protocol.Simple:
             ring_ll = algorithm is Algorithm.Ring and protocol is Protocol.LL
             return 8 * self.comm.n_ranks if ring_ll else 8
-        return 512 if algorithm in (Algorithm.CollNetDirect, Algorithm.CollNetChain) else 64
+        return 512 if algorithm in COLLNET else 64
 
     def _heads(self) -> int:
         graph = self.comm.graphs.get("collnet_direct")

@@ -24,12 +24,12 @@ from commsim.libraries.nccl.partition import Cut, cut, interleaved
 from commsim.libraries.nccl.rules import FUNCTIONS
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
 from commsim.libraries.nccl.tables import tables_of
-from commsim.libraries.nccl.tuning import GATHERING, Cost, Floats, Tuning
+from commsim.libraries.nccl.tuning import Cost, Floats, Ints, Tuning
+from commsim.libraries.nccl.tuning_terms import COLLNET, GATHERING, NVLS
 
 __all__ = ["Tuner", "candidates", "choose"]
 
 _SLOW_NVLS_GB = 150.0
-_COLLNET = (Algorithm.CollNetDirect, Algorithm.CollNetChain)
 Pair = tuple[Algorithm, Protocol]
 
 
@@ -111,7 +111,7 @@ class Tuner:
             self._usable[op] = usable, notes
         return self._usable[op]
 
-    def _times(self, op: str, moved: np.ndarray) -> tuple[list[Pair], Floats]:
+    def _times(self, op: str, moved: Ints) -> tuple[list[Pair], Floats]:
         costs, _ = self._costs(op)
         rows = [self.tuning.times(op, *pair, moved, cost) for pair, cost in costs.items()]
         return list(costs), np.stack(rows)
@@ -143,7 +143,7 @@ class Tuner:
 
     def _share(self, op: str, pair: Pair, laid: Cut, moved: int, dtype_size: int) -> int:
         """Return the operation's bytes that a channel carries; CollNet interleaves them."""
-        if pair[0] in _COLLNET:
+        if pair[0] in COLLNET:
             return moved // max(1, laid.channels)
         element, ranks = self._element(op, dtype_size)
         return laid.typical * element * ranks
@@ -152,9 +152,9 @@ class Tuner:
         algorithm, protocol = pair
         element, ranks = self._element(op, dtype_size)
         count = moved // (element * ranks)
-        if algorithm in _COLLNET:
+        if algorithm in COLLNET:
             return interleaved(count, most)
-        nvls = algorithm in (Algorithm.NVLS, Algorithm.NVLSTree)
+        nvls = algorithm in NVLS
         return cut(
             count,
             element,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.nvls import NvlsSetup
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, Protocol
-from commsim.libraries.nccl.tuning import GATHERING
+from commsim.libraries.nccl.tuning_terms import COLLNET, GATHERING
 
 __all__ = ["STEPS", "Chunks"]
 
@@ -78,7 +78,7 @@ class Chunks:
             return chunk
         if algorithm is Algorithm.CollNetChain:
             chunk = min(256 << 10, chunk)
-        if algorithm in (Algorithm.CollNetChain, Algorithm.CollNetDirect):
+        if algorithm in COLLNET:
             return self._collnet_chunk(algorithm, size, chunk)
         return chunk
 

@@ -12,7 +12,8 @@ from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.rules import FUNCTIONS, allowed
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, PathType, Protocol
 from commsim.libraries.nccl.tables import Tables
-from commsim.libraries.nccl.tuning import GATHERING, GRAPH
+from commsim.libraries.nccl.tuning import GRAPH
+from commsim.libraries.nccl.tuning_terms import COLLNET, GATHERING, NVLS
 
 __all__ = ["enabled"]
 
@@ -23,7 +24,6 @@ _PROTOCOLS = {
     Algorithm.Ring: tuple(Protocol),
 }
 """Everything but Ring and Tree knows Simple only."""
-_COLLNET = (Algorithm.CollNetDirect, Algorithm.CollNetChain)
 _MOST_COLLNET_RANKS = 8
 _MOST_NVLS_RANKS = 32
 
@@ -92,9 +92,9 @@ def _obstacle(
         return f"NCCL has no {algorithm.name} for {op}"
     if GRAPH[algorithm] not in comm.graphs or not comm.graphs[GRAPH[algorithm]].channels:
         return f"{algorithm.name} finds no channels on this hardware"
-    if algorithm in _COLLNET:
+    if algorithm in COLLNET:
         return _collnet_obstacle(comm, tables, knobs, op, algorithm)
-    if algorithm in (Algorithm.NVLS, Algorithm.NVLSTree):
+    if algorithm in NVLS:
         return _nvls_obstacle(comm, tables, knobs, op, algorithm)
     if algorithm is Algorithm.PAT:
         return _pat_obstacle(comm, knobs)

@@ -69,15 +69,15 @@ def cut(
 
 
 def interleaved(count: int, channels: int) -> Cut:
-    """Share `count` elements by turns: CollNet, and all operations until 2.21, use every channel
-    they are given; the last one has what is left.
+    """Share `count` elements by turns, the first channel with what is over: CollNet, and all
+    operations until 2.21, use every channel they are given.
     """
-    if count == 0:
+    channels = min(channels, count)
+    if channels == 0:
         return Cut(0, 0, 0, 0)
-    share = -(-count // channels)
-    channels = -(-count // share)
-    last = count - share * (channels - 1) if channels > 1 else 0
-    return Cut(channels, share, share if channels > 2 else 0, last)
+    share = count // channels
+    first = count - share * (channels - 1)
+    return Cut(channels, first, share if channels > 2 else 0, share if channels > 1 else 0)
 
 
 def _traffic_per_channel(traffic: int, most: int, tables: Tables) -> int:
