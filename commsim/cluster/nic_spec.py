@@ -4,35 +4,13 @@ From a node's NIC section to facts: whose NIC is whose, and on which rail.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from commsim.cluster.gpus import GpuSpec
-from commsim.cluster.node import NicSection, Transport
+from commsim.cluster.node import NicSection
 from commsim.cluster.reader import Reader, defaults
 from commsim.cluster.spec import NicSpec
+from commsim.cluster.transports import reaches_gpus, transport_of
 
-__all__ = ["RDMA", "nic_spec"]
-
-_IB, _ETHERNET, _SLINGSHOT = "infiniband", "ethernet", "slingshot"
-_MEDIA = MappingProxyType(
-    {
-        "ib": (_IB,),
-        "roce": (_ETHERNET,),
-        "efa_v1": (_ETHERNET,),
-        "efa_v2": (_ETHERNET,),
-        "efa_v3": (_ETHERNET,),
-        "efa_v4": (_ETHERNET,),
-        "slingshot": (_SLINGSHOT,),
-        "tcpx": (_ETHERNET,),
-        "tcpxo": (_ETHERNET,),
-        "tcp": (_IB, _ETHERNET, _SLINGSHOT),
-    }
-)
-RDMA: Mapping[str, Transport] = MappingProxyType(
-    {_IB: "ib", _ETHERNET: "roce", _SLINGSHOT: "slingshot"}
-)
-_USUAL = MappingProxyType({_IB: "ib", _ETHERNET: "tcp", _SLINGSHOT: "slingshot"})
+__all__ = ["nic_spec"]
 
 
 def nic_spec(read: Reader, own: NicSection | None, *, gpu: GpuSpec, gpus: int) -> NicSpec | None:
@@ -41,50 +19,18 @@ def nic_spec(read: Reader, own: NicSection | None, *, gpu: GpuSpec, gpus: int) -
         return None
     section = read.filled(own, defaults().nic, "nic", ("efficiency", "latency", "medium"))
     count = read.count(section.count, "nic.count")
-    transport = _transport(read, section)
+    transport = transport_of(read, section)
     return NicSpec(
         count=count,
         wire=read.wire(section, "nic"),
         medium=section.medium or "",
         transport=transport,
-        gdr=_gdr(read, section, transport, gpu),
+        gdr=reaches_gpus(read, section, transport, gpu),
         model=section.model or "",
         rails=_rails(read, section, count),
         own=_listed(read, section, gpus, count) or _dealt(read, gpus, count),
         listed=section.gpu_to_nic is not None,
     )
-
-
-def _transport(read: Reader, section: NicSection) -> str:
-    """Return what is spoken over the NICs: stated, else the usual on their medium.
-
-    On Ethernet that is TCP, but with GPUDirect it must be RDMA.
-    """
-    medium = section.medium or ""
-    if section.transport is None:
-        usual = RDMA[medium] if section.gdr else _USUAL[medium]
-        read.taken.append(f"nic.transport ({usual})")
-        return usual
-    if medium not in _MEDIA[section.transport]:
-        fitting = ", ".join(name for name, media in _MEDIA.items() if medium in media)
-        raise read.place.error(
-            "nic.transport",
-            f"{section.transport} does not run over {medium}. Known: {fitting}.",
-        )
-    return section.transport
-
-
-def _gdr(read: Reader, section: NicSection, transport: str, gpu: GpuSpec) -> bool:
-    """Return whether the NICs reach GPU memory."""
-    can = gpu.device == "cuda" and transport != "tcp"
-    if section.gdr is None:
-        if can:
-            read.taken.append("nic.gdr (true)")
-        return can
-    if section.gdr and not can:
-        why = "a CPU worker has no GPU memory" if transport != "tcp" else "TCP needs host memory"
-        raise read.place.error("nic.gdr", f"true is impossible: {why}. Leave it out, or say false.")
-    return section.gdr
 
 
 def _rails(read: Reader, section: NicSection, count: int) -> tuple[int, ...]:

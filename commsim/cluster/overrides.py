@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from commsim.cluster.nic_spec import RDMA
 from commsim.cluster.node import NodeSection, PcieSwitchSection, merged
 from commsim.cluster.place import Place
+from commsim.cluster.transports import RDMA
 
 __all__ = ["overridden"]
 

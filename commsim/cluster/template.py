@@ -99,11 +99,11 @@ class Template:
                     self._nvlink[a, b] = self._nvlink[b, a] + 1
 
     def _add_memory(self, spec: NodeSpec) -> None:
-        memory = spec.cpu.memory
-        for socket in range(spec.sockets if memory else 0):
+        if spec.cpu.memory is None:
+            return
+        for socket in range(spec.sockets):
             name = self._vertex(f"mem{socket}", "memory")
-            assert memory is not None
-            self._memory.append(self.rows.one(f"cpu{socket}", name, "memory", memory))
+            self._memory.append(self.rows.one(f"cpu{socket}", name, "memory", spec.cpu.memory))
 
     def _slot(self, pcie: PcieSpec, a: str, b: str, bandwidth: float | None = None) -> Wire:
         """Return a PCIe link: half the delay of passing a device counts at each of its sides."""
