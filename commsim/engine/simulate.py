@@ -16,7 +16,7 @@ from commsim.engine.folding import FoldedPlanner
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, OpKind, Way
-from commsim.libraries import Library
+from commsim.libraries import Library, links_of
 from commsim.sections import Section
 from commsim.timeline import Timeline
 
@@ -91,6 +91,11 @@ def _planner(graph: Graph, cluster: Cluster | None, library: Library, *, network
     if cluster is None or network != "fluid":
         raise ScenarioError(
             "graph: it is folded, and folding needs a cluster and network fluid."
+            " Build it with engine.fold off."
+        )
+    if len(links_of(library, cluster)) > len(cluster.links):
+        raise ScenarioError(
+            f"graph: it is folded, and library {library.name} has links for each process."
             " Build it with engine.fold off."
         )
     planner = FoldedPlanner(graph, cluster, library)

@@ -308,6 +308,10 @@ WRONG: list[tuple[str, str]] = [
         "{all_to_all: {splits: [1B, 1B, 1B], output_splits: [1B, 2B, 1B]}}",
         "rank 0 expects 2 bytes from rank 1, whose splits send it 1",
     ),
+    (
+        "{all_to_all: {splits: [1B, 1B, 3B], output_splits: [1B, 1B, 0B]}}",
+        "rank 0 expects 0 bytes from rank 2, whose splits send it 1",
+    ),
     ("{all_reduce: {bytes: 3B, splits: [1B, 1B, 1B]}}", "all_reduce has no splits"),
     ("{barrier: {bytes: 1B}}", "barrier moves no bytes"),
     ("{compute: {duration: 1ms, as: c}}", "compute on the main stream blocks"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from host_star import COSTS, US, HostStar
 
 from commsim.cluster import Cluster, Route
 from commsim.engine import simulate
 from commsim.errors import ScenarioError, TopologyError
-from commsim.graph import Device, Graph, GraphBuilder
+from commsim.graph import Device, Fold, Graph, GraphBuilder
 from commsim.libraries import (
     Ideal,
     Libraries,
@@ -262,3 +263,13 @@ def test_one_library_alone_plans_for_all() -> None:
 def test_two_libraries_with_links_of_their_own_cannot_run_together() -> None:
     with pytest.raises(ScenarioError, match="only one of them can run"):
         Libraries(Gloo(), {"other": Gloo()})
+
+
+def test_a_folded_graph_is_refused_as_each_process_has_links() -> None:
+    fold = Fold.of(np.zeros(4, np.int64), {"dp": np.arange(4).reshape(1, 4)}, {})
+    build = GraphBuilder(fold)
+    for rank in fold.representatives:
+        group = build.orbit("dp", rank)
+        build.collective(build.lane(rank), group, "all_reduce", MIB, stream="c")
+    with pytest.raises(ScenarioError, match="library gloo has links for each process"):
+        simulate(build.build(), Cluster.preset("dgx-a100"), library=Gloo())
