@@ -27,7 +27,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class NcclContest:
-    """Times NCCL on one group; a contender is "Ring LL", or "auto" for NCCL's own choice."""
+    """Times NCCL on one group.
+
+    A contender is "Ring LL"; "Ring" or "auto LL" where NCCL chooses the rest, "auto" all of it.
+    """
 
     def __init__(
         self, cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, dtype: str
@@ -50,18 +53,20 @@ class NcclContest:
         """Return the algorithm and protocol pairs to time. See `Contest`."""
         if op in PAIRWISE or (list(asked) == [AUTO] and list(protos) == [AUTO]):
             return [AUTO]
-        have = [_name(*pair) for pair in self._group.tuner.costs(op)]
+        pairs = list(self._group.tuner.costs(op))
         algorithms = _known(asked, [a.name for a in Algorithm], "--algo")
         protocols = _known(protos, [p.name for p in Protocol], "--proto")
-        chosen = [
-            name for name in have if name.split()[0] in algorithms and name.split()[1] in protocols
-        ]
-        if not chosen:
+        fits = [(a, p) for a, p in pairs if a.name in algorithms and p.name in protocols]
+        if not fits:
             raise ScenarioError(
                 f"--algo {','.join(asked)} --proto {','.join(protos)}: NCCL has none of these for"
-                f" {op} here. It has: {', '.join(have)}."
+                f" {op} here. It has: {', '.join(_name(*pair) for pair in pairs)}."
             )
-        return chosen
+        if list(asked) != ["all"] and list(protos) == [AUTO]:
+            return list(dict.fromkeys(algorithm.name for algorithm, _ in fits))
+        if list(asked) == [AUTO] and list(protos) != ["all"]:
+            return list(dict.fromkeys(f"{AUTO} {protocol.name}" for _, protocol in fits))
+        return [_name(*pair) for pair in fits]
 
     def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
         """Return the predicted time per iteration at each size."""
@@ -93,13 +98,18 @@ class NcclContest:
         return self._pairs(op, size)[AUTO]
 
     def _pairs(self, op: str, size: int) -> dict[str, Choice]:
-        """Return every pair's choice at a size, NCCL's own as "auto"."""
+        """Return every pair's choice at a size, and NCCL's own where one or both are free."""
         key = (op, size)
         if key not in self._candidates:
             found = self._group.tuner.candidates(op, [size], dtype_size=self._width)
-            named = {_name(*pair): choices[0] for pair, choices in found.items()}
-            # min takes the first of equals, as NCCL's strict comparison does
-            named[AUTO] = min(named.values(), key=lambda choice: choice.selection_us)
+            named: dict[str, Choice] = {}
+            for (algorithm, protocol), (choice,) in found.items():
+                named[_name(algorithm, protocol)] = choice
+                for free in (algorithm.name, f"{AUTO} {protocol.name}", AUTO):
+                    # the first of equals stays, as in NCCL's strict comparison
+                    kept = named.setdefault(free, choice)
+                    if choice.selection_us < kept.selection_us:
+                        named[free] = choice
             self._candidates[key] = named
         return self._candidates[key]
 

@@ -59,7 +59,8 @@ def test_run_writes_what_it_is_asked_for(
 def test_bench_prints_nccl_tests_columns_and_the_crossover(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--nodes", "2", "--algo", "ring,tree", "-b", "1K", "-e", "256M", "-f", "64"]
+    flags = ["--nodes", "2", "--library", "ideal", "--algo", "ring,tree"]
+    flags += ["-b", "1K", "-e", "256M", "-f", "64"]
     chart, path = tmp_path / "b.html", tmp_path / "b.json"
     assert call(["bench", "all_reduce", *flags, "--chart", str(chart), "--json", str(path)]) == 0
     out = capsys.readouterr().out

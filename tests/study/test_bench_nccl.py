@@ -1,0 +1,106 @@
+"""Bench with NCCL: what is chosen, what it takes, and where the fastest changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
+from commsim.libraries import LibrarySection
+from commsim.study.bench import BenchResult, bench
+
+SIZES = [2**k for k in range(3, 34, 3)]
+H100 = Cluster.preset("dgx-h100", nodes=2)
+
+
+def rows(result: BenchResult) -> list[tuple[str, str | None]]:
+    return list(dict.fromkeys((row.algo, row.proto) for row in result.results))
+
+
+def test_all_has_a_row_for_every_pair_and_size() -> None:
+    result = bench(H100, "all_reduce", SIZES, algo="all")
+    pairs = rows(result)
+    assert len(result.results) == len(pairs) * len(SIZES)
+    assert {"Ring", "Tree", "NVLSTree"} == {algo for algo, _ in pairs}
+    assert {"LL", "LL128", "Simple"} == {proto for _, proto in pairs}
+
+
+def test_one_pair_is_chosen_at_each_size_and_it_is_what_auto_takes() -> None:
+    every = bench(H100, "all_reduce", SIZES, algo="all").results
+    auto = bench(H100, "all_reduce", SIZES).results
+    chosen = [row for row in every if row.chosen]
+    assert [(r.size, r.algo, r.proto, r.time_us) for r in chosen] == [
+        (r.size, r.algo, r.proto, r.time_us) for r in auto
+    ]
+    for row in chosen:
+        others = [r.selection_us for r in every if r.size == row.size and r.selection_us]
+        assert row.selection_us == min(others)
+
+
+def test_names_leave_the_protocol_to_nccl() -> None:
+    result = bench(H100, "all_reduce", SIZES, algo="ring,tree")
+    assert len(result.results) == 2 * len(SIZES)
+    small, large = result.results[0], result.results[-1]
+    assert small.proto == "LL"
+    assert large.proto == "Simple"
+
+
+def test_a_protocol_alone_leaves_the_algorithm_to_nccl() -> None:
+    result = bench(H100, "all_reduce", SIZES, proto="Simple")
+    assert {row.proto for row in result.results} == {"Simple"}
+    assert len(result.results) == len(SIZES)
+
+
+def test_crossovers_separate_the_fastest() -> None:
+    result = bench(H100, "all_reduce", SIZES, algo="ring,tree")
+    best = {size: row.algo for (_, size), row in result.fastest().items()}
+    for change in result.crossovers:
+        below = max(size for size in SIZES if size < change.size)
+        above = min(size for size in SIZES if size >= change.size)
+        assert best[below] != best[above]
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all", "send_recv", "broadcast"])
+def test_never_below_the_bound(op: str) -> None:
+    for row in bench(H100, op, SIZES[4:], algo="all").results:
+        assert row.bound_in_network_us is not None
+        assert row.time_us >= row.bound_in_network_us
+
+
+def test_the_environment_rules() -> None:
+    section = LibrarySection(name="nccl", env={"NCCL_ALGO": "Ring", "NCCL_PROTO": "^LL128"})
+    result = bench(H100, "all_reduce", SIZES, library=section)
+    assert {row.algo for row in result.results} == {"Ring"}
+    assert "LL128" not in {row.proto for row in result.results}
+
+
+def test_one_process_for_all_gpus_is_slower_when_small() -> None:
+    node = Cluster.preset("dgx-h100")
+    each = bench(node, "all_reduce", "1K", library=LibrarySection(name="nccl", launch="gpu"))
+    one = bench(node, "all_reduce", "1K", library=LibrarySection(name="nccl", launch="process"))
+    assert one.results[0].time_us > 1.2 * each.results[0].time_us
+
+
+def test_an_oversubscribed_fabric_is_slower_when_large() -> None:
+    thin = Cluster.preset(
+        "dgx-h100", nodes=4,
+        fabric={"kind": "fat_tree", "oversubscription": 8, "nodes_per_leaf": 1},
+    )  # fmt: skip
+    wide = Cluster.preset("dgx-h100", nodes=4)
+    times = [bench(c, "all_reduce", "8G", algo="ring").results[0].time_us for c in (thin, wide)]
+    assert times[0] > 4 * times[1]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"algo": "rong"}, "--algo rong: NCCL has no such choice."),
+        ({"proto": "LL256"}, "--proto LL256"),
+        ({"algo": "PAT"}, "NCCL has none of these for all_reduce here. It has: Tree LL"),
+        ({"library": "ideal", "proto": "LL"}, "ideal has no protocols"),
+        ({"library": LibrarySection(name="nccl", env={"NCCL_ALGOS": "x"})}, "NCCL_ALGOS"),
+    ],
+)
+def test_what_is_refused(how: dict[str, object], words: str) -> None:
+    with pytest.raises(ScenarioError, match=words.replace("(", r"\(")):
+        bench(H100, "all_reduce", SIZES, **how)  # type: ignore[arg-type]
