@@ -9,13 +9,14 @@ neither, unless the price includes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from commsim.cluster import Cluster
 from commsim.cluster.spec import NodeSpec
+from commsim.metrics.measure import Metrics
 
-__all__ = ["Cost", "cost_of", "hourly_price", "rated_power"]
+__all__ = ["Cost", "cost_of", "hourly_price", "priced", "rated_power"]
 
 _HOUR = 3600.0
 _BILLION = 1e9
@@ -41,6 +42,15 @@ class Cost:
     def as_dict(self) -> dict[str, Any]:
         """Return the fields, ready for JSON."""
         return asdict(self) | {"sources": list(self.sources)}
+
+
+def priced(metrics: Metrics, cluster: Cluster) -> Metrics:
+    """Return the metrics of a run on a cluster with what its steps cost."""
+    seconds, tokens = metrics.step_time_s, metrics.tokens_per_s
+    cost = cost_of(
+        cluster, step_time_s=seconds, tokens_per_step=None if tokens is None else tokens * seconds
+    )
+    return replace(metrics, cost=None if cost is None else cost.as_dict())
 
 
 def cost_of(

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster, cluster_from
-from commsim.metrics.cost import cost_of, hourly_price, rated_power
+from commsim.metrics.cost import cost_of, hourly_price, priced, rated_power
+from commsim.study.run import run
 
 PRICE = {"per_gpu_hour": 2.5, "source": "general: a test", "date": "2026-01-01"}
 POWER = {"watts": 7200.0, "source": "general: a test"}
@@ -91,3 +92,15 @@ def test_cost_grows_with_time_and_falls_with_tokens(seconds, tokens, factor):
     assert slower.per_step == pytest.approx(one.per_step * factor, rel=1e-9)
     assert denser.per_1e9_tokens == pytest.approx(one.per_1e9_tokens / factor, rel=1e-9)
     assert denser.per_step == one.per_step
+
+
+def test_a_run_is_priced_by_its_step_and_its_tokens():
+    metrics = run("quickstart").metrics
+    nodes = Cluster.preset("aws-p5", nodes=2)
+    cost = priced(metrics, nodes).cost
+    assert cost is not None
+    hours = metrics.step_time_s / 3600
+    assert cost["per_step"] == pytest.approx(2 * 55.04 * hours, rel=1e-6)
+    steps = 1e9 / (metrics.tokens_per_s * metrics.step_time_s)
+    assert cost["per_1e9_tokens"] == pytest.approx(cost["per_step"] * steps, rel=1e-9)
+    assert priced(metrics, Cluster.preset("pcie-a100")).cost is None
