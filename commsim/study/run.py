@@ -5,6 +5,7 @@ Run a scenario: build its cluster, its work and its library, simulate, measure.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,10 +13,17 @@ from commsim.cluster.section import build_cluster
 from commsim.engine import folded, simulate
 from commsim.graph import Graph, load_graph
 from commsim.libraries import Library, Recorded, for_groups, make_library
-from commsim.metrics import measure
+from commsim.metrics import Metrics, measure
 from commsim.scenario import Scenario, load_scenario
 from commsim.study.result import Result
-from commsim.workload import Workload, build_workload, chosen_kind
+from commsim.timeline import Timeline
+from commsim.workload import (
+    TrainingFacts,
+    Workload,
+    build_workload,
+    chosen_kind,
+    peak_memory,
+)
 
 __all__ = ["run"]
 
@@ -56,11 +64,15 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     metrics = measure(
         timeline,
         model_flops=facts.model_flops if facts else None,
-        hardware_flops=facts.model_flops if facts else None,
+        hardware_flops=facts.hardware_flops if facts else None,
         peak_flops=facts.peak_flops if facts else None,
         tokens=facts.tokens if facts else None,
     )
-    said = [*work.notes, *(cluster.notes if cluster else ()), *timeline.notes]
+    after = work.afterwards(timeline) if work.afterwards else ()
+    if facts is not None:
+        metrics, sentence = _with_memory(metrics, facts, timeline)
+        after = (*after, sentence)
+    said = [*work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
     said += _chosen(scenario, library, graph)
     return Result(scenario.name, timeline, metrics, tuple(dict.fromkeys(said)))
 
@@ -76,6 +88,21 @@ def _work(scenario: Scenario, kind: str) -> Workload | None:
         trace = load_trace(Path(scenario.folder) / section.trace)
         return Workload(kind, trace.graph(), tuple(trace.notes))
     return None
+
+
+def _with_memory(metrics: Metrics, facts: TrainingFacts, timeline: Timeline) -> tuple[Metrics, str]:
+    """Return the metrics with the memory of the fullest GPU in GiB, and a sentence about it."""
+    ranks = timeline.graph.lane_rank.tolist()
+    use, capacity, sentence = peak_memory(
+        facts.resident,
+        [facts.device_of_rank[rank] for rank in ranks],
+        [facts.capacity_of_rank[rank] for rank in ranks],
+        timeline,
+    )
+    parts = ("parameters", "gradients", "optimizer", "activations", "buffers")
+    memory: dict[str, object] = {part: getattr(use, part) / 2**30 for part in parts}
+    memory |= {"peak": use.total / 2**30, "fits": use.total <= capacity}
+    return replace(metrics, memory_gib=memory), f"memory: {sentence}"
 
 
 def _chosen(scenario: Scenario, library: Library, graph: Graph) -> list[str]:
