@@ -11,6 +11,7 @@ its channels, threads and chunks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,16 +22,40 @@ from commsim.libraries.nccl.enabling import enabled
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.nvls import nvls_setup
 from commsim.libraries.nccl.partition import Cut, cut, interleaved
+from commsim.libraries.nccl.reduction import Reduction
 from commsim.libraries.nccl.rules import FUNCTIONS
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
 from commsim.libraries.nccl.tables import tables_of
-from commsim.libraries.nccl.tuning import Cost, Floats, Ints, Tuning
-from commsim.libraries.nccl.tuning_terms import COLLNET, GATHERING, NVLS
+from commsim.libraries.nccl.tuning import Cost, Floats, Tuning
+from commsim.libraries.nccl.tuning_terms import COLLNET, GATHERING, NVLS, REDUCING
 
-__all__ = ["Tuner", "candidates", "choose"]
+__all__ = ["FLOAT_SUM", "Tuner", "candidates", "choose"]
 
+FLOAT_SUM = Reduction("float32", "sum")
 _SLOW_NVLS_GB = 150.0
+_SHORT_RING, _LOSSY = 8, 1024.0
+"""With more ranks a ring of 8-bit floats loses too much precision: NCCL counts it dearer."""
 Pair = tuple[Algorithm, Protocol]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One kind of call. `parts`: ranks' parts in S; `element`: bytes of what NCCL counts."""
+
+    op: str
+    element: int
+    parts: int
+    dtype_size: int
+    reduction: Reduction
+
+    def moved(self, size: int) -> int:
+        """Return the bytes of whole elements on every rank."""
+        whole = self.dtype_size * self.parts
+        return size // whole * whole
+
+    def count(self, size: int) -> int:
+        """Return what NCCL takes as the count of elements."""
+        return self.moved(size) // (self.element * self.parts)
 
 
 class Tuner:
@@ -43,64 +68,84 @@ class Tuner:
         self.widths = Widths(comm, self.tables, self.knobs, nvls_channels=nvls.channels)
         self.tuning = Tuning(comm, self.tables, self.knobs, channels=self.widths.channels)
         self.chunks = Chunks(comm, self.knobs, nvls=nvls, slow_nvls=self._slow_nvls())
-        self._usable: dict[str, tuple[dict[Pair, Cost], tuple[str, ...]]] = {}
+        self._usable: dict[tuple[str, Reduction], tuple[dict[Pair, Cost], tuple[str, ...]]] = {}
 
-    def choose(self, op: str, size: int, *, dtype_size: int = 4) -> Choice:
+    def choose(
+        self, op: str, size: int, *, dtype_size: int = 4, reduction: Reduction = FLOAT_SUM
+    ) -> Choice:
         """Return what NCCL runs for `op` of `size` bytes (nccl-tests' S).
 
         Raises:
             ScenarioError: `op` is none of NCCL's collectives, or nothing allowed works here.
         """
-        return self.sweep(op, [size], dtype_size=dtype_size)[0]
+        return self.sweep(op, [size], dtype_size=dtype_size, reduction=reduction)[0]
 
-    def sweep(self, op: str, sizes: Sequence[int], *, dtype_size: int = 4) -> tuple[Choice, ...]:
+    def sweep(
+        self,
+        op: str,
+        sizes: Sequence[int],
+        *,
+        dtype_size: int = 4,
+        reduction: Reduction = FLOAT_SUM,
+    ) -> tuple[Choice, ...]:
         """Return NCCL's choice for each size.
 
         Raises:
             ScenarioError: as `choose`.
         """
-        moved = np.array([self._bytes(op, size, dtype_size) for size in sizes], dtype=np.int64)
-        pairs, times = self._times(op, moved)
+        call = self._call(op, dtype_size, reduction)
+        pairs, times = self._times(call, sizes)
         # argmin takes the first of equals, as NCCL's strict comparison does
         best = np.argmin(times, axis=0)
         return tuple(
-            self._choice(op, size, pairs[place], float(times[place, column]), dtype_size)
+            self._choice(call, size, pairs[place], float(times[place, column]))
             for column, (size, place) in enumerate(zip(sizes, best.tolist(), strict=True))
         )
 
     def candidates(
-        self, op: str, sizes: Sequence[int], *, dtype_size: int = 4
+        self,
+        op: str,
+        sizes: Sequence[int],
+        *,
+        dtype_size: int = 4,
+        reduction: Reduction = FLOAT_SUM,
     ) -> Mapping[Pair, tuple[Choice, ...]]:
         """Return for every usable algorithm and protocol what NCCL would run if forced to it.
 
         Raises:
             ScenarioError: as `choose`.
         """
-        moved = np.array([self._bytes(op, size, dtype_size) for size in sizes], dtype=np.int64)
-        pairs, times = self._times(op, moved)
+        call = self._call(op, dtype_size, reduction)
+        pairs, times = self._times(call, sizes)
         return {
             pair: tuple(
-                self._choice(op, size, pair, float(time), dtype_size)
+                self._choice(call, size, pair, float(time))
                 for size, time in zip(sizes, row, strict=True)
             )
             for pair, row in zip(pairs, times, strict=True)
         }
 
-    def costs(self, op: str) -> Mapping[Pair, Cost]:
+    def costs(self, op: str, reduction: Reduction = FLOAT_SUM) -> Mapping[Pair, Cost]:
         """Return latency and bandwidth of every usable algorithm and protocol.
 
         Raises:
             ScenarioError: as `choose`.
         """
-        return dict(self._costs(op)[0])
+        return dict(self._costs(op, reduction)[0])
 
-    def _costs(self, op: str) -> tuple[dict[Pair, Cost], tuple[str, ...]]:
+    def _call(self, op: str, dtype_size: int, reduction: Reduction) -> _Call:
+        """Describe a call: all-gather and broadcast count bytes, whatever the type."""
+        element = 1 if op in ("all_gather", "broadcast") else dtype_size
+        parts = self.comm.n_ranks if op in GATHERING else 1
+        return _Call(op, element, parts, dtype_size, reduction)
+
+    def _costs(self, op: str, reduction: Reduction) -> tuple[dict[Pair, Cost], tuple[str, ...]]:
         if op not in FUNCTIONS:
             raise ScenarioError(
                 f"{op}: NCCL's tuner knows {', '.join(FUNCTIONS)}.{did_you_mean(op, FUNCTIONS)}"
             )
-        if op not in self._usable:
-            pairs, notes = enabled(self.comm, self.tables, self.knobs, op)
+        if (op, reduction) not in self._usable:
+            pairs, notes = enabled(self.comm, self.tables, self.knobs, op, reduction)
             if self.comm.n_ranks == 1:
                 costs = dict.fromkeys(pairs, Cost(0.0, np.inf))
             else:
@@ -108,73 +153,54 @@ class Tuner:
             usable = {pair: cost for pair, cost in costs.items() if cost.bandwidth > 0}
             if not usable:
                 raise ScenarioError(f"NCCL {self.comm.version}: no algorithm for {op} works here.")
-            self._usable[op] = usable, notes
-        return self._usable[op]
+            self._usable[op, reduction] = usable, notes
+        return self._usable[op, reduction]
 
-    def _times(self, op: str, moved: Ints) -> tuple[list[Pair], Floats]:
-        costs, _ = self._costs(op)
-        rows = [self.tuning.times(op, *pair, moved, cost) for pair, cost in costs.items()]
-        return list(costs), np.stack(rows)
+    def _times(self, call: _Call, sizes: Sequence[int]) -> tuple[list[Pair], Floats]:
+        moved = np.array([call.moved(size) for size in sizes], dtype=np.int64)
+        costs, _ = self._costs(call.op, call.reduction)
+        rows = [self.tuning.times(call.op, *pair, moved, cost) for pair, cost in costs.items()]
+        times = np.stack(rows)
+        if call.reduction.is_float8 and call.op in REDUCING and self.comm.n_ranks > _SHORT_RING:
+            rings = [place for place, pair in enumerate(costs) if pair[0] is Algorithm.Ring]
+            times[rings] *= np.float32(_LOSSY)
+        return list(costs), times
 
-    def _choice(self, op: str, size: int, pair: Pair, time: float, dtype_size: int) -> Choice:
-        algorithm, protocol = pair
-        moved = self._bytes(op, size, dtype_size)
-        width = self.widths.width(algorithm, protocol, moved)
-        laid = self._cut(op, moved, pair, width.channels, dtype_size)
-        chunk = self.chunks.chunk(
-            op, algorithm, protocol, self._share(op, pair, laid, moved, dtype_size)
-        )
+    def _choice(self, call: _Call, size: int, pair: Pair, time: float) -> Choice:
+        width = self.widths.width(*pair, call.moved(size))
+        laid = self._cut(call, size, pair, width.channels)
+        chunk = self.chunks.chunk(call.op, *pair, _share(call, size, pair, laid))
         return Choice(
-            op=op,
+            op=call.op,
             size=size,
-            algorithm=algorithm,
-            protocol=protocol,
+            algorithm=pair[0],
+            protocol=pair[1],
             channels=laid.channels,
             max_channels=width.channels,
             threads=width.threads,
             chunk=chunk,
-            slice=self.chunks.slice(op, algorithm, protocol, chunk),
+            slice=self.chunks.slice(call.op, *pair, chunk),
             selection_us=time,
             count_lo=laid.lo,
             count_mid=laid.mid,
             count_hi=laid.hi,
-            notes=self._costs(op)[1],
+            notes=self._costs(call.op, call.reduction)[1],
         )
 
-    def _share(self, op: str, pair: Pair, laid: Cut, moved: int, dtype_size: int) -> int:
-        """Return the operation's bytes that a channel carries; CollNet interleaves them."""
-        if pair[0] in COLLNET:
-            return moved // max(1, laid.channels)
-        element, ranks = self._element(op, dtype_size)
-        return laid.typical * element * ranks
-
-    def _cut(self, op: str, moved: int, pair: Pair, most: int, dtype_size: int) -> Cut:
+    def _cut(self, call: _Call, size: int, pair: Pair, most: int) -> Cut:
         algorithm, protocol = pair
-        element, ranks = self._element(op, dtype_size)
-        count = moved // (element * ranks)
         if algorithm in COLLNET:
-            return interleaved(count, most)
+            return interleaved(call.count(size), most)
         nvls = algorithm in NVLS
         return cut(
-            count,
-            element,
-            traffic_per_byte=2 if op == "all_reduce" else ranks,
+            call.count(size),
+            call.element,
+            traffic_per_byte=2 if call.op == "all_reduce" else call.parts,
             ll=protocol is Protocol.LL,
             most=most,
             total=self.widths.nvls_channels if nvls else self.widths.channels,
             tables=self.tables,
         )
-
-    def _element(self, op: str, dtype_size: int) -> tuple[int, int]:
-        """Return (bytes of an element, ranks' parts in S): all-gather and broadcast move bytes."""
-        element = 1 if op in ("all_gather", "broadcast") else dtype_size
-        return element, self.comm.n_ranks if op in GATHERING else 1
-
-    def _bytes(self, op: str, size: int, dtype_size: int) -> int:
-        """Return the bytes of whole elements on every rank."""
-        element, ranks = self._element(op, dtype_size)
-        whole = dtype_size * ranks if element == 1 else element * ranks
-        return size // whole * whole
 
     def _slow_nvls(self) -> bool:
         """Is NVLS with SHARP between nodes slow enough that NCCL makes its chunks small?"""
@@ -183,6 +209,13 @@ class Tuner:
             return False
         cost = self.tuning.cost("all_reduce", Algorithm.NVLS, Protocol.Simple)
         return cost.bandwidth < _SLOW_NVLS_GB
+
+
+def _share(call: _Call, size: int, pair: Pair, laid: Cut) -> int:
+    """Return the operation's bytes that a channel carries; CollNet interleaves them."""
+    if pair[0] in COLLNET:
+        return call.moved(size) // max(1, laid.channels)
+    return laid.typical * call.element * call.parts
 
 
 def choose(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.env import Knobs
+from commsim.libraries.nccl.reduction import Reduction
 from commsim.libraries.nccl.rules import FUNCTIONS, allowed
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, PathType, Protocol
 from commsim.libraries.nccl.tables import Tables
 from commsim.libraries.nccl.tuning import GRAPH
-from commsim.libraries.nccl.tuning_terms import COLLNET, GATHERING, NVLS
+from commsim.libraries.nccl.tuning_terms import COLLNET, GATHERING, NVLS, REDUCING
 
 __all__ = ["enabled"]
 
@@ -29,19 +30,24 @@ _MOST_NVLS_RANKS = 32
 
 
 def enabled(
-    comm: Communicator, tables: Tables, knobs: Knobs, op: str
+    comm: Communicator, tables: Tables, knobs: Knobs, op: str, reduction: Reduction
 ) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
     """Return the (algorithm, protocol) pairs in NCCL's order of scanning, and notes.
 
     Raises:
-        ScenarioError: nothing that the environment allows works here (2.24 and later).
+        ScenarioError: nothing that the environment allows works here (2.24 and later), or a
+            reduction of 8-bit floats on GPUs before sm90.
     """
+    _check(comm, op, reduction)
     if comm.n_ranks == 1:
         return ((Algorithm.Ring, Protocol.Simple),), ()
     asked = _listed(knobs.algo, [each.name for each in Algorithm], op, "NCCL_ALGO", tables)
     protocols = _listed(knobs.proto, [each.name for each in Protocol], op, "NCCL_PROTO", tables)
     algorithms = _asked(comm, tables, op, asked)
-    obstacles = {each: _obstacle(comm, tables, knobs, op, each) for each in algorithms}
+    obstacles = {
+        each: _obstacle(comm, tables, knobs, op, each) or _cannot_reduce(op, each, reduction)
+        for each in algorithms
+    }
     pairs = [
         (algorithm, protocol)
         for algorithm in algorithms
@@ -54,6 +60,26 @@ def enabled(
         pairs = _fallback(comm, tables, knobs, op, protocols)
         notes.append(f"{_set(knobs)} leaves nothing for {op}: NCCL falls back to Ring.")
     return tuple(pairs), tuple(notes)
+
+
+def _check(comm: Communicator, op: str, reduction: Reduction) -> None:
+    if op in REDUCING and reduction.is_float8 and comm.min_compute_capability < 90:
+        raise ScenarioError(
+            f"{op} of {reduction.dtype}: NCCL reduces 8-bit floats on sm90 and later only, "
+            f"and this is sm{comm.min_compute_capability}. Choose a wider type."
+        )
+
+
+def _cannot_reduce(op: str, algorithm: Algorithm, reduction: Reduction) -> str | None:
+    """Return why the algorithm cannot do this reduction, or None."""
+    if op not in REDUCING:
+        return None
+    what = f"{reduction.redop or 'sum'} of {reduction.type}"
+    if algorithm in NVLS and not reduction.in_switches:
+        return f"{algorithm.name} cannot do a {what}"
+    if algorithm is Algorithm.PAT and reduction.kind == "scaled":
+        return f"PAT cannot do a {what}"
+    return None
 
 
 def _listed(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.errors import ScenarioError
-from commsim.libraries.nccl.choose import Tuner, candidates, choose
+from commsim.libraries.nccl.choose import FLOAT_SUM, Tuner, candidates, choose
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.record import recorded_communicator
 from commsim.libraries.nccl.rules import FUNCTIONS
@@ -96,7 +96,7 @@ def test_of_equals_the_first_in_nccls_order_wins(recorded: Make) -> None:
     tuner = Tuner(recorded("dgx_h100_1"))
     cost = tuner.costs("all_reduce")[Algorithm.Ring, Protocol.LL]
     every = {pair: cost for pair in tuner.costs("all_reduce") if pair[0] is not Algorithm.Tree}
-    tuner._usable["all_reduce"] = every, ()
+    tuner._usable["all_reduce", FLOAT_SUM] = every, ()
     assert tuner.choose("all_reduce", 8).algorithm is Algorithm.Ring
     assert tuner.choose("all_reduce", 8).protocol is Protocol.LL
 

@@ -1,0 +1,61 @@
+"""
+What a reduction and its data type leave of NCCL's algorithms.
+
+Switches add (NVLS) only what their hardware can: integers of 32 bits and more and 16-bit floats
+by sum, minimum and maximum, wider floats by sum alone. An average is a sum with a factor before
+it (floats) or a division after it (integers), which neither NVLS nor PAT can do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Reduction"]
+
+Kind = Literal["sum", "extreme", "product", "scaled"]
+
+_NAMES = {
+    "fp16": "float16", "half": "float16", "bf16": "bfloat16", "float": "float32",
+    "fp32": "float32", "double": "float64", "fp64": "float64", "int": "int32", "long": "int64",
+    "f8e4m3": "float8", "f8e5m2": "float8", "fp8": "float8", "float8_e4m3fn": "float8",
+    "float8_e5m2": "float8",
+}  # fmt: skip
+"""Other names of data types: torch's, nccl-tests' and the short ones."""
+_KINDS: dict[str, Kind] = {
+    "": "sum", "sum": "sum", "min": "extreme", "max": "extreme", "prod": "product",
+    "product": "product", "avg": "scaled", "premul_sum": "scaled", "mulsum": "scaled",
+}  # fmt: skip
+_EXTREMES = frozenset({"int32", "uint32", "int64", "uint64", "float16", "bfloat16"})
+_SUMS = _EXTREMES | {"float32", "float64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A data type and a reduction by any of their names; "" where nobody said: floats, a sum."""
+
+    dtype: str = ""
+    redop: str = ""
+
+    @property
+    def type(self) -> str:
+        """The data type by NCCL's own kind of name; one that NCCL does not have stays itself."""
+        name = self.dtype.lower()
+        return _NAMES.get(name, name) or "float32"
+
+    @property
+    def kind(self) -> Kind:
+        """What the reduction needs; an unknown one can only be done step by step."""
+        return _KINDS.get(self.redop.lower(), "product")
+
+    @property
+    def in_switches(self) -> bool:
+        """Can NVLink switches do it?"""
+        if self.kind == "sum":
+            return self.type in _SUMS
+        return self.kind == "extreme" and self.type in _EXTREMES
+
+    @property
+    def is_float8(self) -> bool:
+        """Does every step lose precision that counts? NCCL then shuns long rings."""
+        return self.type == "float8"
