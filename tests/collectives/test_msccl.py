@@ -133,6 +133,95 @@ def test_what_is_overwritten_while_in_flight_arrives_as_it_was_sent(tmp_path: Pa
     assert p.bytes_sent == pytest.approx([0.5, 0.5])
 
 
+def step(s: int, kind: str, source: str, target: str, *, after: tuple[int, int] = (-1, -1)) -> str:
+    """Write a step; places are a buffer's letter and an offset."""
+    return (
+        f'<step s="{s}" type="{kind}" srcbuf="{source[0]}" srcoff="{source[1:]}" cnt="1"'
+        f' dstbuf="{target[0]}" dstoff="{target[1:]}" depid="{after[0]}" deps="{after[1]}"/>'
+    )
+
+
+def block(number: int, send: int, receive: int, *steps: str, channel: int = 0) -> str:
+    inside = "".join(steps)
+    return f'<tb id="{number}" send="{send}" recv="{receive}" chan="{channel}">{inside}</tb>'
+
+
+def algorithm(path: Path, coll: str, chunks: int, *gpus: str, scratch: int = 0) -> Path:
+    """Write a file that works in place."""
+    inside = "".join(
+        f'<gpu id="{i}" s_chunks="{scratch}">{blocks}</gpu>' for i, blocks in enumerate(gpus)
+    )
+    path.write_text(
+        f'<algo nchunksperloop="{chunks}" ngpus="{len(gpus)}" coll="{coll}" inplace="1">'
+        f"{inside}</algo>"
+    )
+    return path
+
+
+def test_a_chunk_may_be_overwritten_long_before_it_is_received(tmp_path: Path) -> None:
+    """GPU 0 sends chunk 0, overwrites it, and restores it only after GPU 1 has taken it."""
+    path = algorithm(
+        tmp_path / "late.xml", "broadcast", 2,
+        block(0, 1, -1, step(0, "cpy", "i0", "s0"), step(1, "s", "i0", "i0"),
+              step(2, "cpy", "i1", "i0"))
+        + block(1, 1, -1, step(0, "s", "i1", "i1", after=(0, 2)), channel=1)
+        + block(2, -1, 1, step(0, "r", "s1", "s1", after=(0, 2)), step(1, "cpy", "s0", "i0"),
+                channel=2),
+        block(0, -1, 0, step(0, "r", "i0", "i0", after=(1, 0)))
+        + block(1, -1, 0, step(0, "r", "i1", "i1"), channel=1)
+        + block(2, 0, -1, step(0, "s", "i1", "s1", after=(0, 0)), channel=2),
+        scratch=2,
+    )  # fmt: skip
+    assert check(load_msccl(path).program) == []
+
+
+def test_a_wait_is_never_forgotten_for_an_earlier_one(tmp_path: Path) -> None:
+    """GPU 1 hands on chunk 1 first, then chunk 0, for which it has waited all along."""
+    path = algorithm(
+        tmp_path / "chain.xml", "broadcast", 2,
+        block(0, 1, -1, step(0, "s", "i0", "i0"), step(1, "s", "i1", "i1")),
+        block(0, -1, 0, step(0, "r", "i0", "i0"), step(1, "r", "i1", "i1"))
+        + block(1, 2, -1, step(0, "s", "i1", "i1", after=(0, 1)),
+                step(1, "s", "i0", "i0", after=(0, 0))),
+        block(0, -1, 1, step(0, "r", "i1", "i1"), step(1, "r", "i0", "i0")),
+    )  # fmt: skip
+    p = load_msccl(path).program
+    ptr, needs = dependencies(p)
+    first, second = np.flatnonzero(p.source == 0).tolist()
+    assert first < second
+    for onward in np.flatnonzero(p.source == 1).tolist():
+        assert needs[ptr[onward] : ptr[onward + 1]].tolist() == [second]
+
+
+@pytest.mark.parametrize("end", ["o0", "own"])
+def test_a_reduce_scatter_in_place_ends_in_the_ranks_own_part(tmp_path: Path, end: str) -> None:
+    """The output is the rank's part of the input, by either name."""
+    gpus = [
+        block(0, 1 - g, 1 - g, step(0, "s", f"i{1 - g}", f"i{1 - g}"),
+              step(1, "rrc", f"i{g}", f"i{g}" if end == "own" else end))
+        for g in range(2)
+    ]  # fmt: skip
+    p = load_msccl(algorithm(tmp_path / "rs.xml", "reducescatter", 2, *gpus)).program
+    assert check(p) == []
+    assert p.bytes_sent == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize("coll", ["reduce", "gather", "scatter"])
+def test_ops_with_a_root(tmp_path: Path, coll: str) -> None:
+    """GPU 1 and GPU 0 as root; what does not belong to the root's side is not promised."""
+    kind = "rrc" if coll == "reduce" else "r"
+    place = {"reduce": ("i0", "i0"), "gather": ("i0", "o1"), "scatter": ("i1", "o0")}[coll]
+    giving, taking = (0, 1) if coll == "scatter" else (1, 0)
+    sends = block(0, taking, -1, step(0, "s", place[0], place[0]))
+    source = place[0] if coll == "reduce" else place[1]
+    takes = block(0, -1, giving, step(0, kind, source, place[1]))
+    gpus = [sends, takes] if giving == 0 else [takes, sends]
+    chunks = 1 if coll == "reduce" else 2
+    p = load_msccl(algorithm(tmp_path / f"{coll}.xml", coll, chunks, *gpus)).program
+    assert (p.op, p.root) == (coll, 0)
+    assert check(p) == []
+
+
 def test_a_circle_is_a_deadlock(tmp_path: Path) -> None:
     text = RING.read_text().replace('type="s" ', 'type="rcs" ')
     path = tmp_path / "circle.xml"

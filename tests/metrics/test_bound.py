@@ -51,6 +51,15 @@ def test_one_nvswitch_node() -> None:
         assert found.kind == "proven"
 
 
+def test_the_wire_and_its_latency_exactly() -> None:
+    cluster = nodes("dgx-h100", 1)
+    at = cluster.links.kinds.index("nvlink")
+    B, latency = float(cluster.links.capacity[at]), int(cluster.links.latency[at]) / 1e12
+    assert latency > 0
+    found = bound(cluster, "all_reduce", GIB, range(8))
+    assert found.seconds == pytest.approx(2 * 7 / 8 * GIB / B + latency, rel=1e-12)
+
+
 def test_a_switch_that_adds_halves_the_bound_at_most() -> None:
     cluster = nodes("dgx-h100", 1)
     found = bound(cluster, "all_reduce", GIB, range(8), in_network=True)
@@ -108,6 +117,29 @@ def test_every_set_of_a_small_node_has_its_least_cut(preset: str) -> None:
                                else (f"node0/gpu{gpu}", "in")))  # fmt: skip
         assert every.cuts.out[at] == pytest.approx(networkx.maximum_flow_value(flow, "out", "in"))
         assert every.cuts.members[at] == inside.sum()
+
+
+def test_pcie_bounds_where_nics_are_faster() -> None:
+    """Two 800 Gb/s NICs' worth of wire behind one PCIe slot each."""
+    cluster = Cluster.preset("dgx-h100", nodes=2, overrides={"nic": {"bandwidth": "800Gbps"}})
+    links = cluster.links
+    slots = sum(
+        float(links.capacity[i]) for i in range(len(links))
+        if links.target[i].startswith("node0/nic") and links.kinds[i] == "pcie"
+    )  # fmt: skip
+    assert slots < 8 * port(cluster, "network")
+    found = bound(cluster, "all_to_all", GIB, range(16))
+    assert found.seconds == pytest.approx(8 * 8 / 16 * GIB / slots, rel=1e-3)
+    assert "node without NICs" in found.cut
+
+
+def test_data_gathers_inwards_and_scatters_outwards() -> None:
+    cluster = nodes("dgx-h100", 1)
+    assert bound(cluster, "all_gather", GIB, range(8)).cut == "into GPU 0"
+    assert bound(cluster, "reduce_scatter", GIB, range(8)).cut == "out of GPU 0"
+    assert bound(cluster, "gather", GIB, range(8), root=3).cut == "into GPU 3"
+    assert bound(cluster, "scatter", GIB, range(8), root=3).cut == "out of GPU 3"
+    assert bound(cluster, "broadcast", GIB, range(8), root=3).cut == "out of GPU 3"
 
 
 def test_latency_is_in_it() -> None:
