@@ -142,11 +142,18 @@ def _exchange(runs: Runs, terms: Terms) -> Floats:
 def _pair(runs: Runs, terms: Terms) -> Floats:
     """Time S from each rank to the next one around the ring."""
     port = runs.port * terms.link[runs.link, runs.protocol]
-    own = np.maximum(np.floor(runs.nics / runs.per_domain), 1.0) * runs.nic_rate
-    wire = np.minimum(np.maximum(own * terms.pair_net, 1.0), nic_rate(runs, terms))
+    wire = _own_nic_rate(runs, terms) * terms.pair_net
     near = hop_latency(runs, terms) + runs.size / port
     far = reach_latency(runs, terms, runs.size) + runs.size / wire
     return np.where(runs.crosses, far, near)
+
+
+def _own_nic_rate(runs: Runs, terms: Terms) -> Floats:
+    """Return the payload bytes/s of the NICs nearest to one GPU."""
+    count = np.maximum(np.floor(runs.nics / runs.per_domain), 1.0)
+    own = count * runs.nic_rate * terms.nic[runs.transport, runs.protocol]
+    rate: Floats = np.minimum(np.maximum(own, 1.0), nic_rate(runs, terms))
+    return rate
 
 
 def _fan(runs: Runs, terms: Terms) -> Floats:
@@ -154,8 +161,7 @@ def _fan(runs: Runs, terms: Terms) -> Floats:
     message, inner = runs.size / runs.ranks, runs.per_domain - 1
     outer = runs.ranks - runs.per_domain
     port = runs.port * terms.link[runs.link, runs.protocol]
-    own = nic_rate(runs, terms) / np.minimum(runs.per_domain, np.maximum(runs.nics, 1.0))
-    far = np.where(runs.crosses, message * outer / own, 0.0)
+    far = np.where(runs.crosses, message * outer / _own_nic_rate(runs, terms), 0.0)
     first = np.where(runs.crosses, reach_latency(runs, terms, message), hop_latency(runs, terms))
     peers = inner * terms.hop[runs.link, 0] + outer * terms.exchange_peer
     time: Floats = first + peers + np.maximum(message * inner / port, far)
