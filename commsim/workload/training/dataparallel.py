@@ -35,8 +35,8 @@ def check_one_node(plan: TrainingPlan, cluster: Cluster) -> None:
     nodes = len(set(cluster.node_of.tolist()))
     if nodes > 1:
         raise ScenarioError(
-            f"{plan.where}.data_parallel.kind: dataparallel is one process and reaches the GPUs of"
-            f" one node; the cluster has {nodes}. Use kind: ddp."
+            f"{plan.where}.data_parallel.kind: dataparallel is one process and reaches the"
+            f" GPUs of one node; the cluster has {nodes}. Use kind: ddp."
         )
 
 
