@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from commsim.collectives import load_msccl, program
+from commsim.collectives import Program, load_msccl, program
 from commsim.collectives.catalogue import ALGORITHMS, TWO_LEVEL, default_per_node
 from commsim.collectives.walk import Walk, walk
 from commsim.errors import ScenarioError, did_you_mean
@@ -99,6 +99,8 @@ def explain(
             a file that is wrong, or that is for another op or number of ranks.
     """
     if algorithm.endswith(".xml"):
+        if root or pieces != 1 or per_node:
+            raise ScenarioError(f"{algorithm}: its root, pieces and nodes stand in the file.")
         return _explain_file(algorithm, n, op)
     ranks = 4 if n is None else n
     chosen = op or _usual_op(algorithm)
@@ -111,11 +113,28 @@ def explain(
     made = program(
         chosen, algorithm, ranks, root=root, pieces=pieces, per_node=per_node, splits=splits
     )
+    _refuse_unused(made, pieces, per_node)
     cells = made.actors * len(made.share)
     if cells * max(made.n, made.steps) > _MOST:
         raise ScenarioError(f"{made!r} is too large to be explained. Take fewer ranks (-n).")
     rows = (per_node or default_per_node(ranks)) if algorithm in TWO_LEVEL else 0
     return Explanation(walk(made), rows)
+
+
+def _refuse_unused(made: Program, pieces: int, per_node: int) -> None:
+    """Refuse settings that the algorithm has no use for."""
+    if per_node and made.algorithm not in TWO_LEVEL:
+        raise ScenarioError(
+            f"{made.algorithm} knows no nodes: leave per_node out. Those that do:"
+            f" {', '.join(TWO_LEVEL)}."
+        )
+    if pieces > 1 and made.op != "all_to_all_v":
+        root = max(made.root, 0)
+        other = program(made.op, made.algorithm, made.n, root=root, pieces=2 * pieces)
+        if len(other.share) == len(made.share):
+            raise ScenarioError(
+                f"{made.op} by {made.algorithm} is not cut into pieces: leave pieces out."
+            )
 
 
 def _usual_op(algorithm: str) -> str:
