@@ -195,12 +195,16 @@ def _zero_bubble(row: Row, stages: list[Stage], steady: float, one: float, besid
 def _message(row: Row, model: ComputeModel, links: Links) -> float:
     """Return the seconds of one message between stages: over the network, the NICs shared."""
     size = hidden_bytes(_shape(row), row.split, width=2)
-    scattered = row.tp > 1 and not row.sequence_parallel and row.stack != "megatron-2020"
-    if scattered:
+    if scattered(row):
         size //= row.tp
     if row.tp * row.pp <= row.node:  # all stages in one node
         return size / (model.gpu.nvlink_bandwidth * links.nvlink) + links.p2p_us * 1e-6
     return size / (row.network / row.node * links.p2p) + links.p2p_us * 1e-6
+
+
+def scattered(row: Row) -> bool:
+    """Return whether each rank of a tensor-parallel group sends its part of a boundary."""
+    return row.pp > 1 and row.tp > 1 and not row.sequence_parallel
 
 
 def _local_parameters(row: Row) -> int:
@@ -229,14 +233,15 @@ def _gradients(row: Row, model: ComputeModel, stages: list[Stage], links: Links)
     N, P, g = row.dp, _local_parameters(row), model.gradient_width
     volume = (N - 1) / N * P * ((g + 2) if row.zero else 2 * g)
     whole = volume / _gradient_rate(row, model, links)
-    if not _overlapped(row):
+    if not overlapped(row):
         return whole
     last = stages[0].backward + stages[0].weight
     hidden = min(whole, links.hidden_share * last)
     return whole - hidden + links.overlap_cost * hidden
 
 
-def _overlapped(row: Row) -> bool:
+def overlapped(row: Row) -> bool:
+    """Return whether gradients are reduced beside the backward."""
     return row.stack in ("megatron", "megatron-2020", "torchtitan", "torch-fsdp")
 
 
