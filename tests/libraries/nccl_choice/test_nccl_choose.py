@@ -78,6 +78,25 @@ def test_the_whole_record_agrees(shared_data: Path, recorded: Make) -> None:
                 assert found == (row["algo"], row["proto"], row["nchannels"]), row
 
 
+@pytest.mark.parametrize("version", ["2.21", "2.22", "2.23", "2.27", "2.30"])
+def test_a_public_log_of_three_h100_nodes(version: str, recorded: Make) -> None:
+    """NCCL's own lines in github.com/NVIDIA/nccl/issues/1453: 8 channels of 24 GB/s."""
+    comm = recorded("dgx_h100_2")
+    slow = {name: replace(graph, bw_inter=24.0) for name, graph in comm.graphs.items()}
+    three = replace(
+        comm,
+        version=version,
+        node_of=tuple(rank // 8 for rank in range(24)),
+        local_ranks=(8,) * 3,
+        graphs=slow,
+    )
+    small, large = Tuner(three).sweep("all_reduce", [1024, 262144])
+    assert (small.algorithm, small.protocol) == (Algorithm.Tree, Protocol.LL)
+    assert small.selection_us == pytest.approx(25.331232, abs=1e-6)
+    assert (large.algorithm, large.protocol) == (Algorithm.Tree, Protocol.LL128)
+    assert large.selection_us == pytest.approx(54.707825, abs=2e-6)
+
+
 def test_a_sweep_is_its_choices(recorded: Make) -> None:
     comm = recorded("dgx_h100_2")
     tuner = Tuner(comm)
