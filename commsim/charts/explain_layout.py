@@ -1,8 +1,9 @@
 """
 Where the actors of an algorithm stand in a picture, in a unit square.
 
-A circle, in which rings are rings; levels where the connections form a shallow tree; rows where
-the program knows nodes. Switches stand in the middle of those that hang on them.
+A circle, in which rings are rings (rows, where there are too many); levels where the connections
+form a shallow tree; rows where the program knows nodes. Switches stand in the middle of those
+that hang on them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, cos, inf, pi, sin, sqrt
 
+from commsim.collectives.ops import PAIRED
 from commsim.collectives.program import Program
 
 __all__ = ["Card", "Frame", "Point", "frame", "positions"]
 
 Point = tuple[float, float]
 
+_MOST_ON_CIRCLE = 20  # ranks; more stand in rows
 _LABEL = 15  # height of a card's name
 _ACROSS, _DOWN = 72, 58  # least gap between neighbouring cards, room for an arrow with its label
 _EDGE, _HEAD, _FOOT = 16, 30, 26  # beside the cards; above, for a title; below, for an arrow
@@ -52,7 +55,8 @@ class Frame:
 
 def frame(program: Program, cells: int, *, per_node: int = 0, narrow: bool = False) -> Frame:
     """Return where to draw every actor with so many cells; `narrow` for small screens."""
-    card = _card(cells, narrow=narrow or program.actors > 4)
+    whole = program.n if program.op in PAIRED and program.layout is None else 0
+    card = _card(cells, narrow=narrow or program.actors > 4, columns=whole)
     unit = positions(program, per_node=per_node)
     width, height = _least_size(unit, card, narrow=narrow)
     return Frame(
@@ -64,12 +68,16 @@ def frame(program: Program, cells: int, *, per_node: int = 0, narrow: bool = Fal
     )  # fmt: skip
 
 
-def _card(count: int, *, narrow: bool) -> Card:
-    """Return a card for so many cells: one row of a few, then about a square."""
-    columns = (
-        count if count <= (4 if narrow else 8) else 4 if count <= 8 else ceil(sqrt(count) * 1.3)
-    )
-    cell = 17 if count <= 8 else 16 if count <= 32 else 8 if count <= 128 else 4
+def _card(count: int, *, narrow: bool, columns: int = 0) -> Card:
+    """Return a card for so many cells: one row of a few, then about a square.
+
+    `columns`: as many as that, where the cells are a table.
+    """
+    if not columns:
+        columns = count if count <= (4 if narrow else 8) else 4 if count <= 8 else ceil(
+            sqrt(count) * 1.3
+        )  # fmt: skip
+    cell = 17 if count <= 8 else 16 if count <= 36 else 8 if count <= 128 else 4
     return Card(max(columns, 1), ceil(max(count, 1) / max(columns, 1)), cell)
 
 
@@ -97,8 +105,22 @@ def positions(program: Program, *, per_node: int = 0) -> list[Point]:
         return _stretched(_rows(program, per_node))
     if levels is not None:
         return _stretched(_by_level(levels))
+    if n > _MOST_ON_CIRCLE:
+        return _stretched(_snake(n) + [(0.5, -0.3)] * len(program.switches))
     ranks = [_on_circle(i, n) for i in range(n)]
     return _stretched(ranks + [(0.5, 0.5)] * len(program.switches))
+
+
+def _snake(n: int) -> list[Point]:
+    """Return rows that turn at their ends, so that neighbours on a ring stay neighbours."""
+    across = ceil(sqrt(n) * 1.2)
+    down = ceil(n / across)
+    places = []
+    for i in range(n):
+        row, at = divmod(i, across)
+        column = at if row % 2 == 0 else across - 1 - at
+        places.append((column / max(across - 1, 1), row / max(down - 1, 1)))
+    return places
 
 
 def _stretched(points: list[Point]) -> list[Point]:

@@ -9,7 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from commsim.charts.theme import op_label
-from commsim.collectives.ops import REDUCING
+from commsim.collectives.ops import PAIRED, REDUCING
 from commsim.collectives.walk import Move, Picture, Walk
 
 __all__ = ["actor_name", "explain_text", "headline", "move_text", "place_list", "place_name"]
@@ -54,10 +54,12 @@ def actor_name(walk: Walk, actor: int) -> str:
 
 
 def place_name(walk: Walk, place: int) -> str:
-    """Write a place short: its chunk's number; i3, o3, s3 and ~3 of an imported program's
-    input, output, scratch and data in flight."""
-    layout = walk.program.layout
+    """Write a place short: its chunk's number; 0:3 for what goes from 0 to 3; i3, o3, s3 and ~3
+    for an imported program's input, output, scratch and data in flight."""
+    layout, program = walk.program.layout, walk.program
     if layout is None:
+        if program.op in PAIRED and len(program.share) == program.n**2:
+            return f"{place // program.n}:{place % program.n}"
         return str(place)
     words = layout.names[place].split(" ")
     if words[-1] == "flight":
