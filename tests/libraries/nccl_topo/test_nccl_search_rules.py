@@ -54,7 +54,11 @@ def test_before_ampere_receiving_takes_an_eighth_of_the_way_back(preset, speed):
 
 def test_each_channel_starts_one_nic_further(topology):
     """Eight NICs that could take two channels each: every channel has its own all the same."""
-    text = topology("dgx_a100").replace('speed="200000"', 'speed="400000"')
+    wide = topology("dgx_a100").replace('speed="200000"', 'speed="400000"').splitlines()
+    cards = [
+        line.replace("16.0 GT/s", "32.0 GT/s") if "0x020700" in line else line for line in wide
+    ]
+    text = "\n".join(cards)
     comm = communicator_from_xml(text, nodes=2)
     starts = [channel.inter[0] for channel in comm.graphs["ring"].channels]
     assert starts == list(range(8))
@@ -155,7 +159,7 @@ def test_wider_ways_replace_narrow_ones_of_equal_length():
         "gpu": {"count": 4, "spec": "V100-SXM2-32GB"},
         "nvlink": {
             "kind": "mesh", "per_link": "25GB/s",
-            "links": [[0, 1, 2, 0], [1, 0, 0, 1], [2, 0, 0, 2], [0, 1, 2, 0]],
+            "links": [[0, 2, 2, 0], [2, 0, 0, 1], [2, 0, 0, 2], [0, 1, 2, 0]],
         },
         "cpu": {"sockets": 1, "vendor": "intel", "family": 6, "model_id": 85},
     }  # fmt: skip
