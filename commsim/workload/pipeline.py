@@ -13,6 +13,7 @@ per virtual stage. Forward and backward that run as one (DualPipe) take F + B + 
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -138,7 +139,8 @@ def _per_stage(
     whole = tuple(times) * devices if len(times) == 1 else tuple(times)
     if section.schedule == "dualpipe":
         return whole * 2
-    return tuple(round(whole[device] / home.count(device)) for device in home)
+    stages = Counter(home)
+    return tuple(round(whole[device] / stages[device]) for device in home)
 
 
 def _hops(section: PipelineSection, where: str) -> tuple[int, ...]:
