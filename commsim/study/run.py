@@ -9,12 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from commsim.cluster import Cluster
 from commsim.cluster.section import build_cluster
 from commsim.engine import folded, simulate
+from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, load_graph
 from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure
-from commsim.scenario import Scenario, load_scenario
+from commsim.metrics.cost import priced
+from commsim.scenario import Scenario, ScenarioFile, load_scenario
 from commsim.study.result import Result
 from commsim.timeline import Timeline
 from commsim.workload import (
@@ -50,6 +53,7 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         library=library.name,
         where=f"{scenario.where}: workload",
         folder=scenario.folder,
+        fold=_may_fold(file, cluster),
     )
     if kind == "program":
         library = for_groups(library, work.graph)
@@ -72,9 +76,22 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     if facts is not None:
         metrics, sentence = _with_memory(metrics, facts, timeline)
         after = (*after, sentence)
+    if cluster is not None:
+        metrics = priced(metrics, cluster)
     said = [*work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
     said += _chosen(scenario, library, graph)
     return Result(scenario.name, timeline, metrics, tuple(dict.fromkeys(said)))
+
+
+def _may_fold(file: ScenarioFile, cluster: Cluster | None) -> bool:
+    """Say whether ranks that are alike may be simulated once: paths by hash make none alike."""
+    fold = file.engine.fold
+    if fold not in _FOLDS:
+        raise ScenarioError(
+            f"engine.fold: {fold!r}.{did_you_mean(fold, _FOLDS)} Known: {', '.join(_FOLDS)}."
+        )
+    hashed = cluster is not None and cluster.fabric.spec.ecmp == "hash"
+    return fold == "auto" and file.engine.network == "fluid" and not hashed
 
 
 def _work(scenario: Scenario, kind: str) -> Workload | None:
@@ -120,6 +137,7 @@ def _chosen(scenario: Scenario, library: Library, graph: Graph) -> list[str]:
     ]
 
 
+_FOLDS = ("auto", "off")
 _RULES = MappingProxyType(
     {
         "ideal": "latency and bandwidth only, no launch, no protocol",

@@ -139,8 +139,8 @@ def _per_stage(
     whole = tuple(times) * devices if len(times) == 1 else tuple(times)
     if section.schedule == "dualpipe":
         return whole * 2
-    stages = Counter(home)
-    return tuple(round(whole[device] / stages[device]) for device in home)
+    shares = Counter(home)
+    return tuple(round(whole[device] / shares[device]) for device in home)
 
 
 def _hops(section: PipelineSection, where: str) -> tuple[int, ...]:
