@@ -5,6 +5,7 @@ Read a folder of NCCL's own decisions: see `validate_nccl.py`, which says what l
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from commsim.errors import CommsimError
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.record import read_record
+from commsim.libraries.nccl.tables import tables_of, versions
 
 Row = Mapping[str, str]
 
@@ -47,8 +49,10 @@ def _case(folder: Path, path: Path, settings: list[dict[str, str]]) -> Case:
     record = read_record(path)
     system = str(record.get("system", name.rpartition("_")[0]))
     nodes = int(record["nNodes"])
-    topology = folder / "topo" / f"{system}.xml"
-    if not topology.is_file():
+    record["nccl"] = _version(name, str(record["nccl"]))
+    files = [folder / "topo" / f"{stem}.xml" for stem in (system, name)]
+    topology = next((file for file in files if file.is_file()), None)
+    if topology is None:
         print(f"{name}: no topo/{system}.xml: NCCL's own graphs only")
     return Case(
         name=name,
@@ -59,8 +63,20 @@ def _case(folder: Path, path: Path, settings: list[dict[str, str]]) -> Case:
         decisions=_rows(folder / f"decisions_{name}.csv"),
         costs=_costs(_rows(folder / f"costs_{name}.csv")),
         p2p=_rows(folder / f"p2p_{name}.csv", needed=False),
-        topology=topology if topology.is_file() else None,
+        topology=topology,
     )
+
+
+def _version(name: str, version: str) -> str:
+    """Return the release to choose by: the nearest one known, and say so, where it is another."""
+    version = re.split(r"[+-]", version)[0]
+    try:
+        tables_of(version)
+    except CommsimError as error:
+        nearest = versions()[0 if version.startswith(("1.", "2.1")) else -1]
+        print(f"{name}: {error} Compared with {nearest}.")
+        return nearest
+    return version
 
 
 def _rows(path: Path, *, needed: bool = True) -> list[Row]:

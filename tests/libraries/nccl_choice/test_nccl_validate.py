@@ -123,6 +123,18 @@ def test_what_cannot_be_read_is_one_line(
     assert figures["choice_agree"] == 1
 
 
+@pytest.mark.parametrize(("version", "nearest"), [("2.99.1", "2.30"), ("2.17.1", "2.18")])
+def test_an_unknown_release_is_compared_with_the_nearest(
+    version: str, nearest: str, tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    record = {**nccl_records["dgx_a100_1"], "nccl": version}
+    write(tmp_path, "dgx_a100_1", {"dgx_a100_1": record})
+    figures, out = run(tmp_path)
+    assert f"Compared with {nearest}." in out
+    assert figures["cells"] > 0
+    assert figures["choice_agree"] > 0.5
+
+
 def test_an_empty_folder_has_no_figures(tmp_path: Path) -> None:
     figures, _ = run(tmp_path)
     assert figures["cells"] == 0
