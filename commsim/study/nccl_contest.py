@@ -146,6 +146,11 @@ def _known(asked: Sequence[str], names: Sequence[str], flag: str) -> list[str]:
         return list(names)
     spelled = {name.lower(): name for name in names}
     for name in asked:
+        if flag == "--algo" and name.endswith(".xml"):
+            raise ScenarioError(
+                f"--algo {name}: NCCL runs its own algorithms only. Time one from a file with"
+                " --library ideal."
+            )
         if name.lower() not in spelled:
             raise ScenarioError(
                 f"{flag} {name}: NCCL has no such choice.{did_you_mean(name, names)}"
