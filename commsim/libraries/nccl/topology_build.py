@@ -125,6 +125,11 @@ class _Builder:
 
     def _add_pci(self, element: Element, parent: Device, numa: int) -> None:
         gpus = list(element.all("gpu"))
+        if len(gpus) > 1:
+            raise ScenarioError(
+                f"{self._source}:{gpus[1].line}: a second <gpu> on one device: several ranks on a"
+                " GPU are not modelled. Leave one."
+            )
         if gpus:
             self._add_gpu(element, gpus[0], parent)
             return
@@ -173,7 +178,7 @@ class _Builder:
         for below in element.inside:
             if below.tag != "net":
                 self._ignore(below)
-            elif "dev" in below.attributes:
+            elif "dev" in below.attributes and self._int(below, "net", 1):
                 self._add_net(below, nic)
 
     def _add_net(self, element: Element, nic: Device) -> None:

@@ -99,6 +99,7 @@ def test_what_is_no_topology_is_one_clear_error(text, words):
         ('sm="80" ', "", "lacks `sm`"),
         ('rank="1"', 'rank="0"', "two GPUs have one rank"),
         ('latency="0.000000"', 'latency="soon"', "latency must be a number"),
+        ('gdr="1"/>', 'gdr="1"/><gpu dev="1" sm="80" rank="9" gdr="1"/>', "not modelled"),
         ('guid="0xa0000000"', 'guid="0x' + "f" * 40 + '"', "64 bits"),
         (
             'gdr="1"/>',
@@ -116,6 +117,33 @@ def test_a_wrong_attribute_names_its_line(old, new, words, topology):
     text = topology("pcie4_sw_100g").replace(old, new, 1)
     with pytest.raises(ScenarioError, match=re.escape(words)):
         communicator_from_xml(text, source="my.xml")
+
+
+def test_files_as_virtual_machines_have_them():
+    """Azure's NCv4: no slot speeds, a NIC that hangs on the CPU, NVLink between the two GPUs."""
+    gpu = (
+        '<cpu numaid="{n}" affinity="0" arch="x86_64" vendor="AuthenticAMD" familyid="175"'
+        ' modelid="1"><pci busid="000{b}:00:00.0" class="0x030200" vendor="0x10de" device="0x20b5"'
+        ' subsystem_vendor="0x10de" subsystem_device="0x1533" link_speed="" link_width="0">'
+        '<gpu dev="{n}" sm="80" rank="{n}" gdr="1">'
+        '<nvlink target="000{o}:00:00.0" count="12" tclass="0x030200"/></gpu></pci>{nic}</cpu>'
+    )
+    nic = '<nic><net name="eth0" dev="0" speed="100000" port="0" guid="0x0" gdr="0"/></nic>'
+    text = f"<system version='1'>{gpu.format(n=0, b=1, o=2, nic=nic)}"
+    text += f"{gpu.format(n=1, b=2, o=1, nic='')}</system>"
+    comm = communicator_from_xml(text, nodes=2, source="ncv4.xml")
+    assert (comm.total_bw, comm.peer_nvlinks, comm.gdr) == (240.0, 12, False)
+    assert comm.graphs["ring"].bw_inter == 12.0
+    cluster = cluster_from_xml(text, nodes=2, source="ncv4.xml")
+    assert cluster.specs[0].gpu.name == "A100-PCIe-80GB"
+    assert cluster.specs[0].mesh == ((0, 12), (12, 0))
+    assert communicator_of(cluster, range(4)).graphs["ring"].bw_inter == 12.0
+
+
+def test_ports_fused_into_another_are_left_out(topology):
+    text = topology("dgx_h100").replace('maxconn="131072"', 'maxconn="131072" net="0"', 1)
+    system = system_of(read_xml(text, "f"), "f", rules_of("2.27"))
+    assert [net.number for net in system.nets] == list(range(1, 8))
 
 
 def test_huge_files_are_refused_at_once():
