@@ -88,7 +88,6 @@ class Knobs:
     shm_disable: bool = False
     nvb_disable: bool = False
     pxn_disable: bool = False
-    p2p_pxn_level: int = 2
     pxn_c2c: bool | None = None
     net_gdr_level: PathType | None = None
     net_gdr_read: bool | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from commsim.libraries.nccl.env import Knobs, knobs_of, variables
 from commsim.libraries.nccl.shapes import PathType
 from commsim.libraries.nccl.variables_page import variables_page
 
+PACKAGE = Path(__file__).resolve().parents[3] / "commsim"
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "nccl-variables.md"
 
 
@@ -19,6 +21,13 @@ def test_every_modelled_variable_is_a_knob_and_every_knob_a_variable() -> None:
     modelled = [v for v in variables().values() if v.does == "modelled" and not v.alias]
     fields = {each.name for each in dataclasses.fields(Knobs)} - {"notes"}
     assert {each.field for each in modelled} == fields
+
+
+def test_every_knob_is_read_somewhere() -> None:
+    """A variable that nothing reads would be silently ignored."""
+    sources = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    read = {name for text in sources for name in re.findall(r"knobs\.([a-z0-9_]+)", text)}
+    assert {each.name for each in dataclasses.fields(Knobs)} <= read
 
 
 def test_the_table_and_the_knobs_have_the_same_defaults() -> None:
