@@ -132,6 +132,21 @@ def test_closed_forms_of_uniform_stages(p: int, extra: int, times: tuple[int, in
         assert span("breadth_first", v=v) * v == (m * v + p - 1) * total
 
 
+@pytest.mark.parametrize("p", range(1, 13))
+def test_closed_forms_of_vs(p: int) -> None:
+    """F = B = W: no bubble in ZB-V; half and two thirds of 1F1B's, (p-1) T, give or take T/6."""
+    for m in (2 * p, 3 * p + 1):
+        spans = {
+            name: span_of(schedule=name, stages=p, microbatches=m, forward="12ms",
+                          backward="12ms", weight="12ms") - 36 * m * MS
+            for name in ("zb_v", "v_half", "v_min")
+        }  # fmt: skip
+        assert spans["zb_v"] == 0
+        if p > 1:
+            assert spans["v_half"] == (p - 1) * 18 * MS - (6 * MS if p % 2 else 0)
+            assert spans["v_min"] == (p - 1) * 24 * MS + (-6 * MS if p % 3 else 6 * MS)
+
+
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (4, 14), (8, 20)])
 @pytest.mark.parametrize("times", [(4, 4, 4), (6, 6, 2), (7, 7, 6)])
 def test_closed_forms_of_dualpipe(p: int, m: int, times: tuple[int, int, int]) -> None:

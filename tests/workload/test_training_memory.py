@@ -10,7 +10,7 @@ from toy_cluster import GPU, SMALL, ToyCluster, training
 
 from commsim.engine import simulate
 from commsim.libraries import Ideal
-from commsim.models import compute_model, layer_activation_bytes, state_bytes
+from commsim.models import layer_activation_bytes, state_bytes
 from commsim.sections import decode
 from commsim.timeline import Timeline
 from commsim.workload import peak_memory

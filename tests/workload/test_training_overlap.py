@@ -10,7 +10,6 @@ from toy_cluster import SMALL, ToyCluster, training
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
-from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind, Phase
 from commsim.libraries import Ideal
 from commsim.metrics import measure
@@ -118,6 +117,52 @@ def test_ring_attention_hides_its_exchange() -> None:
     assert exposed[0] < exposed[1]
 
 
+def test_each_block_of_the_ring_waits_for_its_keys_and_values() -> None:
+    workload, timeline = run(4, speed=1e8, parallel={"cp": 4}, batch={"global": 1, "micro": 1})
+    graph = workload.graph
+    parts = named(graph, "F layer 1", 0)[1:]  # the last one goes on with the MLP
+    ops = np.flatnonzero((graph.kind == OpKind.RECV) & (graph.lane == 0) & (graph.step == 0))
+    came = [op for op in ops if graph.op_name(op) == "exchange F layer 1"]
+    assert len(came) == 3
+    for part, exchange in zip(parts, came, strict=True):
+        assert timeline.start[part] >= timeline.end[exchange]
+    assert timeline.start[came[1]] < timeline.end[parts[0]]
+
+
+@pytest.mark.parametrize("how", ["weight", "full"])
+def test_what_runs_beside_is_waited_for(how: str) -> None:
+    """However slow its links, a block's all-reduce ends before the next block begins."""
+    model = {**SMALL, "hidden": 64, "heads": 4, "vocab": 64}
+    workload, timeline = run(
+        2, speed=1e8, parallel={"tp": 2, "tp_overlap": how}, model=model,
+        batch={"global": 1, "micro": 1},
+    )  # fmt: skip
+    graph = workload.graph
+    for name, after in (("B layer 2", "B layer 1 mlp"), ("F layer 1", "F layer 2 attention")):
+        reduced = named(graph, f"all_reduce {name}", 0)
+        begun = named(graph, after, 0)[0]
+        assert timeline.start[begun] >= timeline.end[reduced].max()
+
+
+def test_an_action_ends_when_all_that_ran_beside_it_has() -> None:
+    """On the last stage of two, the all-reduce of the gradient that is sent back."""
+    model = {**SMALL, "hidden": 64, "heads": 4, "vocab": 64}
+    workload, timeline = run(
+        4, speed=1e8, parallel={"tp": 2, "pp": 2, "tp_overlap": "weight"}, model=model,
+        batch={"global": 4, "micro": 1},
+    )  # fmt: skip
+    graph = workload.graph
+    reduced = named(graph, "all_reduce B layer 2", 0, lane=2)[1::2]
+    sends = [op for op in np.flatnonzero((graph.kind == OpKind.SEND) & (graph.lane == 2))
+             if graph.step[op] == 0]  # fmt: skip
+    forwards = named(graph, "F layer 2 attention", 0, lane=2)
+    assert len(reduced) == len(sends) == len(forwards) == 4
+    for k in range(4):
+        assert timeline.arrive[sends[k]] >= timeline.end[reduced[k]]
+        if k < 3:
+            assert timeline.start[forwards[k + 1]] >= timeline.end[reduced[k]]
+
+
 def test_a_pair_takes_turns() -> None:
     """DualPipe: while the tokens of one direction travel, the other computes."""
     experts = {**SMALL, "layers": 4, "experts": {"experts": 2, "top_k": 1, "expert_ffn": 32}}
@@ -181,6 +226,11 @@ def test_a_synchronous_server_updates_once_a_step_after_all() -> None:
     updates = np.flatnonzero(graph.phase == Phase.OPTIMIZER)
     assert len(updates) == 2
     pushes = named(graph, "push", 0)
+    for worker in range(1, 5):
+        backward = named(graph, "B layer 0", 0, lane=worker)[-1]
+        assert timeline.arrive[named(graph, "push", 0, lane=worker)[0]] == timeline.end[backward]
+        forward = named(graph, "F layer 0", 1, lane=worker)[0]
+        assert timeline.start[forward] == timeline.end[named(graph, "pull", 0, lane=worker)[0]]
     assert timeline.start[updates[0]] == timeline.end[pushes].max()
     assert workload.afterwards is None
 

@@ -17,6 +17,8 @@ from toy_cluster import SMALL, ToyCluster, training
 from commsim.engine import simulate
 from commsim.graph import OpKind, Phase, Way
 from commsim.libraries import Ideal
+from commsim.models import stack_names
+from commsim.models.constants import stack_constants
 
 P = 4 * 784 + 256 + 8 + 256
 STEPS = 2
@@ -108,6 +110,14 @@ def test_full_recompute_runs_the_forward_collectives_again() -> None:
     again = tensor(recompute="full") - tensor()
     assert again == 2 * SHARE * 4 * 2 * N_BYTES
     assert tensor(recompute="selective") == tensor()
+
+
+def test_a_checkpoint_that_stops_early_skips_the_last_all_reduce() -> None:
+    early = [name for name in stack_names() if stack_constants(name).early_stop]
+    assert early
+    settings: dict[str, Any] = {"compute": {"efficiency": 0.5, "stack": early[0]}}
+    again = tensor(recompute="full", **settings) - tensor(**settings)
+    assert again == 2 * SHARE * 4 * 1 * N_BYTES
 
 
 @pytest.mark.parametrize("overlap", ["none", "weight", "full"])
