@@ -78,10 +78,13 @@ class Hosts:
         """
         key = (source, target)
         if key not in self._routes:
-            out, into = self._first + 2 * source, self._first + 2 * target + 1
-            inner = self._memory(source, target)
-            self._routes[key] = _thread(out) + inner + _thread(into)
+            self._routes[key] = self.build(source, target)
         return self._routes[key]
+
+    def build(self, source: int, target: int) -> Route:
+        """Return a route as `route` does, and do not keep it."""
+        out, into = self._first + 2 * source, self._first + 2 * target + 1
+        return _thread(out) + self._memory(source, target) + _thread(into)
 
     def medium(self, source: int, target: int) -> Medium:
         """Return what TCP costs from one process to another."""

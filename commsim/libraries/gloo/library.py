@@ -15,10 +15,10 @@ import numpy as np
 from commsim.cluster import Cluster, Links
 from commsim.collectives import Program
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.libraries.expand import coupled, part_of, split_by_kind, whole
-from commsim.libraries.gloo import programs, ring_time, rings
+from commsim.libraries.expand import part_of, split_by_kind
+from commsim.libraries.gloo import large, programs, rings
 from commsim.libraries.gloo.constants import Constants, constants
-from commsim.libraries.gloo.hosts import Hosts, Wakes
+from commsim.libraries.gloo.hosts import Hosts
 from commsim.libraries.gloo.protocol import Discipline, lay
 from commsim.libraries.gloo.rings import RingSchedule
 from commsim.libraries.gloo.staging import STAGED, bytes_in, bytes_out
@@ -75,6 +75,7 @@ class Gloo:
         self._costs = costs or constants()
         self._cluster: Cluster | None = None
         self._plans: dict[Request, Plan] = {}
+        self._pairs: dict[tuple[int, ...], large.Pairs] = {}
 
     def links(self, cluster: Cluster) -> Links:
         """Return the cluster's links and, after them, the threads that copy into and out of TCP."""
@@ -99,7 +100,7 @@ class Gloo:
 
     def _hosts_of(self, cluster: Cluster) -> Hosts:
         if cluster is not self._cluster:
-            self._cluster, self._plans = cluster, {}
+            self._cluster, self._plans, self._pairs = cluster, {}, {}
             self._hosts = Hosts(cluster, self._costs, interface=self._interface)
         return self._hosts
 
@@ -135,7 +136,8 @@ class Gloo:
         if kind == "broadcast":
             return _Made("binomial", _AT_ONCE, lambda: programs.broadcast(n, root))
         if kind == "reduce":
-            return _Made("ring", _IN_PAIRS, lambda: programs.reduce(n, root, size, element))
+            ring = rings.reduce_scatter(n, size, element)
+            return _Made("ring", _IN_PAIRS, lambda: programs.reduce(n, root, size, element), ring)
         if kind == "barrier":
             return _Made("dissemination", _BY_ROUND, lambda: programs.barrier(n))
         if kind == "send_recv":
@@ -168,8 +170,9 @@ class Gloo:
                 made.program(), request.size, request.ranks, hosts, self._costs, made.discipline
             )
 
-        if made.ring is not None and _messages_of(made.ring) > _MOST_MESSAGES:
-            return (self._ring_part(request, made.ring, made.discipline, hosts),), (expand,)
+        part = self._large_part(request, made, hosts)
+        if part is not None:
+            return (part,), (expand,)
         messages = expand()
         if request.kind in ("all_to_all", "all_to_all_v"):
             return split_by_kind(messages, n, hosts.links), (lambda: messages,)
@@ -178,31 +181,21 @@ class Gloo:
         part = part_of(messages, phase, n, hosts.links, together=together)
         return (part,), (lambda: messages,)
 
-    def _ring_part(
-        self, request: Request, ring: RingSchedule, discipline: Discipline, hosts: Hosts
-    ) -> Part:
-        """Return the part of a large ring, timed by recurrence."""
-        n, ranks = ring.n, request.ranks
-        ends = [(ranks[i], ranks[(i + ring.shift) % n]) for i in range(n)]
-        routes = [hosts.route(a, b) for a, b in ends]
-        edges = ring_time.Edges(
-            latency=np.array([route.latency for route in routes], dtype=np.float64),
-            cost=ring_time.costs(routes, hosts.links),
-            wakes=Wakes.of([hosts.medium(a, b) for a, b in ends]),
-            told=np.array([hosts.control(b, a) for a, b in ends], dtype=np.float64),
-        )
-        times = ring_time.run(
-            ring,
-            edges,
-            adding=1e12 / float(self._costs.reduce_rate),
-            hold=float(discipline.overhead(self._costs)),
-            window=discipline.window,
-            announced=discipline.announced,
-        )
-        idle = whole(float(times.received.max()))
-        flow = coupled(routes, ring.sent_bytes().tolist(), idle, hosts.links)
-        leaves = np.ceil(np.maximum(times.received, times.sent) - 1e-3).astype(np.int64)
-        return Part((flow,), np.zeros(n, np.int64), np.minimum(leaves, idle))
+    def _large_part(self, request: Request, made: _Made, hosts: Hosts) -> Part | None:
+        """Return the part of an op with more messages than are run one by one, None for others."""
+        n, costs = len(request.ranks), self._costs
+        if request.kind == "all_to_all" and n * n > _MOST_MESSAGES:
+            if request.ranks not in self._pairs:
+                self._pairs[request.ranks] = large.pairs_of(request.ranks, hosts)
+            pairs = self._pairs[request.ranks]
+            return large.pairs_part(pairs, request.size / n, n, hosts.links, costs)
+        if made.ring is None or _messages_of(made.ring) <= _MOST_MESSAGES:
+            return None
+        if request.kind == "reduce":
+            return large.reduce_part(
+                made.ring, request.root, request.ranks, made.discipline, hosts, costs
+            )
+        return large.ring_part(made.ring, request.ranks, made.discipline, hosts, costs)
 
     def _copies(
         self, request: Request, cluster: Cluster

@@ -57,6 +57,10 @@ def lay(
     told = np.array([hosts.control(b, a) for a, b in ends], dtype=np.float64)[which]
     sizes = program.message_share * size
     adding = np.where(program.reduce, sizes / float(constants.reduce_rate) * 1e12, 0.0)
+    if not discipline.window:
+        # All are announced at once. A microsecond between near and far must not let each sender
+        # serve all near ones before all far ones: sockets are written to in turns.
+        told = np.full_like(told, told.max(initial=0.0))
     ptr, dep, delay, first = _waits(program, told, discipline)
     hold = discipline.overhead(constants) + np.where(first & discipline.announced, told, 0.0)
     return Messages(

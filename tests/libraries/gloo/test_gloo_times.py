@@ -225,3 +225,37 @@ def test_a_large_plan_is_made_quickly_enough_to_sweep() -> None:
     moving = 2 * 127 / 128 * (8 << 30) / 2.5e9 * 1e12
     assert plan.idle == pytest.approx(moving, rel=0.15)
     assert plan.idle > moving
+
+
+@pytest.mark.parametrize("size", [40, 100_000, 9 * MIB + 4])
+@pytest.mark.parametrize(("n", "root"), [(2, 0), (3, 2), (8, 5)])
+def test_a_large_reduce_is_its_messages(
+    size: int, n: int, root: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for most in (0, 10**9):
+        monkeypatch.setattr(gloo_library, "_MOST_MESSAGES", most)
+        request = Request("reduce", size, tuple(range(n)), root=root)
+        found[most] = Gloo(costs=COSTS).plan(request, HostStar(n))  # type: ignore[arg-type]
+    assert found[0].idle == pytest.approx(found[10**9].idle, rel=0.02)
+    few, many = (found[most].parts[0].phases[0] for most in (0, 10**9))
+    assert few.link.tolist() == many.link.tolist()
+    assert few.load == pytest.approx(many.load, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [6400, 64 * MIB])
+def test_large_all_to_alls_fill_the_busiest_link(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cluster in (HostStar(8), Cluster.preset("cpu-ethernet", nodes=4)):
+        found = []
+        for most in (0, 10**9):
+            monkeypatch.setattr(gloo_library, "_MOST_MESSAGES", most)
+            request = Request("all_to_all", size, tuple(range(8)))
+            found.append(Gloo().plan(request, cluster))  # type: ignore[arg-type]
+        assert found[0].idle == pytest.approx(found[1].idle, rel=0.02)
+        loads = [
+            sum(float(phase.load.sum()) for part in plan.parts for phase in part.phases)
+            for plan in found
+        ]
+        assert loads[0] == pytest.approx(loads[1], rel=1e-9)
