@@ -72,6 +72,8 @@ class Author:
         forward, backward, first, second = Script(), Script(), Script(), Script()
         for index, unit in enumerate(units):
             forward.at(index, unit.layer, f"F {unit.name}")
+            if index == 0:
+                forward.compute(self.model.microbatch())
             self._forward(forward, unit)
         for index in reversed(range(len(units))):
             unit = units[index]
