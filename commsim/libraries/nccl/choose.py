@@ -67,7 +67,7 @@ class Tuner:
         nvls = nvls_setup(comm, self.tables, self.knobs)
         self.widths = Widths(comm, self.tables, self.knobs, nvls_channels=nvls.channels)
         self.tuning = Tuning(comm, self.tables, self.knobs, channels=self.widths.channels)
-        self.chunks = Chunks(comm, self.knobs, nvls=nvls, slow_nvls=self._slow_nvls())
+        self.chunks = Chunks(comm, self.tables, self.knobs, nvls=nvls, slow_nvls=self._slow_nvls())
         self._usable: dict[tuple[str, Reduction], tuple[dict[Pair, Cost], tuple[str, ...]]] = {}
 
     def choose(

@@ -86,6 +86,8 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     nvls_nets: tuple[NvlsRow, ...]
     nvlstree_correction: bool
     net_channels_per_peer: Literal["two", "bandwidth"]
+    tree_simple_fits: bool
+    nvlstree_chunk: Literal["buffer", "nvls"]
     p2p_group: Literal["node", "eight", "eight_between"]
     p2p_protocol_first: bool
 

@@ -223,6 +223,29 @@ def test_pat_takes_all_channels_and_fits_its_chunks(
     assert choice.chunk == chunk
 
 
+@pytest.mark.parametrize(
+    ("version", "size", "chunk"),
+    [
+        ("2.20", 1 << 20, 32 << 10),
+        ("2.20", 16 << 20, 64 << 10),
+        ("2.20", 1 << 30, 512 << 10),
+        ("2.22", 1 << 20, 512 << 10),
+    ],
+)
+def test_trees_of_simple_fitted_their_chunks_until_2_21(
+    version: str, size: int, chunk: int, recorded: Make
+) -> None:
+    comm = replace(recorded("dgx_a100_4"), version=version)
+    forced = choose(comm, "all_reduce", size, env=Knobs(algo="Tree", proto="Simple"))
+    assert forced.chunk == chunk
+
+
+@pytest.mark.parametrize(("version", "chunk"), [("2.21", 512 << 10), ("2.22", 128 << 10)])
+def test_nvls_trees_had_larger_chunks_until_2_21(version: str, chunk: int, recorded: Make) -> None:
+    comm = replace(recorded("dgx_h100_2"), version=version)
+    assert choose(comm, "all_reduce", 8 << 30, env=Knobs(algo="NVLSTree")).chunk == chunk
+
+
 def test_collnet_where_the_fabric_reduces(recorded: Make) -> None:
     comm = recorded("dgx_h100_2")
     tree, nvls = comm.graphs["tree"], comm.graphs["nvls"]
