@@ -45,7 +45,7 @@ def suited(name: str, p: int, rounds: int) -> tuple[int, int, int]:
     if name in DUAL:
         return p, 2 * p + 2 * rounds, 1
     if name == "interleaved_1f1b":
-        return p, p * rounds, 1 + rounds % 4
+        return p, p * rounds, 2 + rounds % 3
     return p, rounds, 1 + rounds % 3 if name == "breadth_first" else 1
 
 
@@ -222,6 +222,7 @@ def test_what_is_no_schedule_is_refused(rows: tuple[tuple[Action, ...], ...], wo
     ("name", "p", "m", "v", "words"),
     [
         ("1f1", 4, 8, 1, "s: no schedule '1f1'. Did you mean '1f1b'"),
+        ("interleaved_1f1b", 4, 8, 1, "interleaved_1f1b needs virtual_stages above 1"),
         ("zb_h1", 4, 8, 2, "zb_h1 has 1 stage per device, but virtual_stages is 2"),
         ("zb_v", 4, 8, 3, "zb_v has 2 stages per device, but virtual_stages is 3"),
         ("interleaved_1f1b", 4, 10, 2, "10 microbatches do not divide by 4 stages"),

@@ -159,6 +159,28 @@ def assert_as_stated(cluster: ToyCluster, given: dict[str, Any], stated: dict[st
     assert timeline.end[work].max() == pytest.approx(delayed.end_time, abs=2 * messages)
 
 
+def test_a_stages_layers_are_shared_by_its_virtual_stages() -> None:
+    """2 and 6 layers on two devices of two virtual stages: 1, 3, 1, 3."""
+    parallel = {"pp": 2, "schedule": "interleaved_1f1b", "virtual_stages": 2}
+    for listed in ([2, 6], [1, 3, 1, 3]):
+        graph = training(
+            2, model={**SMALL, "layers": 8}, parallel={**parallel, "layers_per_stage": listed}
+        ).graph
+        assert ops_of(graph, 0, 0)[:4] == ["F layer 0"] * 2 + ["F layer 4"] * 2
+        forward = (graph.phase == Phase.FORWARD) & (graph.kind == OpKind.COMPUTE)
+        layers = [sorted(set(graph.layer[forward & (graph.stage == s)].tolist())) for s in range(4)]
+        assert layers == [[0], [1, 2, 3], [4], [-1, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+def test_a_stage_may_hold_no_layer(schedule: str) -> None:
+    """The embedding alone takes no time here, but passes everything on."""
+    parallel = {"pp": 3, "schedule": schedule, "layers_per_stage": [0, 2, 2]}
+    workload = training(3, parallel=parallel)
+    assert run(workload, ToyCluster(3)).end_time > 0
+    assert len(workload.graph.messages) == 2 * 2 * 2 * 8
+
+
 def test_messages_are_posted_in_the_order_in_which_they_are_sent() -> None:
     """In a V one neighbour sends forwards and gradients; each is taken for what it is."""
     for schedule in ("zb_v", "v_min", "dualpipe", "interleaved_1f1b"):
@@ -260,7 +282,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"parallel": {"dp": 4, "virtual_stages": 2}}, "1f1b has 1 stage per device"),
     ({"parallel": {"dp": 4, "sequence_parallel": True}}, "give tp above 1"),
     (
-        {"parallel": {"tp": 2, "dp": 2, "sequence_parallel": True, "scatter_gather": True}},
+        {"parallel": {"tp": 2, "pp": 2, "sequence_parallel": True, "scatter_gather": True}},
         "parallel.scatter_gather: with sequence_parallel a boundary is divided already",
     ),
     ({"parallel": {"pp": 4, "schedule": "zb_h9"}}, "parallel.schedule: no schedule 'zb_h9'"),
@@ -293,6 +315,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"data_parallel": {"kind": "parameter_server", "servers": 4}},
         "4 servers of dp=4 ranks leave no worker",
     ),
+    ({"parallel": {"dp": 4, "context": "ulysses"}}, "context: changes nothing where cp is 1"),
+    ({"parallel": {"dp": 4, "tp_overlap": "full"}}, "tp_overlap: changes nothing where tp is 1"),
+    ({"parallel": {"dp": 2, "tp": 2, "scatter_gather": True}}, "nothing where pp is 1"),
+    ({"parallel": {"dp": 4, "expert_skew": 2}}, "expert_skew: changes nothing where ep is 1"),
+    ({"data_parallel": {"kind": "fsdp", "overlap": False}}, "overlap: only ddp and zero stages"),
+    ({"data_parallel": {"kind": "zero", "stage": 3, "bucket": "1MiB"}}, "bucket: only ddp and"),
+    ({"data_parallel": {"kind": "zero", "stage": 1, "prefetch": 2}}, "prefetch: 2: stages 1 and 2"),
     ({"recompute": "fully"}, "'fully' is not one of: none, selective, full. Did you mean 'full'"),
     ({"precision": "fp7"}, "'fp7' is not one of"),
     ({"precision": "fp16"}, "precision: toy has no fp16; it has bf16, fp32"),

@@ -116,6 +116,7 @@ def test_a_checkpoint_that_stops_early_skips_the_last_all_reduce() -> None:
     early = [name for name in stack_names() if stack_constants(name).early_stop]
     assert early
     settings: dict[str, Any] = {"compute": {"efficiency": 0.5, "stack": early[0]}}
+    assert tensor(**settings) == tensor()
     again = tensor(recompute="full", **settings) - tensor(**settings)
     assert again == 2 * SHARE * 4 * 1 * N_BYTES
 

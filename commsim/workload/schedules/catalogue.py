@@ -61,6 +61,8 @@ def home_of(name: str, devices: int, virtual: int, *, where: str) -> tuple[int, 
         ScenarioError: an unknown name, or virtual stages that it does not have.
     """
     check_name(name, where=where)
+    if name == "interleaved_1f1b" and virtual == 1:
+        raise ScenarioError(f"{where}: {name} needs virtual_stages above 1. With one it is 1f1b.")
     if name in LOOPED:
         return loop(devices, virtual)
     least = 2 if name in V_SHAPED else 1

@@ -30,7 +30,7 @@ from commsim.models import (
     tensor_parallel_bytes,
     ulysses_bytes,
 )
-from commsim.workload.training.pieces import EXCHANGE, Piece, Script
+from commsim.workload.training.pieces import COMPUTE, EXCHANGE, Piece, Script
 from commsim.workload.training.stages import EMBEDDING, HEAD, Unit
 
 __all__ = ["Author", "Scripts"]
@@ -82,7 +82,7 @@ class Author:
             self._backward(backward, unit, fused=True)
             self._backward(first, unit, fused=False)
             self._weight(second, unit)
-        return Scripts(*(tuple(s.pieces) for s in (forward, backward, first, second)))
+        return Scripts(*(_never_empty(s) for s in (forward, backward, first, second)))
 
     def blocks(self, layer: int) -> tuple[Block, ...]:
         """Return the blocks of a layer; layers of one kind cost the same."""
@@ -240,6 +240,13 @@ class Author:
             script.collective("all_to_all", "cp", sizes[tensor])
         script.compute(work, block="attention")
         script.collective("all_to_all", "cp", sizes["o"])
+
+
+def _never_empty(script: Script) -> tuple[Piece, ...]:
+    """Return the pieces of a script; one of no time where it has no compute, for what waits."""
+    if not any(piece.kind == COMPUTE for piece in script.pieces):
+        script.pieces.append(Piece(script.unit, script.name, script.layer))
+    return tuple(script.pieces)
 
 
 def _shown(block: Block) -> str:

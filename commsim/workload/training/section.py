@@ -129,6 +129,7 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
             known = ", ".join(_SETTINGS[data.kind]) or "none of these"
             raise ScenarioError(f"{at}.{name}: not a setting of kind {data.kind}; it has {known}.")
     _check_kind(data, at)
+    _check_used(section, where)
     if data.kind in ("dataparallel", "parameter_server"):
         used = [axis for axis in ("tp", "pp", "cp", "ep") if getattr(parallel, axis) > 1]
         if used:
@@ -148,6 +149,37 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
         )
     if data.kind == "hsdp" and isinstance(data.shard, int):
         _divides(data.shard, "", parallel, f"{at}.shard")
+
+
+_NEEDS = {  # setting of `parallel`: the axes that give it a meaning
+    "tp_overlap": ("tp",),
+    "scatter_gather": ("tp", "pp"),
+    "context": ("cp",),
+    "expert_skew": ("ep",),
+}
+
+
+def _check_used(section: TrainingSection, where: str) -> None:
+    """Refuse what would change nothing."""
+    parallel, data = section.parallel, section.data_parallel
+    for name, axes in _NEEDS.items():
+        unused = [axis for axis in axes if getattr(parallel, axis) == 1]
+        if unused and getattr(parallel, name) != getattr(ParallelSection(), name):
+            raise ScenarioError(
+                f"{where}.parallel.{name}: changes nothing where {unused[0]} is 1. Leave it out."
+            )
+    bucketed = data.kind == "ddp" or (data.kind == "zero" and data.stage != 3)
+    for name in ("bucket", "first_bucket", "overlap"):
+        if not bucketed and getattr(data, name) != getattr(DataParallelSection(), name):
+            raise ScenarioError(
+                f"{where}.data_parallel.{name}: only ddp and zero stages 1 and 2 have buckets."
+                " Leave it out."
+            )
+    if bucketed and data.prefetch is not None and not isinstance(data.prefetch, bool):
+        raise ScenarioError(
+            f"{where}.data_parallel.prefetch: {data.prefetch}: stages 1 and 2 gather beside the"
+            " next forward or not: true or false. Units to gather ahead are for stage 3 and fsdp."
+        )
 
 
 def _divides(size: int, name: str, parallel: ParallelSection, where: str) -> None:
