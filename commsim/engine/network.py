@@ -1,12 +1,15 @@
 """
 The fluid network: coupled flows that share links fairly, as SimPy events.
 
-Rates are solved once per instant, after all of its starts and ends. What a flow still has to
-do is settled only when its rate changes, so that equal flows keep equal bits and end together.
+Rates are solved once per instant, after all of its starts and ends, for the flows that came or
+went and those that hang together with them through shared links; nobody else's rate can change.
+What a flow still has to do is settled only when its rate changes, so that equal flows keep equal
+bits and end together.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 
 import numpy as np
@@ -31,12 +34,14 @@ class Flow:
     """One coupled flow in the network; `left` is the share of its phase still to move."""
 
     __slots__ = (
-        "_goal", "cap", "left", "network", "op", "phase", "rate", "reached", "settled", "wake",
+        "_goal", "cap", "left", "links", "network", "op", "phase", "rate", "reached", "settled",
+        "wake",
     )  # fmt: skip
 
     def __init__(self, network: FluidNetwork, phase: Phase, op: int) -> None:
         self.network = network
         self.phase = phase
+        self.links: list[int] = network.links_of(phase)
         self.op = op
         self.cap = 1.0 / max(phase.idle, 1)  # share per ps
         self.left = 1.0
@@ -98,9 +103,14 @@ class FluidNetwork:
         self.capacity = capacity * 1e-12  # bytes per ps
         self.solved = 0
         self._note = note
-        self._flows: dict[Flow, None] = {}
+        self._flows: dict[Flow, int] = {}  # in order of activation, by number
+        self._count = 0
+        self._on: list[dict[Flow, None]] = [{} for _ in range(len(capacity))]
+        self._touched: dict[Flow, None] = {}  # flows whose rates may have changed at this instant
         self._solving = False
-        self._alarm = 0  # number of the newest alarm; older ones are stale
+        self._links: dict[int, tuple[Phase, list[int]]] = {}
+        self._wakes: list[tuple[int, int, Flow]] = []
+        self._alarm_at = _NEVER
 
     def start(self, phase: Phase, *, op: int = -1) -> Flow:
         """Return a flow of `phase`; it moves once somebody asks it to `reach` something.
@@ -109,11 +119,30 @@ class FluidNetwork:
         """
         return Flow(self, phase, op)
 
+    def links_of(self, phase: Phase) -> list[int]:
+        """Return the links of a phase as a list; equal phases share one."""
+        known = self._links.get(id(phase))
+        if known is None or known[0] is not phase:
+            known = self._links[id(phase)] = (phase, phase.link.tolist())
+        return known[1]
+
     def activate(self, flow: Flow) -> None:
         """Let a flow take part from now on."""
         flow.settled = self.env.now
-        self._flows[flow] = None
+        self._count += 1
+        self._flows[flow] = self._count
+        self._touch(flow)
+        for link in flow.links:
+            self._on[link][flow] = None
         self._solve_soon()
+
+    def _touch(self, flow: Flow) -> None:
+        """Remember a flow that came or went, and those that share a link with it."""
+        if flow in self._flows:
+            self._touched[flow] = None
+        for link in flow.links:
+            if self._on[link]:
+                self._touched.update(self._on[link])
 
     def _solve_soon(self) -> None:
         if not self._solving:
@@ -121,34 +150,64 @@ class FluidNetwork:
             self.env.last_word(self._solve)
 
     def _solve(self) -> None:
-        """Share the links among the flows of this instant, and set the alarm for the next end."""
+        """Share the links among the flows that something has changed for, and set the alarm."""
         self._solving = False
         now = self.env.now
-        flows = list(self._flows)
-        if not flows:
-            return
-        self.solved += 1
-        for flow, rate in zip(flows, self._rates(flows), strict=True):
-            flow.run_at(rate, now)
-        first = min(flow.wake for flow in flows)
-        self._alarm += 1
-        number = self._alarm
-        if first < _NEVER:
-            self._wake_at(first - now, number)
+        flows = self._together()
+        if flows:
+            self.solved += 1
+            for flow, rate in zip(flows, self._rates(flows), strict=True):
+                flow.run_at(rate, now)
+                heapq.heappush(self._wakes, (flow.wake, self._flows[flow], flow))
+        while self._wakes and self._stale(self._wakes[0]):
+            heapq.heappop(self._wakes)
+        if self._wakes and self._wakes[0][0] < _NEVER:
+            self._wake_at(self._wakes[0][0])
 
-    def _wake_at(self, delay: int, number: int) -> None:
+    def _together(self) -> list[Flow]:
+        """Return the flows touched, and all that hang together with them through shared links."""
+        found = {flow: None for flow in self._touched if flow in self._flows}
+        self._touched = {}
+        waiting = list(found)
+        while waiting:
+            for link in waiting.pop().links:
+                others = self._on[link]
+                if len(others) > 1:
+                    more = [other for other in others if other not in found]
+                    found.update(dict.fromkeys(more))
+                    waiting += more
+        return sorted(found, key=self._flows.__getitem__)
+
+    def _stale(self, entry: tuple[int, int, Flow]) -> bool:
+        wake, number, flow = entry
+        return self._flows.get(flow) != number or flow.wake != wake
+
+    def _wake_at(self, when: int) -> None:
+        """Ring at `when`, unless a bell is set for then or before: that one will set the next."""
+        if self.env.now <= self._alarm_at <= when:
+            return
+        self._alarm_at = when
+
         def ring(_: Event) -> None:
-            if number == self._alarm:
+            if self._alarm_at == when:
+                self._alarm_at = _NEVER
                 self._end_due()
 
-        alarm = self.env.timeout(delay)
+        alarm = self.env.timeout(when - self.env.now)
         assert alarm.callbacks is not None
         alarm.callbacks.append(ring)
 
     def _end_due(self) -> None:
         now = self.env.now
-        for flow in [f for f in self._flows if f.wake <= now]:
+        while self._wakes and self._wakes[0][0] <= now:
+            entry = heapq.heappop(self._wakes)
+            if self._stale(entry):
+                continue
+            flow = entry[2]
             del self._flows[flow]
+            for link in flow.links:
+                del self._on[link][flow]
+            self._touch(flow)
             flow.arrive(now)
         self._solve_soon()
 
