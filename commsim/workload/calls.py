@@ -222,7 +222,10 @@ def read_call(data: Any, *, where: str) -> tuple[str, Call]:
     if isinstance(data, str) and data in _BARE:
         data = {data: {}}
     if not isinstance(data, dict) or len(data) != 1:
-        raise ScenarioError(f"{where}: {data!r} is not a call. Write one, like {{compute: 2ms}}.")
+        hint = did_you_mean(data, _BARE) if isinstance(data, str) else ""
+        raise ScenarioError(
+            f"{where}: {data!r} is not a call.{hint} Write one, like {{compute: 2ms}}."
+        )
     [(name, settings)] = data.items()
     if name not in _CALLS:
         raise ScenarioError(
@@ -241,7 +244,10 @@ def _read(name: str, settings: Any, where: str) -> Call:
         return HostCopy(_COPIES[name], copy.bytes, copy.stream, copy.as_)
     if name == "wait":
         names = [settings] if isinstance(settings, str) else settings
-        return Wait(decode(names, tuple[str, ...], where))
+        wait = Wait(decode(names, tuple[str, ...], where))
+        if not wait.names:
+            raise ScenarioError(f"{where}: the list is empty. Name a call to wait for.")
+        return wait
     settings = {} if settings is None else settings
     if name == "synchronize":
         decode(settings, Section, where)
@@ -274,12 +280,19 @@ def _message(name: str, settings: Any, where: str) -> MessageCall:
     if name in ("send", "isend"):
         send = decode(settings, _Isend if name == "isend" else _Send, where)
         handle = send.as_ if isinstance(send, _Isend) else None
+        _check_tag(send.tag, where)
         ends = (True, name == "isend", send.to, send.bytes, send.group, send.tag, send.device)
         return MessageCall(*ends, handle)
     recv = decode(settings, _Irecv if name == "irecv" else _Recv, where)
     handle = recv.as_ if isinstance(recv, _Irecv) else None
+    _check_tag(recv.tag, where)
     ends = (False, name == "irecv", recv.from_, recv.bytes, recv.group, recv.tag, recv.device)
     return MessageCall(*ends, handle)
+
+
+def _check_tag(tag: int, where: str) -> None:
+    if tag < 0:
+        raise ScenarioError(f"{where}.tag: {tag}: a tag is 0 or more.")
 
 
 def _renamed(settings: dict[Any, Any], torch_name: str, where: str) -> dict[Any, Any]:

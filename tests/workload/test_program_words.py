@@ -317,7 +317,11 @@ WRONG: list[tuple[str, str]] = [
     ("{compute: {duration: 1ms, as: c}}", "compute on the main stream blocks"),
     ("{isend: {to: 1, dst: 1, bytes: 1B}}", "isend.dst: is the same as to"),
     ("{all_reduce: {bytes: 1B, device: gpu}}", "'gpu' is not one of: cuda, cpu"),
-    ("{batch_isend_irecv: []}", "the list is empty"),
+    ("{wait: []}", "wait: the list is empty. Name a call to wait for."),
+    ("{isend: {to: 1, bytes: 1B, tag: -1}}", "isend.tag: -1: a tag is 0 or more"),
+    ("{recv: {from: 1, bytes: 1B, tag: -2}}", "recv.tag: -2: a tag is 0 or more"),
+    ("synchronise", "'synchronise' is not a call. Did you mean 'synchronize'?"),
+    ("{batch_isend_irecv: []}", "batch_isend_irecv: the list is empty"),
     ("{batch_isend_irecv: [{send: {to: 1, bytes: 1B}}]}", "send: only isend and irecv go in here"),
     (
         "{batch_isend_irecv: [{isend: {to: 1, bytes: 1B, as: s}}]}",
