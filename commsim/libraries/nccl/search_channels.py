@@ -53,6 +53,17 @@ class ChannelSearch:
         self._out = [[self._way(a, b) for b in self._nets] for a in self._gpus]
         self._in = [[self._way(a, b) for b in self._gpus] for a in self._nets]
         self._slots = [self._slot(gpu) for gpu in self._gpus]
+        self._others = [
+            [g for g in ((gpu + i) % self._count for i in range(1, self._count)) if row[g].hops]
+            for gpu, row in enumerate(self._hop)
+        ]
+        self._by_nearness = [
+            sorted(others, key=[way.rank for way in row].__getitem__)
+            for others, row in zip(self._others, self._hop, strict=True)
+        ]
+        self._by_net_kept: dict[
+            tuple[int, int], list[tuple[int, tuple[int, int], object, int]]
+        ] = {}
         self._own = [paths.near_gpu(net) for net in self._nets]
         self._near = [[gpu.index for gpu in paths.near(net, Kind.GPU)] for net in self._nets]
         self._lists: dict[tuple[PathType, int], list[int]] = {}
@@ -65,11 +76,10 @@ class ChannelSearch:
         path, back = self._paths.between(source, target), self._paths.between(target, source)
         return _Way(path, back.type, self._links.plan(source, path))
 
-    def _slot(self, gpu: Device) -> tuple[int, int] | None:
-        """Return the PCI links of a GPU, up and down; None where it has none."""
-        return next(
-            ((link.id, link.reverse) for link in gpu.links if link.type == PathType.PIX), None
-        )
+    @staticmethod
+    def _slot(gpu: Device) -> tuple[int, int]:
+        """Return the PCI links of a GPU, up and down."""
+        return next((link.id, link.reverse) for link in gpu.links if link.type == PathType.PIX)
 
     def run(self, trial: Trial, best: Trial, budget: int) -> int:
         """Search from `trial`, improve `best`, and return the time left (`PERFECT` if perfect)."""
@@ -328,7 +338,7 @@ class ChannelSearch:
 
     def _next_gpus(self, gpu: int, step: int, back_net: int, order: int) -> list[int]:
         """Return the GPUs to try after one, best first."""
-        trial, count = self._trial, self._count
+        trial = self._trial
         if order == _PCI_ORDER:
             return [step + 1]
         if order == _REPLAY:
@@ -336,16 +346,34 @@ class ChannelSearch:
         bit = 1 << trial.channels
         if self._switches:
             return self._neighbours(gpu, bit)
-        others = ((gpu + i) % count for i in range(1, count))
-        free = [g for g in others if self._hop[gpu][g].hops and not self._used[g] & bit]
+        used = self._used
         if back_net == _NO:
-            return sorted(free, key=lambda g: self._hop[gpu][g].rank)
-        from_net = self._in[trial.inter[trial.channels][0]]
+            return [g for g in self._by_nearness[gpu] if not used[g] & bit]
+        net, left = trial.inter[trial.channels][0], self._links.left
         ranked = sorted(
-            free, key=lambda g: (*from_net[g].net_rank(self._slot_left(g)), self._hop[gpu][g].rank)
+            [
+                (rate, -(min(left[up], left[down]) // 1000), rest, g)
+                for rate, (up, down), rest, g in self._by_net(net, gpu)
+                if not used[g] & bit
+            ]
         )
+        free = [row[3] for row in ranked]
         alike = len({self._hop[gpu][g].rank for g in free}) <= 1
-        return ranked[::-1] if back_net != step + 1 and alike else ranked
+        return free[::-1] if back_net != step + 1 and alike else free
+
+    def _by_net(self, net: int, gpu: int) -> list[tuple[int, tuple[int, int], object, int]]:
+        """Return how the others rank after a GPU in a channel from a NET.
+
+        Per GPU: bandwidth from the NET (negative), the slot's links, all that counts less, itself.
+        """
+        key = net, gpu
+        if key not in self._by_net_kept:
+            start = self._in[net]
+            self._by_net_kept[key] = [
+                (start[g].rank[0], self._slots[g], (start[g].hops, self._hop[gpu][g].rank, i), g)
+                for i, g in enumerate(self._others[gpu])
+            ]
+        return self._by_net_kept[key]
 
     def _neighbours(self, gpu: int, bit: int) -> list[int]:
         """Behind an NVSwitch only the neighbours by number are tried: it likes few peers."""
@@ -361,10 +389,6 @@ class ChannelSearch:
         if before == after:
             tried = tried[:1]
         return [g for g in tried if g != gpu and hops[g].hops and not used[g] & bit]
-
-    def _slot_left(self, gpu: int) -> int:
-        slot = self._slots[gpu]
-        return min(self._links.left[link] for link in slot) // 1000 if slot else -1
 
     def _pull(self, head: int) -> Steps:
         """NVLS: every GPU to and from the switch, the head twice."""
@@ -413,7 +437,7 @@ class ChannelSearch:
 class _Way:
     """A path as the search sees it: what it takes, its types both ways, and how it ranks."""
 
-    __slots__ = ("_net", "back", "hops", "plan", "rank", "type")
+    __slots__ = ("back", "hops", "plan", "rank", "type")
 
     def __init__(self, path: Path, back: PathType, plan: Plan) -> None:
         self.type = path.type
@@ -421,11 +445,6 @@ class _Way:
         self.plan = plan
         self.hops = len(path.links)
         self.rank = (-(path.bandwidth // 1000), self.hops)
-        self._net = -(path.bandwidth // 1000)
-
-    def net_rank(self, slot: int) -> tuple[int, int, int]:
-        """Return how a GPU ranks for a channel from a NET; `slot`: GB/s left of its PCI slot."""
-        return self._net, -slot, self.hops
 
 
 def _row(rows: list[list[int]], index: int, width: int = 2) -> list[int]:
