@@ -72,15 +72,15 @@ def _cluster(row: Row) -> dict[str, Any]:
     if row.gpus % inside:
         raise ScenarioError(f"{row.gpus} GPUs are no whole nodes of {inside}")
     overrides: dict[str, Any] = {}
-    nodes = row.gpus // inside
+    nodes, preset, nics = row.gpus // inside, NODES[row.gpu], row.node
+    if row.nics == 4 and row.gpu.startswith("A100") and row.node == 8:
+        preset, nics = "abci-a", 4  # two GPUs share a NIC
+        overrides["gpu"] = {"spec": row.gpu}
     if nodes > 1:
-        overrides["nic"] = {"bandwidth": f"{row.network / row.node * 8 / 1e9:g}Gbps"}
-    return {"preset": NODES[row.gpu], "nodes": nodes, "overrides": overrides} | _fewer(row, inside)
-
-
-def _fewer(row: Row, inside: int) -> dict[str, Any]:
-    """Return what a node with fewer GPUs than its preset changes."""
-    return {} if inside == row.node else {"overrides": {"gpu": {"count": inside}}}
+        overrides["nic"] = {"bandwidth": f"{row.network / nics * 8 / 1e9:g}Gbps"}
+    if inside < row.node:
+        overrides["gpu"] = overrides.get("gpu", {}) | {"count": inside}
+    return {"preset": preset, "nodes": nodes, "overrides": overrides}
 
 
 def _training(row: Row, attention: str) -> dict[str, Any]:

@@ -2,18 +2,21 @@
 Fit the constants of the compute model on published training steps, and say how well they carry.
 
     python benchmarks/fit_compute.py training.csv [--split zero_bubble_table5.csv]
-        [--half SEED] [--leave-out] [--write]
+        [--half SEED] [--leave-out] [--write] [--engine VALIDATION.json]
 
 Fits the constants of GPU generations and software stacks (`commsim/models/constants.yaml`) and
 of the closed form's links (`closed_form.yaml`) to the logarithm of measured step times, every
 suite weighing alike, with a pull of each constant towards its prior. `--half` fits on a random
 half of each suite and scores the other; `--leave-out` scores each suite by constants fitted
-without it; `--write` fits on everything and writes both files.
+without it; `--write` fits on everything and writes both files. `--engine` takes what
+`validate_training.py --json` wrote with the constants as they stand: every prediction is then the
+closed form's times the engine's ratio to it, so that constants are fitted for the engine.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -55,6 +58,7 @@ def fit(
     start: Fitted,
     parameters: Sequence[Parameter],
     *,
+    ratios: dict[str, float],
     rounds: int = 25,
 ) -> Fitted:
     """Return `start` with `parameters` moved to fit `rows` and `stages` (Gauss-Newton, damped)."""
@@ -70,7 +74,7 @@ def fit(
 
     def residuals(x: Array) -> Array:
         fitted = at(x)
-        steps = np.log([predict(row, fitted) / row.measured for row in rows])
+        steps = np.log([corrected(row, fitted, ratios) / row.measured for row in rows])
         split = np.log(stage_ratios(stages, fitted)) if stages else np.zeros(0)
         return np.concatenate([steps, split])
 
@@ -111,6 +115,25 @@ SPLIT_WEIGHT = 0.5
 def predict(row: Row, fitted: Fitted) -> float:
     """Return the closed form's seconds for a row."""
     return step_time(row, fitted.generation(row.gpu), fitted.stack(row.stack), fitted.links)
+
+
+def corrected(row: Row, fitted: Fitted, ratios: dict[str, float]) -> float:
+    """Return the closed form's seconds times the ratio of the engine's to it, where known."""
+    return predict(row, fitted) * ratios.get(row.case_id, 1.0)
+
+
+def engine_ratios(file: str, rows: Sequence[Row], fitted: Fitted) -> dict[str, float]:
+    """Return the engine's prediction over the closed form's for the rows of a validation."""
+    known = {
+        entry["case_id"]: entry["predicted_s"]
+        for entry in json.loads(Path(file).read_text())["rows"]
+        if entry["by"] == "engine"
+    }
+    return {
+        row.case_id: known[row.case_id] / predict(row, fitted)
+        for row in rows
+        if row.case_id in known
+    }
 
 
 def _suite_weights(rows: Sequence[Row]) -> Array:
@@ -158,13 +181,15 @@ def halves(rows: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
     return first, [row for row in rows if row.case_id not in kept]
 
 
-def score(rows: Iterable[Row], fitted: Fitted) -> dict[str, tuple[int, float, float]]:
+def score(
+    rows: Iterable[Row], fitted: Fitted, ratios: dict[str, float]
+) -> dict[str, tuple[int, float, float]]:
     """Return per suite: rows, mean absolute error, bias; as fractions."""
     errors: dict[str, list[float]] = {}
     for row in rows:
         gpu = row.gpu.split("-")[0]
         suite = f"{row.suite} {gpu}" if row.suite == "megatron_tp_2020" else row.suite
-        errors.setdefault(suite, []).append(predict(row, fitted) / row.measured - 1)
+        errors.setdefault(suite, []).append(corrected(row, fitted, ratios) / row.measured - 1)
     return {
         suite: (len(own), float(np.mean(np.abs(own))), float(np.mean(own)))
         for suite, own in errors.items()
@@ -184,25 +209,34 @@ def main() -> None:
     parser.add_argument("--half", type=int, action="append", default=[], metavar="SEED")
     parser.add_argument("--leave-out", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--engine", help="what validate_training.py wrote with these constants")
     options = parser.parse_args()
     rows = [row for row in read_rows(options.file) if not row.skipped]
     stages = read_stage_rows(options.split) if options.split else []
     start, parameters = load_fitted(), read_parameters()
+    ratios = engine_ratios(options.engine, rows, start) if options.engine else {}
     for seed in options.half:
         mine, others = halves(rows, seed)
-        fitted = fit(mine, stages, start, parameters)
-        _print(f"half {seed}: fitted on {len(mine)} rows, scored on the other {len(others)}",
-               score(others, fitted))  # fmt: skip
+        fitted = fit(mine, stages, start, parameters, ratios=ratios)
+        title = f"half {seed}: fitted on {len(mine)} rows, scored on the other {len(others)}"
+        _print(title, score(others, fitted, ratios))
     if options.leave_out:
         for suite in dict.fromkeys(row.suite for row in rows):
-            fitted = fit([row for row in rows if row.suite != suite], [], start, parameters)
-            _print(f"without {suite}", score([r for r in rows if r.suite == suite], fitted))
+            kept = [row for row in rows if row.suite != suite]
+            used = [] if suite == "zero_bubble" else stages
+            fitted = fit(kept, used, start.replaced(_priors(parameters)), parameters, ratios=ratios)
+            left = [row for row in rows if row.suite == suite]
+            _print(f"without {suite}", score(left, fitted, ratios))
     if options.write:
-        fitted = fit(rows, stages, start, parameters)
-        _print("fitted on all rows", score(rows, fitted))
+        fitted = fit(rows, stages, start, parameters, ratios=ratios)
+        _print("fitted on all rows", score(rows, fitted, ratios))
         for parameter in parameters:
             print(f"  {parameter.place:40s} {fitted.value(parameter.place):8.3f}")
         save_fitted(fitted, parameters=[p.place for p in parameters])
+
+
+def _priors(parameters: Sequence[Parameter]) -> dict[str, float]:
+    return {parameter.place: parameter.prior for parameter in parameters}
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ class Row:
     gpus: int = 0
     node: int = 8
     network: float = 0.0
+    nics: int = 0
     dp: int = 1
     tp: int = 1
     pp: int = 1
@@ -173,6 +174,7 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         "gpus": number("n_gpus"),
         "node": number("gpus_per_node", 8),
         "network": node_network(record.get("network", ""), record["gpu"]),
+        "nics": _nics(record.get("network", "")),
         "dp": dp,
         "tp": tp,
         "pp": pp,
@@ -239,6 +241,12 @@ def node_network(text: str, gpu: str) -> float:
     if match := re.search(r"(\d+)\s*x\s*[A-Za-z \-]*?(\d{2,4})\s*(?:G|\b)", text):
         return int(match[1]) * float(match[2]) * 1e9 / 8
     return next((rate for name, rate in NODE_NETWORK.items() if gpu.startswith(name)), 400e9)
+
+
+def _nics(text: str) -> int:
+    """Return the NICs of a node from words like "4xHDR200"; 0 where they are not counted."""
+    match = re.match(r"\s*(\d+)\s*x", text)
+    return int(match[1]) if match else 0
 
 
 def _software(record: dict[str, str], text: str) -> str:

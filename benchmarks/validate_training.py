@@ -2,13 +2,15 @@
 Predict published training steps and compare: by suite, beside a constant-efficiency guess.
 
     python benchmarks/validate_training.py FILE.csv [--json FILE] [--closed-form] [--rows]
+                                                    [--jobs N] [--largest N]
 
 The constants are those that ship with commsim (per GPU generation and software stack). A row is
-predicted by the engine (`engine_step.py`) where its layout can be simulated, else, or with
-`--closed-form`, by `closed_form.py`. The guess beside it: every row of a suite reaches the mean
-efficiency of the suite's other rows, in model FLOPs with what recomputing adds.
+predicted by the engine (`engine_step.py`). By `closed_form.py` instead: with `--closed-form`, and
+rows that are no whole step, that the engine refuses, or that have more than `--largest`
+microbatches times stages. The guess beside it: every row of a suite
+reaches the mean efficiency of the suite's other rows, recomputed FLOPs included.
 JSON: {"suites": {NAME: {n, skipped, mape, median, constant_mape, spearman}},
-       "rows": [{case_id, suite, predicted_s, measured_s, error, why_skipped}]}
+       "rows": [{case_id, suite, predicted_s, measured_s, error, why_skipped, by}]}
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from engine_step import engine_seconds
 from fit_compute import predict
 from fitted import Fitted, load_fitted
 from training_rows import Row, read_rows
@@ -30,7 +35,10 @@ from commsim.cluster.gpus import gpu_spec
 from commsim.errors import CommsimError
 from commsim.models import hardware_flops
 
-Predictor = Callable[[Row], float]
+Predictor = Callable[[Row], tuple[float, str]]
+"""Returns the seconds of a row's step, and what they are from."""
+ENGINE, CLOSED = "engine", "closed form"
+LARGEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class Outcome:
     row: Row
     predicted: float | None
     why: str = ""
+    by: str = ""
 
     @property
     def error(self) -> float | None:
@@ -49,18 +58,31 @@ class Outcome:
         return self.predicted / self.row.measured - 1
 
 
-def outcomes(rows: Sequence[Row], predictor: Predictor) -> list[Outcome]:
-    """Return the prediction for every row that can be predicted."""
-    found = []
-    for row in rows:
-        if row.skipped:
-            found.append(Outcome(row, None, row.skipped))
-            continue
-        try:
-            found.append(Outcome(row, predictor(row)))
-        except CommsimError as error:
-            found.append(Outcome(row, None, str(error)))
-    return found
+def outcome(row: Row, predictor: Predictor) -> Outcome:
+    """Return the prediction for a row, or why there is none."""
+    if row.skipped:
+        return Outcome(row, None, row.skipped)
+    try:
+        seconds, by = predictor(row)
+    except CommsimError as error:
+        return Outcome(row, None, str(error))
+    return Outcome(row, seconds, by=by)
+
+
+def outcomes(rows: Sequence[Row], predictor: Predictor, *, jobs: int = 1) -> list[Outcome]:
+    """Return the prediction for every row, in their order; progress goes to a terminal."""
+    one = partial(outcome, predictor=predictor)
+    if jobs == 1:
+        return list(_told(map(one, rows), len(rows)))
+    with ProcessPoolExecutor(jobs) as pool:
+        return list(_told(pool.map(one, rows), len(rows)))
+
+
+def _told(results: Iterable[Outcome], count: int) -> Iterator[Outcome]:
+    for number, result in enumerate(results, 1):
+        if sys.stderr.isatty():
+            print(f"\r{number} of {count} rows", end="", file=sys.stderr, flush=True)
+        yield result
 
 
 def summary(results: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
@@ -152,15 +174,26 @@ def as_json(results: Sequence[Outcome]) -> dict[str, Any]:
             "measured_s": r.row.measured or None,
             "error": r.error,
             "why_skipped": r.why or None,
+            "by": r.by or None,
         }
         for r in results
     ]
     return {"suites": summary(results), "rows": rows}
 
 
-def closed_form(fitted: Fitted) -> Predictor:
-    """Return the predictor of the closed form."""
-    return lambda row: predict(row, fitted)
+def by_closed_form(row: Row, *, fitted: Fitted) -> tuple[float, str]:
+    """Predict a row by formulas."""
+    return predict(row, fitted), CLOSED
+
+
+def by_engine(row: Row, *, fitted: Fitted, largest: int = LARGEST) -> tuple[float, str]:
+    """Predict a row by commsim itself; by formulas what that has not, or what is too large."""
+    if row.microbatches * row.pp * row.vpp > largest:
+        return by_closed_form(row, fitted=fitted)
+    try:
+        return engine_seconds(row, fitted), ENGINE
+    except CommsimError:
+        return by_closed_form(row, fitted=fitted)
 
 
 def _print(results: Sequence[Outcome], *, rows: bool) -> None:
@@ -187,8 +220,14 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures; - for standard output")
     parser.add_argument("--closed-form", action="store_true", help="leave the engine out")
     parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to use")
+    parser.add_argument("--largest", type=int, default=LARGEST, help="microbatches x stages that the engine takes")
     options = parser.parse_args()
-    results = outcomes(read_rows(options.file), closed_form(load_fitted()))
+    fitted = load_fitted()
+    predictor: Predictor = partial(by_engine, fitted=fitted, largest=options.largest)
+    if options.closed_form:
+        predictor = partial(by_closed_form, fitted=fitted)
+    results = outcomes(read_rows(options.file), predictor, jobs=options.jobs)
     if options.json == "-":
         json.dump(as_json(results), sys.stdout, indent=1)
         return
