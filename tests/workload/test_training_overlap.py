@@ -163,6 +163,17 @@ def test_an_action_ends_when_all_that_ran_beside_it_has() -> None:
             assert timeline.start[forwards[k + 1]] >= timeline.end[reduced[k]]
 
 
+def test_the_next_microbatch_waits_for_the_last_all_reduce_of_this_one() -> None:
+    workload, timeline = run(
+        4, speed=1e8, parallel={"tp": 2, "pp": 2, "schedule": "gpipe"},
+        batch={"global": 4, "micro": 1},
+    )  # fmt: skip
+    graph = workload.graph
+    last, first = named(graph, "all_reduce F layer 1", 0)[1::2], named(graph, "F layer 0", 0)[::2]
+    assert len(last) == len(first) == 4
+    assert (timeline.start[first[1:]] >= timeline.end[last[:-1]]).all()
+
+
 def test_a_pair_takes_turns() -> None:
     """DualPipe: while the tokens of one direction travel, the other computes."""
     experts = {**SMALL, "layers": 4, "experts": {"experts": 2, "top_k": 1, "expert_ffn": 32}}

@@ -148,6 +148,18 @@ def test_pipeline_messages(
     assert len(sizes) == STEPS * 2 * m * crossings * 2  # tensor ranks, both directions
 
 
+def test_a_scattered_boundary_is_gathered_behind() -> None:
+    """Each of the two tensor ranks gathers each of 4 microbatches' state and its gradient."""
+    parallel = {"tp": 2, "pp": 2, "scatter_gather": True}
+    graph = training(4, parallel=parallel, model=TP_MODEL, batch={"global": 4, "micro": 1}).graph
+    gathers = [op for op in range(len(graph)) if graph.op_name(op) == "all_gather boundary"]
+    assert len(gathers) == STEPS * 4 * 4
+    assert set(graph.size[gathers].tolist()) == {N_BYTES}
+    for op in gathers:
+        before = graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]]
+        assert OpKind.RECV in graph.kind[before]
+
+
 EXPERTS = {
     **SMALL,
     "experts": {"experts": 4, "top_k": 2, "expert_ffn": 16},
