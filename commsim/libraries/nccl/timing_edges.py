@@ -27,10 +27,9 @@ Floats = npt.NDArray[np.float64]
 
 _TCP = TRANSPORTS.index("tcp")
 _SHARPNESS = 8.0  # of the blend: two equal limits give 0.92 of either
-_EAGER, _LARGE = 4096.0, 16384.0  # bytes where Slingshot's transport changes its ways
+_EAGER = 4096.0  # bytes that Slingshot sends without a rendezvous
 _BEFORE_AMPERE = 8 / 9  # NCCL: what a NIC reads from these GPUs takes 1/8 of the way back too
-_WIRE = np.array([2.0, 16 / 15, 1.0])
-"""Bytes on the wire for a byte of payload: LL, LL128, Simple."""
+_LL_WIRE = 2.0  # bytes on the wire for a byte of payload
 
 
 def smaller(a: Floats, b: Floats | np.float64) -> Floats:
@@ -50,9 +49,8 @@ def reach_latency(runs: Runs, terms: Terms, message: Floats) -> Floats:
     """Return the seconds of a hop through the network for a message of so many payload bytes."""
     root = np.where(runs.way == Way.ROOT, terms.root, 0.0)
     base = terms.net[runs.transport] + terms.net_protocol[runs.protocol] + root
-    wire, late = message * _WIRE[runs.protocol], terms.rendezvous[:, runs.transport]
-    late = np.where(wire > _EAGER, late[0], 0.0) + np.where(wire > _LARGE, late[1], 0.0)
-    return _skewed(runs, terms, base + np.where(runs.protocol == Protocol.LL, late, 0.0))
+    late = (runs.protocol == Protocol.LL) & (message * _LL_WIRE > _EAGER)
+    return _skewed(runs, terms, base + np.where(late, terms.rendezvous[runs.transport], 0.0))
 
 
 def _skewed(runs: Runs, terms: Terms, latency: Floats) -> Floats:

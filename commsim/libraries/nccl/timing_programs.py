@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.libraries.nccl.timing_edges import hop_latency, local_rate, net_rate, reach_latency
-from commsim.libraries.nccl.timing_runs import Runs
+from commsim.libraries.nccl.timing_runs import LinkKind, Runs
 from commsim.libraries.nccl.timing_terms import Terms
 
 __all__ = ["Edges", "chain_edges", "levels_of", "ring_edges", "tree_edges", "tree_flows"]
@@ -78,6 +78,9 @@ def chain_edges(runs: Runs, terms: Terms) -> Edges:
     slot, part = _CHAIN_WINDOW[runs.protocol], _CHAIN_PART[runs.protocol]
     message = terms.fill_ring * np.minimum(piece * part, slot)
     local, net = _ring_rates(runs, terms)
+    # Where edges share the way to host memory, a chain leaves each more of it than a ring.
+    fewer = runs.ranks / np.maximum(runs.ranks - 1, 1.0)
+    local = np.where(runs.link == LinkKind.SHM, local * fewer, local)
     hop = hop_latency(runs, terms)
     reach = np.where(runs.crosses, _ring_reach(runs, terms, piece), hop)
     return Edges(message, _share(piece, message), hop, local, reach, net)

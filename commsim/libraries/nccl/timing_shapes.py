@@ -97,7 +97,7 @@ def _nvls(runs: Runs, terms: Terms) -> Floats:
     """Time a collective of one domain in its switch."""
     bus = runs.rounds * (runs.ranks - 1) / runs.ranks * runs.size
     window = terms.fill_nvls * np.minimum(runs.size / 8, _NVLS_WINDOW * runs.channels)
-    return terms.nvls[runs.generation] + _switch_time(runs, terms, bus + 2 * window)
+    return terms.nvls + _switch_time(runs, terms, bus + 2 * window)
 
 
 def _nvls_tree(runs: Runs, terms: Terms) -> Floats:
@@ -109,7 +109,7 @@ def _nvls_tree(runs: Runs, terms: Terms) -> Floats:
     window = terms.fill_nvls_tree * np.minimum(runs.size / 8, _NVLS_TREE_WINDOW * runs.channels)
     wires = nic_rate(runs, terms)
     body = np.maximum(_switch_time(runs, terms, bus), runs.size * flows / (wires * share))
-    return terms.nvls[runs.generation] + hops * reach + (hops + 2) * window / wires + body
+    return terms.nvls + hops * reach + (hops + 2) * window / wires + body
 
 
 def _collnet(runs: Runs, terms: Terms) -> Floats:

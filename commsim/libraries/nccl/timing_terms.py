@@ -25,6 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
 """GPU generations in NCCL's order; a GPU older than Volta counts as Volta."""
+_WITH_NVLS = ("hopper", "hopper", "hopper", "blackwell")  # none before Hopper has it
 _FITTED_TRANSPORTS = ("ib", "roce", "slingshot", "efa_v2", "efa_v1", "tcpxo", "tcpx", "tcp")
 _ALIKE = MappingProxyType({"efa_v3": "efa_v2", "efa_v4": "efa_v2"})
 TRANSPORTS = (*_FITTED_TRANSPORTS, *_ALIKE)
@@ -60,7 +61,7 @@ class Terms:
     root: float
     root_rate: float
     rendezvous: Floats
-    """(message over 4 KiB, over 16 KiB) x transport: seconds that the transport adds."""
+    """Per transport: seconds more for a message beyond what it sends at once."""
     link: Floats
     """(nvlink, pcie, shm) x protocol: payload share of the physical rate."""
     channel: Floats
@@ -72,7 +73,7 @@ class Terms:
     tcp: float
     """bytes/s that a node's TCP sockets carry at most."""
     tree_net: float
-    nvls: Floats
+    nvls: float
     nvls_bus: Floats
     staged: float
     """bytes/s of a node whose messages are staged through host memory."""
@@ -102,20 +103,15 @@ def terms_of(values: Mapping[str, float]) -> Terms:
         ),
         root=us["net.root"],
         root_rate=values["rate.root"],
-        rendezvous=np.stack(
-            [
-                _by_transport({"slingshot": us[f"net.{n}"]})
-                for n in ("rendezvous", "rendezvous_large")
-            ]
-        ),
+        rendezvous=_by_transport({"slingshot": us["net.rendezvous"]}),
         link=_link_shares(values),
         channel=_channel_rates(values),
         tree=values["rate.tree"],
         nic=_nic_shares(values),
         tcp=values["rate.tcp_node"] * _GB,
         tree_net=values["rate.tree_net"],
-        nvls=_from_hopper(us["nvls.hopper"], us["nvls.blackwell"]),
-        nvls_bus=_from_hopper(values["rate.nvls_hopper"], values["rate.nvls_blackwell"]),
+        nvls=us["nvls.latency"],
+        nvls_bus=np.array([values[f"rate.nvls_{g}"] for g in _WITH_NVLS]),
         staged=values["rate.staged_node"] * _GB,
         exchange_net=_by_transport(
             dict.fromkeys(_FITTED_TRANSPORTS, 1.0) | {"slingshot": values["exchange.slingshot"]}
@@ -150,11 +146,6 @@ def _hops(us: Mapping[str, float]) -> Floats:
 
 def _by_transport(values: Mapping[str, float]) -> Floats:
     return np.array([values.get(_ALIKE.get(t, t), 0.0) for t in TRANSPORTS])
-
-
-def _from_hopper(hopper: float, blackwell: float) -> Floats:
-    """Return a constant of NVLS per generation; NVLink before Hopper has none: its is Hopper's."""
-    return np.array([hopper, hopper, hopper, blackwell])
 
 
 def _link_shares(values: Mapping[str, float]) -> Floats:

@@ -4,6 +4,7 @@ What the timing model needs to know of a cluster: one communicator's wires, and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -153,7 +154,9 @@ def _link_kind(cluster: Cluster, gpus: Sequence[int], comm: Communicator, knobs:
 def _port(cluster: Cluster, members: Sequence[int], link: LinkKind) -> float:
     """Return what the first GPU's links to the other members carry, in bytes/s one way."""
     spec = cluster.node_spec(members[0])
-    if link != LinkKind.NVLINK:
+    if link == LinkKind.SHM:
+        return spec.pcie.bandwidth / _sharing_an_uplink(cluster, members)
+    if link == LinkKind.PCIE:
         return spec.pcie.bandwidth
     if spec.switch is not None:
         return spec.switch.bandwidth
@@ -162,6 +165,19 @@ def _port(cluster: Cluster, members: Sequence[int], link: LinkKind) -> float:
     local = [int(cluster.local_of[gpu]) for gpu in members]
     links = max(sum(spec.mesh[a][b] for b in local) for a in local)
     return spec.nvlink.bandwidth * links if links else spec.pcie.bandwidth
+
+
+def _sharing_an_uplink(cluster: Cluster, members: Sequence[int]) -> int:
+    """Return how many members reach host memory by the lanes above one PCIe switch, at most."""
+    switches = cluster.node_spec(members[0]).pcie.switches
+    top = list(range(len(switches)))
+    for index, switch in enumerate(switches):
+        top[index] = index if switch.under < 0 else top[switch.under]
+    local = {int(cluster.local_of[gpu]) for gpu in members}
+    counts = Counter(
+        top[index] for index, switch in enumerate(switches) for gpu in switch.gpus if gpu in local
+    )
+    return max(counts.values(), default=1)
 
 
 def _nics(cluster: Cluster, gpus: Sequence[int], comm: Communicator) -> tuple[int, ...]:

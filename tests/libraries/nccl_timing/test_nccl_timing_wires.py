@@ -50,6 +50,8 @@ def test_gpus_without_peer_access_go_through_host_memory():
 
 def test_gpus_under_one_switch_go_by_pcie():
     assert wires("pcie-a100", gpus=4).link == LinkKind.PCIE
+    near = {"NCCL_P2P_LEVEL": "PIX"}
+    assert wires("pcie-a100", gpus=4, env=near).link == LinkKind.PCIE
     off = wires("pcie-a100", gpus=4, env={"NCCL_P2P_DISABLE": 1})
     assert off.link == LinkKind.SHM
 
@@ -88,3 +90,10 @@ def test_grouped_sends_have_shapes_of_their_own():
         for op in ("all_to_all", "send_recv", "gather", "scatter")
     }
     assert list(shapes.values()) == [Shape.EXCHANGE, Shape.PAIR, Shape.FAN, Shape.FAN]
+
+
+def test_gpus_under_one_switch_share_the_way_to_host_memory():
+    alone, pair = wires("pcie-rtx2080ti", gpus=1), wires("pcie-rtx2080ti", gpus=2)
+    assert pair.link == LinkKind.SHM
+    assert pair.port == pytest.approx(15.75e9 / 2, rel=0.01)
+    assert alone.port == pytest.approx(15.75e9, rel=0.01)
