@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TypeAlias
 
-from commsim.libraries.nccl.paths import Path, Paths
-from commsim.libraries.nccl.search_state import Cost, Links, Plan, Trial
+from commsim.libraries.nccl.paths import Paths
+from commsim.libraries.nccl.search_order import ALL, Order, Way, Ways
+from commsim.libraries.nccl.search_state import Cost, Links, Trial
 from commsim.libraries.nccl.shapes import PathType, Pattern
-from commsim.libraries.nccl.topology import Device, Kind
+from commsim.libraries.nccl.topology import Kind
 
 __all__ = ["PERFECT", "ChannelSearch"]
 
@@ -37,7 +38,6 @@ class ChannelSearch:
 
     def __init__(self, paths: Paths, *, inter: bool) -> None:
         system = paths.system
-        self._paths = paths
         self._inter = inter
         self._gpus = list(system.gpus)
         self._nets = list(system.nets)
@@ -49,37 +49,12 @@ class ChannelSearch:
             [i for i, b in enumerate(self._nets) if (b.asic, b.port) == (a.asic, a.port)]
             for a in self._nets
         ]
-        self._hop = [[self._way(a, b) for b in self._gpus] for a in self._gpus]
-        self._out = [[self._way(a, b) for b in self._nets] for a in self._gpus]
-        self._in = [[self._way(a, b) for b in self._gpus] for a in self._nets]
-        self._slots = [self._slot(gpu) for gpu in self._gpus]
-        self._others = [
-            [g for g in ((gpu + i) % self._count for i in range(1, self._count)) if row[g].hops]
-            for gpu, row in enumerate(self._hop)
-        ]
-        self._by_nearness = [
-            sorted(others, key=[way.rank for way in row].__getitem__)
-            for others, row in zip(self._others, self._hop, strict=True)
-        ]
-        self._by_net_kept: dict[
-            tuple[int, int], list[tuple[int, tuple[int, int], object, int]]
-        ] = {}
+        self._ways = Ways(paths, self._links)
+        self._order = Order(paths, self._ways, self._links)
+        self._hop, self._out, self._in = self._ways.hop, self._ways.out, self._ways.into
         self._own = [paths.near_gpu(net) for net in self._nets]
         self._near = [[gpu.index for gpu in paths.near(net, Kind.GPU)] for net in self._nets]
-        self._lists: dict[tuple[PathType, int], list[int]] = {}
-        self._preferred = {
-            gpu.index: [net.index for net in paths.near_nets(gpu)] for gpu in self._gpus
-        }
         self._used: list[int] = []
-
-    def _way(self, source: Device, target: Device) -> _Way:
-        path, back = self._paths.between(source, target), self._paths.between(target, source)
-        return _Way(path, back.type, self._links.plan(source, path))
-
-    @staticmethod
-    def _slot(gpu: Device) -> tuple[int, int]:
-        """Return the PCI links of a GPU, up and down."""
-        return next((link.id, link.reverse) for link in gpu.links if link.type == PathType.PIX)
 
     def run(self, trial: Trial, best: Trial, budget: int) -> int:
         """Search from `trial`, improve `best`, and return the time left (`PERFECT` if perfect)."""
@@ -99,7 +74,7 @@ class ChannelSearch:
                 stack.append(below)
         return self._time
 
-    def _go(self, way: _Way, cost: Cost, limit: PathType) -> bool:
+    def _go(self, way: Way, cost: Cost, limit: PathType) -> bool:
         """Reserve a way that is near enough, tree patterns both ways."""
         if way.type >= PathType.DIS or way.type > limit:
             return False
@@ -110,7 +85,7 @@ class ChannelSearch:
         self._trial.hops += way.hops
         return True
 
-    def _undo(self, way: _Way, cost: Cost) -> None:
+    def _undo(self, way: Way, cost: Cost) -> None:
         self._links.give_back(way.plan, cost)
         self._trial.hops -= way.hops
 
@@ -145,7 +120,7 @@ class ChannelSearch:
         whole = trial.bw_inter // 1000 * 1000  # NCCL keeps a whole number of GB/s here
         back_net = {Pattern.RING: self._count - 1, Pattern.SPLIT_TREE: 1}.get(trial.pattern, 0)
         heads = trial.pattern in (Pattern.NVLS, Pattern.COLLNET_DIRECT)
-        nets = self._nets_by_choice(_NO)
+        nets = self._order.nets(trial.type_inter, ALL)
         found = False
         for turn in range(len(nets)):
             if heads and found:
@@ -282,7 +257,7 @@ class ChannelSearch:
         balanced = trial.pattern == Pattern.BALANCED_TREE
         cost = self._to_net_half if balanced else self._to_net
         following = 1 if balanced and step == 0 else _NO
-        for net in self._nets_by_choice(gpu):
+        for net in self._order.nets(trial.type_inter, gpu):
             if not self._may_end(net, step):
                 continue
             way = self._out[gpu][net]
@@ -310,32 +285,6 @@ class ChannelSearch:
             return a.rail == b.rail
         return (a.asic, a.port) == (b.asic, b.port)
 
-    def _nets_by_choice(self, gpu: int) -> list[int]:
-        """Return the NETs to try for a GPU (-1: for all): the preferred ones, then by distance."""
-        key = (self._trial.type_inter, gpu)
-        if key not in self._lists:
-            self._lists[key] = self._choose_nets(*key)
-        return self._lists[key]
-
-    def _choose_nets(self, reach: PathType, gpu: int) -> list[int]:
-        asked = range(self._count) if gpu == _NO else [gpu]
-        turns = [self._preferred[g] for g in asked]
-        if len(self._paths.system.hosts) > 1:
-            # Over several machines NCCL deals by GPU first: one NET of each, then the next.
-            longest = max((len(row) for row in turns), default=0)
-            chosen = [row[i] for i in range(longest) for row in turns if i < len(row)]
-        else:
-            chosen = [net for row in turns for net in row]
-        preferred = list(dict.fromkeys(chosen))
-        most = self._paths.rules.max_channels
-        for kind in range(reach + 1):
-            for g in asked:
-                ways = self._out[g][:most]
-                chosen += [net for net, way in enumerate(ways) if way.type == kind]
-        limit = self._paths.net_limit
-        allowed = len(self._nets) if limit is None else max(limit * len(asked), len(preferred))
-        return list(dict.fromkeys(chosen))[:allowed]
-
     def _next_gpus(self, gpu: int, step: int, back_net: int, order: int) -> list[int]:
         """Return the GPUs to try after one, best first."""
         trial = self._trial
@@ -343,58 +292,14 @@ class ChannelSearch:
             return [step + 1]
         if order == _REPLAY:
             return [trial.intra[trial.channels - 1][step + 1]]
-        bit = 1 << trial.channels
-        if self._switches:
-            return self._neighbours(gpu, bit)
-        used = self._used
-        if back_net == _NO:
-            return [g for g in self._by_nearness[gpu] if not used[g] & bit]
-        net, left = trial.inter[trial.channels][0], self._links.left
-        ranked = sorted(
-            [
-                (rate, -(min(left[up], left[down]) // 1000), rest, g)
-                for rate, (up, down), rest, g in self._by_net(net, gpu)
-                if not used[g] & bit
-            ]
-        )
-        free = [row[3] for row in ranked]
-        alike = len({self._hop[gpu][g].rank for g in free}) <= 1
-        return free[::-1] if back_net != step + 1 and alike else free
-
-    def _by_net(self, net: int, gpu: int) -> list[tuple[int, tuple[int, int], object, int]]:
-        """Return how the others rank after a GPU in a channel from a NET.
-
-        Per GPU: bandwidth from the NET (negative), the slot's links, all that counts less, itself.
-        """
-        key = net, gpu
-        if key not in self._by_net_kept:
-            start = self._in[net]
-            self._by_net_kept[key] = [
-                (start[g].rank[0], self._slots[g], (start[g].hops, self._hop[gpu][g].rank, i), g)
-                for i, g in enumerate(self._others[gpu])
-            ]
-        return self._by_net_kept[key]
-
-    def _neighbours(self, gpu: int, bit: int) -> list[int]:
-        """Behind an NVSwitch only the neighbours by number are tried: it likes few peers."""
-        before, after = (gpu - 1) % self._count, (gpu + 1) % self._count
-        pattern = self._trial.pattern
-        if pattern == Pattern.RING:
-            tried = [before, after]
-        elif pattern in (Pattern.SPLIT_TREE, Pattern.BALANCED_TREE):
-            tried = [after, before]
-        else:
-            tried = [after]
-        hops, used = self._hop[gpu], self._used
-        if before == after:
-            tried = tried[:1]
-        return [g for g in tried if g != gpu and hops[g].hops and not used[g] & bit]
+        to_net = None if back_net == _NO else back_net - step
+        return self._order.gpus(gpu, trial, self._used, to_net=to_net)
 
     def _pull(self, head: int) -> Steps:
         """NVLS: every GPU to and from the switch, the head twice."""
         trial = self._trial
         double = Cost(2 * trial.bw_intra)
-        taken: list[tuple[_Way, Cost]] = []
+        taken: list[tuple[Way, Cost]] = []
         fits = True
         for down in (True, False):
             for gpu in range(self._count):
@@ -410,9 +315,9 @@ class ChannelSearch:
         for way, cost in reversed(taken):
             self._undo(way, cost)
 
-    def _switch_way(self, gpu: int, *, down: bool) -> _Way:
+    def _switch_way(self, gpu: int, *, down: bool) -> Way:
         ends = self._switches[0], self._gpus[gpu]
-        return self._way(*ends) if down else self._way(*reversed(ends))
+        return self._ways.between(*ends) if down else self._ways.between(*reversed(ends))
 
     def _scatter(self, head: int) -> Steps:
         """CollNet: the head to and from every other GPU, each a part of the bandwidth."""
@@ -420,7 +325,7 @@ class ChannelSearch:
         part = Cost(Fraction(trial.bw_intra, max(self._count - 1, 1)))
         ways = [self._hop[head][g] for g in range(self._count)]
         ways += [self._hop[g][head] for g in range(self._count)]
-        taken: list[_Way] = []
+        taken: list[Way] = []
         for way in ways:
             # Hops are not counted: NCCL adds a fraction and drops it.
             if way.type >= PathType.DIS or not self._links.reserve(way.plan, part):
@@ -432,19 +337,6 @@ class ChannelSearch:
             yield self._visit(_NO, self._count, _NO, _NO, _FREE)
         for way in reversed(taken):
             self._links.give_back(way.plan, part)
-
-
-class _Way:
-    """A path as the search sees it: what it takes, its types both ways, and how it ranks."""
-
-    __slots__ = ("back", "hops", "plan", "rank", "type")
-
-    def __init__(self, path: Path, back: PathType, plan: Plan) -> None:
-        self.type = path.type
-        self.back = back
-        self.plan = plan
-        self.hops = len(path.links)
-        self.rank = (-(path.bandwidth // 1000), self.hops)
 
 
 def _row(rows: list[list[int]], index: int, width: int = 2) -> list[int]:
