@@ -33,7 +33,8 @@ class StageRow:
 def read_stage_rows(path: str | Path) -> list[StageRow]:
     """Return one row per line of the table, with the layout that it was measured on."""
     with Path(path).open(newline="", encoding="utf-8") as file:
-        return [_stage_row(record) for record in csv.DictReader(file)]
+        lines = [line for line in file if not line.startswith("#")]
+    return [_stage_row(record) for record in csv.DictReader(lines)]
 
 
 def _stage_row(record: dict[str, str]) -> StageRow:

@@ -1,7 +1,7 @@
 """The fit and the validation of training steps: what rows say, scores, and that errors stay small.
 
 tests/data/training/steps.csv holds 26 published steps, each with its source in the file;
-zero_bubble_stages.csv is table 5 and 9 of Qi et al. 2023.
+zero_bubble_table5.csv holds the stage times of Qi et al. 2023.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 STEPS = ROOT / "tests" / "data" / "training" / "steps.csv"
-STAGES = ROOT / "tests" / "data" / "training" / "zero_bubble_stages.csv"
+STAGES = ROOT / "tests" / "data" / "zero_bubble_table5.csv"
 
 
 @pytest.fixture(scope="module")
