@@ -58,7 +58,7 @@ def part_of(messages: Messages, phase: Ints, members: int, links: Links, *, toge
     Otherwise the program becomes one coupled flow that takes as long as the whole.
     `together`: all members must be there from the start (joins = 0).
     """
-    arrival = arrivals(messages, links)
+    arrival = _arrivals(messages, links)
     phases = _in_sequence(messages, phase, arrival, links)
     if phases is None:
         phases = (_flow(messages, np.arange(len(arrival)), whole(arrival.max()), links),)
@@ -66,6 +66,33 @@ def part_of(messages: Messages, phase: Ints, members: int, links: Links, *, toge
     total = sum(p.idle for p in phases)
     joins = np.zeros_like(joins) if together else np.minimum(joins, total)
     return Part(phases, joins, np.minimum(leaves, total))
+
+
+_last: tuple[tuple[object, ...], Floats] = ((), np.zeros(0))
+
+
+def _arrivals(messages: Messages, links: Links) -> Floats:
+    """Return when messages arrive; channels are mostly alike, so one of them is worked out.
+
+    Two programs are alike where links of equal cost and latency are shared in the same way,
+    whichever links those are.
+    """
+    global _last
+    if messages.delays is not None:
+        return arrivals(messages, links)
+    number: dict[int, int] = {}
+    hops = tuple(
+        (number.setdefault(link, len(number)), share / float(links.capacity[link]), hop,
+         int(links.latency[link]))
+        for route in messages.routes
+        for link, share, hop in zip(route.link, route.share, route.hop, strict=True)
+    )  # fmt: skip
+    ends = tuple(len(route.link) for route in messages.routes)
+    columns = (messages.size, messages.route, messages.dep_ptr, messages.dep)
+    key = (hops, ends, *(column.tobytes() for column in columns))
+    if key != _last[0]:
+        _last = (key, arrivals(messages, links))
+    return _last[1]
 
 
 def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: Links) -> Phase:
