@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from commsim.errors import ScenarioError
 
-__all__ = ["AXES", "Layout", "check_world", "make_layout"]
+__all__ = ["AXES", "Layout", "check_world", "divided", "make_layout"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -78,13 +78,12 @@ class Layout:
         grid = self.grid().transpose((0, 3, 2, 1) if cp_first else (0, 3, 1, 2))
         return grid.reshape(-1, self.degree("cp") * self.degree("dp"))
 
-    def experts(self, ep: int) -> tuple[Ints, Ints]:
-        """Return the groups that divide the experts, and those that hold the same ones."""
-        return divided(self.replicas(), ep)
-
 
 def divided(rows: Ints, size: int) -> tuple[Ints, Ints]:
-    """Return each row cut into neighbours of `size`, and the ranks at equal places in the cuts."""
+    """Return each row cut into neighbours of `size`, and the ranks at equal places in the cuts.
+
+    Of replicas: the groups that divide the experts, and those that hold the same ones.
+    """
     cut = rows.reshape(len(rows), -1, size)
     return cut.reshape(-1, size), cut.transpose(0, 2, 1).reshape(-1, rows.shape[1] // size)
 

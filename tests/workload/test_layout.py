@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.errors import ScenarioError
-from commsim.workload.layout import AXES, Layout, check_world, make_layout
+from commsim.workload.layout import AXES, Layout, check_world, divided, make_layout
 
 DEGREES = {"tp": 2, "cp": 1, "dp": 2, "pp": 4}
 
@@ -34,7 +34,7 @@ def test_gradients_are_shared_over_data_and_context() -> None:
     other = make_layout(degrees, ("tp", "dp", "cp", "pp"), where="x")
     assert other.replicas().tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert other.groups("cp").tolist() == [[0, 4], [2, 6], [1, 5], [3, 7]]
-    groups, same = layout.experts(2)
+    groups, same = divided(layout.replicas(), 2)
     assert groups.tolist() == [[0, 2], [4, 6], [1, 3], [5, 7]]
     assert same.tolist() == [[0, 4], [2, 6], [1, 5], [3, 7]]
 

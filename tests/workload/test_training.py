@@ -235,6 +235,17 @@ def test_a_tied_embedding_is_reduced_between_the_ends() -> None:
     assert alone.rank_parameters == (facts.parameters, facts.parameters)
 
 
+@pytest.mark.parametrize("schedule", ["zb_v", "dualpipev", "dualpipe"])
+def test_a_table_whose_two_ends_share_a_device_is_there_once(schedule: str) -> None:
+    tied = {**SMALL, "layers": 8, "tied_embeddings": True}
+    workload = training(2, parallel={"pp": 2, "schedule": schedule}, model=tied)
+    facts = workload.training
+    assert facts is not None
+    assert "embedding" not in {group.axis for group in workload.graph.groups}
+    copies = 2 if schedule == "dualpipe" else 1
+    assert sum(facts.rank_parameters) == copies * facts.parameters
+
+
 def test_stages_are_tagged_only_where_there_is_a_pipeline() -> None:
     assert set(training(2).graph.stage.tolist()) == {-1}
     graph = training(2, parallel={"pp": 2}).graph
@@ -322,6 +333,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data_parallel": {"kind": "fsdp", "overlap": False}}, "overlap: only ddp and zero stages"),
     ({"data_parallel": {"kind": "zero", "stage": 3, "bucket": "1MiB"}}, "bucket: only ddp and"),
     ({"data_parallel": {"kind": "zero", "stage": 1, "prefetch": 2}}, "prefetch: 2: stages 1 and 2"),
+    (
+        {"parallel": {"pp": 2, "dp": 2, "schedule": "dualpipe"}, "data_parallel": {"kind": "fsdp"}},
+        "dualpipe runs the two copies of a part in different orders",
+    ),
     ({"recompute": "fully"}, "'fully' is not one of: none, selective, full. Did you mean 'full'"),
     ({"precision": "fp7"}, "'fp7' is not one of"),
     ({"precision": "fp16"}, "precision: toy has no fp16; it has bf16, fp32"),

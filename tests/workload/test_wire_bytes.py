@@ -87,6 +87,25 @@ def test_offload_moves_a_share_down_and_up() -> None:
     assert graph.duration[updates].sum() == pytest.approx(P / 4 * 4 / 4e9 * 1e12, rel=1e-3)
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_zero_2_reduces_in_every_microbatch_overlapped_or_not(overlap: bool) -> None:
+    assert replicas(3, kind="zero", stage=2, overlap=overlap) == [SHARE * (3 * 2 + 2) * P] * 4
+
+
+@pytest.mark.parametrize(("dp", "data"), [
+    (1, {"kind": "ddp"}), (2, {"kind": "ddp"}), (2, {"kind": "zero", "stage": 1}),
+    (2, {"kind": "zero", "stage": 2}),
+])  # fmt: skip
+def test_dualpipe_reduces_over_both_copies(dp: int, data: dict[str, Any]) -> None:
+    """Each part stands on two devices, so 2 dp ranks share its gradient."""
+    parallel = {"pp": 2, "dp": dp, "schedule": "dualpipe"}
+    one = sent(2 * dp, batch={"global": 4 * dp, "micro": 1}, parallel=parallel, data_parallel=data)
+    messages = 4 * 2 * 16 * 8  # microbatches of both directions, each way once per device
+    n = 2 * dp
+    padded = P if data["kind"] == "ddp" else sum(-(-p // n) * n for p in (1824, P - 1824))
+    assert one == [Fraction(n - 1, n) * 2 * 2 * padded + messages] * n
+
+
 TP_MODEL = {**SMALL, "hidden": 16, "heads": 4, "vocab": 64}
 N_BYTES = 2 * 1 * 16 * 16  # 2 b s h
 LOSS = 3 * 4 * 16  # three reductions of 4 bytes per token

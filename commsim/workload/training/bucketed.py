@@ -91,10 +91,11 @@ class Bucketed(Alone):
         data = plan.section.data_parallel
         self.stage = (data.stage or 0) if data.kind == "zero" else 0
         self.offload = data.offload is not None
+        both_ways = len(plan.schedule.pipes) > 1  # the two ends run their parts in other orders
         every = self.stage == 2 if data.no_sync is None else not data.no_sync
-        self.every_microbatch = every
+        self.every_microbatch = every and not both_ways
         self.prefetch = data.prefetch is not False
-        self.overlap = data.overlap and plan.schedule.name != "dualpipe"
+        self.overlap = data.overlap and not both_ways
         self.shards = {axes[expert]: sizes[expert] for expert in axes}
         self.buckets = {
             stage.number: stage_buckets(
@@ -115,9 +116,9 @@ class Bucketed(Alone):
         return self.overlap and (place.last or self.every_microbatch)
 
     def enter(self, lane: Lane, place: Place, unit: int, done: list[int]) -> list[int]:
-        if not place.forward:
-            return []
         waits = self._barrier.pop(lane.lane, [])
+        if not place.forward:
+            return waits
         stage = place.at.action.stage
         return waits + self._gathered.get(lane.lane, {}).pop((stage, unit), [])
 
@@ -125,15 +126,19 @@ class Bucketed(Alone):
         """Reduce the buckets that are complete with this unit's gradients."""
         if place.forward or not (place.last or self.every_microbatch):
             return
+        stage = place.at.action.stage
         if self.overlap:
-            stage = place.at.action.stage
             for index, bucket in enumerate(self.buckets[stage]):
                 if bucket.units[-1] == unit:
                     self._reduce(lane, place.step, stage, index, bucket, op)
+        elif unit == 0 and self.every_microbatch:
+            for index, bucket in enumerate(self.buckets[stage]):
+                done = self._reduce(lane, place.step, stage, index, bucket, op)
+                self._barrier.setdefault(lane.lane, []).append(done)
 
     def _reduce(
         self, lane: Lane, step: int, stage: int, index: int, bucket: Bucket, after: int
-    ) -> None:
+    ) -> int:
         kind = "reduce_scatter" if self.stage else "all_reduce"
         tags = Tags(step=step, stage=self._shown(stage))
         op = self.build.collective(
@@ -148,12 +153,13 @@ class Bucketed(Alone):
                 name="offload gradients", stream="d2h", after=[op], tags=tags,
             )  # fmt: skip
         self._reductions.setdefault(lane.lane, []).append(op)
+        return op
 
     def reduced(self, lane: Lane, step: int) -> list[int]:
         """Issue what did not overlap; return the ends of all reductions."""
-        if not self.overlap:
+        if not self.overlap and not self.every_microbatch:
             after = lane.ends[-1]
-            for stage in sorted(self.plan.held(lane.device), key=lambda held: held.part):
+            for stage in self._held(lane):
                 for index, bucket in enumerate(self.buckets[stage.number]):
                     self._reduce(lane, step, stage.number, index, bucket, after)
         return self._reductions.pop(lane.lane, [])
@@ -164,7 +170,7 @@ class Bucketed(Alone):
             return
         ops: list[int] = []
         gates = self._gathered.setdefault(lane.lane, {})
-        for stage in self.plan.held(lane.device):
+        for stage in self._held(lane):
             for bucket in reversed(self.buckets[stage.number]):
                 fresh = self._share(lane, bucket, step, optimizer)
                 op = self._gather(lane, step, stage.number, bucket, fresh)
@@ -174,6 +180,10 @@ class Bucketed(Alone):
         if not self.prefetch:
             self._barrier[lane.lane] = ops
             gates.clear()
+
+    def _held(self, lane: Lane) -> list[Stage]:
+        """Return a rank's stages by their parts: the order that both ends of DualPipe share."""
+        return sorted(self.plan.held(lane.device), key=lambda stage: stage.part)
 
     def _gather(self, lane: Lane, step: int, stage: int, bucket: Bucket, after: int) -> int:
         return self.build.collective(

@@ -89,7 +89,7 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
     parameters = gradients = optimizer = 0
     for expert in (False, True):
         entries = sum(u.entries(expert=expert) for s in plan.held(device) for u in s.units)
-        shards = plan.replicas // ep if expert else plan.replicas
+        shards = plan.sharers // ep if expert else plan.sharers
         if data.kind == "hsdp":
             shards = int(data.shard or 1)
         state = state_bytes(
@@ -104,7 +104,7 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
 
 def _zero_stage(plan: TrainingPlan) -> int:
     data = plan.section.data_parallel
-    if plan.replicas == 1:
+    if plan.sharers == 1:
         return 0
     return 3 if data.kind in ("fsdp", "hsdp") else data.stage or 0
 

@@ -20,7 +20,7 @@ def training_notes(plan: TrainingPlan, compute: tuple[str, ...]) -> tuple[str, .
     section, parallel = plan.section, plan.section.parallel
     notes = [*plan.model.notes, *_defaults(plan), *compute]
     notes.append(f"FLOPs of MFU count {FLOP_CONVENTIONS[False]}")
-    if plan.replicas > 1 or section.data_parallel.kind == "dataparallel":
+    if plan.sharers > 1 or section.data_parallel.kind == "dataparallel":
         notes.append(_replicas(plan))
     if parallel.pp > 1:
         most = max(peak_activations(plan.schedule))

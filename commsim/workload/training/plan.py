@@ -57,6 +57,11 @@ class TrainingPlan:
         return self.layout.degree("dp") * self.layout.degree("cp")
 
     @property
+    def sharers(self) -> int:
+        """The ranks that reduce one gradient: replicas, times the copies of a part (DualPipe)."""
+        return self.replicas * len(self.schedule.pipes)
+
+    @property
     def sequences(self) -> int:
         """The sequences of a step over all ranks."""
         return self.section.batch.global_
@@ -182,7 +187,7 @@ def _schedule(
         home = home_of(name, pp, parallel.virtual_stages, where=f"{where}.schedule")
         pieces = 1 if name == "dualpipe" else len(home) // pp
     layers = divide_layers(shape.layers, pp, pieces, parallel.layers_per_stage, where=where)
-    copied = shape.tied_embeddings and home[0] != home[len(layers) - 1]
+    copied = shape.tied_embeddings and name != "dualpipe" and home[0] != home[len(layers) - 1]
     parts = make_parts(shape, layers, tp=parallel.tp, ep=parallel.ep, copied=copied)
     if read is not None:
         return read, parts
@@ -226,8 +231,10 @@ def _times(
 
 
 def _tied_bytes(section: TrainingSection, model: Model, schedule: Schedule) -> int:
+    """Return what is all-reduced between the ends; with DualPipe both ends hold both."""
     first, last = schedule.pipes[0][0], schedule.pipes[0][-1]
-    if not model.shape.tied_embeddings or schedule.home[first] == schedule.home[last]:
+    together = schedule.home[first] == schedule.home[last] or len(schedule.pipes) > 1
+    if not model.shape.tied_embeddings or together:
         return 0
     width = WIDTH[section.data_parallel.gradients or section.precision]
     return -(-model.shape.vocab // section.parallel.tp) * model.shape.hidden * width

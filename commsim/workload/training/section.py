@@ -143,6 +143,12 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
             " give tp above 1, or leave it out."
         )
     _divides(parallel.ep, "ep=", parallel, f"{where}.parallel.ep")
+    sharded = data.kind in ("fsdp", "hsdp") or data.stage == 3
+    if parallel.schedule == "dualpipe" and sharded:
+        raise ScenarioError(
+            f"{at}.kind: dualpipe runs the two copies of a part in different orders, which units"
+            " gathered one by one cannot follow. Use ddp, or zero with stage 1; or dualpipev."
+        )
     if data.kind == "hsdp" and parallel.ep > 1:
         raise ScenarioError(
             f"{at}.kind: hsdp with ep={parallel.ep}: experts have groups of their own. Use fsdp."

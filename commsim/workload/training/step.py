@@ -49,11 +49,11 @@ class Axes:
         for axis in ("tp", "cp", "pp"):
             if layout.degree(axis) > 1:
                 self.groups[axis] = layout.groups(axis)
-        replicas = layout.replicas()
-        if plan.replicas > 1:
-            self.groups["dp"] = _both_ends(plan, replicas)
+        replicas = _both_ends(plan, layout.replicas())
+        if plan.sharers > 1:
+            self.groups["dp"] = replicas
         if section.parallel.ep > 1:
-            self.groups["ep"], same = layout.experts(section.parallel.ep)
+            self.groups["ep"], same = divided(replicas, section.parallel.ep)
             if same.shape[1] > 1:
                 self.groups["edp"] = same
         if section.data_parallel.kind == "hsdp":
@@ -384,12 +384,12 @@ def _map(scripts: Scripts, *, across: bool) -> Scripts:
 def _strategy(plan: TrainingPlan, build: GraphBuilder, cluster: Cluster, axes: Axes) -> Alone:
     """Return how the replicas of a plan keep their parameters equal."""
     data, ep = plan.section.data_parallel, plan.section.parallel.ep
-    experts = plan.replicas // ep
-    sizes = {False: plan.replicas, True: experts}
-    names = {False: "dp"} if plan.replicas > 1 else {}
+    experts = plan.sharers // ep
+    sizes = {False: plan.sharers, True: experts}
+    names = {False: "dp"}
     if plan.model.shape.experts is not None and experts > 1:
         names[True] = "edp" if ep > 1 else "dp"
-    if plan.replicas == 1:
+    if plan.sharers == 1:
         return Alone(plan, build)
     if data.kind in ("fsdp", "hsdp") or data.stage == 3:
         if data.kind != "hsdp":
