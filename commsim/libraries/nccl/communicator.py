@@ -19,7 +19,7 @@ from commsim.errors import ScenarioError
 from commsim.libraries.nccl.agree import agreed, common_cpu
 from commsim.libraries.nccl.connect import Chains, connect_rings, connect_trees
 from commsim.libraries.nccl.env import Knobs, knobs_of
-from commsim.libraries.nccl.from_cluster import domain_xml
+from commsim.libraries.nccl.from_cluster import UNKNOWN_CAPABILITY, domain_xml
 from commsim.libraries.nccl.net_ends import PlacedNode, net_ends
 from commsim.libraries.nccl.node import NodeView, parts, view
 from commsim.libraries.nccl.shapes import (
@@ -65,18 +65,20 @@ def communicator_of(
     """Return what NCCL knows of a group of GPUs (global numbers; rank r on `gpus[r]`).
 
     Raises:
-        ScenarioError: an unknown version or variable, a GPU that is none or stands twice, or a
-            node without a NIC in a group that needs one.
+        ScenarioError: an unknown version or variable, a GPU that is none or stands twice, ranks
+            on CPUs, or a node without a NIC in a group that needs one.
     """
     knobs = _knobs(env)
     _check(cluster, gpus)
+    doubts = _doubts(cluster, gpus)
     domains: dict[int, dict[int, int]] = {}
     # NCCL_MNNVL_ENABLE=0: machines of one NVLink domain count one by one.
     homes = cluster.domains if knobs.mnnvl_enable else cluster.node_of
     for rank, gpu in enumerate(gpus):
         domains.setdefault(int(homes[gpu]), {})[gpu] = rank
     describe = _Describer(cluster, knobs)
-    return _communicator([describe.domain(ranks) for ranks in domains.values()], version, knobs)
+    comm = _communicator([describe.domain(ranks) for ranks in domains.values()], version, knobs)
+    return replace(comm, notes=(*comm.notes, *doubts))
 
 
 def communicator_from_xml(
@@ -126,6 +128,27 @@ def _check(cluster: Cluster, gpus: Sequence[int]) -> None:
         )
     if len(dict.fromkeys(gpus)) < len(gpus):
         raise ScenarioError("a GPU stands twice in a group; NCCL takes one rank per GPU.")
+
+
+def _doubts(cluster: Cluster, gpus: Sequence[int]) -> list[str]:
+    """Say which kinds of GPU NCCL's rules do not fit, or refuse them.
+
+    Raises:
+        ScenarioError: one of the ranks is on a CPU.
+    """
+    kinds = dict.fromkeys(cluster.spec_of[node] for node in cluster.node_of[list(gpus)].tolist())
+    doubts = []
+    for gpu in (cluster.specs[kind].gpu for kind in kinds):
+        if gpu.device == "cpu":
+            raise ScenarioError(
+                "NCCL runs on GPUs, and a rank of this group is on a CPU. Take library: gloo."
+            )
+        if not gpu.sm:
+            doubts.append(
+                f"{gpu.name}: no NVIDIA compute capability; NCCL's rules for {UNKNOWN_CAPABILITY}"
+                " are taken."
+            )
+    return doubts
 
 
 def _numbered(text: str, source: str, place: Mapping[int, int]) -> str:

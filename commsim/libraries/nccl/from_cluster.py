@@ -15,7 +15,7 @@ from commsim.errors import ScenarioError
 from commsim.libraries.nccl.devices import device_of, nvlink_rate
 from commsim.libraries.nccl.topo_xml import Element, write_xml
 
-__all__ = ["cluster_xml", "domain_xml"]
+__all__ = ["UNKNOWN_CAPABILITY", "cluster_xml", "domain_xml"]
 
 _LANE = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe",
          5: "32.0 GT/s PCIe", 6: "64.0 GT/s PCIe"}  # fmt: skip
@@ -26,6 +26,10 @@ _NIC = {"vendor": "0x15b3", "device": "0x101b"}
 _NIC_CLASS = {"infiniband": "0x020700"}
 _ETHERNET = "0x020000"
 _GUID = 0xA000_0000
+
+
+UNKNOWN_CAPABILITY = 70
+"""What a GPU counts as that states no compute capability: Volta, NCCL's oldest row."""
 
 
 def domain_xml(
@@ -134,7 +138,7 @@ class _Node:
         if gpu not in self._ranks:
             return
         element = slot.add(
-            "gpu", dev=gpu, sm=spec.gpu.sm, rank=self._ranks[gpu],
+            "gpu", dev=gpu, sm=spec.gpu.sm or UNKNOWN_CAPABILITY, rank=self._ranks[gpu],
             gdr=int(spec.nic is None or spec.nic.gdr),
         )  # fmt: skip
         if spec.switch is not None:

@@ -225,3 +225,15 @@ def test_a_version_that_is_none(version):
 def test_an_unknown_variable_is_an_error():
     with pytest.raises(ScenarioError, match="NCCL_CROSS_NIC"):
         communicator_of(Cluster.preset("dgx-h100"), range(8), env={"NCCL_CROSSNIC": 1})
+
+
+def test_ranks_on_cpus_are_not_nccls():
+    with pytest.raises(ScenarioError, match="gloo"):
+        communicator_of(Cluster.preset("cpu-ethernet", nodes=2), range(4))
+
+
+def test_a_gpu_without_a_compute_capability_counts_as_the_oldest():
+    node = {"gpu": {"count": 2, "memory": "16GiB"}, "pcie": {"generation": 4}}
+    comm = communicator_of(cluster_from({"node": node}, "test"), [0, 1])
+    assert comm.min_compute_capability == 70
+    assert any("no NVIDIA compute capability" in note for note in comm.notes)
