@@ -5,8 +5,9 @@ Fit the constants of NCCL's time to measured nccl-tests tables.
                                   [--systems MAP.yaml] [--json F]
 
 Priors, units and meanings stand in commsim/libraries/nccl/timing.yaml; `-o` writes the same file
-with fitted values. Rows of trust 3 count whole and of trust 2 half, flagged and less trusted ones
-not at all; every case (one op on one system) weighs the same, however long its sweep.
+with fitted values. Every case (one op on one system) weighs the same, however long its sweep; those
+of trust 2 half, and half again where NCCL is older than the releases whose choices are known.
+Flagged rows and those of less trust do not count.
 `--leave-out sites` fits anew without each site in turn, from the priors on, and predicts that
 site: what a machine that was never measured can expect. Needs numpy only; a minute of one core.
 """
@@ -32,6 +33,7 @@ from judging import Judged, bands, classes, peaks_within
 from measured import Case, cases_of, launch_of, load_map, read_rows
 from prediction import runs_for
 
+from commsim.libraries.nccl.releases import release_of
 from commsim.libraries.nccl.timing import time_runs
 from commsim.libraries.nccl.timing_runs import Runs
 from commsim.libraries.nccl.timing_terms import terms_of
@@ -66,13 +68,19 @@ def data_of(cases: Sequence[Case]) -> Data:
         )  # fmt: skip
         found = [_measured(case, size) for size in sizes]
         good = sum(np.isfinite(found))
-        weight = _WEIGHT.get(case.trust, 0.0) / max(good, 1)
+        weight = _weight(case) / max(good, 1)
         owner += [number] * len(sizes)
         seconds += found
         weights += [weight if np.isfinite(value) else 0.0 for value in found]
     return Data(
         list(cases), Runs.joined(parts), np.array(owner), np.array(seconds), np.array(weights)
     )
+
+
+def _weight(case: Case) -> float:
+    """Return what a case counts; half where NCCL is so old that its choice is a guess."""
+    _, guessed = release_of(str(case.system.library.get("version", "2.27")))
+    return _WEIGHT.get(case.trust, 0.0) * (0.5 if guessed else 1.0)
 
 
 def _measured(case: Case, size: int) -> float:
