@@ -16,6 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from commsim.cluster.fabric_section import FabricSpec
 from commsim.cluster.leaves import Leaves, Nic, hang
@@ -125,9 +129,26 @@ class Fabric:
         """The id of the first link between switches: they follow those of the NICs."""
         return self._first + 2 * len(self._nic_up)
 
+    @cached_property
+    def nic_links(self) -> npt.NDArray[np.int64]:
+        """The ids of all NICs' links to their leaves; each link back is the next."""
+        return np.asarray(self._nic_up, dtype=np.int64) + self._first
+
     def nic_link(self, nic: int) -> int:
         """Return the id of the link from a NIC to its leaf; the one back is the next."""
         return self._first + self._nic_up[nic]
+
+    def leaf_route(self, a: int, b: int) -> Route | None:
+        """Return the way from leaf to leaf by all equal-cost paths, or None where there is none.
+
+        Its shares and hops also count a NIC's own link at either end.
+        """
+        if self.kind == "rail_only" and a != b:
+            return None
+        leaves = (a, b, -1, -1)
+        if leaves not in self._inner:
+            self._inner[leaves] = self._from_leaf_to_leaf(*leaves)
+        return self._inner[leaves]
 
     def route(self, a: int, b: int, key: int) -> Route | None:
         """Return the way from NIC a to NIC b, or None where there is none.

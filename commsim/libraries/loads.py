@@ -8,7 +8,7 @@ one, each pair of NICs once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,9 +85,13 @@ def loads_of(connections: Connections, router: Router) -> LinkLoads:
     within = cluster.node_of[merged.source] == cluster.node_of[merged.target]
     alone = np.array([spec.domain_nodes == 1 for spec in cluster.specs])
     within &= alone[np.asarray(cluster.spec_of)[cluster.node_of[merged.source]]]
+    named = ~within & (merged.out != _NEAREST)
+    if cluster.fabric.spec.ecmp == "hash":
+        named[:] = False  # each connection has a path of its own
     entries = [
         *_within_nodes(merged, count, np.flatnonzero(within), cluster),
-        *_between_nodes(merged, count, np.flatnonzero(~within), router),
+        *_by_named_nics(merged, count, np.flatnonzero(named), router),
+        *_one_by_one(merged, count, np.flatnonzero(~within & ~named), router),
     ]
     link = np.concatenate([one[0] for one in entries])
     used, where = np.unique(link, return_inverse=True)
@@ -141,7 +145,78 @@ def _within_nodes(
     return entries
 
 
-def _between_nodes(
+def _by_named_nics(
+    connections: Connections, count: Floats, chosen: Ints, router: Router
+) -> list[Entry]:
+    """Return the entries of connections whose NICs are known: to the NIC, across, and from it."""
+    if not chosen.size:
+        return []
+    c, cluster = connections, router.cluster
+    source, target, out, into = c.source[chosen], c.target[chosen], c.out[chosen], c.into[chosen]
+    relay = np.where(c.relay[chosen] >= 0, c.relay[chosen], source)
+    share, number = c.share[chosen], count[chosen]
+    hops = relay != source
+    hop = Connections(source[hops], relay[hops], share[hops], *(np.full(hops.sum(), -1),) * 3)
+    ports = cluster.fabric.nic_links
+    return [
+        *_within_nodes(hop, number[hops], np.arange(len(hop.source)), cluster),
+        *_at_nics(relay, out, share, number, cluster.to_nic, cluster),
+        (ports[out], share, number),
+        *_across(out, into, share, number, cluster, lambda at: _refuse(c, chosen[at], router)),
+        (ports[into] + 1, share, number),
+        *_at_nics(target, into, share, number, lambda r, n: cluster.from_nic(n, r), cluster),
+    ]
+
+
+def _at_nics(
+    rank: Ints, nic: Ints, share: Floats, count: Floats, way: Callable[[int, int], Route],
+    cluster: Cluster,
+) -> list[Entry]:  # fmt: skip
+    """Return what ranks and NICs of their nodes exchange, worked out once per kind of place."""
+    node = cluster.node_of[rank]
+    first_nic = np.array([cluster.first_nic(n) for n in node.tolist()])
+    starts = np.array([cluster.first_link(n) for n in node.tolist()])
+    keys = np.stack((np.asarray(cluster.spec_of)[node], cluster.local_of[rank], nic - first_nic))
+    _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    entries = []
+    for number, at in enumerate(first.tolist()):
+        route = way(int(rank[at]), int(nic[at]))
+        mine = np.flatnonzero(where.reshape(-1) == number)
+        offset = np.asarray(route.link, dtype=np.int64) - starts[at]
+        link = (starts[mine][:, None] + offset).reshape(-1)
+        entries.append(_spread(link, route, share[mine], count[mine]))
+    return entries
+
+
+def _across(
+    out: Ints, into: Ints, share: Floats, count: Floats, cluster: Cluster,
+    refuse: Callable[[int], None],
+) -> list[Entry]:  # fmt: skip
+    """Return the entries between the leaves of NICs; `refuse(row)` raises where they never meet."""
+    leaf = np.asarray(cluster.fabric.leaves.of, dtype=np.int64)
+    keys = np.stack((leaf[out], leaf[into]))
+    pairs, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    shares = np.bincount(where.reshape(-1), weights=share)
+    counts = np.bincount(where.reshape(-1), weights=count)
+    entries = []
+    for number, (a, b) in enumerate(pairs.T.tolist()):
+        route = cluster.fabric.leaf_route(a, b)
+        if route is None:
+            refuse(int(first[number]))
+            continue
+        link, part = np.asarray(route.link, dtype=np.int64), np.asarray(route.share[1:-1])
+        entries.append((link, part * shares[number], part * counts[number]))
+    return entries
+
+
+def _refuse(connections: Connections, row: int, router: Router) -> None:
+    c = connections
+    router.by_nics(
+        int(c.source[row]), int(c.target[row]), out=int(c.out[row]), into=int(c.into[row])
+    )
+
+
+def _one_by_one(
     connections: Connections, count: Floats, chosen: Ints, router: Router
 ) -> list[Entry]:
     entries = []
@@ -154,7 +229,7 @@ def _between_nodes(
         else:
             route = router.by_nics(source, target, out=out, into=into, relay=relay)
         link = np.asarray(route.link, dtype=np.int64)
-        entries.append(_spread(link, route, connections.share[at : at + 1], count[at : at + 1]))
+        entries.append(_spread(link, route, c.share[at : at + 1], count[at : at + 1]))
     return entries
 
 

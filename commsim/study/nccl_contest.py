@@ -38,7 +38,6 @@ class NcclContest:
         library = make_library(section)
         assert isinstance(library, Nccl)
         self._group = library.group(tuple(ranks), cluster)
-        self._knob_notes = library.knobs.notes
         self._width = element_bytes(dtype)
         self._notes: dict[str, None] = {}
         self._candidates: dict[tuple[str, int], dict[str, Choice]] = {}
@@ -46,7 +45,7 @@ class NcclContest:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the environment and the choices came with."""
-        every = (*self._group.comm.notes, *self._knob_notes, *self._notes)
+        every = (*self._group.notes, *self._notes)
         return tuple(dict.fromkeys(every))
 
     def contenders(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:

@@ -6,10 +6,8 @@ import pytest
 
 from commsim.cluster import Cluster
 from commsim.libraries.loads import loads_of
-from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.exchange import alike_nodes, exchange_loads
-from commsim.libraries.nccl.group import NcclGroup
-from commsim.libraries.routes import Router
+from commsim.libraries.nccl.group import NcclGroup, Site
 
 FABRICS = {
     "rail": {"kind": "rail_optimized", "nodes_per_leaf": 2},
@@ -23,8 +21,8 @@ FABRICS = {
 def test_counting_equals_pairs(preset: str, fabric: str, each: int) -> None:
     cluster = Cluster.preset(preset, nodes=5, fabric=FABRICS[fabric])
     gpus = [g for g in range(cluster.world_size) if cluster.local_of[g] < each]
-    router = Router(cluster)
-    group = NcclGroup(router, gpus, version="2.27", knobs=Knobs(), launch="gpu")
+    group = NcclGroup(Site(cluster), gpus)
+    router = group.router
     nodes = alike_nodes(group.edges)
     assert nodes == [0, 1, 2, 3, 4]
     counted = exchange_loads(group.edges, nodes, router)
@@ -36,6 +34,5 @@ def test_counting_equals_pairs(preset: str, fabric: str, each: int) -> None:
 
 def test_uneven_nodes_are_not_alike() -> None:
     cluster = Cluster.preset("dgx-h100", nodes=2)
-    router = Router(cluster)
-    group = NcclGroup(router, range(12), version="2.27", knobs=Knobs(), launch="gpu")
+    group = NcclGroup(Site(cluster), range(12))
     assert alike_nodes(group.edges) == []

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries.loads import Connections
+from commsim.libraries.nccl.alike import NicTable
 from commsim.libraries.nccl.shapes import Algorithm, Communicator
 
 __all__ = ["Edges"]
@@ -25,8 +26,9 @@ class Edges:
     Shares are of S, nccl-tests' size.
     """
 
-    def __init__(self, comm: Communicator, gpus: Ints, cluster: Cluster) -> None:
+    def __init__(self, comm: Communicator, gpus: Ints, cluster: Cluster, nics: NicTable) -> None:
         self.comm = comm
+        self._nics = nics
         self.gpus = gpus
         self.cluster = cluster
         self.node = np.asarray(comm.node_of, dtype=np.int64)
@@ -93,49 +95,42 @@ class Edges:
         return Connections.joined([near, far])
 
     def _by_own_nics(self, source: Ints, target: Ints, share: Floats) -> Connections:
-        relay = np.array(
-            [self._relay(a, b) for a, b in zip(source.tolist(), target.tolist(), strict=True)],
-            dtype=np.int64,
-        )
-        out = [self._own_nics(rank) for rank in relay.tolist()]
-        into = [self._own_nics(rank) for rank in target.tolist()]
-        ways = np.array([min(len(a), len(b)) for a, b in zip(out, into, strict=True)], np.int64)
-        row = np.repeat(np.arange(len(source)), ways)
-        way = np.arange(len(row)) - np.repeat(np.cumsum(ways) - ways, ways)
-        pick = list(zip(row.tolist(), way.tolist(), strict=True))
-        return Connections(
-            source[row],
-            target[row],
-            share[row] / ways[row],
-            np.array([out[r][w] for r, w in pick], dtype=np.int64),
-            np.array([into[r][w] for r, w in pick], dtype=np.int64),
-            relay[row],
-        )
-
-    def _relay(self, source: int, target: int) -> int:
-        """Return the rank that hands data for `target` to a NIC: on its rail, if NVLink allows."""
-        cluster = self.cluster
-        first = source - int(cluster.local_of[source])
-        peer = first + int(cluster.local_of[target])
-        if peer == source or cluster.node_spec(source) is not cluster.node_spec(target):
-            return source
-        hop = cluster.local_route(source, peer)
-        if hop is None or any(cluster.links.kinds[link] != "nvlink" for link in hop.link):
-            return source
-        return peer
-
-    def _own_nics(self, rank: int) -> list[int]:
-        """Return the NICs dealt to a rank's GPU, else its nearest one."""
-        cluster = self.cluster
-        nic = cluster.node_spec(rank).nic
-        nearest = cluster.nics_of(rank)
-        if nic is None or not nearest:
+        relay = self._relays(source, target)
+        own, count = self._nics.own, self._nics.count
+        ways = np.minimum(count[relay], count[target])
+        if not np.all(ways):
+            rank = int(relay[ways == 0][0] if count[relay].min(initial=1) == 0 else target[0])
             raise ScenarioError(
                 f"rank {rank} has no NIC to leave its node by. Give the node NICs"
                 " (cluster: nics), or keep the group within one node."
             )
-        own = nic.own[int(cluster.local_of[rank])]
-        return [n for n in nearest if cluster.nics[n].index in own] or [nearest[0]]
+        row = np.repeat(np.arange(len(source)), ways)
+        way = np.arange(len(row)) - np.repeat(np.cumsum(ways) - ways, ways)
+        return Connections(
+            source[row], target[row], share[row] / ways[row], own[relay[row], way],
+            own[target[row], way], relay[row],
+        )  # fmt: skip
+
+    def _relays(self, source: Ints, target: Ints) -> Ints:
+        """Return the ranks that hand data for `target` to a NIC: on its rail, if NVLink allows."""
+        cluster = self.cluster
+        kind = np.asarray(cluster.spec_of)
+        home, away = cluster.node_of[source], cluster.node_of[target]
+        alike = kind[home] == kind[away]
+        local = np.where(alike, cluster.local_of[target], cluster.local_of[source])
+        peer = source - cluster.local_of[source] + local
+        keys = np.stack((kind[home], cluster.local_of[source], local))
+        _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        ends = zip(source[first].tolist(), peer[first].tolist(), strict=True)
+        near = np.array([self._over_nvlink(a, b) for a, b in ends], dtype=np.bool_)
+        relays: Ints = np.where(near[where.reshape(-1)], peer, source)
+        return relays
+
+    def _over_nvlink(self, a: int, b: int) -> bool:
+        """Say whether NVLink alone leads from one rank of a node to another."""
+        cluster = self.cluster
+        route = None if a == b else cluster.local_route(a, b)
+        return route is not None and all(cluster.links.kinds[i] == "nvlink" for i in route.link)
 
     def _ring(self, channels: int, share: float) -> Connections:
         return self._along_rings(channels, share, np.ones(self.comm.n_ranks, dtype=np.bool_), 1)

@@ -1,7 +1,7 @@
 """
 One NCCL communicator on a cluster: what it knows, what it would choose, and what that takes.
 
-    group = NcclGroup(cluster, range(16), version="2.27", knobs=Knobs(), launch="gpu")
+    group = NcclGroup(Site(cluster), range(16))
     choice = group.choose("all_reduce", 1 << 20)
     group.seconds("all_reduce", [choice])
 """
@@ -9,26 +9,26 @@ One NCCL communicator on a cluster: what it knows, what it would choose, and wha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster
 from commsim.libraries.loads import LinkLoads, loads_of
-from commsim.libraries.nccl.choose import Tuner
-from commsim.libraries.nccl.communicator import communicator_of
+from commsim.libraries.nccl.alike import Communicators, NicTable
+from commsim.libraries.nccl.choose import FLOAT_SUM, Tuner
 from commsim.libraries.nccl.edges import Edges
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.exchange import alike_nodes, exchange_loads
 from commsim.libraries.nccl.p2p import PeerToPeer
+from commsim.libraries.nccl.reduction import Reduction
 from commsim.libraries.nccl.releases import release_of, starts_channels_slowly
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import Timing, time_runs
 from commsim.libraries.nccl.timing_wires import PAIRWISE, Wires, runs_of, wires_of
 from commsim.libraries.routes import Router
 
-__all__ = ["LAUNCHES", "NcclGroup"]
+__all__ = ["LAUNCHES", "NcclGroup", "Site"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,34 +38,55 @@ LAUNCHES = ("gpu", "process")
 """A process per GPU, as torch starts them, or one process that drives all GPUs of a node."""
 
 
+class Site:
+    """A cluster with one NCCL release and environment on it: what all its groups share.
+
+    `launch` is one of `LAUNCHES`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        version: str = "2.27",
+        knobs: Knobs | None = None,
+        launch: str = "gpu",
+    ) -> None:
+        release, self.notes = release_of(version)
+        self.old = starts_channels_slowly(version)
+        self.knobs, self.launch = knobs or Knobs(), launch
+        self.router = Router(cluster)
+        self.communicators = Communicators(cluster, version=release, knobs=self.knobs)
+        self.nics = NicTable(cluster)
+
+
 class NcclGroup:
-    """The group of `gpus` (global numbers; rank r on `gpus[r]`) under one version and environment.
+    """The group of `gpus` (global numbers; rank r on `gpus[r]`) at a site.
 
     Raises:
         ScenarioError: see `communicator_of`.
     """
 
-    def __init__(
-        self, router: Router, gpus: Sequence[int], *, version: str, knobs: Knobs, launch: str
-    ) -> None:
-        self.router = router
-        self.cluster: Cluster = router.cluster
+    def __init__(self, site: Site, gpus: Sequence[int]) -> None:
+        self.router = site.router
+        self.cluster: Cluster = site.router.cluster
         self.gpus: Ints = np.asarray(gpus, dtype=np.int64)
-        release, notes = release_of(version)
-        comm = communicator_of(self.cluster, gpus, version=release, env=knobs)
-        self.comm = replace(comm, notes=(*notes, *comm.notes))
-        self.wires: Wires = wires_of(self.cluster, gpus, self.comm, knobs)
-        self.tuner = Tuner(self.comm, knobs)
-        self.pairwise = PeerToPeer(self.comm, knobs)
-        self.edges = Edges(self.comm, self.gpus, self.cluster)
+        self.comm = site.communicators.of(gpus)
+        self.notes = (*site.notes, *self.comm.notes, *site.knobs.notes)
+        self.wires: Wires = wires_of(self.cluster, gpus, self.comm, site.knobs)
+        self.tuner = Tuner(self.comm, site.knobs)
+        self.pairwise = PeerToPeer(self.comm, site.knobs)
+        self.edges = Edges(self.comm, self.gpus, self.cluster, site.nics)
         self.trunks = self.cluster.fabric.first_trunk
-        self._old = starts_channels_slowly(version)
-        self._together = max(self.comm.local_ranks) if launch == "process" else 0
+        self._together = max(self.comm.local_ranks) if site.launch == "process" else 0
+        self._old = site.old
         self._loads: dict[tuple[str, Algorithm | None, int, int], LinkLoads] = {}
 
-    def choose(self, op: str, size: int, *, dtype_size: int = 4) -> Choice:
+    def choose(
+        self, op: str, size: int, *, dtype_size: int = 4, reduction: Reduction = FLOAT_SUM
+    ) -> Choice:
         """Return what NCCL runs. Raises ScenarioError where nothing that is allowed works."""
-        return self.tuner.choose(op, size, dtype_size=dtype_size)
+        return self.tuner.choose(op, size, dtype_size=dtype_size, reduction=reduction)
 
     def timing(
         self,

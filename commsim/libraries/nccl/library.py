@@ -19,12 +19,12 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.expand import coupled, whole
 from commsim.libraries.loads import LinkLoads
 from commsim.libraries.nccl.env import Knobs, knobs_of
-from commsim.libraries.nccl.group import LAUNCHES, NcclGroup
+from commsim.libraries.nccl.group import LAUNCHES, NcclGroup, Site
+from commsim.libraries.nccl.reduction import Reduction
 from commsim.libraries.nccl.shapes import Choice
 from commsim.libraries.nccl.timing import Timing
 from commsim.libraries.nccl.timing_wires import PAIRWISE
 from commsim.libraries.plan import Part, Phase, Plan, Request, Start, empty_phase
-from commsim.libraries.routes import Router
 
 __all__ = ["Nccl"]
 
@@ -63,24 +63,27 @@ class Nccl:
                 f"library.launch: {launch!r}.{did_you_mean(launch, LAUNCHES)}"
                 f" Known: {', '.join(LAUNCHES)}."
             )
-        self.version = version
         self.launch = launch
+        self.version = version
         self.knobs: Knobs = knobs_of(env or {})
-        self._cluster: Cluster | None = None
+        self._site: Site | None = None
         self._groups: dict[tuple[int, ...], NcclGroup] = {}
         self._plans: dict[Request, Plan] = {}
         self._pairs: dict[tuple[object, ...], Timing] = {}
 
     def group(self, ranks: tuple[int, ...], cluster: Cluster) -> NcclGroup:
         """Return the communicator of some ranks; it is kept for as long as the cluster is."""
-        if cluster is not self._cluster:
-            self._cluster, self._router = cluster, Router(cluster)
-            self._groups, self._plans, self._pairs = {}, {}, {}
+        site = self._at(cluster)
         if ranks not in self._groups:
-            self._groups[ranks] = NcclGroup(
-                self._router, ranks, version=self.version, knobs=self.knobs, launch=self.launch
-            )
+            self._groups[ranks] = NcclGroup(site, ranks)
         return self._groups[ranks]
+
+    def _at(self, cluster: Cluster) -> Site:
+        """Return what is known of a cluster; what was known of another one is forgotten."""
+        if self._site is None or cluster is not self._site.router.cluster:
+            self._site = Site(cluster, version=self.version, knobs=self.knobs, launch=self.launch)
+            self._groups, self._plans, self._pairs = {}, {}, {}
+        return self._site
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Return the plan of one op; plans are kept for as long as the cluster is the same.
@@ -99,9 +102,9 @@ class Nccl:
                 f"{request.kind} of ranks {list(request.ranks)}: NCCL moves the memory of GPUs"
                 " alone. Use library gloo for data in host memory."
             )
-        if cluster is not self._cluster or request not in self._plans:
-            plan = self._make(request, cluster)
-            self._plans[request] = plan
+        self._at(cluster)
+        if request not in self._plans:
+            self._plans[request] = self._make(request, cluster)
         return self._plans[request]
 
     def _make(self, request: Request, cluster: Cluster) -> Plan:
@@ -111,7 +114,7 @@ class Nccl:
         if request.kind == "send_recv":
             return self._message(request, cluster)
         group = self.group(request.ranks, cluster)
-        notes = (*group.comm.notes, *self.knobs.notes)
+        notes = group.notes
         if request.kind == "all_to_all_v":
             return self._uneven(request, group, notes)
         kind = "all_reduce" if request.kind == "barrier" else request.kind
@@ -120,7 +123,10 @@ class Nccl:
             timing = group.timing(kind, [size])
             loads = group.loads(kind, None, request.root)
             return _plan(request, group, timing, loads, size, None, notes)
-        choice = group.choose(kind, size, dtype_size=_ELEMENT.get(request.dtype, 4))
+        choice = group.choose(
+            kind, size, dtype_size=_ELEMENT.get(request.dtype, 4),
+            reduction=Reduction(request.dtype, request.redop),
+        )  # fmt: skip
         timing = group.timing(kind, [size], [choice])
         loads = group.loads(kind, choice, request.root)
         return _plan(request, group, timing, loads, size, choice, (*notes, *choice.notes))
@@ -128,8 +134,6 @@ class Nccl:
     def _message(self, request: Request, cluster: Cluster) -> Plan:
         """Return the plan of a send, timed once for all pairs that are placed alike."""
         source, target = request.ranks
-        if cluster is not self._cluster:
-            self.group(request.ranks, cluster)
         key = (request.size, *(_place(cluster, rank) for rank in request.ranks),
                _apart(cluster, source, target))  # fmt: skip
         if key not in self._pairs:
@@ -137,7 +141,7 @@ class Nccl:
             self._pairs[key] = group.timing("send_recv", [request.size])
         timing = self._pairs[key]
         lead, idle = _picoseconds(timing)
-        route = self._router.route(source, target)
+        route = self._at(cluster).router.route(source, target)
         flow = coupled([route], [request.size], idle, cluster.links)
         both = np.zeros(2, np.int64)
         part = Part((_led(flow, lead),), both, np.full(2, lead + idle, np.int64))
