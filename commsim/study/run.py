@@ -109,13 +109,7 @@ def _work(scenario: Scenario, kind: str) -> Workload | None:
 
 def _with_memory(metrics: Metrics, facts: TrainingFacts, timeline: Timeline) -> tuple[Metrics, str]:
     """Return the metrics with the memory of the fullest GPU in GiB, and a sentence about it."""
-    ranks = timeline.graph.lane_rank.tolist()
-    use, capacity, sentence = peak_memory(
-        facts.resident,
-        [facts.device_of_rank[rank] for rank in ranks],
-        [facts.capacity_of_rank[rank] for rank in ranks],
-        timeline,
-    )
+    use, capacity, sentence = peak_memory(facts, timeline)
     parts = ("parameters", "gradients", "optimizer", "activations", "buffers")
     memory: dict[str, object] = {part: getattr(use, part) / 2**30 for part in parts}
     memory |= {"peak": use.total / 2**30, "fits": use.total <= capacity}

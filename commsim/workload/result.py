@@ -26,7 +26,8 @@ class TrainingFacts:
     recomputing does again.
 
     Memory: what a rank of each pipeline device holds all through a step (`resident`, without
-    activations), the device of each rank, and the bytes that its GPU has.
+    activations), the device of each rank, and the bytes that its GPU has. `staged`: the devices
+    are stages of a pipeline.
     """
 
     model_flops: float
@@ -39,6 +40,7 @@ class TrainingFacts:
     resident: tuple[MemoryUse, ...]
     device_of_rank: tuple[int, ...]
     capacity_of_rank: tuple[int, ...]
+    staged: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,10 @@ def test_gpu_0_carries_dataparallel() -> None:
     logits = 4 * 2 * 16 * 32 * 2
     assert held[0] - held[1] == 2 * logits
     capacity = list(facts.capacity_of_rank)
-    use, size, sentence = peak_memory(
-        facts.resident, list(facts.device_of_rank), capacity, timeline
-    )
+    use, size, sentence = peak_memory(facts, timeline)
     assert (use.optimizer, size) == (12 * P, GPU.memory_bytes)
     assert sentence.startswith("fits: ")
+    assert "stage" not in sentence
 
 
 def test_what_does_not_fit_says_by_how_much() -> None:
@@ -119,9 +118,7 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     facts = workload.training
     assert facts is not None
     timeline = simulate(workload.graph, ToyCluster(2), library=Ideal())  # type: ignore[arg-type]
-    use, capacity, sentence = peak_memory(
-        facts.resident, list(facts.device_of_rank), list(facts.capacity_of_rank), timeline
-    )
+    use, capacity, sentence = peak_memory(facts, timeline)
     assert use.total > capacity
     assert sentence.startswith("does not fit: 1.3 GiB of 1.0 GiB on stage 1, of which optimizer")
 

@@ -123,4 +123,5 @@ def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster) -> TrainingFacts:
         capacity_of_rank=tuple(
             cluster.gpu(int(ranks[kind])).memory_bytes for kind in axes.gpu.tolist()
         ),
+        staged=plan.layout.degree("pp") > 1,
     )

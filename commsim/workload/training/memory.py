@@ -9,6 +9,8 @@ computed again lives as long as its backward.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from commsim.models import (
@@ -22,6 +24,7 @@ from commsim.models import (
     state_bytes,
 )
 from commsim.timeline import Timeline
+from commsim.workload.result import TrainingFacts
 from commsim.workload.training.pieces import COMPUTE, Piece
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.scripts import Scripts
@@ -124,23 +127,18 @@ def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
     return whole * plan.width + sizes[-1] * plan.gradient_width
 
 
-def peak_memory(
-    resident: tuple[MemoryUse, ...], device_of_lane: list[int], capacity: list[int],
-    timeline: Timeline,
-) -> tuple[MemoryUse, int, str]:  # fmt: skip
+def peak_memory(facts: TrainingFacts, timeline: Timeline) -> tuple[MemoryUse, int, str]:
     """Return the use of the lane that comes closest to its capacity, that, and a sentence.
 
-    `resident` is by pipeline device; the activations are the most that a lane held at once.
+    Its activations are the most that it held at once.
     """
-    held = np.zeros(len(device_of_lane), dtype=np.int64)
+    ranks = timeline.graph.lane_rank.tolist()
+    held = np.zeros(len(ranks), dtype=np.int64)
     np.maximum.at(held, timeline.memory.lane, timeline.memory.held)
-    worst: tuple[float, MemoryUse, int, str] | None = None
-    for lane, device in enumerate(device_of_lane):
-        use = resident[device]
-        use = MemoryUse(use.parameters, use.gradients, use.optimizer, int(held[lane]), use.buffers)
-        share = use.total / capacity[lane]
-        if worst is None or share > worst[0]:
-            staged = device if len(resident) > 1 else -1
-            worst = (share, use, capacity[lane], memory_text(use, capacity[lane], stage=staged))
-    assert worst is not None
-    return worst[1], worst[2], worst[3]
+    found: list[tuple[float, MemoryUse, int, int]] = []
+    for rank, activations in zip(ranks, held.tolist(), strict=True):
+        device, capacity = facts.device_of_rank[rank], facts.capacity_of_rank[rank]
+        use = replace(facts.resident[device], activations=activations)
+        found.append((use.total / capacity, use, capacity, device if facts.staged else -1))
+    _, use, capacity, stage = max(found, key=lambda one: one[0])
+    return use, capacity, memory_text(use, capacity, stage=stage)

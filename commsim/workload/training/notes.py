@@ -7,6 +7,7 @@ from typing import Any
 from commsim.models import FLOP_CONVENTIONS
 from commsim.units import format_size
 from commsim.workload.schedules import peak_activations
+from commsim.workload.training.bucketed import CPU_ADAM_PER_NODE
 from commsim.workload.training.plan import TrainingPlan
 
 __all__ = ["training_notes"]
@@ -62,8 +63,8 @@ def _replicas(plan: TrainingPlan) -> str:
     if data.kind == "parameter_server":
         how = "asynchronous" if data.sync is False else "synchronous"
         return (
-            f"data parallel: parameter server, {how}, {data.servers or 1} servers (the first ranks)"
-            f" and {_workers(plan)} workers; pushed and pulled whole, after backward"
+            f"data parallel: parameter server, {how}; servers: {data.servers or 1}, the first"
+            f" ranks; workers: {_workers(plan)}; pushed and pulled whole, after backward"
         )
     overlap = "overlapped with backward" if data.overlap else "after backward"
     every = data.stage == 2 if data.no_sync is None else not data.no_sync
@@ -73,7 +74,16 @@ def _replicas(plan: TrainingPlan) -> str:
         f"data parallel: gradients of {plan.gradient_width} bytes in buckets of"
         f" {format_size(data.bucket)} (the first {format_size(data.first_bucket)}) in reverse"
         f" parameter order, {kind} {overlap} of {what}; a unit's gradients are ready when all of"
-        " it is done"
+        f" it is done{_offload(plan)}"
+    )
+
+
+def _offload(plan: TrainingPlan) -> str:
+    if not plan.section.data_parallel.offload:
+        return ""
+    return (
+        "; then they go to the host, whose CPUs update"
+        f" {CPU_ADAM_PER_NODE:.0e} parameters per second and node"
     )
 
 
