@@ -62,19 +62,20 @@ def wires_of(
 ) -> Wires:
     """Return the wires of a communicator whose rank r is GPU `gpus[r]` of the cluster."""
     knobs = knobs or Knobs()
-    link = _link_kind(cluster, gpus, comm, knobs)
-    nics = _nics(cluster, gpus, comm) if comm.n_nodes > 1 else ()
+    members = _members(cluster, gpus)
+    link = _link_kind(cluster, members, comm, knobs)
+    nics = _nics(cluster, members) if comm.n_nodes > 1 else ()
     first = cluster.nics[nics[0]] if nics else None
     return Wires(
         ranks=comm.n_ranks,
         domains=comm.n_nodes,
         generation=sum(comm.min_compute_capability >= c for c in _FIRST_CAPABILITY),
         link=link,
-        port=_port(cluster, _members(cluster, gpus), link),
+        port=_port(cluster, members, link),
         nics=len(nics),
         nic_rate=first.bandwidth if first else 0.0,
         transport=first.transport if first else TRANSPORTS[0],
-        way=_way(cluster, gpus, comm, knobs) if first else Way.DIRECT,
+        way=_way(cluster, members, comm, knobs) if first else Way.DIRECT,
     )
 
 
@@ -135,17 +136,22 @@ def _shape(algorithm: Algorithm, domains: int) -> Shape:
 
 
 def _members(cluster: Cluster, gpus: Sequence[int]) -> tuple[int, ...]:
-    """Return the GPUs of the group in the domain of its first."""
-    domain = cluster.domain_of(gpus[0])
-    return tuple(gpu for gpu in gpus if cluster.domain_of(gpu) == domain)
+    """Return the GPUs of the group in the domain that has the most of them (the first such)."""
+    domains: dict[int, list[int]] = {}
+    for gpu in gpus:
+        domains.setdefault(cluster.domain_of(gpu), []).append(gpu)
+    largest = max(domains.values(), key=len)
+    return tuple(largest)
 
 
-def _link_kind(cluster: Cluster, gpus: Sequence[int], comm: Communicator, knobs: Knobs) -> LinkKind:
+def _link_kind(
+    cluster: Cluster, members: Sequence[int], comm: Communicator, knobs: Knobs
+) -> LinkKind:
     """Return what a ring within a domain runs on."""
     kind = comm.graphs["ring"].type_intra
     if kind <= PathType.C2C:
         return LinkKind.NVLINK
-    if not cluster.node_spec(gpus[0]).pcie.p2p or knobs.p2p_disable:
+    if not cluster.node_spec(members[0]).pcie.p2p or knobs.p2p_disable:
         return LinkKind.SHM
     level = PathType.PXB if knobs.p2p_level is None else knobs.p2p_level
     return LinkKind.PCIE if kind <= level else LinkKind.SHM
@@ -180,9 +186,8 @@ def _sharing_an_uplink(cluster: Cluster, members: Sequence[int]) -> int:
     return max(counts.values(), default=1)
 
 
-def _nics(cluster: Cluster, gpus: Sequence[int], comm: Communicator) -> tuple[int, ...]:
-    """Return the NICs that the group uses in the domain of its first GPU."""
-    members = _members(cluster, gpus)
+def _nics(cluster: Cluster, members: Sequence[int]) -> tuple[int, ...]:
+    """Return the NICs dealt to the members, each once."""
     own: dict[int, None] = {}
     for gpu in members:
         dealt = cluster.node_spec(gpu).nic
@@ -191,9 +196,9 @@ def _nics(cluster: Cluster, gpus: Sequence[int], comm: Communicator) -> tuple[in
     return tuple(own)
 
 
-def _way(cluster: Cluster, gpus: Sequence[int], comm: Communicator, knobs: Knobs) -> Way:
+def _way(cluster: Cluster, members: Sequence[int], comm: Communicator, knobs: Knobs) -> Way:
     """Return how bytes reach a NIC: by GPUDirect up to NCCL's level, else through the host."""
-    spec = cluster.node_spec(gpus[0])
+    spec = cluster.node_spec(members[0])
     if spec.nic is None or not spec.nic.gdr:
         return Way.STAGED
     kind = comm.graphs["ring"].type_inter

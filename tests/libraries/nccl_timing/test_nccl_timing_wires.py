@@ -97,3 +97,11 @@ def test_gpus_under_one_switch_share_the_way_to_host_memory():
     assert pair.link == LinkKind.SHM
     assert pair.port == pytest.approx(15.75e9 / 2, rel=0.01)
     assert alone.port == pytest.approx(15.75e9, rel=0.01)
+
+
+def test_the_largest_part_of_a_group_stands_for_it():
+    cluster = Cluster.preset("snellius-h100", nodes=2)
+    members = [0, 4, 5, 6, 7]
+    found = wires_of(cluster, members, communicator_of(cluster, members))
+    assert (found.ranks, found.domains, found.nics) == (5, 2, 4)
+    assert found.port == pytest.approx(450e9)
