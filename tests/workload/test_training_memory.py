@@ -106,7 +106,6 @@ def test_gpu_0_carries_dataparallel() -> None:
     held = [timeline.memory.held[timeline.memory.lane == lane].max() for lane in (0, 1)]
     logits = 4 * 2 * 16 * 32 * 2
     assert held[0] - held[1] == 2 * logits
-    capacity = list(facts.capacity_of_rank)
     use, size, sentence = peak_memory(facts, timeline)
     assert (use.optimizer, size) == (12 * P, GPU.memory_bytes)
     assert sentence.startswith("fits: ")

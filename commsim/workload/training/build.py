@@ -19,6 +19,7 @@ from commsim.models import (
 )
 from commsim.timeline import Timeline
 from commsim.workload.result import TrainingFacts, Workload
+from commsim.workload.training.axes import Axes
 from commsim.workload.training.dataparallel import (
     build_dataparallel,
     check_one_node,
@@ -33,7 +34,7 @@ from commsim.workload.training.parameter_server import (
 )
 from commsim.workload.training.plan import TrainingPlan, plan_training
 from commsim.workload.training.section import TrainingSection
-from commsim.workload.training.step import Axes, build_steps
+from commsim.workload.training.step import build_steps
 
 __all__ = ["build_training"]
 
