@@ -88,9 +88,7 @@ class FoldedPlanner(Planner):
         for number, (_, rows) in enumerate(self._orbits):
             first, last = int(self._first[number]), int(self._first[number + 1])
             own = _mix(np.array([number + 1]), self._color[first:last])
-            for at in range(rows.shape[1]):
-                exits = np.array([_exit(plan, at) for plan in self._plans[first:last]])
-                np.add.at(seen, rows[:, at], _mix(own, exits))
+            np.add.at(seen, rows, _mix(own[:, None], _exits(self._plans[first:last])))
         roles = np.unique(
             np.stack((self._folding.lane_of.astype(np.uint64), seen)), axis=1, return_inverse=True
         )[1].reshape(-1)
@@ -261,9 +259,14 @@ def _times(plan: Plan) -> tuple[object, ...]:
     return (phases, plan.start, plan.algorithm, plan.channels)
 
 
-def _exit(plan: Plan, member: int) -> int:
-    """Return when a member joins and leaves a plan, as one number."""
-    return hash(tuple((int(p.joins[member]), int(p.leaves[member])) for p in plan.parts))
+def _exits(plans: list[Plan]) -> Hashes:
+    """Return when members join and leave plans as numbers, shape (plans, members)."""
+    found = np.zeros((len(plans), plans[0].members), np.uint64)
+    for number in range(max(len(plan.parts) for plan in plans)):
+        parts = [plan.parts[min(number, len(plan.parts) - 1)] for plan in plans]
+        when = _mix(np.stack([p.joins for p in parts]), np.stack([p.leaves for p in parts]))
+        found = _mix(found, when)
+    return found
 
 
 def _entries(plans: list[Plan]) -> _Entries:

@@ -139,6 +139,8 @@ class Meeting:
         env = self._engine.env
         if self._engine.stepwise and self.plan.programs:
             yield from self._engine.send_messages(self)
+        elif len(self.plan.parts) == 1:
+            yield from self._part(self.plan.parts[0])
         else:
             yield simpy.AllOf(env, [env.process(self._part(part)) for part in self.plan.parts])
         self._ended = True
@@ -208,9 +210,9 @@ def _stops(part: Part, *, joining: bool, leaving: bool) -> list[tuple[int, list[
         for member, when in enumerate(part.joins.tolist()):
             actions.setdefault(when, []).append((Meeting.join, member))
     if leaving:
-        for member, when in enumerate(part.leaves.tolist()):
-            if 0 <= when < part.idle:
-                actions.setdefault(when, []).append((Meeting.exit, member))
+        early = (part.leaves >= 0) & (part.leaves < part.idle)
+        for member in np.flatnonzero(early).tolist():
+            actions.setdefault(int(part.leaves[member]), []).append((Meeting.exit, member))
     return sorted(actions.items())
 
 

@@ -68,6 +68,7 @@ def simulate(
         )
     _check_fit(graph, cluster)
     planner = planner or _planner(graph, cluster, library, network=network)
+
     def run(planner: Planner) -> Engine:
         engine = Engine(
             graph, cluster, library, planner=planner, stepwise=network == "steps",

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from commsim.cluster import Cluster
+from commsim.cluster import Cluster, Route
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.libraries.expand import coupled, whole
+from commsim.libraries.expand import whole
 from commsim.libraries.loads import LinkLoads
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.group import LAUNCHES, NcclGroup, Site
@@ -142,9 +142,9 @@ class Nccl:
         timing = self._pairs[key]
         lead, idle = _picoseconds(timing)
         route = self._at(cluster).router.route(source, target)
-        flow = coupled([route], [request.size], idle, cluster.links)
         both = np.zeros(2, np.int64)
-        part = Part((_led(flow, lead),), both, np.full(2, lead + idle, np.int64))
+        flow = _along(route, request.size, idle, lead)
+        part = Part((flow,), both, np.full(2, lead + idle, np.int64))
         return Plan((part,), Start.PAIR, 2, (), "send_recv", sms=1, touched=2.0 * request.size)
 
     def _uneven(self, request: Request, group: NcclGroup, notes: tuple[str, ...]) -> Plan:
@@ -232,8 +232,11 @@ def _picoseconds(timing: Timing) -> tuple[int, int]:
     return whole(float(timing.launch[0]) * 1e12), whole(float(timing.program[0]) * 1e12)
 
 
-def _led(phase: Phase, lead: int) -> Phase:
-    return Phase(phase.idle, phase.link, phase.load, phase.conns, lead, phase.tail)
+def _along(route: Route, size: int, idle: int, lead: int) -> Phase:
+    """Return one message as a flow. A link that it crosses twice (host memory) counts twice."""
+    link, where = np.unique(np.array(route.link, dtype=np.int64), return_inverse=True)
+    share = np.bincount(where, weights=route.share).astype(np.float64)
+    return Phase(idle, link, share * size, share, lead)
 
 
 def _place(cluster: Cluster, rank: int) -> tuple[int, int]:
