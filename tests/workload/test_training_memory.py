@@ -96,6 +96,18 @@ def test_states_at_rest(data: dict[str, Any], per_parameter: tuple[float, float,
     assert (use.buffers > 0) == (data.get("kind") in ("fsdp", "hsdp") or data.get("stage") == 3)
 
 
+@pytest.mark.parametrize(("data", "entries"), [
+    ({"kind": "fsdp"}, 2 * 784), ({"kind": "fsdp", "prefetch": 0}, 784),
+    ({"kind": "zero", "stage": 3, "prefetch": 3}, 4 * 784), ({"kind": "hsdp", "shard": 2}, 2 * 784),
+    ({"kind": "fsdp", "shard": "grad_op"}, P),
+])  # fmt: skip
+def test_units_that_are_whole_at_once(data: dict[str, Any], entries: int) -> None:
+    """Parameters of the units gathered ahead and of the one that runs, and one unit's gradient."""
+    facts = training(4, data_parallel=data).training
+    assert facts is not None
+    assert facts.resident[0].buffers == 2 * entries + 2 * 784
+
+
 def test_gpu_0_carries_dataparallel() -> None:
     settings = {"batch": {"global": 8, "micro": 2}, "data_parallel": {"kind": "dataparallel"}}
     facts, timeline = training(4, **settings).training, run(4, **settings)
