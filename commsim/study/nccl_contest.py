@@ -8,6 +8,7 @@ the switches cannot carry what the op loads it with.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +103,8 @@ class NcclContest:
         if key not in self._candidates:
             found = self._group.tuner.candidates(op, [size], dtype_size=self._width)
             named: dict[str, Choice] = {}
-            for (algorithm, protocol), (choice,) in found.items():
+            for (algorithm, protocol), (made,) in found.items():
+                choice = made if made.channels else replace(made, channels=1)
                 named[_name(algorithm, protocol)] = choice
                 for free in (algorithm.name, f"{AUTO} {protocol.name}", AUTO):
                     # the first of equals stays, as in NCCL's strict comparison

@@ -9,6 +9,7 @@ One NCCL communicator on a cluster: what it knows, what it would choose, and wha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -85,8 +86,13 @@ class NcclGroup:
     def choose(
         self, op: str, size: int, *, dtype_size: int = 4, reduction: Reduction = FLOAT_SUM
     ) -> Choice:
-        """Return what NCCL runs. Raises ScenarioError where nothing that is allowed works."""
-        return self.tuner.choose(op, size, dtype_size=dtype_size, reduction=reduction)
+        """Return what NCCL runs, on one channel at least: it launches none for no element.
+
+        Raises:
+            ScenarioError: nothing that is allowed works.
+        """
+        choice = self.tuner.choose(op, size, dtype_size=dtype_size, reduction=reduction)
+        return choice if choice.channels else replace(choice, channels=1)
 
     def timing(
         self,

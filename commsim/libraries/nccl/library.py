@@ -234,8 +234,12 @@ def _picoseconds(timing: Timing) -> tuple[int, int]:
 
 def _along(route: Route, size: int, idle: int, lead: int) -> Phase:
     """Return one message as a flow. A link that it crosses twice (host memory) counts twice."""
-    link, where = np.unique(np.array(route.link, dtype=np.int64), return_inverse=True)
-    share = np.bincount(where, weights=route.share).astype(np.float64)
+    links, shares = np.array(route.link, dtype=np.int64), np.array(route.share)
+    order = np.argsort(links)
+    link, share = links[order], shares[order]
+    if np.any(link[1:] == link[:-1]):
+        link, where = np.unique(links, return_inverse=True)
+        share = np.bincount(where, weights=shares).astype(np.float64)
     return Phase(idle, link, share * size, share, lead)
 
 
