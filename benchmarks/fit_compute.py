@@ -9,8 +9,8 @@ of the closed form's links (`closed_form.yaml`) to the logarithm of measured ste
 suite weighing alike, with a pull of each constant towards its prior. `--half` fits on a random
 half of each suite and scores the other; `--leave-out` scores each suite by constants fitted
 without it; `--write` fits on everything and writes both files. `--engine` takes what
-`validate_training.py --json` wrote with the constants as they stand: every prediction is then the
-closed form's times the engine's ratio to it, so that constants are fitted for the engine.
+`validate_training.py --json` wrote: every prediction is then the closed form's times the engine's
+ratio to it, so that constants are fitted for the engine.
 """
 
 from __future__ import annotations
@@ -122,17 +122,12 @@ def corrected(row: Row, fitted: Fitted, ratios: dict[str, float]) -> float:
     return predict(row, fitted) * ratios.get(row.case_id, 1.0)
 
 
-def engine_ratios(file: str, rows: Sequence[Row], fitted: Fitted) -> dict[str, float]:
+def engine_ratios(file: str) -> dict[str, float]:
     """Return the engine's prediction over the closed form's for the rows of a validation."""
-    known = {
-        entry["case_id"]: entry["predicted_s"]
+    return {
+        entry["case_id"]: entry["predicted_s"] / entry["closed_form_s"]
         for entry in json.loads(Path(file).read_text())["rows"]
         if entry["by"] == "engine"
-    }
-    return {
-        row.case_id: known[row.case_id] / predict(row, fitted)
-        for row in rows
-        if row.case_id in known
     }
 
 
@@ -209,12 +204,12 @@ def main() -> None:
     parser.add_argument("--half", type=int, action="append", default=[], metavar="SEED")
     parser.add_argument("--leave-out", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--engine", help="what validate_training.py wrote with these constants")
+    parser.add_argument("--engine", help="what validate_training.py wrote")
     options = parser.parse_args()
     rows = [row for row in read_rows(options.file) if not row.skipped]
     stages = read_stage_rows(options.split) if options.split else []
     start, parameters = load_fitted(), read_parameters()
-    ratios = engine_ratios(options.engine, rows, start) if options.engine else {}
+    ratios = engine_ratios(options.engine) if options.engine else {}
     for seed in options.half:
         mine, others = halves(rows, seed)
         fitted = fit(mine, stages, start, parameters, ratios=ratios)

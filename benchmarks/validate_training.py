@@ -10,7 +10,8 @@ rows that are no whole step, that the engine refuses, or that have more than `--
 microbatches times stages. The guess beside it: every row of a suite
 reaches the mean efficiency of the suite's other rows, recomputed FLOPs included.
 JSON: {"suites": {NAME: {n, skipped, mape, median, constant_mape, spearman}},
-       "rows": [{case_id, suite, predicted_s, measured_s, error, why_skipped, by}]}
+       "rows": [{case_id, suite, predicted_s, measured_s, error, why_skipped,
+                 by, closed_form_s}]}
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from commsim.cluster.gpus import gpu_spec
 from commsim.errors import CommsimError
 from commsim.models import hardware_flops
 
-Predictor = Callable[[Row], tuple[float, str]]
-"""Returns the seconds of a row's step, and what they are from."""
+Predictor = Callable[[Row], tuple[float, str, float]]
+"""Returns the seconds of a row's step, what they are from, and those of the closed form."""
 ENGINE, CLOSED = "engine", "closed form"
-LARGEST = 1000
+LARGEST = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Outcome:
     predicted: float | None
     why: str = ""
     by: str = ""
+    closed: float | None = None
 
     @property
     def error(self) -> float | None:
@@ -63,10 +65,10 @@ def outcome(row: Row, predictor: Predictor) -> Outcome:
     if row.skipped:
         return Outcome(row, None, row.skipped)
     try:
-        seconds, by = predictor(row)
+        seconds, by, closed = predictor(row)
     except CommsimError as error:
         return Outcome(row, None, str(error))
-    return Outcome(row, seconds, by=by)
+    return Outcome(row, seconds, by=by, closed=closed)
 
 
 def outcomes(rows: Sequence[Row], predictor: Predictor, *, jobs: int = 1) -> list[Outcome]:
@@ -175,23 +177,25 @@ def as_json(results: Sequence[Outcome]) -> dict[str, Any]:
             "error": r.error,
             "why_skipped": r.why or None,
             "by": r.by or None,
+            "closed_form_s": r.closed,
         }
         for r in results
     ]
     return {"suites": summary(results), "rows": rows}
 
 
-def by_closed_form(row: Row, *, fitted: Fitted) -> tuple[float, str]:
+def by_closed_form(row: Row, *, fitted: Fitted) -> tuple[float, str, float]:
     """Predict a row by formulas."""
-    return predict(row, fitted), CLOSED
+    seconds = predict(row, fitted)
+    return seconds, CLOSED, seconds
 
 
-def by_engine(row: Row, *, fitted: Fitted, largest: int = LARGEST) -> tuple[float, str]:
+def by_engine(row: Row, *, fitted: Fitted, largest: int = LARGEST) -> tuple[float, str, float]:
     """Predict a row by commsim itself; by formulas what that has not, or what is too large."""
     if row.microbatches * row.pp * row.vpp > largest:
         return by_closed_form(row, fitted=fitted)
     try:
-        return engine_seconds(row, fitted), ENGINE
+        return engine_seconds(row, fitted), ENGINE, predict(row, fitted)
     except CommsimError:
         return by_closed_form(row, fitted=fitted)
 
@@ -221,7 +225,9 @@ def main() -> None:
     parser.add_argument("--closed-form", action="store_true", help="leave the engine out")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--jobs", type=int, default=1, help="processes to use")
-    parser.add_argument("--largest", type=int, default=LARGEST, help="microbatches x stages that the engine takes")
+    parser.add_argument(
+        "--largest", type=int, default=LARGEST, help="microbatches x stages that the engine takes"
+    )
     options = parser.parse_args()
     fitted = load_fitted()
     predictor: Predictor = partial(by_engine, fitted=fitted, largest=options.largest)
