@@ -354,3 +354,19 @@ def test_nothing_is_faster_than_its_flops_and_its_bytes(
                 assert work.seconds >= work.flops / (spec.tflops["fp16"] * 1e12)
                 if stack == "megatron-2021":
                     assert work.seconds > 0
+
+
+def test_the_backward_of_a_fused_attention_does_two_and_a_half_times_the_flops() -> None:
+    shape, split = model_preset("llama3-8b").shape, Split(1, 8192)
+    (attention, _) = model("H100-SXM5-80GB", "bf16").layer(shape, split)
+    (whole, _) = model("H100-SXM5-80GB", "bf16", attention="unfused").layer(shape, split)
+    scores = attention_flops(shape, batch=1, seq=8192)
+    assert whole.backward.flops - attention.backward.flops == pytest.approx((2 - 1.25) * scores)
+
+
+def test_a_context_parallel_rank_asks_with_its_own_tokens() -> None:
+    shape = model_preset("llama3-8b").shape
+    whole = model("H100-SXM5-80GB", "bf16").layer(shape, Split(1, 8192))
+    part = model("H100-SXM5-80GB", "bf16").layer(shape, Split(1, 8192, cp=4))
+    for phase in PHASES:
+        assert total(whole, phase, "flops") == pytest.approx(4 * total(part, phase, "flops"))
