@@ -68,9 +68,8 @@ def matmul_seconds(op: Matmul, machine: Machine, *, efficiency: float, width: in
     ramp = op.k / (op.k + constants.matmul_k_half)
     rate = machine.peak * efficiency * ramp
     memory = matmul_bytes(op, width) / (machine.bandwidth * constants.memory_efficiency)
-    flops = matmul_flops(op)
     work = min(
-        max(_wave_flops(op, rows, columns, machine), flops) / share
+        _wave_flops(op, rows, columns, machine) / share
         for rows, columns, share in _oriented(constants)
     )
     return max(work / rate, memory)
