@@ -15,7 +15,7 @@ from commsim.metrics import Metrics
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND
 
-__all__ = ["Headline", "headline"]
+__all__ = ["Headline", "headline", "schedule_words"]
 
 _SCHEDULES = {
     "naive": "Naive model parallelism",
@@ -48,13 +48,14 @@ def headline(timeline: Timeline, picture: Scene, metrics: Metrics | None) -> Hea
         subtitle = f"iteration {heading(step)}"
         if bubble is not None:
             subtitle += f" · {idle} of stage time"
-        return Headline(_pipeline(timeline), subtitle, idle)
+        return Headline(schedule_words(timeline), subtitle, idle)
     ranks = int(timeline.graph.multiplicity.sum())
     title = f"{ranks:,} rank{'' if ranks == 1 else 's'}, step {heading(step)}"
     return Headline(title, _shares(metrics) if metrics else "", "idle")
 
 
-def _pipeline(timeline: Timeline) -> str:
+def schedule_words(timeline: Timeline) -> str:
+    """Name the schedule, its stages and microbatches: "1F1B, 8 stages × 16 microbatches"."""
     graph = timeline.graph
     schedule = str(graph.meta.get("schedule", ""))
     stages, microbatches = int(graph.stage.max()) + 1, int(graph.microbatch.max()) + 1

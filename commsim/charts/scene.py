@@ -21,7 +21,17 @@ from commsim.graph import Device, Graph, OpKind, Phase
 from commsim.timeline import Timeline
 from commsim.units import format_time
 
-__all__ = ["MAX_BOXES", "MAX_LANES", "Boxes", "Row", "Scene", "scene"]
+__all__ = [
+    "MAX_BOXES",
+    "MAX_LANES",
+    "Boxes",
+    "Row",
+    "Scene",
+    "below_compute",
+    "drawn_spans",
+    "families",
+    "scene",
+]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -102,10 +112,10 @@ def scene(timeline: Timeline, *, max_boxes: int = MAX_BOXES) -> Scene:
     """
     graph = timeline.graph
     lanes, notes = _chosen_lanes(graph)
-    spans = _drawn_spans(timeline, lanes)
+    spans = drawn_spans(timeline, lanes)
     begin = int(timeline.arrive[spans].min()) if spans.size else 0
     end = int(timeline.end[spans].max()) if spans.size else 1
-    below = _below(timeline, spans)
+    below = below_compute(timeline, spans)
     sub_row, sub_rows = _sub_rows(timeline, spans[below])
     rows, by_stage = _rows(graph, lanes, sub_rows)
     position = np.full(len(graph.lane_rank), -1, np.int64)
@@ -128,7 +138,7 @@ def _chosen_lanes(graph: Graph) -> tuple[Ints, tuple[str, ...]]:
     return lanes[picked], (f"{MAX_LANES} of {len(lanes):,} ranks shown",)
 
 
-def _drawn_spans(timeline: Timeline, lanes: Ints) -> Ints:
+def drawn_spans(timeline: Timeline, lanes: Ints) -> Ints:
     graph, op = timeline.graph, timeline.op
     wanted = np.zeros(len(graph.lane_rank), np.bool_)
     wanted[lanes] = True
@@ -140,7 +150,7 @@ def _drawn_spans(timeline: Timeline, lanes: Ints) -> Ints:
     return np.flatnonzero(keep)
 
 
-def _below(timeline: Timeline, spans: Ints) -> Flags:
+def below_compute(timeline: Timeline, spans: Ints) -> Flags:
     """Return which spans belong under the compute row.
 
     Communication does, and copies that have a stream of their own: a copy between two kernels
@@ -224,7 +234,7 @@ def _label(graph: Graph, lane: int, stages: list[int] | None, index: int) -> str
 
 def _boxes(timeline: Timeline, spans: Ints, row: Ints) -> Boxes:
     """Return what moves or works, then what waits; nothing where a box would have no width."""
-    family = _families(timeline.graph)[timeline.op[spans]]
+    family = families(timeline.graph)[timeline.op[spans]]
     arrive, start, end = timeline.arrive[spans], timeline.start[spans], timeline.end[spans]
     works = np.flatnonzero(end > start)
     waits = np.flatnonzero(timeline.communicates[spans] & (start > arrive))
@@ -240,7 +250,7 @@ def _boxes(timeline: Timeline, spans: Ints, row: Ints) -> Boxes:
     )
 
 
-def _families(graph: Graph) -> Ints:
+def families(graph: Graph) -> Ints:
     """Return the family of every op."""
     table = np.array(
         [[family_of(kind, phase, "") for phase in Phase] for kind in OpKind], dtype=np.int64

@@ -1,0 +1,20 @@
+"""
+The report of a run: one self-contained HTML file, with a viewer for millions of spans.
+"""
+
+from commsim.charts.report.facts import Facts, Residents, Section
+from commsim.charts.report.pack import Run
+from commsim.charts.report.page import page, report_page, viewer_section, write_report
+from commsim.charts.report.words import Figure
+
+__all__ = [
+    "Facts",
+    "Figure",
+    "Residents",
+    "Run",
+    "Section",
+    "page",
+    "report_page",
+    "viewer_section",
+    "write_report",
+]

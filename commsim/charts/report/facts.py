@@ -1,0 +1,57 @@
+"""
+What a report is about: a run with its metrics, and what is known beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.metrics import Metrics
+from commsim.timeline import Timeline
+
+__all__ = ["Facts", "Residents", "Section"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residents:
+    """Bytes per lane: what it holds all through the step, and what its GPU has (0: unknown)."""
+
+    held: Ints
+    capacity: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """A run to report on.
+
+    `command` runs it again; `node_of` is the node of each rank; `resident` its memory beside
+    activations; `measured` what a replay is held against.
+    """
+
+    name: str
+    timeline: Timeline
+    metrics: Metrics
+    notes: tuple[str, ...] = ()
+    command: str = ""
+    node_of: Ints | None = None
+    resident: Residents | None = None
+    measured: tuple[Timeline, Metrics] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page: its anchor, heading, a line below it (plain text), and HTML.
+
+    `wide` ones take the whole width where there is room for two beside each other.
+    """
+
+    key: str
+    title: str
+    lead: str
+    body: str
+    wide: bool = False

@@ -1,0 +1,101 @@
+"""
+Pieces of HTML: escaped text, tables, stacked bars, and areas over time.
+
+Colours are names of CSS variables or `#RRGGBB`; every text passes `text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.charts.theme import plain, time_unit
+
+__all__ = ["Part", "area", "legend", "percent", "stack", "table", "text", "time_ticks"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class Part(NamedTuple):
+    """One part of a stacked bar: its class of colour, its share of the whole, what it says."""
+
+    look: str
+    share: float
+    words: str
+
+
+def text(value: str) -> str:
+    """Return `value` so that a browser shows it letter by letter."""
+    return escape(plain(value))
+
+
+def percent(value: float) -> str:
+    """Write a fraction as "12.3%"; "<0.1%" for what would be rounded to nothing."""
+    return "<0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
+
+
+def stack(parts: Iterable[Part]) -> str:
+    """Return a bar whose parts take their shares of its width; what is left stays empty."""
+    spans = (
+        f'<span class="{p.look}" style="width:{100 * p.share:.4g}%" title="{text(p.words)}"></span>'
+        for p in parts
+        if p.share > 0
+    )
+    return f'<div class="bar">{"".join(spans)}</div>'
+
+
+def legend(items: Iterable[tuple[str, str]]) -> str:
+    """Return what the colours mean, as (class of colour, label)."""
+    marks = (f'<span><i class="{look}"></i>{text(label)}</span>' for look, label in items)
+    return f'<p class="key">{"".join(marks)}</p>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> str:
+    """Return a table; cells are HTML, columns numbered in `right` are flush right."""
+    flush = set(right)
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag}{' class=right' if at in flush else ''}>{cell}</{tag}>"
+            for at, cell in enumerate(row)
+        )
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in rows)
+    heads = cells("th", [text(one) for one in head])
+    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+
+
+def area(time: Floats, level: Floats, *, look: str = "", base: float = 0.0) -> str:
+    """Return steps over time as a filled area; `time` and `level` lie in 0..1.
+
+    `level[i]` holds from `time[i]` to `time[i + 1]`. Below `base` a second area is drawn.
+    """
+    points, last = [f"M{1000 * time[0]:.4g} 100"], -1.0
+    for left, right, height in zip(time[:-1], time[1:], level, strict=True):
+        if height != last:
+            points.append(f"L{1000 * left:.5g} {100 - 100 * height:.4g}")
+        points.append(f"H{1000 * right:.5g}")
+        last = height
+    path = "".join(_joined(points)) + "V100Z"
+    floor = f'<rect class="base" x="0" y="{100 - 100 * base:.4g}" width="1000" height="{100 * base:.4g}"/>'
+    return (
+        '<svg class="area" viewBox="0 0 1000 100" preserveAspectRatio="none" aria-hidden="true">'
+        f'<path class="{look}" d="{path}"/>{floor if base > 0 else ""}</svg>'
+    )
+
+
+def _joined(points: list[str]) -> list[str]:
+    """Leave out each horizontal stroke that another one follows."""
+    kept = [a for a, b in zip(points, points[1:], strict=False) if not (a[0] == b[0] == "H")]
+    return [*kept, points[-1]]
+
+
+def time_ticks(window: float) -> str:
+    """Return the axis below an area of `window` ps: zero, middle, end."""
+    unit, size = time_unit(window)
+    marks = "".join(f"<span>{window * part / size:.4g} {unit}</span>" for part in (0, 0.5, 1))
+    return f'<div class="ticks">{marks}</div>'

@@ -1,0 +1,139 @@
+"""
+The report: one HTML file that needs nothing else, written piece by piece.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from commsim._version import __version__
+from commsim.charts.report.facts import Facts, Section
+from commsim.charts.report.markup import text
+from commsim.charts.report.pack import Run, pack
+from commsim.charts.report.time_parts import breakdown_section, bubble_section, path_section
+from commsim.charts.report.topology import topology_section
+from commsim.charts.report.use_parts import bandwidth_section, links_section, memory_section
+from commsim.charts.report.words import Figure, figures, finding
+from commsim.charts.theme import FAMILIES
+
+__all__ = ["page", "report_page", "viewer_section", "write_report"]
+
+_HERE = Path(__file__).parent
+_SCRIPTS = (
+    "viewer_words.js", "viewer_data.js", "viewer_paint.js", "viewer_lines.js", "viewer.js",
+    "report.js",
+)  # fmt: skip
+_MAKERS: tuple[Callable[[Facts], Section | None], ...] = (
+    breakdown_section,
+    bubble_section,
+    bandwidth_section,
+    links_section,
+    topology_section,
+    memory_section,
+    path_section,
+)
+
+
+def write_report(facts: Facts, path: str | Path) -> None:
+    """Write the report of a run to an .html file; the same run gives the same bytes."""
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("w", encoding="utf-8", newline="\n") as file:
+            for piece in report_page(facts):
+                file.write(piece)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def report_page(facts: Facts) -> Iterator[str]:
+    """Yield the page of a run in pieces; only the sections that the run has."""
+    runs = [Run("", facts.timeline, facts.node_of)]
+    if facts.measured is not None:
+        runs = [Run("measured", facts.measured[0]), Run("replayed", facts.timeline, facts.node_of)]
+    sections = [made for make in _MAKERS if (made := make(facts)) is not None]
+    order = [section for section in sections if section.key in ("breakdown", "bubble")]
+    rest = [section for section in sections if section not in order]
+    shown = [*order, viewer_section(runs), *rest, _notes(facts), _again(facts)]
+    yield from page(
+        finding(facts), facts.name, [one for one in shown if one], figures(facts), runs=runs
+    )
+
+
+def page(
+    title: str,
+    name: str,
+    sections: Sequence[Section],
+    numbers: Sequence[Figure] = (),
+    *,
+    runs: Sequence[Run] = (),
+) -> Iterator[str]:
+    """Yield a page of `sections` below a title; `runs` are what its viewer section shows."""
+    links = "".join(f'<a href="#{one.key}">{text(one.title)}</a>' for one in sections)
+    marks = {
+        "@STYLE@": (_HERE / "report.css").read_text(encoding="utf-8"),
+        "@VERSION@": text(__version__),
+        "@TITLE@": text(title),
+        "@NAME@": text(name),
+        "@FIGURES@": "".join(map(_figure, numbers)),
+        "@NAV@": links,
+    }
+    head = (_HERE / "report.html").read_text(encoding="utf-8")
+    for mark, value in marks.items():
+        head = head.replace(mark, value)
+    yield head
+    for section in sections:
+        yield _section(section)
+    yield f"</main>\n<footer>commsim {text(__version__)}</footer>\n"
+    yield from _viewer(runs)
+    for script in _SCRIPTS:
+        yield f"<script>\n{(_HERE / script).read_text(encoding='utf-8')}</script>\n"
+    yield "</body>\n</html>\n"
+
+
+def viewer_section(runs: Sequence[Run]) -> Section | None:
+    """Return the place for the viewer, None where there is nothing to see."""
+    if not any(len(run.timeline) for run in runs):
+        return None
+    return Section("timeline", "Timeline", "", '<div class="viewer" id="viewer"></div>', wide=True)
+
+
+def _viewer(runs: Sequence[Run]) -> Iterator[str]:
+    if not any(len(run.timeline) for run in runs):
+        return
+    facts, columns = pack(runs)
+    looks = [{"label": f.label, "fill": f.fill, "ink": f.ink} for f in FAMILIES]
+    # "<" could end the script element, whatever a trace's names hold
+    data = json.dumps({**facts, "looks": looks}, separators=(",", ":")).replace("<", "\\u003c")
+    yield f'<script type="application/json" id="viewer-facts">{data}</script>\n'
+    yield from columns
+
+
+def _figure(one: Figure) -> str:
+    return f"<div><dt>{text(one.label)}</dt><dd>{text(one.value)}<small>{text(one.remark)}</small></dd></div>"
+
+
+def _section(section: Section) -> str:
+    wide = ' class="wide"' if section.wide else ""
+    lead = f'<p class="lead">{text(section.lead)}</p>' if section.lead else ""
+    return f'<section id="{section.key}"{wide}>\n<h2>{text(section.title)}</h2>\n{lead}{section.body}\n</section>\n'
+
+
+def _notes(facts: Facts) -> Section | None:
+    cost = facts.metrics.cost or {}
+    notes = [*facts.notes, *cost.get("sources", ())]
+    if not notes:
+        return None
+    items = "".join(f"<li>{text(str(note))}</li>" for note in notes)
+    return Section("notes", "What was assumed", "", f'<ul class="notes">{items}</ul>', wide=True)
+
+
+def _again(facts: Facts) -> Section | None:
+    if not facts.command:
+        return None
+    lead = f"With commsim {__version__}, from the folder in which it was run:"
+    return Section("again", "Run it again", lead, f"<pre>{text(facts.command)}</pre>", wide=True)

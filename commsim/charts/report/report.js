@@ -1,0 +1,15 @@
+"use strict";
+/* What the page does beside its viewer: light or dark, and unpacking the viewer. */
+(() => {
+  const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
+  document.getElementById("theme").addEventListener("click", () => {
+    const now = root.dataset.theme || (dark.matches ? "dark" : "light");
+    root.dataset.theme = now === "dark" ? "light" : "dark";
+    try { localStorage.setItem("commsim-theme", root.dataset.theme); } catch (error) { /* from disk, perhaps */ }
+    document.dispatchEvent(new Event("themechange"));
+  });
+  const facts = document.getElementById("viewer-facts"), place = document.getElementById("viewer");
+  if (!facts) return;
+  if (!("DecompressionStream" in window)) { place.textContent = "This browser cannot unpack the timeline: it needs DecompressionStream (Chrome 80, Firefox 113, Safari 16.4)."; return; }
+  Viewer.start(place, JSON.parse(facts.textContent)).catch(error => { place.textContent = `The timeline could not be shown: ${error}`; throw error; });
+})();

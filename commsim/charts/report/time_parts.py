@@ -1,0 +1,207 @@
+"""
+Sections on where the time goes: the breakdown per rank or stage, bubbles, the critical path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from commsim.charts.report.facts import Facts, Section
+from commsim.charts.report.markup import Part, legend, percent, stack, table, text
+from commsim.charts.theme import op_label, shorten
+from commsim.metrics import Metrics, bubbles
+from commsim.metrics.measure import RankTimes
+from commsim.units import format_time
+
+__all__ = ["breakdown_section", "bubble_section", "path_section"]
+
+_ROWS = 32  # ranks that are shown one by one
+_PIECES = 600  # of the critical path's strip
+_LONGEST = 10
+
+_PARTS = (
+    ("compute", "compute", "compute_s"),
+    ("comm", "exposed communication", "exposed_comm_s"),
+    ("copy", "exposed copy", "exposed_copy_s"),
+    ("idle", "idle", "idle_s"),
+)
+
+
+def breakdown_section(facts: Facts) -> Section | None:
+    """Return what each rank, or each stage, spends its step on; None without any time."""
+    metrics = facts.metrics
+    rows, lead = _rows(metrics)
+    if not rows or not metrics.step_time_s:
+        return None
+    measured = _rows(facts.measured[1])[0] if facts.measured else []
+    longest = max(sum(_seconds(times)) for _, times in (*rows, *measured)) or 1.0
+    lines = []
+    for at, (label, times) in enumerate(rows):
+        if facts.measured and at < len(measured):
+            lines.append(_line(f"{label}, measured", measured[at][1], longest))
+            label = f"{label}, replayed"
+        lines.append(_line(label, times, longest))
+    used = [(look, label) for look, label, key in _PARTS if any(getattr(t, key) for _, t in rows)]
+    body = legend(used) + _sheet(["", "", "compute", "exposed comm.", "idle"], lines)
+    return Section("breakdown", "Where the time goes", lead, body)
+
+
+def _line(label: str, times: RankTimes, longest: float) -> Sequence[str]:
+    whole = sum(_seconds(times)) or 1.0
+    parts = [
+        Part(
+            look, getattr(times, key) / longest, f"{name} {format_time(getattr(times, key) * 1e12)}"
+        )
+        for look, name, key in _PARTS
+    ]
+    shares = (times.compute_s, times.exposed_comm_s + times.exposed_copy_s, times.idle_s)
+    return [text(label), stack(parts), *(percent(part / whole) for part in shares)]
+
+
+def _seconds(times: RankTimes) -> list[float]:
+    return [getattr(times, key) for _, _, key in _PARTS]
+
+
+def _sheet(head: Sequence[str], lines: list[Sequence[str]]) -> str:
+    return table(head, lines, right=range(2, len(head))).replace(
+        "<table>", '<table class="bars">', 1
+    )
+
+
+def _rows(metrics: Metrics) -> tuple[list[tuple[str, RankTimes]], str]:
+    """Return (label, times) per stage where there are stages, else per rank; and how they are."""
+    ranks = metrics.ranks
+    stages = sorted({row.stage for row in ranks if row.stage is not None})
+    if len(stages) > 1:
+        rows = [
+            (f"stage {stage}", _mean([row for row in ranks if row.stage == stage]))
+            for stage in stages
+        ]
+        lead = "Mean over the ranks of each stage" if len(ranks) > len(stages) else ""
+        return rows, lead
+    if len(ranks) <= _ROWS:
+        return [(_rank(row), row) for row in ranks], ""
+    order = sorted(ranks, key=lambda row: (-row.exposed_comm_s - row.idle_s, row.rank))
+    picked = np.linspace(0, len(order) - 1, _ROWS).round().astype(int).tolist()
+    shown = [order[at] for at in picked]
+    return [(_rank(row), row) for row in shown], (
+        f"{_ROWS} of {len(ranks):,} ranks, evenly from the one that waits most to the one that waits"
+        " least"
+    )
+
+
+def _rank(row: RankTimes) -> str:
+    return f"rank {row.rank}" + (f" ×{row.multiplicity:,}" if row.multiplicity > 1 else "")
+
+
+def _mean(rows: list[RankTimes]) -> RankTimes:
+    weight = sum(row.multiplicity for row in rows)
+
+    def mean(key: str) -> float:
+        return float(sum(getattr(row, key) * row.multiplicity for row in rows)) / weight
+
+    keys = ("compute_s", "exposed_comm_s", "exposed_copy_s", "idle_s", "comm_s", "wait_s")
+    return RankTimes(rows[0].rank, weight, rows[0].stage, *(mean(key) for key in keys))
+
+
+def bubble_section(facts: Facts) -> Section | None:
+    """Return the bubble of each pipeline stage, None without stages."""
+    found = bubbles(facts.timeline)
+    if found is None or len(found.stage) < 2:
+        return None
+    rows = []
+    for stage, fraction, ratio in zip(
+        found.stage.tolist(), found.stage_fraction.tolist(), found.stage_ratio.tolist(), strict=True
+    ):
+        bar = stack([Part("compute", 1 - fraction, "at work"), Part("idle", fraction, "bubble")])
+        rows.append([f"stage {stage}", bar, percent(fraction), f"{ratio:.3f}"])
+    mean = f"mean fraction {percent(found.fraction)}, ratio {found.ratio:.3f}"
+    lead = (
+        f"{mean[0].upper()}{mean[1:]}. Fraction: part of {format_time(found.span)} in which a stage"
+        " is not at work; ratio: the same over the time at work."
+    )
+    body = legend([("compute", "at work"), ("idle", "bubble")])
+    return Section(
+        "bubble", "Bubble per stage", lead, body + _sheet(["", "", "fraction", "ratio"], rows)
+    )
+
+
+_LOOKS = {
+    "compute": "compute", "cpu": "cpu", "copy": "copy", "delay": "delay", "send_recv": "p2p",
+    "all_reduce": "comm", "reduce": "comm", "reduce_scatter": "comm",
+}  # fmt: skip
+
+
+def path_section(facts: Facts) -> Section | None:
+    """Return the chain that sets the step time: by kind, by link, and its longest pieces."""
+    pieces = facts.metrics.critical_path
+    whole = sum(piece.seconds for piece in pieces)
+    if not whole:
+        return None
+    kinds: dict[str, float] = {}
+    links: dict[str, float] = {}
+    for piece in pieces:
+        kinds[piece.kind] = kinds.get(piece.kind, 0.0) + piece.seconds
+        if piece.link is not None:
+            links[piece.link] = links.get(piece.link, 0.0) + piece.seconds
+    order = sorted(kinds.items(), key=lambda item: -item[1])
+    lead = f"The chain of {len(pieces):,} pieces that the step of {format_time(whole * 1e12)} waits for, in order of time"
+    rows = [
+        [
+            text(_kind(kind)),
+            stack([Part(_look(kind), spent / whole, _kind(kind))]),
+            percent(spent / whole),
+            format_time(spent * 1e12),
+        ]
+        for kind, spent in order
+    ]
+    body = _strip(facts, whole) + _sheet(["", "", "share", "time"], rows)
+    if links:
+        held = sorted(links.items(), key=lambda item: -item[1])[:_LONGEST]
+        body += "<h3>Held back by a link</h3>" + table(
+            ["link", "time", "share"],
+            [
+                [text(shorten(link, 48)), format_time(t * 1e12), percent(t / whole)]
+                for link, t in held
+            ],
+            right=(1, 2),
+        )
+    longest = sorted(pieces, key=lambda piece: -piece.seconds)[:_LONGEST]
+    body += "<h3>Longest pieces</h3>" + table(
+        ["rank", "what", "time", "share"],
+        [
+            [
+                str(p.rank),
+                text(shorten(p.op, 48)),
+                format_time(p.seconds * 1e12),
+                percent(p.seconds / whole),
+            ]
+            for p in longest
+        ],
+        right=(2, 3),
+    )
+    return Section("path", "Critical path", lead, body)
+
+
+def _strip(facts: Facts, whole: float) -> str:
+    """Return the chain as one bar in order of time; neighbours of one kind are drawn as one."""
+    joined: list[tuple[str, float]] = []
+    for piece in facts.metrics.critical_path:
+        before = joined.pop()[1] if joined and joined[-1][0] == piece.kind else 0.0
+        joined.append((piece.kind, before + piece.seconds))
+    if len(joined) > _PIECES:
+        return ""
+    return stack(
+        Part(_look(kind), spent / whole, f"{_kind(kind)} {format_time(spent * 1e12)}")
+        for kind, spent in joined
+    ).replace('class="bar"', 'class="bar tall"', 1)
+
+
+def _look(kind: str) -> str:
+    return _LOOKS.get(kind, "gather")
+
+
+def _kind(kind: str) -> str:
+    return {"cpu": "host thread", "send_recv": "send/recv"}.get(kind, op_label(kind))
