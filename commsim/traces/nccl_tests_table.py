@@ -1,0 +1,163 @@
+"""
+A table of nccl-tests: what ran on which devices, and how long each size took.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from commsim.errors import TraceError
+
+__all__ = ["PROGRAMS", "TYPES", "Device", "NcclTests", "Row", "Timing", "described", "program_op"]
+
+TYPES = {
+    "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2,
+    "float": 4, "double": 8, "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+}  # fmt: skip
+"""Bytes of an element by nccl-tests' (and rccl-tests') name of its type."""
+
+PROGRAMS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "scatter": "scatter",
+    "gather": "gather",
+    "alltoallv": None,
+    "alltoall": "all_to_all",
+    "sendrecv": "send_recv",
+    "hypercube": None,
+}
+"""The op that each of nccl-tests' programs runs; None where commsim has no such bench."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One half of a row: time in us, bandwidths in 1e9 bytes/s, wrong values (None: unchecked)."""
+
+    time_us: float
+    algbw_gbs: float
+    busbw_gbs: float
+    wrong: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A size: `size` in bytes as nccl-tests counts it, `count` in elements."""
+
+    size: int
+    count: int
+    type: str
+    redop: str | None
+    root: int | None
+    out_of_place: Timing | None
+    in_place: Timing | None
+
+    @property
+    def time_us(self) -> float:
+        """The out-of-place time, or the in-place one where there is no other."""
+        timing = self.out_of_place or self.in_place
+        assert timing is not None
+        return timing.time_us
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU that took part; `group` is its communicator where the test was split."""
+
+    rank: int
+    group: int
+    pid: int
+    host: str
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTests:
+    """What one test printed. `ranks` is 0 where it does not say; `launch` None likewise.
+
+    `launch`: "gpu" where each GPU has its process, "process" where one drives a node's GPUs.
+    """
+
+    op: str
+    rows: tuple[Row, ...]
+    devices: tuple[Device, ...]
+    nccl: str | None
+    source: str
+    ranks: int = 0
+    nodes: int = 0
+    launch: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        where = f" on {self.ranks} GPUs" if self.ranks else ""
+        return f"NcclTests({self.op}{where}, {len(self.rows)} sizes)"
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU's name; None where it is not said, or where they differ."""
+        names = list(dict.fromkeys(device.name for device in self.devices if device.name))
+        return names[0] if len(names) == 1 else None
+
+    @property
+    def dtype(self) -> str:
+        """The type of most rows."""
+        return Counter(row.type for row in self.rows).most_common(1)[0][0]
+
+
+def program_op(program: str, source: str) -> str:
+    """Return the op that a program of nccl-tests runs. Raises TraceError where it has no bench."""
+    op = PROGRAMS[program]
+    if op is None:
+        raise TraceError(f"{source}: is of {program}_perf, which commsim bench does not have.")
+    return op
+
+
+def described(table: NcclTests) -> NcclTests:
+    """Return a table with its ranks, nodes and launch worked out, and notes on what is odd."""
+    notes = list(table.notes)
+    first = [device for device in table.devices if device.group == table.devices[0].group]
+    if len(first) < len(table.devices):
+        notes.append("the test was split into groups; one group's ranks are counted.")
+    ranks = len({device.rank for device in first})
+    if first and ranks < len(first):
+        notes.append(
+            f"rank {first[0].rank} stands there {len(first)} times: nccl-tests was built without"
+            " MPI, so each process ran alone."
+        )
+        ranks = len(first) // max(Counter(device.rank for device in first).values())
+    seen = _ranks_by_figures(table)
+    if seen and ranks and seen != ranks:
+        notes.append(f"{ranks} ranks are listed, and the figures are those of {seen}.")
+    hosts = Counter(device.host for device in first)
+    per_node = ranks // len(hosts) if hosts else 0
+    processes = len({(device.host, device.pid) for device in first})
+    launch = None
+    if ranks and per_node > 1:
+        launch = "process" if processes == len(hosts) else "gpu"
+    return replace(
+        table, ranks=ranks or seen, nodes=len(hosts), launch=launch, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _ranks_by_figures(table: NcclTests) -> int:
+    """Tell the ranks from the table itself, 0 where it does not show.
+
+    Ops that deal out blocks print the block's elements; an all-reduce's busbw is 2(n-1)/n of its
+    algbw, which three digits give away up to some 30 ranks.
+    """
+    row = max(table.rows, key=lambda row: row.size)
+    timing = row.out_of_place or row.in_place
+    block = row.count * TYPES[row.type]
+    if block and row.size > block and row.size % block == 0:
+        return row.size // block
+    if table.op == "all_reduce" and timing is not None and timing.algbw_gbs >= 10:
+        ratio, noise = timing.busbw_gbs / timing.algbw_gbs, 0.01 / timing.algbw_gbs
+        ranks = round(2 / (2 - ratio)) if ratio < 2 else 0
+        if 2 <= ranks <= 64 and abs(2 * (ranks - 1) / ranks - ratio) <= noise:
+            return ranks if 2 / ranks**2 > 2 * noise else 0
+    return 0
