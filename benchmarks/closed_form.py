@@ -14,13 +14,15 @@ ZB-2p, ZB-V    max(m (T + 2c), min(1F1B, (m+p-1) (F + B + 2c) + W))
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from training_rows import Row
 
 from commsim.cluster.gpus import gpu_spec
 from commsim.models import (
+    RECOMPUTE,
+    Block,
     ComputeModel,
     ComputeSection,
     ModelShape,
@@ -83,6 +85,10 @@ def make_model(row: Row, constants: GpuConstants, stack: Stack) -> ComputeModel:
     elif attention == "unfused":
         attention = "fa2"
     gpu = gpu_spec(row.gpu)
+    if row.slower is not None:
+        bandwidth, share = row.slower
+        tflops = {name: value * share for name, value in gpu.tflops.items()}
+        gpu = replace(gpu, memory_bandwidth=bandwidth, tflops=tflops)
     return ComputeModel(
         gpu, row.precision, constants, msgspec.structs.replace(stack, attention=attention),
         ComputeSection(),
@@ -120,11 +126,24 @@ def layers_per_stage(row: Row) -> list[int]:
     return [layers // pp + (stage < layers % pp) for stage in range(pp)]
 
 
+def layer_blocks(row: Row, model: ComputeModel, reduce: float) -> tuple[Block, ...]:
+    """Return the blocks of a layer; "selective_op" (torchtitan) runs half of its forward again."""
+    known = row.recompute in RECOMPUTE
+    how = row.recompute if known else "none"
+    blocks = model.layer(_shape(row), row.split, recompute=how, collective=reduce)
+    if known:
+        return blocks
+    return tuple(
+        replace(block, recompute=block.forward.lasting(block.forward.seconds / 2))
+        for block in blocks
+    )
+
+
 def stage_times(row: Row, model: ComputeModel, links: Links) -> list[Stage]:
     """Return the times of every stage, tensor-parallel collectives included."""
     shape, split = _shape(row), row.split
     reduce = _tensor_parallel(row, model, links)
-    blocks = model.layer(shape, split, recompute=row.recompute, collective=reduce)
+    blocks = layer_blocks(row, model, reduce)
     again = sum(block.recompute.seconds for block in blocks)
     forward = sum(block.forward.seconds for block in blocks)
     backward = sum(block.backward.seconds for block in blocks)
@@ -254,7 +273,7 @@ def _sharded_step(row: Row, model: ComputeModel, links: Links) -> StepParts:
     """Return the step of ZeRO-3 or FSDP: every layer gathered for each pass of each microbatch."""
     shape, split, N = _shape(row), row.split, row.dp
     reduce = _tensor_parallel(row, model, links)
-    blocks = model.layer(shape, split, recompute=row.recompute, collective=reduce)
+    blocks = layer_blocks(row, model, reduce)
     forward = sum(block.forward.seconds for block in blocks) + 2 * reduce
     backward = sum(block.full_backward.seconds for block in blocks) + 2 * reduce
     entries = tensor_total(layer_tensors(shape, tp=row.tp))

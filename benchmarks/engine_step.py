@@ -15,6 +15,7 @@ from fitted import Fitted
 from training_rows import Row
 
 from commsim.errors import ScenarioError
+from commsim.models import RECOMPUTE
 from commsim.scenario import scenario_from
 from commsim.study.run import run
 
@@ -30,7 +31,6 @@ NODES = {
     "H200-SXM-141GB": "dgx-h200",
     "B200-SXM-180GB": "dgx-b200",
 }
-RECOMPUTE = ("none", "selective", "full")
 
 
 def engine_seconds(row: Row, fitted: Fitted) -> float:
@@ -42,6 +42,8 @@ def engine_seconds(row: Row, fitted: Fitted) -> float:
     assert row.shape is not None
     if row.shape.vocab == 1:
         raise ScenarioError("a published layer, not a step")
+    if row.slower is not None or row.recompute not in RECOMPUTE:
+        raise ScenarioError("a GPU or a recompute that commsim does not have")
     data = row_scenario(row, attention=attention(row, fitted))
     result = run(scenario_from(data, row.case_id, default_name=row.case_id))
     return float(result.metrics.step_time_s)
@@ -91,7 +93,7 @@ def _training(row: Row, attention: str) -> dict[str, Any]:
         "data_parallel": _data_parallel(row),
         "batch": {"global": row.microbatches * row.dp * row.micro, "micro": row.micro},
         "precision": row.precision,
-        "recompute": row.recompute if row.recompute in RECOMPUTE else "selective",
+        "recompute": row.recompute,
         "compute": {"stack": stack, "attention": attention},
     }
 

@@ -38,6 +38,10 @@ GPUS = {
     "MI300X": "MI300X",
     "MI250X": "MI250X",
 }
+SLOWER = {"H100-96": (2.4e12, 0.85)}
+"""Parts that are no GPU of the table: bytes/s of memory, and what of the peak their power allows.
+
+H100-96: HBM2e and 500 W, as Meta's Grand Teton has it; the share is an estimate."""
 NODE_NETWORK = {"V100": 50e9, "A100": 100e9, "H100": 400e9, "H200": 400e9, "H800": 400e9}
 """Bytes/s of a node, per direction, where a row does not say: the usual NICs of the GPU's time."""
 SCHEDULES = {
@@ -84,6 +88,7 @@ class Row:
     batch: int = 1
     seq: int = 0
     note: str = field(default="", repr=False)
+    slower: tuple[float, float] | None = None
 
     @property
     def split(self) -> Split:
@@ -190,6 +195,7 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         "batch": number("global_batch"),
         "seq": number("seq"),
         "note": text,
+        "slower": SLOWER.get(record["gpu"]),
     }
 
 
