@@ -165,18 +165,18 @@ class Traffic:
     ) -> tuple[float, float]:
         """Pass a message through one hop; return when head and tail reach the next.
 
-        A message that trickles in from a slower link goes on at once, and takes the time that
-        this link needs for it just before its tail.
+        A message that trickles in from a slower link, or from a sender with a pace of its own,
+        goes on at once: this link gives it the time that it needs from its head on, and serves
+        others meanwhile.
         """
         links, costs, latency = hop
         service = size * max(costs)
-        wanted = max(head, tail - service)
-        start = self._room(links, costs, size, wanted, head)
+        start = self._room(links, costs, size, head, head)
         for link, cost in zip(links, costs, strict=True):
             _book(self._busy.setdefault(link, []), start, start + size * cost)
             if self._log is not None:
                 self._log.append((link, start, start + size * cost, number))
-        return head + (start - wanted) + latency, start + service + latency
+        return start + latency, max(start + service, tail) + latency
 
     def _room(
         self,
