@@ -1,0 +1,179 @@
+"""
+Record small training programs that really run by Gloo, as data for tests.
+
+    python benchmarks/record_gloo.py [-o tests/data/gloo_runs] [--only ddp-4,tp-2] [--repeats 6]
+
+Needs torch. Every program of `gloo_programs` runs on processes of this machine. One step of each
+run is kept, per rank: the Kineto trace (`rank0.json.gz`), the PyTorch Execution Trace
+(`rank0.et.json.gz`; of some runs), the flight recorder's dump (`rank0.fr.pickle`), and what the
+program told torch.distributed (`rank0.calls.json`), which was taken in a step of its own. A step
+begins with a barrier. Of several repeats the one with the shortest step stays: the others were held
+up by the machine. Names of hosts, files and processes are taken out; nothing else is changed.
+`ddp-4-late` is `ddp-4` with 30 ms more on rank 2 at the start of the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+
+
+class Run(NamedTuple):
+    """A program on so many processes; `late` = (rank, seconds) added to that rank's step."""
+
+    program: str
+    world: int
+    late: tuple[int, float] = (0, 0.0)
+    execution_trace: bool = False
+
+
+RUNS = {
+    "ddp-2": Run("ddp", 2, execution_trace=True),
+    "ddp-4": Run("ddp", 4),
+    "ddp-4-late": Run("ddp", 4, late=(2, 0.030)),
+    "ddp-real-2": Run("ddp-real", 2),
+    "fsdp2-2": Run("fsdp2", 2),
+    "fsdp2-4": Run("fsdp2", 4),
+    "tp-2": Run("tp", 2),
+    "fsdp2-tp-4": Run("fsdp2-tp", 4),
+    "gpipe-2": Run("gpipe", 2),
+    "1f1b-2": Run("1f1b", 2),
+    "1f1b-4": Run("1f1b", 4),
+    "1f1b-4-late": Run("1f1b", 4, late=(1, 0.030)),
+    "interleaved-2": Run("interleaved", 2),
+    "p2p-2": Run("p2p", 2, execution_trace=True),
+    "p2p-4": Run("p2p", 4),
+}
+
+
+def main() -> None:
+    """Record what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, default=HERE.parent / "tests/data/gloo_runs")
+    parser.add_argument("--only", help="names of runs, with commas between")
+    parser.add_argument("--repeats", type=int, default=6)
+    parser.add_argument("--as-rank", nargs=4, metavar=("RUN", "RANK", "STORE", "FOLDER"))
+    options = parser.parse_args()
+    if options.as_rank:
+        name, rank, store, folder = options.as_rank
+        record_rank(RUNS[name], int(rank), store, Path(folder))
+        return
+    for name in options.only.split(",") if options.only else RUNS:
+        best = min((record(name) for _ in range(options.repeats)), key=lambda found: found[0])
+        keep(best[1], options.output / name)
+        size = sum(file.stat().st_size for file in (options.output / name).iterdir())
+        print(f"{name}: longest step {best[0] / 1e3:.1f} ms, {size / 1000:.0f} kB")
+
+
+def record(name: str) -> tuple[float, Path]:
+    """Run once; return the longest profiled step in us, and the folder with what was recorded."""
+    folder = Path(tempfile.mkdtemp(prefix="gloo-"))
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000",
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--as-rank", name, str(rank), str(folder / "store"), folder],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+        )
+        for rank in range(RUNS[name].world)
+    ]
+    codes = [process.wait() for process in ranks]
+    if any(codes):
+        sys.exit(f"{name}: a rank failed.")
+    (folder / "store").unlink(missing_ok=True)
+    traces = [file for file in folder.glob("rank*.json") if file.suffixes == [".json"]]
+    return max(step_of(file) for file in traces), folder
+
+
+def step_of(file: Path) -> float:
+    """Return the duration of a trace's profiled step in us."""
+    events = json.loads(file.read_text())["traceEvents"]
+    return max(e["dur"] for e in events if str(e.get("name", "")).startswith("ProfilerStep"))
+
+
+def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
+    """Be one rank: run the program, and write what was recorded of it."""
+    import torch
+    import torch.distributed as dist
+    from gloo_calls import Calls
+    from gloo_programs import PROGRAMS
+    from torch._C._distributed_c10d import _dump_fr_trace
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", rank=rank, world_size=run.world, store=dist.FileStore(store, run.world)
+    )
+    step = PROGRAMS[run.program]()
+    observer = None
+    if run.execution_trace:
+        observer = torch.profiler.ExecutionTraceObserver()
+        observer.register_callback(str(folder / f"rank{rank}.et.json"))
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=torch.profiler.schedule(wait=0, warmup=3, active=1, repeat=1),
+        record_shapes=True,
+        execution_trace_observer=observer,
+    ) as profiler:
+        for number in range(4):
+            dist.barrier()
+            if number == 3 and rank == run.late[0]:
+                time.sleep(run.late[1])
+            step()
+            if number == 3:
+                (folder / f"rank{rank}.fr.pickle").write_bytes(
+                    _dump_fr_trace(includeStackTraces=False)
+                )
+            profiler.step()
+    profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
+    with Calls() as calls:
+        dist.barrier()
+        step()
+    (folder / f"rank{rank}.calls.json").write_text(calls.to_json())
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def keep(found: Path, folder: Path) -> None:
+    """Move a recording to where it stays, without what tells of the machine."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in sorted(found.iterdir()):
+        if file.suffixes == [".json"] or file.name.endswith(".et.json"):
+            text = json.dumps(without_machine(json.loads(file.read_text())), separators=(",", ":"))
+            with open(folder / f"{file.name}.gz", "wb") as out:
+                out.write(gzip.compress(text.encode(), mtime=0))
+        else:
+            shutil.copy(file, folder)
+    shutil.rmtree(found)
+
+
+def without_machine(trace: dict[str, Any]) -> dict[str, Any]:
+    """Return a trace without names of files, hosts and processes of the machine."""
+    for key in ("traceName", "host_name", "trace_id"):
+        trace.pop(key, None)
+    for event in trace.get("traceEvents", ()):
+        arguments = event.get("args", {})
+        if event.get("name") == "process_name" or "kernel_file" in arguments:
+            arguments.pop("kernel_file", None)
+            if "name" in arguments:
+                arguments["name"] = "python"
+    for node in trace.get("nodes", ()):
+        node["attrs"] = [a for a in node.get("attrs", ()) if a.get("name") != "kernel_file"]
+    return trace
+
+
+if __name__ == "__main__":
+    main()
