@@ -66,6 +66,12 @@ class Edges:
         own = 1 / max(self.comm.local_ranks)
         return {"all_gather": (own, 1.0), "reduce_scatter": (1.0, own)}.get(op, (1 + own, 1 + own))
 
+    def along(self, graph: str, source: Ints, target: Ints, channel: int) -> Connections:
+        """Return connections of one channel of a graph ("ring", "tree"), by its NICs."""
+        sides = (1, 0) if graph == "ring" else (-1, -1)
+        channels = np.full(len(source), channel)
+        return self._named(graph, source, target, channels, 0.0, leave=sides[0], enter=sides[1])
+
     def exchange(self) -> Connections:
         """Return a connection from each rank to each other, with S / n each."""
         n = self.comm.n_ranks

@@ -26,6 +26,7 @@ from commsim.libraries.nccl.reduction import Reduction
 from commsim.libraries.nccl.releases import release_of, starts_channels_slowly
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import Timing, time_runs
+from commsim.libraries.nccl.timing_runs import Runs
 from commsim.libraries.nccl.timing_wires import PAIRWISE, Wires, runs_of, wires_of
 from commsim.libraries.routes import Router
 
@@ -106,12 +107,21 @@ class NcclGroup:
 
         `repeated`: the time per iteration of nccl-tests, which does not wait for the last rank.
         """
+        return time_runs(self.runs(op, sizes, choices, repeated=repeated))
+
+    def runs(
+        self,
+        op: str,
+        sizes: Sequence[int],
+        choices: Sequence[Choice] | None = None,
+        *,
+        repeated: bool = False,
+    ) -> Runs:
+        """Return what is to be timed, as columns."""
         channels = self.pairwise.channels if op in PAIRWISE else 1
-        return time_runs(
-            runs_of(
-                self.wires, op, sizes, choices, channels=channels, gpus_per_process=self._together,
-                old=self._old, repeated=repeated,
-            )
+        return runs_of(
+            self.wires, op, sizes, choices, channels=channels, gpus_per_process=self._together,
+            old=self._old, repeated=repeated,
         )  # fmt: skip
 
     def loads(self, op: str, choice: Choice | None, root: int) -> LinkLoads:

@@ -20,6 +20,7 @@ from commsim.libraries.expand import whole
 from commsim.libraries.loads import LinkLoads
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.group import LAUNCHES, NcclGroup, Site
+from commsim.libraries.nccl.messages import programs_of
 from commsim.libraries.nccl.reduction import Reduction
 from commsim.libraries.nccl.shapes import Choice
 from commsim.libraries.nccl.timing import Timing
@@ -181,7 +182,7 @@ def _plan(
         (Part((flow,), joins, leaves),),
         Start.PATH if request.kind in ("broadcast", "reduce") else Start.ALL,
         len(request.ranks),
-        (),
+        () if choice is None else programs_of(group, choice.op, choice, request.root, lead=lead),
         "pairwise" if choice is None else f"{choice.algorithm.name} {choice.protocol.name}",
         group.pairwise.channels if choice is None else choice.channels,
         tuple(dict.fromkeys(notes)),
