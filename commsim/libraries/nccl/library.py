@@ -22,7 +22,7 @@ from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.group import LAUNCHES, NcclGroup, Site
 from commsim.libraries.nccl.messages import programs_of
 from commsim.libraries.nccl.reduction import Reduction
-from commsim.libraries.nccl.shapes import Choice
+from commsim.libraries.nccl.shapes import Choice, Protocol
 from commsim.libraries.nccl.timing import Timing
 from commsim.libraries.nccl.timing_wires import PAIRWISE
 from commsim.libraries.plan import Part, Phase, Plan, Request, Start, empty_phase
@@ -35,6 +35,7 @@ _ELEMENT = {
     "int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8": 1, "half": 2, "float16": 2, "fp16": 2,
     "bfloat16": 2, "bf16": 2, "double": 8, "float64": 8, "int64": 8, "uint64": 8,
 }  # fmt: skip
+_REFUSED = frozenset({"band", "bor", "bxor"})
 _REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _BUS = {"all_reduce": 2.0}
 _BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one element
@@ -70,7 +71,7 @@ class Nccl:
         self._site: Site | None = None
         self._groups: dict[tuple[int, ...], NcclGroup] = {}
         self._plans: dict[Request, Plan] = {}
-        self._pairs: dict[tuple[object, ...], Timing] = {}
+        self._pairs: dict[tuple[object, ...], tuple[Timing, Protocol]] = {}
 
     def group(self, ranks: tuple[int, ...], cluster: Cluster) -> NcclGroup:
         """Return the communicator of some ranks; it is kept for as long as the cluster is."""
@@ -102,6 +103,11 @@ class Nccl:
             raise ScenarioError(
                 f"{request.kind} of ranks {list(request.ranks)}: NCCL moves the memory of GPUs"
                 " alone. Use library gloo for data in host memory."
+            )
+        if request.redop.lower() in _REFUSED:
+            raise ScenarioError(
+                f"{request.kind}: NCCL has no reduction {request.redop!r}, as torch says too."
+                " Use gloo for it, or another reduction."
             )
         self._at(cluster)
         if request not in self._plans:
@@ -139,14 +145,17 @@ class Nccl:
                _apart(cluster, source, target))  # fmt: skip
         if key not in self._pairs:
             group = self.group(request.ranks, cluster)
-            self._pairs[key] = group.timing("send_recv", [request.size])
-        timing = self._pairs[key]
+            message = group.pairwise.message(request.size, remote=group.comm.n_nodes > 1)
+            self._pairs[key] = (group.timing("send_recv", [request.size]), message.protocol)
+        timing, protocol = self._pairs[key]
+        # LL writes into a buffer of the receiver's, whether it has come or not.
+        start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
         lead, idle = _picoseconds(timing)
         route = self._at(cluster).router.route(source, target)
         both = np.zeros(2, np.int64)
         flow = _along(route, request.size, idle, lead)
         part = Part((flow,), both, np.full(2, lead + idle, np.int64))
-        return Plan((part,), Start.PAIR, 2, (), "send_recv", sms=1, touched=2.0 * request.size)
+        return Plan((part,), start, 2, (), "send_recv", sms=1, touched=2.0 * request.size)
 
     def _uneven(self, request: Request, group: NcclGroup, notes: tuple[str, ...]) -> Plan:
         """Return the plan of sends of unequal sizes: as long as the busiest rank's even ones."""

@@ -1,0 +1,136 @@
+"""NCCL as a library of the engine: plans, what they load, what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
+from commsim.libraries import Plan, Request, Start
+from commsim.libraries.nccl.library import Nccl
+
+PLACES = {
+    name: Cluster.preset(name, nodes=nodes)
+    for name, nodes in [
+        ("dgx-h100", 1), ("dgx-h100", 2), ("dgx-1v", 2), ("pcie-a100", 2), ("aws-p5", 2),
+        ("gb200-nvl72", 18),
+    ]
+}  # fmt: skip
+OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all",
+       "gather", "scatter", "barrier"]  # fmt: skip
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+def plan(cluster: Cluster, op: str, size: int, **env: str) -> Plan:
+    root = 0 if op in ROOTED else -1
+    return Nccl(env=env).plan(
+        Request(op, size, tuple(range(cluster.world_size)), root=root), cluster
+    )
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_plan_fits_its_links_on_an_idle_cluster(place: str, op: str) -> None:
+    cluster = PLACES[place]
+    for size in (0, 1, 2**10, 2**20, 2**30):
+        flow = plan(cluster, op, size).parts[0].phases[0]
+        needs = flow.load / cluster.links.capacity[flow.link] * 1e12
+        assert np.max(needs, initial=0.0) <= flow.idle * (1 + 1e-9)
+        assert np.all(np.diff(flow.link) > 0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_bytes_per_connection_are_equal_on_all_links(place: str) -> None:
+    flow = plan(PLACES[place], "all_gather", 2**26).parts[0].phases[0]
+    each = flow.load / flow.conns
+    # only loads cut to what fits have less
+    assert np.mean(np.isclose(each, each.max())) > 0.5
+    assert np.all(flow.conns > 0)
+
+
+def test_a_ring_loads_nics_with_its_bytes() -> None:
+    cluster = PLACES["dgx-h100"]
+    flow = (
+        plan(cluster, "all_reduce", 2**30, NCCL_ALGO="Ring", NCCL_PROTO="Simple").parts[0].phases[0]
+    )
+    out = sum(
+        float(load)
+        for link, load in zip(flow.link.tolist(), flow.load.tolist(), strict=True)
+        if cluster.links.kinds[link] == "network" and cluster.links.source[link].startswith("node0")
+    )
+    assert out == pytest.approx(2 * 15 / 16 * 2**30)
+
+
+def test_two_node_trees_send_the_buffer_once_per_direction() -> None:
+    cluster = PLACES["dgx-h100"]
+    flow = (
+        plan(cluster, "all_reduce", 2**30, NCCL_ALGO="Tree", NCCL_PROTO="Simple").parts[0].phases[0]
+    )
+    out = sum(
+        float(load)
+        for link, load in zip(flow.link.tolist(), flow.load.tolist(), strict=True)
+        if cluster.links.kinds[link] == "network" and cluster.links.source[link].startswith("node0")
+    )
+    assert out == pytest.approx(2**30)
+
+
+@given(st.sampled_from(["all_reduce", "all_gather", "broadcast"]), st.integers(2**16, 2**28))
+def test_a_kernel_holds_an_sm_per_channel(op: str, size: int) -> None:
+    made = plan(PLACES["dgx-h100"], op, size)
+    assert made.sms == made.channels
+    assert made.touched >= size
+
+
+def test_small_sends_do_not_wait_for_their_receiver() -> None:
+    cluster, library = PLACES["dgx-h100"], Nccl()
+    assert library.plan(Request("send_recv", 1024, (0, 1)), cluster).start == Start.EAGER
+    assert library.plan(Request("send_recv", 2**24, (0, 1)), cluster).start == Start.PAIR
+
+
+def test_groups_that_are_placed_alike_have_plans_alike() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=4)
+    library = Nccl()
+    first = library.plan(Request("all_reduce", 2**24, (0, 8)), cluster)
+    other = library.plan(Request("all_reduce", 2**24, (19, 27)), cluster)
+    assert first.idle == other.idle
+    assert first.parts[0].phases[0].load.tolist() == other.parts[0].phases[0].load.tolist()
+    names = {cluster.links.names[link].split("/")[0] for link in other.parts[0].phases[0].link}
+    assert not any(name in ("node0", "node1") for name in names)
+
+
+@pytest.mark.parametrize("redop", ["band", "bor", "bxor"])
+def test_reductions_that_torch_refuses(redop: str) -> None:
+    request = Request("all_reduce", 64, (0, 1), redop=redop)
+    with pytest.raises(ScenarioError, match=f"NCCL has no reduction {redop!r}"):
+        Nccl().plan(request, PLACES["dgx-h100"])
+
+
+def test_an_average_is_not_done_in_the_switch() -> None:
+    cluster = Cluster.preset("dgx-h100")
+    ranks = tuple(range(8))
+    summed = Nccl().plan(Request("all_reduce", 2**28, ranks, redop="sum"), cluster)
+    mean = Nccl().plan(Request("all_reduce", 2**28, ranks, redop="avg"), cluster)
+    assert summed.algorithm.startswith("NVLS")
+    assert not mean.algorithm.startswith("NVLS")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"launch": "thread"}, "library.launch: 'thread'"),
+        ({"env": {"NCCL_ALGOO": "Ring"}}, "Did you mean 'NCCL_ALGO'"),
+    ],
+)
+def test_what_is_refused(how: dict[str, object], words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        Nccl(**how)  # type: ignore[arg-type]
+
+
+def test_host_memory_and_missing_clusters_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="Use library gloo"):
+        Nccl().plan(Request("all_reduce", 64, (0, 1), on_host=True), PLACES["dgx-h100"])
+    with pytest.raises(ScenarioError, match="needs a cluster"):
+        Nccl().plan(Request("all_reduce", 64, (0, 1)), None)
