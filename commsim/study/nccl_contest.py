@@ -26,6 +26,8 @@ __all__ = ["NcclContest"]
 
 Floats = npt.NDArray[np.float64]
 
+_IN_SWITCHES = (Algorithm.NVLS, Algorithm.NVLSTree, Algorithm.CollNetDirect)
+
 
 class NcclContest:
     """Times NCCL on one group.
@@ -73,7 +75,8 @@ class NcclContest:
         choices = self._choices(op, sizes, name)
         timing = self._group.timing(op, sizes, choices, repeated=True)
         crowded = self._crowded(op, choices) * np.asarray(sizes, dtype=np.float64)
-        return whole_picoseconds(timing.launch + np.maximum(timing.program, crowded))
+        still = self._group.timing(op, [0] * len(sizes), choices, repeated=True).program
+        return whole_picoseconds(timing.launch + np.maximum(timing.program, still + crowded))
 
     def facts(self, op: str, size: int, name: str) -> Facts:
         """Return what NCCL takes, and what its tuner computed for it."""
@@ -115,7 +118,7 @@ class NcclContest:
         return self._candidates[key]
 
     def _crowded(self, op: str, choices: Sequence[Choice] | None) -> Floats:
-        """Return the seconds per byte that the links between switches need at least."""
+        """Return the seconds per byte that the busiest link needs at least."""
         if choices is None:
             return np.array([self._need(op, None)])
         widest: dict[Algorithm, Choice] = {}
@@ -128,13 +131,13 @@ class NcclContest:
 
     def _need(self, op: str, choice: Choice | None) -> float:
         group = self._group
-        if group.comm.n_nodes == 1 or group.trunks >= len(group.cluster.links):
-            return 0.0
         root = shape_of(op, 1 << 20, dtype="int8", ranks=1).root
         loads = group.loads(op, choice, root)
-        trunk = loads.link >= group.trunks
-        capacity = group.cluster.links.capacity[loads.link[trunk]]
-        return float(np.max(loads.share[trunk] / capacity, initial=0.0))
+        # What a reducing switch moves is not what its ports are counted to carry.
+        added = choice is not None and choice.algorithm in _IN_SWITCHES
+        real = loads.link >= group.trunks if added else np.ones(len(loads.link), dtype=bool)
+        capacity = group.cluster.links.capacity[loads.link[real]]
+        return float(np.max(loads.share[real] / capacity, initial=0.0))
 
 
 def _name(algorithm: Algorithm, protocol: Protocol) -> str:

@@ -23,7 +23,7 @@ from commsim.libraries.nccl.timing_programs import (
     tree_edges,
     tree_flows,
 )
-from commsim.libraries.nccl.timing_runs import Runs, Shape
+from commsim.libraries.nccl.timing_runs import LinkKind, Runs, Shape
 from commsim.libraries.nccl.timing_terms import Terms
 
 __all__ = ["program_time"]
@@ -87,7 +87,9 @@ def _switch_time(runs: Runs, terms: Terms, bus: Floats) -> Floats:
 
     A GPU sends its whole buffer and a reduced share of it, however the bus bandwidth counts.
     """
-    share = terms.nvls_bus[runs.generation]
+    # Only where the switch adds up does a port carry less than the bus bandwidth counts.
+    plain = terms.link[LinkKind.NVLINK, Protocol.Simple]
+    share = np.where(runs.rounds > 1, terms.nvls_bus[runs.generation], plain)
     wire = (runs.rounds - 1) * (1 + 1 / runs.per_domain) * runs.size
     time: Floats = np.maximum(bus / share, wire) / runs.port
     return time
