@@ -1,16 +1,17 @@
 """
 PyTorch Execution Trace: what each communication call was given; it holds no times.
 
-A `record_param_comms` node lists its inputs by position:
+Schemas 1.0.1 to 1.1.1. A `record_param_comms` node lists its inputs by position:
 [tensors], sequence, group, rank (or peer, or root), "name", in splits, out splits, ...
 A wait is [sequence, group, rank, "wait", ...]. A tensor is
 [tensor id, storage id, offset, elements, bytes per element, device].
+Gloo leaves no such nodes: there the c10d ops say what was called, and not by which group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -18,11 +19,15 @@ import msgspec
 from commsim.errors import TraceError
 from commsim.traces.files import Document
 from commsim.traces.kineto import integer, rank_in_name
+from commsim.traces.words import numbers_of, op_of
 
 __all__ = ["CommNode", "ExecutionTrace", "is_execution_trace", "read_execution_trace"]
 
+_COMMS, _INIT = "record_param_comms", "## process_group:init ##"
 _NAME_AT, _WAIT_NAME_AT = 4, 3
+_MAX_RANKS = 1_000_000
 _TENSOR_FIELDS = 6
+_DEPTH = 3
 
 
 class _Node(msgspec.Struct):
@@ -72,6 +77,9 @@ class ExecutionTrace:
     pid: str
     rank: int
     comms: tuple[CommNode, ...]
+    schema: str = ""
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    library: str = "nccl"
 
 
 def is_execution_trace(data: bytes) -> bool:
@@ -87,11 +95,50 @@ def read_execution_trace(document: Document) -> ExecutionTrace:
         raise TraceError(
             f"{document.name}: not a readable PyTorch Execution Trace ({error})."
         ) from None
-    nodes = sorted(
-        (node for node in file.nodes if node.name == "record_param_comms"), key=_record_function
-    )
-    comms = tuple(comm for node in nodes if (comm := _comm(node)))
-    return ExecutionTrace(document.name, str(file.pid), rank_in_name(document.name), comms)
+    comms, library = _comms(file.nodes, _COMMS, _comm), "nccl"
+    if not comms:
+        comms, library = _comms(file.nodes, "c10d::", _c10d), "gloo"
+    return ExecutionTrace(
+        document.name, str(file.pid), rank_in_name(document.name), comms,
+        str(file.schema), _groups(file.nodes), library if comms else "",
+    )  # fmt: skip
+
+
+def _comms(
+    nodes: list[_Node], prefix: str, read: Callable[[_Node], CommNode | None]
+) -> tuple[CommNode, ...]:
+    chosen = sorted((n for n in nodes if n.name.startswith(prefix)), key=_record_function)
+    return tuple(comm for node in chosen if (comm := read(node)))
+
+
+def _groups(nodes: list[_Node]) -> dict[str, tuple[int, ...]]:
+    """Return the process groups by name and by handle; an empty list stands for all ranks."""
+    groups: dict[str, tuple[int, ...]] = {}
+    for node in nodes:
+        text = _first(_values(node.inputs)) if node.name == _INIT else None
+        for group in _listed_groups(text):
+            size = integer(group.get("group_size"))
+            ranks = numbers_of(group.get("ranks"))
+            if not ranks and 0 < size <= _MAX_RANKS:
+                ranks = tuple(range(size))
+            for label in ("pg_name", "backend_id", "uid"):
+                if ranks and label in group:
+                    groups[str(group[label])] = ranks
+    return groups
+
+
+def _listed_groups(text: Any) -> list[dict[str, Any]]:
+    """Return the groups in a JSON text that may be cut off; then those that are whole."""
+    if not isinstance(text, str):
+        return []
+    for end in (len(text), text.rfind("},") + 1):
+        try:
+            return msgspec.json.decode(
+                text[:end] + ("" if end == len(text) else "]"), type=list[dict[str, Any]]
+            )
+        except (msgspec.DecodeError, RecursionError):
+            continue
+    return []
 
 
 def _record_function(node: _Node) -> int:
@@ -146,6 +193,29 @@ def _comm(node: _Node) -> CommNode | None:
     )
 
 
+def _c10d(node: _Node) -> CommNode | None:
+    """Return what a c10d op was given: a Gloo call. The output comes first in the `_base_` ops."""
+    name = node.name.removeprefix("c10d::").strip("_")
+    values, types = _inputs(node)
+    op = op_of(name)
+    if not op:
+        return None
+    output_first = "base" in name or op in ("all_gather", "reduce_scatter", "scatter", "gather")
+    sides = [list(_tensors(value)) for value in values[:2]]
+    one_side = len(sides) < 2 or not sides[1]
+    sent, received = (sides[0], sides[0]) if one_side else sides
+    if output_first and not one_side:
+        sent, received = received, sent
+    message = op in ("send", "recv")
+    scalars = [value for value in values if isinstance(value, int)]
+    itemsize = integer(sent[0][4]) if sent else -1
+    return _call(
+        node, name, -1, "", scalars[0] if message and scalars else -1,
+        elements=_count(sent), out_elements=_count(received), itemsize=itemsize,
+        dtype=_dtype(types) or _dtype(types[1:]),
+    )  # fmt: skip
+
+
 def _call(
     node: _Node,
     name: str,
@@ -176,15 +246,16 @@ def _call(
 
 
 def _tensors(value: Any) -> Iterator[list[Any]]:
-    """Yield the tensors in a value, which may be one or a list of them."""
+    """Yield the tensors in a value, which may be one or lists of them, two deep."""
     if not isinstance(value, list):
         return
-    if len(value) >= _TENSOR_FIELDS and not isinstance(value[0], list):
-        yield value
-        return
-    for inner in value:
-        if isinstance(inner, list) and len(inner) >= _TENSOR_FIELDS:
-            yield inner
+    stack: list[tuple[list[Any], int]] = [(value, 0)]
+    while stack:
+        one, depth = stack.pop()
+        if len(one) >= _TENSOR_FIELDS and not isinstance(one[0], list):
+            yield one
+        elif depth < _DEPTH:
+            stack += [(inner, depth + 1) for inner in reversed(one) if isinstance(inner, list)]
 
 
 def _dtype(types: list[Any]) -> str:

@@ -8,6 +8,7 @@ far more than a trace ever does is refused before it fills the memory.
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,10 @@ __all__ = ["Document", "Limits", "documents", "find_files"]
 
 _BLOCK = 2**20
 _GZIP, _USTAR_AT, _USTAR = b"\x1f\x8b", 257, b"ustar"
-_SUFFIXES = (".json", ".json.gz", ".gz", ".tgz", ".tar", ".et", ".xml", ".pkl", ".pickle")
+_SUFFIXES = (
+    ".json", ".json.gz", ".gz", ".tgz", ".tar", ".et", ".xml", ".pkl", ".pickle", ".goal", ".log",
+)  # fmt: skip
+_DUMP = re.compile(r"rank_?\d+$")  # what torch names a flight recorder's dump
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _looks_right(path: Path) -> bool:
-    return path.name.lower().endswith(_SUFFIXES) and not path.name.startswith(".")
+    name = path.name.lower()
+    known = name.endswith(_SUFFIXES) or _DUMP.search(name) is not None
+    return known and not name.startswith(".")
 
 
 def documents(path: Path, limits: Limits = Limits()) -> Iterator[Document]:

@@ -1,39 +1,58 @@
 """
-`load_trace`: the files of a run, as they lie, become a `Trace`.
+`load_trace`: the files of a run, as they lie, become a `Trace`; `import_graph`: any become a graph.
 
     trace = load_trace("runs/step12")
     print(trace.collectives)
     again = simulate(trace.graph(), None, library=Recorded())
 
 A file is recognised by its content. Kineto files give the events of each rank; PyTorch
-Execution Traces beside them give the sizes that old Kineto files lack.
+Execution Traces and flight recorder dumps beside them give what they lack. All other formats
+say what was issued, and not when: they become a graph without a measured timeline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.execution_trace import (
-    ExecutionTrace,
-    is_execution_trace,
-    read_execution_trace,
-)
+from commsim.graph import Graph, load_graph
+from commsim.traces.assemble import assemble
+from commsim.traces.execution_calls import record_of
+from commsim.traces.execution_trace import ExecutionTrace
 from commsim.traces.files import Document, documents, find_files
-from commsim.traces.kineto import KinetoFile, is_kineto, read_kineto
+from commsim.traces.formats import Groups, format_of
+from commsim.traces.kineto import KinetoFile
+from commsim.traces.records import RankRecord
 from commsim.traces.trace import Trace
 
-__all__ = ["load_trace"]
+__all__ = ["Imported", "import_graph", "load_trace"]
+
+_KNOWN = (
+    "Kineto traces (torch.profiler), PyTorch Execution Traces, flight recorder dumps, Chakra .et"
+    " or JSON, PARAM comms JSON, NCCL_DEBUG logs, GOAL, and commsim's own .npz"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A graph, the format it came from, and what was assumed; `trace` where times are known."""
+
+    graph: Graph
+    format: str
+    notes: tuple[str, ...]
+    trace: Trace | None = None
 
 
 @dataclass(slots=True)
 class _Found:
     kineto: list[KinetoFile] = field(default_factory=list)
     execution: list[ExecutionTrace] = field(default_factory=list)
+    records: list[RankRecord] = field(default_factory=list)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     strange: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -44,14 +63,53 @@ def load_trace(path: str | Path | Iterable[str | Path]) -> Trace:
     Raises:
         TraceError: a file cannot be read, two are of one rank, or none is a Kineto trace.
     """
-    paths = [path] if isinstance(path, str | Path) else list(path)
+    paths = _listed(path)
+    found = _search(paths)
+    if not found.kineto:
+        raise TraceError(_nothing(", ".join(map(str, paths)), found))
+    return _trace(found)
+
+
+def import_graph(path: str | Path | Iterable[str | Path]) -> Imported:
+    """Read a graph from files of any format that is known.
+
+    Raises:
+        TraceError: a file cannot be read, or the files of one run do not fit together.
+    """
+    paths = _listed(path)
+    if len(paths) == 1 and paths[0].is_file() and paths[0].read_bytes()[:2] == b"PK":
+        return Imported(load_graph(paths[0]), "commsim graph", ())
+    found = _search(paths)
+    if found.kineto:
+        trace = _trace(found)
+        return Imported(trace.graph(), "Kineto", trace.notes, trace)
+    records = found.records or [record_of(trace) for trace in found.execution]
+    if not records:
+        raise TraceError(_nothing(", ".join(map(str, paths)), found))
+    formats = list(dict.fromkeys(record.format for record in records))
+    if len(formats) > 1:
+        raise TraceError(
+            f"{', '.join(map(str, paths))}: holds traces of several formats"
+            f" ({', '.join(formats)}). Give one of them."
+        )
+    graph, notes = assemble(_ranked(records, found), format=formats[0])
+    strange = (f"{name}: not a trace that is read; left out." for name in found.strange)
+    return Imported(graph, formats[0], (*found.notes, *strange, *notes))
+
+
+def _listed(path: str | Path | Iterable[str | Path]) -> list[Path]:
+    return [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
+
+
+def _search(paths: Sequence[Path]) -> _Found:
     found = _Found()
     for file in find_files(paths):
         for document in documents(file):
             _sort(found, document)
-    where = ", ".join(str(p) for p in paths)
-    if not found.kineto:
-        raise TraceError(_nothing(where, found))
+    return found
+
+
+def _trace(found: _Found) -> Trace:
     found.notes += [f"{name}: not a trace that is read; left out." for name in found.strange]
     files = _by_rank(found)
     return Trace(files, _of_processes(files, found), tuple(found.notes))
@@ -61,18 +119,46 @@ def _sort(found: _Found, document: Document) -> None:
     """Read a document by what it holds."""
     if document.cut and not document.data:
         found.notes.append(f"{document.name}: cut off; what it held past here is lost.")
-    elif is_kineto(document.data):
-        file = read_kineto(document)
-        if file.is_gloo:
-            raise TraceError(
-                f"{file.name}: communicates by Gloo; only traces of NCCL are read yet."
-            )
-        found.kineto.append(file)
-    elif is_execution_trace(document.data):
-        found.execution.append(read_execution_trace(document))
+        return
+    format = format_of(document)
+    part = format.read(document) if format else None
+    if isinstance(part, KinetoFile):
+        found.kineto.append(part)
+    elif isinstance(part, ExecutionTrace):
+        found.execution.append(part)
+    elif isinstance(part, Groups):
+        found.groups |= part.ranks
+    elif isinstance(part, RankRecord):
+        found.records.append(part)
+    elif isinstance(part, list):
+        found.records += part
     else:
         _check_other(document)
         found.strange.append(document.name)
+
+
+def _ranked(records: Sequence[RankRecord], found: _Found) -> list[RankRecord]:
+    """Return the records with their ranks and groups; a lone one without a rank is rank 0."""
+    if len(records) == 1 and records[0].rank < 0:
+        found.notes.append(f"{records[0].name}: does not say its rank; taken as rank 0.")
+        records = [replace(records[0], rank=0)]
+    names: dict[int, str] = {}
+    for record in records:
+        if record.rank < 0:
+            raise TraceError(
+                f"{record.name}: does not say its rank, and neither does its name. Name the files"
+                " rank0, rank1 and so on."
+            )
+        if record.rank in names:
+            raise TraceError(_twice(names[record.rank], record.name, record.rank))
+        names[record.rank] = record.name
+    if not found.groups:
+        return list(records)
+    return [replace(record, groups={**found.groups, **(record.groups or {})}) for record in records]
+
+
+def _twice(one: str, other: str, rank: int) -> str:
+    return f"{one} and {other} are both of rank {rank}. Give the files of one run only."
 
 
 def _check_other(document: Document) -> None:
@@ -95,16 +181,23 @@ def _check_other(document: Document) -> None:
 
 def _nothing(where: str, found: _Found) -> str:
     """Say why there is nothing to replay."""
+    if found.records:
+        return (
+            f"{where}: a {found.records[0].format} has no times of its own."
+            " Give the Kineto trace (torch.profiler) of the same run as well."
+        )
     if found.execution:
         return (
             f"{where}: holds PyTorch Execution Traces, which have no times."
             " Give the Kineto trace (torch.profiler) of the same run as well."
         )
-    if found.strange:
+    if found.strange and found.strange[0].endswith(".xml"):
         return (
-            f"{found.strange[0]}: not a format that is read. Give Kineto traces: what"
-            " torch.profiler's export_chrome_trace writes, .json, .json.gz or in a .tar.gz."
+            f"{found.strange[0]}: an algorithm (MSCCL XML), not a trace. Run it by"
+            " `commsim bench --algo FILE.xml`, or look at it by `commsim explain`."
         )
+    if found.strange:
+        return f"{found.strange[0]}: not a format that is read. Read are: {_KNOWN}."
     return f"{where}: holds no trace."
 
 
@@ -121,10 +214,7 @@ def _by_rank(found: _Found) -> dict[int, KinetoFile]:
                 " name). Name the files rank0.json, rank1.json and so on."
             )
         if file.rank in files:
-            raise TraceError(
-                f"{files[file.rank].name} and {file.name} are both of rank {file.rank}."
-                " Give the files of one run only."
-            )
+            raise TraceError(_twice(files[file.rank].name, file.name, file.rank))
         files[file.rank] = file
     return files
 

@@ -1,0 +1,159 @@
+"""
+Convert between trace formats: whatever can be read becomes a graph, and a graph can be written.
+
+    goal      one text file with all ranks; collectives as the sends of an algorithm
+    chakra    base.RANK.et per rank, and the groups
+    chakra-json   base.RANK.json per rank, as astra-sim reads it, and the groups
+    param     base.rankRANK.json per rank
+    csv       a pipeline schedule of torch.distributed.pipelining
+    graph     commsim's own .npz: everything
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from commsim.errors import ScenarioError, TraceError, did_you_mean
+from commsim.graph import Graph, OpKind, Phase, save_graph
+from commsim.sections import Durations
+from commsim.study.files import write_aside
+from commsim.traces import import_graph
+from commsim.traces.chakra_writer import write_chakra
+from commsim.traces.goal_writer import write_goal
+from commsim.traces.param_writer import write_param
+from commsim.units import PS_PER_SECOND
+from commsim.workload.pipeline import PipelineSection, build_pipeline
+from commsim.workload.schedules import (
+    Action,
+    Schedule,
+    Work,
+    check_schedule,
+    load_schedule,
+    write_schedule,
+)
+
+__all__ = ["FORMATS", "Converted", "convert"]
+
+FORMATS = ("graph", "goal", "chakra", "chakra-json", "param", "csv")
+_BY_SUFFIX = {".npz": "graph", ".goal": "goal", ".et": "chakra", ".csv": "csv"}
+_UNIT = PS_PER_SECOND // 1000  # a schedule has no times: 1 ms for each of F, B and W
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What was written, from which format into which, and what could not be carried."""
+
+    graph: Graph
+    source: str
+    target: str
+    written: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def convert(source: str | Path, target: str | Path, *, to: str = "") -> Converted:
+    """Read traces of any known format and write them as another.
+
+    `to` is one of FORMATS; left out, the suffix of `target` says it.
+
+    Raises:
+        TraceError: the source cannot be read, or the format cannot hold it at all.
+        ScenarioError: no such format.
+    """
+    source, target = Path(source), Path(target)
+    chosen = _target(target, to)
+    if not target.parent.is_dir():
+        raise ScenarioError(f"{target}: there is no folder {str(target.parent)!r}.")
+    graph, came_from, notes = _read(source)
+    written, lost = _write(graph, target, chosen)
+    said = dict.fromkeys([*notes, *lost])
+    return Converted(graph, came_from, chosen, tuple(written), tuple(said))
+
+
+def _target(target: Path, to: str) -> str:
+    chosen = to or _BY_SUFFIX.get(target.suffix, "")
+    if chosen in FORMATS:
+        return chosen
+    if to:
+        raise ScenarioError(
+            f"--to {to}: no such format.{did_you_mean(to, FORMATS)} Known: {', '.join(FORMATS)}."
+        )
+    raise ScenarioError(
+        f"{target}: the suffix does not say which format to write. Name it .npz, .goal, .et or"
+        f" .csv, or give --to ({', '.join(FORMATS)})."
+    )
+
+
+def _read(source: Path) -> tuple[Graph, str, Sequence[str]]:
+    if source.suffix.lower() == ".csv" and source.is_file():
+        return _from_schedule(source)
+    found = import_graph(source)
+    return found.graph, found.format, found.notes
+
+
+def _from_schedule(path: Path) -> tuple[Graph, str, Sequence[str]]:
+    schedule = load_schedule(path, where="schedule")
+    microbatches = 1 + max(action.microbatch for row in schedule.actions for action in row)
+    split = any(action.work == Work.W for row in schedule.actions for action in row)
+    per_stage = schedule.stages // schedule.devices
+    one = Durations((_UNIT * per_stage,))
+    section = PipelineSection(
+        stages=schedule.devices, microbatches=microbatches, schedule=path.name, forward=one,
+        backward=one, weight=one if split else Durations((0,)),
+    )  # fmt: skip
+    work = build_pipeline(section, folder=str(path.parent))
+    note = "a schedule has no times: 1 ms is taken for each forward, backward and weight gradient."
+    return work.graph, "pipeline schedule", (note,)
+
+
+def _write(graph: Graph, target: Path, to: str) -> tuple[list[Path], list[str]]:
+    """Write `graph`; return the paths, and what was lost."""
+    if to == "graph":
+        save_graph(graph, target)
+        return [target], []
+    if to == "goal":
+        lost: list[str] = []
+        write_aside(target, lambda aside: lost.extend(write_goal(graph, aside)))
+        return [target], lost
+    if to == "csv":
+        text = write_schedule(_schedule_of(graph))
+        write_aside(target, lambda aside: aside.write_text(text, encoding="ascii"))
+        return [target], ["csv: only the order of the pipeline's actions is carried: no times."]
+    if to == "param":
+        return write_param(graph, target)
+    return write_chakra(graph, target, as_json=to == "chakra-json")
+
+
+def _schedule_of(graph: Graph) -> Schedule:
+    """Return the pipeline schedule that a graph's tags spell.
+
+    Raises:
+        TraceError: the ops are not those of a pipeline.
+    """
+    works = {Phase.FORWARD: Work.F, Phase.WEIGHT: Work.W}
+    tagged = (graph.kind == OpKind.COMPUTE) & (graph.stage >= 0) & (graph.microbatch >= 0)
+    splits = bool(np.any(tagged & (graph.phase == Phase.WEIGHT)))
+    backward = Work.I if splits else Work.B
+    rows: list[tuple[Action, ...]] = []
+    home: dict[int, int] = {}
+    for lane in range(len(graph.lane_rank)):
+        ops = np.flatnonzero(tagged & (graph.lane == lane)).tolist()
+        actions = [
+            Action(works.get(Phase(graph.phase[op]), backward), int(graph.stage[op]),
+                   int(graph.microbatch[op]))
+            for op in ops
+        ]  # fmt: skip
+        rows.append(tuple(actions))
+        home.update({action.stage: lane for action in actions})
+    if not home or sorted(home) != list(range(len(home))):
+        raise TraceError(
+            "csv: the ops do not say which stage and microbatch they are of; only a pipeline can be"
+            " written as a schedule."
+        )
+    stages = tuple(home[stage] for stage in range(len(home)))
+    schedule = Schedule("converted", tuple(rows), stages, (tuple(range(len(stages))),))
+    check_schedule(schedule, where="csv")
+    return schedule

@@ -1,0 +1,84 @@
+"""
+What a recording says about one rank: what it issued, in order. Most formats have no more.
+
+`sent` and `received` are the bytes that go in and come out on this rank. -1, "" and () are
+unknown. `after` are the calls (by index) that a call waits for where the format says so; None
+leaves it to the order of issue (see `assemble`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["COLLECTIVE_OPS", "ROOTED", "Issued", "RankRecord", "buffer_size"]
+
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+COLLECTIVE_OPS = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "barrier", *ROOTED,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """One thing a rank issued: a collective, send, recv, compute, or a wait for earlier calls.
+
+    `root` and `peer` are global ranks; `splits` bytes to each member; `duration` in ps, of work
+    or of a transfer that was measured. `blocking`: what is issued later waits for it.
+    """
+
+    op: str
+    sent: int = -1
+    received: int = -1
+    dtype: str = ""
+    group: str = ""
+    ranks: tuple[int, ...] = ()
+    root: int = -1
+    peer: int = -1
+    tag: int = 0
+    splits: tuple[int, ...] = ()
+    sequence: int = -1
+    duration: int = -1
+    name: str = ""
+    stream: str = ""
+    on_cpu: bool = False
+    blocking: bool = True
+    after: tuple[int, ...] | None = None
+
+    def size(self, members: int) -> int:
+        """Return S of nccl-tests in bytes, or a message's own; -1 where it is not known."""
+        if self.op in ("send", "recv"):
+            return max(self.sent, self.received)
+        return buffer_size(self.op, self.sent, self.received, members)
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecord:
+    """What one file says: its rank (-1 where unknown), the run's size, and the calls in order."""
+
+    name: str
+    format: str
+    rank: int
+    world_size: int
+    calls: tuple[Issued, ...]
+    library: str = ""
+    groups: Mapping[str, tuple[int, ...]] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def buffer_size(op: str, sent: int, received: int, members: int) -> int:
+    """Return S in bytes from the bytes that go in and come out of a call on one rank.
+
+    S is the largest buffer that a rank holds; where only one side is known, the other follows
+    from the number of members.
+    """
+    if op == "all_gather" and sent >= 0 and members > 0:
+        return max(received, sent * members)
+    if op == "reduce_scatter" and received >= 0 and members > 0:
+        return max(sent, received * members)
+    if op in ("gather", "scatter") and members > 0:
+        part = sent if op == "gather" else received
+        return max(sent, received, part * members if part >= 0 else -1)
+    if op == "all_to_all_v":
+        return sent
+    return max(sent, received)
