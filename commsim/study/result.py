@@ -17,18 +17,30 @@ from commsim.units import format_time
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from commsim.charts.report import Facts, Residents
+    from commsim.cluster import Cluster
+    from commsim.workload import TrainingFacts
+
 __all__ = ["Result"]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a scenario came to. `extra` holds further keys of the JSON (a replay's errors)."""
+    """What a scenario came to. `extra` holds further keys of the JSON (a replay's errors).
+
+    `command` runs it again. What it ran on (`cluster`), what is known of the training step, and
+    the measured run that a replay is held against are None where there is none.
+    """
 
     scenario: str
     timeline: Timeline
     metrics: Metrics
     notes: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+    cluster: Cluster | None = None
+    training: TrainingFacts | None = None
+    measured: tuple[Timeline, Metrics] | None = None
 
     def __repr__(self) -> str:
         step = format_time(self.metrics.step_time_s * 1e12)
@@ -59,3 +71,28 @@ class Result:
         from commsim.charts import gantt
 
         return gantt(self.timeline, metrics=self.metrics)
+
+    def report(self, path: str | Path) -> None:
+        """Write the run as one self-contained HTML page."""
+        from commsim.charts.report import write_report
+
+        write_report(self._facts(), path)
+
+    def _facts(self) -> Facts:
+        from commsim.charts.report import Facts
+
+        return Facts(
+            self.scenario, self.timeline, self.metrics, self.notes,
+            command=self.command, cluster=self.cluster, measured=self.measured,
+            resident=self._resident(),
+        )  # fmt: skip
+
+    def _resident(self) -> Residents | None:
+        from commsim.charts.report import resident_bytes
+
+        known = self.training
+        if known is None:
+            return None
+        ranks = self.timeline.graph.lane_rank.tolist()
+        held = [known.resident[known.device_of_rank[rank]].total for rank in ranks]
+        return resident_bytes(held, [known.capacity_of_rank[rank] for rank in ranks])

@@ -4,6 +4,7 @@ Run a scenario: build its cluster, its work and its library, simulate, measure.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,8 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         TraceError: the graph or trace that it names cannot be read.
         DeadlockError: its ranks wait for each other.
     """
+    sets = tuple(sets)
+    command = _command(scenario, sets)
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, sets)
     file = scenario.file
@@ -80,7 +83,16 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         metrics = priced(metrics, cluster)
     said = [*work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
     said += _chosen(scenario, library, graph)
-    return Result(scenario.name, timeline, metrics, tuple(dict.fromkeys(said)))
+    return Result(
+        scenario.name, timeline, metrics, tuple(dict.fromkeys(said)),
+        command=command, cluster=cluster, training=facts,
+    )  # fmt: skip
+
+
+def _command(scenario: Scenario | str | Path, sets: Iterable[str]) -> str:
+    """Return the command line that runs a scenario again."""
+    where = scenario.where if isinstance(scenario, Scenario) else str(scenario)
+    return shlex.join(["commsim", "run", where, *(word for one in sets for word in ("--set", one))])
 
 
 def _may_fold(file: ScenarioFile, cluster: Cluster | None) -> bool:

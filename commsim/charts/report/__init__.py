@@ -2,7 +2,7 @@
 The report of a run: one self-contained HTML file, with a viewer for millions of spans.
 """
 
-from commsim.charts.report.facts import Facts, Residents, Section
+from commsim.charts.report.facts import Facts, Residents, Section, resident_bytes
 from commsim.charts.report.pack import Run
 from commsim.charts.report.page import page, report_page, viewer_section, write_report
 from commsim.charts.report.words import Figure
@@ -15,6 +15,7 @@ __all__ = [
     "Section",
     "page",
     "report_page",
+    "resident_bytes",
     "viewer_section",
     "write_report",
 ]

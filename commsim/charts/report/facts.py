@@ -4,15 +4,17 @@ What a report is about: a run with its metrics, and what is known beside them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from commsim.cluster import Cluster
 from commsim.metrics import Metrics
 from commsim.timeline import Timeline
 
-__all__ = ["Facts", "Residents", "Section"]
+__all__ = ["Facts", "Residents", "Section", "resident_bytes"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,12 +27,17 @@ class Residents:
     capacity: Ints
 
 
+def resident_bytes(held: Sequence[int], capacity: Sequence[int]) -> Residents:
+    """Return the residents of lanes that hold `held` and have `capacity` bytes."""
+    return Residents(np.array(held, np.int64), np.array(capacity, np.int64))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """A run to report on.
 
-    `command` runs it again; `node_of` is the node of each rank; `resident` its memory beside
-    activations; `measured` what a replay is held against.
+    `command` runs it again; `resident` is the lanes' memory beside activations; `measured` what a
+    replay is held against.
     """
 
     name: str
@@ -38,7 +45,7 @@ class Facts:
     metrics: Metrics
     notes: tuple[str, ...] = ()
     command: str = ""
-    node_of: Ints | None = None
+    cluster: Cluster | None = None
     resident: Residents | None = None
     measured: tuple[Timeline, Metrics] | None = None
 

@@ -38,14 +38,14 @@ def percent(value: float) -> str:
     return "<0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
 
 
-def stack(parts: Iterable[Part]) -> str:
+def stack(parts: Iterable[Part], *, tall: bool = False) -> str:
     """Return a bar whose parts take their shares of its width; what is left stays empty."""
     spans = (
         f'<span class="{p.look}" style="width:{100 * p.share:.4g}%" title="{text(p.words)}"></span>'
         for p in parts
         if p.share > 0
     )
-    return f'<div class="bar">{"".join(spans)}</div>'
+    return f'<div class="bar{" tall" if tall else ""}">{"".join(spans)}</div>'
 
 
 def legend(items: Iterable[tuple[str, str]]) -> str:
@@ -54,19 +54,33 @@ def legend(items: Iterable[tuple[str, str]]) -> str:
     return f'<p class="key">{"".join(marks)}</p>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> str:
-    """Return a table; cells are HTML, columns numbered in `right` are flush right."""
-    flush = set(right)
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Iterable[int] = (),
+    look: str = "",
+) -> str:
+    """Return a table; cells are HTML, columns numbered in `right` are flush right.
 
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(
-            f"<{tag}{' class=right' if at in flush else ''}>{cell}</{tag}>"
-            for at, cell in enumerate(row)
-        )
+    `look` is a class: "bars" and "areas" give their second column the room that is left, and
+    "stacked" puts a row's cells below each other on a narrow page.
+    """
+    flush, heads = set(right), [text(one) for one in head]
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in rows)
-    heads = cells("th", [text(one) for one in head])
-    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+    def cell(tag: str, at: int, inner: str) -> str:
+        right = ' class="right"' if at in flush else ""
+        label = f' data-label="{heads[at]}"' if tag == "td" and heads[at] else ""
+        return f"<{tag}{right}{label}>{inner}</{tag}>"
+
+    def line(tag: str, row: Sequence[str]) -> str:
+        return f"<tr>{''.join(cell(tag, at, inner) for at, inner in enumerate(row))}</tr>\n"
+
+    body = "".join(line("td", row) for row in rows)
+    return (
+        f'<div class="scroll"><table class="{look}"><thead>{line("th", heads)}</thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def area(time: Floats, level: Floats, *, look: str = "", base: float = 0.0) -> str:
@@ -81,7 +95,8 @@ def area(time: Floats, level: Floats, *, look: str = "", base: float = 0.0) -> s
         points.append(f"H{1000 * right:.5g}")
         last = height
     path = "".join(_joined(points)) + "V100Z"
-    floor = f'<rect class="base" x="0" y="{100 - 100 * base:.4g}" width="1000" height="{100 * base:.4g}"/>'
+    size = f'y="{100 - 100 * base:.4g}" width="1000" height="{100 * base:.4g}"'
+    floor = f'<rect class="base" x="0" {size}/>'
     return (
         '<svg class="area" viewBox="0 0 1000 100" preserveAspectRatio="none" aria-hidden="true">'
         f'<path class="{look}" d="{path}"/>{floor if base > 0 else ""}</svg>'

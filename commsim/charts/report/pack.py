@@ -71,11 +71,12 @@ def pack(runs: Sequence[Run]) -> tuple[dict[str, Any], Iterator[str]]:
     All runs are on one time axis, each from its own first span.
     """
     tables = _Tables()
-    limits = [_limits(run.timeline) for run in runs]
+    placed = [place_spans(run.timeline) for run in runs]
+    limits = [_limits(run.timeline, spans) for run, (spans, *_) in zip(runs, placed, strict=True)]
     reach = max((end - begin for begin, end in limits), default=1)
     tick = _tick(reach)
     parts = [
-        _columns(run, index, tables, begin, tick)
+        _columns(run, index, tables, placed.pop(0), begin, tick)
         for index, (run, (begin, _)) in enumerate(zip(runs, limits, strict=True))
     ]
     facts = {
@@ -105,11 +106,11 @@ def _elements(parts: list[dict[str, Ints]]) -> Iterator[str]:
 _NAMES = ("begin", "wait", "length", "what", "size", "microbatch", "instance")
 
 
-def _limits(timeline: Timeline) -> tuple[int, int]:
-    if not len(timeline):
+def _limits(timeline: Timeline, spans: Ints) -> tuple[int, int]:
+    if not len(spans):
         return 0, 1
-    begin = int(arrivals(timeline).min())
-    return begin, max(begin + 1, timeline.end_time)
+    begin = int(arrivals(timeline)[spans].min())
+    return begin, max(begin + 1, int(timeline.end[spans].max()))
 
 
 def _tick(reach: int) -> int:
@@ -127,10 +128,12 @@ def _step(timeline: Timeline, begin: int, tick: int) -> list[float] | None:
     return [(window.first - begin) / tick, (window.last - begin) / tick]
 
 
-def _columns(run: Run, index: int, tables: _Tables, zero: int, tick: int) -> dict[str, Ints]:
+def _columns(
+    run: Run, index: int, tables: _Tables, placed: tuple[Ints, Ints, int], zero: int, tick: int
+) -> dict[str, Ints]:
     """Return the columns of one run and the spans of its critical path, and note its lanes."""
     timeline, graph = run.timeline, run.timeline.graph
-    spans, row, per_lane = place_spans(timeline)
+    spans, row, per_lane = placed
     first = sum(tables.counts)
     counts = np.bincount(row, minlength=per_lane * len(graph.lane_rank))
     begin = (arrivals(timeline)[spans] - zero) // tick

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from commsim._version import __version__
@@ -52,9 +53,10 @@ def write_report(facts: Facts, path: str | Path) -> None:
 
 def report_page(facts: Facts) -> Iterator[str]:
     """Yield the page of a run in pieces; only the sections that the run has."""
-    runs = [Run("", facts.timeline, facts.node_of)]
+    nodes = None if facts.cluster is None else facts.cluster.node_of
+    runs = [Run("", facts.timeline, nodes)]
     if facts.measured is not None:
-        runs = [Run("measured", facts.measured[0]), Run("replayed", facts.timeline, facts.node_of)]
+        runs = [Run("measured", facts.measured[0], nodes), Run("replayed", facts.timeline, nodes)]
     sections = [made for make in _MAKERS if (made := make(facts)) is not None]
     order = [section for section in sections if section.key in ("breakdown", "bubble")]
     rest = [section for section in sections if section not in order]
@@ -86,13 +88,25 @@ def page(
     for mark, value in marks.items():
         head = head.replace(mark, value)
     yield head
-    for section in sections:
+    for section in _paired(sections):
         yield _section(section)
     yield f"</main>\n<footer>commsim {text(__version__)}</footer>\n"
     yield from _viewer(runs)
     for script in _SCRIPTS:
         yield f"<script>\n{(_HERE / script).read_text(encoding='utf-8')}</script>\n"
     yield "</body>\n</html>\n"
+
+
+def _paired(sections: Sequence[Section]) -> list[Section]:
+    """Widen each narrow section that has no narrow neighbour to share its row with."""
+    laid: list[Section] = []
+    alone = False
+    for section in sections:
+        if alone and section.wide:
+            laid[-1] = replace(laid[-1], wide=True)
+        alone = not section.wide and not alone
+        laid.append(section)
+    return [*laid[:-1], replace(laid[-1], wide=True)] if alone else laid
 
 
 def viewer_section(runs: Sequence[Run]) -> Section | None:

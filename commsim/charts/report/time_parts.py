@@ -17,7 +17,7 @@ from commsim.units import format_time
 
 __all__ = ["breakdown_section", "bubble_section", "path_section"]
 
-_ROWS = 32  # ranks that are shown one by one
+_ROWS = 16  # ranks that are shown one by one
 _PIECES = 600  # of the critical path's strip
 _LONGEST = 10
 
@@ -37,6 +37,8 @@ def breakdown_section(facts: Facts) -> Section | None:
         return None
     measured = _rows(facts.measured[1])[0] if facts.measured else []
     longest = max(sum(_seconds(times)) for _, times in (*rows, *measured)) or 1.0
+    if not measured:
+        rows = _alike(rows)
     lines = []
     for at, (label, times) in enumerate(rows):
         if facts.measured and at < len(measured):
@@ -44,8 +46,33 @@ def breakdown_section(facts: Facts) -> Section | None:
             label = f"{label}, replayed"
         lines.append(_line(label, times, longest))
     used = [(look, label) for look, label, key in _PARTS if any(getattr(t, key) for _, t in rows)]
-    body = legend(used) + _sheet(["", "", "compute", "exposed comm.", "idle"], lines)
+    body = legend(used) + _sheet(["", "", "compute", "exposed", "idle"], lines)
     return Section("breakdown", "Where the time goes", lead, body)
+
+
+def _alike(rows: list[tuple[str, RankTimes]]) -> list[tuple[str, RankTimes]]:
+    """Join neighbours that would read the same, under the names of the first and the last."""
+    joined: list[list[tuple[str, RankTimes]]] = []
+    for row in rows:
+        if joined and _look_of(joined[-1][0][1]) == _look_of(row[1]):
+            joined[-1].append(row)
+        else:
+            joined.append([row])
+    return [(_joined_label(same), same[0][1]) for same in joined]
+
+
+def _look_of(times: RankTimes) -> tuple[object, ...]:
+    return times.multiplicity, *(f"{value:.4g}" for value in _seconds(times))
+
+
+def _joined_label(same: list[tuple[str, RankTimes]]) -> str:
+    first, last = same[0], same[-1]
+    if len(same) == 1:
+        return first[0]
+    if first[0].startswith("stage"):
+        return f"stages {first[1].stage} to {last[1].stage}"
+    times = first[1].multiplicity
+    return f"ranks {first[1].rank} to {last[1].rank}" + (f", each ×{times:,}" if times > 1 else "")
 
 
 def _line(label: str, times: RankTimes, longest: float) -> Sequence[str]:
@@ -65,9 +92,7 @@ def _seconds(times: RankTimes) -> list[float]:
 
 
 def _sheet(head: Sequence[str], lines: list[Sequence[str]]) -> str:
-    return table(head, lines, right=range(2, len(head))).replace(
-        "<table>", '<table class="bars">', 1
-    )
+    return table(head, lines, right=range(2, len(head)), look="bars")
 
 
 def _rows(metrics: Metrics) -> tuple[list[tuple[str, RankTimes]], str]:
@@ -147,7 +172,7 @@ def path_section(facts: Facts) -> Section | None:
         if piece.link is not None:
             links[piece.link] = links.get(piece.link, 0.0) + piece.seconds
     order = sorted(kinds.items(), key=lambda item: -item[1])
-    lead = f"The chain of {len(pieces):,} pieces that the step of {format_time(whole * 1e12)} waits for, in order of time"
+    lead = f"The chain that the {format_time(whole * 1e12)} are made of, in order of time"
     rows = [
         [
             text(_kind(kind)),
@@ -157,32 +182,47 @@ def path_section(facts: Facts) -> Section | None:
         ]
         for kind, spent in order
     ]
-    body = _strip(facts, whole) + _sheet(["", "", "share", "time"], rows)
+    body = f"<div><h3>By kind</h3>{_sheet(['', '', 'share', 'time'], rows)}</div>"
+    columns = []
     if links:
         held = sorted(links.items(), key=lambda item: -item[1])[:_LONGEST]
-        body += "<h3>Held back by a link</h3>" + table(
-            ["link", "time", "share"],
-            [
-                [text(shorten(link, 48)), format_time(t * 1e12), percent(t / whole)]
-                for link, t in held
-            ],
-            right=(1, 2),
+        rows = [
+            [text(shorten(link, 48)), format_time(spent * 1e12), percent(spent / whole)]
+            for link, spent in held
+        ]
+        columns.append(
+            ("Held back by a link", table(["link", "time", "share"], rows, right=(1, 2)))
         )
-    longest = sorted(pieces, key=lambda piece: -piece.seconds)[:_LONGEST]
-    body += "<h3>Longest pieces</h3>" + table(
-        ["rank", "what", "time", "share"],
+    most = sorted(_by_op(facts).items(), key=lambda item: -item[1][1])[:_LONGEST]
+    rows = [
         [
-            [
-                str(p.rank),
-                text(shorten(p.op, 48)),
-                format_time(p.seconds * 1e12),
-                percent(p.seconds / whole),
-            ]
-            for p in longest
-        ],
-        right=(2, 3),
+            text(shorten(op, 48)),
+            str(rank),
+            f"{count:,}",
+            format_time(spent * 1e12),
+            percent(spent / whole),
+        ]
+        for (op, rank), (count, spent) in most
+    ]
+    head = ["what", "rank", "times", "time", "share"]
+    columns.append(("By op", table(head, rows, right=(1, 2, 3, 4))))
+    body += "".join(f"<div><h3>{title}</h3>{made}</div>" for title, made in columns)
+    return Section(
+        "path",
+        "Critical path",
+        lead,
+        f'{_strip(facts, whole)}<div class="side">{body}</div>',
+        wide=True,
     )
-    return Section("path", "Critical path", lead, body)
+
+
+def _by_op(facts: Facts) -> dict[tuple[str, int], tuple[int, float]]:
+    """Return (pieces, seconds) on the path of each (op, rank)."""
+    found: dict[tuple[str, int], tuple[int, float]] = {}
+    for piece in facts.metrics.critical_path:
+        count, spent = found.get((piece.op, piece.rank), (0, 0.0))
+        found[piece.op, piece.rank] = count + 1, spent + piece.seconds
+    return found
 
 
 def _strip(facts: Facts, whole: float) -> str:
@@ -194,9 +234,12 @@ def _strip(facts: Facts, whole: float) -> str:
     if len(joined) > _PIECES:
         return ""
     return stack(
-        Part(_look(kind), spent / whole, f"{_kind(kind)} {format_time(spent * 1e12)}")
-        for kind, spent in joined
-    ).replace('class="bar"', 'class="bar tall"', 1)
+        (
+            Part(_look(kind), spent / whole, f"{_kind(kind)} {format_time(spent * 1e12)}")
+            for kind, spent in joined
+        ),
+        tall=True,
+    )
 
 
 def _look(kind: str) -> str:

@@ -4,6 +4,8 @@ Sections on what is used: bandwidth of collectives, links over time, memory over
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,6 +14,7 @@ from commsim.charts.report.markup import Part, area, percent, stack, table, text
 from commsim.charts.theme import op_label, shorten
 from commsim.metrics import busiest, measured_window, use_over_time, utilization
 from commsim.metrics.bubbles import lane_stages
+from commsim.metrics.measure import CollectiveMetrics
 from commsim.units import format_bandwidth, format_size, format_time
 
 __all__ = ["bandwidth_section", "links_section", "memory_section"]
@@ -21,13 +24,14 @@ Floats = npt.NDArray[np.float64]
 _LINKS = 8  # rows of links; those that do the same at the same time share one
 _LOOKED = 48  # links that are looked at for them
 _COLLECTIVES = 24
+_SEPARATE = 8  # rows of collectives above which groups of one kind are joined
 _LANES = 16
 _POINTS = 300
 
 
 def bandwidth_section(facts: Facts) -> Section | None:
     """Return what each collective achieved on each group, None where nobody communicates."""
-    uses = sorted(facts.metrics.collectives, key=lambda use: -use.time_s)
+    uses = sorted(_by_axis(facts.metrics.collectives), key=lambda use: -use.time_s)
     if not uses:
         return None
     highest = max((use.busbw_gbs or 0.0) for use in uses) or 1.0
@@ -47,8 +51,32 @@ def bandwidth_section(facts: Facts) -> Section | None:
     lead = "Bus bandwidth as nccl-tests defines it; times are sums over instances of the mean over ranks"
     if len(uses) > _COLLECTIVES:
         lead += f"; the {_COLLECTIVES} longest of {len(uses):,}"
-    sheet = table(head, rows, right=range(2, 8)).replace("<table>", '<table class="bars">', 1)
+    sheet = table(head, rows, right=range(2, 8), look="bars stacked")
     return Section("bandwidth", "Bandwidth of collectives", lead, sheet, wide=True)
+
+
+def _by_axis(uses: Sequence[CollectiveMetrics]) -> list[CollectiveMetrics]:
+    """Join the groups of one kind ("tp0", "tp1", ...) where the table would be long."""
+    if len(uses) <= _SEPARATE:
+        return list(uses)
+    alike: dict[tuple[str, str], list[CollectiveMetrics]] = {}
+    for use in uses:
+        alike.setdefault((use.op, use.group.rstrip("0123456789")), []).append(use)
+    return [
+        same[0] if len(same) == 1 else _joined(f"{axis} ({len(same):,} groups)", same)
+        for (_, axis), same in alike.items()
+    ]
+
+
+def _joined(name: str, same: list[CollectiveMetrics]) -> CollectiveMetrics:
+    moved = [use for use in same if use.busbw_gbs is not None]
+    transfer = sum(use.time_s - use.wait_s for use in moved)
+    bus = sum((use.busbw_gbs or 0.0) * (use.time_s - use.wait_s) for use in moved)
+    return CollectiveMetrics(
+        same[0].op, name, sum(use.count for use in same), sum(use.bytes for use in same),
+        sum(use.time_s for use in same), sum(use.wait_s for use in same),
+        sum(use.exposed_s for use in same), bus / transfer if transfer > 0 else None,
+    )  # fmt: skip
 
 
 def links_section(facts: Facts) -> Section | None:
@@ -66,7 +94,9 @@ def links_section(facts: Facts) -> Section | None:
     for link in chosen[:_LOOKED].tolist():
         over = use_over_time(timeline, np.array([link]), points=_POINTS, window=window)
         time = (over.time - window.first) / window.step_time
-        drawn = area(time, np.minimum(over.share, 1.0), look=f"k-{timeline.links.kinds[link]}")
+        drawn = area(
+            time, np.minimum(over.share, 1.0), look=f"k-{text(timeline.links.kinds[link])}"
+        )
         alike.setdefault(drawn, []).append(link)
         peaks[drawn] = float(over.share.max())
     rows = []
@@ -81,7 +111,7 @@ def links_section(facts: Facts) -> Section | None:
         ])  # fmt: skip
     rows.append(["", time_ticks(window.step_time), "", "", "", ""])
     head = ["link", "use over time", "mean", "peak", "carried", "could"]
-    sheet = table(head, rows, right=range(2, 6)).replace("<table>", '<table class="areas">', 1)
+    sheet = table(head, rows, right=range(2, 6), look="areas stacked")
     carried, names = len(chosen), len(timeline.links.names)
     lead = f"{carried:,} of {names:,} links carry something; these are used most. Full height is all of a link."
     return Section("links", "Busiest links", lead, sheet, wide=True)
@@ -132,9 +162,7 @@ def memory_section(facts: Facts) -> Section | None:
         )
     lines.append(["", time_ticks(end - begin), "", "", ""])
     head = ["", "bytes held over time", "peak", "all the time", "activations"]
-    sheet = table(head, lines, right=range(2, 5)).replace(
-        "<table>", '<table class="areas tall">', 1
-    )
+    sheet = table(head, lines, right=range(2, 5), look="areas tall stacked")
     height = "a GPU's memory" if room.any() else format_size(top)
     lead = f"Full height is {height}. {_parts(facts)}".strip()
     return Section("memory", "Memory", lead, sheet, wide=True)

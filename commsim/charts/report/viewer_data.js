@@ -38,6 +38,7 @@ const ViewerData = (() => {
     restoreTimes(data);
     data.meanings = facts.meanings;
     data.family = Uint8Array.from(facts.meanings, row => row[1]);
+    data.numbered = data.microbatch.some(number => number > 1);
     data.rowOfLane = new Map();
     facts.lanes.forEach((lane, at) => lane.rows.forEach(row => data.rowOfLane.set(row, at)));
     return data;

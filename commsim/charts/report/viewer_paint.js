@@ -161,7 +161,7 @@ const ViewerPaint = (() => {
     if (room < 6 * pal.ratio || at.height < 11 * pal.ratio) return;
     const number = data.microbatch[i], name = data.facts.words[data.meanings[data.what[i]][0]];
     ctx.font = `${11 * pal.ratio}px ${pal.font}`;
-    const whole = number ? String(number - 1) : name;
+    const whole = number && data.numbered ? String(number - 1) : name;
     if (whole.length * 3 * pal.ratio > room || measured(ctx, whole) > room) return;
     ctx.fillStyle = pal.inks[family];
     ctx.textAlign = "center";

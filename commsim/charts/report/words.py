@@ -10,6 +10,7 @@ from commsim.charts.headline import schedule_words
 from commsim.charts.report.facts import Facts
 from commsim.charts.report.markup import percent
 from commsim.charts.theme import heading, op_label
+from commsim.graph import Phase
 from commsim.metrics import Metrics
 from commsim.units import format_bandwidth, format_size, format_time
 
@@ -41,13 +42,19 @@ def finding(facts: Facts) -> str:
     if not whole:
         return f"The run takes {step}"
     if parts.compute_s >= _FULL * whole:
-        return f"Compute fills {percent(parts.compute_s / whole)} of a step of {step}"
+        return f"{_name(facts)} takes {step}: {percent(parts.compute_s / whole)} of it is compute"
     share, words = max(
         (parts.exposed_comm_s, "waits for communication"),
         (parts.exposed_copy_s, "waits for copies"),
         (parts.idle_s, "is idle"),
     )
-    return f"A step takes {step}: {percent(share / whole)} of it {words}{_mostly(metrics, words)}"
+    return f"{_name(facts)} takes {step}: {percent(share / whole)} of it {words}{_mostly(metrics, words)}"
+
+
+def _name(facts: Facts) -> str:
+    """Return what the figures are about: a training step, or all of the run."""
+    stepped = bool((facts.timeline.graph.phase == Phase.OPTIMIZER).any())
+    return "A step" if stepped or (facts.timeline.graph.window >= 0).any() else "The run"
 
 
 def _collective(metrics: Metrics, step: str) -> str:
