@@ -76,8 +76,8 @@ class Case:
 
     @property
     def trust(self) -> int:
-        """How far the source of the table is trusted: 3 (well) to 1."""
-        return int(self.rows[0].get("trust") or 0)
+        """How far the source of the table is trusted: 3 (well, or nothing is said) to 1."""
+        return int(self.rows[0].get("trust") or 3)
 
     @property
     def assumed(self) -> dict[str, int]:
@@ -172,8 +172,8 @@ def cases_of(
         key = (row["case_id"], row["system"], row["op"], row["nodes"], row["gpus_per_node"])
         if key not in cases:
             cases[key] = Case(
-                row["case_id"], row["sysclass"], site_of(row), system,
-                OPS.get(row["op"], row["op"]), int(row["nodes"]), int(row["gpus_per_node"]), [],
+                row["case_id"], row["sysclass"], site_of(row), system, OPS.get(row["op"], row["op"]),
+                _count(row["nodes"]), _count(row["gpus_per_node"]), [],
             )  # fmt: skip
         cases[key].rows.append(row)
     return list(cases.values()), skipped
@@ -183,7 +183,12 @@ def _unusable(row: Row) -> str:
     """Return why a row says too little, or ""."""
     try:
         size, time = float(row["size_bytes"]), float(row["time_us"])
-        counts = int(row["nodes"]), int(row["gpus_per_node"])
+        counts = _count(row["nodes"]), _count(row["gpus_per_node"])
     except ValueError:
         return "incomplete: no size, time or counts"
     return "" if size > 0 and time > 0 and min(counts) > 0 else "incomplete: a zero"
+
+
+def _count(text: str) -> int:
+    """Return a count. Raises ValueError for text that is none."""
+    return int(float(text))

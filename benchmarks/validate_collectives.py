@@ -137,8 +137,6 @@ def _case(judged: Judged) -> dict[str, Any]:
         "median_abs_err": median(errors),
         "peak_measured": peak[0] * factor if peak else None,
         "peak_predicted": peak[1] * factor if peak else None,
-        "sysclass": judged.case.sysclass,
-        "trust": judged.case.trust,
     }
 
 
