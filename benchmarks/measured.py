@@ -172,8 +172,9 @@ def cases_of(
         key = (row["case_id"], row["system"], row["op"], row["nodes"], row["gpus_per_node"])
         if key not in cases:
             cases[key] = Case(
-                row["case_id"], row["sysclass"], site_of(row), system, OPS.get(row["op"], row["op"]),
-                _count(row["nodes"]), _count(row["gpus_per_node"]), [],
+                row["case_id"], row["sysclass"], site_of(row), system,
+                OPS.get(row["op"], row["op"]), _count(row["nodes"]),
+                _count(row["gpus_per_node"]), [],
             )  # fmt: skip
         cases[key].rows.append(row)
     return list(cases.values()), skipped
