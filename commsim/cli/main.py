@@ -17,6 +17,7 @@ import click
 
 from commsim._version import __version__
 from commsim.cli.bench import bench
+from commsim.cli.compare import compare
 from commsim.cli.convert import convert
 from commsim.cli.explain import explain
 from commsim.cli.presets import presets
@@ -36,7 +37,7 @@ def commsim() -> None:
     """Simulate and look at the collective communication of training clusters."""
 
 
-for _command in (run, bench, replay, convert, explain, topo, presets):
+for _command in (run, bench, replay, compare, convert, explain, topo, presets):
     commsim.add_command(_command)
 
 

@@ -1,0 +1,88 @@
+"""
+`commsim compare`: scenarios, results, traces and nccl-tests logs side by side.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from commsim.cli.console import Console
+from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option
+
+__all__ = ["compare"]
+
+_OUTSIDE = 1
+_FRACTION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
+
+
+class _Tolerance(click.ParamType[float]):
+    """A share as people write it: 5%, or 0.05; "any" never ends in exit code 1."""
+
+    name = "tolerance"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the fraction, or fail as a usage error."""
+        if value == "any":
+            return float("inf")
+        found = _FRACTION.fullmatch(str(value).strip())
+        if not found:
+            self.fail(f"{value!r}: give a share such as 5% or 0.05, or any.", param, ctx)
+        number = float(found[1])
+        if not found[2] and number > 1:
+            self.fail(f"{value!r}: did you mean {value}%?", param, ctx)
+        return number / 100 if found[2] else number
+
+
+@click.command()
+@click.argument("items", nargs=-1, required=True, metavar="A B...")
+@click.option(
+    "--tolerance", type=_Tolerance(), default="5%", show_default=True, metavar="SHARE|any",
+    help="Exit with 1 where a step time, or the median error of a band of sizes, is further off.",
+)  # fmt: skip
+@json_option
+@click.option(
+    "--report", type=OutputFile(".html"), metavar="F.html",
+    help="Write a page with all on one time axis.",
+)  # fmt: skip
+@quiet_option
+def compare(
+    items: tuple[str, ...],
+    tolerance: float,
+    json_path: Path | None,
+    report: Path | None,
+    quiet: bool,
+) -> int:
+    """Compare scenarios, results (JSON), traces, and nccl-tests logs or JSON.
+
+    A and B are files, folders of traces, or names of scenarios; beside an nccl-tests log a
+    cluster's name stands for what commsim predicts there.
+    """
+    if len(items) < 2:
+        raise click.UsageError("give two or more to compare.")
+    from commsim.cli.compare_text import comparison_text
+    from commsim.study.compare import compare as study_compare
+
+    console = Console(quiet=quiet, json_only=json_path == STDOUT)
+    with console.working("comparing"):
+        result = study_compare(*items, tolerance=tolerance)
+    console.show(comparison_text(result.to_dict()))
+    for side in result.to_dict()["sides"]:
+        for note in side["notes"] if side["kind"] != "scenario" else ():
+            console.say(f"note: {side['label']}: {note}")
+    if report is not None:
+        result.report(report)
+        console.show(f"wrote  {report}")
+    if json_path == STDOUT:
+        from commsim.study.files import json_bytes
+
+        console.write(json_bytes(result.to_dict()).decode())
+    elif json_path is not None:
+        result.save_json(json_path)
+        console.show(f"wrote  {json_path}")
+    return 0 if result.within else _OUTSIDE

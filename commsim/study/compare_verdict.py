@@ -1,0 +1,168 @@
+"""
+The answer in sentences, with its numbers: which is faster, which is cheaper, where each waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commsim.study.compare_runs import Side, value_at
+from commsim.study.compare_tables import TableRows
+from commsim.units import format_time
+
+__all__ = ["label", "verdict_of_runs", "verdict_of_tables"]
+
+_HOUR = 3600.0
+_BILLION = 1e9
+_WORDS = {"large": "16 MiB and above", "mid": "64 KiB to 16 MiB", "small": "below 64 KiB"}
+
+
+def label(at: int) -> str:
+    """Return A, B, C, ... for the sides in order."""
+    return chr(ord("A") + at) if at < 26 else f"#{at + 1}"
+
+
+def verdict_of_runs(sides: Sequence[Side], currency: str | None, tolerance: float) -> list[str]:
+    """Return the finding first, then speed, money or energy, and where each side waits."""
+    finding, speed = _speed(sides, tolerance)
+    cost = _money(sides, currency) or _energy(sides)
+    advice = _advice(sides, currency)
+    waits = [_waits(at, side) for at, side in enumerate(sides)]
+    return [*advice, speed, *cost, *(line for line in waits if line)] if advice else [
+        finding, *cost, *(line for line in waits if line)
+    ]  # fmt: skip
+
+
+def _pace(sides: Sequence[Side]) -> list[float]:
+    """Return seconds per unit of work: per token where all know theirs, else per step."""
+    steps = [float(side.metrics["step_time_s"]) for side in sides]
+    tokens = [side.tokens for side in sides]
+    if all(tokens):
+        return [step / float(count or 1) for step, count in zip(steps, tokens, strict=True)]
+    return steps
+
+
+def _speed(sides: Sequence[Side], tolerance: float) -> tuple[str, str]:
+    pace = _pace(sides)
+    best = min(range(len(sides)), key=pace.__getitem__)
+    worst = max(range(len(sides)), key=pace.__getitem__)
+    steps = [format_time(float(side.metrics["step_time_s"]) * 1e12) for side in sides]
+    told = ", ".join(f"{label(at)} {step}" for at, step in enumerate(steps))
+    if not pace[best] or pace[worst] <= pace[best] * (1 + tolerance):
+        line = f"All take the same time to {tolerance:.0%}: {told} a step."
+    else:
+        ratio = pace[worst] / pace[best]
+        line = f"{label(best)} is {ratio:.2f} times as fast as {label(worst)}: {told} a step."
+    return line, line
+
+
+def _money(sides: Sequence[Side], currency: str | None) -> list[str]:
+    prices = [value_at(side.metrics, "cost.per_1e9_tokens") for side in sides]
+    per_step = [value_at(side.metrics, "cost.per_step") for side in sides]
+    if currency is None or None in per_step:
+        return []
+    if None not in prices:
+        told = ", ".join(f"{label(at)} {price:,.0f}" for at, price in enumerate(prices))
+        return [f"1e9 tokens cost, in {currency}: {told}; {_hours(sides)}."]
+    told = ", ".join(f"{label(at)} {price:,.4g}" for at, price in enumerate(per_step))
+    return [f"A step costs, in {currency}: {told}."]
+
+
+def _hours(sides: Sequence[Side]) -> str:
+    hours = [pace * _BILLION / _HOUR for pace in _pace(sides)]
+    told = ", ".join(f"{label(at)} {value:,.3g} h" for at, value in enumerate(hours))
+    return f"they take {told}"
+
+
+def _energy(sides: Sequence[Side]) -> list[str]:
+    energy = [value_at(side.metrics, "cost.energy_kwh_per_1e9_tokens") for side in sides]
+    if None in energy:
+        return []
+    told = ", ".join(f"{label(at)} {value:,.0f} kWh" for at, value in enumerate(energy))
+    return [f"1e9 tokens take at most {told} at the nodes' rated power; {_hours(sides)}."]
+
+
+def _advice(sides: Sequence[Side], currency: str | None) -> list[str]:
+    """Say which to take, where all do work that is priced or whose power is known."""
+    money = [value_at(side.metrics, "cost.per_1e9_tokens") for side in sides]
+    energy = [value_at(side.metrics, "cost.energy_kwh_per_1e9_tokens") for side in sides]
+    if currency is not None and None not in money:
+        return [_take(sides, [float(one or 0) for one in money], currency, "money")]
+    if None not in energy:
+        return [_take(sides, [float(one or 0) for one in energy], "kWh", "energy")]
+    return []
+
+
+def _take(sides: Sequence[Side], needs: Sequence[float], unit: str, what: str) -> str:
+    """Return "Take B: ..." or what to take for money and what for time."""
+    pace = _pace(sides)
+    order = range(len(sides))
+    fast, cheap = min(order, key=pace.__getitem__), min(order, key=needs.__getitem__)
+    if fast == cheap:
+        other = min((at for at in order if at != fast), key=needs.__getitem__)
+        return (
+            f"Take {label(fast)} ({sides[fast].name}): it is {pace[other] / pace[fast]:.2f} times as"
+            f" fast as {label(other)} and needs {1 - needs[fast] / needs[other]:.0%} less {what}"
+            " for the same tokens."
+        )
+    hours = [one * _BILLION / _HOUR for one in pace]
+    return (
+        f"Take {label(cheap)} ({sides[cheap].name}) for the least {what},"
+        f" {label(fast)} ({sides[fast].name}) for the least time: 1e9 tokens in"
+        f" {hours[fast]:.3g} h instead of {hours[cheap]:.3g} h, for {needs[fast] - needs[cheap]:,.0f}"
+        f" {unit} more ({needs[fast] / needs[cheap] - 1:.0%})."
+    )
+
+
+def _waits(at: int, side: Side) -> str:
+    """Say what a side's step is lost on, and its MFU."""
+    parts = side.metrics["breakdown"]
+    whole = sum(parts[key] for key in ("compute_s", "exposed_comm_s", "exposed_copy_s", "idle_s"))
+    if not whole:
+        return ""
+    exposed = parts["exposed_comm_s"] / whole
+    most = max(
+        side.metrics.get("collectives") or (), key=lambda use: use["exposed_s"], default=None
+    )
+    named = ""
+    if most is not None and most["exposed_s"] > 0:
+        named = f" (longest in {most['op'].replace('_', '-')} on {most['group']})"
+    line = f"{label(at)} waits for communication {exposed:.1%} of its step{named}"
+    if parts["idle_s"] > 0.0005 * whole:
+        line += f", is idle {parts['idle_s'] / whole:.1%}"
+    mfu = side.metrics.get("mfu")
+    return f"{line}{'' if mfu is None else f'; MFU {mfu:.1%}'}."
+
+
+def verdict_of_tables(tables: Sequence[TableRows], names: Sequence[str]) -> list[str]:
+    """Return per op and source how far it is from the reference: medians by band, and the peak."""
+    lines = []
+    for table in tables:
+        for source, sheet in enumerate(table.sheets):
+            if sheet is None or source == table.reference:
+                continue
+            bands = table.bands(source)
+            told = [
+                f"{band['median_abs_err']:.1%} at {_WORDS[name]}"
+                for name, band in bands.items()
+                if band["n"]
+            ]
+            op = table.op.replace("_", "-")
+            peak = _peak(table, source)
+            lines.append(f"{op}: {names[source]} is off by (median) {', '.join(told)}{peak}.")
+    return lines
+
+
+def _peak(table: TableRows, source: int) -> str:
+    def top(at: int) -> float:
+        rates = [row[at].busbw_gbs for row in table.points if row[at] is not None]  # type: ignore[union-attr]
+        return max((rate for rate in rates if rate is not None), default=0.0)
+
+    here, held = top(source), top(table.reference)
+    return f"; peak busbw {here:.1f} GB/s against {held:.1f} GB/s" if here and held else ""
+
+
+def headline(data: dict[str, Any]) -> str:
+    """Return the first sentence of a comparison."""
+    return str(data["verdict"][0]) if data["verdict"] else "Nothing to compare"
