@@ -7,8 +7,8 @@ Predict published training steps and compare: by suite, beside a constant-effici
 The constants are those that ship with commsim (per GPU generation and software stack). A row is
 predicted by the engine (`engine_step.py`). By `closed_form.py` instead: with `--closed-form`, and
 rows that are no whole step, that the engine refuses, or that have more than `--largest`
-microbatches times stages. The guess beside it: every row of a suite
-reaches the mean efficiency of the suite's other rows, recomputed FLOPs included.
+operations. The guess beside it: every row of a suite reaches the mean efficiency of the suite's
+other rows, recomputed FLOPs included.
 JSON: {"suites": {NAME: {n, skipped, mape, median, constant_mape, spearman}},
        "rows": [{case_id, suite, predicted_s, measured_s, error, why_skipped,
                  by, closed_form_s}]}
@@ -39,7 +39,7 @@ from commsim.models import hardware_flops
 Predictor = Callable[[Row], tuple[float, str, float]]
 """Returns the seconds of a row's step, what they are from, and those of the closed form."""
 ENGINE, CLOSED = "engine", "closed form"
-LARGEST = 3000
+LARGEST = 32_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,15 @@ def by_closed_form(row: Row, *, fitted: Fitted) -> tuple[float, str, float]:
     return seconds, CLOSED, seconds
 
 
+def operations(row: Row) -> int:
+    """Estimate the compute and tensor-parallel operations of a step, of all stages together."""
+    layers = row.shape.layers if row.shape and row.tp > 1 else 0
+    return row.microbatches * (2 * row.pp * row.vpp + 8 * layers)
+
+
 def by_engine(row: Row, *, fitted: Fitted, largest: int = LARGEST) -> tuple[float, str, float]:
     """Predict a row by commsim itself; by formulas what that has not, or what is too large."""
-    if row.microbatches * row.pp * row.vpp > largest:
+    if operations(row) > largest:
         return by_closed_form(row, fitted=fitted)
     try:
         return engine_seconds(row, fitted), ENGINE, predict(row, fitted)
@@ -226,7 +232,7 @@ def main() -> None:
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--jobs", type=int, default=1, help="processes to use")
     parser.add_argument(
-        "--largest", type=int, default=LARGEST, help="microbatches x stages that the engine takes"
+        "--largest", type=int, default=LARGEST, help="operations that the engine takes"
     )
     options = parser.parse_args()
     fitted = load_fitted()
