@@ -81,10 +81,11 @@ def _unfused(model: ComputeModel, core: Core, products: list[Matmul], passes: fl
     constants, gpu = model.constants, model.gpu
     peak = gpu.tflops["bf16" if model.precision == "fp8" else model.precision] * 1e12
     machine = Machine(peak, gpu.memory_bandwidth, gpu.sm_count, constants)
-    scores = passes * model.stack.softmax * core.score_bytes
+    scores = passes * model.stack.softmax * core.score_bytes * model.width / 2
     bandwidth = gpu.memory_bandwidth * constants.memory_efficiency
     seconds = scores / bandwidth + sum(
-        matmul_seconds(op, machine, efficiency=constants.batched_efficiency) for op in products
+        matmul_seconds(op, machine, efficiency=constants.batched_efficiency, width=model.width)
+        for op in products
     )
     flops = sum(2.0 * op.m * op.n * op.k * op.batch for op in products)
-    return Work(seconds, flops, scores + sum(matmul_bytes(op) for op in products))
+    return Work(seconds, flops, scores + sum(matmul_bytes(op, model.width) for op in products))

@@ -38,6 +38,7 @@ from commsim.units import PS_PER_SECOND
 __all__ = ["ComputeModel", "compute_model"]
 
 _CORNER = 8
+_WIDE = ("fp32", "tf32")
 _FP8_CAST = 4.0
 """Bytes per entry of a product's input to quantise it: read 2, write it and its transpose."""
 _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
@@ -120,9 +121,14 @@ class ComputeModel:
     @property
     def gradient_width(self) -> int:
         """Bytes per gradient as it is reduced: fp16 as it is, bf16 as the stack does."""
-        if self.precision in ("fp32", "tf32"):
+        if self.precision in _WIDE:
             return 4
         return 2 if self.precision == "fp16" else self.stack.gradient_width
+
+    @property
+    def width(self) -> int:
+        """Bytes per entry of activations: 4 in fp32 and tf32, else 2 (fp8 is for products only)."""
+        return 4 if self.precision in _WIDE else 2
 
     @property
     def _bandwidth(self) -> float:
@@ -185,9 +191,9 @@ class ComputeModel:
         efficiency = self.constants.fp8_efficiency if fp8 else self.constants.matmul_efficiency
         work = NOTHING
         for op in products:
-            seconds = _cached_seconds(op, self._machine(), efficiency)
+            seconds = _cached_seconds(op, self._machine(), efficiency, self.width)
             cast = self._fixed(_FP8_CAST * op.m * op.k * op.batch) if fp8 else NOTHING
-            work += Work(seconds, matmul_flops(op), matmul_bytes(op)) + cast
+            work += Work(seconds, matmul_flops(op), matmul_bytes(op, self.width)) + cast
         return work
 
     def _machine(self) -> Machine:
@@ -195,7 +201,7 @@ class ComputeModel:
         return Machine(peak, self.gpu.memory_bandwidth, self.gpu.sm_count, self.constants)
 
     def _stream(self, moved: float) -> Work:
-        return self._fixed(moved * self.stack.stream)
+        return self._fixed(moved * self.stack.stream * self.width / 2)
 
     def _loss(self, ops: BlockOps, share: float) -> Work:
         return self._fixed(share * self.stack.loss_bytes * ops.logits)
@@ -236,7 +242,9 @@ def compute_model(
         having = ", ".join(gpu.tflops) or "none"
         raise ScenarioError(f"{where}.precision: {gpu.name} has no {precision}; it has {having}.")
     stack = stack_constants(section.stack, where=f"{where}.compute.stack")
-    if section.attention is not None:
+    if precision in _WIDE:  # fused kernels are made for 2-byte entries
+        stack = msgspec.structs.replace(stack, attention="unfused")
+    elif section.attention is not None:
         stack = msgspec.structs.replace(stack, attention=section.attention)
     constants = gpu_constants(gpu, where=f"{where}.compute", flat=section.efficiency is not None)
     return ComputeModel(gpu, precision, constants, stack, section)
@@ -274,5 +282,5 @@ def _smooth_max(first: float, second: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _cached_seconds(op: Matmul, machine: Machine, efficiency: float) -> float:
-    return matmul_seconds(op, machine, efficiency=efficiency)
+def _cached_seconds(op: Matmul, machine: Machine, efficiency: float, width: int) -> float:
+    return matmul_seconds(op, machine, efficiency=efficiency, width=width)

@@ -370,3 +370,13 @@ def test_a_context_parallel_rank_asks_with_its_own_tokens() -> None:
     part = model("H100-SXM5-80GB", "bf16").layer(shape, Split(1, 8192, cp=4))
     for phase in PHASES:
         assert total(whole, phase, "flops") == pytest.approx(4 * total(part, phase, "flops"))
+
+
+def test_fp32_moves_twice_the_bytes_and_has_no_fused_attention() -> None:
+    shape, split = gpt(2304, 24), Split(2, 1024)
+    wide, narrow = model(precision="fp32"), model(precision="fp16", attention="unfused")
+    assert not wide.flash
+    assert wide.width == 4
+    bytes_of = [total(m.layer(shape, split), "forward", "traffic") for m in (wide, narrow)]
+    assert bytes_of[0] == pytest.approx(2 * bytes_of[1])
+    assert total(wide.layer(shape, split), "forward") > total(narrow.layer(shape, split), "forward")
