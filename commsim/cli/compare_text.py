@@ -6,27 +6,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from commsim.charts.compare_words import (
+    BANDS,
+    NONE,
+    figure_text,
+    kind_text,
+    off_text,
+    quantity_text,
+)
 from commsim.cli.summary import columns
-from commsim.units import format_time
 
-__all__ = ["comparison_text", "figure_text"]
-
-_NONE = "–"
-_BANDS = {"large": "16 MiB and above", "mid": "64 KiB to 16 MiB", "small": "below 64 KiB"}
+__all__ = ["comparison_text"]
 
 
 def comparison_text(data: dict[str, Any]) -> str:
     """Return what `commsim compare` prints."""
-    listed = [(side["label"], side["name"], _kind(side)) for side in data["sides"]]
+    listed = [(side["label"], side["name"], kind_text(side["kind"])) for side in data["sides"]]
     tables = _run_tables(data) if data["kind"] == "runs" else _size_tables(data)
     blocks = ["\n".join(data["verdict"]), columns(listed), *tables, *_warned(data), _closing(data)]
     return "\n\n".join(block for block in blocks if block)
-
-
-def _kind(side: dict[str, Any]) -> str:
-    names = {"trace": "measured trace", "log": "measured by nccl-tests", "bench": "predicted",
-             "cluster": "predicted"}  # fmt: skip
-    return names.get(side["kind"], side["kind"])
 
 
 def _run_tables(data: dict[str, Any]) -> list[str]:
@@ -35,9 +33,9 @@ def _run_tables(data: dict[str, Any]) -> list[str]:
     head = ["", *(cell for label in labels for cell in (label, ""))]
     rows = [tuple(head)]
     for row in data["metrics"]:
-        cells = [_name(row, data["currency"])]
+        cells = [quantity_text(row, data["currency"])]
         for value, off in zip(row["values"], row["difference"], strict=True):
-            cells += [figure_text(value, row["unit"]), "" if off is None else f"{off:+.1%}"]
+            cells += [figure_text(value, row["unit"]), off_text(off)]
         rows.append((*cells, "*" if row["differs"] else ""))
     rows[0] = (*rows[0], "")
     blocks = [columns(rows, right=right)]
@@ -45,31 +43,9 @@ def _run_tables(data: dict[str, Any]) -> list[str]:
         differing = [row for row in data[key] if row["differs"]]
         if differing:
             lines = [(title, *labels)]
-            lines += [
-                (f"  {row['key']}", *(v or _NONE for v in row["values"])) for row in differing
-            ]
+            lines += [(f"  {row['key']}", *(v or NONE for v in row["values"])) for row in differing]
             blocks.append(columns(lines))
     return blocks
-
-
-def _name(row: dict[str, Any], currency: str | None) -> str:
-    return f"{row['label']}, {currency}" if row["unit"] == "money" and currency else row["label"]
-
-
-def figure_text(value: float | None, unit: str) -> str:
-    """Write a figure in its unit, as `Quantity.unit` names it."""
-    if value is None:
-        return _NONE
-    if unit == "s":
-        return format_time(value * 1e12)
-    if unit == "share":
-        return f"{value:.1%}"
-    if unit in ("rate", "W", "kWh", "J"):
-        shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-        return shown if unit == "rate" else f"{shown} {unit}"
-    if unit == "GiB":
-        return f"{value:.1f} GiB"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _size_tables(data: dict[str, Any]) -> list[str]:
@@ -109,7 +85,7 @@ def _band_table(table: dict[str, Any], sides: list[dict[str, Any]]) -> str:
         for name, band in (bands or {}).items():
             if band["n"]:
                 rows.append((
-                    f"  {sides[at]['label']}", _BANDS[name], str(band["n"]),
+                    f"  {sides[at]['label']}", BANDS[name], str(band["n"]),
                     f"{band['median_abs_err']:.1%}", _percent(band["median_err"]),
                     _percent(band["worst_err"]),
                 ))  # fmt: skip
@@ -117,11 +93,11 @@ def _band_table(table: dict[str, Any], sides: list[dict[str, Any]]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.2f}"
+    return NONE if value is None else f"{value:.2f}"
 
 
 def _percent(value: float | None) -> str:
-    return _NONE if value is None else f"{value:+.1%}"
+    return NONE if value is None else f"{value:+.1%}"
 
 
 def _warned(data: dict[str, Any]) -> list[str]:

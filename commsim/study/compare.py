@@ -64,7 +64,11 @@ class Comparison:
         from commsim.charts.compare import compare_page
 
         runs = [
-            (f"{label(at)} {side.name}", side.timeline, side.cluster)
+            (
+                f"{label(at)} {side.name}",
+                side.timeline,
+                None if side.cluster is None else side.cluster.node_of,
+            )
             for at, side in enumerate(self.sides)
             if side.timeline is not None
         ]

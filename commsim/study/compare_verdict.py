@@ -99,19 +99,19 @@ def _take(sides: Sequence[Side], needs: Sequence[float], unit: str, what: str) -
     pace = _pace(sides)
     order = range(len(sides))
     fast, cheap = min(order, key=pace.__getitem__), min(order, key=needs.__getitem__)
+    names = [f"{label(at)} ({side.name})" for at, side in enumerate(sides)]
     if fast == cheap:
         other = min((at for at in order if at != fast), key=needs.__getitem__)
         return (
-            f"Take {label(fast)} ({sides[fast].name}): it is {pace[other] / pace[fast]:.2f} times as"
-            f" fast as {label(other)} and needs {1 - needs[fast] / needs[other]:.0%} less {what}"
-            " for the same tokens."
+            f"Take {names[fast]}: it is {pace[other] / pace[fast]:.2f} times as fast as"
+            f" {label(other)} and needs {1 - needs[fast] / needs[other]:.0%} less {what} for the"
+            " same tokens."
         )
     hours = [one * _BILLION / _HOUR for one in pace]
     return (
-        f"Take {label(cheap)} ({sides[cheap].name}) for the least {what},"
-        f" {label(fast)} ({sides[fast].name}) for the least time: 1e9 tokens in"
-        f" {hours[fast]:.3g} h instead of {hours[cheap]:.3g} h, for {needs[fast] - needs[cheap]:,.0f}"
-        f" {unit} more ({needs[fast] / needs[cheap] - 1:.0%})."
+        f"Take {names[cheap]} for the least {what}, {names[fast]} for the least time: 1e9 tokens"
+        f" in {hours[fast]:.3g} h instead of {hours[cheap]:.3g} h, for"
+        f" {needs[fast] - needs[cheap]:,.0f} {unit} more ({needs[fast] / needs[cheap] - 1:.0%})."
     )
 
 
