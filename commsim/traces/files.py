@@ -47,7 +47,7 @@ class Document:
     """
 
     name: str
-    data: bytes
+    data: bytes | bytearray
     cut: bool = False
 
 
@@ -93,7 +93,7 @@ def documents(path: Path, limits: Limits = Limits()) -> Iterator[Document]:
             if head[_USTAR_AT:] == _USTAR:
                 yield from _members(source, path, limits)
             else:
-                data = source.read()
+                data = source.read_all()
                 yield Document(str(path), data, source.cut)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror or error}).") from None
@@ -129,7 +129,7 @@ def _member(name: str, content: IO[bytes], size: int, limits: Limits) -> Documen
         return Document(name, data, cut=True)
     if data.startswith(_GZIP):
         inner = _Unpacked(io.BytesIO(data), Path(name), limits)
-        return Document(name, inner.read(), inner.cut)
+        return Document(name, inner.read_all(), inner.cut)
     return Document(name, data, cut=len(data) < size)
 
 
@@ -156,6 +156,12 @@ class _Unpacked(io.RawIOBase):
         self._fill(wanted)
         taken = bytes(self._ready[:wanted])
         del self._ready[:wanted]
+        return taken
+
+    def read_all(self) -> bytearray:
+        """Return what is left, without a second copy of it in memory."""
+        self._fill(self._limits.unpacked + 1)
+        taken, self._ready = self._ready, bytearray()
         return taken
 
     def _fill(self, count: int) -> None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import PurePath
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from commsim.errors import TraceError
 from commsim.traces.files import Document
@@ -58,9 +60,7 @@ _KINDS = {
     "cuda_sync": EventKind.CUDA_SYNC,
 }
 _GPU = frozenset({EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET})
-
-Number = int | float | str | None
-
+Floats = npt.NDArray[np.float64]
 
 class Args(msgspec.Struct, gc=False):
     """The arguments of an event that are used; modern NCCL kernels carry the second half."""
@@ -81,7 +81,17 @@ class Args(msgspec.Struct, gc=False):
     group_name: Any = msgspec.field(name="Process Group Name", default=None)
     group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
+    rank_start: Any = msgspec.field(name="Global rank start", default=None)
+    rank_stride: Any = msgspec.field(name="Global rank stride", default=None)
+    source: Any = msgspec.field(name="Src Rank", default=None)
+    target: Any = msgspec.field(name="Dst Rank", default=None)
+    concrete: Any = msgspec.field(name="Concrete Inputs", default=None)
     sequence: Any = msgspec.field(name="Seq", default=None)
+
+
+_NO_ARGS = Args()
+_CHUNK = 4096  # events that are decoded at once
+_FAR = 2**62
 
 
 class _Raw(msgspec.Struct, gc=False):
@@ -90,9 +100,12 @@ class _Raw(msgspec.Struct, gc=False):
     name: str | None = None
     pid: int | float | str | None = None
     tid: int | float | str | None = None
-    ts: Number = None
-    dur: Number = None
+    ts: int | float | str | None = None
+    dur: int | float | str | None = None
     args: Args | None = None
+
+
+_DECODER = msgspec.json.Decoder(list[_Raw])
 
 
 class _Config(msgspec.Struct):
@@ -108,13 +121,12 @@ class _Distributed(msgspec.Struct):
 
 
 class _File(msgspec.Struct):
-    events: list[_Raw] = msgspec.field(name="traceEvents")
+    events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
     distributed: _Distributed | None = msgspec.field(name="distributedInfo", default=None)
     base: Any = msgspec.field(name="baseTimeNanoseconds", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
     """A complete event: `start`, `end` in ps from the file's zero, on `thread` (pid, tid)."""
 
     kind: EventKind
@@ -164,17 +176,17 @@ def read_kineto(document: Document) -> KinetoFile:
     """
     file, notes = _decode(document)
     distributed = file.distributed or _Distributed()
-    usable = [(raw, kind) for raw in file.events if (kind := _kind(raw))]
-    timed = [(raw, kind, times) for raw, kind in usable if (times := _times(raw))]
-    if not timed:
+    columns = _Columns()
+    for at in range(0, len(file.events), _CHUNK):
+        _take(columns, file.events[at : at + _CHUNK], document.name)
+    file.events.clear()
+    if not columns.names:
         raise TraceError(f"{document.name}: holds no complete event; there is nothing to replay.")
-    if len(timed) < len(usable):
-        notes.append(f"{len(usable) - len(timed)} events have no possible time and are left out.")
-    zero = min(times[0] for _, _, times in timed)
-    events = sorted(
-        (_event(raw, kind, times, zero) for raw, kind, times in timed),
-        key=lambda e: (e.start, -e.end),
-    )
+    if columns.lost:
+        notes.append(f"{columns.lost} events have no possible time and are left out.")
+    begin, length = np.array(columns.begin), np.array(columns.length)
+    zero = float(begin.min())
+    events = _events(columns, begin, length, zero)
     base = integer(file.base, 0)
     cpu = [e for e in events if not e.on_gpu and e.kind != EventKind.CUDA_SYNC]
     return KinetoFile(
@@ -248,34 +260,94 @@ def _last_whole_event(data: bytes) -> int:
     return end
 
 
-def _kind(raw: _Raw) -> EventKind:
-    return _KINDS.get((raw.cat or "").lower(), EventKind.OTHER) if raw.ph == "X" else EventKind(0)
+@dataclass(slots=True)
+class _Columns:
+    """What is kept of the events, before their order is known; times in us."""
+
+    begin: list[float] = field(default_factory=list)
+    length: list[float] = field(default_factory=list)
+    kinds: list[EventKind] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    threads: list[tuple[str, str]] = field(default_factory=list)
+    correlations: list[int] = field(default_factory=list)
+    streams: list[int] = field(default_factory=list)
+    args: list[Args] = field(default_factory=list)
+    lost: int = 0
+    shared_names: dict[str, str] = field(default_factory=dict)
+    shared_threads: dict[tuple[Any, Any], tuple[str, str]] = field(default_factory=dict)
 
 
-def _times(raw: _Raw) -> tuple[float, float] | None:
-    """Return (ts, dur) in microseconds, None where they are no times."""
+def _take(columns: _Columns, rows: list[msgspec.Raw], name: str) -> None:
+    """Decode some events, and keep what is used of them."""
     try:
-        start, length = float(raw.ts or 0), float(raw.dur or 0)
-    except ValueError:
-        return None
-    fine = math.isfinite(start) and math.isfinite(length)
-    return (start, length) if fine and abs(start) < _MAX_US and 0 <= length < _MAX_US else None
+        decoded = _DECODER.decode(b"[" + b",".join(rows) + b"]")
+    except msgspec.ValidationError as error:
+        raise TraceError(
+            f"{name}: not a trace of torch.profiler (traceEvents: {error})."
+        ) from None
+    except RecursionError:
+        raise TraceError(f"{name}: nested too deeply; not a trace.") from None
+    for raw in decoded:
+        kind = _KINDS.get(raw.cat) if raw.ph == "X" else EventKind.OTHER
+        if kind is None:
+            kind = _KINDS.get((raw.cat or "").lower(), EventKind.OTHER)
+        if kind:
+            _keep(columns, raw, kind)
 
 
-def _event(raw: _Raw, kind: EventKind, times: tuple[float, float], zero: float) -> Event:
-    args = raw.args or Args()
-    start = round((times[0] - zero) * PS_PER_US)
-    stream = integer(args.stream, integer(raw.tid))
-    return Event(
-        kind=kind,
-        name=raw.name or "",
-        thread=(str(raw.pid), str(raw.tid)),
-        start=start,
-        end=start + round(times[1] * PS_PER_US),
-        correlation=integer(args.correlation),
-        stream=stream,
-        args=args,
-    )
+def _keep(columns: _Columns, raw: _Raw, kind: EventKind) -> None:
+    begin, length = raw.ts, raw.dur
+    if type(begin) is not float or type(length) is not float:
+        begin, length = _number(begin), _number(length)
+    if not (-_MAX_US < begin < _MAX_US and 0 <= length < _MAX_US):
+        columns.lost += 1
+        return
+    args, key, name = raw.args or _NO_ARGS, (raw.pid, raw.tid), raw.name or ""
+    thread = columns.shared_threads.get(key)
+    if thread is None:
+        thread = columns.shared_threads[key] = (str(raw.pid), str(raw.tid))
+    correlation, stream = args.correlation, args.stream
+    if type(correlation) is not int or abs(correlation) >= _FAR:
+        correlation = integer(correlation)
+    if type(stream) is not int or abs(stream) >= _FAR:
+        stream = integer(stream, integer(raw.tid)) if kind in _GPU else -1
+    columns.begin.append(begin)
+    columns.length.append(length)
+    columns.kinds.append(kind)
+    columns.names.append(columns.shared_names.setdefault(name, name))
+    columns.threads.append(thread)
+    columns.correlations.append(correlation)
+    columns.streams.append(stream)
+    columns.args.append(args if _tells(kind, name, args) else _NO_ARGS)
+
+
+def _tells(kind: EventKind, name: str, args: Args) -> bool:
+    """Say whether arguments are used later: those of communication and of synchronisation."""
+    if kind == EventKind.CUDA_SYNC or args.collective is not None:
+        return True
+    return name.startswith(("record_param_comms", "c10d", "_c10d", "nccl", "gloo"))
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value or 0)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _events(columns: _Columns, begin: Floats, length: Floats, zero: float) -> list[Event]:
+    """Return the events in order of start; what encloses another comes first."""
+    start = np.rint((begin - zero) * PS_PER_US).astype(np.int64)
+    end = start + np.rint(length * PS_PER_US).astype(np.int64)
+    order = np.lexsort((-end, start)).tolist()
+    starts, ends = start.tolist(), end.tolist()
+    kinds, names, threads = columns.kinds, columns.names, columns.threads
+    correlations, streams, args = columns.correlations, columns.streams, columns.args
+    return [
+        Event(kinds[i], names[i], threads[i], starts[i], ends[i], correlations[i], streams[i],
+              args[i])
+        for i in order
+    ]  # fmt: skip
 
 
 def _rank(distributed: _Distributed, name: str) -> int:
