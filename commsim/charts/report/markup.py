@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from commsim.charts.theme import plain, time_unit
 
-__all__ = ["Part", "area", "legend", "percent", "stack", "table", "text", "time_ticks"]
+__all__ = ["Part", "and_alike", "area", "legend", "percent", "stack", "table", "text", "time_ticks"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,6 +46,11 @@ def stack(parts: Iterable[Part], *, tall: bool = False) -> str:
         if p.share > 0
     )
     return f'<div class="bar{" tall" if tall else ""}">{"".join(spans)}</div>'
+
+
+def and_alike(others: int) -> str:
+    """Return " and 7 alike" in a pale ink, nothing for no others."""
+    return f" <span class=muted>and {others:,} alike</span>" if others else ""
 
 
 def legend(items: Iterable[tuple[str, str]]) -> str:

@@ -91,7 +91,7 @@ def _seconds(times: RankTimes) -> list[float]:
     return [getattr(times, key) for _, _, key in _PARTS]
 
 
-def _sheet(head: Sequence[str], lines: list[Sequence[str]]) -> str:
+def _sheet(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return table(head, lines, right=range(2, len(head)), look="bars")
 
 
@@ -112,8 +112,8 @@ def _rows(metrics: Metrics) -> tuple[list[tuple[str, RankTimes]], str]:
     picked = np.linspace(0, len(order) - 1, _ROWS).round().astype(int).tolist()
     shown = [order[at] for at in picked]
     return [(_rank(row), row) for row in shown], (
-        f"{_ROWS} of {len(ranks):,} ranks, evenly from the one that waits most to the one that waits"
-        " least"
+        f"{_ROWS} of {len(ranks):,} ranks, evenly from the one that waits most to the one that"
+        " waits least"
     )
 
 

@@ -348,7 +348,7 @@ const Viewer = (() => {
       const where = [facts.runs.length > 1 ? facts.runs[lane.run] : "", `rank ${lane.rank}`, lane.times > 1 ? `stands for ${Words.count(lane.times)} ranks` : "",
         stageNumber >= 0 ? `stage ${stageNumber}` : "", data.microbatch[i] ? `microbatch ${data.microbatch[i] - 1}` : ""].filter(Boolean).join(", ");
       const begin = data.begin[i] * tick, wait = data.wait[i] * tick, length = data.length[i] * tick;
-      const when = [`start ${Words.time(begin + wait)}, takes ${Words.time(length)}`, wait ? `after waiting ${Words.time(wait)}` : ""].filter(Boolean).join(", ");
+      const when = [`start ${Words.exact(begin + wait)}, takes ${Words.time(length)}`, wait ? `after waiting ${Words.time(wait)}` : ""].filter(Boolean).join(", ");
       const bus = ViewerData.busbw(data, i), much = [];
       if (size >= 0 && (op !== -1 || size > 0)) much.push(Words.size(size));
       if (bus) much.push(`busbw ${Words.rate(bus)}`);

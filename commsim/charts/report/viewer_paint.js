@@ -158,8 +158,9 @@ const ViewerPaint = (() => {
   /* The microbatch, or the name where there is none: whole or not at all. */
   function caption(ctx, data, pal, at, left, right, i, family) {
     const room = right - left - 4 * pal.ratio;
-    if (room < 6 * pal.ratio || at.height < 11 * pal.ratio) return;
-    const number = data.microbatch[i], name = data.facts.words[data.meanings[data.what[i]][0]];
+    if (room < 6 * pal.ratio || at.height < 12 * pal.ratio) return;
+    const number = data.microbatch[i], meaning = data.meanings[data.what[i]];
+    const name = meaning[3] >= 0 ? data.facts.words[meaning[3]] : data.facts.words[meaning[0]];
     ctx.font = `${11 * pal.ratio}px ${pal.font}`;
     const whole = number && data.numbered ? String(number - 1) : name;
     if (whole.length * 3 * pal.ratio > room || measured(ctx, whole) > room) return;

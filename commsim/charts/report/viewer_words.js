@@ -11,6 +11,7 @@ const Words = (() => {
   const SIZES = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
   const RATES = [["TB/s", 1e12], ["GB/s", 1e9], ["MB/s", 1e6], ["kB/s", 1e3]];
   return {
+    exact: ps => { const [name, size] = TIMES.find(([, one]) => ps >= one) || TIMES[4]; return `${Number((ps / size).toPrecision(9))} ${name}`; },
     time: ps => ps === 0 ? "0 s" : scaled(ps, TIMES, "ps"),
     size: bytes => scaled(bytes, SIZES, "B"),
     rate: bytes => scaled(bytes, RATES, "B/s"),

@@ -37,7 +37,8 @@ def finding(facts: Facts) -> str:
     if metrics.bubble_fraction is not None and metrics.bubble_fraction * metrics.step_time_s >= max(
         parts.exposed_comm_s, parts.exposed_copy_s
     ):
-        return f"{schedule_words(facts.timeline)}: {step}, of which {percent(metrics.bubble_fraction)} is bubble"
+        bubble = percent(metrics.bubble_fraction)
+        return f"{schedule_words(facts.timeline)}: {step}, of which {bubble} is bubble"
     whole = _whole(metrics)
     if not whole:
         return f"The run takes {step}"
@@ -48,7 +49,8 @@ def finding(facts: Facts) -> str:
         (parts.exposed_copy_s, "waits for copies"),
         (parts.idle_s, "is idle"),
     )
-    return f"{_name(facts)} takes {step}: {percent(share / whole)} of it {words}{_mostly(metrics, words)}"
+    most = _mostly(metrics, words)
+    return f"{_name(facts)} takes {step}: {percent(share / whole)} of it {words}{most}"
 
 
 def _name(facts: Facts) -> str:

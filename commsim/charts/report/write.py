@@ -13,10 +13,11 @@ from pathlib import Path
 from commsim._version import __version__
 from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import text
+from commsim.charts.report.memory_part import memory_section
 from commsim.charts.report.pack import Run, pack
 from commsim.charts.report.time_parts import breakdown_section, bubble_section, path_section
 from commsim.charts.report.topology import topology_section
-from commsim.charts.report.use_parts import bandwidth_section, links_section, memory_section
+from commsim.charts.report.use_parts import bandwidth_section, links_section
 from commsim.charts.report.words import Figure, figures, finding
 from commsim.charts.theme import FAMILIES
 
@@ -128,13 +129,15 @@ def _viewer(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _figure(one: Figure) -> str:
-    return f"<div><dt>{text(one.label)}</dt><dd>{text(one.value)}<small>{text(one.remark)}</small></dd></div>"
+    value = f"{text(one.value)}<small>{text(one.remark)}</small>"
+    return f"<div><dt>{text(one.label)}</dt><dd>{value}</dd></div>"
 
 
 def _section(section: Section) -> str:
     wide = ' class="wide"' if section.wide else ""
     lead = f'<p class="lead">{text(section.lead)}</p>' if section.lead else ""
-    return f'<section id="{section.key}"{wide}>\n<h2>{text(section.title)}</h2>\n{lead}{section.body}\n</section>\n'
+    head = f'<section id="{section.key}"{wide}>\n<h2>{text(section.title)}</h2>\n'
+    return f"{head}{lead}{section.body}\n</section>\n"
 
 
 def _notes(facts: Facts) -> Section | None:
