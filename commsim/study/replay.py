@@ -84,7 +84,7 @@ def replay(
     result = Result(
         name, timeline, after, tuple(dict.fromkeys(notes)),
         extra={"measured": before.to_dict(), "error": errors},
-        cluster=where, measured=(measured, before),
+        cluster=where, library=rules, measured=(measured, before),
     )  # fmt: skip
     return Replay(trace, result, before, _collectives(trace), _ranks(measured, timeline))
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from commsim.charts.report import Facts, Residents
     from commsim.cluster import Cluster
+    from commsim.libraries import Library
     from commsim.workload import TrainingFacts
 
 __all__ = ["Result"]
@@ -28,8 +29,8 @@ __all__ = ["Result"]
 class Result:
     """What a scenario came to. `extra` holds further keys of the JSON (a replay's errors).
 
-    `command` runs it again. What it ran on (`cluster`), what is known of the training step, and
-    the measured run that a replay is held against are None where there is none.
+    `command` runs it again. What it ran on (`cluster`, `library`), what is known of the training
+    step, and the measured run that a replay is held against are None where there is none.
     """
 
     scenario: str
@@ -39,6 +40,7 @@ class Result:
     extra: dict[str, Any] = field(default_factory=dict)
     command: str = ""
     cluster: Cluster | None = None
+    library: Library | None = None
     training: TrainingFacts | None = None
     measured: tuple[Timeline, Metrics] | None = None
 

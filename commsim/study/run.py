@@ -19,6 +19,7 @@ from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure
 from commsim.metrics.cost import priced
 from commsim.scenario import Scenario, ScenarioFile, load_scenario
+from commsim.study.capture import graph_workload
 from commsim.study.result import Result
 from commsim.timeline import Timeline
 from commsim.workload import (
@@ -50,7 +51,7 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     kind = chosen_kind(file.workload, where=f"{scenario.where}: workload")
     if kind == "trace":
         library = Recorded() if cluster is None else library
-    work = _work(scenario, kind) or build_workload(
+    work = _work(scenario, kind, cluster) or build_workload(
         file.workload,
         cluster=cluster,
         library=library.name,
@@ -73,7 +74,7 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         model_flops=facts.model_flops if facts else None,
         hardware_flops=facts.hardware_flops if facts else None,
         peak_flops=facts.peak_flops if facts else None,
-        tokens=facts.tokens if facts else None,
+        tokens=facts.tokens or None if facts else None,
     )
     after = work.afterwards(timeline) if work.afterwards else ()
     if facts is not None:
@@ -85,7 +86,7 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     said += _chosen(scenario, library, graph)
     return Result(
         scenario.name, timeline, metrics, tuple(dict.fromkeys(said)),
-        command=command, cluster=cluster, training=facts,
+        command=command, cluster=cluster, library=library, training=facts,
     )  # fmt: skip
 
 
@@ -106,11 +107,12 @@ def _may_fold(file: ScenarioFile, cluster: Cluster | None) -> bool:
     return fold == "auto" and file.engine.network == "fluid" and not hashed
 
 
-def _work(scenario: Scenario, kind: str) -> Workload | None:
+def _work(scenario: Scenario, kind: str, cluster: Cluster | None) -> Workload | None:
     """Return the work that a file holds; None for work to be built."""
     section = scenario.file.workload
     if kind == "graph" and section.graph is not None:
-        return Workload(kind, load_graph(Path(scenario.folder) / section.graph))
+        graph = load_graph(Path(scenario.folder) / section.graph)
+        return graph_workload(graph, cluster, fold=_may_fold(scenario.file, cluster))
     if kind == "trace" and section.trace is not None:
         from commsim.traces import load_trace
 
