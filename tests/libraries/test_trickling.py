@@ -55,22 +55,22 @@ def test_alone_a_message_takes_its_latencies_and_its_narrowest_link(
     assert arrivals(independent([way], [size]), every)[0] == pytest.approx(expected, rel=1e-9)
 
 
-def test_what_trickles_leaves_room_for_others_before_its_tail() -> None:
-    """A takes 10 ms at 1 GB/s; the shared link needs 1 ms of it, and serves B meanwhile."""
+def test_what_trickles_leaves_room_for_others() -> None:
+    """A takes 10 ms at 1 GB/s; the shared link needs 1 ms for it, and then serves B."""
     every = links(1e9, 1e10, 1e10)
     a, b = route(0, 1), route(2, 1)
     done = arrivals(independent([a, b], [1e7, 1e7]), every)
     assert done[0] == pytest.approx(10_000 * US + 2 * US)
-    assert done[1] == pytest.approx(1_000 * US + 2 * US)
+    assert done[1] == pytest.approx(2_000 * US + 2 * US)
 
 
-def test_what_does_not_fit_before_the_tail_waits_for_it() -> None:
-    """B needs the shared link for 9.5 ms, which is more than A leaves until its last one."""
+def test_a_link_is_never_idle_while_something_waits_for_it() -> None:
+    """B needs the shared link for 9.5 ms, A for one: both are through after 10.5 ms."""
     every = links(1e9, 1e10, 1e10)
     a, b = route(0, 1), route(2, 1)
     done = arrivals(independent([a, b], [1e7, 9.5e7]), every)
     assert done[0] == pytest.approx(10_000 * US + 2 * US)
-    assert done[1] == pytest.approx(19_500 * US + 2 * US)
+    assert done[1] == pytest.approx(10_500 * US + 2 * US)
 
 
 def test_equals_queue_in_order() -> None:
