@@ -1,4 +1,4 @@
-"""Predict a measured case: the cluster of its system, NCCL's choices there, and their times."""
+"""What NCCL runs in a measured case, as runs that the timing model can time over and over."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from typing import Any
 
 from commsim.cluster import Cluster
 from commsim.cluster.section import cluster_from
-from commsim.libraries.nccl.choose import Tuner
-from commsim.libraries.nccl.communicator import communicator_of
-from commsim.libraries.nccl.env import knobs_of
-from commsim.libraries.nccl.shapes import Communicator
+from commsim.libraries.nccl.library import Nccl
+from commsim.libraries.nccl.tables import versions
 from commsim.libraries.nccl.timing_runs import Runs
-from commsim.libraries.nccl.timing_wires import PAIRWISE, Wires, runs_of, wires_of
+from commsim.libraries.nccl.timing_wires import PAIRWISE
 
-__all__ = ["runs_for"]
-
-_KNOWN = ("2.18", "2.30")
-_CHANNELS_COST = (2, 12)
-"""Before this NCCL paid for each channel it started."""
+__all__ = ["known_version", "runs_for"]
 
 
 def runs_for(
@@ -34,36 +28,35 @@ def runs_for(
     gpus_per_node: int,
     launch: str,
 ) -> Runs:
-    """Return what NCCL runs for `op` at `sizes` on the first GPUs of each node."""
-    version = str(library.get("version") or "2.27")
-    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    known = _KNOWN[0] if number < (2, 18) else _KNOWN[1] if number > (2, 30) else version
+    """Return what NCCL runs for `op` at `sizes` on the first GPUs of each node.
+
+    Raises:
+        CommsimError: the sections describe no cluster or library, or nothing allowed works.
+    """
+    built = _cluster(json.dumps(cluster), nodes)
     env = json.dumps(library.get("env") or {}, sort_keys=True)
-    comm, wires = _communicator(json.dumps(cluster), known, env, nodes, gpus_per_node)
-    choices = None
-    if op not in PAIRWISE:
-        choices = Tuner(comm, knobs_of(json.loads(env))).sweep(op, list(sizes))
-    return runs_of(
-        wires, op, sizes, choices,
-        channels=comm.channels,
-        gpus_per_process=gpus_per_node if launch == "process" else 0,
-        old=number < _CHANNELS_COST,
-    )  # fmt: skip
+    nccl = _library(known_version(str(library.get("version") or "2.27")), env, launch)
+    ranks = [int(first) + local for first in built.first_rank for local in range(gpus_per_node)]
+    group = nccl.group(tuple(ranks), built)
+    choices = None if op in PAIRWISE else group.tuner.sweep(op, list(sizes))
+    return group.runs(op, sizes, choices, repeated=True)
+
+
+def known_version(version: str) -> str:
+    """Return a release of NCCL, or the newest that commsim knows where it is newer."""
+    newest = versions()[-1]
+    return newest if _release(version) > _release(newest) else version
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 @functools.cache
-def _communicator(
-    section: str, version: str, env: str, nodes: int, gpus_per_node: int
-) -> tuple[Communicator, Wires]:
-    cluster = _cluster(section, nodes)
-    gpus = [
-        int(first) + local for first in cluster.first_rank[:nodes] for local in range(gpus_per_node)
-    ]
-    knobs = knobs_of(json.loads(env))
-    comm = communicator_of(cluster, gpus, version=version, env=knobs)
-    return comm, wires_of(cluster, gpus, comm, knobs)
+def _library(version: str, env: str, launch: str) -> Nccl:
+    return Nccl(version=version, env=json.loads(env), launch=launch)
 
 
 @functools.cache
 def _cluster(section: str, nodes: int) -> Cluster:
-    return cluster_from({**json.loads(section), "nodes": nodes}, "systems")
+    return cluster_from({**json.loads(section), "nodes": nodes}, "systems map: cluster")

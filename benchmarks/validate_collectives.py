@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,11 +29,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from judging import Judged, bands, class_figures, median, peaks_within
 from measured import Case, cases_of, launch_of, load_map, read_rows
+from prediction import known_version
 
 from commsim.cluster.section import cluster_from
 from commsim.errors import CommsimError
 from commsim.libraries import LibrarySection
-from commsim.libraries.nccl.tables import versions
 from commsim.sections import decode
 from commsim.study.bench import bench
 
@@ -75,14 +74,8 @@ def _settled(library: Mapping[str, Any], launch: str) -> dict[str, Any]:
         return settled
     settled.setdefault("name", "nccl")
     settled.setdefault("launch", launch)
-    newest = versions()[-1]
-    asked = str(settled.get("version") or "2.27")
-    settled["version"] = newest if _release(asked) > _release(newest) else asked
+    settled["version"] = known_version(str(settled.get("version") or "2.27"))
     return settled
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _at(known: Mapping[int, float], size: int) -> float:
