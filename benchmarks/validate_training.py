@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -39,7 +40,8 @@ from commsim.models import hardware_flops
 Predictor = Callable[[Row], tuple[float, str, float]]
 """Returns the seconds of a row's step, what they are from, and those of the closed form."""
 ENGINE, CLOSED = "engine", "closed form"
-LARGEST = 32_000
+LARGEST = 16_000
+JOBS = min(4, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures; - for standard output")
     parser.add_argument("--closed-form", action="store_true", help="leave the engine out")
     parser.add_argument("--rows", action="store_true", help="print every row")
-    parser.add_argument("--jobs", type=int, default=1, help="processes to use")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="processes to use")
     parser.add_argument(
         "--largest", type=int, default=LARGEST, help="operations that the engine takes"
     )
