@@ -130,13 +130,10 @@ def _rows_axis(picture: Scene) -> dict[str, Any]:
     every = max(1, round(14 / (pixels_per_row(picture) * picture.depth / max(1, len(named)))))
     shown = named[::every]
     return {
-        "title": {
-            "text": "stage" if picture.by_stage else "",
-            "font": {"size": 12, "color": MUTED},
-        },
         "tickmode": "array",
         "tickvals": [row.top + row.height / 2 for row in shown],
-        "ticktext": [row.label for row in shown],
+        "ticktext": [_row_name(row.label, picture) for row in shown],
+        "ticklabelstandoff": 4,
         "tickfont": {"size": 11, "color": INK},
         "range": [picture.depth, 0],
         "fixedrange": True,
@@ -144,6 +141,10 @@ def _rows_axis(picture: Scene) -> dict[str, Any]:
         "zeroline": False,
         "automargin": True,
     }
+
+
+def _row_name(label: str, picture: Scene) -> str:
+    return f"stage {label}" if picture.by_stage else label
 
 
 def _ground(picture: Scene, span: float, idle: str) -> dict[str, Any]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from commsim.charts.theme import GRID, LINES, MUTED, base_layout, markup, time_unit
-from commsim.metrics.links import busiest, use_over_time, utilization
+from commsim.metrics.links import UseOverTime, busiest, use_over_time, utilization
+from commsim.metrics.window import measured_window
 from commsim.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -17,36 +19,49 @@ if TYPE_CHECKING:
 
 __all__ = ["link_use"]
 
+Ints = npt.NDArray[np.int64]
+
 
 def link_use(timeline: Timeline, *, top: int = 8) -> Figure:
     """Draw the utilization of the `top` busiest links over the measured step, as steps."""
     from plotly.graph_objects import Figure
 
-    use = utilization(timeline)
+    window = measured_window(timeline)
+    use = utilization(timeline, window=window)
     chosen = busiest(timeline, use)[:top]
     title, subtitle = _words(timeline, use.share, chosen)
     layout = base_layout(title, subtitle, 480)
     layout["margin"] |= {"t": 128}
+    unit, size = time_unit(window.step_time)
     traces: list[dict[str, Any]] = []
-    for at, link in enumerate(chosen.tolist()):
-        over_time = use_over_time(timeline, np.array([link]))
-        begin = int(over_time.time[0])
-        unit, size = time_unit(int(over_time.time[-1]) - begin)
+    for at, (alike, over_time) in enumerate(_curves(timeline, chosen)):
+        more = f" and {len(alike) - 1} alike" if len(alike) > 1 else ""
         traces.append({
-            "type": "scatter", "mode": "lines", "name": markup(timeline.links.names[link]),
-            "x": ((over_time.time - begin) / size).tolist(),
+            "type": "scatter", "mode": "lines",
+            "name": markup(timeline.links.names[alike[0]] + more),
+            "x": ((over_time.time - window.first) / size).tolist(),
             "y": [*over_time.share.tolist(), 0.0], "hovertemplate": "%{y:.1%}",
             "line": {"shape": "hv", "width": 1.5, "color": LINES[at % len(LINES)]},
         })  # fmt: skip
-        layout["xaxis"] = _axis(f"time ({unit})")
+    layout["xaxis"] = _axis(f"time ({unit})") | {"range": [0, max(window.step_time, 1) / size]}
     layout["yaxis"] = _axis("utilization") | {"tickformat": ".0%", "rangemode": "tozero"}
+    layout["showlegend"] = True
     layout["hovermode"] = "x unified"
     return Figure(data=traces, layout=layout)
 
 
-def _words(
-    timeline: Timeline, share: np.ndarray[Any, np.dtype[np.float64]], chosen: Any
-) -> tuple[str, str]:
+def _curves(timeline: Timeline, chosen: Ints) -> list[tuple[list[int], UseOverTime]]:
+    """Return the use over time of each of the chosen links, those with the same use once."""
+    found: dict[tuple[bytes, bytes], tuple[list[int], UseOverTime]] = {}
+    for link in chosen.tolist():
+        use = use_over_time(timeline, np.array([link]))
+        # Equal links should not be told apart by the last bit of a sum of floats.
+        key = (use.time.tobytes(), np.round(use.share, 9).tobytes())
+        found.setdefault(key, ([], use))[0].append(link)
+    return list(found.values())
+
+
+def _words(timeline: Timeline, share: npt.NDArray[np.float64], chosen: Ints) -> tuple[str, str]:
     if not len(chosen):
         return "No link carries anything", ""
     name = timeline.links.names[int(chosen[0])]

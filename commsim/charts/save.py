@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commsim.charts.page import figure_page
 from commsim.errors import ScenarioError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["save_figure"]
+__all__ = ["save_figure", "save_page"]
 
 _PICTURES = (".svg", ".png", ".pdf")
 
@@ -26,32 +28,28 @@ def save_figure(figure: Figure, path: str | Path) -> None:
         ScenarioError: an unknown suffix, or kaleido (or its browser) is missing.
     """
     path = Path(path)
+    if path.suffix == ".html":
+        save_page([figure], path)
+        return
     if path.suffix not in (".html", *_PICTURES):
         raise ScenarioError(f"{path}: write .html, {', '.join(_PICTURES)}.")
+    _aside(path, lambda aside: _picture(figure, aside))
+
+
+def save_page(figures: Sequence[Figure], path: str | Path) -> None:
+    """Write figures as one .html page, one above the other (plotly.js inside, no network)."""
+    text = figure_page(figures)
+    _aside(Path(path), lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+def _aside(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then rename it: a file is whole or not there."""
     aside = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
-        if path.suffix == ".html":
-            aside.write_text(_page(figure), encoding="utf-8")
-        else:
-            _picture(figure, aside)
+        write(aside)
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
-
-
-def _page(figure: Figure) -> str:
-    """Return a page that needs nothing else; the same figure gives the same bytes."""
-    body = figure.to_html(
-        full_html=False, include_plotlyjs=True, div_id="chart",
-        config={"displaylogo": False, "responsive": True},
-    )  # fmt: skip
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="data:,">'
-        "<title>commsim</title><style>body{margin:0}</style></head>\n"
-        f"<body>{body}</body></html>\n"
-    )
 
 
 def _picture(figure: Figure, path: Path) -> None:

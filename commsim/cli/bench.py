@@ -59,7 +59,7 @@ _HEAD = (
 @click.option("--network", default="fluid", show_default=True, help="fluid, or steps by message.")
 @json_option
 @click.option(
-    "--chart", type=OutputFile(".html", ".svg", ".png"), metavar="F.html|.svg|.png",
+    "--chart", type=OutputFile(".html", ".svg", ".png", ".pdf"), metavar="F.html|.svg|.png|.pdf",
     help="Draw busbw against size.",
 )  # fmt: skip
 @quiet_option

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from commsim.cli.charts import CHARTS, write_chart
 from commsim.cli.console import Console
 from commsim.cli.params import STDOUT, OutputFile, OutputFolder, json_option, quiet_option
 from commsim.cli.summary import summary
@@ -22,18 +24,22 @@ __all__ = ["Outputs", "output_options"]
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+_DRAWN = (".html", ".svg", ".png", ".pdf")
 _OPTIONS: tuple[_Decorator, ...] = (
     json_option,
     click.option(
-        "--gantt", type=OutputFile(".html", ".svg", ".png"), metavar="F.html|.svg|.png",
-        help="Draw every rank on one timeline.",
+        "--report", type=OutputFile(".html"), metavar="F.html",
+        help="Write one page with everything: timeline, bubbles, links, memory, what was assumed.",
+    ),
+    *(
+        click.option(
+            f"--{kind}", type=OutputFile(*_DRAWN), metavar="F.html|.svg|.png|.pdf", help=words
+        )
+        for kind, words in CHARTS.items()
     ),
     click.option(
-        "--links", type=OutputFile(".html", ".svg", ".png"), metavar="F.html",
-        help="Draw the use of the busiest links over time.",
-    ),
-    click.option(
-        "--perfetto", type=OutputFile(".json", ".json.gz"), metavar="F.json|.json.gz",
+        "--perfetto", type=OutputFile(".json", ".json.gz", ".pftrace"),
+        metavar="F.json|.json.gz|.pftrace",
         help="Write a trace that Perfetto (ui.perfetto.dev) opens.",
     ),
     click.option("--csv", type=OutputFolder(), metavar="DIR", help="Write the tables as CSV."),
@@ -42,69 +48,68 @@ _OPTIONS: tuple[_Decorator, ...] = (
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options for what it can write."""
+    """Give a command the options for what it can write, as one argument: `outputs`."""
+
+    @wraps(command)
+    def gathered(**given: Any) -> Any:
+        quiet = bool(given.pop("quiet"))
+        charts = {kind: path for kind in CHARTS if (path := given.pop(kind)) is not None}
+        files = {name: given.pop(name) for name in ("json_path", "report", "perfetto", "csv")}
+        return command(outputs=Outputs(quiet=quiet, charts=charts, **files), **given)
+
+    optioned: Callable[..., Any] = gathered
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        optioned = option(optioned)
+    return optioned
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a user asked to be written."""
+    """What a user asked to be written; `charts` by the name of their option."""
 
     json_path: Path | None
-    gantt: Path | None
-    links: Path | None
+    report: Path | None
+    charts: dict[str, Path]
     perfetto: Path | None
     csv: Path | None
+    quiet: bool = False
 
     @property
     def json_only(self) -> bool:
         """Whether stdout belongs to JSON alone."""
         return self.json_path == STDOUT
 
+    def console(self) -> Console:
+        """Return where the command speaks."""
+        return Console(quiet=self.quiet, json_only=self.json_only)
+
     def finish(self, result: Result, console: Console) -> None:
         """Write all files, then print the closing table."""
-        written = self._write(result)
+        written = [str(path) for path in self._write(result)]
         console.show(summary(result.metrics, written))
         if self.json_only:
             from commsim.study.files import json_bytes
 
             console.write(json_bytes(result.to_dict()).decode())
 
-    def _write(self, result: Result) -> list[str]:
-        written: list[str] = []
+    def _write(self, result: Result) -> list[Path]:
+        written: list[Path] = []
         if self.json_path is not None and not self.json_only:
             result.save_json(self.json_path)
-            written.append(str(self.json_path))
-        if self.gantt is not None:
-            _draw(result, self.gantt)
-            written.append(str(self.gantt))
-        if self.links is not None:
-            from commsim.charts import link_use, save_figure
-
-            save_figure(link_use(result.timeline), self.links)
-            written.append(str(self.links))
+            written.append(self.json_path)
+        if self.report is not None:
+            result.report(self.report)
+            written.append(self.report)
+        for kind, path in self.charts.items():
+            written += write_chart(kind, result, path)
         if self.perfetto is not None:
-            from commsim.export import write_chrome
+            from commsim.export import write_chrome, write_perfetto
 
-            write_chrome(result.timeline, self.perfetto)
-            written.append(str(self.perfetto))
+            write = write_perfetto if self.perfetto.suffix == ".pftrace" else write_chrome
+            write(result.timeline, self.perfetto)
+            written.append(self.perfetto)
         if self.csv is not None:
             from commsim.export import write_csv
 
-            written += [
-                str(path) for path in write_csv(result.timeline, result.to_dict(), self.csv)
-            ]
+            written += write_csv(result.timeline, result.to_dict(), self.csv)
         return written
-
-
-def _draw(result: Result, path: Path) -> None:
-    from commsim.charts import gantt, gantt_svg, save_figure
-    from commsim.study.files import write_aside
-
-    if path.suffix == ".svg":
-        text = gantt_svg(result.timeline, metrics=result.metrics)
-        write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
-    else:
-        save_figure(gantt(result.timeline, metrics=result.metrics), path)

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from commsim.cli.bench import open_cluster
-from commsim.cli.console import Console
 from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import cluster_option, set_option
 from commsim.cli.summary import columns
@@ -33,18 +34,12 @@ def replay(
     nodes: int | None,
     comm: str,
     sets: tuple[str, ...],
-    json_path: Path | None,
-    gantt: Path | None,
-    links: Path | None,
-    perfetto: Path | None,
-    csv: Path | None,
-    quiet: bool,
+    outputs: Outputs,
 ) -> None:
     """Replay recorded traces: align clocks, tell waiting from transfer, run the step again."""
     from commsim.study.replay import replay as study_replay
 
-    outputs = Outputs(json_path, gantt, links, perfetto, csv)
-    console = Console(quiet=quiet, json_only=outputs.json_only)
+    console = outputs.console()
     place = open_cluster(cluster, nodes, sets) if cluster is not None or sets else None
     with console.working("replaying"):
         result = study_replay([Path(trace) for trace in traces], cluster=place, comm=comm)
@@ -52,4 +47,17 @@ def replay(
     console.show(columns(result.ranks, right=(0, 1, 2, 3)))
     for note in result.result.notes:
         console.say(f"note: {note}")
-    outputs.finish(result.result, console)
+    command = _command(traces, cluster, nodes, comm, sets)
+    outputs.finish(replace(result.result, command=command), console)
+
+
+def _command(
+    traces: tuple[str, ...], cluster: str | None, nodes: int | None, comm: str,
+    sets: tuple[str, ...],
+) -> str:  # fmt: skip
+    """Return the command line that replays the traces again."""
+    words = ["commsim", "replay", *traces]
+    words += ["--cluster", cluster] if cluster is not None else []
+    words += ["--nodes", str(nodes)] if nodes is not None else []
+    words += ["--comm", comm] if comm != "recorded" else []
+    return shlex.join([*words, *(word for one in sets for word in ("--set", one))])

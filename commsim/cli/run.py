@@ -4,11 +4,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from commsim.cli.console import Console
 from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import set_option
 
@@ -22,16 +19,10 @@ __all__ = ["run"]
 def run(
     scenario: str,
     sets: tuple[str, ...],
-    json_path: Path | None,
-    gantt: Path | None,
-    links: Path | None,
-    perfetto: Path | None,
-    csv: Path | None,
-    quiet: bool,
+    outputs: Outputs,
 ) -> None:
     """Simulate a scenario: a YAML file, or a NAME from `commsim presets scenarios`."""
-    outputs = Outputs(json_path, gantt, links, perfetto, csv)
-    console = Console(quiet=quiet, json_only=outputs.json_only)
+    console = outputs.console()
     from commsim.study import run as study_run
 
     with console.working(f"simulating {scenario}"):

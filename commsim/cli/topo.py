@@ -37,12 +37,26 @@ __all__ = ["topo"]
     metavar="F.xml",
     help="Write the topology file that NCCL would dump on the first node.",
 )
+@click.option(
+    "--chart",
+    type=OutputFile(".html", ".svg", ".png", ".pdf"),
+    metavar="F.html|.svg|.png|.pdf",
+    help="Draw what hangs on what, and how fast.",
+)
+@click.option(
+    "--matrix",
+    type=OutputFile(".html", ".svg", ".png", ".pdf"),
+    metavar="F.html|.svg|.png|.pdf",
+    help="Draw how fast each GPU reaches each other.",
+)
 def topo(
     cluster: str,
     nodes: int | None,
     sets: tuple[str, ...],
     nccl: str | None,
     nccl_xml: Path | None,
+    chart: Path | None,
+    matrix: Path | None,
 ) -> None:  # fmt: skip
     """Describe a cluster: its GPUs, links, NICs, rails, prices, and the way between its ends.
 
@@ -59,6 +73,22 @@ def topo(
 
         nccl_xml.write_text(cluster_xml(place), encoding="utf-8")
         click.echo(f"\nwrote {nccl_xml}")
+    for draw, path in ((_drawing, chart), (_matrix, matrix)):
+        if path is not None:
+            draw(place, path)
+            click.echo(f"\nwrote {path}")
+
+
+def _drawing(place: Cluster, path: Path) -> None:
+    from commsim.charts import save_figure, topology
+
+    save_figure(topology(place), path)
+
+
+def _matrix(place: Cluster, path: Path) -> None:
+    from commsim.charts import bandwidth_matrix, save_figure
+
+    save_figure(bandwidth_matrix(place), path)
 
 
 def _open(name: str, nodes: int | None, sets: tuple[str, ...]) -> Cluster:

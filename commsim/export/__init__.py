@@ -1,8 +1,10 @@
 """
-Timelines for other tools: Chrome JSON for Perfetto, CSV for spreadsheets.
+Timelines for other tools: Chrome JSON and Perfetto, CSV for spreadsheets, nccl-tests' JSON.
 """
 
 from commsim.export.chrome import write_chrome
+from commsim.export.nccl_tests_json import write_nccl_tests
+from commsim.export.perfetto import write_perfetto
 from commsim.export.tables import write_csv
 
-__all__ = ["write_chrome", "write_csv"]
+__all__ = ["write_chrome", "write_csv", "write_nccl_tests", "write_perfetto"]

@@ -1,8 +1,9 @@
 """
 Chrome JSON, which Perfetto opens: a process per rank, a track per stream, arrows, counters.
 
-Times are microseconds. A message's arrow runs from its send to its recv; a span's waiting is a
-slice of its own in front of it; the busiest links are counters of their own process.
+Times are microseconds with all digits of a picosecond. A message's arrow runs from its send to
+its recv; a span's waiting is a slice of its own in front of it; the busiest links are counters
+of their own process, memory one of each rank's.
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ from typing import IO, Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from commsim.graph import Graph, OpKind, Phase
-from commsim.metrics.links import busiest, use_over_time, utilization
+from commsim.export.counters import Counter, link_counters, memory_counters
+from commsim.export.rows import Rows, arrows, described, lay_out, process_name, track_name
+from commsim.graph import Graph
 from commsim.timeline import Timeline
 
 __all__ = ["write_chrome"]
 
-_US = 1e-6  # microseconds per picosecond
 _CHUNK = 20_000  # events per write
-_COUNTERS = 16  # links that get a counter
-_POINTS = 2_000
+_US = 10**6  # picoseconds
+_SLICE = '{"ph":"X","pid":%d,"tid":%d,"ts":%d.%06d,"dur":%d.%06d,"args":{"op":%d%s'
+_WAIT = '{"ph":"X","pid":%d,"tid":%d,"ts":%d.%06d,"dur":%d.%06d,"cat":"wait","name":"wait"}'
+
+_json = msgspec.json.encode
 
 
 def write_chrome(timeline: Timeline, path: str | Path) -> None:
@@ -47,103 +52,119 @@ def write_chrome(timeline: Timeline, path: str | Path) -> None:
 
 def _write(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
     file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
-    encoder, chunk, first = msgspec.json.Encoder(), [], True
-    for event in _events(timeline):
-        chunk.append(encoder.encode(event))
-        if len(chunk) >= _CHUNK:
-            file.write((b"" if first else b",\n") + b",\n".join(chunk))
-            chunk, first = [], False
-    if chunk:
-        file.write((b"" if first else b",\n") + b",\n".join(chunk))
+    between = ""
+    for events in _events(timeline):
+        if events:
+            file.write((between + ",\n".join(events)).encode())
+            between = ",\n"
     file.write(b"\n]}\n")
 
 
-def _events(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    yield from _tracks(timeline.graph)
-    yield from _slices(timeline)
-    yield from _arrows(timeline)
-    yield from _counters(timeline)
+def _events(timeline: Timeline) -> Iterator[list[str]]:
+    """Yield events as JSON, many at a time."""
+    rows = lay_out(timeline)
+    yield [_json(event).decode() for event in _tracks(timeline.graph, rows)]
+    yield from _slices(timeline, rows)
+    yield from _together(_arrows(timeline, rows))
+    yield from _together(_counters(timeline))
 
 
-def _tracks(graph: Graph) -> Iterator[dict[str, Any]]:
+def _together(events: Iterator[dict[str, Any]]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    for event in events:
+        chunk.append(_json(event).decode())
+        if len(chunk) >= _CHUNK:
+            yield chunk
+            chunk = []
+    yield chunk
+
+
+def _tracks(graph: Graph, rows: Rows) -> Iterator[dict[str, Any]]:
     """Name and sort processes and threads."""
     for lane in np.argsort(graph.lane_rank, kind="stable").tolist():
-        rank, count = int(graph.lane_rank[lane]), int(graph.multiplicity[lane])
-        name = f"rank {rank}" + (f" (stands for {count})" if count > 1 else "")
+        rank = int(graph.lane_rank[lane])
+        name = process_name(graph, lane)
         yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}}
-        for stream in np.unique(graph.stream[graph.lane == lane]).tolist():
-            where = {"pid": rank, "tid": stream}
-            yield {"ph": "M", "name": "thread_name", **where,
-                   "args": {"name": graph.streams[stream]}}  # fmt: skip
-            yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": stream}}
+    columns = (rows.lane.tolist(), rows.stream.tolist(), rows.copy.tolist(), _tids(graph, rows))
+    for lane, stream, copy, tid in zip(*columns, strict=True):
+        where = {"pid": int(graph.lane_rank[lane]), "tid": tid}
+        name = track_name(graph, stream, copy)
+        yield {"ph": "M", "name": "thread_name", **where, "args": {"name": name}}
+        yield {"ph": "M", "name": "thread_sort_index", **where,
+               "args": {"sort_index": stream}}  # fmt: skip
 
 
-def _slices(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    graph = timeline.graph
-    op = timeline.op
-    columns = (
-        op.tolist(), graph.lane_rank[graph.lane[op]].tolist(), graph.stream[op].tolist(),
-        timeline.arrive.tolist(), timeline.start.tolist(), timeline.end.tolist(),
-        timeline.communicates.tolist(),
-    )  # fmt: skip
-    for one, rank, stream, arrive, start, end, communicates in zip(*columns, strict=True):
-        where = {"pid": rank, "tid": stream}
-        if communicates and start > arrive:
-            yield {"ph": "X", "cat": "wait", "name": "wait", **where,
-                   "ts": arrive * _US, "dur": (start - arrive) * _US}  # fmt: skip
-        yield {"ph": "X", "cat": OpKind(graph.kind[one]).name.lower(), "name": graph.op_name(one),
-               **where, "ts": start * _US, "dur": (end - start) * _US,
-               "args": _arguments(graph, one)}  # fmt: skip
+def _tids(graph: Graph, rows: Rows) -> list[int]:
+    """Return the thread of each track: its stream, further tracks of it after all streams."""
+    tids: list[int] = (rows.stream + rows.copy * len(graph.streams)).tolist()
+    return tids
 
 
-def _arguments(graph: Graph, op: int) -> dict[str, Any]:
-    """Return what is known of an op; what is not known is left out."""
-    known: dict[str, Any] = {"op": op}
-    if graph.phase[op]:
-        known["phase"] = Phase(graph.phase[op]).name.lower()
-    for tag in ("step", "microbatch", "stage", "layer"):
-        value = int(getattr(graph, tag)[op])
-        if value >= 0:
-            known[tag] = value
-    group = graph.group_of(op)
-    if group >= 0:
-        known["group"] = graph.groups[group].name
-        known["bytes"] = int(graph.size[op])
-    return known
+def _slices(timeline: Timeline, rows: Rows) -> Iterator[list[str]]:
+    graph, op = timeline.graph, timeline.op
+    which, descriptions = described(timeline)
+    ends = [_rest(*description) for description in descriptions]
+    pid = graph.lane_rank[rows.lane][rows.track]
+    tid = np.array(_tids(graph, rows), dtype=np.int64)[rows.track]
+    for first in range(0, len(timeline), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        start, one = timeline.start[part], op[part]
+        columns = [pid[part], tid[part], *_us(start), *_us(timeline.end[part] - start), one]
+        rest = [ends[number] for number in which[one].tolist()]
+        yield _filled(_SLICE, [*columns, rest])
+        waits = np.flatnonzero(rows.begin[part] < start) + first
+        begin = rows.begin[waits]
+        yield _filled(
+            _WAIT, [pid[waits], tid[waits], *_us(begin), *_us(timeline.start[waits] - begin)]
+        )
 
 
-def _arrows(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _us(time: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the whole microseconds of picoseconds, and the digits after the point."""
+    whole, rest = np.divmod(time, _US)
+    return whole, rest
+
+
+def _filled(line: str, columns: list[Any]) -> list[str]:
+    """Return one event per row of the columns."""
+    lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
+    return [line % row for row in zip(*lists, strict=True)]
+
+
+def _rest(name: str, category: str, known: dict[str, Any]) -> str:
+    """Return what follows the op of a slice: its arguments, category and name."""
+    arguments = _json(known).decode()[1:]  # closes the object of the arguments
+    comma = "," if known else ""
+    return f'{comma}{arguments},"cat":"{category}","name":{_json(name).decode()}}}'
+
+
+def _arrows(timeline: Timeline, rows: Rows) -> Iterator[dict[str, Any]]:
     """Yield the two ends of an arrow per message."""
-    graph, messages = timeline.graph, timeline.graph.messages
-    span = np.full(len(graph), -1, np.int64)
-    span[timeline.op] = np.arange(len(timeline))
-    for row in range(len(messages)):
-        ends = (int(messages.send_op[row]), int(messages.recv_op[row]))
-        if min(ends) < 0 or min(span[list(ends)]) < 0:
-            continue
-        for phase, op in zip("sf", ends, strict=True):
-            at = int(timeline.start[span[op]])
+    graph, tids = timeline.graph, _tids(timeline.graph, rows)
+    for message, send, recv in arrows(timeline):
+        for phase, span in (("s", send), ("f", recv)):
+            track = int(rows.track[span])
             bound = {"bp": "e"} if phase == "f" else {}
-            yield {"ph": phase, "id": row, "cat": "message", "name": "message",
-                   "pid": int(graph.lane_rank[graph.lane[op]]), "tid": int(graph.stream[op]),
-                   "ts": at * _US, **bound}  # fmt: skip
+            yield {"ph": phase, "id": message, "cat": "message", "name": "message",
+                   "pid": int(graph.lane_rank[rows.lane[track]]), "tid": tids[track],
+                   "ts": int(timeline.start[span]) / _US, **bound}  # fmt: skip
 
 
 def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    """Yield the use of the busiest links in GB/s, as counters of a process of their own."""
-    chosen = busiest(timeline, utilization(timeline))[:_COUNTERS]
-    if not chosen.size:
-        return
-    pid = int(timeline.graph.lane_rank.max()) + 1
-    yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": "links (GB/s)"}}
-    yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
-    for link in chosen.tolist():
-        use = use_over_time(timeline, np.array([link]), points=_POINTS)
-        name, speed = timeline.links.names[link], float(timeline.links.bandwidth[link]) * 1e-9
-        before = -1.0
-        for when, share in zip(use.time.tolist(), [*use.share.tolist(), 0.0], strict=True):
-            if share != before:
-                yield {"ph": "C", "name": name, "pid": pid, "ts": when * _US,
-                       "args": {"GB/s": share * speed}}  # fmt: skip
-            before = share
+    """Yield the busiest links in GB/s under a process of their own, memory under each rank."""
+    graph = timeline.graph
+    pid = int(graph.lane_rank.max(initial=-1)) + 1
+    for at, counter in enumerate(link_counters(timeline)):
+        if not at:
+            yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": "links (GB/s)"}}
+            yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
+        yield from _values(counter, pid, "GB/s")
+    for counter in memory_counters(timeline):
+        yield from _values(counter, int(graph.lane_rank[counter.lane]), "bytes")
+
+
+def _values(counter: Counter, pid: int, unit: str) -> Iterator[dict[str, Any]]:
+    for when, value in zip(counter.time, counter.value, strict=True):
+        yield {"ph": "C", "name": counter.name, "pid": pid, "ts": when / _US,
+               "args": {unit: value}}  # fmt: skip

@@ -1,0 +1,212 @@
+"""
+The pieces of a busbw chart: curves, bounds, the library's choice, ribbons, crossovers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log10
+from typing import Any
+
+from commsim.charts.theme import INK, LINES, MUTED, markup, op_label
+from commsim.units import format_size
+
+__all__ = ["Bench", "bounds", "choice", "curves", "marks", "ribbons"]
+
+_COLOURS = {
+    "ring": "#4C78A8", "tree": "#C85C5C", "nvls": "#5B9A54", "nvlstree": "#D98A2B",
+    "collnetdirect": "#7B6BA8", "collnetchain": "#3F8F8B", "pat": "#9C755F",
+}  # fmt: skip
+_DASHES = {"LL": "dot", "LL128": "dash"}
+_NAMES = {"nccl": "NCCL", "gloo": "Gloo", "ideal": "ideal"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The rows of a bench that have a busbw; `contested`: an op has several rows per size."""
+
+    rows: list[dict[str, Any]]
+    ops: list[str]
+    sizes: list[int]
+    crossovers: list[dict[str, Any]]
+    library: str
+    contested: bool
+    colours: dict[str, str]
+
+    @staticmethod
+    def of(bench: dict[str, Any]) -> Bench:
+        """Read the JSON of a bench."""
+        rows = [row for row in bench["results"] if row["busbw_gbs"] is not None]
+        cells = [(row["op"], row["size"]) for row in rows]
+        library = str(bench["system"].get("library", ""))
+        contested = len(dict.fromkeys(cells)) < len(cells)
+        keys = [row["algo"] if contested else row["op"] for row in rows]
+        free = [colour for colour in LINES if colour not in _COLOURS.values()]
+        free += [colour for colour in LINES if colour in _COLOURS.values()]
+        colours: dict[str, str] = {}
+        for key in dict.fromkeys(keys):
+            fixed = _COLOURS.get(key.lower())
+            colours[key] = fixed or free[len(colours) % len(free)]
+        return Bench(
+            rows, list(dict.fromkeys(row["op"] for row in rows)),
+            sorted({row["size"] for row in rows}), bench["crossovers"],
+            _NAMES.get(library, library), contested, colours,
+        )  # fmt: skip
+
+    def way(self, row: dict[str, Any]) -> str:
+        """Name what ran: "Ring LL128"."""
+        return f"{row['algo']} {row['proto'] or ''}".strip()
+
+    def of_op(self, op: str) -> list[dict[str, Any]]:
+        """Return the rows of one op; all for ""."""
+        return [row for row in self.rows if not op or row["op"] == op]
+
+    def best(self, op: str, size: int) -> dict[str, Any]:
+        """Return the fastest row of an op at a size; the first of equals."""
+        return min((r for r in self.of_op(op) if r["size"] == size), key=lambda r: r["time_us"])
+
+
+def curves(data: Bench, op: str) -> list[dict[str, Any]]:
+    """Return a curve per algorithm and protocol; per op where nothing is contested."""
+    lines: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in data.of_op(op):
+        key = (row["algo"], row["proto"] or "", "") if data.contested else ("", "", row["op"])
+        lines.setdefault(key, []).append(row)
+    found = []
+    for (algo, proto, name), rows in lines.items():
+        colour = data.colours[algo if data.contested else name]
+        found.append({
+            "type": "scatter", "mode": "lines+markers",
+            "name": markup(f"{algo} {proto}".strip() or op_label(name)),
+            "x": [r["size"] for r in rows], "y": [r["busbw_gbs"] for r in rows],
+            "customdata": [_details(data, row) for row in rows],
+            "hovertemplate": "<b>%{customdata[0]}</b> at %{customdata[1]}<br>%{y:.4g} GB/s in"
+            " %{customdata[2]}%{customdata[3]}<extra></extra>",
+            "line": {"color": colour, "width": 2, "dash": _DASHES.get(proto, "solid")},
+            "marker": {"size": 4, "color": colour},
+        })  # fmt: skip
+    return found
+
+
+def _details(data: Bench, row: dict[str, Any]) -> list[str]:
+    more = []
+    if row.get("nchannels"):
+        more.append(f"{row['nchannels']} channels")
+    if row.get("bound_us"):
+        more.append(f"{row['bound_us'] / row['time_us']:.1%} of the bound")
+    if row.get("chosen"):
+        more.append(f"{data.library} takes this")
+    after = "".join(f"<br>{markup(part)}" for part in more)
+    size = format_size(row["size"])
+    return [markup(data.way(row)), size, f"{row['time_us']:.4g} us", after]
+
+
+def bounds(data: Bench, op: str) -> list[dict[str, Any]]:
+    """Return the best that the topology allows: summed up by GPUs, and by switches."""
+    kinds = [row["bound_kind"] for row in data.of_op(op) if row.get("bound_kind")]
+    label = f"bound ({kinds[0].replace('_', ' ')})" if kinds else "bound"
+    plain = _bound(data, op, "bound_us", label, "dash", INK)
+    summed = _bound(data, op, "bound_in_network_us", "bound, switches adding", "dot", MUTED)
+    same = plain and summed and plain["y"] == summed["y"]
+    return [trace for trace in (plain, None if same else summed) if trace]
+
+
+def _bound(
+    data: Bench, op: str, field: str, name: str, dash: str, colour: str
+) -> dict[str, Any] | None:
+    if not data.contested and len(data.ops) > 1:
+        return None  # each op has its own bound: too many lines for one plot
+    least = {row["size"]: row for row in data.of_op(op) if row.get(field)}
+    if not least:
+        return None
+    return {
+        "type": "scatter", "mode": "lines", "name": markup(name), "x": list(least),
+        "y": [r["busbw_gbs"] * r["time_us"] / r[field] for r in least.values()],
+        "line": {"color": colour, "width": 1.25, "dash": dash},
+        "hovertemplate": f"{name}: %{{y:.4g}} GB/s<extra></extra>",
+    }  # fmt: skip
+
+
+def choice(data: Bench, op: str) -> list[dict[str, Any]]:
+    """Return a broad band under the curves along what the library would choose."""
+    rows = [row for row in data.of_op(op) if row.get("chosen")] if data.contested else []
+    if not rows:
+        return []
+    return [{
+        "type": "scatter", "mode": "lines", "name": markup(f"{data.library}'s choice"),
+        "x": [row["size"] for row in rows], "y": [row["busbw_gbs"] for row in rows],
+        "line": {"color": "rgba(107,114,128,0.28)", "width": 11}, "hoverinfo": "skip",
+    }]  # fmt: skip
+
+
+def ribbons(data: Bench, op: str) -> list[dict[str, Any]]:
+    """Return thick lines that say over which sizes an algorithm is fastest, and is chosen."""
+    sizes = sorted({row["size"] for row in data.of_op(op)})
+    if len(sizes) < 2:
+        return []
+    fastest = [(size, data.best(op, size)) for size in sizes]
+    edges = {
+        before: change["size"]
+        for change in data.crossovers
+        if change["op"] == op
+        for before in [max((s for s in sizes if s <= change["size"]), default=sizes[0])]
+    }
+    taken = [(row["size"], row) for row in data.of_op(op) if row.get("chosen")]
+    return [*_ribbon(data, fastest, 1, edges), *_ribbon(data, taken, 0, {})]
+
+
+def _ribbon(
+    data: Bench, rows: list[tuple[int, dict[str, Any]]], level: int, edges: dict[int, int]
+) -> list[dict[str, Any]]:
+    """Return a piece per run of equal algorithm and protocol; pieces meet between sizes."""
+    found: list[dict[str, Any]] = []
+    begin = 0
+    for at in range(1, len(rows) + 1):
+        if at < len(rows) and data.way(rows[at][1]) == data.way(rows[begin][1]):
+            continue
+        row = rows[begin][1]
+        left, right = _edge(rows, begin, edges), _edge(rows, at, edges)
+        colour = data.colours[row["algo"]]
+        text = f"{data.way(row)} from {format_size(round(left))} to {format_size(round(right))}"
+        points = [left * (right / left) ** (i / 8) for i in range(9)]
+        found.append({
+            "type": "scatter", "mode": "lines", "name": f"ribbon {level}", "showlegend": False,
+            "x": points, "y": [level] * 9,
+            "line": {"color": colour, "width": 13, "dash": "solid"},
+            "opacity": {"LL": 0.45, "LL128": 0.7}.get(row["proto"] or "", 1.0),
+            "customdata": [markup(text)] * 9,
+            "hovertemplate": "%{customdata}<extra></extra>",
+        })  # fmt: skip
+        begin = at
+    return found
+
+
+def _edge(rows: list[tuple[int, dict[str, Any]]], at: int, edges: dict[int, int]) -> float:
+    """Return the size at which piece `at` begins: a crossover, else between two sizes."""
+    if at == 0:
+        return float(rows[0][0])
+    if at == len(rows):
+        return float(rows[-1][0])
+    before, after = rows[at - 1][0], rows[at][0]
+    return float(edges.get(before, (before * after) ** 0.5))
+
+
+def marks(data: Bench, op: str, axis: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return a line and an upright label for each size at which the fastest changes."""
+    shapes, labels = [], []
+    for change in data.crossovers:
+        if change["op"] != op:
+            continue
+        size = change["size"]
+        shapes.append({
+            "type": "line", "x0": size, "x1": size, "y0": 0, "y1": 1, "xref": f"x{axis}",
+            "yref": f"y{axis} domain", "layer": "below",
+            "line": {"color": MUTED, "width": 1, "dash": "dot"},
+        })  # fmt: skip
+        labels.append({
+            "x": log10(size), "y": 1, "xref": f"x{axis}", "yref": f"y{axis} domain",
+            "yanchor": "top", "xanchor": "right", "textangle": -90, "showarrow": False,
+            "xshift": -1, "text": markup(f"{change['to']} from {format_size(size)}"),
+            "font": {"size": 10, "color": MUTED},
+        })  # fmt: skip
+    return shapes, labels

@@ -1,0 +1,140 @@
+"""
+The charts that `run` and `replay` can write: an option each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commsim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from commsim.metrics import Metrics
+    from commsim.study import Result
+    from commsim.timeline import Timeline
+
+__all__ = ["CHARTS", "write_chart"]
+
+CHARTS = {
+    "gantt": "Draw every rank on one timeline.",
+    "breakdown": "Draw what each rank or stage spends its time on.",
+    "links": "Draw the use of the busiest links over time.",
+    "matrix": "Draw the bytes that each GPU sends to each other.",
+    "memory": "Draw the memory of each rank or stage over time.",
+    "topology": "Draw the cluster, its links coloured by their use.",
+}
+"""Option and its help; each takes F.html, .svg, .png or .pdf."""
+
+
+def write_chart(kind: str, result: Result, path: Path) -> list[Path]:
+    """Draw one of CHARTS; return the files written.
+
+    A page shows what was measured above its replay; pictures of the two are two files.
+
+    Raises:
+        ScenarioError: the run has nothing for this chart, or the format needs kaleido.
+    """
+    from commsim.charts import save_figure, save_page
+
+    if path.suffix == ".html":
+        save_page(_figures(kind, result), path)
+        return [path]
+    if kind == "gantt" and path.suffix == ".svg":
+        return _gantt_svg(result, path)
+    files = _files(result, path)
+    for figure, file in zip(_figures(kind, result), files, strict=False):
+        save_figure(figure, file)
+    return files
+
+
+def _figures(kind: str, result: Result) -> list[Figure]:
+    """Return the chart of the run; of a replay, the measured one before it."""
+    draw = _DRAW[kind]
+    if result.measured is None or kind not in _ALSO_MEASURED:
+        return [draw(result, result.timeline, result.metrics)]
+    from commsim.charts import one_above_other
+
+    return one_above_other(
+        [
+            ("measured", draw(result, *result.measured)),
+            ("replayed", draw(result, result.timeline, result.metrics)),
+        ]
+    )
+
+
+def _files(result: Result, path: Path) -> list[Path]:
+    if result.measured is None:
+        return [path]
+    return [path.with_suffix(f".measured{path.suffix}"), path]
+
+
+def _gantt_svg(result: Result, path: Path) -> list[Path]:
+    from commsim.charts import gantt_svg
+    from commsim.study.files import write_aside
+
+    runs = [(result.timeline, result.metrics)]
+    if result.measured is not None:
+        runs.insert(0, result.measured)
+    files = _files(result, path)
+    for (timeline, metrics), file in zip(runs, files, strict=True):
+        text = gantt_svg(timeline, metrics=metrics).encode()
+        write_aside(file, partial(_write_bytes, text))
+    return files
+
+
+def _write_bytes(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+
+
+def _gantt(_: Result, timeline: Timeline, metrics: Metrics) -> Figure:
+    from commsim.charts import gantt
+
+    return gantt(timeline, metrics=metrics)
+
+
+def _breakdown(_: Result, __: Timeline, metrics: Metrics) -> Figure:
+    from commsim.charts import breakdown
+
+    return breakdown(metrics)
+
+
+def _links(_: Result, timeline: Timeline, __: Metrics) -> Figure:
+    from commsim.charts import link_use
+
+    return link_use(timeline)
+
+
+def _matrix(result: Result, timeline: Timeline, _: Metrics) -> Figure:
+    from commsim.charts import traffic_matrix
+
+    return traffic_matrix(timeline, cluster=result.cluster, library=result.library)
+
+
+def _memory(_: Result, timeline: Timeline, __: Metrics) -> Figure:
+    from commsim.charts import memory
+
+    return memory(timeline)
+
+
+def _topology(result: Result, timeline: Timeline, _: Metrics) -> Figure:
+    from commsim.charts import topology
+
+    if result.cluster is None:
+        raise ScenarioError("--topology: this run has no cluster. Add `cluster:` or --cluster.")
+    return topology(result.cluster, timeline)
+
+
+_DRAW: dict[str, Callable[[Result, Timeline, Metrics], Figure]] = {
+    "gantt": _gantt,
+    "breakdown": _breakdown,
+    "links": _links,
+    "matrix": _matrix,
+    "memory": _memory,
+    "topology": _topology,
+}
+_ALSO_MEASURED = ("gantt", "breakdown", "memory")
