@@ -4,7 +4,10 @@ The `library` section of a scenario, and the library it names.
 
 from __future__ import annotations
 
+import msgspec
+
 from commsim.cluster import Cluster
+from commsim.collectives import load_msccl
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.ideal import Ideal
 from commsim.libraries.library import Library
@@ -84,6 +87,10 @@ def _nccl(section: LibrarySection) -> Library:
     from commsim.libraries.nccl.library import Nccl
 
     env = dict(section.env)
+    custom = None
+    if section.algo is not None and section.algo.endswith(".xml"):
+        custom = load_msccl(section.algo)
+        section = msgspec.structs.replace(section, algo=None)
     for field, variable in (("algo", "NCCL_ALGO"), ("proto", "NCCL_PROTO")):
         value = getattr(section, field)
         if value is None:
@@ -93,4 +100,9 @@ def _nccl(section: LibrarySection) -> Library:
                 f"library.{field} and library.env.{variable} both choose. Give one of them."
             )
         env[variable] = value
-    return Nccl(version=section.version or "2.27", env=env, launch=section.launch or "gpu")
+    return Nccl(
+        version=section.version or "2.27",
+        env=env,
+        launch=section.launch or "gpu",
+        custom=custom,
+    )

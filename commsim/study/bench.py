@@ -138,7 +138,8 @@ def bench(
     if section.name == "auto":
         section = msgspec.structs.replace(section, name=usual_library(cluster))
     ranks = _ranks(cluster, gpus_per_node)
-    contest = _contest(cluster, ranks, section, network=network, dtype=dtype)
+    files = all(name.endswith(".xml") for name in _listed(algo))
+    contest = _contest(cluster, ranks, section, network=network, dtype=dtype, files=files)
     contenders = {op: contest.contenders(op, _listed(algo), _listed(proto)) for op in names}
     rows: list[BenchRow] = []
     crossovers: list[Crossover] = []
@@ -172,9 +173,16 @@ def bench(
 
 
 def _contest(
-    cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, network: str, dtype: str
+    cluster: Cluster,
+    ranks: Sequence[int],
+    section: LibrarySection,
+    *,
+    network: str,
+    dtype: str,
+    files: bool,
 ) -> Contest:
-    if section.name == "nccl" and network == "fluid":
+    """Return who runs; algorithms from files are run by the engine, whatever the library."""
+    if section.name == "nccl" and network == "fluid" and not files:
         from commsim.study.nccl_contest import NcclContest
 
         return NcclContest(cluster, ranks, section, dtype=dtype)

@@ -105,7 +105,7 @@ class EngineContest:
 
     def _made_for(self, name: str, op: str) -> bool:
         """Whether a name is an MSCCL file, which must be for this op and as many GPUs."""
-        if not name.endswith(".xml") or self._section.name != "ideal":
+        if not name.endswith(".xml") or self._section.name == "gloo":
             return False
         made = load_msccl(name).program
         if made.op != op:
@@ -118,6 +118,8 @@ class EngineContest:
         return True
 
     def _algorithms(self, op: str, *, switched: bool = False) -> list[str]:
+        if self._section.name == "nccl":
+            return []
         if self._section.name == "gloo":
             from commsim.libraries.gloo.library import ALGORITHMS
 

@@ -26,8 +26,6 @@ __all__ = ["NcclContest"]
 
 Floats = npt.NDArray[np.float64]
 
-_IN_SWITCHES = (Algorithm.NVLS, Algorithm.NVLSTree, Algorithm.CollNetDirect)
-
 
 class NcclContest:
     """Times NCCL on one group.
@@ -130,14 +128,8 @@ class NcclContest:
         return np.array([need[choice.algorithm] for choice in choices])
 
     def _need(self, op: str, choice: Choice | None) -> float:
-        group = self._group
         root = shape_of(op, 1 << 20, dtype="int8", ranks=1).root
-        loads = group.loads(op, choice, root)
-        # What a reducing switch moves is not what its ports are counted to carry.
-        added = choice is not None and choice.algorithm in _IN_SWITCHES
-        real = loads.link >= group.trunks if added else np.ones(len(loads.link), dtype=bool)
-        capacity = group.cluster.links.capacity[loads.link[real]]
-        return float(np.max(loads.share[real] / capacity, initial=0.0))
+        return self._group.least(op, choice, root)
 
 
 def _name(algorithm: Algorithm, protocol: Protocol) -> str:
@@ -152,8 +144,7 @@ def _known(asked: Sequence[str], names: Sequence[str], flag: str) -> list[str]:
     for name in asked:
         if flag == "--algo" and name.endswith(".xml"):
             raise ScenarioError(
-                f"--algo {name}: NCCL runs its own algorithms only. Time one from a file with"
-                " --library ideal."
+                f"--algo {name}: time an algorithm from a file by itself, without others beside it."
             )
         if name.lower() not in spelled:
             raise ScenarioError(

@@ -36,6 +36,8 @@ Ints = npt.NDArray[np.int64]
 
 _LARGEST_EXCHANGE = 256  # ranks; beyond, all pairs would be too many to route one by one
 
+_IN_SWITCHES = (Algorithm.NVLS, Algorithm.NVLSTree)
+
 LAUNCHES = ("gpu", "process")
 """A process per GPU, as torch starts them, or one process that drives all GPUs of a node."""
 
@@ -123,6 +125,21 @@ class NcclGroup:
             self.wires, op, sizes, choices, channels=channels, gpus_per_process=self._together,
             old=self._old, repeated=repeated,
         )  # fmt: skip
+
+    def least(self, op: str, choice: Choice | None, root: int) -> float:
+        """Return the seconds per byte of S that the busiest link needs at least.
+
+        What a reducing switch moves is not what its ports are counted to carry: they are left
+        to the timing model.
+        """
+        return self.busiest(self.loads(op, choice, root), choice)
+
+    def busiest(self, loads: LinkLoads, choice: Choice | None) -> float:
+        """Return the seconds per byte that the busiest link of some loads needs. See `least`."""
+        in_switches = choice is not None and choice.algorithm in _IN_SWITCHES
+        real = loads.link >= self.trunks if in_switches else np.ones(len(loads.link), dtype=bool)
+        capacity = self.cluster.links.capacity[loads.link[real]]
+        return float(np.max(loads.share[real] / capacity, initial=0.0))
 
     def loads(self, op: str, choice: Choice | None, root: int) -> LinkLoads:
         """Return what an op does to the links, as shares of its size."""

@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster, Route
+from commsim.collectives import Custom
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.expand import whole
 from commsim.libraries.loads import LinkLoads
+from commsim.libraries.nccl.custom import custom_plan
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.group import LAUNCHES, NcclGroup, Site
 from commsim.libraries.nccl.messages import programs_of
@@ -45,6 +47,7 @@ class Nccl:
     """Plans every op as NCCL `version` does under an environment of NCCL_ variables.
 
     `launch`: "gpu" where each GPU has its process, "process" where one drives a node's GPUs.
+    `custom`: an algorithm from a file, for the op that it does.
 
     Raises:
         ScenarioError: an unknown variable, version or launch.
@@ -59,6 +62,7 @@ class Nccl:
         version: str = "2.27",
         env: Mapping[str, str | int | bool] | None = None,
         launch: str = "gpu",
+        custom: Custom | None = None,
     ) -> None:
         if launch not in LAUNCHES:
             raise ScenarioError(
@@ -66,6 +70,7 @@ class Nccl:
                 f" Known: {', '.join(LAUNCHES)}."
             )
         self.launch = launch
+        self._custom = custom
         self.version = version
         self.knobs: Knobs = knobs_of(env or {})
         self._site: Site | None = None
@@ -121,20 +126,22 @@ class Nccl:
         if request.kind == "send_recv":
             return self._message(request, cluster)
         group = self.group(request.ranks, cluster)
+        if self._custom is not None and self._custom.program.op == request.kind:
+            return custom_plan(self._custom, request, group)
         notes = group.notes
         if request.kind == "all_to_all_v":
             return self._uneven(request, group, notes)
         kind = "all_reduce" if request.kind == "barrier" else request.kind
         size = _BARRIER_BYTES if request.kind == "barrier" else request.size
         if kind in PAIRWISE:
-            timing = group.timing(kind, [size])
+            timing = group.timing(kind, [0, size])
             loads = group.loads(kind, None, request.root)
             return _plan(request, group, timing, loads, size, None, notes)
         choice = group.choose(
             kind, size, dtype_size=_ELEMENT.get(request.dtype, 4),
             reduction=Reduction(request.dtype, request.redop),
         )  # fmt: skip
-        timing = group.timing(kind, [size], [choice])
+        timing = group.timing(kind, [0, size], [choice, choice])
         loads = group.loads(kind, choice, request.root)
         return _plan(request, group, timing, loads, size, choice, (*notes, *choice.notes))
 
@@ -150,7 +157,7 @@ class Nccl:
         timing, protocol = self._pairs[key]
         # LL writes into a buffer of the receiver's, whether it has come or not.
         start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
-        lead, idle = _picoseconds(timing)
+        lead, idle = (whole(float(t[0]) * 1e12) for t in (timing.launch, timing.program))
         route = self._at(cluster).router.route(source, target)
         both = np.zeros(2, np.int64)
         flow = _along(route, request.size, idle, lead)
@@ -166,7 +173,7 @@ class Nccl:
         n = len(request.ranks)
         most = max(float(sizes.sum(axis=0).max()), float(sizes.sum(axis=1).max()))
         size = round(most * n / max(n - 1, 1))
-        timing = group.timing("all_to_all", [size])
+        timing = group.timing("all_to_all", [0, size])
         connections = group.edges.pairs(source, target, sizes[source, target])
         from commsim.libraries.loads import loads_of
 
@@ -182,8 +189,14 @@ def _plan(
     choice: Choice | None,
     notes: tuple[str, ...],
 ) -> Plan:
-    """Return a plan of one coupled flow; `loads` are shares of `size`."""
-    lead, idle = _picoseconds(timing)
+    """Return a plan of one coupled flow; `loads` are shares of `size`.
+
+    `timing` is that of no bytes and of all. The plan takes as long as the program, or as its
+    latencies and the busiest link, whichever is more.
+    """
+    crowded = float(timing.program[0]) + group.busiest(loads, choice) * size
+    lead = whole(float(timing.launch[1]) * 1e12)
+    idle = whole(max(float(timing.program[1]), crowded) * 1e12)
     flow = _flow(group, loads, size, idle, lead)
     joins, leaves = _attendance(request, group, choice, lead, idle)
     bus = _BUS.get(request.kind, 1.0) * request.size
@@ -203,8 +216,7 @@ def _plan(
 def _flow(group: NcclGroup, loads: LinkLoads, size: int, idle: int, lead: int) -> Phase:
     """Return the flow. Bytes per connection are made equal on all links: one fair share exists.
 
-    Up to the NICs the timing model knows what the links give; a load that would say otherwise
-    (an NVSwitch that adds up moves fewer bytes than it counts) is cut to what fits.
+    A switch that adds up moves fewer bytes than its ports are counted to carry: cut to what fits.
     """
     load = loads.share * size
     fits = group.cluster.links.capacity[loads.link] * idle * 1e-12
@@ -236,10 +248,6 @@ def _attendance(
     joins = np.where(place > 0, lead + np.floor(place * hop), 0).astype(np.int64)
     leaves = lead + idle - np.floor((n - 1 - np.maximum(place, 1)) * hop).astype(np.int64)
     return joins, np.maximum(leaves, joins)
-
-
-def _picoseconds(timing: Timing) -> tuple[int, int]:
-    return whole(float(timing.launch[0]) * 1e12), whole(float(timing.program[0]) * 1e12)
 
 
 def _along(route: Route, size: int, idle: int, lead: int) -> Phase:
