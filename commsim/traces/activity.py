@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from commsim.errors import TraceError
+from commsim.traces.calls import Call, Thread
+from commsim.traces.gloo_work import GLOO, gloo_work
 from commsim.traces.kineto import Event, EventKind, KinetoFile
 
 __all__ = ["AUTOGRAD", "Activity", "Call", "GpuOp", "Thread", "activity_of"]
@@ -19,29 +21,8 @@ __all__ = ["AUTOGRAD", "Activity", "Call", "GpuOp", "Thread", "activity_of"]
 AUTOGRAD = "autograd::engine"
 _STEP = "ProfilerStep"
 _POLLING = frozenset({"cudaEventQuery", "hipEventQuery", "cudaStreamQuery"})
-_NCCL_KERNELS = ("ncclKernel", "ncclDevKernel", "ncclSym", "rccl")
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """A CPU thread: its events by start, and for each the index of the one that encloses it."""
-
-    name: tuple[str, str]
-    events: tuple[Event, ...]
-    parents: tuple[int, ...]
-
-    def enclosing(self, index: int) -> Iterator[Event]:
-        """Yield what encloses event `index`, innermost first."""
-        while (index := self.parents[index]) >= 0:
-            yield self.events[index]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Where a CPU event is: its thread, and its index there."""
-
-    thread: tuple[str, str]
-    index: int
+_COMMUNICATES = ("ncclKernel", "ncclDevKernel", "ncclSym", "rccl", GLOO)
+_OTHERS = ("deep_ep", "cross_device_reduce", "mscclpp", "multimem_", "nvshmem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +34,13 @@ class GpuOp:
 
     @property
     def is_collective(self) -> bool:
-        """Whether this is a kernel of NCCL or RCCL."""
-        return self.event.name.startswith(_NCCL_KERNELS)
+        """Whether this communicates: a kernel of NCCL or RCCL, or what Gloo does on the CPU."""
+        return self.event.name.startswith(_COMMUNICATES)
+
+    @property
+    def is_gloo(self) -> bool:
+        """Whether Gloo does this, on threads of its own."""
+        return self.event.name.startswith(GLOO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +77,9 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
     """
     cpu: dict[tuple[str, str], list[Event]] = {}
     for event in file.events:
-        if not event.on_gpu and event.kind != EventKind.CUDA_SYNC and event.name not in _POLLING:
+        if event.on_gpu or event.kind == EventKind.CUDA_SYNC or event.name in _POLLING:
+            continue
+        if not event.name.startswith(GLOO):
             cpu.setdefault(event.thread, []).append(event)
     if not cpu:
         raise TraceError(
@@ -100,21 +88,23 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
         )
     threads = {name: Thread(name, tuple(es), _parents(es)) for name, es in cpu.items()}
     calls = _calls(threads)
-    gpu = tuple(GpuOp(e, calls.get(e.correlation)) for e in file.events if e.on_gpu)
+    gpu = [GpuOp(e, calls.get(e.correlation)) for e in file.events if e.on_gpu]
+    gpu += [GpuOp(event, call) for event, call in gloo_work(file.events, threads)]
+    gpu.sort(key=lambda op: op.event.start)
     steps = _steps(threads)
     main = steps[-1].thread if steps else _busiest(threads, gpu)
     return Activity(
         rank=rank,
         file=file,
         threads=threads,
-        gpu=gpu,
+        gpu=tuple(gpu),
         main=main,
         backward=frozenset(
             name for name, thread in threads.items() if name != main and _runs_autograd(thread)
         ),
         step=steps[-1] if steps else None,
         calls=calls,
-        notes=_step_notes(rank, steps),
+        notes=(*_step_notes(rank, steps), *_strange_kernels(gpu)),
     )
 
 
@@ -153,10 +143,22 @@ def _steps(threads: dict[tuple[str, str], Thread]) -> list[Event]:
     return sorted(steps, key=lambda event: event.start)
 
 
-def _busiest(threads: dict[tuple[str, str], Thread], gpu: tuple[GpuOp, ...]) -> tuple[str, str]:
+def _busiest(threads: dict[tuple[str, str], Thread], gpu: list[GpuOp]) -> tuple[str, str]:
     """Return the thread that launched most, else the one with most events."""
     launches = Counter(op.launch.thread for op in gpu if op.launch)
     return max(threads, key=lambda name: (launches[name], len(threads[name].events), name))
+
+
+def _strange_kernels(gpu: list[GpuOp]) -> Iterator[str]:
+    """Yield a note on kernels that communicate by other means than NCCL."""
+    found = Counter(
+        part for op in gpu for part in _OTHERS if part in op.event.name and not op.is_collective
+    )
+    for part, count in sorted(found.items()):
+        yield (
+            f"{count} kernels of {part} communicate without NCCL: they keep the time that was"
+            " recorded, waits included."
+        )
 
 
 def _step_notes(rank: int, steps: list[Event]) -> tuple[str, ...]:

@@ -17,7 +17,18 @@ from statistics import median
 from commsim.traces.activity import Activity
 from commsim.traces.threads import Piece, ThreadName
 
-__all__ = ["LAUNCH", "LEFT", "LONG", "Cause", "Key", "RankWork", "Tie", "piece_at", "ties"]
+__all__ = [
+    "LAUNCH",
+    "LEFT",
+    "LONG",
+    "Cause",
+    "Key",
+    "RankWork",
+    "Tie",
+    "launch_piece",
+    "piece_at",
+    "ties",
+]
 
 LONG = 100_000_000  # ps: no launch and no stream takes 100 us; something else held the op
 LAUNCH, STREAM, SYNC, LEFT = "launch", "stream", "sync", "left over"
@@ -29,12 +40,11 @@ Key = tuple[object, int]
 
 @dataclass(frozen=True, slots=True)
 class RankWork:
-    """All that one rank's part of the graph is made of; `shift` takes it to the common clock."""
+    """All that one rank's part of the graph is made of."""
 
     activity: Activity
     pieces: Mapping[ThreadName, list[Piece]]
     waits: Mapping[int, list[int]]
-    shift: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +98,18 @@ def _launch_cause(work: RankWork, index: int) -> Cause:
 
     What a GPU still had to do when the recording began hangs on its beginning.
     """
+    place = launch_piece(work, index)
+    thread, at = place or (work.activity.main, 0)
+    return Cause((thread, at), work.pieces[thread][at].end, LAUNCH if place else LEFT)
+
+
+def launch_piece(work: RankWork, index: int) -> tuple[ThreadName, int] | None:
+    """Return the piece (thread, index) that ends where GPU work was launched, if recorded."""
     launch = work.activity.gpu[index].launch
     if launch is None:
-        thread, at, kind = work.activity.main, 0, LEFT
-    else:
-        time = work.activity.event(launch).start
-        thread, at, kind = launch.thread, piece_at(work.pieces[launch.thread], time), LAUNCH
-    return Cause((thread, at), work.pieces[thread][at].end, kind)
+        return None
+    time = work.activity.event(launch).start
+    return launch.thread, piece_at(work.pieces[launch.thread], time)
 
 
 def _typical(work: RankWork, causes: Sequence[Sequence[Cause]]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from commsim.traces.collectives import CollectiveCall
+from commsim.traces.calls import CollectiveCall
 from commsim.traces.matching import Collective
 
 __all__ = ["Clocks", "Transfer", "align", "transfer_of"]
@@ -40,12 +40,14 @@ class Clocks:
 class Transfer:
     """When a collective moved, on the common clock: `arrive` and `end` per rank, `start` once.
 
-    `duration` is the time on the last rank to arrive.
+    `duration` is the time on the last rank to arrive; where members leave `apart` (Gloo wakes
+    one thread after the other), up to when the first leaves: what is later is each rank's own.
     """
 
     arrive: dict[int, int]
     end: dict[int, int]
     last: int
+    apart: bool = False
 
     @property
     def start(self) -> int:
@@ -55,7 +57,13 @@ class Transfer:
     @property
     def duration(self) -> int:
         """The transfer in ps, waits apart."""
+        if self.apart:
+            return max(0, min(self.end.values()) - self.start)
         return self.end[self.last] - self.start
+
+    def late(self, rank: int) -> int:
+        """Return how long after the transfer `rank` left, in ps; 0 where all leave as one."""
+        return max(0, self.end[rank] - self.start - self.duration) if self.apart else 0
 
     def wait(self, rank: int) -> int:
         """Return how long `rank` waited for the last, in ps."""
@@ -69,7 +77,11 @@ def align(collectives: Sequence[Collective], zeros: Mapping[int, int]) -> Clocks
     move by less than the ends scatter.
     """
     offsets = dict.fromkeys(sorted(zeros), 0)
-    shared = [c for c in collectives if c.op in SYNCHRONISING and len(c.calls) > 1]
+    shared = [
+        c
+        for c in collectives
+        if c.op in SYNCHRONISING and len(c.calls) > 1 and c.first.library != "gloo"
+    ]
     ends = [{r: zeros[r] + call.end for r, call in c.calls.items()} for c in shared]
     for turn in range(_ROUNDS):
         leads = _leads(ends, offsets)
@@ -100,4 +112,4 @@ def transfer_of(collective: Collective, shift: Mapping[int, int]) -> Transfer:
     arrive = {rank: call.start + shift[rank] for rank, call in sorted(calls.items())}
     end = {rank: call.end + shift[rank] for rank, call in sorted(calls.items())}
     last = max(arrive, key=lambda rank: (arrive[rank], -rank))
-    return Transfer(arrive, end, last)
+    return Transfer(arrive, end, last, collective.first.library == "gloo")

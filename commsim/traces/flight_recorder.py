@@ -96,7 +96,7 @@ def _call(entry: dict[str, Any], groups: dict[str, tuple[int, ...]], rank: int) 
     label, desc = _group_of(entry)
     ranks = groups.get(label, ())
     sent, dtype = _bytes(entry, "input")
-    received, _ = _bytes(entry, "output")
+    received, out_dtype = _bytes(entry, "output")
     op = op_of(name.replace(":", " ").split(" ", 1)[-1])
     if not op or (name.lower().endswith("coalesced") and sent < 0 and received < 0):
         return None
@@ -105,12 +105,13 @@ def _call(entry: dict[str, Any], groups: dict[str, tuple[int, ...]], rank: int) 
         op=op,
         sent=sent,
         received=received,
-        dtype=dtype,
+        dtype=dtype or out_dtype,
         group=f"{label} {desc}".strip() if desc else label,
         ranks=ranks,
         peer=_peer(name, ranks, rank),
         sequence=integer(number),
         name=name,
+        time=integer(entry.get("time_created_ns")),
     )
 
 

@@ -62,6 +62,7 @@ _KINDS = {
 _GPU = frozenset({EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET})
 Floats = npt.NDArray[np.float64]
 
+
 class Args(msgspec.Struct, gc=False):
     """The arguments of an event that are used; modern NCCL kernels carry the second half."""
 
@@ -282,9 +283,7 @@ def _take(columns: _Columns, rows: list[msgspec.Raw], name: str) -> None:
     try:
         decoded = _DECODER.decode(b"[" + b",".join(rows) + b"]")
     except msgspec.ValidationError as error:
-        raise TraceError(
-            f"{name}: not a trace of torch.profiler (traceEvents: {error})."
-        ) from None
+        raise TraceError(f"{name}: not a trace of torch.profiler (traceEvents: {error}).") from None
     except RecursionError:
         raise TraceError(f"{name}: nested too deeply; not a trace.") from None
     for raw in decoded:

@@ -26,6 +26,7 @@ from commsim.traces.execution_trace import ExecutionTrace
 from commsim.traces.files import Document, documents, find_files
 from commsim.traces.formats import Groups, format_of
 from commsim.traces.kineto import KinetoFile
+from commsim.traces.rank_part import rank_part
 from commsim.traces.records import RankRecord
 from commsim.traces.trace import Trace
 
@@ -112,7 +113,20 @@ def _search(paths: Sequence[Path]) -> _Found:
 def _trace(found: _Found) -> Trace:
     found.notes += [f"{name}: not a trace that is read; left out." for name in found.strange]
     files = _by_rank(found)
-    return Trace(files, _of_processes(files, found), tuple(found.notes))
+    traces, dumps = _of_processes(files, found), _dumps(files, found)
+    parts = [
+        rank_part(file, rank=rank, trace=traces.get(rank), dump=dumps.get(rank))
+        for rank, file in files.items()
+    ]
+    return Trace(parts, tuple(found.notes))
+
+
+def _dumps(files: dict[int, KinetoFile], found: _Found) -> dict[int, RankRecord]:
+    """Return each rank's flight recorder dump; other records beside Kineto are not used."""
+    dumps = {r.rank: r for r in found.records if r.format == "flight recorder"}
+    unused = [r.name for r in found.records if r.format != "flight recorder"]
+    found.notes += [f"{name}: not needed beside Kineto traces; left out." for name in unused]
+    return {rank: dumps[rank] for rank in files if rank in dumps}
 
 
 def _sort(found: _Found, document: Document) -> None:

@@ -12,21 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from commsim.errors import TraceError
-from commsim.traces.collectives import CollectiveCall, RankCollectives
+from commsim.traces.calls import CollectiveCall, RankCollectives
 from commsim.units import format_size
 
 __all__ = ["Collective", "match"]
 
 GroupKey = tuple[tuple[int, ...], str]
+_Numbered = tuple[int, CollectiveCall]
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective: `calls` by rank. `group_ranks` are all members, recorded or not."""
+    """One collective: `calls` by rank. `group_ranks` are all members, recorded or not.
+
+    `numbers` are the places of the calls among those of their ranks.
+    """
 
     group: str
     group_ranks: tuple[int, ...]
     calls: Mapping[int, CollectiveCall]
+    numbers: Mapping[int, int]
 
     @property
     def first(self) -> CollectiveCall:
@@ -37,6 +42,11 @@ class Collective:
     def op(self) -> str:
         """What the collective does; "" where no file says."""
         return self.first.op
+
+    @property
+    def dtype(self) -> str:
+        """The type of the elements, "" where no file says."""
+        return next((call.dtype for call in self.calls.values() if call.dtype), "")
 
     @property
     def size(self) -> int:
@@ -52,18 +62,31 @@ def match(
     Raises:
         TraceError: calls at one position differ; both are shown.
     """
-    groups: dict[GroupKey, dict[int, list[CollectiveCall]]] = {}
+    groups: dict[GroupKey, dict[int, list[_Numbered]]] = {}
+    nameless = 0
     for rank, collectives in sorted(ranks.items()):
-        for call in collectives.calls:
-            key = (call.ranks or world, call.group if call.ranks else "")
-            groups.setdefault(key, {}).setdefault(rank, []).append(call)
-    found: list[Collective] = []
+        for number, call in enumerate(collectives.calls):
+            nameless += not call.op or any(message.peer < 0 for message in call.messages)
+            if call.op and call.op != "messages":
+                key = (call.ranks or world, call.group if call.ranks else "")
+                groups.setdefault(key, {}).setdefault(rank, []).append((number, call))
+    found: list[tuple[int, int, Collective]] = []
     notes: list[str] = []
     names = _names(groups)
-    for key, calls in groups.items():
-        found += _match_group(names[key], key[0], calls, notes)
-    _note_unknown(found, ranks, notes)
-    return sorted(found, key=lambda c: min(call.start for call in c.calls.values())), notes
+    for order, (key, calls) in enumerate(groups.items()):
+        latest = 0
+        for collective in _match_group(names[key], key[0], calls, notes):
+            # In the order of the group, whatever the ranks' clocks say.
+            latest = max(latest, min(call.start for call in collective.calls.values()))
+            found.append((latest, order, collective))
+    matched = [collective for _, _, collective in sorted(found, key=lambda item: item[:2])]
+    _note_unknown(matched, ranks, notes)
+    if nameless:
+        notes.append(
+            f"{nameless} communication kernels do not say what they do or with whom: they keep the"
+            " time that was recorded, waits included."
+        )
+    return matched, notes
 
 
 def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
@@ -74,13 +97,16 @@ def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
 
 
 def _match_group(
-    name: str, ranks: tuple[int, ...], calls: dict[int, list[CollectiveCall]], notes: list[str]
+    name: str, ranks: tuple[int, ...], calls: dict[int, list[_Numbered]], notes: list[str]
 ) -> list[Collective]:
     at: dict[int, dict[int, CollectiveCall]] = {}
-    numbered = all(call.sequence >= 0 for of_rank in calls.values() for call in of_rank)
+    numbers: dict[int, dict[int, int]] = {}
+    numbered = all(call.sequence >= 0 for of_rank in calls.values() for _, call in of_rank)
     for rank, of_rank in calls.items():
-        for position, call in enumerate(of_rank):
-            at.setdefault(call.sequence if numbered else position, {})[rank] = call
+        for position, (number, call) in enumerate(of_rank):
+            place = call.sequence if numbered else position
+            at.setdefault(place, {})[rank] = call
+            numbers.setdefault(place, {})[rank] = number
     found = []
     for position, together in sorted(at.items()):
         _check_same(name, position, together)
@@ -90,7 +116,7 @@ def _match_group(
                 f"group {name!r}, call {position} ({_show(together[min(together)])}) is not"
                 f" recorded on ranks {absent}; it is replayed without them."
             )
-        found.append(Collective(name, ranks, together))
+        found.append(Collective(name, ranks, together, numbers[position]))
         if len({call.size for call in together.values()}) > 1 and found[-1].op == "all_to_all":
             notes.append(
                 f"group {name!r}, call {position}: the ranks of an all_to_all send different"
@@ -106,7 +132,8 @@ def _check_same(name: str, position: int, together: Mapping[int, CollectiveCall]
     for rank in ranks[1:]:
         call = together[rank]
         same_size = first.size == call.size or "all_to_all" in first.op or first.op in _ROOTED
-        if (first.op, first.dtype) != (call.op, call.dtype) or not same_size:
+        same_dtype = first.dtype == call.dtype or not (first.dtype and call.dtype)
+        if first.op != call.op or not same_dtype or not same_size:
             raise TraceError(
                 f"call {position} on group {name!r} differs between ranks:\n"
                 f"  rank {ranks[0]}: {_show(first)}\n"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from commsim.graph import OpKind
 from commsim.timeline import Cause, LinkUse, Memory, Timeline
 from commsim.traces.to_graph import Built
 
@@ -19,15 +18,13 @@ __all__ = ["measured_timeline"]
 def measured_timeline(built: Built, notes: tuple[str, ...]) -> Timeline:
     """Return the timeline of the recording over the ops of its graph."""
     graph = built.graph
-    arrive, end = np.array(built.start, np.int64), np.array(built.end, np.int64)
-    start, cause = arrive.copy(), np.array(built.cause, np.int64)
-    kinds = _cause_kinds(built)
-    members = _members(built)
-    for op, transfer in built.transfers.items():
-        last = members[int(graph.item[op]), transfer.last]
-        start[op] = min(max(arrive[last], arrive[op]), end[op])
-        if last != op:
-            cause[op], kinds[op] = last, Cause.RENDEZVOUS
+    arrive, end, last = built.start, built.end, built.last
+    cause, kinds = built.cause.copy(), _cause_kinds(built)
+    met = np.flatnonzero(last >= 0)
+    start = arrive.copy()
+    start[met] = np.minimum(np.maximum(arrive[last[met]], arrive[met]), end[met])
+    waited = met[last[met] != met]
+    cause[waited], kinds[waited] = last[waited], int(Cause.RENDEZVOUS)
     none = np.zeros(0, np.int64)
     return Timeline(
         graph=graph,
@@ -44,15 +41,8 @@ def measured_timeline(built: Built, notes: tuple[str, ...]) -> Timeline:
     )
 
 
-def _members(built: Built) -> dict[tuple[int, int], int]:
-    """Return the op of each (collective, rank)."""
-    graph = built.graph
-    ops = np.flatnonzero(graph.kind == OpKind.COLLECTIVE).tolist()
-    return {(int(graph.item[op]), int(graph.lane_rank[graph.lane[op]])): op for op in ops}
-
-
 def _cause_kinds(built: Built) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    graph, cause = built.graph, np.array(built.cause, np.int64)
+    graph, cause = built.graph, built.cause
     known = cause >= 0
     same = known & (graph.lane[cause] == graph.lane) & (graph.stream[cause] == graph.stream)
     kinds = np.where(same, int(Cause.STREAM), int(Cause.DEPENDENCY))

@@ -24,7 +24,8 @@ class Issued:
     """One thing a rank issued: a collective, send, recv, compute, or a wait for earlier calls.
 
     `root` and `peer` are global ranks; `splits` bytes to each member; `duration` in ps, of work
-    or of a transfer that was measured. `blocking`: what is issued later waits for it.
+    or of a transfer that was measured. `blocking`: what is issued later waits for it. `time`:
+    when it was issued, in unix ns.
     """
 
     op: str
@@ -44,6 +45,7 @@ class Issued:
     on_cpu: bool = False
     blocking: bool = True
     after: tuple[int, ...] | None = None
+    time: int = -1
 
     def size(self, members: int) -> int:
         """Return S of nccl-tests in bytes, or a message's own; -1 where it is not known."""

@@ -17,8 +17,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from commsim.traces.activity import Activity, Call
-from commsim.traces.collectives import RankCollectives
+from commsim.traces.activity import Activity
+from commsim.traces.calls import Call, RankCollectives
 from commsim.traces.kineto import EventKind, integer
 
 __all__ = ["Issue", "Queue", "cross_stream", "issue_order"]

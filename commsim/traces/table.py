@@ -75,7 +75,7 @@ def _row(collective: Collective, transfer: Transfer) -> CollectiveRow:
         group=collective.group,
         ranks=collective.group_ranks,
         size=collective.size,
-        dtype=collective.first.dtype,
+        dtype=collective.dtype,
         splits={rank: call.splits for rank, call in collective.calls.items() if call.splits},
         transfer=transfer.duration,
         last_arriver=transfer.last,

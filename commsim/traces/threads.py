@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from commsim.graph import Phase
-from commsim.traces.activity import AUTOGRAD, Activity, Call, Thread
+from commsim.traces.activity import AUTOGRAD, Activity
+from commsim.traces.calls import Call, Thread
 from commsim.traces.kineto import Event, EventKind, integer
 from commsim.traces.streams import SLACK, Issue
 

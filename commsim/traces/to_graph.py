@@ -1,300 +1,336 @@
 """
-A recording as a workload graph: pieces of CPU work, GPU work, collectives, and what they wait for.
+A recording as a workload graph: the fragments of all ranks, with what they do together.
 
-The graph holds no absolute time and no recorded wait; `lane_offset` alone says when a rank began.
+The graph holds no absolute time and no recorded wait; `lane_offset` alone says when a rank
+began. Groups keep all their ranks: those that are not recorded are taken to be never late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from commsim.errors import ScenarioError, TraceError
-from commsim.graph import Device, Graph, GraphBuilder, Phase, Tags
-from commsim.traces.causes import LEFT, LONG, Key, RankWork, piece_at, ties
-from commsim.traces.collectives import CollectiveCall
+from commsim.graph import Graph, Group, OpKind
+from commsim.graph.table import Collectives, Messages, validate
 from commsim.traces.deskew import Transfer
-from commsim.traces.kineto import EventKind
+from commsim.traces.fragment import Fragment
+from commsim.traces.match_messages import Exchange
 from commsim.traces.matching import Collective
-from commsim.traces.streams import launch_time
+from commsim.traces.records import ROOTED
 from commsim.units import format_time
 
-__all__ = ["Built", "build_graph"]
+__all__ = ["Built", "RankFragment", "build_graph"]
 
-_ROOTED = ("broadcast", "reduce", "gather", "scatter")
-_MAX_NAME = 200
+Ints = npt.NDArray[np.int64]
 _MAX_APART = 3_600 * 10**12
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class RankFragment:
+    """A rank's fragment; `shift` takes its times to the common clock."""
+
+    rank: int
+    fragment: Fragment
+    shift: int
+
+
+@dataclass(slots=True, eq=False)
 class Built:
-    """A graph, and when its ops ran: `start` and `end` per op on the common clock."""
+    """A graph, and when its ops ran: columns per op, `start` and `end` on the common clock.
+
+    `last` is the op that came last to a collective or message, -1 for other ops.
+    """
 
     graph: Graph
-    start: list[int]
-    end: list[int]
-    cause: list[int]
-    transfers: dict[int, Transfer]
+    start: Ints
+    end: Ints
+    cause: Ints
+    last: Ints
     notes: list[str]
 
 
 @dataclass(slots=True)
-class _Draft:
-    build: GraphBuilder = field(default_factory=GraphBuilder)
-    start: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    cause: list[int] = field(default_factory=list)
-    transfers: dict[int, Transfer] = field(default_factory=dict)
+class _Tables:
+    """The rows of collectives and messages, and the groups that they name."""
+
+    groups: dict[Group, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    groups: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
-    held: int = 0
-    held_ops: int = 0
-    left_over: int = 0
+
+    def group(self, name: str, ranks: tuple[int, ...], library: str) -> int:
+        return self.groups.setdefault(Group(name, ranks, library), len(self.groups))
 
 
 def build_graph(
-    ranks: Sequence[RankWork], collectives: Sequence[Collective], transfers: Sequence[Transfer]
+    ranks: Sequence[RankFragment],
+    collectives: Sequence[Collective],
+    transfers: Sequence[Transfer],
+    exchanges: Sequence[Exchange],
 ) -> Built:
     """Build the graph of all ranks.
 
     Raises:
-        TraceError: a collective of unknown kind, a point-to-point kernel, or clocks that
-            nothing brings together.
+        TraceError: clocks that nothing brings together, or columns that make no graph.
     """
-    part: dict[tuple[int, int], tuple[Collective, Transfer]] = {
-        (rank, call.kernel): (collective, transfer)
-        for collective, transfer in zip(collectives, transfers, strict=True)
-        for rank, call in collective.calls.items()
-    }
-    draft = _Draft()
-    begin = min(_begin(work) for work in ranks)
-    if max(_begin(work) for work in ranks) - begin > _MAX_APART:
+    begins = [part.fragment.begin + part.shift for part in ranks]
+    if max(begins) - min(begins) > _MAX_APART:
         raise TraceError(
             "the ranks' recordings lie more than an hour apart, and no collective joins them:"
             " are these files of one run?"
         )
-    try:
-        for work in ranks:
-            _add_rank(draft, work, part, begin)
-        graph = draft.build.build({"source": "kineto"})
-    except ScenarioError as error:
-        raise TraceError(f"the recording does not make a graph: {error}") from None
-    _note(draft)
-    return Built(graph, draft.start, draft.end, draft.cause, draft.transfers, draft.notes)
+    columns = _columns(ranks, min(begins))
+    tables = _Tables()
+    table = _collectives(tables, collectives, transfers)
+    _join_collectives(columns, collectives, transfers)
+    messages = _join_messages(columns, tables, exchanges)
+    _leave_out_absent(columns, tables)
+    graph = _graph(columns, begins, ranks, tables, table, messages)
+    _note(tables.notes, ranks, collectives, columns)
+    return Built(
+        graph, columns["start"], columns["end"], columns["cause"], columns["last"], tables.notes
+    )
 
 
-def _begin(work: RankWork) -> int:
-    """Return when a rank's recording begins, on the common clock."""
-    return min(pieces[0].start for pieces in work.pieces.values()) + work.shift
+def _columns(ranks: Sequence[RankFragment], begin: int) -> dict[str, Any]:
+    """Put the fragments one after another, with common names, streams and ids."""
+    names: dict[str, int] = {}
+    streams: dict[str, int] = {}
+    parts: dict[str, list[Ints]] = {}
+    offset = 0
+    for lane, part in enumerate(ranks):
+        own = part.fragment
+        name_of = np.array([names.setdefault(n, len(names)) for n in own.names], np.int64)
+        stream_of = np.array([streams.setdefault(s, len(streams)) for s in own.streams], np.int64)
+        shift = part.shift - begin
+        found = {
+            "kind": own.kind, "lane": np.full(len(own), lane), "stream": stream_of[own.stream],
+            "duration": own.duration, "name": name_of[own.name], "device": own.device,
+            "phase": own.phase, "batch": np.where(own.batch >= 0, own.batch + offset, -1),
+            "call": own.item, "message": own.message, "start": own.start + shift,
+            "end": own.end + shift, "cause": np.where(own.cause >= 0, own.cause + offset, -1),
+            "counts": np.diff(own.dep_ptr), "dep_op": own.dep_op + offset,
+            "dep_delay": own.dep_delay,
+        }  # fmt: skip
+        for key, values in found.items():
+            parts.setdefault(key, []).append(values)
+        offset += len(own)
+    joined: dict[str, Any] = {key: np.concatenate(values) for key, values in parts.items()}
+    joined["rank"] = np.array([part.rank for part in ranks])[joined["lane"]]
+    joined["item"] = np.full(offset, -1)
+    joined["size"] = np.full(offset, -1)
+    joined["last"] = np.full(offset, -1)
+    joined["names"], joined["streams"] = tuple(names), tuple(streams)
+    joined["op_of"] = _ops_of_calls(joined)
+    return joined
 
 
-def _add_rank(
-    draft: _Draft,
-    work: RankWork,
-    part: Mapping[tuple[int, int], tuple[Collective, Transfer]],
-    begin: int,
-) -> None:
-    lane = draft.build.lane(work.activity.rank, offset=_begin(work) - begin)
-    work = RankWork(work.activity, work.pieces, work.waits, work.shift - begin)
-    ids: dict[Key, int] = {}
-    streams = _stream_names(work)
-    for start, _, key in sorted(_items(work), key=lambda item: item[:2]):
-        if isinstance(key[0], str):
-            op = _add_gpu(draft, work, lane, key[1], part, streams)
-            draft.end.append(work.activity.gpu[key[1]].event.end + work.shift)
-        else:
-            piece = work.pieces[key[0]][key[1]]  # type: ignore[index]
-            op = draft.build.compute(
-                lane, piece.end - piece.start, name=piece.name[:_MAX_NAME],
-                stream=streams[piece.thread], tags=Tags(piece.phase), device=Device.CPU,
-            )  # fmt: skip
-            draft.end.append(piece.end + work.shift)
-        ids[key] = op
-        draft.start.append(start + work.shift)
-        draft.cause.append(-1)
-    _tie_pieces(draft, work, ids)
-    _tie_gpu(draft, work, ids)
-    _mark_window(draft, work, lane, ids)
-
-
-def _items(work: RankWork) -> list[tuple[int, tuple[int, int], Key]]:
-    """Return (start, order, key) of all ops; pieces come before GPU work at one instant."""
-    items: list[tuple[int, tuple[int, int], Key]] = []
-    for number, (thread, pieces) in enumerate(work.pieces.items()):
-        for index, piece in enumerate(pieces):
-            items.append((piece.start, (number - len(work.pieces), index), (thread, index)))
-    for index, op in enumerate(work.activity.gpu):
-        items.append((op.event.start, (0, index), ("gpu", index)))
-    return items
-
-
-def _stream_names(work: RankWork) -> dict[object, str]:
-    """Name the streams: cpu, autograd, cpu 2 ..., stream 7, nccl 84."""
-    names: dict[object, str] = {work.activity.main: "cpu"}
-    for number, thread in enumerate(work.pieces, start=1):
-        plain = f"cpu {number}"
-        backward = thread in work.activity.backward and "autograd" not in names.values()
-        names.setdefault(thread, "autograd" if backward else plain)
-    kinds: dict[int, set[bool]] = {}
-    for op in work.activity.gpu:
-        kinds.setdefault(op.event.stream, set()).add(op.is_collective)
-    for stream, collective in kinds.items():
-        names[stream] = f"nccl {stream}" if collective == {True} else f"stream {stream}"
-    return names
-
-
-def _add_gpu(
-    draft: _Draft,
-    work: RankWork,
-    lane: int,
-    index: int,
-    part: Mapping[tuple[int, int], tuple[Collective, Transfer]],
-    streams: Mapping[object, str],
-) -> int:
-    op = work.activity.gpu[index]
-    event, stream = op.event, streams[op.event.stream]
-    tags = Tags(_phase(work, index))
-    if op.is_collective:
-        collective, transfer = part[work.activity.rank, index]
-        return _add_collective(draft, work, lane, collective, transfer, stream, tags)
-    name = event.name[:_MAX_NAME]
-    if event.kind == EventKind.KERNEL:
-        return draft.build.compute(
-            lane, event.end - event.start, name=name, stream=stream, tags=tags
-        )
-    return draft.build.copy(lane, event.end - event.start, name=name, stream=stream, tags=tags)
-
-
-def _phase(work: RankWork, index: int) -> Phase:
-    """Return the phase of the piece that launched GPU work."""
-    launch = work.activity.gpu[index].launch
-    if launch is None:
-        return Phase.NONE
-    at = piece_at(work.pieces[launch.thread], launch_time(work.activity, index))
-    return work.pieces[launch.thread][at].phase
-
-
-def _add_collective(
-    draft: _Draft,
-    work: RankWork,
-    lane: int,
-    collective: Collective,
-    transfer: Transfer,
-    stream: str,
-    tags: Tags,
-) -> int:
-    call = collective.calls[work.activity.rank]
-    members = tuple(r for r in collective.group_ranks if r in collective.calls)
-    _check_kind(work, collective, call)
-    kind, splits = _uneven(draft, collective, call, members)
-    op = draft.build.collective(
-        lane, _group(draft, collective, members), kind,
-        call.size if splits is not None else collective.size,
-        stream=stream, root=_root(draft, collective, members), dtype=call.dtype,
-        splits=splits, tags=tags, recorded=transfer.duration,
+def _ops_of_calls(columns: Mapping[str, Any]) -> dict[tuple[int, int, int], int]:
+    """Return the op of each (rank, call, message)."""
+    ops = np.flatnonzero(columns["call"] >= 0)
+    keys = zip(
+        columns["rank"][ops].tolist(), columns["call"][ops].tolist(),
+        columns["message"][ops].tolist(), strict=True,
     )  # fmt: skip
-    draft.transfers[op] = transfer
-    return op
+    return dict(zip(keys, ops.tolist(), strict=True))
 
 
-def _check_kind(work: RankWork, collective: Collective, call: CollectiveCall) -> None:
-    if collective.op in ("", "send", "recv"):
-        kernel = work.activity.gpu[call.kernel].event.name[:60]
-        what = "a point-to-point kernel" if collective.op else "a kernel of unknown op"
-        raise TraceError(
-            f"rank {call.rank}: {kernel} is {what}; traces with such kernels are not replayed yet."
-        )
+def _collectives(
+    tables: _Tables, collectives: Sequence[Collective], transfers: Sequence[Transfer]
+) -> Collectives:
+    kinds: list[str] = []
+    splits: list[tuple[tuple[int, ...], ...] | None] = []
+    rows: list[tuple[int, int, int, int]] = []
+    for collective, transfer in zip(collectives, transfers, strict=True):
+        matrix = _splits(tables, collective)
+        kinds.append("all_to_all" if _is_even(collective, matrix) else collective.op)
+        splits.append(matrix)
+        group = tables.group(collective.group, collective.group_ranks, collective.first.library)
+        rows.append((group, max(-1, collective.size), _root(tables, collective), transfer.duration))
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    return Collectives(
+        kind=tuple(kinds),
+        group=table[:, 0].copy(),
+        size=table[:, 1].copy(),
+        root=table[:, 2].copy(),
+        recorded=table[:, 3].copy(),
+        dtype=tuple(collective.dtype for collective in collectives),
+        redop=("",) * len(kinds),
+        splits=tuple(splits),
+    )
 
 
-def _uneven(
-    draft: _Draft, collective: Collective, call: CollectiveCall, members: tuple[int, ...]
-) -> tuple[str, tuple[int, ...] | None]:
-    """Return (kind, splits); an all_to_all_v whose splits are unknown is taken as even."""
+def _is_even(collective: Collective, matrix: object) -> bool:
+    return collective.op == "all_to_all_v" and matrix is None
+
+
+def _splits(tables: _Tables, collective: Collective) -> tuple[tuple[int, ...], ...] | None:
+    """Return the bytes from member to member; ranks that are not recorded send the mean."""
     if collective.op != "all_to_all_v":
-        return collective.op, None
-    if any(len(c.splits) != len(collective.group_ranks) for c in collective.calls.values()):
-        draft.notes.append(
+        return None
+    calls, ranks = collective.calls, collective.group_ranks
+    if any(len(call.splits) != len(ranks) for call in calls.values()):
+        tables.notes.append(
             f"group {collective.group!r}: the splits of an all_to_all_v are not in the trace;"
             " they are taken as even."
         )
-        return "all_to_all", None
-    places = [collective.group_ranks.index(rank) for rank in members]
-    return "all_to_all_v", tuple(call.splits[place] for place in places)
+        return None
+    known = np.array([calls[rank].splits for rank in ranks if rank in calls], dtype=np.int64)
+    mean = tuple(known.mean(axis=0).astype(np.int64).tolist())
+    return tuple(calls[rank].splits if rank in calls else mean for rank in ranks)
 
 
-def _group(draft: _Draft, collective: Collective, members: tuple[int, ...]) -> int:
-    """Return the group of the members that were recorded, adding it where it is new."""
-    key = (collective.group, members)
-    if key not in draft.groups:
-        draft.groups[key] = draft.build.group(collective.group, members, library="nccl")
-        if len(members) < len(collective.group_ranks):
-            draft.notes.append(
-                f"group {collective.group!r} has {len(collective.group_ranks)} ranks, of which"
-                f" {list(members)} are recorded: it is replayed without the others,"
-                " and what was waited for them counts as transfer."
-            )
-    return draft.groups[key]
-
-
-def _root(draft: _Draft, collective: Collective, members: tuple[int, ...]) -> int:
-    if collective.op not in _ROOTED:
+def _root(tables: _Tables, collective: Collective) -> int:
+    if collective.op not in ROOTED:
         return -1
-    place = collective.first.root
-    if 0 <= place < len(collective.group_ranks) and collective.group_ranks[place] in members:
+    place = max(call.root for call in collective.calls.values())
+    if 0 <= place < len(collective.group_ranks):
         return collective.group_ranks[place]
-    draft.notes.append(
-        f"the root of a {collective.op} is not recorded; rank {members[0]} is taken."
-    )
-    return members[0]
+    first = collective.group_ranks[0]
+    tables.notes.append(f"the root of a {collective.op} is not recorded; rank {first} is taken.")
+    return first
 
 
-def _tie_pieces(draft: _Draft, work: RankWork, ids: Mapping[Key, int]) -> None:
-    """Let pieces wait for the GPU work and the pieces of other threads that held them."""
-    for thread, pieces in work.pieces.items():
-        for index, piece in enumerate(pieces):
-            op = ids[thread, index]
-            sources = [(work.activity.gpu[g].event.end, ids["gpu", g]) for g in piece.gpu]
-            for other, time in piece.after:
-                at = piece_at(work.pieces[other], time)
-                sources.append((work.pieces[other][at].end, ids[other, at]))
-            for _, source in sources:
-                draft.build.depend(op, source)
-            before = (pieces[index - 1].end, ids[thread, index - 1]) if index else (-1, -1)
-            draft.cause[op] = max([before, *sources])[1]
+def _join_collectives(
+    columns: dict[str, Any], collectives: Sequence[Collective], transfers: Sequence[Transfer]
+) -> None:
+    """Give the members of each collective its row, and let late leavers hold what follows."""
+    late = np.zeros(len(columns["kind"]), np.int64)
+    for row, (collective, transfer) in enumerate(zip(collectives, transfers, strict=True)):
+        ops = {rank: columns["op_of"][rank, i, -1] for rank, i in collective.numbers.items()}
+        for rank, op in ops.items():
+            columns["item"][op] = row
+            columns["size"][op] = max(-1, collective.calls[rank].size)
+            columns["last"][op] = ops[transfer.last]
+            late[op] = transfer.late(rank)
+    columns["dep_delay"] += late[columns["dep_op"]]
 
 
-def _tie_gpu(draft: _Draft, work: RankWork, ids: Mapping[Key, int]) -> None:
-    """Let GPU work wait for its launch, its stream and other streams, each with its latency."""
-    for index, tie in enumerate(ties(work)):
-        op = ids["gpu", index]
-        for key, delay in tie.delays:
-            draft.build.depend(op, ids[key], delay=delay)
-        draft.cause[op] = ids[tie.binding.key]
-        draft.left_over += tie.binding.kind == LEFT
-        if tie.latency > LONG and tie.binding.kind != LEFT:
-            draft.held += tie.latency
-            draft.held_ops += 1
+def _join_messages(
+    columns: dict[str, Any], tables: _Tables, exchanges: Sequence[Exchange]
+) -> Messages:
+    """Give both ends of each message its row; what a kernel took beyond it holds what follows."""
+    late = np.zeros(len(columns["kind"]), np.int64)
+    rows: list[tuple[int, ...]] = []
+    for exchange in exchanges:
+        send, recv = (columns["op_of"][key] for key in (exchange.send, exchange.recv))
+        start = max(columns["start"][send], columns["start"][recv])
+        until = max(start, min(columns["end"][send], columns["end"][recv]))
+        later = recv if columns["start"][recv] >= columns["start"][send] else send
+        for op in (send, recv):
+            columns["item"][op], columns["size"][op] = len(rows), exchange.size
+            columns["last"][op] = later
+            late[op] = max(0, columns["end"][op] - until) if exchange.library == "gloo" else 0
+        group = tables.group(exchange.group, exchange.ranks, exchange.library)
+        rows.append((
+            group, exchange.send[0], exchange.recv[0], exchange.size, exchange.tag, send, recv,
+            until - start,
+        ))  # fmt: skip
+    columns["dep_delay"] += late[columns["dep_op"]]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 8)
+    return Messages(*(table[:, column].copy() for column in range(8)))
 
 
-def _mark_window(draft: _Draft, work: RankWork, lane: int, ids: Mapping[Key, int]) -> None:
-    """Mark the profiled step: the main thread's pieces from its start to its end."""
-    main = work.activity.main
-    pieces, step = work.pieces[main], work.activity.step
-    start, end = (step.start, step.end) if step else (pieces[0].start, pieces[-1].end)
-    inside = [i for i, p in enumerate(pieces) if p.start >= start and p.end <= end]
-    if inside:
-        draft.build.window(lane, ids[main, inside[0]], ids[main, inside[-1]])
-
-
-def _note(draft: _Draft) -> None:
-    draft.notes = list(dict.fromkeys(draft.notes))
-    if draft.held_ops:
-        draft.notes.append(
-            f"{draft.held_ops} GPU ops started later than anything recorded explains"
-            f" ({format_time(draft.held)} in all); that time stays with their last cause."
+def _leave_out_absent(columns: dict[str, Any], tables: _Tables) -> None:
+    """Let what has no other end recorded keep its recorded time, waits included."""
+    kinds = columns["kind"]
+    messages = (kinds == OpKind.SEND) | (kinds == OpKind.RECV)
+    alone = np.flatnonzero((messages | (kinds == OpKind.COLLECTIVE)) & (columns["item"] < 0))
+    if alone.size:
+        kinds[alone] = OpKind.COPY
+        columns["duration"][alone] = (columns["end"] - columns["start"])[alone]
+        columns["batch"][alone] = -1
+        tables.notes.append(
+            f"{alone.size} sends and receives have no other end in the recording: they keep the"
+            " time that was recorded, waits included."
         )
-    if draft.left_over:
-        draft.notes.append(
-            f"on {draft.left_over} streams work was left from before the recording began;"
+
+
+def _graph(
+    columns: Mapping[str, Any],
+    begins: Sequence[int],
+    ranks: Sequence[RankFragment],
+    tables: _Tables,
+    collectives: Collectives,
+    messages: Messages,
+) -> Graph:
+    count, lanes = len(columns["kind"]), len(ranks)
+    none, nothing = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+    starts = np.cumsum([0, *(len(part.fragment) for part in ranks)])
+    window = [
+        tuple(op + int(at) if op >= 0 else -1 for op in part.fragment.window)
+        for part, at in zip(ranks, starts, strict=False)
+    ]
+    graph = Graph(
+        kind=columns["kind"].astype(np.uint8),
+        lane=columns["lane"].astype(np.int64),
+        stream=columns["stream"],
+        duration=columns["duration"],
+        flops=np.full(count, -1.0),
+        traffic=np.full(count, -1.0),
+        size=columns["size"],
+        item=columns["item"],
+        name=columns["name"],
+        device=columns["device"].astype(np.uint8),
+        alloc=nothing,
+        free=nothing,
+        phase=columns["phase"].astype(np.uint8),
+        step=none,
+        microbatch=none,
+        stage=none,
+        layer=none,
+        batch=columns["batch"],
+        dep_ptr=np.concatenate(([0], np.cumsum(columns["counts"]))).astype(np.int64),
+        dep_op=columns["dep_op"],
+        dep_delay=columns["dep_delay"],
+        lane_rank=np.array([part.rank for part in ranks], np.int64),
+        multiplicity=np.ones(lanes, np.int64),
+        lane_offset=np.array([begin - min(begins) for begin in begins], np.int64),
+        window=np.array(window, np.int64).reshape(-1, 2),
+        names=columns["names"],
+        streams=columns["streams"],
+        groups=tuple(tables.groups),
+        collectives=collectives,
+        messages=messages,
+        meta=MappingProxyType({"source": "kineto"}),
+    )
+    try:
+        validate(graph)
+    except ScenarioError as error:
+        raise TraceError(f"the recording does not make a graph: {error}") from None
+    return graph
+
+
+def _note(
+    notes: list[str],
+    ranks: Sequence[RankFragment],
+    collectives: Sequence[Collective],
+    columns: Mapping[str, Any],
+) -> None:
+    absent = {
+        (c.group, c.group_ranks): sorted(c.calls)
+        for c in collectives
+        if len(c.calls) < len(c.group_ranks)
+    }
+    for (group, members), recorded in absent.items():
+        notes.append(
+            f"group {group!r} has {len(members)} ranks, of which {recorded} are recorded: the"
+            " others are taken to be never late, and what was waited for them counts as transfer."
+        )
+    fragments = [part.fragment for part in ranks]
+    if held_ops := sum(fragment.held_ops for fragment in fragments):
+        held = sum(fragment.held for fragment in fragments)
+        notes.append(
+            f"{held_ops} GPU ops started later than anything recorded explains"
+            f" ({format_time(held)} in all); that time stays with their last cause."
+        )
+    if left_over := sum(fragment.left_over for fragment in fragments):
+        notes.append(
+            f"on {left_over} streams work was left from before the recording began;"
             " it starts as long after the beginning as it did."
         )
+    notes[:] = list(dict.fromkeys(notes))

@@ -55,7 +55,7 @@ _DTYPES = {
 
 def op_of(name: Any) -> str:
     """Return the op that `name` stands for ("allreduce_coalesced_", "_allgather_base"), else ""."""
-    plain = str(name).lower().rsplit(":", 1)[-1].replace("_coalesced", "").replace("_", "")
+    plain = str(name)[:200].lower().rsplit(":", 1)[-1].replace("_coalesced", "").replace("_", "")
     return _OPS.get(plain.split(" ")[0], "")
 
 

@@ -360,24 +360,6 @@ def test_streams_are_named_for_what_they_carry(two_ranks: Trace) -> None:
     assert set(two_ranks.graph().streams) == {"cpu", f"stream {COMPUTE}", f"nccl {COMMS}"}
 
 
-def test_point_to_point_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    record = Recording(0)
-    record.note("ProfilerStep#1", 0, 500)
-    record.all_reduce(50, 100, 200, name="send")
-    record.save(tmp_path)
-    trace = load_trace(tmp_path)
-    with pytest.raises(TraceError, match="point-to-point kernel.*not replayed yet"):
-        trace.graph()
-
-
-def test_gloo_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    record = Recording(0)
-    record.note("gloo:all_reduce", 0, 500)
-    record.save(tmp_path)
-    with pytest.raises(TraceError, match="Gloo; only traces of NCCL"):
-        load_trace(tmp_path)
-
-
 def test_repr_is_honest(two_ranks: Trace) -> None:
     assert repr(two_ranks) == "Trace(2 ranks, 1 collectives, longest step 1 ms)"
     assert repr(two_ranks.collectives) == "CollectiveTable(1 collectives, transfer 40 us in all)"

@@ -1,0 +1,86 @@
+"""
+What Gloo did, as work beside the CPU threads: it runs collectives on threads of its own.
+
+A c10d op issues a call on the user's thread; a `gloo:*` annotation says when it ran: for
+collectives on one of Gloo's threads (each runs one at a time), for sends and receives on the
+caller's, up to the end of Work.wait(). The k-th annotation belongs to the k-th op of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from commsim.traces.calls import Call, Thread
+from commsim.traces.kineto import Event, EventKind, integer
+from commsim.traces.words import op_of
+
+__all__ = ["GLOO", "gloo_op", "gloo_work", "peer_and_tag"]
+
+GLOO = "gloo:"
+_RUNS_AS = {"reduce_scatter": ("reduce_scatter", "all_reduce"), "all_to_all_v": ("all_to_all",)}
+"""What Gloo runs an op as, where it has none of its own."""
+
+
+def gloo_work(
+    events: Iterable[Event], threads: Mapping[tuple[str, str], Thread]
+) -> Iterator[tuple[Event, Call]]:
+    """Yield what Gloo did as an event on a stream of its own, with the c10d op that issued it."""
+    ran: dict[str, list[Event]] = {}
+    for event in events:
+        if event.name.startswith(GLOO) and event.kind == EventKind.ANNOTATION:
+            ran.setdefault(op_of(event.name), []).append(event)
+    if not ran:
+        return
+    streams: dict[Any, int] = {}
+    for call, issued in _issued(threads):
+        op = op_of(issued.name)
+        found = _first_after(ran, _RUNS_AS.get(op, (op,)), issued.start)
+        if found is None:
+            continue
+        key = (op, *peer_and_tag(issued)) if op in ("send", "recv") else found.thread
+        stream = streams.setdefault(key, -2 - len(streams))
+        yield (
+            Event(EventKind.KERNEL, GLOO + op, found.thread, found.start, found.end, -1, stream,
+                  issued.args),
+            call,
+        )  # fmt: skip
+
+
+def gloo_op(event: Event) -> str:
+    """Return the op that a piece of Gloo's work does."""
+    return event.name.removeprefix(GLOO)
+
+
+def peer_and_tag(event: Event) -> tuple[int, int]:
+    """Return the peer (a rank in the group) and the tag of a c10d send or recv; -1 and 0 unknown.
+
+    They are the last two of its concrete inputs, which record_shapes=True writes.
+    """
+    values = event.args.concrete
+    if not isinstance(values, list) or len(values) < 4:
+        return -1, 0
+    return integer(values[-2]), max(0, integer(values[-1]))
+
+
+def _issued(threads: Mapping[tuple[str, str], Thread]) -> list[tuple[Call, Event]]:
+    """Return the c10d ops that communicate, in order of time."""
+    found = [
+        (Call(thread.name, index), event)
+        for thread in threads.values()
+        for index, event in enumerate(thread.events)
+        if event.name.startswith("c10d::") and op_of(event.name)
+    ]
+    return sorted(found, key=lambda item: item[1].start)
+
+
+def _first_after(ran: dict[str, list[Event]], names: tuple[str, ...], start: int) -> Event | None:
+    """Take the first annotation of these names that began after an op did."""
+    best: tuple[int, str, int] | None = None
+    for name in names:
+        for at, event in enumerate(ran.get(name, ())):
+            if event.start >= start:
+                if best is None or event.start < best[0]:
+                    best = (event.start, name, at)
+                break
+    return ran[best[1]].pop(best[2]) if best else None
