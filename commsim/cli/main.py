@@ -16,7 +16,9 @@ from typing import NoReturn
 import click
 
 from commsim._version import __version__
+from commsim.cli.advise import advise
 from commsim.cli.bench import bench
+from commsim.cli.capture import capture
 from commsim.cli.compare import compare
 from commsim.cli.convert import convert
 from commsim.cli.explain import explain
@@ -37,7 +39,7 @@ def commsim() -> None:
     """Simulate and look at the collective communication of training clusters."""
 
 
-for _command in (run, bench, replay, compare, convert, explain, topo, presets):
+for _command in (run, bench, replay, advise, compare, capture, convert, explain, topo, presets):
     commsim.add_command(_command)
 
 

@@ -1,0 +1,73 @@
+"""
+`commsim capture`: a training script's work and communication, without a GPU.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from commsim.cli.console import Console
+from commsim.errors import ScenarioError
+
+__all__ = ["capture"]
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("script", metavar="SCRIPT.py")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
+@click.option("--world-size", type=int, required=True, help="How many ranks the job has.")
+@click.option(
+    "--ranks", metavar="0,8,...",
+    help="Ranks with parts of their own; found by themselves where messages tell stages apart.",
+)  # fmt: skip
+@click.option("--gpus-per-node", type=int, default=8, show_default=True)
+@click.option(
+    "--step", type=int, default=2, show_default=True, help="Which step of the optimizer to record."
+)
+@click.option(
+    "-o", "output", type=click.Path(path_type=Path), metavar="FILE",
+    help="The workload graph; SCRIPT.graph.npz by default.",
+)  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+def capture(
+    script: str,
+    arguments: tuple[str, ...],
+    world_size: int,
+    ranks: str | None,
+    gpus_per_node: int,
+    step: int,
+    output: Path | None,
+    quiet: bool,
+) -> None:
+    """Run a training script under fake tensors, and write its step as a workload graph.
+
+    The script is what torchrun would start: it reads RANK and WORLD_SIZE. Run the graph with a
+    scenario: `workload: {graph: FILE}`. Needs torch: pip install 'commsim[torch]'.
+    """
+    from commsim.graph import save_graph
+    from commsim.study.capture import captured_summary
+    from commsim.traces.capture import capture as run_capture
+
+    console = Console(quiet=quiet, json_only=False)
+    output = output or Path(f"{Path(script).stem}.graph.npz")
+    graph = run_capture(
+        script, world_size=world_size, ranks=_numbers(ranks), arguments=arguments,
+        gpus_per_node=gpus_per_node, step=step, say=console.say,
+    )  # fmt: skip
+    save_graph(graph, output)
+    for line in captured_summary(graph):
+        console.show(line)
+    for note in graph.meta["capture"]["notes"]:
+        console.say(f"note: {note}")
+    console.show(f"graph: {output}")
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    if not text:
+        return ()
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise ScenarioError(f"--ranks {text}: give numbers with commas, like 0,8.") from None

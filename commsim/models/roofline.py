@@ -1,0 +1,149 @@
+"""
+Times for ops of which only FLOPs, bytes and shapes are known: the ops of a captured program.
+
+Each op is one kernel of eager PyTorch: a matrix product takes its time by shape (`matmul`), fused
+attention its FLOPs at the share of the peak that FlashAttention-2 reaches, half of them under a
+causal mask, everything else its bytes at the memory's bandwidth; and each its launch. Python is
+taken to issue kernels fast enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from commsim.cluster import Cluster
+from commsim.cluster.gpus import GpuSpec
+from commsim.errors import ScenarioError
+from commsim.graph import Graph, OpKind
+from commsim.models.constants import GpuConstants, gpu_constants
+from commsim.models.matmul import Machine, Matmul, matmul_seconds
+from commsim.units import PS_PER_SECOND
+
+__all__ = ["PRECISIONS", "OpShape", "op_seconds", "resolve_durations", "shapes_of"]
+
+PRECISIONS: Mapping[str, tuple[str, int]] = {
+    "bfloat16": ("bf16", 2),
+    "float16": ("fp16", 2),
+    "float32": ("fp32", 4),
+    "tf32": ("tf32", 4),
+    "float8_e4m3fn": ("fp8", 1),
+    "float8_e5m2": ("fp8", 1),
+}
+"""What a dtype of torch is called in a GPU's table of peaks, and its bytes."""
+_CAUSAL = 0.5
+_WIDE_HEAD = 128
+
+
+@dataclass(frozen=True, slots=True)
+class OpShape:
+    """The product that an op is: `kind` is matmul, attention, attention_backward or other.
+
+    matmul: [m, k] x [k, n], `batch` times; attention: m queries, n keys, heads of width k.
+    """
+
+    kind: str
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    causal: bool = False
+
+
+def shapes_of(graph: Graph) -> dict[str, OpShape]:
+    """Return the products of a captured graph by the names of their ops."""
+    products: Mapping[str, Sequence[Any]] = graph.meta.get("capture", {}).get("products", {})
+    return {name: OpShape(*values) for name, values in products.items()}
+
+
+def resolve_durations(graph: Graph, cluster: Cluster) -> Graph:
+    """Return `graph` with a duration for every compute op that has FLOPs but none.
+
+    Each lane takes the GPU of its rank; the ranks that it stands for must have the same.
+
+    Raises:
+        ScenarioError: a rank that the cluster has not, a GPU whose speed is not known, or a
+            precision that it has not.
+    """
+    open_ = np.flatnonzero((graph.kind == OpKind.COMPUTE) & (graph.duration < 0))
+    if not open_.size:
+        return graph
+    shapes = shapes_of(graph)
+    duration = graph.duration.copy()
+    known: dict[tuple[str, int, float, float], int] = {}
+    lanes = [_gpu(cluster, int(rank)) for rank in graph.lane_rank]
+    columns = (graph.lane, graph.name, graph.flops, graph.traffic)
+    for op, lane, name, flops, traffic in zip(
+        open_.tolist(), *(column[open_].tolist() for column in columns), strict=True
+    ):
+        gpu = lanes[lane]
+        key = (gpu.name, name, flops, traffic)
+        if key not in known:
+            shape = shapes.get(graph.names[name])
+            seconds = op_seconds(gpu, shape, flops=flops, traffic=max(traffic, 0.0))
+            known[key] = max(1, round(seconds * PS_PER_SECOND))
+        duration[op] = known[key]
+    return replace(graph, duration=duration)
+
+
+def op_seconds(gpu: GpuSpec, shape: OpShape | None, *, flops: float, traffic: float) -> float:
+    """Return the time of one kernel in seconds, with its launch."""
+    constants = gpu_constants(gpu, where="workload.graph")
+    memory = traffic / (gpu.memory_bandwidth * constants.memory_efficiency)
+    launch = constants.launch_us * 1e-6
+    if shape is None or not flops:
+        return memory + launch
+    if shape.kind == "matmul":
+        return max(_matmul(gpu, constants, shape), memory) + launch
+    return max(flops / _rate(gpu, constants, shape), memory) + launch
+
+
+def _matmul(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> float:
+    peak, width = _peak(gpu, shape.dtype)
+    efficiency = (
+        constants.batched_efficiency if shape.batch > 1
+        else constants.fp8_efficiency if width == 1
+        else constants.matmul_efficiency
+    )  # fmt: skip
+    return matmul_seconds(
+        Matmul(shape.m, shape.n, shape.k, shape.batch),
+        Machine(peak, gpu.memory_bandwidth, gpu.sm_count, constants),
+        efficiency=efficiency,
+        width=width,
+    )
+
+
+def _rate(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> float:
+    """Return the FLOP/s of an attention kernel (counted over all positions), or of a like one."""
+    peak, _ = _peak(gpu, shape.dtype)
+    if not shape.kind.startswith("attention"):
+        return peak * constants.matmul_efficiency
+    flash = constants.flash.fa2
+    share = flash.backward if shape.kind == "attention_backward" else flash.forward
+    narrow = min(1.0, 0.85 + 0.15 * shape.k / _WIDE_HEAD)
+    return peak * share * narrow / (_CAUSAL if shape.causal else 1.0)
+
+
+def _peak(gpu: GpuSpec, dtype: str) -> tuple[float, int]:
+    precision, width = PRECISIONS.get(dtype, (dtype, 4))
+    peak = gpu.tflops.get(precision)
+    if not peak:
+        having = ", ".join(gpu.tflops) or "none"
+        raise ScenarioError(
+            f"workload.graph: it multiplies in {dtype}; {gpu.name} has no peak for that"
+            f" ({having}). Capture the script in another precision, or take another GPU."
+        )
+    return peak * 1e12, width
+
+
+def _gpu(cluster: Cluster, rank: int) -> GpuSpec:
+    if rank >= cluster.world_size:
+        raise ScenarioError(
+            f"workload.graph: has rank {rank}, the cluster has {cluster.world_size} GPUs."
+            " Use more nodes, or capture with a smaller --world-size."
+        )
+    return cluster.gpu(rank)

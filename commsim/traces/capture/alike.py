@@ -1,0 +1,78 @@
+"""
+Whether two captured ranks do the same: the same products, and communication at the same places.
+
+Ops that only move bytes may differ: where a tensor does not divide evenly, the last shards are
+smaller, or empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commsim.traces.capture.axes import Axes
+from commsim.traces.capture.records import (
+    Call,
+    Mark,
+    Message,
+    Record,
+    Recording,
+    Waited,
+    WaitsFor,
+    Work,
+)
+
+__all__ = ["difference", "signature"]
+
+
+def difference(one: Recording, other: Recording, axes: Axes) -> str:
+    """Return in words where two ranks first differ; nothing where they do the same."""
+    mine, theirs = signature(one, axes), signature(other, axes)
+    for at, (a, b) in enumerate(zip(mine, theirs, strict=False)):
+        if a != b:
+            return f"record {at} is {_show(a)} on rank {one.rank}, {_show(b)} on rank {other.rank}."
+    if len(mine) != len(theirs):
+        return f"rank {one.rank} has {len(mine)} records, rank {other.rank} {len(theirs)}."
+    return ""
+
+
+def signature(recording: Recording, axes: Axes) -> list[tuple[Any, ...]]:
+    """Return what a rank does without saying which rank it is."""
+    numbers: dict[tuple[str, int], int] = {}
+
+    def number(kind: str, value: int) -> int:
+        return numbers.setdefault((kind, value), len(numbers))
+
+    return [
+        _plain(record, recording, axes, number)
+        for record in recording.records
+        if not isinstance(record, Work) or record.product is not None
+    ]
+
+
+def _plain(record: Record, recording: Recording, axes: Axes, number: Any) -> tuple[Any, ...]:
+    if isinstance(record, Work):
+        return (record.op, record.stream, record.product)
+    if isinstance(record, Call):
+        axis = _axis(record.group, recording, axes)
+        root = axes.position(axis, record.root) if record.root >= 0 else -1
+        return (
+            record.op, axis, record.size, record.stream, number("call", record.id),
+            record.internal, record.dtype, record.redop, root,
+        )  # fmt: skip
+    if isinstance(record, Message):
+        axis = _axis(record.group, recording, axes)
+        verb = "send" if record.sends else "recv"
+        return (verb, axis, axes.position(axis, record.peer), record.size, record.tag)
+    if isinstance(record, Waited):
+        return ("wait", number("call", record.id), record.stream)
+    if isinstance(record, Mark | WaitsFor):
+        return (type(record).__name__, number("event", record.event), record.stream)
+    return ("sync", record.stream)
+
+
+def _axis(group: int, recording: Recording, axes: Axes) -> str:
+    return axes.name_of[recording.groups[group].ranks]
+
+
+def _show(record: tuple[Any, ...]) -> str:
+    return " ".join(str(part) for part in record[:3])

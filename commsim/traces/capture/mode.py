@@ -1,0 +1,137 @@
+"""
+The mode under which a program is captured: it sees every op before it runs on fake tensors.
+"""
+
+# mypy: allow-subclassing-any, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from commsim.graph import Phase
+from commsim.traces.capture.calls import is_communication, record_communication
+from commsim.traces.capture.costs import cost_of, is_free, tensors
+from commsim.traces.capture.recorder import current_stream, recorder
+from commsim.traces.capture.records import Sync, Work
+
+__all__ = ["Capturing", "track_storage"]
+
+
+class Capturing(TorchDispatchMode):
+    """Records each op that reaches torch's dispatcher; lies above the mode of fake tensors."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # so that what it runs on the rank's own shard is seen
+        kwargs = kwargs or {}
+        if torch._C._get_dispatch_mode(_FAKE) is None:
+            return func(*args, **kwargs)  # torch computes something real: the ranks of a mesh
+        namespace, name = func._schema.name.split("::")
+        if name == "_local_scalar_dense":
+            return _value(args[0])
+        if is_communication(namespace):
+            return record_communication(func, namespace, name, args, kwargs)
+        out = func(*args, **kwargs)
+        if recorder.on:
+            _track(out)
+            if not is_free(namespace, name):
+                _record(func, f"{namespace}::{name}", name, args, kwargs, out)
+        return out
+
+
+def _record(
+    func: Any, full: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+) -> None:
+    flops, traffic, product = cost_of(func, name, args, kwargs, out)
+    if not flops and not traffic:
+        return
+    phase, again = _phase()
+    recorder.add(
+        Work(
+            full.removeprefix("aten::"), current_stream().number, flops, traffic, product,
+            int(phase), again, recorder.stage, recorder.microbatch,
+        )
+    )  # fmt: skip
+
+
+def _phase() -> tuple[Phase, bool]:
+    """Return the phase of the step, and whether activations are being computed again."""
+    if recorder.phase == Phase.OPTIMIZER or torch._C._current_graph_task_id() == -1:
+        return recorder.phase, False
+    return Phase.BACKWARD, torch.is_grad_enabled()
+
+
+def _track(out: Any) -> None:
+    for tensor in tensors(out):
+        track_storage(tensor)
+
+
+def track_storage(tensor: Tensor) -> None:
+    """Count the memory of a tensor from now on until it is freed, once per storage."""
+    storage = tensor.untyped_storage()
+    key = id(storage)
+    if key in _alive:
+        return
+    size = storage.nbytes()
+    _alive[key] = size
+    recorder.allocated(size)
+    weakref.finalize(storage, _gone, key)
+
+
+def resized(storage: Any, size: int) -> None:
+    """Count a storage that was given another size (FSDP frees and takes its memory so)."""
+    key = id(storage)
+    if key not in _alive:
+        return
+    change = size - _alive[key]
+    _alive[key] = size
+    if change > 0:
+        recorder.allocated(change)
+    else:
+        recorder.freed(-change)
+
+
+def _gone(key: int) -> None:
+    recorder.freed(_alive.pop(key, 0))
+
+
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_alive: dict[int, int] = {}
+_STANDS_FOR = {bool: False, int: 1, float: 1.0, complex: 1 + 0j}
+
+
+def _value(tensor: Tensor) -> Any:
+    """Return a value where the program asks for one that is not known without a GPU."""
+    kind: type = (
+        bool if tensor.dtype == torch.bool
+        else complex if tensor.dtype.is_complex
+        else float if tensor.dtype.is_floating_point
+        else int
+    )  # fmt: skip
+    if recorder.phase != Phase.OPTIMIZER:
+        recorder.add(Sync(current_stream().number))
+        recorder.note(
+            f"{_asked_by()}: the value of a tensor was asked for; it was told {_STANDS_FOR[kind]},"
+            " and the program waits there for the GPU."
+        )
+    return _STANDS_FOR[kind]
+
+
+def _asked_by() -> str:
+    """Return file and line of the program's own code that is running."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module == "__main__":
+            return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "the program"

@@ -1,0 +1,293 @@
+"""
+What stands in for GPUs and for the other ranks while a program is captured.
+
+`install` changes torch in this process: `init_process_group` makes a group that sends nothing,
+"cuda" means a fake device on the CPU, streams and events are recorded, and process groups are
+written down as they are made. It can not be undone: capture runs in a process of its own.
+"""
+
+# mypy: allow-subclassing-any, allow-untyped-calls
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed import device_mesh, distributed_c10d
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from commsim.graph import Phase
+from commsim.traces.capture import ddp
+from commsim.traces.capture.calls import made_group, wait_for_work
+from commsim.traces.capture.mode import resized
+from commsim.traces.capture.recorder import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    recorder,
+)
+from commsim.traces.capture.records import Sync
+
+__all__ = ["OnOneDevice", "install"]
+
+
+def install(rank: int, world: int, local: int, per_node: int) -> None:
+    """Put all stand-ins in place for rank `rank` of `world`."""
+    _groups(rank, world)
+    _meshes()
+    _streams()
+    _cuda(local, per_node)
+    _pipelines()
+    _optimizers()
+    torch.nn.parallel.DistributedDataParallel = ddp.DistributedDataParallel
+    torch.nn.parallel.distributed.DistributedDataParallel = ddp.DistributedDataParallel
+    resize = torch.UntypedStorage.resize_
+
+    def counted(storage: Any, size: int) -> Any:
+        resized(storage, size)
+        return resize(storage, size)
+
+    torch.UntypedStorage.resize_ = counted
+    # `module.to(...)` swaps tensors; the mode of fake tensors keeps weak references to them,
+    # which torch would refuse without need.
+    torch.utils.weakref = SimpleNamespace(getweakrefs=lambda tensor: [])
+
+
+def _groups(rank: int, world: int) -> None:
+    make, make_one = dist.init_process_group, dist.new_group
+
+    def init(*how: Any, **more: Any) -> None:
+        make("fake", rank=rank, world_size=world, store=FakeStore())
+        made_group(range(world), "world")
+
+    def new_group(ranks: Any = None, *how: Any, **more: Any) -> Any:
+        members = sorted(ranks) if ranks is not None else range(world)
+        made_group(members, more.get("group_desc"))
+        kept = {name: more[name] for name in ("group_desc",) if name in more}
+        return make_one(members, backend="fake", **kept)
+
+    def batch(ops: list[Any]) -> list[Any]:
+        recorder.batches += 1
+        recorder.batch = recorder.batches
+        try:
+            return [op.op(op.tensor, op.peer, group=op.group, tag=op.tag) for op in ops]
+        finally:
+            recorder.batch = -1
+
+    for module in (dist, distributed_c10d):
+        module.init_process_group = init
+        module.new_group = new_group
+        module.batch_isend_irecv = batch
+    device_mesh.new_group = new_group
+    dist.Work.wait = wait_for_work
+    distributed_c10d.Work.wait = wait_for_work
+    from torch._C._distributed_c10d import FakeWork
+
+    FakeWork.wait = wait_for_work
+
+
+def _meshes() -> None:
+    """Let meshes compute on real tensors, and name their device as it stands in."""
+    mesh = device_mesh.DeviceMesh
+    for name, member in list(vars(mesh).items()):
+        if isinstance(member, staticmethod):
+            setattr(mesh, name, staticmethod(_unfaked(member.__func__)))
+        elif isinstance(member, classmethod):
+            setattr(mesh, name, classmethod(_unfaked(member.__func__)))
+        elif callable(member) and (not name.startswith("__") or name in _OWN):
+            setattr(mesh, name, _unfaked(member))
+    make = device_mesh.init_device_mesh
+
+    def init(device_type: str, *how: Any, **more: Any) -> Any:
+        with unset_fake_temporarily():
+            return make("cpu", *how, **more)
+
+    device_mesh.init_device_mesh = init
+    dist.init_device_mesh = init
+    began = mesh.__init__
+
+    def start(self: Any, device_type: str, *how: Any, **more: Any) -> None:
+        began(self, "cpu", *how, **more)
+
+    mesh.__init__ = start
+
+
+_OWN = ("__init__", "__getitem__", "__eq__", "__hash__", "__repr__")
+
+
+def _unfaked(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def real(*args: Any, **kwargs: Any) -> Any:
+        with unset_fake_temporarily():
+            return function(*args, **kwargs)
+
+    return real
+
+
+def _streams() -> None:
+    for module in (torch.cpu, torch.cuda):
+        module.Stream = Stream
+        module.Event = Event
+        module.current_stream = current_stream
+        module.stream = StreamContext
+    torch.Stream, torch.Event = Stream, Event
+    torch.cuda.default_stream = lambda device=None: Stream.made[0]
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+
+    names = {
+        "all_gather_copy_in_stream": "copy in",
+        "all_gather_stream": "all gather",
+        "reduce_scatter_stream": "reduce scatter",
+        "all_reduce_stream": "all reduce",
+    }
+    context = _fsdp_param_group.FSDPCommContext
+    begin = context.lazy_init
+
+    def lazy_init(self: Any, device: Any) -> None:
+        begin(self, device)
+        for attribute, name in names.items():
+            stream = getattr(self, attribute, None)
+            if isinstance(stream, Stream) and stream.number:
+                stream.name = name
+
+    context.lazy_init = lazy_init
+
+
+def _cuda(local: int, per_node: int) -> None:
+    """Answer what programs ask of `torch.cuda`; torch itself still sees that there is none."""
+    cuda = torch.cuda
+
+    def is_available() -> bool:
+        return not sys._getframe(1).f_globals.get("__name__", "torch").startswith("torch")
+
+    def synchronize(device: Any = None) -> None:
+        recorder.add(Sync(-1))
+
+    answers: dict[str, Any] = {
+        "is_available": is_available,
+        "synchronize": synchronize,
+        "device_count": lambda: per_node,
+        "current_device": lambda: local,
+        "get_device_name": lambda device=None: "captured GPU",
+        "get_device_capability": lambda device=None: (9, 0),
+        "is_bf16_supported": lambda *how: True,
+        "max_memory_allocated": lambda device=None: recorder.peak,
+        "memory_allocated": lambda device=None: recorder.held,
+        "max_memory_reserved": lambda device=None: recorder.peak,
+        "memory_reserved": lambda device=None: recorder.held,
+        "mem_get_info": lambda device=None: (2**37, 2**37),
+    }
+    quiet = (
+        "set_device", "empty_cache", "manual_seed", "manual_seed_all", "ipc_collect", "init",
+        "reset_peak_memory_stats", "reset_max_memory_allocated", "set_per_process_memory_fraction",
+        "nvtx.range_push", "nvtx.range_pop",
+    )  # fmt: skip
+    for name in quiet:
+        owner: Any = cuda
+        *path, last = name.split(".")
+        for part in path:
+            owner = getattr(owner, part)
+        setattr(owner, last, lambda *how, **more: None)
+    for name, answer in answers.items():
+        setattr(cuda, name, answer)
+    torch.cpu.current_device = lambda: local
+    begin = torch.amp.autocast_mode.autocast.__init__
+
+    def autocast(self: Any, device_type: str, *how: Any, **more: Any) -> None:
+        begin(self, "cpu" if str(device_type).startswith("cuda") else device_type, *how, **more)
+
+    torch.amp.autocast_mode.autocast.__init__ = autocast
+
+
+class OnOneDevice(TorchFunctionMode):
+    """Takes "cuda" for the device that stands in for it, wherever torch is told a device."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.cuda:
+            return args[0].to("cpu")
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        if func is torch.Tensor.is_cuda.__get__:
+            return func(*args, **kwargs)
+        if any(map(_is_cuda, args)):
+            args = tuple(_here if _is_cuda(arg) else arg for arg in args)
+        if _is_cuda(kwargs.get("device")):
+            kwargs = kwargs | {"device": _here}
+        if kwargs.get("pin_memory"):
+            kwargs = kwargs | {"pin_memory": False}
+        return func(*args, **kwargs)
+
+
+_here = torch.device("cpu")
+
+
+def _is_cuda(value: Any) -> bool:
+    if isinstance(value, torch.device):
+        return bool(value.type == "cuda")
+    return isinstance(value, str) and value.partition(":")[0] == "cuda"
+
+
+def _pipelines() -> None:
+    """Note stage and microbatch of what a pipeline stage runs; its shapes are taken as given."""
+    from torch.distributed.pipelining import schedules
+    from torch.distributed.pipelining import stage as stages
+    from torch.distributed.pipelining._utils import InferenceMode
+
+    def warm_up(self: Any, held: list[Any], has_backward: bool, done: bool) -> None:
+        for stage in held:
+            if InferenceMode.needs_dynamic(stage._user_meta, has_backward):
+                raise ValueError(
+                    "PipelineStage: give input_args and output_args (tensors on the meta device"
+                    " will do): a capture has no other rank to ask for the shapes of its tensors."
+                )
+            stage._inference_mode = InferenceMode.STATIC
+
+    schedules._PipelineSchedule._warmup_p2p = warm_up
+    base = stages._PipelineStageBase
+    for name, at in (
+        ("forward_one_chunk", 0),
+        ("backward_one_chunk", 0),
+        ("backward_weight_one_chunk", 0),
+    ):
+        setattr(base, name, _within(getattr(base, name), at))
+
+
+def _within(function: Callable[..., Any], at: int) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def tagged(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = recorder.stage, recorder.microbatch
+        chunk = args[at] if args else next(v for k, v in kwargs.items() if k.endswith("chunk_id"))
+        recorder.stage, recorder.microbatch = self.stage_index, int(chunk)
+        try:
+            return function(self, *args, **kwargs)
+        finally:
+            recorder.stage, recorder.microbatch = before
+
+    return tagged
+
+
+def _optimizers() -> None:
+    """Choose the kernels that optimizers choose on a GPU: over lists of tensors."""
+    from torch.utils import _foreach_utils
+
+    known = _foreach_utils._get_foreach_kernels_supported_devices
+
+    def devices() -> list[str]:
+        return [*known(), "cpu"]
+
+    _foreach_utils._get_foreach_kernels_supported_devices = devices
+    from torch.optim import optimizer
+
+    optimizer._get_foreach_kernels_supported_devices = devices
+    recorder.phase = Phase.FORWARD
