@@ -18,6 +18,7 @@ from itertools import accumulate
 from commsim.graph import Phase
 from commsim.traces.activity import AUTOGRAD, Activity
 from commsim.traces.calls import Call, Thread
+from commsim.traces.gloo_waits import gloo_waits
 from commsim.traces.kineto import Event, EventKind, integer
 from commsim.traces.streams import SLACK, Issue
 
@@ -66,6 +67,7 @@ def pieces_of(activity: Activity, issue: Issue) -> dict[ThreadName, list[Piece]]
     holes = {thread.name: list(_blocking(activity, issue, thread)) for thread in kept}
     for thread in kept:
         holes[thread.name] += _hand_overs(activity, thread, kept)
+        holes[thread.name] += (Hole(*wait) for wait in gloo_waits(activity, thread))
     begins = {thread.name: thread.events[0].start for thread in kept}
     for thread in kept[1:]:
         before = _starter(activity, kept, thread)
