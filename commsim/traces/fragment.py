@@ -16,6 +16,7 @@ import numpy.typing as npt
 from commsim.graph import Device, OpKind, Phase
 from commsim.traces.calls import CollectiveCall, RankCollectives
 from commsim.traces.causes import LEFT, LONG, Key, RankWork, launch_piece, piece_at, ties
+from commsim.traces.gloo_work import FIRST_MESSAGES
 from commsim.traces.kineto import EventKind
 
 __all__ = ["Fragment", "fragment_of"]
@@ -114,7 +115,9 @@ def _stream_names(work: RankWork) -> dict[object, str]:
     for op in work.activity.gpu:
         kinds.setdefault(op.event.stream, set()).add(op.is_collective)
     for stream, collective in kinds.items():
-        if stream < -1:
+        if stream <= FIRST_MESSAGES:
+            names[stream] = f"messages {FIRST_MESSAGES - stream + 1}"
+        elif stream < -1:
             names[stream] = f"gloo {-1 - stream}"
         else:
             names[stream] = f"nccl {stream}" if collective == {True} else f"stream {stream}"

@@ -9,17 +9,17 @@ caller's, up to the end of Work.wait(). The k-th annotation belongs to the k-th 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from commsim.traces.calls import Call, Thread
 from commsim.traces.kineto import Event, EventKind, integer
 from commsim.traces.words import op_of
 
-__all__ = ["GLOO", "gloo_op", "gloo_work", "peer_and_tag"]
+__all__ = ["FIRST_MESSAGES", "GLOO", "gloo_op", "gloo_work", "peer_and_tag"]
 
 GLOO = "gloo:"
 _RUNS_AS = {"reduce_scatter": ("reduce_scatter", "all_reduce"), "all_to_all_v": ("all_to_all",)}
 """What Gloo runs an op as, where it has none of its own."""
+FIRST_MESSAGES = -1000  # below the streams of Gloo's threads
 
 
 def gloo_work(
@@ -32,19 +32,32 @@ def gloo_work(
             ran.setdefault(op_of(event.name), []).append(event)
     if not ran:
         return
-    streams: dict[Any, int] = {}
+    streams: dict[tuple[str, str], int] = {}
+    sent_until: list[int] = []
     for call, issued in _issued(threads):
         op = op_of(issued.name)
         found = _first_after(ran, _RUNS_AS.get(op, (op,)), issued.start)
         if found is None:
             continue
-        key = (op, *peer_and_tag(issued)) if op in ("send", "recv") else found.thread
-        stream = streams.setdefault(key, -2 - len(streams))
+        if op in ("send", "recv"):
+            stream = FIRST_MESSAGES - _free_lane(sent_until, found)
+        else:
+            stream = streams.setdefault(found.thread, -2 - len(streams))
         yield (
             Event(EventKind.KERNEL, GLOO + op, found.thread, found.start, found.end, -1, stream,
                   issued.args),
             call,
         )  # fmt: skip
+
+
+def _free_lane(until: list[int], event: Event) -> int:
+    """Return the first lane that is free when a message begins: messages do not queue up."""
+    for lane, end in enumerate(until):
+        if end <= event.start:
+            until[lane] = event.end
+            return lane
+    until.append(event.end)
+    return len(until) - 1
 
 
 def gloo_op(event: Event) -> str:
