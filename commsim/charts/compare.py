@@ -22,6 +22,7 @@ from commsim.charts.compare_sizes import sizes_section
 from commsim.charts.compare_words import BANDS, figure_text, kind_text
 from commsim.charts.report import Figure, Run, Section, page, viewer_section
 from commsim.charts.report.markup import text
+from commsim.charts.theme import shorten
 from commsim.timeline import Timeline
 from commsim.units import format_time
 
@@ -34,8 +35,6 @@ Ints = npt.NDArray[np.int64]
 def compare_page(
     data: dict[str, Any],
     timelines: Sequence[tuple[str, Timeline, Ints | None]] = (),
-    *,
-    command: str = "",
 ) -> Iterator[str]:
     """Yield the page of a comparison's JSON in pieces.
 
@@ -44,8 +43,9 @@ def compare_page(
     runs = [Run(*one) for one in timelines]
     made = _run_sections(data, runs) if data["kind"] == "runs" else _table_sections(data)
     sections = [section for section in (_answer(data), *made, _notes(data)) if section is not None]
-    if command:
-        sections.append(Section("again", "Run it again", "", f"<pre>{text(command)}</pre>", True))
+    if data["command"]:
+        again = f"<pre>{text(data['command'])}</pre>"
+        sections.append(Section("again", "Run it again", "", again, True))
     names = " · ".join(f"{side['label']} {side['name']}" for side in data["sides"])
     title = data["verdict"][0].rstrip(".") if data["verdict"] else names
     yield from page(title, names, sections, _figures(data), runs=runs)
@@ -69,12 +69,12 @@ def _table_sections(data: dict[str, Any]) -> list[Section | None]:
 def _answer(data: dict[str, Any]) -> Section:
     """Return the verdict in sentences; it brings the style of the page along."""
     style = f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style>"
-    items = "".join(f"<li>{text(line)}</li>" for line in data["verdict"])
+    # the first sentence is the page's title
+    items = "".join(f"<li>{text(line)}</li>" for line in data["verdict"][1:])
     warned = "".join(f'<p class="warned">{text(line)}</p>' for line in data["warnings"])
+    listed = f'<ul class="answer">{items}</ul>' if items else ""
     lead = _lead(data)
-    return Section(
-        "answer", "The answer", lead, f'{style}<ul class="answer">{items}</ul>{warned}', True
-    )
+    return Section("answer", "The answer", lead, f"{style}{listed}{warned}", True)
 
 
 def _lead(data: dict[str, Any]) -> str:
@@ -90,7 +90,7 @@ def _figures(data: dict[str, Any]) -> list[Figure]:
     """Return a card per side: its step time with price and MFU, or its error by band."""
     cards = []
     for at, side in enumerate(data["sides"]):
-        name = f"{side['label']} · {kind_text(side['kind'])}"
+        name = f"{side['label']} {shorten(side['name'], 40)}"
         if data["kind"] == "runs":
             value = format_time(float(side["step_time_s"]) * 1e12)
             cards.append(Figure(name, value, _remark(data, at)))
@@ -101,7 +101,7 @@ def _figures(data: dict[str, Any]) -> list[Figure]:
 
 def _remark(data: dict[str, Any], at: int) -> str:
     """Return what a card says below the step time."""
-    said = ["a step"]
+    said = [f"a step, {kind_text(data['sides'][at]['kind'])}"]
     for key, words in (("cost.per_1e9_tokens", "{} per 1e9 tokens"), ("mfu", "MFU {}")):
         row = next((row for row in data["metrics"] if row["key"] == key), None)
         if row is not None and row["values"][at] is not None:

@@ -99,34 +99,48 @@ def _sheet(head: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -> s
 
 def waits_section(data: dict[str, Any]) -> Section | None:
     """Return what each side waits for: the collectives that nothing hides, and busy links."""
-    blocks = [block for side in data["sides"] if (block := _waits(side))]
-    if not blocks:
+    shown = [_alike(side["collectives"])[:_MOST] for side in data["sides"]]
+    longest = max((seconds for uses in shown for _, seconds in uses), default=0.0)
+    if not longest:
         return None
-    lead = "Collectives by the time that nothing hides, as the mean over their members"
-    return Section("waits", "Where it waits", lead, "".join(blocks))
-
-
-def _waits(side: dict[str, Any]) -> str:
-    whole = _whole(side) or 1.0
-    rows = [
-        [
-            text(f"{op_label(use['op'])} on {shorten(use['group'], 28)}"),
-            stack([Part("comm", use["exposed_s"] / whole, "exposed")]),
-            percent(use["exposed_s"] / whole),
-            format_time(use["exposed_s"] * 1e12),
+    rows: list[list[str]] = []
+    for side, uses in zip(data["sides"], shown, strict=True):
+        rows.append([f"<b>{text(side['label'])} {text(shorten(side['name'], 40))}</b>", "", ""])
+        rows += [
+            [
+                text(name),
+                stack([Part("comm", spent / longest, "exposed")]),
+                format_time(spent * 1e12),
+            ]
+            for name, spent in uses
         ]
-        for use in side["collectives"][:_MOST]
-        if use["exposed_s"] > 0
-    ]
-    if not rows:
-        return ""
-    made = table(["", "", "of the step", "exposed"], rows, right=(2, 3))
-    made = made.replace("<table>", '<table class="bars">', 1)
-    link = side["links"][0] if side["links"] else None
-    busy = "" if link is None else (
-        f'<p class="muted">busiest link: {text(link["name"])}, {percent(link["utilization"])}</p>'
-    )  # fmt: skip
-    return f"<h3>{text(side['label'])} {text(shorten(side['name'], 60))}</h3>{made}{busy}"
+        if side["links"]:
+            link = side["links"][0]
+            rows.append([f"busiest link: {text(link['name'])}", "", percent(link["utilization"])])
+    lead = (
+        "Communication that nothing hides, longest first, one scale for all: the mean over its"
+        " members; what waits at once counts each"
+    )
+    return Section(
+        "waits", "Where it waits", lead, table(["", "", ""], rows, right=(2,), look="bars")
+    )
+
+
+def _alike(uses: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
+    """Return (name, exposed seconds) with groups of one kind (tp0, tp1, ...) put together.
+
+    Each rank is in one of them; the longest stands for all.
+    """
+    kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for use in uses:
+        kinds.setdefault((use["op"], use["group"].rstrip("0123456789")), []).append(use)
+    found = []
+    for (op, kind), several in kinds.items():
+        first = max(several, key=lambda use: float(use["exposed_s"]))
+        name = f"{kind} groups" if len(several) > 1 else first["group"]
+        if first["exposed_s"] > 0:
+            found.append((f"{op_label(op)} on {shorten(name, 28)}", float(first["exposed_s"])))
+    return sorted(found, key=lambda item: -item[1])
 
 
 def settings_section(data: dict[str, Any]) -> Section | None:

@@ -109,10 +109,7 @@ def _plot(
     y_ticks: Sequence[tuple[float, str]], x_ticks: Sequence[tuple[float, str]], curves: str,
     *, low: bool = False,
 ) -> str:  # fmt: skip
-    rules = "".join(
-        f'<path class="{"zero" if label == "0" and low else "rule"}" d="M0 {1000 - 1000 * y:.5g}h1000"/>'
-        for y, label in y_ticks
-    )
+    rules = "".join(_rule(y, zero=low and label == "0") for y, label in y_ticks)
     labels = "".join(
         f'<span class="y" style="bottom:{100 * y:.4g}%">{text(label)}</span>'
         for y, label in y_ticks
@@ -123,6 +120,10 @@ def _plot(
         f'<div class="plot{" low" if low else ""}"><svg viewBox="0 0 1000 1000"'
         f' preserveAspectRatio="none" aria-hidden="true">{rules}{curves}</svg>{labels}</div>'
     )
+
+
+def _rule(y: float, *, zero: bool) -> str:
+    return f'<path class="{"zero" if zero else "rule"}" d="M0 {1000 - 1000 * y:.5g}h1000"/>'
 
 
 def _round_up(value: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ nccl-tests) size by size. The reference is the first that was measured, else the
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,9 +101,19 @@ def compare(
     if not tolerance >= 0:
         raise ScenarioError(f"tolerance {tolerance}: give a fraction from 0 on, such as 0.05.")
     sources = [recognise(item) for item in items]
-    if any(source.is_table for source in sources):
-        return _tables(sources, tolerance, progress)
-    return _runs(sources, tolerance, progress)
+    make = _tables if any(source.is_table for source in sources) else _runs
+    made = make(sources, tolerance, progress)
+    made.data["command"] = _command(items, tolerance)
+    return made
+
+
+def _command(items: Sequence[Comparable], tolerance: float) -> str | None:
+    """Return the command line that compares the same again; None for objects of a program."""
+    names = [str(item) for item in items if isinstance(item, str | Path)]
+    if len(names) < len(items):
+        return None
+    share = "any" if tolerance == float("inf") else f"{100 * tolerance:.6g}%"
+    return shlex.join(["commsim", "compare", *names, "--tolerance", share])
 
 
 def _runs(
@@ -121,7 +132,7 @@ def _runs(
     reference = next((at for at, side in enumerate(sides) if side.measured), 0)
     made = lay_out(sides, reference, tolerance)
     listed = [_side(at, side) for at, side in enumerate(sides)]
-    verdict = verdict_of_runs(sides, made["currency"], tolerance)
+    verdict = verdict_of_runs(sides, made["currency"])
     return Comparison(_data("runs", listed, reference, tolerance, made, verdict), tuple(sides))
 
 
@@ -138,7 +149,7 @@ def _side(at: int, side: Side) -> dict[str, Any]:
         "breakdown": metrics["breakdown"],
         "step_time_s": metrics["step_time_s"],
         "memory_gib": metrics.get("memory_gib"),
-        "collectives": uses[:10],
+        "collectives": uses[:24],
         "links": (metrics.get("links") or [])[:5],
         "cost": metrics.get("cost"),
         "notes": list(side.notes),

@@ -21,6 +21,9 @@ from commsim.traces import Trace, load_trace
 __all__ = ["QUANTITIES", "Quantity", "Side", "lay_out", "open_run", "value_at"]
 
 
+_NOTABLE = 0.05  # differences are marked from here on, however much is tolerated
+
+
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """A figure of a run: where it stands in the JSON, its name, its unit, and if less is better.
@@ -157,7 +160,7 @@ def _row(
     values = [value_at(side.metrics, quantity.key) for side in sides]
     if not any(values):
         return None
-    base = values[reference]
+    base, notable = values[reference], min(tolerance, _NOTABLE)
     mixed = quantity.unit == "money" and currency is None
     differences = [
         None if value is None or not base or at == reference or mixed else value / base - 1
@@ -171,7 +174,7 @@ def _row(
         "values": values,
         "difference": differences,
         "differs": any(
-            d is not None and abs(d) > tolerance for d in differences
+            d is not None and abs(d) > notable for d in differences
         ) or (not base and any(values)),
     }  # fmt: skip
 

@@ -72,11 +72,13 @@ def _fabric(cluster: Cluster) -> str:
 def side_by_side(tables: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
     """Return every key with its value on each side (None where it has none), and if they differ.
 
-    Keys keep the order in which they first appear.
+    Keys keep the order in which they first appear. A side without any setting is unknown, and
+    does not differ.
     """
     keys = dict.fromkeys(key for table in tables for key in table)
     rows = []
     for key in keys:
+        known = dict.fromkeys(table.get(key) for table in tables if table)
         values = [table.get(key) for table in tables]
-        rows.append({"key": key, "values": values, "differs": len(set(values)) > 1})
+        rows.append({"key": key, "values": values, "differs": len(known) > 1})
     return rows

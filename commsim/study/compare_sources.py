@@ -140,7 +140,7 @@ class _Own(msgspec.Struct):
     sides: list[Any] | None = None
 
 
-def _own_json(data: bytes) -> dict[str, Any] | None:
+def _own_json(data: bytes | bytearray) -> dict[str, Any] | None:
     """Return the content of a JSON file that commsim wrote; None for any other."""
     try:
         keys = msgspec.json.decode(data, type=_Own)

@@ -5,7 +5,6 @@ The answer in sentences, with its numbers: which is faster, which is cheaper, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from commsim.study.compare_runs import Side, value_at
 from commsim.study.compare_tables import TableRows
@@ -15,7 +14,10 @@ __all__ = ["label", "verdict_of_runs", "verdict_of_tables"]
 
 _HOUR = 3600.0
 _BILLION = 1e9
-_WORDS = {"large": "16 MiB and above", "mid": "64 KiB to 16 MiB", "small": "below 64 KiB"}
+_SAME = 0.01
+_ALIKE = 0.10
+"""Costs that are nearer than this are alike: a step's time is not known better."""
+_WORDS = {"large": "from 16 MiB on", "mid": "from 64 KiB on", "small": "below 64 KiB"}
 
 
 def label(at: int) -> str:
@@ -23,15 +25,11 @@ def label(at: int) -> str:
     return chr(ord("A") + at) if at < 26 else f"#{at + 1}"
 
 
-def verdict_of_runs(sides: Sequence[Side], currency: str | None, tolerance: float) -> list[str]:
-    """Return the finding first, then speed, money or energy, and where each side waits."""
-    finding, speed = _speed(sides, tolerance)
+def verdict_of_runs(sides: Sequence[Side], currency: str | None) -> list[str]:
+    """Return what to take, where prices or power tell; then speed, cost, and where each waits."""
     cost = _money(sides, currency) or _energy(sides)
-    advice = _advice(sides, currency)
-    waits = [_waits(at, side) for at, side in enumerate(sides)]
-    return [*advice, speed, *cost, *(line for line in waits if line)] if advice else [
-        finding, *cost, *(line for line in waits if line)
-    ]  # fmt: skip
+    waits = [line for at, side in enumerate(sides) if (line := _waits(at, side))]
+    return [*_advice(sides, currency), _speed(sides), *cost, *waits]
 
 
 def _pace(sides: Sequence[Side]) -> list[float]:
@@ -43,18 +41,18 @@ def _pace(sides: Sequence[Side]) -> list[float]:
     return steps
 
 
-def _speed(sides: Sequence[Side], tolerance: float) -> tuple[str, str]:
+def _speed(sides: Sequence[Side]) -> str:
     pace = _pace(sides)
     best = min(range(len(sides)), key=pace.__getitem__)
     worst = max(range(len(sides)), key=pace.__getitem__)
     steps = [format_time(float(side.metrics["step_time_s"]) * 1e12) for side in sides]
     told = ", ".join(f"{label(at)} {step}" for at, step in enumerate(steps))
-    if not pace[best] or pace[worst] <= pace[best] * (1 + tolerance):
-        line = f"All take the same time to {tolerance:.0%}: {told} a step."
+    if not pace[best] or pace[worst] <= pace[best] * (1 + _SAME):
+        line = f"All take the same time to {_SAME:.0%}: {told} a step."
     else:
         ratio = pace[worst] / pace[best]
         line = f"{label(best)} is {ratio:.2f} times as fast as {label(worst)}: {told} a step."
-    return line, line
+    return line
 
 
 def _money(sides: Sequence[Side], currency: str | None) -> list[str]:
@@ -108,10 +106,17 @@ def _take(sides: Sequence[Side], needs: Sequence[float], unit: str, what: str) -
             " same tokens."
         )
     hours = [one * _BILLION / _HOUR for one in pace]
+    more = needs[fast] / needs[cheap] - 1
+    if more < _ALIKE:
+        return (
+            f"Take {names[fast]}: it is {pace[cheap] / pace[fast]:.2f} times as fast as"
+            f" {label(cheap)} for about the same {what}: {needs[fast]:,.0f} {unit} for 1e9 tokens"
+            f" against {needs[cheap]:,.0f} ({more:+.1%})."
+        )
     return (
         f"Take {names[cheap]} for the least {what}, {names[fast]} for the least time: 1e9 tokens"
         f" in {hours[fast]:.3g} h instead of {hours[cheap]:.3g} h, for"
-        f" {needs[fast] - needs[cheap]:,.0f} {unit} more ({needs[fast] / needs[cheap] - 1:.0%})."
+        f" {needs[fast] - needs[cheap]:,.0f} {unit} more ({more:.0%})."
     )
 
 
@@ -144,13 +149,13 @@ def verdict_of_tables(tables: Sequence[TableRows], names: Sequence[str]) -> list
                 continue
             bands = table.bands(source)
             told = [
-                f"{band['median_abs_err']:.1%} at {_WORDS[name]}"
+                f"{band['median_abs_err']:.1%} {_WORDS[name]}"
                 for name, band in bands.items()
                 if band["n"]
             ]
             op = table.op.replace("_", "-")
             peak = _peak(table, source)
-            lines.append(f"{op}: {names[source]} is off by (median) {', '.join(told)}{peak}.")
+            lines.append(f"{op}: {names[source]} is off by {', '.join(told)} (medians){peak}.")
     return lines
 
 
@@ -161,8 +166,3 @@ def _peak(table: TableRows, source: int) -> str:
 
     here, held = top(source), top(table.reference)
     return f"; peak busbw {here:.1f} GB/s against {held:.1f} GB/s" if here and held else ""
-
-
-def headline(data: dict[str, Any]) -> str:
-    """Return the first sentence of a comparison."""
-    return str(data["verdict"][0]) if data["verdict"] else "Nothing to compare"

@@ -64,7 +64,7 @@ def load_nccl_tests(path: str | Path) -> tuple[NcclTests, ...]:
     return tuple(tables)
 
 
-def is_nccl_tests(data: bytes) -> bool:
+def is_nccl_tests(data: bytes | bytearray) -> bool:
     """Whether a file's content looks like what nccl-tests wrote."""
     if is_nccl_tests_json(data):
         return True
@@ -72,7 +72,7 @@ def is_nccl_tests(data: bytes) -> bool:
     return any(_cells(line) is not None for line in text.splitlines())
 
 
-def read_nccl_tests(data: bytes, source: str) -> tuple[NcclTests, ...]:
+def read_nccl_tests(data: bytes | bytearray, source: str) -> tuple[NcclTests, ...]:
     """Return the tables of a file's content; `source` is what errors call it.
 
     Raises:

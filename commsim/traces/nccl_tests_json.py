@@ -68,13 +68,13 @@ class _File(msgspec.Struct, frozen=True):
     out_of_bounds: _Bounds = _Bounds()
 
 
-def is_nccl_tests_json(data: bytes) -> bool:
+def is_nccl_tests_json(data: bytes | bytearray) -> bool:
     """Whether a file's content is JSON with nccl-tests' rows in it."""
     timed = b'"out_of_place"' in data or b'"in_place"' in data
     return timed and data.lstrip()[:1] == b"{" and b'"results"' in data
 
 
-def read_json(data: bytes, source: str) -> NcclTests:
+def read_json(data: bytes | bytearray, source: str) -> NcclTests:
     """Return the table of a JSON file. Raises TraceError where it is none."""
     try:
         file = msgspec.json.decode(data, type=_File)
