@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from commsim.graph import Graph, GraphBuilder, load_graph, save_graph
     from commsim.libraries import Ideal, Recorded
     from commsim.metrics import measure
-    from commsim.study import Result, bench, replay, run
+    from commsim.study import Result, advise, bench, replay, run
     from commsim.timeline import Timeline
     from commsim.traces import load_trace
 
@@ -43,6 +43,7 @@ _WHERE = {
     "Recorded": "libraries",
     "Result": "study",
     "Timeline": "timeline",
+    "advise": "study",
     "bench": "study",
     "load_graph": "graph",
     "load_trace": "traces",
@@ -68,6 +69,7 @@ __all__ = [
     "TraceError",
     "UnitError",
     "__version__",
+    "advise",
     "bench",
     "load_graph",
     "load_trace",

@@ -9,7 +9,9 @@ computed again lives as long as its backward.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,12 +27,15 @@ from commsim.models import (
 )
 from commsim.timeline import Timeline
 from commsim.workload.result import TrainingFacts
+from commsim.workload.schedules import Work
 from commsim.workload.training.pieces import COMPUTE, Piece
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.scripts import Scripts
-from commsim.workload.training.stages import EMBEDDING, HEAD, Unit
+from commsim.workload.training.stages import EMBEDDING, HEAD, Unit, unit_kinds
 
-__all__ = ["peak_memory", "resident_memory", "with_memory"]
+__all__ = ["Actions", "peak_memory", "resident_memory", "with_memory"]
+
+T = TypeVar("T")
 
 
 def with_memory(
@@ -82,6 +87,62 @@ def _activations(plan: TrainingPlan, model: ComputeModel, unit: Unit) -> tuple[i
             shape, split, layer=unit.layer, recompute=how, flash=model.flash, width=width
         ),
     )
+
+
+class Actions:
+    """What the actions of a schedule take and give back: the memory of a step without a run.
+
+    For GPUs of one kind. `scripts` are those of each kind of part, `kind_of` says which a stage
+    has: parts with the same kinds of units differ in names only.
+    """
+
+    def __init__(self, plan: TrainingPlan, model: ComputeModel) -> None:
+        self._plan = plan
+        author = plan.author(model)
+        kinds: dict[tuple[str | bool, ...], int] = {}
+        self.scripts: list[Scripts] = []
+        self.kind_of: list[int] = []
+        for stage in plan.stages:
+            kind = unit_kinds(plan.model.shape, stage.units)
+            if kind not in kinds:
+                kinds[kind] = len(kinds)
+                written = author.scripts(stage.units)
+                self.scripts.append(with_memory(written, plan, model, stage.units))
+            self.kind_of.append(kinds[kind])
+
+    def peaks(self) -> tuple[int, ...]:
+        """Return the most bytes of activations that each device holds at once."""
+        swings = self.of_each(_swing)
+        found = []
+        for actions in self._plan.schedule.actions:
+            held = most = 0
+            for work, stage, _ in actions:
+                above, change = swings[work][stage]
+                if held + above > most:
+                    most = held + above
+                held += change
+            found.append(most)
+        return tuple(found)
+
+    def of_each(self, figure: Callable[[tuple[Piece, ...]], T]) -> dict[Work, list[T]]:
+        """Return a figure of the script of each kind of action, by stage."""
+        by_kind = {
+            Work.F: [figure(made.forward) for made in self.scripts],
+            Work.B: [figure(made.backward) for made in self.scripts],
+            Work.I: [figure(made.input_backward) for made in self.scripts],
+            Work.W: [figure(made.weight) for made in self.scripts],
+        }
+        return {work: [row[kind] for kind in self.kind_of] for work, row in by_kind.items()}
+
+
+def _swing(script: tuple[Piece, ...]) -> tuple[int, int]:
+    """Return by how much a script's memory rises above where it began, and where it ends."""
+    held = most = 0
+    for piece in script:
+        held += piece.alloc
+        most = max(most, held)
+        held -= piece.free
+    return most, held
 
 
 def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:

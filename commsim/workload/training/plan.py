@@ -28,7 +28,7 @@ from commsim.workload.schedules import (
 )
 from commsim.workload.training.scripts import Author
 from commsim.workload.training.section import WIDTH, TrainingSection, check_settings
-from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts
+from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts, unit_kinds
 
 __all__ = ["TrainingPlan", "plan_training"]
 
@@ -219,13 +219,14 @@ def _times(
 ) -> StageTimes:
     """Return the compute times of the stages, which searched schedules are laid out for."""
     author = Author(model.shape, split, compute, WIDTH[section.precision], section.recompute)
+    known: dict[tuple[str | bool, ...], tuple[int, ...]] = {}
     rows = []
     for number in range(len(home)):
-        scripts = author.scripts(parts[number % len(parts)])
-        rows.append([
-            sum(piece.duration for piece in script)
-            for script in (scripts.forward, scripts.input_backward, scripts.weight)
-        ])  # fmt: skip
+        units = parts[number % len(parts)]
+        kind = unit_kinds(model.shape, units)
+        if kind not in known:
+            known[kind] = author.scripts(units).durations
+        rows.append(known[kind])
     forward, backward, weight = (tuple(column) for column in zip(*rows, strict=True))
     return StageTimes(forward, backward, weight, (0,) * pp)
 

@@ -48,6 +48,15 @@ class Scripts:
     input_backward: tuple[Piece, ...]
     weight: tuple[Piece, ...]
 
+    @property
+    def durations(self) -> tuple[int, int, int]:
+        """The compute of a forward, an input and a weight gradient, in ps."""
+        forward, first, second = (
+            sum(piece.duration for piece in script)
+            for script in (self.forward, self.input_backward, self.weight)
+        )
+        return forward, first, second
+
 
 @dataclass(slots=True)
 class Author:

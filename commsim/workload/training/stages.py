@@ -21,7 +21,16 @@ from commsim.models import (
     tensor_total,
 )
 
-__all__ = ["EMBEDDING", "HEAD", "LAYER", "Stage", "Unit", "divide_layers", "make_parts"]
+__all__ = [
+    "EMBEDDING",
+    "HEAD",
+    "LAYER",
+    "Stage",
+    "Unit",
+    "divide_layers",
+    "make_parts",
+    "unit_kinds",
+]
 
 EMBEDDING, LAYER, HEAD = "embedding", "layer", "head"
 
@@ -84,6 +93,13 @@ def make_parts(
         head = (*head, Tensor("head.weight (copy)", table.entries))
     parts[-1].append(Unit(HEAD, -1, head))
     return tuple(tuple(units) for units in parts)
+
+
+def unit_kinds(shape: ModelShape, units: tuple[Unit, ...]) -> tuple[str | bool, ...]:
+    """Return what of some units decides their work: parts of equal kinds do the same."""
+    return tuple(
+        is_moe_layer(shape, unit.layer) if unit.kind == LAYER else unit.kind for unit in units
+    )
 
 
 def divide_layers(

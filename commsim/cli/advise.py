@@ -1,0 +1,152 @@
+"""
+`commsim advise`: which layout to train with.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from commsim.cli.console import Console
+from commsim.cli.params import STDOUT, json_option, quiet_option, set_option
+from commsim.cli.summary import columns
+from commsim.units import format_time
+
+if TYPE_CHECKING:
+    from commsim.study import Advice
+    from commsim.study.advise import Ranked
+
+__all__ = ["advise"]
+
+_MOST_PROCESSES = 16
+
+
+@click.command()
+@click.argument("scenario", metavar="SCENARIO|NAME")
+@set_option
+@click.option("--top", default=10, show_default=True, metavar="N", help="How many to show.")
+@json_option
+@quiet_option
+def advise(
+    scenario: str, sets: tuple[str, ...], top: int, json_path: Path | None, quiet: bool
+) -> None:
+    """Find the fastest layouts for a training scenario's model, batch and cluster.
+
+    Every layout that fits is considered, whatever the scenario says of `parallel`,
+    `data_parallel`, `batch.micro` and `recompute`.
+    """
+    console = Console(quiet=quiet, json_only=json_path == STDOUT)
+    from commsim.study import advise as study_advise
+    from commsim.study.files import json_bytes
+
+    with _Bar(shown=not quiet and sys.stderr.isatty()) as bar:
+        advice = study_advise(scenario, sets, top=top, processes=_processes(), progress=bar)
+    _show(advice, console)
+    if json_path == STDOUT:
+        console.write(json_bytes(advice.to_dict()).decode())
+    elif json_path is not None:
+        advice.save_json(json_path)
+        console.show(f"wrote {json_path}")
+
+
+def _processes() -> int:
+    """Return how many processes to simulate with: one per CPU that this one may use."""
+    return min(len(os.sched_getaffinity(0)) if _AFFINITY else os.cpu_count() or 1, _MOST_PROCESSES)
+
+
+_AFFINITY = hasattr(os, "sched_getaffinity")
+
+
+class _Bar:
+    """A progress bar on stderr, or nothing."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._progress: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        if self._shown:
+            from rich.console import Console as Terminal
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
+
+            self._progress = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                TimeRemainingColumn(), console=Terminal(stderr=True), transient=True,
+            )  # fmt: skip
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def begin(self, what: str, total: int) -> None:
+        """Start a part of the work."""
+        if self._progress is not None:
+            self._task = self._progress.add_task(what, total=total)
+
+    def tick(self) -> None:
+        """One piece is done."""
+        if self._progress is not None:
+            self._progress.advance(self._task)
+
+
+def _show(advice: Advice, console: Console) -> None:
+    console.show(advice.scenario)
+    for fact in advice.facts:
+        console.show(fact)
+    for note in advice.notes:
+        console.say(f"note: {note}")
+    console.show("")
+    console.show(_table(advice))
+    console.show("")
+    for one in advice.layouts:
+        console.show(f"{one.rank}. {one.name}")
+        console.show(f"   waits: {'; '.join(one.waits_for)}")
+        for reason in one.reasons:
+            console.show(f"   {reason}")
+
+
+def _table(advice: Advice) -> str:
+    priced = any(one.cost_per_1e9_tokens is not None for one in advice.layouts)
+    rows = [_HEAD + (("per 1e9 tokens",) if priced else ())]
+    rows += [_row(one, str(one.rank), priced=priced) for one in advice.layouts]
+    given = advice.given
+    if given is not None and given.rank > len(advice.layouts):
+        rows.append(_row(given, "yours", priced=priced))
+    return columns(rows, right=range(2, len(rows[0])))
+
+
+_HEAD = ("", "layout", "step", "tokens/s", "MFU", "bubble", "GiB")
+
+
+def _row(one: Ranked, place: str, *, priced: bool) -> tuple[str, ...]:
+    metrics = one.metrics
+    cost = one.cost_per_1e9_tokens
+    row = (
+        place, one.name, format_time(metrics.step_time_s * 1e12),
+        f"{metrics.tokens_per_s:,.0f}" if metrics.tokens_per_s else "–",
+        _percent(metrics.mfu), _percent(metrics.bubble_fraction), f"{one.memory_gib:.1f}",
+    )  # fmt: skip
+    return (*row, "–" if cost is None else f"{cost:,.2f}") if priced else row
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
