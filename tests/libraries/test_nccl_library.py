@@ -134,3 +134,21 @@ def test_host_memory_and_missing_clusters_are_refused() -> None:
         Nccl().plan(Request("all_reduce", 64, (0, 1), on_host=True), PLACES["dgx-h100"])
     with pytest.raises(ScenarioError, match="needs a cluster"):
         Nccl().plan(Request("all_reduce", 64, (0, 1)), None)
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "env", "words"),
+    [
+        ("dgx-a100", {"nic": {"gdr": False}}, {}, "no GPUDirect"),
+        ("pcie-a100", {"pcie": {"p2p": False}}, {}, "no peer-to-peer"),
+        ("dgx-a100", {}, {"NCCL_NVLS_ENABLE": "1"}, "NCCL_NVLS_ENABLE=1 changes nothing"),
+    ],
+)
+def test_what_hardware_cannot_do_is_said(
+    preset: str, overrides: dict[str, object], env: dict[str, str], words: str
+) -> None:
+    cluster = Cluster.preset(preset, nodes=2, overrides=overrides)
+    made = plan(cluster, "all_reduce", 2**20, **env)
+    assert any(words in note for note in made.notes)
+    usual = plan(Cluster.preset(preset, nodes=2), "all_reduce", 2**20)
+    assert not any(words in note for note in usual.notes)

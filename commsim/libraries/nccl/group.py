@@ -24,9 +24,9 @@ from commsim.libraries.nccl.exchange import alike_nodes, exchange_loads
 from commsim.libraries.nccl.p2p import PeerToPeer
 from commsim.libraries.nccl.reduction import Reduction
 from commsim.libraries.nccl.releases import release_of, starts_channels_slowly
-from commsim.libraries.nccl.shapes import Algorithm, Choice
+from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator
 from commsim.libraries.nccl.timing import Timing, time_runs
-from commsim.libraries.nccl.timing_runs import Runs
+from commsim.libraries.nccl.timing_runs import LinkKind, Runs, Way
 from commsim.libraries.nccl.timing_wires import PAIRWISE, Wires, runs_of, wires_of
 from commsim.libraries.routes import Router
 
@@ -76,8 +76,11 @@ class NcclGroup:
         self.cluster: Cluster = site.router.cluster
         self.gpus: Ints = np.asarray(gpus, dtype=np.int64)
         self.comm = site.communicators.of(gpus)
-        self.notes = (*site.notes, *self.comm.notes, *site.knobs.notes)
         self.wires: Wires = wires_of(self.cluster, gpus, self.comm, site.knobs)
+        self.notes = (
+            *site.notes, *self.comm.notes, *site.knobs.notes,
+            *_replaced(self.comm, self.wires, site.knobs),
+        )  # fmt: skip
         self.tuner = Tuner(self.comm, site.knobs)
         self.pairwise = PeerToPeer(self.comm, site.knobs)
         self.edges = Edges(self.comm, self.gpus, self.cluster, site.nics)
@@ -193,3 +196,23 @@ class NcclGroup:
         assert route is not None
         assert back is not None
         return route.link[0], back.link[-1]
+
+
+def _replaced(comm: Communicator, wires: Wires, knobs: Knobs) -> list[str]:
+    """Say what this hardware makes NCCL do in another way."""
+    said = []
+    if wires.way == Way.STAGED and comm.n_nodes > 1:
+        said.append(
+            "NCCL: NICs do not reach GPU memory here (no GPUDirect): data between nodes goes"
+            " through host memory."
+        )
+    if wires.link == LinkKind.SHM and max(comm.local_ranks) > 1:
+        said.append(
+            "NCCL: GPUs of a node have no peer-to-peer access: data goes through host memory."
+        )
+    if knobs.nvls_enable == 1 and not comm.nvls_support:
+        said.append(
+            "NCCL_NVLS_ENABLE=1 changes nothing: NVLS needs Hopper GPUs or newer behind an"
+            " NVSwitch, and three or more of them in the group."
+        )
+    return said
