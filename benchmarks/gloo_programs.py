@@ -136,7 +136,12 @@ def pipeline(make: Callable[..., Any], chunks: int = 1) -> Step:
     parts = model(world * chunks)
     stages, parameters = [], []
     for number in range(rank, world * chunks, world):
-        stages.append(PipelineStage(parts[number], number, world * chunks, torch.device("cpu")))
+        ends = {
+            "input_args": torch.empty(ROWS // MICROBATCHES, WIDTH, requires_grad=number > 0),
+            "output_args": torch.empty(ROWS // MICROBATCHES, WIDTH, requires_grad=True),
+        }
+        device = torch.device("cpu")
+        stages.append(PipelineStage(parts[number], number, world * chunks, device, **ends))
         parameters += list(parts[number].parameters())
     held = stages if chunks > 1 else stages[0]
     schedule = make(held, MICROBATCHES, loss_fn=nn.functional.mse_loss)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed import device_mesh, distributed_c10d
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -287,7 +287,9 @@ def _optimizers() -> None:
         return [*known(), "cpu"]
 
     _foreach_utils._get_foreach_kernels_supported_devices = devices
+    _foreach_utils._foreach_supported_types.append(FakeTensor)
     from torch.optim import optimizer
 
     optimizer._get_foreach_kernels_supported_devices = devices
+    optimizer._foreach_supported_types.append(FakeTensor)
     recorder.phase = Phase.FORWARD
