@@ -35,7 +35,7 @@ def busbw(bench: dict[str, Any]) -> Figure:
     row = _PLOT + ribbon
     height = _TOP + _BOTTOM + len(plots) * row + (len(plots) - 1) * _GAP
     layout = base_layout(_title(bench, data), _subtitle(bench), height)
-    layout["margin"] |= {"t": _TOP, "b": _BOTTOM}
+    layout["margin"] |= {"l": 60, "t": _TOP, "b": _BOTTOM}
     layout["legend"] |= {
         "traceorder": "normal",
         "font": {"size": 11},

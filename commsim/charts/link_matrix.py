@@ -103,7 +103,7 @@ def _figure(
     from plotly.graph_objects import Figure
 
     layout = base_layout(title, subtitle, _TOP + _BOTTOM + _PIXELS)
-    layout["margin"] = {"l": 24, "r": 24, "t": _TOP, "b": _BOTTOM}
+    layout["margin"] = {"l": 48, "r": 24, "t": _TOP, "b": _BOTTOM}
     every = max(1, -(-len(labels) // 16))
     axis = {
         "tickmode": "array", "tickvals": list(range(0, len(labels), every)),

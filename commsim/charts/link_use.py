@@ -31,7 +31,7 @@ def link_use(timeline: Timeline, *, top: int = 8) -> Figure:
     chosen = busiest(timeline, use)[:top]
     title, subtitle = _words(timeline, use.share, chosen)
     layout = base_layout(title, subtitle, 480)
-    layout["margin"] |= {"t": 128}
+    layout["margin"] |= {"l": 60, "t": 128}
     unit, size = time_unit(window.step_time)
     traces: list[dict[str, Any]] = []
     for at, (alike, over_time) in enumerate(_curves(timeline, chosen)):

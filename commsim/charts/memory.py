@@ -41,7 +41,7 @@ def memory(timeline: Timeline, *, lines: int = _MOST_LINES) -> Figure:
     unit, size = time_unit(window.step_time)
     curves = _curves(timeline, order, window)
     layout = base_layout(*_words(timeline, peak, curves[:lines], len(order)), 460)
-    layout["margin"] |= {"t": 128}
+    layout["margin"] |= {"l": 60, "t": 128}
     layout |= {
         "xaxis": _axis(f"time ({unit})") | {"range": [0, max(window.step_time, 1) / size]},
         "yaxis": _axis("held (GiB)") | {"rangemode": "tozero"},

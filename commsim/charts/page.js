@@ -36,9 +36,18 @@
     return made;
   }
 
+  // A scale of colours ends in the paper's opposite: full is dark on white, light on black.
+  function turned(trace) {
+    if (!trace.colorscale) return trace;
+    const colours = trace.colorscale.map((step) => step[1]).reverse();
+    return {...trace, colorscale: trace.colorscale.map((step, i) => [step[0], colours[i]])};
+  }
+
   function onDark(figure) {
     return {
-      data: figure.data.map((trace) => recolour(trace, trace.meta === "on paper" ? WORDS : KEPT)),
+      data: figure.data.map(
+        (trace) => turned(recolour(trace, trace.meta === "on paper" ? WORDS : KEPT)),
+      ),
       layout: recolour(figure.layout, KEPT),
     };
   }

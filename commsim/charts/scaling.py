@@ -35,7 +35,7 @@ def scaling(results: Sequence[dict[str, Any]], *, names: Sequence[str] | None = 
     for points in curves.values():
         points.sort()
     layout = base_layout(*_words(curves), 480)
-    layout["margin"] |= {"t": 128}
+    layout["margin"] |= {"l": 60, "t": 128}
     ticks = sorted({gpus for points in curves.values() for gpus, _, _ in points})
     what = "tokens/s" if tokens else "GPU steps/s"
     layout |= {

@@ -79,7 +79,7 @@ def use_step(share: float) -> int:
 
 
 def _words(cluster: Cluster, picture: TopologyScene, *, used: bool) -> tuple[str, str]:
-    counts = f"{cluster.world_size:,} GPUs on {len(cluster.node_names):,} nodes"
+    counts = f"{_count(cluster.world_size, 'GPU')} on {_count(len(cluster.node_names), 'node')}"
     fabric = f"fabric {cluster.fabric.kind.replace('_', ' ')}"
     notes = " · ".join(picture.notes)
     if not used:
@@ -89,6 +89,10 @@ def _words(cluster: Cluster, picture: TopologyScene, *, used: bool) -> tuple[str
         return f"{cluster.name}: no link carries anything", notes
     title = f"Busiest link: {busy.name}, {busy.share:.1%} of the step"
     return title, " · ".join(part for part in (f"{cluster.name}: {counts}", notes) if part)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def _by_use(picture: TopologyScene) -> list[tuple[str, str, float, list[TopologyLink]]]:

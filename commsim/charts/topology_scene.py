@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from commsim.charts.topology_fold import Folded, fold_cluster, vertex_kinds
+from commsim.charts.topology_fold import Folded, fold_cluster
 from commsim.charts.topology_layout import LEVELS, Place, places
 from commsim.cluster import Cluster
 from commsim.metrics import utilization
@@ -105,10 +105,7 @@ def topology_scene(cluster: Cluster, timeline: Timeline | None = None) -> Topolo
         )
         for name, place in where.items()
     )
-    share: Floats | None = None
-    said: tuple[str, ...] = ()
-    if timeline is not None:
-        share, said = _shares(cluster, timeline)
+    share = None if timeline is None else _shares(cluster, timeline)
     links = _links(cluster, folded, where, height, share)
     bottom = len(rows) - 1
     return TopologyScene(
@@ -120,29 +117,17 @@ def topology_scene(cluster: Cluster, timeline: Timeline | None = None) -> Topolo
         ),
         rows,
         1 + max((place.x for place in where.values()), default=0.0),
-        (*folded.notes, *said),
+        folded.notes,
     )
 
 
-def _shares(cluster: Cluster, timeline: Timeline) -> tuple[Floats, tuple[str, ...]]:
-    """Return the utilization of each link of the cluster, and what must be said about it.
-
-    A folded run puts all traffic that is alike on one link of those that are: each link is shown
-    with the highest of its kind, speed, and kinds of ends.
-    """
-    share = utilization(timeline).share
-    known = dict(zip(timeline.links.names, share.tolist(), strict=True))
-    shares = np.array([known.get(name, 0.0) for name in cluster.links.names])
-    if timeline.graph.folding is None:
-        return shares, ()
-    links, kinds = cluster.links, vertex_kinds(cluster)
-    rows = zip(links.source, links.target, links.bandwidth.tolist(), strict=True)
-    keys = [(kinds[a], kinds[b], speed) for a, b, speed in rows]
-    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    group = np.array([number[key] for key in keys], dtype=np.int64)
-    highest = np.zeros(len(number))
-    np.maximum.at(highest, group, shares)
-    return highest[group], ("alike ranks were simulated once: the busiest of alike links",)
+def _shares(cluster: Cluster, timeline: Timeline) -> Floats:
+    """Return the utilization of each link of the cluster; 0 for those not in the run."""
+    share, links = utilization(timeline).share, timeline.links
+    if len(links.like):
+        share = share[links.like]
+    known = dict(zip(links.names, share.tolist(), strict=True))
+    return np.array([known.get(name, 0.0) for name in cluster.links.names])
 
 
 def _links(

@@ -62,6 +62,10 @@ _HEAD = (
     "--chart", type=OutputFile(".html", ".svg", ".png", ".pdf"), metavar="F.html|.svg|.png|.pdf",
     help="Draw busbw against size.",
 )  # fmt: skip
+@click.option(
+    "--nccl-tests", type=OutputFile(".json"), metavar="F.json",
+    help="Write the table as nccl-tests does with -J.",
+)  # fmt: skip
 @quiet_option
 def bench(
     ops: str,
@@ -83,6 +87,7 @@ def bench(
     network: str,
     json_path: Path | None,
     chart: Path | None,
+    nccl_tests: Path | None,
     quiet: bool,
 ) -> None:
     """Time collectives over all GPUs of a cluster: ring or tree, and from which size on."""
@@ -110,7 +115,7 @@ def bench(
         )
     for note in result.notes:
         console.say(f"note: {note}")
-    _write(result, json_path, chart, console)
+    _write(result, json_path, chart, nccl_tests, console)
 
 
 def _environment(words: tuple[str, ...]) -> dict[str, str | int | bool]:
@@ -178,7 +183,11 @@ def _rate(value: float | None) -> str:
 
 
 def _write(
-    result: BenchResult, json_path: Path | None, chart: Path | None, console: Console
+    result: BenchResult,
+    json_path: Path | None,
+    chart: Path | None,
+    nccl_tests: Path | None,
+    console: Console,
 ) -> None:
     from commsim.study.files import json_bytes
 
@@ -187,6 +196,11 @@ def _write(
 
         save_figure(busbw(result.to_dict()), chart)
         console.show(f"wrote  {chart}")
+    if nccl_tests is not None:
+        from commsim.export import write_nccl_tests
+
+        write_nccl_tests(result.to_dict(), nccl_tests)
+        console.show(f"wrote  {nccl_tests}")
     if json_path == STDOUT:
         console.write(json_bytes(result.to_dict()).decode())
     elif json_path is not None:

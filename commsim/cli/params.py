@@ -41,10 +41,10 @@ class OutputFile(click.ParamType[Path]):
             return STDOUT
         if self._suffixes and not path.name.endswith(self._suffixes):
             self.fail(f"{value!r}: the name must end in {' or '.join(self._suffixes)}.", param, ctx)
-        if path.suffix == ".png" and importlib.util.find_spec("kaleido") is None:
+        if path.suffix in (".png", ".pdf") and importlib.util.find_spec("kaleido") is None:
             self.fail(
-                'PNG needs Chrome and kaleido: pip install "commsim[png]", then'
-                " plotly_get_chrome. Or write .html or .svg.", param, ctx,
+                f'{path.suffix} needs kaleido and Chrome or Chromium: pip install "commsim[png]",'
+                " then plotly_get_chrome. Or write .html.", param, ctx,
             )  # fmt: skip
         problem = _folder_problem(path.parent)
         if path.is_dir():

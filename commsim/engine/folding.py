@@ -69,6 +69,16 @@ class FoldedPlanner(Planner):
         self._color, self.link_color = _refine(self._plan_keys(), entries, cluster.links.capacity)
         self._folded = self._fold(entries, len(cluster.links.capacity))
 
+    def alike_links(self) -> Ints:
+        """Return per link the lowest of its color, which all traffic of the color is put on."""
+        first = np.arange(len(self.link_color))
+        used = np.flatnonzero(self.link_color >= 0)
+        colors = self.link_color[used]
+        lowest = np.full(int(colors.max(initial=-1)) + 1, len(first))
+        np.minimum.at(lowest, colors, used)
+        first[used] = lowest[colors]
+        return first
+
     def collective(self, row: int) -> Plan:
         """Return the plan of all the collectives that `row` stands for."""
         return self._folded[self._collectives[row]]

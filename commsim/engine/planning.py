@@ -37,6 +37,10 @@ class Planner:
         library = self._libraries[int(self._graph.messages.group[row])]
         return library.plan(self.message_request(row), self._cluster)
 
+    def alike_links(self) -> npt.NDArray[np.int64]:
+        """Return per link the one that its use is recorded on; empty where each has its own."""
+        return np.zeros(0, np.int64)
+
     def copy(self, op: int) -> Phase | None:
         """Return the flow of a copy to or from host memory; None: that of its rank's own route."""
         return None

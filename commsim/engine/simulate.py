@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,8 @@ def simulate(
     if not engine.done:
         eager = sends_wait(engine) and run(EagerPlanner(planner)).done
         raise deadlock(engine, eager=eager)
-    return engine.recorder.timeline(engine.links)
+    timeline = engine.recorder.timeline(engine.links)
+    return replace(timeline, links=replace(timeline.links, like=planner.alike_links()))
 
 
 def _planner(graph: Graph, cluster: Cluster | None, library: Library, *, network: str) -> Planner:

@@ -103,7 +103,13 @@ def _links(arrays: Arrays, header: _Header, graph: Graph) -> LinkUse:
         raise ValueError("'load_ptr' does not divide 'load_link'")
     flow = indices(arrays, "flow", len(ptr) - 1)
     op = indices(arrays, "op", len(graph), least=-1)
-    if len(kinds) != len(names) or len(op) not in (0, len(flow)):
+    # Files from before links could stand for each other have no such column.
+    like = indices(arrays, "like", len(names)) if "like" in arrays else np.zeros(0, np.int64)
+    if (
+        len(kinds) != len(names)
+        or len(op) not in (0, len(flow))
+        or len(like) not in (0, len(names))
+    ):
         raise ValueError("the links' columns differ in length")
     return LinkUse(
         names=names,
@@ -117,6 +123,7 @@ def _links(arrays: Arrays, header: _Header, graph: Graph) -> LinkUse:
         end=column(arrays, "end", np.int64, len(flow)),
         rate=column(arrays, "rate", np.float64, len(flow)),
         op=op,
+        like=like,
     )
 
 

@@ -46,7 +46,9 @@ class LinkUse:
     Segments: from `start` to `end` (ps), template `flow` progressed at `rate` (share per ps),
     so link l carried `load * rate * 1e12` bytes/s. Progress over all segments of one flow
     adds up to 1. `op` is an op that each segment moves data for, any member of its collective;
-    -1 for none known, and empty where no segment knows.
+    -1 for none known, and empty where no segment knows. A folded run moves traffic that is alike
+    over one of the links that carry it: `like[l]` is the link whose use is that of link l too;
+    empty where every link speaks for itself.
     """
 
     names: tuple[str, ...]
@@ -60,6 +62,7 @@ class LinkUse:
     end: Ints
     rate: Floats
     op: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    like: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @staticmethod
     def nothing() -> LinkUse:
