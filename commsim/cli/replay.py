@@ -36,19 +36,29 @@ def replay(
     sets: tuple[str, ...],
     outputs: Outputs,
 ) -> None:
-    """Replay recorded traces: align clocks, tell waiting from transfer, run the step again."""
+    """Replay recorded traces: align clocks, tell waiting from transfer, run the step again.
+
+    With --comm modelled on any cluster: --set compute.scale=0.5 (twice as fast), library.name,
+    library.version or library.algo, data_parallel.size, and every setting of a cluster.
+    """
     from commsim.study.replay import replay as study_replay
+    from commsim.study.what_if import split_sets
 
     console = outputs.console()
-    place = open_cluster(cluster, nodes, sets) if cluster is not None or sets else None
+    change, others = split_sets(sets)
+    place = open_cluster(cluster, nodes, others) if cluster is not None or others else None
     with console.working("replaying"):
-        result = study_replay([Path(trace) for trace in traces], cluster=place, comm=comm)
-    console.show(columns(result.collectives, right=(1, 2, 3, 4, 5)))
-    console.show(columns(result.ranks, right=(0, 1, 2, 3)))
-    for note in result.result.notes:
+        found = study_replay(
+            [Path(trace) for trace in traces], cluster=place, comm=comm, what_if=change
+        )
+    for heading, rows in found.tables.items():
+        console.show(f"{heading}:")
+        console.show(columns(rows, right=range(len(rows[0]))))
+        console.show("")
+    for note in found.result.notes:
         console.say(f"note: {note}")
     command = _command(traces, cluster, nodes, comm, sets)
-    outputs.finish(replace(result.result, command=command), console)
+    outputs.finish(replace(found.result, command=command), console)
 
 
 def _command(

@@ -12,7 +12,7 @@ say what was issued, and not when: they become a graph without a measured timeli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -71,8 +71,12 @@ def load_trace(path: str | Path | Iterable[str | Path]) -> Trace:
     return _trace(found)
 
 
-def import_graph(path: str | Path | Iterable[str | Path]) -> Imported:
+def import_graph(
+    path: str | Path | Iterable[str | Path], *, progress: Callable[[int, int], None] | None = None
+) -> Imported:
     """Read a graph from files of any format that is known.
+
+    `progress` hears how many of how many files are read.
 
     Raises:
         TraceError: a file cannot be read, or the files of one run do not fit together.
