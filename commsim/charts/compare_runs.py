@@ -191,4 +191,4 @@ def costs_section(data: dict[str, Any]) -> Section | None:
         "List prices, on demand, of the day they name; power is the most that a node draws."
         " Storage, traffic, support and discounts are in neither."
     )
-    return Section("prices", "Prices and power", lead, table(["", "source"], rows), True)
+    return Section("prices", "Prices and power", lead, table(["", "source"], rows))

@@ -169,24 +169,30 @@ def _wrapped(heads: str, rows: str) -> str:
 
 
 def _figures(data: dict[str, Any], table: dict[str, Any]) -> str:
+    """Return every size's times and errors; busbw gives way where the page is narrow."""
     sides, reference = data["sides"], table["reference"]
-    heads = ["size"]
+    heads = [_cell("size", tag="th")]
     for at, side in enumerate(sides):
-        heads += [f"{side['label']} us", f"{side['label']} busbw"]
-        heads += [] if at == reference else [f"{side['label']} error"]
+        heads += [_cell(f"{side['label']} us", tag="th"), _cell("busbw", "rate", tag="th")]
+        heads += [] if at == reference else [_cell(f"{side['label']} error", tag="th")]
     lines = []
     for row in table["rows"]:
-        cells = [f"<td>{text(format_size(row['size']))}</td>"]
+        cells = [_cell(format_size(row["size"]))]
         for at in range(len(sides)):
-            cells.append(
-                f"<td>{_number(row['time_us'][at])}</td><td>{_number(row['busbw_gbs'][at])}</td>"
-            )
+            cells += [
+                _cell(_number(row["time_us"][at])),
+                _cell(_number(row["busbw_gbs"][at]), "rate"),
+            ]
             if at != reference:
                 error = row["error"][at]
                 off = error is not None and abs(error) > data["tolerance"]
-                cells.append(f"<td{' class=off' if off else ''}>{off_text(error) or NONE}</td>")
+                cells.append(_cell(off_text(error) or NONE, "off" if off else ""))
         lines.append(f"<tr>{''.join(cells)}</tr>\n")
-    return _wrapped("".join(f"<th>{text(head)}</th>" for head in heads), "".join(lines))
+    return _wrapped("".join(heads), "".join(lines))
+
+
+def _cell(words: str, look: str = "", *, tag: str = "td") -> str:
+    return f"<{tag}{f' class={look}' if look else ''}>{text(words)}</{tag}>"
 
 
 def _number(value: float | None) -> str:

@@ -61,7 +61,7 @@ def _money(sides: Sequence[Side], currency: str | None) -> list[str]:
     if currency is None or None in per_step:
         return []
     if None not in prices:
-        told = ", ".join(f"{label(at)} {price:,.0f}" for at, price in enumerate(prices))
+        told = ", ".join(f"{label(at)} {_amount(price or 0)}" for at, price in enumerate(prices))
         return [f"1e9 tokens cost, in {currency}: {told}; {_hours(sides)}."]
     told = ", ".join(f"{label(at)} {price:,.4g}" for at, price in enumerate(per_step))
     return [f"A step costs, in {currency}: {told}."]
@@ -77,7 +77,7 @@ def _energy(sides: Sequence[Side]) -> list[str]:
     energy = [value_at(side.metrics, "cost.energy_kwh_per_1e9_tokens") for side in sides]
     if None in energy:
         return []
-    told = ", ".join(f"{label(at)} {value:,.0f} kWh" for at, value in enumerate(energy))
+    told = ", ".join(f"{label(at)} {_amount(value or 0)} kWh" for at, value in enumerate(energy))
     return [f"1e9 tokens take at most {told} at the nodes' rated power; {_hours(sides)}."]
 
 
@@ -93,31 +93,32 @@ def _advice(sides: Sequence[Side], currency: str | None) -> list[str]:
 
 
 def _take(sides: Sequence[Side], needs: Sequence[float], unit: str, what: str) -> str:
-    """Return "Take B: ..." or what to take for money and what for time."""
+    """Return which one to take, or which for the least money and which for the least time."""
     pace = _pace(sides)
     order = range(len(sides))
     fast, cheap = min(order, key=pace.__getitem__), min(order, key=needs.__getitem__)
     names = [f"{label(at)} ({side.name})" for at, side in enumerate(sides)]
-    if fast == cheap:
-        other = min((at for at in order if at != fast), key=needs.__getitem__)
-        return (
-            f"Take {names[fast]}: it is {pace[other] / pace[fast]:.2f} times as fast as"
-            f" {label(other)} and needs {1 - needs[fast] / needs[other]:.0%} less {what} for the"
-            " same tokens."
-        )
-    hours = [one * _BILLION / _HOUR for one in pace]
     more = needs[fast] / needs[cheap] - 1
-    if more < _ALIKE:
+    if more >= _ALIKE:
+        hours = [one * _BILLION / _HOUR for one in pace]
         return (
-            f"Take {names[fast]}: it is {pace[cheap] / pace[fast]:.2f} times as fast as"
-            f" {label(cheap)} for about the same {what}: {needs[fast]:,.0f} {unit} for 1e9 tokens"
-            f" against {needs[cheap]:,.0f} ({more:+.1%})."
+            f"Take {names[cheap]} for the least {what}, {names[fast]} for the least time: 1e9"
+            f" tokens in {hours[fast]:.3g} h instead of {hours[cheap]:.3g} h, for"
+            f" {_amount(needs[fast] - needs[cheap])} {unit} more ({more:.0%})."
         )
-    return (
-        f"Take {names[cheap]} for the least {what}, {names[fast]} for the least time: 1e9 tokens"
-        f" in {hours[fast]:.3g} h instead of {hours[cheap]:.3g} h, for"
-        f" {needs[fast] - needs[cheap]:,.0f} {unit} more ({more:.0%})."
-    )
+    other = min((at for at in order if at != fast), key=needs.__getitem__)
+    ratio, off = pace[other] / pace[fast], needs[fast] / needs[other] - 1
+    told = f"{_amount(needs[fast])} {unit} for 1e9 tokens against {_amount(needs[other])}"
+    if off > -_ALIKE and ratio <= 1 + _SAME:
+        return f"Take either: the same time and about the same {what}, {told} ({off:+.1%})."
+    faster = f"Take {names[fast]}: it is {ratio:.2f} times as fast as {label(other)}"
+    if off > -_ALIKE:
+        return f"{faster} for about the same {what}: {told} ({off:+.1%})."
+    return f"{faster} and needs {-off:.0%} less {what}: {told}."
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _waits(at: int, side: Side) -> str:

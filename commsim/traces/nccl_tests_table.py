@@ -156,7 +156,8 @@ def _ranks_by_figures(table: NcclTests) -> int:
     if block and row.size > block and row.size % block == 0:
         return row.size // block
     if table.op == "all_reduce" and timing is not None and timing.algbw_gbs >= 10:
-        ratio, noise = timing.busbw_gbs / timing.algbw_gbs, 0.01 / timing.algbw_gbs
+        ratio = timing.busbw_gbs / timing.algbw_gbs
+        noise = 0.005 * (1 + ratio) / timing.algbw_gbs  # two decimals are printed
         ranks = round(2 / (2 - ratio)) if ratio < 2 else 0
         if 2 <= ranks <= 64 and abs(2 * (ranks - 1) / ranks - ratio) <= noise:
             return ranks if 2 / ranks**2 > 2 * noise else 0
