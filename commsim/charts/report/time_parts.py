@@ -4,6 +4,7 @@ Sections on where the time goes: the breakdown per rank or stage, bubbles, the c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = ["breakdown_section", "bubble_section", "path_section"]
 _ROWS = 16  # ranks that are shown one by one
 _PIECES = 600  # of the critical path's strip
 _LONGEST = 10
+_NUMBERS = re.compile(r"\d+")
 
 _PARTS = (
     ("compute", "compute", "compute_s"),
@@ -70,7 +72,7 @@ def _joined_label(same: list[tuple[str, RankTimes]]) -> str:
     if len(same) == 1:
         return first[0]
     if first[0].startswith("stage"):
-        return f"stages {first[1].stage} to {last[1].stage}"
+        return _stages([times.stage or 0 for _, times in same])
     times = first[1].multiplicity
     return f"ranks {first[1].rank} to {last[1].rank}" + (f", each ×{times:,}" if times > 1 else "")
 
@@ -136,12 +138,19 @@ def bubble_section(facts: Facts) -> Section | None:
     found = bubbles(facts.timeline)
     if found is None or len(found.stage) < 2:
         return None
-    rows = []
+    rows: list[list[str]] = []
+    labels: list[list[int]] = []
     for stage, fraction, ratio in zip(
         found.stage.tolist(), found.stage_fraction.tolist(), found.stage_ratio.tolist(), strict=True
     ):
         bar = stack([Part("compute", 1 - fraction, "at work"), Part("idle", fraction, "bubble")])
-        rows.append([f"stage {stage}", bar, percent(fraction), f"{ratio:.3f}"])
+        cells = [bar, percent(fraction), f"{ratio:.3f}"]
+        if rows and rows[-1] == cells:
+            labels[-1].append(stage)
+        else:
+            rows.append(cells)
+            labels.append([stage])
+    lines = [[_stages(same), *cells] for same, cells in zip(labels, rows, strict=True)]
     mean = f"mean fraction {percent(found.fraction)}, ratio {found.ratio:.3f}"
     lead = (
         f"{mean[0].upper()}{mean[1:]}. Fraction: part of {format_time(found.span)} in which a stage"
@@ -149,8 +158,12 @@ def bubble_section(facts: Facts) -> Section | None:
     )
     body = legend([("compute", "at work"), ("idle", "bubble")])
     return Section(
-        "bubble", "Bubble per stage", lead, body + _sheet(["", "", "fraction", "ratio"], rows)
+        "bubble", "Bubble per stage", lead, body + _sheet(["", "", "fraction", "ratio"], lines)
     )
+
+
+def _stages(same: list[int]) -> str:
+    return f"stage {same[0]}" if len(same) == 1 else f"stages {same[0]} to {same[-1]}"
 
 
 _LOOKS = {
@@ -193,19 +206,8 @@ def path_section(facts: Facts) -> Section | None:
         columns.append(
             ("Held back by a link", table(["link", "time", "share"], rows, right=(1, 2)))
         )
-    most = sorted(_by_op(facts).items(), key=lambda item: -item[1][1])[:_LONGEST]
-    rows = [
-        [
-            text(shorten(op, 48)),
-            str(rank),
-            f"{count:,}",
-            format_time(spent * 1e12),
-            percent(spent / whole),
-        ]
-        for (op, rank), (count, spent) in most
-    ]
-    head = ["what", "rank", "times", "time", "share"]
-    columns.append(("By op", table(head, rows, right=(1, 2, 3, 4))))
+    columns.append(("By op", _sums(_by_op(facts), "what", whole)))
+    columns.append(("By rank", _sums(_by_rank(facts), "rank", whole)))
     body += "".join(f"<div><h3>{title}</h3>{made}</div>" for title, made in columns)
     return Section(
         "path",
@@ -216,12 +218,40 @@ def path_section(facts: Facts) -> Section | None:
     )
 
 
-def _by_op(facts: Facts) -> dict[tuple[str, int], tuple[int, float]]:
-    """Return (pieces, seconds) on the path of each (op, rank)."""
-    found: dict[tuple[str, int], tuple[int, float]] = {}
+def _sums(found: dict[str, tuple[int, float]], what: str, whole: float) -> str:
+    """Return a table of (pieces, seconds) per label, the longest first."""
+    most = sorted(found.items(), key=lambda item: -item[1][1])[:_LONGEST]
+    rows = [
+        [
+            text(shorten(label, 48)),
+            f"{count:,}",
+            format_time(spent * 1e12),
+            percent(spent / whole),
+        ]
+        for label, (count, spent) in most
+    ]
+    return table([what, "pieces", "time", "share"], rows, right=(1, 2, 3))
+
+
+def _by_op(facts: Facts) -> dict[str, tuple[int, float]]:
+    """Sum the path by name; names that differ in numbers alone count as one ("B layer …")."""
+    names: dict[str, set[str]] = {}
     for piece in facts.metrics.critical_path:
-        count, spent = found.get((piece.op, piece.rank), (0, 0.0))
-        found[piece.op, piece.rank] = count + 1, spent + piece.seconds
+        names.setdefault(_NUMBERS.sub("…", piece.op), set()).add(piece.op)
+    found: dict[str, tuple[int, float]] = {}
+    for piece in facts.metrics.critical_path:
+        label = _NUMBERS.sub("…", piece.op)
+        label = label if len(names[label]) > 1 else piece.op
+        count, spent = found.get(label, (0, 0.0))
+        found[label] = count + 1, spent + piece.seconds
+    return found
+
+
+def _by_rank(facts: Facts) -> dict[str, tuple[int, float]]:
+    found: dict[str, tuple[int, float]] = {}
+    for piece in facts.metrics.critical_path:
+        count, spent = found.get(str(piece.rank), (0, 0.0))
+        found[str(piece.rank)] = count + 1, spent + piece.seconds
     return found
 
 

@@ -27,16 +27,15 @@ const ViewerPaint = (() => {
   }
 
   /* All that depends on the theme and on the pixels of the device. */
-  function palette(looks, paper, ctx, ratio) {
+  function palette(looks, ctx, ratio, font) {
     const style = getComputedStyle(document.documentElement);
-    const colour = name => style.getPropertyValue(name).trim();
+    const colour = name => style.getPropertyValue(name).trim(), paper = colour("--card");
     const pattern = (a, b) => ctx.createPattern(stripes(a, b, Math.round(6 * ratio)), "repeat");
     const pale = looks.map(look => mixed(look.fill, paper, 0.3));
     const dim = colour("--dim");
     return {
-      ratio, dim, paper, ink: colour("--ink"), muted: colour("--muted"), grid: colour("--grid"),
+      ratio, font, dim, paper, ink: colour("--ink"), muted: colour("--muted"), grid: colour("--grid"),
       lane: colour("--lane"), head: colour("--head"), focus: colour("--focus"), path: colour("--path"),
-      font: colour("--font"),
       fills: looks.map(look => look.fill), inks: looks.map(look => look.ink),
       waits: looks.map((look, k) => pattern(pale[k], mixed(look.fill, paper, 0.55))),
       idle: pattern(colour("--idle"), colour("--hatch")),
