@@ -19,7 +19,7 @@ from typing import IO
 from commsim.errors import TraceError
 from commsim.units import format_size
 
-__all__ = ["Document", "Limits", "documents", "find_files"]
+__all__ = ["Document", "Limits", "documents", "find_files", "is_tar"]
 
 _BLOCK = 2**20
 _GZIP, _USTAR_AT, _USTAR = b"\x1f\x8b", 257, b"ustar"
@@ -74,6 +74,11 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
     return found
 
 
+def is_tar(head: bytes) -> bool:
+    """Say whether a file that begins so is a tar archive."""
+    return head[_USTAR_AT : _USTAR_AT + len(_USTAR)] == _USTAR
+
+
 def _looks_right(path: Path) -> bool:
     name = path.name.lower()
     known = name.endswith(_SUFFIXES) or _DUMP.search(name) is not None
@@ -90,7 +95,7 @@ def documents(path: Path, limits: Limits = Limits()) -> Iterator[Document]:
         with path.open("rb") as file:
             source = _Unpacked(file, path, limits)
             head = source.peek(_USTAR_AT + len(_USTAR))
-            if head[_USTAR_AT:] == _USTAR:
+            if is_tar(head):
                 yield from _members(source, path, limits)
             else:
                 data = source.read_all()

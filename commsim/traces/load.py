@@ -26,11 +26,14 @@ from commsim.traces.execution_trace import ExecutionTrace
 from commsim.traces.files import Document, documents, find_files
 from commsim.traces.formats import Groups, format_of
 from commsim.traces.kineto import KinetoFile
-from commsim.traces.rank_part import rank_part
+from commsim.traces.parallel import large_kineto, read_parts
+from commsim.traces.rank_part import RankPart, rank_part
 from commsim.traces.records import RankRecord
 from commsim.traces.trace import Trace
 
 __all__ = ["Imported", "import_graph", "load_trace"]
+
+Progress = Callable[[int, int], None]
 
 _KNOWN = (
     "Kineto traces (torch.profiler), PyTorch Execution Traces, flight recorder dumps, Chakra .et"
@@ -51,6 +54,7 @@ class Imported:
 @dataclass(slots=True)
 class _Found:
     kineto: list[KinetoFile] = field(default_factory=list)
+    parts: list[RankPart] = field(default_factory=list)
     execution: list[ExecutionTrace] = field(default_factory=list)
     records: list[RankRecord] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -58,21 +62,25 @@ class _Found:
     notes: list[str] = field(default_factory=list)
 
 
-def load_trace(path: str | Path | Iterable[str | Path]) -> Trace:
+def load_trace(
+    path: str | Path | Iterable[str | Path], *, progress: Progress | None = None
+) -> Trace:
     """Read a run from a folder, a file, or several of them.
+
+    `progress` hears how many of how many files are read.
 
     Raises:
         TraceError: a file cannot be read, two are of one rank, or none is a Kineto trace.
     """
     paths = _listed(path)
-    found = _search(paths)
-    if not found.kineto:
+    found = _search(paths, progress)
+    if not found.kineto and not found.parts:
         raise TraceError(_nothing(", ".join(map(str, paths)), found))
     return _trace(found)
 
 
 def import_graph(
-    path: str | Path | Iterable[str | Path], *, progress: Callable[[int, int], None] | None = None
+    path: str | Path | Iterable[str | Path], *, progress: Progress | None = None
 ) -> Imported:
     """Read a graph from files of any format that is known.
 
@@ -84,8 +92,8 @@ def import_graph(
     paths = _listed(path)
     if len(paths) == 1 and paths[0].is_file() and paths[0].read_bytes()[:2] == b"PK":
         return Imported(load_graph(paths[0]), "commsim graph", ())
-    found = _search(paths)
-    if found.kineto:
+    found = _search(paths, progress)
+    if found.kineto or found.parts:
         trace = _trace(found)
         return Imported(trace.graph(), "Kineto", trace.notes, trace)
     records = found.records or [record_of(trace) for trace in found.execution]
@@ -106,11 +114,25 @@ def _listed(path: str | Path | Iterable[str | Path]) -> list[Path]:
     return [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
 
 
-def _search(paths: Sequence[Path]) -> _Found:
+def _search(paths: Sequence[Path], progress: Progress | None = None) -> _Found:
+    """Read all files; many large Kineto files alone in processes of their own, else one by one."""
     found = _Found()
-    for file in find_files(paths):
+    files = find_files(paths)
+    large = large_kineto(files)
+    others = [file for file in files if file not in large]
+    for number, file in enumerate(others):
         for document in documents(file):
             _sort(found, document)
+        if progress:
+            progress(number + 1, len(files))
+    if found.execution or found.records:
+        # They are joined with the events of their ranks, which are read here for that.
+        for file in large:
+            for document in documents(file):
+                _sort(found, document)
+    else:
+        tell = (lambda done: progress(len(others) + done, len(files))) if progress else None
+        found.parts += read_parts(large, tell)
     return found
 
 
@@ -122,7 +144,7 @@ def _trace(found: _Found) -> Trace:
         rank_part(file, rank=rank, trace=traces.get(rank), dump=dumps.get(rank))
         for rank, file in files.items()
     ]
-    return Trace(parts, tuple(found.notes))
+    return Trace([*found.parts, *parts], tuple(found.notes))
 
 
 def _dumps(files: dict[int, KinetoFile], found: _Found) -> dict[int, RankRecord]:
@@ -221,20 +243,20 @@ def _nothing(where: str, found: _Found) -> str:
 
 def _by_rank(found: _Found) -> dict[int, KinetoFile]:
     """Return the files by rank. Raises TraceError where a rank is unknown or there twice."""
-    if len(found.kineto) == 1 and found.kineto[0].rank < 0:
+    if len(found.kineto) == 1 and found.kineto[0].rank < 0 and not found.parts:
         found.notes.append(f"{found.kineto[0].name}: does not say its rank; taken as rank 0.")
         return {0: found.kineto[0]}
-    files: dict[int, KinetoFile] = {}
-    for file in found.kineto:
-        if file.rank < 0:
+    names: dict[int, str] = {}
+    for name, rank in ((part.name, part.rank) for part in (*found.parts, *found.kineto)):
+        if rank < 0:
             raise TraceError(
-                f"{file.name}: does not say its rank (no distributedInfo.rank, and no rank in its"
+                f"{name}: does not say its rank (no distributedInfo.rank, and no rank in its"
                 " name). Name the files rank0.json, rank1.json and so on."
             )
-        if file.rank in files:
-            raise TraceError(_twice(files[file.rank].name, file.name, file.rank))
-        files[file.rank] = file
-    return files
+        if rank in names:
+            raise TraceError(_twice(names[rank], name, rank))
+        names[rank] = name
+    return {file.rank: file for file in found.kineto}
 
 
 def _of_processes(files: dict[int, KinetoFile], found: _Found) -> dict[int, ExecutionTrace]:

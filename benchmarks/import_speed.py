@@ -1,0 +1,128 @@
+"""
+How fast traces are imported: parsing of one file, and a whole run of many ranks.
+
+    python benchmarks/import_speed.py [--ranks 64] [--megabytes 50] [--folder DIR]
+
+Files are generated: the mix of events of a torch 2.x trace of NCCL (CPU ops, launches, kernels,
+the flows between them), one all-reduce for every 200 kernels. Prints MB/s of one core and the
+memory for one file, and the seconds from files to a graph for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from commsim.traces import load_trace
+from commsim.traces.files import documents
+from commsim.traces.kineto import read_kineto
+
+_OP_US = 14.0
+_BASE = 1_700_000_000_000_000.0
+
+
+def main() -> None:
+    """Generate, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=64)
+    parser.add_argument("--megabytes", type=float, default=50.0)
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as made:
+        folder = Path(made)
+        files = [
+            generate(folder / f"rank{rank}.json", rank, options.ranks, options.megabytes)
+            for rank in range(options.ranks)
+        ]
+        parse_one(files[0])
+        begin = time.perf_counter()
+        trace = load_trace(folder)
+        graph = trace.graph()
+        took = time.perf_counter() - begin
+        total = sum(file.stat().st_size for file in files) / 1e6
+        print(f"{len(files)} ranks, {total:.0f} MB: {took:.1f} s from files to {graph!r}")
+        print(f"largest memory of this process: {peak():.0f} MB")
+
+
+def peak() -> float:
+    """Return the most memory that this process has had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def parse_one(file: Path) -> None:
+    """Print how fast one file parses, and in how much memory."""
+    size, before = file.stat().st_size / 1e6, peak()
+    begin = time.process_time()
+    (document,) = documents(file)
+    read_kineto(document)
+    took = time.process_time() - begin
+    print(f"one file of {size:.0f} MB: {size / took:.0f} MB/s on one core,"
+          f" {(peak() - before) / size:.2f} times its size of memory")  # fmt: skip
+
+
+def generate(path: Path, rank: int, world: int, megabytes: float) -> Path:
+    """Write one rank's trace of about `megabytes`."""
+    head = {"backend": "nccl", "rank": rank, "world_size": world}
+    with path.open("w", encoding="ascii") as out:
+        out.write('{\n  "schemaVersion": 1,\n  "distributedInfo": ' + json.dumps(head))
+        out.write(',\n  "displayTimeUnit": "ms",\n  "traceEvents": [\n')
+        count = 0
+        while out.tell() < megabytes * 1e6:
+            batch = [row for k in range(count, count + 200) for row in launched(k)]
+            count += 200
+            batch += all_reduce(count, rank, world)
+            out.write(",\n".join(json.dumps(row, indent=1) for row in batch) + ",\n")
+        step = event("user_annotation", "ProfilerStep#1", 0, (count + 2) * _OP_US, 1, 1)
+        out.write(json.dumps(step) + "\n]}\n")
+    return path
+
+
+def event(
+    cat: str, name: str, ts: float, dur: float, pid: int, tid: int, **args: Any
+) -> dict[str, Any]:
+    """Return a complete event; `ts` in us from the beginning."""
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": _BASE + ts,
+            "dur": dur, "args": {"External id": int(ts), **args}}  # fmt: skip
+
+
+def launched(k: int) -> list[dict[str, Any]]:
+    """Return an op that launches a kernel, with its flow."""
+    at = k * _OP_US
+    kernel = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+    flow = {"cat": "ac2g", "name": "ac2g", "id": k + 1, "pid": 1, "tid": 1, "ts": _BASE + at + 3}
+    return [
+        event("cpu_op", "aten::linear", at, 12.0, 1, 1, **{"Sequence number": k, "Ev Idx": k}),
+        event("cpu_op", "aten::addmm", at + 1, 10.0, 1, 1, **{"Record function id": 0}),
+        event("cuda_runtime", "cudaLaunchKernel", at + 3, 5.0, 1, 1, correlation=k + 1, cbid=211),
+        {"ph": "s", **flow},
+        {"ph": "f", "bp": "e", **flow},
+        event("kernel", kernel, at + 9, 11.0, 0, 7, device=0, context=1, stream=7,
+              correlation=k + 1, grid=[128, 1, 1], block=[256, 1, 1], **{"warps per SM": 2}),
+    ]  # fmt: skip
+
+
+def all_reduce(k: int, rank: int, world: int) -> list[dict[str, Any]]:
+    """Return a collective: the ranks come one after another, and leave together."""
+    at = k * _OP_US
+    args = {
+        "Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20,
+        "dtype": "BFloat16", "In split size": "[]", "Out split size": "[]", "Group size": world,
+        "Process Group Name": "0", "Global rank start": 0, "Global rank stride": 1,
+    }  # fmt: skip
+    start = at + 4 + rank / world
+    return [
+        event("cpu_op", "c10d::allreduce_", at - 2, 1.9, 1, 1),
+        event("cpu_op", "record_param_comms", at - 1.9, 1.7, 1, 1, **args),
+        event("cuda_runtime", "cudaLaunchKernelExC", at - 1.5, 1, 1, 1, correlation=k + 2**40),
+        event("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start, at + 40 - start, 0, 20,
+              stream=20, correlation=k + 2**40, **args),
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
