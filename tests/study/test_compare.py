@@ -209,7 +209,8 @@ def test_the_measured_one_is_the_reference_wherever_it_stands() -> None:
 
 def test_a_scenario_lends_its_cluster_and_library() -> None:
     text = json.dumps({
-        "cluster": {"preset": "dgx-a100"}, "library": {"name": "nccl", "env": {"NCCL_ALGO": "Tree"}},
+        "cluster": {"preset": "dgx-a100"},
+        "library": {"name": "nccl", "env": {"NCCL_ALGO": "Tree"}},
         "workload": {"collectives": [{"op": "all_reduce", "bytes": "1MiB", "group": [0, 1]}]},
     })  # fmt: skip
     import tempfile
