@@ -46,8 +46,10 @@ def with_messages(
 
 
 def _is_message(event: Event) -> bool:
+    if not event.name.startswith(_SPEAKS):
+        return False
     named = str(event.args.collective or "") if event.name == _COMMS else event.name
-    return op_of(named.split(" ")[0]) in ("send", "recv") and event.name.startswith(_SPEAKS)
+    return op_of(named.split(" ")[0]) in ("send", "recv")
 
 
 def _message(activity: Activity, event: Event) -> Message:

@@ -111,11 +111,11 @@ def _gather(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 def _recorded(activity: Activity, issue: Issue) -> Iterable[tuple[int, int]]:
     """Yield (source, target) of each Stream Wait Event that names its record."""
     for event in activity.file.events:
+        if event.kind != EventKind.CUDA_SYNC or event.name != "Stream Wait Event":
+            continue
         record = activity.calls.get(integer(event.args.wait_on_record))
         wait = activity.calls.get(event.correlation)
         source_stream = issue.streams.get(integer(event.args.wait_on_stream))
-        if event.kind != EventKind.CUDA_SYNC or event.name != "Stream Wait Event":
-            continue
         if record is None or wait is None or source_stream is None:
             continue
         sources = source_stream.before(activity.event(record).start)
