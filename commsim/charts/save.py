@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["save_figure", "save_page"]
 
 _PICTURES = (".svg", ".png", ".pdf")
+_WIDTH = 1100  # pixels
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
@@ -59,7 +60,7 @@ def _picture(figure: Figure, path: Path) -> None:
             ' pip install "commsim[png]", then plotly_get_chrome. Or write .html.'
         )
     try:
-        figure.write_image(path)
+        figure.write_image(path, width=_WIDTH, scale=2 if path.suffix == ".png" else 1)
     except (RuntimeError, OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
         raise ScenarioError(

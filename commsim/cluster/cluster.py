@@ -82,6 +82,19 @@ class Cluster:
             f" {len(self.links)} links, fabric {self.fabric.kind})"
         )
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: kinds of nodes, and what joins them."""
+        from html import escape
+
+        counts = [self.spec_of.count(kind) for kind in range(len(self.specs))]
+        rows = "".join(
+            f"<tr><td>{count:,} × {escape(spec.name)}</td><td>{spec.gpus} ×"
+            f" {escape(spec.gpu.name)}</td><td>{spec.nic.count if spec.nic else 0} NICs</td></tr>"
+            for spec, count in zip(self.specs, counts, strict=True)
+        )
+        head = f"{self.name}: {self.world_size:,} GPUs, fabric {self.fabric.kind}"
+        return f"<div><b>{escape(head)}</b><table>{rows}</table></div>"
+
     @staticmethod
     def preset(
         name: str,

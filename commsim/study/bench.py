@@ -85,7 +85,9 @@ class BenchResult:
         return f"BenchResult({ops} on {self.system['cluster']}, {len(self.results)} rows)"
 
     def _repr_html_(self) -> str:
-        return f"<code>{self!r}</code>"
+        from commsim.charts.notebook import bench_html
+
+        return bench_html(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of `commsim bench`."""

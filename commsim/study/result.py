@@ -49,9 +49,9 @@ class Result:
         return f"Result({self.scenario!r}, step {step}, {self.timeline!r})"
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from commsim.charts.notebook import result_html
 
-        return f"<code>{escape(repr(self))}</code>"
+        return result_html(self.scenario, self.metrics, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of `commsim run`; every key is always there, null where unknown."""

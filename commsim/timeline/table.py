@@ -130,7 +130,17 @@ class Timeline:
         return f"Timeline({lanes} lanes, {len(self)} spans, {format_time(self.end_time)})"
 
     def _repr_html_(self) -> str:
-        return f"<code>{self!r}</code>"
+        """Return what a notebook shows: how many spans of each kind, and how long together."""
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{kind.name.lower()}</td><td>{int(mine.sum()):,} spans</td>"
+            f"<td>{format_time(int((self.end - self.start)[mine].sum()))} in all</td></tr>"
+            for kind in OpKind
+            if (mine := self.kind == kind).any()
+        )
+        head = f"{escape(self.source)} timeline: {len(self.graph.lane_rank):,} lanes, "
+        return f"<div><b>{head}{format_time(self.end_time)}</b><table>{rows}</table></div>"
 
     @property
     def lane(self) -> Ints:

@@ -1,0 +1,109 @@
+"""
+What a notebook shows of a result: a bar of where the time goes, and the figures that there are.
+
+Plain HTML of a few kilobytes; every text is escaped; colours of text are the notebook's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from commsim.charts.theme import plain
+from commsim.metrics import Metrics
+from commsim.units import format_size, format_time
+
+__all__ = ["bench_html", "result_html"]
+
+_PARTS = (
+    ("compute", "compute_s", "#4C78A8"),
+    ("exposed communication", "exposed_comm_s", "#C85C5C"),
+    ("exposed copy", "exposed_copy_s", "#B3AE5C"),
+    ("idle", "idle_s", "#C9CDD4"),
+)
+_MOST_ROWS = 48
+_CELL, _NUMBER = 'align="left"', 'align="right"'
+
+
+def result_html(scenario: str, metrics: Metrics, notes: Sequence[str]) -> str:
+    """Return a run as HTML: its name, its bar, and what is known of it."""
+    rows = [("step time", format_time(metrics.step_time_s * 1e12)), *_parts(metrics)]
+    if metrics.bubble_fraction is not None:
+        rows.append(("bubble", f"{metrics.bubble_fraction:.1%}"))
+    if metrics.mfu is not None:
+        rows.append(("MFU", f"{metrics.mfu:.1%}"))
+    if metrics.tokens_per_s is not None:
+        rows.append(("tokens", f"{metrics.tokens_per_s:,.0f} per second"))
+    if metrics.links:
+        busiest = metrics.links[0]
+        rows.append(("busiest link", f"{busiest.name}, {busiest.utilization:.1%}"))
+    if metrics.memory_gib is not None:
+        fits = "fits" if metrics.memory_gib["fits"] else "does not fit"
+        rows.append(("memory", f"{metrics.memory_gib['peak']:.3g} GiB on the fullest GPU: {fits}"))
+    said = f"<p>{len(notes)} notes: see <code>.notes</code></p>" if notes else ""
+    return f"<div><b>{_text(scenario)}</b>{_bar(metrics)}{_table(rows)}{said}</div>"
+
+
+def _parts(metrics: Metrics) -> list[tuple[str, str]]:
+    whole = _whole(metrics)
+    return [
+        (name, f"{format_time(seconds * 1e12)} ({seconds / whole:.1%})")
+        for name, field, _ in _PARTS
+        if (seconds := getattr(metrics.breakdown, field))
+    ]
+
+
+def _whole(metrics: Metrics) -> float:
+    return sum(getattr(metrics.breakdown, field) for _, field, _ in _PARTS) or 1.0
+
+
+def _bar(metrics: Metrics) -> str:
+    """Return where the mean rank's time goes, as one bar."""
+    whole = _whole(metrics)
+    pieces = "".join(
+        f'<span title="{name}" style="width:{100 * share:.2f}%;background:{colour}"></span>'
+        for name, field, colour in _PARTS
+        if (share := getattr(metrics.breakdown, field) / whole)
+    )
+    return f'<div style="display:flex;height:12px;max-width:520px;margin:6px 0">{pieces}</div>'
+
+
+def bench_html(bench: dict[str, Any]) -> str:
+    """Return the table of a bench, the first rows where there are many."""
+    rows = bench["results"]
+    head = ("op", "size", "algo", "proto", "time (us)", "busbw (GB/s)", "of the bound")
+    cells = [
+        (
+            row["op"], format_size(row["size"]), row["algo"], row["proto"] or "–",
+            f"{row['time_us']:.2f}",
+            "–" if row["busbw_gbs"] is None else f"{row['busbw_gbs']:.2f}",
+            f"{row['bound_us'] / row['time_us']:.1%}" if row.get("bound_us") else "–",
+        )
+        for row in rows[:_MOST_ROWS]
+    ]  # fmt: skip
+    more = len(rows) - len(cells)
+    said = f"<p>and {more:,} more rows: see <code>.results</code></p>" if more else ""
+    heads = "".join(f"<th {_side(at)}>{_text(name)}</th>" for at, name in enumerate(head))
+    body = "".join(
+        "<tr>" + "".join(f"<td {_side(at)}>{_text(c)}</td>" for at, c in enumerate(row)) + "</tr>"
+        for row in cells
+    )
+    system = _text(f"{bench['system']['cluster']}, {bench['system']['gpus']} GPUs")
+    return f"<div><b>{system}</b><table><tr>{heads}</tr>{body}</table>{said}</div>"
+
+
+def _side(at: int) -> str:
+    return _NUMBER if at in (1, 4, 5, 6) else _CELL
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    body = "".join(
+        f"<tr><td {_CELL}>{_text(name)}</td><td {_CELL}>{_text(value)}</td></tr>"
+        for name, value in rows
+    )
+    return f"<table>{body}</table>"
+
+
+def _text(value: str) -> str:
+    return escape(plain(value))
