@@ -227,17 +227,19 @@ def test_a_page_that_cannot_be_finished_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def said(name: str) -> str:
+    return finding(scenario(name)._facts()).replace("\N{NO-BREAK SPACE}", " ")
+
+
 def test_the_finding_has_its_number() -> None:
-    assert finding(scenario("1f1b")._facts()) == (
-        "1F1B, 4 stages × 8 microbatches: 33 ms, of which 27.3% is bubble"
-    )
+    assert said("1f1b") == ("1F1B, 4 stages × 8 microbatches: 33 ms, of which 27.3% is bubble")
     assert re.fullmatch(
         r"A step takes 2\d\d ms: 9\d\.\d% of it is compute",
-        finding(scenario("quickstart")._facts()),
+        said("quickstart"),
     )
     assert re.fullmatch(
         r"All-reduce of 1 GiB: [\d.]+ [mu]s, [\d.]+ GB/s on the bus",
-        finding(scenario("ring-all-reduce")._facts()),
+        said("ring-all-reduce"),
     )
 
 
@@ -411,3 +413,77 @@ def test_a_million_spans_stay_small() -> None:
     size = sum(map(len, elements)) + len(json.dumps(facts))
     assert facts["spans"] == len(timeline)
     assert size < 10 * len(timeline)
+
+
+def section_of(text: str, key: str) -> str:
+    found = re.search(rf'<section id="{key}".*?</section>', text, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+def test_links_that_do_the_same_share_a_row_with_their_figures() -> None:
+    result = scenario("quickstart")
+    body = section_of(text_of(result), "links")
+    rows = re.findall(r"<tr><td data-label=.link.>(.*?)</td>(.*?)</tr>", body)
+    first = result.metrics.links[0]
+    assert rows[0][0].startswith(first.name.replace(">", "&gt;"))
+    assert "and 7 alike" in rows[0][0]
+    assert f'data-label="mean">{first.utilization:.1%}<' in rows[0][1]
+    names = [row[0].partition(" <")[0] for row in rows]
+    assert len(set(names)) == len(names)
+
+
+def test_the_use_of_a_link_is_drawn_to_scale() -> None:
+    """A transfer that fills a link for part of the time is an area of that share."""
+    facts = scenario("gloo-all-reduce")._facts()
+    body = section_of("".join(report_page(facts)), "links")
+    drawn = re.search(r'k-network" d="M0 100L0 ([\d.]+)H1000V100Z"', body)
+    assert drawn is not None
+    assert 100 - float(drawn[1]) == pytest.approx(100 * facts.metrics.links[0].utilization, abs=0.1)
+
+
+def test_the_topology_colours_what_is_used() -> None:
+    facts = scenario("gloo-all-reduce")._facts()
+    body = section_of("".join(report_page(facts)), "topology")
+    lines = re.findall(r'<path class="use(\d)" d="[^"]*"><title>(.*?)</title>', body)
+    busy = [name for use, name in lines if use == "5"]
+    assert len(busy) == 4
+    assert all("nic0" in name and "switch" in name and "99." in name for name in busy)
+    assert {use for use, name in lines if "cpu0-&gt;cpu1" in name} == {"0"}
+    assert body.count('class="frame"') == 4
+
+
+def test_rows_of_the_viewer_overlap_no_more_than_their_streams_do() -> None:
+    facts, elements = pack([Run("", four_ranks().timeline)])
+    columns = unpacked("".join(elements))
+    rows = np.repeat(np.arange(len(facts["counts"])), facts["counts"])
+    for row in range(len(facts["counts"])):
+        mine = rows == row
+        begin = np.cumsum(columns["begin"][mine])
+        end = begin + columns["wait"][mine] + columns["length"][mine]
+        assert np.all(begin[1:] >= end[:-1] - 1)  # a tick of rounding
+
+
+def test_the_critical_path_of_the_viewer_is_that_of_the_metrics() -> None:
+    result = scenario("1f1b")
+    facts, elements = pack([Run("", result.timeline)])
+    columns = unpacked("".join(elements))
+    words = [facts["words"][facts["meanings"][w][0]] for w in columns["what"].tolist()]
+    assert [words[i] for i in facts["paths"][0]] == [p.op for p in result.metrics.critical_path]
+
+
+def test_lanes_know_their_node_stage_and_replica() -> None:
+    result = run("quickstart", ["engine.fold=off"])
+    facts, _ = pack([Run("", result.timeline, result.cluster and result.cluster.node_of)])
+    assert [lane["node"] for lane in facts["lanes"]] == [0] * 8 + [1] * 8
+    assert [lane["replica"] for lane in facts["lanes"]] == list(range(16))
+    staged, _ = pack([Run("", scenario("1f1b").timeline)])
+    assert [lane["stage"] for lane in staged["lanes"]] == [0, 1, 2, 3]
+    assert {lane["node"] for lane in staged["lanes"]} == {-1}
+
+
+def test_the_command_runs_it_again() -> None:
+    result = run("1f1b", ["workload.pipeline.microbatches=4"])
+    assert result.command == "commsim run 1f1b --set workload.pipeline.microbatches=4"
+    body = section_of(text_of(result), "again")
+    assert "<pre>commsim run 1f1b --set workload.pipeline.microbatches=4</pre>" in body

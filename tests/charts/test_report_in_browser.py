@@ -13,6 +13,7 @@ from span_maker import many_spans
 from star import Star
 
 from commsim.charts.report import Facts, write_report
+from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
@@ -409,3 +410,35 @@ def test_the_page_prints_without_its_controls(opened: Open, folder: Path) -> Non
     assert not page.locator("nav").is_visible()
     assert page.locator(".main").is_visible()
     assert len(page.pdf()) > 20_000
+
+
+def test_rows_on_which_nobody_computes_are_left_out(opened: Open, folder: Path) -> None:
+    page = opened(report_of("ring-all-reduce", folder))
+    lines = viewer(page, "return v.lines().map(l => [l.label, v.data.facts.counts[l.row]])")
+    assert lines == [[f"rank {rank}", 1] for rank in range(8)]
+
+
+def test_very_many_ranks_begin_folded_by_node(opened: Open, folder: Path) -> None:
+    timeline, path = many_spans(7_000, lanes=136), folder / "lanes.html"
+    cluster = Cluster.preset("dgx-h100", nodes=17)
+    write_report(Facts("lanes", timeline, measure(timeline), cluster=cluster), path)
+    page = opened(path)
+    assert viewer(page, "return v.lines().map(l => l.label)") == [f"node {k}" for k in range(17)]
+    page.fill(".tools input", "rank 100")
+    assert viewer(page, "return v.lines().some(l => l.label === 'rank 100')")
+
+
+def test_waiting_and_what_is_not_lit_are_pale(opened: Open, folder: Path) -> None:
+    page = opened(report_of("p2p-nonblocking", folder))
+    pixel = """
+        const at = v.place(a[0]), r = devicePixelRatio, c = document.querySelector(".main");
+        const x = a[1] === "wait" ? (at.left + at.start) / 2 : (at.start + at.right) / 2 + 40;
+        const d = c.getContext("2d").getImageData(x * r, (at.y + 2) * r, 1, 1).data;
+        return (d[0] + d[1] + d[2]) / 3;"""
+    waiting = viewer(page, """
+        for (let i = 0; i < v.data.count; i++) if (v.data.wait[i]) return i;""")  # fmt: skip
+    assert viewer(page, pixel, waiting, "wait") > 180 > viewer(page, pixel, waiting, "moves")
+    page.click(".legend button:has-text('compute')")
+    page.wait_for_timeout(60)
+    assert viewer(page, pixel, waiting, "moves") > 220
+    assert viewer(page, "return v.view().t0") == 0

@@ -27,8 +27,9 @@ const Viewer = {
   build(root, data) {
     const facts = data.facts, c = { root, data, facts, whole: facts.reach, pal: null, miniature: null };
     c.size = { width: 0, height: 0, gutter: 0, plot: 1, body: 0, content: 0 };
+    const by = ViewerLines.usual(facts.lanes);
     c.state = {
-      t0: 0, t1: c.whole, top: 0, by: ViewerLines.usual(facts.lanes), closed: new Set(), lit: null,
+      t0: 0, t1: c.whole, top: 0, by, closed: ViewerLines.folded(facts, by), lit: null,
       hover: -1, chosen: -1, arrows: false, path: false, band: null, found: null, at: -1, lines: [], lineOf: new Map(),
     };
     addElements(c);

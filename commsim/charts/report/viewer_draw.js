@@ -113,7 +113,7 @@ function drawRows(c) {
       c.miniature = document.createElement("canvas");
       c.miniature.width = width;
       c.miniature.height = c.map.height;
-      const rows = c.facts.lanes.map(lane => lane.rows[0]);
+      const rows = c.facts.lanes.map(ViewerLines.main(c.facts));
       ViewerPaint.band(c.miniature.getContext("2d"), c.data, c.pal, { x: 0, y: 0, width, height: c.map.height, rows }, { t0: 0, t1: c.whole }, null);
     }
     ctx.fillStyle = c.pal.paper;

@@ -2,19 +2,31 @@
 /* The lines of the viewer: which rows it shows, in which groups, and how tall each is (CSS pixels). */
 
 const ViewerLines = (() => {
-  const KINDS = { node: "node", stage: "stage", replica: "replica" };
+  const KINDS = ["node", "stage", "replica"], FEW = 32, MANY = 128;
 
-  /* The ways to group that tell lanes apart. */
+  /* The ways to group that put some lanes together, and not all of them. */
   function choices(lanes) {
-    const found = ["none"];
-    for (const kind in KINDS) if (new Set(lanes.map(lane => lane[kind])).size > 1) found.push(kind);
-    return found;
+    const groups = kind => new Set(lanes.map(lane => `${lane.run}/${lane[kind]}`)).size;
+    const runs = new Set(lanes.map(lane => lane.run)).size;
+    return ["none", ...KINDS.filter(kind => groups(kind) > runs && groups(kind) < lanes.length)];
   }
 
   function usual(lanes) {
     const known = choices(lanes);
-    if (lanes.length <= 32) return "none";
+    if (lanes.length <= FEW) return "none";
     return ["stage", "node", "replica"].find(kind => known.includes(kind)) || "none";
+  }
+
+  /* The groups that are folded at first: all of them where there are very many lanes. */
+  function folded(facts, by) {
+    const shut = by !== "none" && facts.lanes.length > MANY;
+    return new Set(shut ? grouped(facts, by).map(group => group.key) : []);
+  }
+
+  /* The first row of a lane that anything is on: its second where nobody computes. */
+  function main(facts) {
+    const empty = facts.lanes.every(lane => !facts.counts[lane.rows[0]] && lane.rows.length > 1);
+    return lane => lane.rows[empty && facts.lanes.length ? 1 : 0];
   }
 
   function label(lane, byStage) {
@@ -43,7 +55,8 @@ const ViewerLines = (() => {
     const byStage = one && facts.lanes.length > 1 && stages.size === facts.lanes.length && !stages.has(-1);
     const open = groups.filter(group => !closed.has(group.key));
     const lanes = open.reduce((sum, group) => sum + group.lanes.length, 0);
-    const subs = facts.lanes.length ? facts.lanes[0].rows.length - 1 : 0;
+    const first = main(facts), skipped = facts.lanes.length ? facts.lanes[0].rows.indexOf(first(facts.lanes[0])) : 0;
+    const subs = facts.lanes.length ? facts.lanes[0].rows.length - 1 - skipped : 0;
     const per = (room - 20 * groups.length) / Math.max(1, lanes) - 4;
     const tall = Math.round(Math.min(34, Math.max(14, per / (1 + 0.42 * subs))));
     const low = Math.max(6, Math.round(tall * 0.42));
@@ -51,13 +64,13 @@ const ViewerLines = (() => {
     for (const group of groups) {
       const shut = closed.has(group.key);
       if (group.label) {
-        lines.push({ kind: "head", key: group.key, label: group.label, y, height: shut ? 26 : 20, shut, count: group.lanes.length, rows: group.lanes.map(at => facts.lanes[at].rows[0]) });
+        lines.push({ kind: "head", key: group.key, label: group.label, y, height: shut ? 26 : 20, shut, count: group.lanes.length, rows: group.lanes.map(at => first(facts.lanes[at])) });
         y += (shut ? 26 : 20) + 3;
       }
       if (shut) continue;
       for (const at of group.lanes) {
         const lane = facts.lanes[at];
-        lane.rows.forEach((row, sub) => {
+        lane.rows.slice(skipped).forEach((row, sub) => {
           if (sub && !facts.counts[row]) return;
           const height = sub ? low : tall;
           lines.push({ kind: "row", row, lane: at, compute: !sub, label: sub ? "" : label(lane, byStage), y, height });
@@ -69,5 +82,5 @@ const ViewerLines = (() => {
     return { lines, height: Math.max(y, 1) };
   }
 
-  return { choices, usual, build };
+  return { choices, usual, folded, main, build };
 })();

@@ -18,7 +18,7 @@ function makeTools(c) {
     select.setAttribute("aria-label", "group ranks by");
     for (const kind of kinds) { const option = make("option", "", select, kind === "none" ? "no groups" : `by ${kind}`); option.value = kind; }
     select.value = c.state.by;
-    select.addEventListener("change", () => { c.state.by = select.value; c.state.closed.clear(); c.state.top = 0; c.fit(); });
+    select.addEventListener("change", () => { c.state.by = select.value; c.state.closed = ViewerLines.folded(c.facts, select.value); c.state.top = 0; c.fit(); });
   }
   function button(text, title, act) {
     const one = make("button", "", c.tools, text);

@@ -30,7 +30,7 @@ class Figure(NamedTuple):
 def finding(facts: Facts) -> str:
     """Say in a sentence what the run shows, with its number."""
     metrics = facts.metrics
-    step = heading(metrics.step_time_s * 1e12)
+    step = heading(metrics.step_time_s * 1e12).replace(" ", "\N{NO-BREAK SPACE}")
     parts = metrics.breakdown
     if not parts.compute_s and metrics.collectives:
         return _collective(metrics, step)
