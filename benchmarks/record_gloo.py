@@ -7,8 +7,8 @@ Needs torch. Every program of `gloo_programs` runs on processes of this machine.
 run is kept, per rank: the Kineto trace (`rank0.json.gz`), the PyTorch Execution Trace
 (`rank0.et.json.gz`; of some runs), the flight recorder's dump (`rank0.fr.pickle`), and what the
 program told torch.distributed (`rank0.calls.json`), which was taken in a step of its own. A step
-begins with a barrier. Of several repeats the one with the shortest step stays: the others were held
-up by the machine. Names of hosts, files and processes are taken out; nothing else is changed.
+begins with a barrier. Of several repeats the one with the shortest steps stays: the others were
+held up by the machine. Names of hosts, files and processes are taken out; nothing else is changed.
 `ddp-4-late` is `ddp-4` with 30 ms more on rank 2 at the start of the step.
 """
 
@@ -73,11 +73,11 @@ def main() -> None:
         best = min((record(name) for _ in range(options.repeats)), key=lambda found: found[0])
         keep(best[1], options.output / name)
         size = sum(file.stat().st_size for file in (options.output / name).iterdir())
-        print(f"{name}: longest step {best[0] / 1e3:.1f} ms, {size / 1000:.0f} kB")
+        print(f"{name}: mean step {best[0] / 1e3:.1f} ms, {size / 1000:.0f} kB")
 
 
 def record(name: str) -> tuple[float, Path]:
-    """Run once; return the longest profiled step in us, and the folder with what was recorded."""
+    """Run once; return the ranks' mean profiled step in us, and the folder of the recording."""
     folder = Path(tempfile.mkdtemp(prefix="gloo-"))
     environment = os.environ | {
         "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000",
@@ -95,7 +95,7 @@ def record(name: str) -> tuple[float, Path]:
         sys.exit(f"{name}: a rank failed.")
     (folder / "store").unlink(missing_ok=True)
     traces = [file for file in folder.glob("rank*.json") if file.suffixes == [".json"]]
-    return max(step_of(file) for file in traces), folder
+    return sum(step_of(file) for file in traces) / len(traces), folder
 
 
 def step_of(file: Path) -> float:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from commsim.graph import Phase
 from commsim.traces.capture.calls import is_communication, record_communication
 from commsim.traces.capture.costs import cost_of, is_free, tensors
-from commsim.traces.capture.recorder import current_stream, recorder
+from commsim.traces.capture.recorder import current_stream, in_backward, recorder
 from commsim.traces.capture.records import Sync, Work
 
 __all__ = ["Capturing", "track_storage"]
@@ -54,20 +54,14 @@ def _record(
     flops, traffic, product = cost_of(func, name, args, kwargs, out)
     if not flops and not traffic:
         return
-    phase, again = _phase()
+    # Gradients are computed with grad mode off: what runs with it on computes activations again.
+    again = in_backward() and torch.is_grad_enabled() and recorder.phase != Phase.OPTIMIZER
     recorder.add(
         Work(
             full.removeprefix("aten::"), current_stream().number, flops, traffic, product,
-            int(phase), again, recorder.stage, recorder.microbatch,
+            again=again, **recorder.tags,
         )
     )  # fmt: skip
-
-
-def _phase() -> tuple[Phase, bool]:
-    """Return the phase of the step, and whether activations are being computed again."""
-    if recorder.phase == Phase.OPTIMIZER or torch._C._current_graph_task_id() == -1:
-        return recorder.phase, False
-    return Phase.BACKWARD, torch.is_grad_enabled()
 
 
 def _track(out: Any) -> None:

@@ -12,11 +12,20 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import torch
 
 from commsim.graph import Phase
 from commsim.traces.capture.records import Mark, Memory, Record, Sync, WaitsFor
 
-__all__ = ["Event", "Recorder", "Stream", "StreamContext", "current_stream", "recorder"]
+__all__ = [
+    "Event",
+    "Recorder",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "in_backward",
+    "recorder",
+]
 
 
 class Recorder:
@@ -78,7 +87,14 @@ class Recorder:
     @property
     def tags(self) -> dict[str, int]:
         """Where the program is, for the fields of that name."""
-        return {"phase": int(self.phase), "stage": self.stage, "microbatch": self.microbatch}
+        backward = self.phase != Phase.OPTIMIZER and in_backward()
+        phase = Phase.BACKWARD if backward else self.phase
+        return {"phase": int(phase), "stage": self.stage, "microbatch": self.microbatch}
+
+
+def in_backward() -> bool:
+    """Return whether autograd is running."""
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 recorder = Recorder()
