@@ -12,7 +12,7 @@ Groups keep all their ranks: those that are not recorded are taken to be never l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Device, Graph, GraphBuilder
@@ -51,8 +51,20 @@ def assemble(records: Sequence[RankRecord], *, format: str) -> tuple[Graph, tupl
     lanes = {rank: build.lane(rank) for rank in by_rank}
     libraries = dict.fromkeys(record.library for record in by_rank.values())
     labelled = {n: r for record in by_rank.values() for n, r in (record.groups or {}).items()}
+    by_rank, cut = _aligned(by_rank)
+    spoken = _spoken(by_rank.values(), labelled)
     world = _world(by_rank, labelled)
-    draft = _Draft(build, lanes, world, next(iter(libraries), ""), labelled)
+    draft = _Draft(build, lanes, world, next(iter(libraries), ""), {**labelled, **spoken})
+    if spoken:
+        draft.notes.append(
+            "the files do not list the ranks of their groups: those that speak of a group are taken"
+            " to form it."
+        )
+    if cut:
+        draft.notes.append(
+            f"{cut} calls are recorded on some ranks of their group only (a ring buffer forgets its"
+            " oldest): they are left out."
+        )
     for record in by_rank.values():
         draft.notes += record.notes
     try:
@@ -79,6 +91,48 @@ def _world(
     if largest >= _MAX_RANKS:
         raise TraceError(f"{next(iter(records.values())).name}: names rank {largest}; not a rank.")
     return tuple(range(largest + 1))
+
+
+def _spoken(
+    records: Iterable[RankRecord], known: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Return the groups that nobody describes, as the ranks that name them."""
+    speaking: dict[str, list[int]] = {}
+    for record in records:
+        for label in dict.fromkeys(c.group for c in record.calls if c.group and not c.ranks):
+            if label not in known:
+                speaking.setdefault(label, []).append(record.rank)
+    several = len(speaking) > 1 and max(map(len, speaking.values())) > 1
+    return {label: tuple(ranks) for label, ranks in speaking.items()} if several else {}
+
+
+def _aligned(records: Mapping[int, RankRecord]) -> tuple[dict[int, RankRecord], int]:
+    """Leave out the collectives that only some ranks of a group still have, by their numbers."""
+    numbers: dict[str, dict[int, set[int]]] = {}
+    for rank, record in records.items():
+        for call in record.calls:
+            if call.op in COLLECTIVE_OPS:
+                numbers.setdefault(call.group, {}).setdefault(rank, set()).add(call.sequence)
+    shared = {
+        label: set.intersection(*of.values())
+        for label, of in numbers.items()
+        if all(min(found) >= 0 for found in of.values())
+    }
+    kept: dict[int, RankRecord] = {}
+    lost = 0
+    for rank, record in records.items():
+        if any(call.after is not None for call in record.calls):
+            kept[rank] = record  # its calls name each other by place
+            continue
+        calls = tuple(
+            call
+            for call in record.calls
+            if call.op not in COLLECTIVE_OPS
+            or call.sequence in shared.get(call.group, (call.sequence,))
+        )
+        lost += len(record.calls) - len(calls)
+        kept[rank] = replace(record, calls=calls)
+    return kept, lost
 
 
 def _ranks(record: RankRecord) -> Iterable[tuple[int, ...]]:

@@ -265,6 +265,7 @@ def _issued(node: Node, after: tuple[int, ...], rank: int) -> Issued:
         return Issued(
             op, sent=_integer(node, "comm_size", -1), peer=peer if peer >= 0 else rank,
             tag=_integer(node, "comm_tag"), name=node.name, after=after,
+            duration=_duration(node) or -1,
         )  # fmt: skip
     return Issued(
         "compute", duration=_duration(node), name=node.name, on_cpu=on_cpu,

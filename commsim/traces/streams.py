@@ -9,11 +9,14 @@ for. Where it has none (the default), what ProcessGroupNCCL does is taken:
 - after any other cudaStreamWaitEvent, the next work on the current stream waits for the last
   work on each other stream that was launched before, and had ended by then.
 So no dependency contradicts the recording; where several were possible, the latest is taken.
+
+The kernels of a CUDA graph have one launch and no calls between them: each waits for the one of
+the same launch that ended last before it began, on whatever stream.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -88,15 +91,39 @@ def cross_stream(
     activity: Activity, issue: Issue, collectives: RankCollectives
 ) -> tuple[dict[int, list[int]], str]:
     """Return, for each GPU op, the ops on other streams it waits for; and a note on how."""
+    inside = list(_inside_graphs(activity))
     recorded = list(_recorded(activity, issue))
     if recorded:
-        return _gather(recorded), "streams wait for each other as the cuda_sync events say."
-    edges = [*_into_collectives(activity, issue), *_after_waits(activity, issue, collectives)]
+        return _gather(
+            [*recorded, *inside]
+        ), "streams wait for each other as the cuda_sync events say."
+    edges = [
+        *inside, *_into_collectives(activity, issue), *_after_waits(activity, issue, collectives),
+    ]  # fmt: skip
     edges += _after_wait_events(activity, issue, collectives)
     return _gather(edges), (
         "the trace has no cuda_sync events: streams wait for each other by the rule of"
         " ProcessGroupNCCL."
     )
+
+
+def _inside_graphs(activity: Activity) -> Iterable[tuple[int, int]]:
+    graphs: dict[Call, list[int]] = {}
+    for index, op in enumerate(activity.gpu):
+        if op.launch and "GraphLaunch" in activity.event(op.launch).name:
+            graphs.setdefault(op.launch, []).append(index)
+    for ops in graphs.values():
+        ended: list[tuple[int, int]] = []
+        for target in ops:
+            start = activity.gpu[target].event.start
+            at = bisect_right(ended, (start, len(activity.gpu)))
+            if at and activity.gpu[ended[at - 1][1]].event.stream != _stream_of(activity, target):
+                yield ended[at - 1][1], target
+            insort(ended, (activity.gpu[target].event.end, target))
+
+
+def _stream_of(activity: Activity, index: int) -> int:
+    return activity.gpu[index].event.stream
 
 
 def _gather(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
