@@ -119,7 +119,7 @@ def _errors(data: dict[str, Any], at: int, name: str) -> list[Figure]:
         for band, values in (table["bands"][at] or {}).items():
             if values["n"]:
                 op = table["op"].replace("_", "-")
-                remark = f"{op}, {BANDS[band]}, {values['n']} sizes"
+                remark = f"{op}, {BANDS[band]}, {values['n']} size{'s' * (values['n'] > 1)}"
                 found.append(Figure(f"{name}, error", f"{values['median_abs_err']:.1%}", remark))
     return found
 

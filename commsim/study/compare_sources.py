@@ -119,15 +119,21 @@ def _file(path: Path) -> Source:
     """Return what a file that is no YAML holds."""
     name = str(path)
     parts = list(documents(path))
-    data = parts[0].data if len(parts) == 1 else b""
+    if len(parts) != 1:
+        return Source(name, "trace", path)  # an archive of traces
+    data = parts[0].data
     head = data.lstrip()[:1]
-    if data and is_nccl_tests(data):
+    if not head:
+        raise TraceError(f"{name}: is empty.")
+    if is_nccl_tests(data):
         return Source(name, "log", read_nccl_tests(data, name))
-    if head == b"{" and (held := _own_json(data)) is not None:
-        return _own(held, name)
-    if data and head not in (b"{", b"["):
-        read_nccl_tests(data, name)  # says what is missing
-    return Source(name, "trace", path)
+    if head not in (b"{", b"["):
+        raise TraceError(
+            f"{name}: is nothing that can be compared. Give a scenario (.yaml), the JSON of run,"
+            " replay or bench, a trace of torch.profiler, or the output of nccl-tests."
+        )
+    held = _own_json(data) if head == b"{" else None
+    return Source(name, "trace", path) if held is None else _own(held, name)
 
 
 class _Own(msgspec.Struct):

@@ -29,7 +29,8 @@ def verdict_of_runs(sides: Sequence[Side], currency: str | None) -> list[str]:
     """Return what to take, where prices or power tell; then speed, cost, and where each waits."""
     cost = _money(sides, currency) or _energy(sides)
     waits = [line for at, side in enumerate(sides) if (line := _waits(at, side))]
-    return [*_advice(sides, currency), _speed(sides), *cost, *waits]
+    even = _even(sides, currency)
+    return [*_advice(sides, currency), _speed(sides), *cost, *even, *waits]
 
 
 def _pace(sides: Sequence[Side]) -> list[float]:
@@ -71,6 +72,23 @@ def _hours(sides: Sequence[Side]) -> str:
     hours = [pace * _BILLION / _HOUR for pace in _pace(sides)]
     told = ", ".join(f"{label(at)} {value:,.3g} h" for at, value in enumerate(hours))
     return f"they take {told}"
+
+
+def _even(sides: Sequence[Side], currency: str | None) -> list[str]:
+    """Return the price at which the dearer of two would cost what the other does."""
+    money = [value_at(side.metrics, "cost.per_1e9_tokens") for side in sides]
+    hours = [value_at(side.metrics, "cost.per_hour") for side in sides]
+    if currency is None or len(sides) != 2 or not all(money) or not all(hours):
+        return []
+    dear = int(float(money[1] or 0) > float(money[0] or 0))
+    gpus = sides[dear].cluster.world_size if sides[dear].cluster is not None else 1
+    unit = "GPU" if gpus > 1 else "cluster"
+    now = float(hours[dear] or 0) / gpus
+    even = now * float(money[1 - dear] or 0) / float(money[dear] or 1)
+    return [
+        f"They cost the same where an hour of a {unit} of {label(dear)} is {even:,.4g} {currency}"
+        f" instead of {now:,.4g}."
+    ]
 
 
 def _energy(sides: Sequence[Side]) -> list[str]:

@@ -287,7 +287,8 @@ def test_what_cannot_be_compared_is_refused(items: tuple[Any, ...], words: str) 
         ('{"schema": 1, "results": [{"op": "all_reduce"}]}', "a row has no 'size'"),
         ('{"schema": 1, "results": []}', "holds no row"),
         ('{"schema": 1, "sides": []}', "a comparison already"),
-        ("just words", "no line of nccl-tests"),
+        ("just words", "nothing that can be compared"),
+        ("", "is empty"),
         ('{"traceEvents": 3}', "x.json"),
     ],
 )
