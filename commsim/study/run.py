@@ -97,14 +97,18 @@ def _command(scenario: Scenario | str | Path, sets: Iterable[str]) -> str:
 
 
 def _may_fold(file: ScenarioFile, cluster: Cluster | None) -> bool:
-    """Say whether ranks that are alike may be simulated once: paths by hash make none alike."""
+    """Say whether ranks that are alike may be simulated once: paths by hash make none alike.
+
+    A small cluster is simulated whole: people want to see each rank, and it costs nothing.
+    """
     fold = file.engine.fold
     if fold not in _FOLDS:
         raise ScenarioError(
             f"engine.fold: {fold!r}.{did_you_mean(fold, _FOLDS)} Known: {', '.join(_FOLDS)}."
         )
     hashed = cluster is not None and cluster.fabric.spec.ecmp == "hash"
-    return fold == "auto" and file.engine.network == "fluid" and not hashed
+    many = cluster is not None and cluster.world_size > _SHOWN_WHOLE
+    return fold == "auto" and file.engine.network == "fluid" and not hashed and many
 
 
 def _work(scenario: Scenario, kind: str, cluster: Cluster | None) -> Workload | None:
@@ -130,6 +134,10 @@ def _with_memory(metrics: Metrics, facts: TrainingFacts, timeline: Timeline) -> 
     return replace(metrics, memory_gib=memory), f"memory: {sentence}"
 
 
+def _lanes(lanes: int, ranks: int) -> str:
+    return f"{lanes} lane{'s' * (lanes > 1)} stand{'s' * (lanes == 1)} for {ranks} ranks"
+
+
 def _chosen(scenario: Scenario, library: Library, graph: Graph) -> list[str]:
     """Return what a scenario leaves to commsim, as notes."""
     section, engine = scenario.file.library, scenario.file.engine
@@ -137,7 +145,7 @@ def _chosen(scenario: Scenario, library: Library, graph: Graph) -> list[str]:
     if graph.folding is None:
         folding = "no folding"
     else:
-        folding = f"{len(graph.lane_rank)} lanes stand for {int(graph.multiplicity.sum())} ranks"
+        folding = _lanes(len(graph.lane_rank), int(graph.multiplicity.sum()))
     slowdown = "" if engine.overlap_slowdown else ", communication takes nothing from compute"
     return [
         f"library: {library.name}{taken}, {_RULES.get(library.name, '')}".rstrip(", ") + ".",
@@ -145,6 +153,7 @@ def _chosen(scenario: Scenario, library: Library, graph: Graph) -> list[str]:
     ]
 
 
+_SHOWN_WHOLE = 16  # GPUs
 _FOLDS = ("auto", "off")
 _RULES = MappingProxyType(
     {

@@ -55,7 +55,8 @@ def test_a_server_is_n_times_slower_than_a_ring() -> None:
 def test_nonblocking_hides_the_transfer() -> None:
     blocking, free = (result(f"p2p-{n}") for n in ("blocking", "nonblocking"))
     transfer = blocking["step_time_s"] - 5e-3 if blocking["step_time_s"] > 5e-3 else 0
-    assert free["step_time_s"] == pytest.approx(4e-3, rel=1e-6)
+    # 4 ms of work, and what a kernel on one SM of 132 takes from it
+    assert 4e-3 < free["step_time_s"] < 4.04e-3
     assert transfer > 0.5e-3
 
 
