@@ -45,7 +45,7 @@ def gloo_work(
             stream = streams.setdefault(found.thread, -2 - len(streams))
         yield (
             Event(EventKind.KERNEL, GLOO + op, found.thread, found.start, found.end, -1, stream,
-                  issued.args),
+                  found.args),
             call,
         )  # fmt: skip
 
