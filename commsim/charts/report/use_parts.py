@@ -5,6 +5,7 @@ Sections on what communication achieves and uses: bandwidth of collectives, link
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,10 +38,18 @@ __all__ = ["bandwidth_section", "links_section"]
 Ints = npt.NDArray[np.int64]
 
 _LINKS = 8  # rows of links; those that do the same at the same time share one
-_LOOKED = 48  # links that are looked at for them
+_LOOKED = 6  # links of one kind and mean use that are looked at for them
 _COLLECTIVES = 24
 _SEPARATE = 8  # rows of collectives above which groups of one kind are joined
 _POINTS = 300
+
+
+class _Alike(NamedTuple):
+    """A row of links: their drawing, the links, and the highest use."""
+
+    drawn: str
+    links: list[int]
+    peak: float
 
 
 def bandwidth_section(facts: Facts) -> Section | None:
@@ -104,10 +113,7 @@ def links_section(facts: Facts) -> Section | None:
     chosen = busiest(timeline, use)
     if not len(chosen) or window.step_time <= 0:
         return None
-    rows = [
-        _link_row(facts, use, links, drawn, peak)
-        for drawn, (links, peak) in list(_alike(facts, chosen, window).items())[:_LINKS]
-    ]
+    rows = [_link_row(facts, use, row) for row in _alike(facts, use, chosen, window)]
     rows.append(["", time_ticks(window.step_time), "", "", "", ""])
     head = ["link", "use over time", "mean", "peak", "carried", "could"]
     lead = (
@@ -118,28 +124,35 @@ def links_section(facts: Facts) -> Section | None:
     return Section("links", "Busiest links", lead, sheet, wide=True)
 
 
-def _alike(facts: Facts, chosen: Ints, window: Window) -> dict[str, tuple[list[int], float]]:
-    """Return (links, their peak) per drawing of use over time, the busiest first.
+def _alike(facts: Facts, use: Utilization, chosen: Ints, window: Window) -> list[_Alike]:
+    """Return the links in rows, the busiest first.
 
-    Links that do the same at the same time are drawn the same.
+    Links that are drawn the same share a row. Of those of one kind, speed and mean use only the
+    first _LOOKED are looked at; the others count as alike to the first.
     """
     timeline = facts.timeline
-    found: dict[str, tuple[list[int], float]] = {}
-    for link in chosen[:_LOOKED].tolist():
-        over = use_over_time(timeline, np.array([link]), points=_POINTS, window=window)
-        time = (over.time - window.first) / window.step_time
-        look = f"k-{text(timeline.links.kinds[link])}"
-        drawn = area(time, np.minimum(over.share, 1.0), look=look)
-        found.setdefault(drawn, ([], float(over.share.max())))[0].append(link)
-    return found
+    rows: dict[str, _Alike] = {}
+    drawn: dict[tuple[str, float, float], list[str]] = {}
+    for link in chosen.tolist():
+        kind, speed = timeline.links.kinds[link], float(timeline.links.bandwidth[link])
+        seen = drawn.setdefault((kind, speed, round(float(use.share[link]), 9)), [])
+        if not seen and len(rows) >= _LINKS:
+            break
+        if len(seen) < _LOOKED:
+            over = use_over_time(timeline, np.array([link]), points=_POINTS, window=window)
+            time = (over.time - window.first) / window.step_time
+            seen.append(area(time, np.minimum(over.share, 1.0), look=f"k-{text(kind)}"))
+            rows.setdefault(seen[-1], _Alike(seen[-1], [], float(over.share.max())))
+            rows[seen[-1]].links.append(link)
+        else:
+            rows[seen[0]].links.append(link)
+    return list(rows.values())[:_LINKS]
 
 
-def _link_row(
-    facts: Facts, use: Utilization, links: list[int], drawn: str, peak: float
-) -> list[str]:
-    first, named = links[0], facts.timeline.links
+def _link_row(facts: Facts, use: Utilization, row: _Alike) -> list[str]:
+    first, named = row.links[0], facts.timeline.links
     return [
-        text(shorten(named.names[first], 40)) + and_alike(len(links) - 1), drawn,
-        percent(float(use.share[first])), percent(peak), format_size(float(use.bytes[first])),
+        text(shorten(named.names[first], 40)) + and_alike(len(row.links) - 1), row.drawn,
+        percent(float(use.share[first])), percent(row.peak), format_size(float(use.bytes[first])),
         format_bandwidth(float(named.bandwidth[first])),
     ]  # fmt: skip
