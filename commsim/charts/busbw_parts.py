@@ -13,10 +13,13 @@ from commsim.units import format_size
 
 __all__ = ["Bench", "bounds", "choice", "curves", "marks", "ribbons"]
 
-_COLOURS = {
-    "ring": "#4C78A8", "tree": "#C85C5C", "nvls": "#5B9A54", "nvlstree": "#D98A2B",
-    "collnetdirect": "#7B6BA8", "collnetchain": "#3F8F8B", "pat": "#9C755F",
-}  # fmt: skip
+_ALGORITHMS = ("ring", "tree", "nvls", "collnetdirect", "nvlstree", "collnetchain", "pat")
+_COLOURS = dict(zip(_ALGORITHMS, LINES, strict=False))
+_MARKS = dict(zip(
+    _ALGORITHMS,
+    ("circle", "square", "diamond", "cross", "triangle-up", "triangle-down", "star"),
+    strict=True,
+))  # fmt: skip
 _DASHES = {"LL": "dot", "LL128": "dash"}
 _NAMES = {"nccl": "NCCL", "gloo": "Gloo", "ideal": "ideal"}
 
@@ -83,7 +86,7 @@ def curves(data: Bench, op: str) -> list[dict[str, Any]]:
             "hovertemplate": "<b>%{customdata[0]}</b> at %{customdata[1]}<br>%{y:.4g} GB/s in"
             " %{customdata[2]}%{customdata[3]}<extra></extra>",
             "line": {"color": colour, "width": 2, "dash": _DASHES.get(proto, "solid")},
-            "marker": {"size": 4, "color": colour},
+            "marker": {"size": 5, "color": colour, "symbol": _MARKS.get(algo.lower(), "circle")},
         })  # fmt: skip
     return found
 
@@ -105,7 +108,7 @@ def bounds(data: Bench, op: str) -> list[dict[str, Any]]:
     """Return the best that the topology allows: summed up by GPUs, and by switches."""
     kinds = [row["bound_kind"] for row in data.of_op(op) if row.get("bound_kind")]
     label = f"bound ({kinds[0].replace('_', ' ')})" if kinds else "bound"
-    plain = _bound(data, op, "bound_us", label, "dash", INK)
+    plain = _bound(data, op, "bound_by_gpus_us", label, "dash", INK)
     summed = _bound(data, op, "bound_in_network_us", "bound, switches adding", "dot", MUTED)
     same = plain and summed and plain["y"] == summed["y"]
     return [trace for trace in (plain, None if same else summed) if trace]

@@ -7,6 +7,9 @@
   const ON_DARK = {
     "#FFFFFF": "#15171C", "#1F2937": "#E5E7EB", "#6B7280": "#A3ABB8", "#E5E7EB": "#2C323C",
     "#F3F4F6": "#22262E", "#E3E6EA": "#343A45", "#FAFAFB": "#1A1D23",
+    // Use of links: the fuller the farther from the paper.
+    "#B9C0CB": "#565E6B", "#C98F2B": "#A87B2E", "#C9701F": "#C9873A", "#BF4E2A": "#E58A4F",
+    "#A12B2F": "#F58E6E", "#6E1527": "#FFC2B0",
   };
   // What is written on a box keeps its ink, and text keeps its words.
   const WORDS = new Set(["text", "name", "customdata", "hovertemplate", "hoverlabel"]);

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["KIND_COLOURS", "USE_STEPS", "topology", "use_step"]
 
 USE_STEPS = (
-    (0.0, "unused", "#CBD0D8"),
-    (0.1, "up to 10%", "#E9B872"),
-    (0.25, "to 25%", "#E0904A"),
-    (0.5, "to 50%", "#D0643C"),
-    (0.75, "to 75%", "#B53A38"),
-    (1.0, "above 75%", "#7F1D2D"),
+    (0.0, "unused", "#B9C0CB"),
+    (0.1, "up to 10%", "#C98F2B"),
+    (0.25, "to 25%", "#C9701F"),
+    (0.5, "to 50%", "#BF4E2A"),
+    (0.75, "to 75%", "#A12B2F"),
+    (1.0, "above 75%", "#6E1527"),
 )
 """Upper limit of utilization, its name, and its colour: the fuller the darker and the wider."""
 
 KIND_COLOURS = {
-    "nvlink": "#5B9A54",
+    "nvlink": "#547326",
     "c2c": "#3F8F8B",
     "pcie": "#4C78A8",
     "cpu": "#9C755F",
