@@ -26,6 +26,7 @@ from commsim.sections import Section, decode
 __all__ = ["WhatIf", "grown", "split_sets", "with_library"]
 
 _SOUND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier")
+_VERSION = "library.version"
 _ROOTS = ("compute", "library", "data_parallel")
 
 
@@ -80,9 +81,15 @@ def split_sets(sets: Iterable[str]) -> tuple[WhatIf, tuple[str, ...]]:
     mine, others = list[str](), list[str]()
     for word in sets:
         root = word.partition("=")[0].strip().split(".")[0].split("[")[0]
-        (mine if root in _ROOTS else others).append(word)
+        (mine if root in _ROOTS else others).append(_quoted(word))
     data: Any = apply_sets({}, mine)
     return decode(data, WhatIf, "--set"), tuple(others)
+
+
+def _quoted(word: str) -> str:
+    """Keep a version as it was written: YAML reads 2.20 as the number 2.2."""
+    key, equals, value = word.partition("=")
+    return f'{key}="{value}"' if key.strip() == _VERSION and value[:1] not in "\"'" else word
 
 
 def with_library(graph: Graph, name: str) -> Graph:

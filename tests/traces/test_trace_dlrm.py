@@ -16,7 +16,7 @@ from commsim.graph import Device, Graph, OpKind
 from commsim.graph.edit import add_work, scale_compute
 from commsim.libraries import Recorded
 from commsim.timeline import Timeline
-from commsim.traces import Trace, load_trace
+from commsim.traces import Trace, import_graph, load_trace
 
 US, MS = 1_000_000, 1_000_000_000
 RANKS = range(8)
@@ -262,6 +262,38 @@ def test_without_two_ranks_the_others_still_replay(files: dict[int, Any], tmp_pa
     measured, again = trace.timeline(), replay(trace.graph())
     assert steps(again) == pytest.approx(steps(measured), rel=0.02)
     assert any("[0, 1, 3, 4, 6, 7] are recorded" in note for note in trace.notes)
+    assert trace.graph().groups[0].ranks == tuple(RANKS)
+
+
+TORCH = {"all_to_all": "all_to_all", "all_to_all_v": "all_to_allv", "all_reduce": "allreduce"}
+TYPES = {"float32": ("Float", 4), "int64": ("Long", 8), "int32": ("Int", 4)}
+
+
+def test_arguments_on_the_kernels_say_the_same_as_the_execution_trace(
+    trace: Trace, replayed: Timeline, files: dict[int, Any], tmp_path: Path
+) -> None:
+    for rank in RANKS:
+        file = json.loads(json.dumps(files[rank]))
+        for row, kernel in zip(trace.collectives, nccl_kernels(file), strict=True):
+            dtype, itemsize = TYPES[row.dtype]
+            splits = [part // itemsize for part in row.splits.get(rank, ())]
+            elements = sum(splits) if splits else row.size // itemsize
+            kernel["args"] |= {
+                "Collective name": TORCH[row.op], "dtype": dtype, "In msg nelems": elements,
+                "Out msg nelems": elements, "In split size": str(splits), "Group size": 8,
+                "Process Group Name": "0", "Process Group Ranks": str(list(RANKS)),
+            }  # fmt: skip
+        (tmp_path / f"r{rank}.json").write_text(json.dumps(file))
+    modern = load_trace(tmp_path)
+    for was, now in zip(trace.collectives, modern.collectives, strict=True):
+        assert (now.op, now.size, now.dtype, now.splits) == (
+            was.op,
+            was.size,
+            was.dtype,
+            was.splits,
+        )
+        assert (now.transfer, now.waits) == (was.transfer, was.waits)
+    assert steps(replay(modern.graph())) == pytest.approx(steps(replayed), rel=1e-3)
 
 
 def test_a_run_that_lost_the_end_of_one_file_is_told(files: dict[int, Any], tmp_path: Path) -> None:
@@ -305,11 +337,13 @@ def test_every_file_loads_or_says_why_not_in_one_sentence(shared_data: Path) -> 
     outcomes = {"read": 0, "refused": 0}
     for path in sorted((shared_data / "traces").rglob("*")):
         try:
-            load_trace(path).graph()
+            import_graph(path)
         except TraceError as error:
             assert path.name in str(error) or path.is_dir()  # noqa: PT017
             assert "\n" not in str(error)  # noqa: PT017
             outcomes["refused"] += 1
         else:
             outcomes["read"] += 1
-    assert outcomes["read"] == 9
+    # Seven texts, an algorithm, a trace without communication, three folders of several runs.
+    assert outcomes["refused"] == 12
+    assert outcomes["read"] >= 30

@@ -99,7 +99,7 @@ def test_groups_of_a_mesh_come_from_the_flight_recorder() -> None:
 
 
 def test_without_the_dumps_the_groups_are_asked_for() -> None:
-    files = [p for p in sorted((RUNS / "fsdp2-tp-4").glob("rank*.json.gz"))]
+    files = sorted((RUNS / "fsdp2-tp-4").glob("rank*.json.gz"))
     assert any("TORCH_FR_BUFFER_SIZE" in note for note in load_trace(files).notes)
 
 
