@@ -24,7 +24,7 @@ from commsim.study.advise_judge import Judged
 from commsim.study.advise_layouts import Candidate, candidate_of, degrees_of
 from commsim.study.advise_nothing import nothing_fits
 from commsim.study.advise_reasons import facts, reasons, waits_for
-from commsim.study.advise_run import Ran, Worker, Workers, judge_all, run_best, workers
+from commsim.study.advise_run import MOST, Ran, Worker, Workers, judge_all, run_best, workers
 from commsim.study.files import write_json
 from commsim.units import format_time
 from commsim.workload import chosen_kind
@@ -32,6 +32,7 @@ from commsim.workload import chosen_kind
 __all__ = ["Advice", "Ranked", "advise"]
 
 GIB = 2**30
+_EXACT = 1e-9
 
 
 class Progress(Protocol):
@@ -243,7 +244,10 @@ def _advice(
         scenario=scenario.name, layouts=tuple(best), given=own,
         facts=tuple(facts(worker, judged, best[0].metrics)),
         considered=len(judged), fit=fit, simulated=len(ran),
-        notes=_notes(worker, len(judged), fit, len(ran), top),
+        notes=(
+            *_notes(worker, len(judged), fit, len(ran), top),
+            *_untried(judged, ran, best), *_broken(ran.values(), floors),
+        ),
     )  # fmt: skip
 
 
@@ -270,14 +274,38 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=lambda size: f"{int(size)}B")
 
 
+def _untried(
+    judged: Sequence[Judged], ran: dict[Candidate, Ran], best: Sequence[Ranked]
+) -> tuple[str, ...]:
+    """Say how many layouts were left out although their floors left hope."""
+    slowest = best[-1].metrics.step_time_s
+    left = sum(one.fits and one.candidate not in ran and one.floor <= slowest for one in judged)
+    if not left:
+        return ()
+    return (
+        f"{left} more layouts have floors under the last of these, and were not simulated: the"
+        f" {MOST} with the lowest floors were",
+    )
+
+
+def _broken(ran: Iterable[Ran], floors: dict[Candidate, float]) -> tuple[str, ...]:
+    """Say so where runs were faster than their floors: others might be, that were not run."""
+    below = [1 - one.metrics.step_time_s / floors[one.candidate] for one in ran]
+    most = max(below)
+    if most <= _EXACT:
+        return ()
+    count = sum(one > _EXACT for one in below)
+    return (f"{count} simulated layouts were up to {most:.1%} faster than their floors",)
+
+
 def _notes(worker: Worker, considered: int, fit: int, simulated: int, top: int) -> tuple[str, ...]:
     return (
         f"{considered} layouts can run: all degrees; ddp, zero-1, zero-2, fsdp (which is zero-3),"
         " hsdp by node; gpipe, 1f1b, interleaved_1f1b with 2 or 4 virtual stages, zb_h1; micro 1"
         f" to 16; recompute {', '.join(worker.judge.recomputes)}; sequence parallelism wherever"
         " tp is above 1",
-        f"{considered - fit} of them do not fit; {fit - simulated} were not simulated: even on"
-        f" idle links they would take longer than the slowest of the best {top}",
+        f"{considered - fit} of them do not fit; {fit - simulated} were not simulated: with nothing"
+        f" else on the links they would take longer than the slowest of the best {top}",
         "memory: parameters, gradients, optimizer, activations at the schedule's peak; none for"
         " NCCL, CUDA contexts and fragmentation",
     )

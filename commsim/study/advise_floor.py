@@ -4,7 +4,8 @@ What can be known of a layout before it is simulated: its memory, and a floor un
 Memory is exact: what a rank holds all the time, and the most that its schedule lets live at
 once. The floor is what even a run with idle links needs: the compute of the first device and
 what its collectives and messages add where nothing hides them, in the order of the schedule;
-the gradients of its last microbatch, reduced behind it; or all of the bytes of sharded parameters.
+the gradients of its last microbatch, reduced behind it; all of the bytes of sharded parameters;
+or what all nodes send, over all of their NICs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from commsim.cluster import Cluster
 from commsim.libraries import Library, Request
 from commsim.models import ComputeModel, MemoryUse
+from commsim.study.advise_traffic import Groups, Traffic
 from commsim.units import PS_PER_SECOND
 from commsim.workload.schedules import Work, execution_order
 from commsim.workload.training.memory import Actions, resident_memory
@@ -27,14 +29,22 @@ class Floor:
     """Memory and floor of layouts that differ in how replicas share, and in nothing else."""
 
     def __init__(
-        self, plan: TrainingPlan, cluster: Cluster, library: Library, model: ComputeModel
+        self,
+        plan: TrainingPlan,
+        cluster: Cluster,
+        library: Library,
+        model: ComputeModel,
+        traffic: Traffic,
     ) -> None:
         self._plan = plan
         self._cluster = cluster
         self._library = library
         self._model = model
+        self._traffic = traffic
+        self._groups = Groups(plan)
         self._actions = Actions(plan, model)
         self._peaks = self._actions.peaks()
+        self._inside = traffic.inside(plan, self._actions, self._groups)
         self._walk: tuple[int, int] | None = None
         self._known: dict[tuple[str, str, int], int] = {}
 
@@ -56,7 +66,8 @@ class Floor:
         dense = sum(u.entries(expert=False) for s in plan.held(device) for u in s.units)
         reduced, gathered = self._shared(plan, dense)
         behind = span - last + reduced if reduced else span
-        return max(behind, span, gathered) / PS_PER_SECOND + optimizer
+        alone = max(behind, span, gathered) / PS_PER_SECOND + optimizer
+        return max(alone, self._inside + self._traffic.sharing(plan, self._groups))
 
     def _span(self) -> tuple[int, int]:
         """Return when the first device is done with a step, and how long its last backward is."""
@@ -68,10 +79,11 @@ class Floor:
         plan = self._plan
         first = plan.schedule.home[plan.schedule.pipes[0][0]]
         serial = self._actions.of_each(self._serial)
-        pipes = plan.layout.groups("pp")[0].tolist()
+        pipes = self._groups.ranks("pp")
         free = [0] * plan.schedule.devices
         ends: dict[tuple[int, int], int] = {}
         hops: dict[tuple[int, int], int] = {}
+        sent: dict[tuple[int, int], int] = {}  # when a message may leave after the one before
         last = 0
         for at in execution_order(plan.schedule):
             start = free[at.device]
@@ -79,8 +91,10 @@ class Floor:
                 hop = (at.producer[0], at.device)
                 if hop not in hops:
                     ranks = (pipes[hop[0]], pipes[hop[1]])
-                    hops[hop] = self._idle("send_recv", plan.boundary, ranks)
-                start = max(start, ends[at.producer] + hops[hop])
+                    hops[hop] = self._idle("send_recv", plan.boundary, ranks, hop=hop)
+                leaves = max(ends[at.producer], sent.get(hop, 0))
+                sent[hop] = leaves + hops[hop]
+                start = max(start, leaves + hops[hop])
             took = serial[at.action.work][at.action.stage]
             ends[at.device, at.position] = free[at.device] = start + took
             if at.device == first and at.action.work != Work.F:
@@ -102,7 +116,9 @@ class Floor:
         key = (piece.kind, piece.axis, piece.size)
         if key not in self._known:
             kind = piece.kind if "skewed" not in piece.kind else "all_to_all"
-            self._known[key] = self._idle(kind, piece.size, self._group(piece.axis))
+            self._known[key] = self._idle(
+                kind, piece.size, self._groups.ranks(piece.axis), axis=piece.axis
+            )
         return self._known[key]
 
     def _shared(self, plan: TrainingPlan, dense: int) -> tuple[int, int]:
@@ -112,23 +128,32 @@ class Floor:
         data = plan.section.data_parallel
         gradients, parameters = dense * plan.gradient_width, dense * plan.width
         if data.kind == "ddp":
-            return self._idle("all_reduce", gradients, self._group("dp")), 0
+            return self._idle("all_reduce", gradients, self._groups.ranks("dp"), axis="dp"), 0
         if data.kind == "zero":
-            return self._idle("reduce_scatter", gradients, self._group("dp")), 0
-        ranks = self._group("dp")
+            return self._idle("reduce_scatter", gradients, self._groups.ranks("dp"), axis="dp"), 0
+        ranks = self._groups.ranks("dp")
         if isinstance(data.shard, int):
-            ranks = ranks[: data.shard]
+            ranks = self._groups.shard(data.shard)
         gather = self._idle("all_gather", parameters, ranks)
         return 0, 2 * plan.microbatches * gather
 
-    def _group(self, axis: str) -> tuple[int, ...]:
-        """Return the first group of an axis."""
-        layout = self._plan.layout
-        rows = layout.groups(axis) if axis in ("tp", "cp") else layout.replicas()
-        ep = self._plan.section.parallel.ep
-        return tuple(rows[0].tolist()[: ep if axis == "ep" else None])
+    def _idle(
+        self,
+        kind: str,
+        size: int,
+        ranks: tuple[int, ...],
+        *,
+        axis: str = "",
+        hop: tuple[int, int] | None = None,
+    ) -> int:
+        """Return what an op takes beside its likes of the other groups, in ps.
 
-    def _idle(self, kind: str, size: int, ranks: tuple[int, ...]) -> int:
-        """Return what an op takes on links that nobody else uses, in ps."""
+        Those are the groups of an axis, or the pipelines at a hop.
+        """
         dtype = self._plan.section.precision if kind != "send_recv" else ""
-        return self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster).idle
+        alone = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster).idle
+        if len(ranks) < 2 or axis == "ep" or not (axis or hop):
+            return alone
+        key = (self._plan.layout, axis, hop)
+        rows = self._groups.hops(*hop) if hop else self._groups.rows(axis)
+        return max(alone, self._traffic.together(kind, size, rows, key=key))

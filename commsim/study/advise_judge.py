@@ -13,6 +13,7 @@ from commsim.libraries import Library
 from commsim.models import MemoryUse, build_model, compute_model
 from commsim.study.advise_floor import Floor
 from commsim.study.advise_layouts import Candidate, Degrees, section_of, shapes, shardings
+from commsim.study.advise_traffic import Traffic
 from commsim.workload.training.plan import TrainingPlan, plan_training
 from commsim.workload.training.section import TrainingSection, check_settings
 
@@ -51,6 +52,7 @@ class Judge:
             cluster.gpu(0), precision=section.precision, section=section.compute, where="compute"
         )
         self._capacity = min(cluster.gpu(rank).memory_bytes for rank in range(cluster.world_size))
+        self._traffic = Traffic(cluster, library)
         self._node = int((cluster.node_of == cluster.node_of[0]).sum())
 
     @property
@@ -87,7 +89,7 @@ class Judge:
             )
         except ScenarioError:
             return []
-        floor = Floor(plan, self._cluster, self._library, self._compute)
+        floor = Floor(plan, self._cluster, self._library, self._compute, self._traffic)
         return [
             judged
             for way in ways

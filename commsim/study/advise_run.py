@@ -28,9 +28,11 @@ from commsim.study.advise_layouts import Candidate, Degrees
 from commsim.workload import TrainingSection, peak_memory
 from commsim.workload.training import build_training
 
-__all__ = ["Ran", "Worker", "judge_all", "run_best", "workers"]
+__all__ = ["MOST", "Ran", "Worker", "Workers", "judge_all", "run_best", "workers"]
 
 _WINDOW = 16
+MOST = 300
+"""Simulations of one call: where floors are weak, so many best by floor are tried."""
 
 
 class Ran(NamedTuple):
@@ -144,7 +146,7 @@ def judge_all(doing: Workers, degrees: Sequence[Degrees], tick: Callable[[], Non
 def run_best(
     doing: Workers, ordered: Iterable[Judged], *, top: int, tick: Callable[[bool], None]
 ) -> dict[Candidate, Ran]:
-    """Simulate layouts in order, but for those that cannot be among the `top` best.
+    """Simulate layouts in order, but for those that cannot be among the `top` best, up to `MOST`.
 
     `tick` hears of each layout, and whether it was simulated.
     """
@@ -166,7 +168,7 @@ def run_best(
     for judged in ordered:
         if len(waiting) >= _WINDOW:
             settle()
-        hopeless = len(best) == top and judged.floor > -best[0]
+        hopeless = len(ran) + len(waiting) >= MOST or (len(best) == top and judged.floor > -best[0])
         waiting.append((judged, None if hopeless else doing.run(judged.candidate)))
     while waiting:
         settle()
