@@ -528,3 +528,26 @@ def test_streams_that_overlap_have_rows_of_their_own() -> None:
     after = simulate(build.build(), Star(2), library=Ideal("ring"))
     together, _ = pack([Run("", after)])
     assert {len(lane["rows"]) for lane in together["lanes"]} == {2}
+
+
+def test_the_drawings_of_links_end_above_the_highest() -> None:
+    facts = scenario("quickstart")._facts()
+    body = section_of(text_of(scenario("quickstart")), "links")
+    peak = max(float(one) for one in re.findall(r'data-label="peak">([\d.]+)%', body))
+    full = re.search(r"Full height is (\d+)% of what a link can", body)
+    assert full is not None
+    assert int(full[1]) in (5, 10, 25, 50, 100)
+    assert int(full[1]) / 2.5 <= peak <= int(full[1])
+    tops = [100 - float(y) for y in re.findall(r"L[\d.]+ ([\d.]+)", body)]
+    assert max(tops) == pytest.approx(100 * peak / int(full[1]), abs=0.5)
+    assert facts.metrics.links
+
+
+def test_a_replay_shows_both_bandwidths() -> None:
+    facts = four_ranks()._facts()
+    slower = tuple(replace(use, busbw_gbs=1.5) for use in facts.metrics.collectives)
+    held = replace(facts, measured=(facts.timeline, replace(facts.metrics, collectives=slower)))
+    made = bandwidth_section(held)
+    assert made is not None
+    assert made.body.count("dp0, measured") == made.body.count("dp0, replayed") == 1
+    assert "1.5 GB/s" in made.body

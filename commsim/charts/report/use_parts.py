@@ -23,6 +23,7 @@ from commsim.charts.report.markup import (
 )
 from commsim.charts.theme import op_label, shorten
 from commsim.metrics import (
+    UseOverTime,
     Utilization,
     Window,
     busiest,
@@ -42,14 +43,14 @@ _LOOKED = 6  # links of one kind and mean use that are looked at for them
 _COLLECTIVES = 24
 _SEPARATE = 8  # rows of collectives above which groups of one kind are joined
 _POINTS = 300
+_HEIGHTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # parts of a link that the drawings may end at
 
 
 class _Alike(NamedTuple):
-    """A row of links: their drawing, the links, and the highest use."""
+    """A row of links, and the use over time of the first."""
 
-    drawn: str
     links: list[int]
-    peak: float
+    over: UseOverTime
 
 
 def bandwidth_section(facts: Facts) -> Section | None:
@@ -57,19 +58,14 @@ def bandwidth_section(facts: Facts) -> Section | None:
     uses = sorted(_by_axis(facts.metrics.collectives), key=lambda use: -use.time_s)
     if not uses:
         return None
-    highest = max((use.busbw_gbs or 0.0) for use in uses) or 1.0
+    before = _by_axis(facts.measured[1].collectives) if facts.measured else []
+    measured = {(use.op, use.group): use for use in before}
+    highest = max((use.busbw_gbs or 0.0) for use in (*uses, *before)) or 1.0
     rows = []
     for use in uses[:_COLLECTIVES]:
-        rate = use.busbw_gbs
-        words = "–" if rate is None else format_bandwidth(rate * 1e9)
-        look = "comm" if use.op in ("all_reduce", "reduce", "reduce_scatter") else "gather"
-        look = "p2p" if use.op == "send_recv" else look
-        rows.append([
-            f"{text(op_label(use.op))} <span class=muted>{text(shorten(use.group, 24))}</span>",
-            stack([Part(look, (rate or 0.0) / highest, words)]), words, f"{use.count:,}",
-            format_size(use.bytes / max(1, use.count)), format_time(use.time_s * 1e12),
-            format_time(use.wait_s * 1e12), format_time(use.exposed_s * 1e12),
-        ])  # fmt: skip
+        known = measured.get((use.op, use.group))
+        rows += [] if known is None else [_use_row(known, highest, ", measured")]
+        rows.append(_use_row(use, highest, "" if known is None else ", replayed"))
     head = ["", "", "busbw", "count", "size", "time", "of it waiting", "exposed"]
     lead = (
         "Bus bandwidth as nccl-tests defines it; times are sums over instances of the mean over"
@@ -79,6 +75,24 @@ def bandwidth_section(facts: Facts) -> Section | None:
         lead += f"; the {_COLLECTIVES} longest of {len(uses):,}"
     sheet = table(head, rows, right=range(2, 8), look="bars stacked")
     return Section("bandwidth", "Bandwidth of collectives", lead, sheet, wide=True)
+
+
+def _use_row(use: CollectiveMetrics, highest: float, which: str) -> list[str]:
+    rate = use.busbw_gbs
+    words = "–" if rate is None else format_bandwidth(rate * 1e9)
+    group = f"{shorten(use.group, 24)}{which}"
+    return [
+        f"{text(op_label(use.op))} <span class=muted>{text(group)}</span>",
+        stack([Part(_look(use.op), (rate or 0.0) / highest, words)]), words, f"{use.count:,}",
+        format_size(use.bytes / max(1, use.count)), format_time(use.time_s * 1e12),
+        format_time(use.wait_s * 1e12), format_time(use.exposed_s * 1e12),
+    ]  # fmt: skip
+
+
+def _look(op: str) -> str:
+    if op in ("all_reduce", "reduce", "reduce_scatter"):
+        return "comm"
+    return "p2p" if op == "send_recv" else "gather"
 
 
 def _by_axis(uses: Sequence[CollectiveMetrics]) -> list[CollectiveMetrics]:
@@ -113,12 +127,15 @@ def links_section(facts: Facts) -> Section | None:
     chosen = busiest(timeline, use)
     if not len(chosen) or window.step_time <= 0:
         return None
-    rows = [_link_row(facts, use, row) for row in _alike(facts, use, chosen, window)]
+    found = _alike(facts, use, chosen, window)
+    highest = max(float(row.over.share.max()) for row in found)
+    full = next(height for height in _HEIGHTS if height >= min(highest, 1.0))
+    rows = [_link_row(facts, use, row, window, full) for row in found]
     rows.append(["", time_ticks(window.step_time), "", "", "", ""])
     head = ["link", "use over time", "mean", "peak", "carried", "could"]
     lead = (
         f"{len(chosen):,} of {len(timeline.links.names):,} links carry something; these are used"
-        " most. Full height is all that a link can."
+        f" most. Full height is {full:.0%} of what a link can."
     )
     sheet = table(head, rows, right=range(2, 6), look="areas stacked")
     return Section("links", "Busiest links", lead, sheet, wide=True)
@@ -140,19 +157,25 @@ def _alike(facts: Facts, use: Utilization, chosen: Ints, window: Window) -> list
             break
         if len(seen) < _LOOKED:
             over = use_over_time(timeline, np.array([link]), points=_POINTS, window=window)
-            time = (over.time - window.first) / window.step_time
-            seen.append(area(time, np.minimum(over.share, 1.0), look=f"k-{text(kind)}"))
-            rows.setdefault(seen[-1], _Alike(seen[-1], [], float(over.share.max())))
-            rows[seen[-1]].links.append(link)
+            seen.append(_drawing(over, window, 1.0, kind))
+            rows.setdefault(seen[-1], _Alike([], over)).links.append(link)
         else:
             rows[seen[0]].links.append(link)
     return list(rows.values())[:_LINKS]
 
 
-def _link_row(facts: Facts, use: Utilization, row: _Alike) -> list[str]:
+def _drawing(over: UseOverTime, window: Window, full: float, kind: str) -> str:
+    time = (over.time - window.first) / window.step_time
+    return area(time, np.minimum(over.share / full, 1.0), look=f"k-{text(kind)}")
+
+
+def _link_row(
+    facts: Facts, use: Utilization, row: _Alike, window: Window, full: float
+) -> list[str]:
     first, named = row.links[0], facts.timeline.links
     return [
-        text(shorten(named.names[first], 40)) + and_alike(len(row.links) - 1), row.drawn,
-        percent(float(use.share[first])), percent(row.peak), format_size(float(use.bytes[first])),
+        text(shorten(named.names[first], 40)) + and_alike(len(row.links) - 1),
+        _drawing(row.over, window, full, named.kinds[first]), percent(float(use.share[first])),
+        percent(float(row.over.share.max())), format_size(float(use.bytes[first])),
         format_bandwidth(float(named.bandwidth[first])),
     ]  # fmt: skip
