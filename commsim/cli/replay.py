@@ -13,6 +13,7 @@ import click
 from commsim.cli.bench import open_cluster
 from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import cluster_option, set_option
+from commsim.cli.progress import counting
 from commsim.cli.summary import columns
 
 __all__ = ["replay"]
@@ -47,10 +48,11 @@ def replay(
     console = outputs.console()
     change, others = split_sets(sets)
     place = open_cluster(cluster, nodes, others) if cluster is not None or others else None
-    with console.working("replaying"):
+    with counting("reading traces", quiet=outputs.quiet) as progress:
         found = study_replay(
-            [Path(trace) for trace in traces], cluster=place, comm=comm, what_if=change
-        )
+            [Path(trace) for trace in traces], cluster=place, comm=comm, what_if=change,
+            progress=progress,
+        )  # fmt: skip
     for heading, rows in found.tables.items():
         console.show(f"{heading}:")
         console.show(columns(rows, right=range(len(rows[0]))))

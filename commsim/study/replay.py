@@ -122,8 +122,8 @@ def _rules(
     if unsized:
         raise ScenarioError(
             f"--comm modelled: {unsized} of {len(graph.collectives)} collectives have no known"
-            " size. Give the PyTorch Execution Traces of the same run as well, or record with torch 2.2"
-            " or later."
+            " size. Give the PyTorch Execution Traces of the same run as well, or record with"
+            " torch 2.2 or later."
         )
     section = change.library or LibrarySection()
     return for_groups(library or make_library(section, cluster), graph)

@@ -127,7 +127,7 @@ def busbw_table(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     rows = [(*head, "expected", "measured/expected") if expects else head]
     for row in found[:_ROWS]:
         speed = row["busbw_gbs"]
-        cells = (
+        cells: tuple[str, ...] = (
             row["op"], str(row["ranks"]), format_size(row["bytes"]), str(row["count"]),
             _time(row["transfer_s"]), f"{speed:.3g} GB/s" if speed else "–",
         )  # fmt: skip

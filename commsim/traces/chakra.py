@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.files import Document
+from commsim.traces.files import Data, Document
 from commsim.traces.kineto import integer
 from commsim.traces.ordering import in_order
 from commsim.traces.records import ROOTED, Issued, RankRecord
@@ -53,7 +53,7 @@ class Node:
     attributes: Mapping[str, Any]
 
 
-def is_chakra(data: bytes, name: str) -> bool:
+def is_chakra(data: Data, name: str) -> bool:
     """Say whether a file is a Chakra trace: by its name or metadata, or the keys of its JSON."""
     if data.lstrip()[:1] == b"{":
         head = data[: 2**16]
@@ -117,7 +117,7 @@ def _from_protobuf(document: Document) -> tuple[list[Node], str]:
     return nodes, version
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int]]:
+def _frames(data: Data) -> Iterator[tuple[int, int]]:
     """Yield where each length-delimited message lies."""
     at = 0
     while at < len(data):
@@ -164,7 +164,7 @@ def _from_json(document: Document) -> tuple[list[Node], str]:
         raise TraceError(f"{document.name}: not a readable Chakra JSON ({error}).") from None
 
 
-def _objects(data: bytes) -> Iterator[dict[str, Any]]:
+def _objects(data: Data) -> Iterator[dict[str, Any]]:
     """Yield JSON objects that follow each other without a comma."""
     text = re.sub(rb"\}\s*\{", b"},{", data)
     if text.count(b"},{") > _MAX_NODES:

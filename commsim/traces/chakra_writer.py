@@ -108,10 +108,10 @@ def _communication(graph: Graph, op: int) -> dict[str, Any]:
             **rooted,
         }
     if kind in (OpKind.SEND, OpKind.RECV):
-        table = graph.messages
+        sent = graph.messages
         return {
-            "comm_size": max(0, int(table.size[row])), "comm_src": int(table.source[row]),
-            "comm_dst": int(table.target[row]), "comm_tag": int(table.tag[row]),
+            "comm_size": max(0, int(sent.size[row])), "comm_src": int(sent.source[row]),
+            "comm_dst": int(sent.target[row]), "comm_tag": int(sent.tag[row]),
         }  # fmt: skip
     return {}
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.files import Document
+from commsim.traces.files import Data, Document
 from commsim.traces.kineto import integer, rank_in_name
 from commsim.traces.words import numbers_of, op_of
 
@@ -82,7 +82,7 @@ class ExecutionTrace:
     library: str = "nccl"
 
 
-def is_execution_trace(data: bytes) -> bool:
+def is_execution_trace(data: Data) -> bool:
     """Say whether a JSON text looks like a PyTorch Execution Trace."""
     return b'"nodes"' in data and b'"schema"' in data
 

@@ -19,8 +19,9 @@ from typing import IO
 from commsim.errors import TraceError
 from commsim.units import format_size
 
-__all__ = ["Document", "Limits", "documents", "find_files", "is_tar"]
+__all__ = ["Data", "Document", "Limits", "documents", "find_files", "is_tar"]
 
+Data = bytes | bytearray
 _BLOCK = 2**20
 _GZIP, _USTAR_AT, _USTAR = b"\x1f\x8b", 257, b"ustar"
 _SUFFIXES = (
@@ -47,7 +48,7 @@ class Document:
     """
 
     name: str
-    data: bytes | bytearray
+    data: Data
     cut: bool = False
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.files import Document
+from commsim.traces.files import Data, Document
 from commsim.traces.kineto import integer, rank_in_name
 from commsim.traces.plain_pickle import looks_pickled, plain_values
 from commsim.traces.records import Issued, RankRecord
@@ -26,7 +26,7 @@ _PEERS = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
 _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:pkl|pickle|json))?(?:\.gz)?$")
 
 
-def is_flight_recorder(data: bytes) -> bool:
+def is_flight_recorder(data: Data) -> bool:
     """Say whether a file looks like a dump: a pickle, or JSON with its keys."""
     if looks_pickled(data):
         return True

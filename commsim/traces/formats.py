@@ -18,7 +18,7 @@ from commsim.traces.execution_trace import (
     is_execution_trace,
     read_execution_trace,
 )
-from commsim.traces.files import Document
+from commsim.traces.files import Data, Document
 from commsim.traces.flight_recorder import is_flight_recorder, read_flight_recorder
 from commsim.traces.goal import is_goal, read_goal
 from commsim.traces.kineto import KinetoFile, is_kineto, read_kineto
@@ -48,7 +48,7 @@ class Format:
     read: Callable[[Document], Part]
 
 
-def _by_data(is_it: Callable[[bytes], bool]) -> Callable[[Document], bool]:
+def _by_data(is_it: Callable[[Data], bool]) -> Callable[[Document], bool]:
     return lambda document: is_it(document.data)
 
 

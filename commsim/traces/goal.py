@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from commsim.errors import TraceError
-from commsim.traces.files import Document
+from commsim.traces.files import Data, Document
 from commsim.traces.ordering import in_order
 from commsim.traces.records import Issued, RankRecord
 
@@ -45,7 +45,7 @@ class _Rank:
     begun: list[tuple[int, int]] = field(default_factory=list)
 
 
-def is_goal(data: bytes) -> bool:
+def is_goal(data: Data) -> bool:
     """Say whether a text begins as a GOAL file does."""
     return _HEAD.match(data[: 2**16]) is not None
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.errors import TraceError
-from commsim.traces.files import Document
+from commsim.traces.files import Data, Document
 
 __all__ = ["Args", "Event", "EventKind", "KinetoFile", "is_kineto", "rank_in_name", "read_kineto"]
 
@@ -164,7 +164,7 @@ class KinetoFile:
         return any(event.name.startswith("gloo:") for event in self.events)
 
 
-def is_kineto(data: bytes) -> bool:
+def is_kineto(data: Data) -> bool:
     """Say whether a JSON text looks like a Chrome trace."""
     return b'"traceEvents"' in data
 
@@ -244,7 +244,7 @@ def _salvage(document: Document) -> tuple[_File, list[str]]:
     return file, [f"cut off: {len(file.events)} events are whole, the last {lost} bytes are lost."]
 
 
-def _last_whole_event(data: bytes) -> int:
+def _last_whole_event(data: Data) -> int:
     """Return where the last complete element of "traceEvents" ends, -1 without one."""
     start = data.find(b'"traceEvents"')
     depth, end = 0, -1
@@ -287,7 +287,7 @@ def _take(columns: _Columns, rows: list[msgspec.Raw], name: str) -> None:
     except RecursionError:
         raise TraceError(f"{name}: nested too deeply; not a trace.") from None
     for raw in decoded:
-        kind = _KINDS.get(raw.cat) if raw.ph == "X" else EventKind.OTHER
+        kind = _KINDS.get(raw.cat or "") if raw.ph == "X" else EventKind.OTHER
         if kind is None:
             kind = _KINDS.get((raw.cat or "").lower(), EventKind.OTHER)
         if kind:

@@ -247,7 +247,8 @@ def _by_rank(found: _Found) -> dict[int, KinetoFile]:
         found.notes.append(f"{found.kineto[0].name}: does not say its rank; taken as rank 0.")
         return {0: found.kineto[0]}
     names: dict[int, str] = {}
-    for name, rank in ((part.name, part.rank) for part in (*found.parts, *found.kineto)):
+    read = [(part.name, part.rank) for part in found.parts]
+    for name, rank in [*read, *((file.name, file.rank) for file in found.kineto)]:
         if rank < 0:
             raise TraceError(
                 f"{name}: does not say its rank (no distributedInfo.rank, and no rank in its"

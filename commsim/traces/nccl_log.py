@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from commsim.errors import TraceError
-from commsim.traces.files import Document
+from commsim.traces.files import Data, Document
 from commsim.traces.records import ROOTED, Issued, RankRecord
 from commsim.traces.words import op_of
 
@@ -53,7 +53,7 @@ class _Log:
     calls: dict[_Process, list[re.Match[str]]] = field(default_factory=dict)
 
 
-def is_nccl_log(data: bytes) -> bool:
+def is_nccl_log(data: Data) -> bool:
     """Say whether a text holds NCCL's lines about calls."""
     return b"NCCL INFO" in data and b"opCount" in data
 

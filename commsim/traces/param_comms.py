@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.files import Document
+from commsim.traces.files import Data, Document
 from commsim.traces.kineto import integer, rank_in_name
 from commsim.traces.records import ROOTED, Issued, RankRecord
 from commsim.traces.words import dtype_of, numbers_of, op_of
@@ -28,7 +28,7 @@ _SPELLINGS = {
 }  # fmt: skip
 
 
-def is_param(data: bytes) -> bool:
+def is_param(data: Data) -> bool:
     """Say whether a JSON text looks like a comms trace of PARAM."""
     return data.lstrip()[:1] == b"[" and b'"comms"' in data
 

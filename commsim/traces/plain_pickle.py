@@ -14,6 +14,7 @@ import pickletools
 from typing import Any, NoReturn
 
 from commsim.errors import TraceError
+from commsim.traces.files import Data
 
 __all__ = ["looks_pickled", "plain_values"]
 
@@ -39,12 +40,12 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to an object outside of it")
 
 
-def looks_pickled(data: bytes) -> bool:
+def looks_pickled(data: Data) -> bool:
     """Say whether bytes begin as a pickle of protocol 2 to 5 does."""
     return data[:1] == _PROTO and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
 
 
-def plain_values(data: bytes, name: str) -> Any:
+def plain_values(data: Data, name: str) -> Any:
     """Return what a pickle holds.
 
     Raises:
@@ -61,10 +62,10 @@ def plain_values(data: bytes, name: str) -> Any:
         raise TraceError(f"{name}: a broken pickle ({error}).") from None
 
 
-def _check(data: bytes) -> None:
+def _check(data: Data) -> None:
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name not in _ALLOWED:
             what = f" {str(argument)[:80]!r}" if isinstance(argument, str) else ""
             raise pickle.UnpicklingError(f"it does more than hold values ({opcode.name}{what})")
-        if opcode.name in _MEMO and not 0 <= int(argument) <= len(data):
+        if opcode.name in _MEMO and not 0 <= int(str(argument)) <= len(data):
             raise pickle.UnpicklingError(f"it asks for {argument} slots")

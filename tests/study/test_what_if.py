@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "traces"))
 
-from kineto_writer import Recording, late_rank  # noqa: E402
+from kineto_writer import Recording, late_rank
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
