@@ -11,7 +11,9 @@ import msgspec
 
 from commsim.cluster import Cluster, cluster_from
 from commsim.errors import ScenarioError
-from commsim.libraries import LibrarySection, make_library
+from commsim.libraries import LibrarySection
+from commsim.libraries.nccl.releases import release_of
+from commsim.libraries.nccl.tables import tables_of
 from commsim.study.bench import bench
 from commsim.study.compare_tables import Sheet, from_bench
 from commsim.study.nccl_tests import TYPE_BYTES, shape_of
@@ -100,11 +102,9 @@ def _library(place: Place, table: NcclTests) -> tuple[LibrarySection, tuple[str,
         section = msgspec.structs.replace(section, launch=table.launch)
     if section.version is not None or table.nccl is None:
         return section, ()
-    told = msgspec.structs.replace(section, version=table.nccl)
     try:
-        make_library(msgspec.structs.replace(told, name="nccl"))
+        tables_of(release_of(table.nccl)[0])
     except ScenarioError:
-        return section, (
-            f"{table.source} ran NCCL {table.nccl}; the default version stands for it.",
-        )
-    return told, ()
+        note = f"{table.source} ran NCCL {table.nccl}; the default version stands for it."
+        return section, (note,)
+    return msgspec.structs.replace(section, version=table.nccl), ()

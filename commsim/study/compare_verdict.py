@@ -81,7 +81,8 @@ def _even(sides: Sequence[Side], currency: str | None) -> list[str]:
     if currency is None or len(sides) != 2 or not all(money) or not all(hours):
         return []
     dear = int(float(money[1] or 0) > float(money[0] or 0))
-    gpus = sides[dear].cluster.world_size if sides[dear].cluster is not None else 1
+    cluster = sides[dear].cluster
+    gpus = 1 if cluster is None else cluster.world_size
     unit = "GPU" if gpus > 1 else "cluster"
     now = float(hours[dear] or 0) / gpus
     even = now * float(money[1 - dear] or 0) / float(money[dear] or 1)

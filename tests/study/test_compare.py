@@ -10,6 +10,7 @@ import pytest
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, TraceError
+from commsim.libraries import LibrarySection
 from commsim.study import bench, run
 from commsim.study.compare import compare
 from commsim.study.compare_tables import Point, Sheet, band_of, from_bench, line_up
@@ -121,7 +122,12 @@ def test_costs_nearer_than_the_model_knows_do_not_decide(tmp_path: Path, price: 
     slow = training(tmp_path, "slow", price=1, efficiency=0.2)
     fast = training(tmp_path, "fast", price=price, efficiency=0.4)
     assert f"Take B ({fast})" in compare(slow, fast).verdict[0]
-    assert "for about the same money" in compare(slow, fast).verdict[0]
+    found = compare(slow, fast)
+    assert "for about the same money" in found.verdict[0]
+    cost = metric(found.to_dict(), "cost.per_1e9_tokens")["values"]
+    now, dear = (price, "B") if cost[1] > cost[0] else (1, "A")
+    even = f"{now * min(cost) / max(cost):,.4g} USD instead of {now:,.4g}."
+    assert found.verdict[3] == f"They cost the same where an hour of a GPU of {dear} is {even}"
 
 
 def test_the_same_price_and_time_leave_the_choice(tmp_path: Path) -> None:
@@ -189,8 +195,6 @@ def test_a_log_beside_a_cluster_is_benched_like_it_was_measured() -> None:
     assert (table["ranks"], table["nodes"]) == ([8, 8], [1, 1])
     assert len(table["rows"]) == 25
     cluster = Cluster.preset("dgx-a100")
-    from commsim.libraries import LibrarySection
-
     section = LibrarySection(name="nccl", version="2.19.3", launch="process")
     (row,) = bench(cluster, "all_reduce", [2**20], library=section).results
     mine = next(one for one in table["rows"] if one["size"] == 2**20)
@@ -198,6 +202,31 @@ def test_a_log_beside_a_cluster_is_benched_like_it_was_measured() -> None:
     assert mine["error"] == [None, pytest.approx(row.time_us / 67.31 - 1)]
     assert mine["busbw_gbs"][0] == pytest.approx(2**20 / 67.31e-6 / 1e9 * 2 * 7 / 8)
     assert found.within
+
+
+@pytest.mark.parametrize(("pids", "launch"), [([1] * 8, "process"), (range(8), "gpu")])
+def test_the_launch_of_the_log_is_taken_over(tmp_path: Path, pids: list[int], launch: str) -> None:
+    devices = "".join(
+        f"# Rank {r} Pid {pid} on host device {r} [0x0] A100\n" for r, pid in enumerate(pids)
+    )
+    (tmp_path / "x.log").write_text(
+        f"all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8\n{devices}1024 256 float sum -1 9 0 0 0 9 0 0 0\n"
+    )
+    section = LibrarySection(name="nccl", launch=launch)
+    (row,) = bench(Cluster.preset("dgx-a100"), "all_reduce", [1024], library=section).results
+    (table,) = compare(tmp_path / "x.log", "dgx-a100").to_dict()["tables"]
+    assert table["rows"][0]["time_us"] == [9.0, row.time_us]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("21203", "NCCL 2.12.3 is older than"), ("29901", "ran NCCL 2.99.1; the default")],
+)
+def test_the_version_of_the_log_is_taken_over(tmp_path: Path, code: str, words: str) -> None:
+    text = Path(A100).read_text().replace("nccl-library=21903", f"nccl-library={code}")
+    (tmp_path / "x.log").write_text(text)
+    notes = compare(tmp_path / "x.log", "dgx-a100").to_dict()["sides"][1]["notes"]
+    assert any(words in note for note in notes)
 
 
 def test_the_measured_one_is_the_reference_wherever_it_stands() -> None:

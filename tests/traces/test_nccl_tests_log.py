@@ -117,6 +117,14 @@ def test_what_launchers_put_around_a_line(line: str) -> None:
     assert (row.size, row.root, row.time_us, row.in_place.busbw_gbs) == (1048576, -1, 67.31, 28.11)
 
 
+def test_a_trace_replay_has_in_place_times_alone() -> None:
+    (table,) = read(
+        f"all_reduce_perf\n{HEAD}  1048576  262144  float  sum  -1  67.31  15.58  27.26  0\n"
+    )
+    (row,) = table.rows
+    assert (row.root, row.out_of_place, row.time_us) == (-1, None, 67.31)
+
+
 def test_lines_broken_by_other_output_are_counted() -> None:
     broken = "  8192  2048  float  sum  -1[0] host:1:1 [0] NCCL INFO Algo 0\n"
     (table,) = read(f"all_reduce_perf\n{HEAD}{ROW}\n{broken}")
