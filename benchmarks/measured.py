@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 import re
 import sys
 from collections import Counter
@@ -26,12 +27,16 @@ __all__ = [
 ]
 
 Row = dict[str, str]
-OPS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+OPS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all", "sendrecv": "send_recv",
+}  # fmt: skip
 _OWN = Path(__file__).with_name("systems.yaml")
 _NEEDED = (
     "case_id", "system", "sysclass", "gpus_per_node", "nodes", "library", "op", "size_bytes",
     "time_us",
 )  # fmt: skip
+_ENTRY = ("cluster", "library", "launch")
 _ENV = re.compile(r"\bNCCL_[A-Z0-9_]+=[^\s,;]+")
 _VERSION = re.compile(r"\bNCCL (\d+\.\d+)")
 # Sites whose name does not begin their `system`: tables taken on one machine, or by one operator.
@@ -77,7 +82,10 @@ class Case:
     @property
     def trust(self) -> int:
         """How far the source of the table is trusted: 3 (well, or nothing is said) to 1."""
-        return int(self.rows[0].get("trust") or 3)
+        try:
+            return int(float(self.rows[0].get("trust") or 3))
+        except ValueError:
+            return 1
 
     @property
     def assumed(self) -> dict[str, int]:
@@ -91,16 +99,46 @@ class Case:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a CSV file with the columns of the reference table.
+    """Return the rows of a CSV file, with every column of the reference table that is needed.
 
-    Exits with a message where a column is missing.
+    What a table without a column says in another way is filled in; what it does not say is "".
+    Exits with a message where there is no such file.
     """
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
-        if missing:
-            sys.exit(f"{path}: has no column {', '.join(missing)}.")
-        return list(reader)
+    try:
+        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
+            rows = [_completed(row) for row in reader]
+    except (OSError, csv.Error) as error:
+        sys.exit(f"{path}: cannot be read: {error}.")
+    if missing:
+        print(f"{path}: has no column {', '.join(missing)}.")
+    return rows
+
+
+def _completed(row: Mapping[str | None, Any]) -> Row:
+    """Return a row as text, with what follows from its other columns."""
+    full = dict.fromkeys(_NEEDED, "")
+    full |= {name: (value or "").strip() for name, value in row.items() if name is not None}
+    full["op"] = full["op"].lower()
+    full["library"] = full["library"].lower() or "nccl"
+    full["system"] = full["system"] or full["sysclass"]
+    full["sysclass"] = full["sysclass"] or full["system"]
+    full["gpus_per_node"] = full["gpus_per_node"] or _over(full, "nranks", "nodes")
+    # nccl-tests' GB/s are bytes per ns
+    full["time_us"] = full["time_us"] or _over(full, "size_bytes", "algbw_gbs", 1e-3)
+    full["case_id"] = full["case_id"] or " ".join(
+        full[name] for name in ("system", "op", "nodes", "gpus_per_node")
+    )
+    return full
+
+
+def _over(row: Row, above: str, below: str, factor: float = 1.0) -> str:
+    """Return one column over another; "" where they do not say."""
+    try:
+        return repr(float(row.get(above, "")) / float(row.get(below, "")) * factor)
+    except (ValueError, ZeroDivisionError):
+        return ""
 
 
 def load_map(path: Path | None) -> dict[str, System]:
@@ -113,16 +151,34 @@ def load_map(path: Path | None) -> dict[str, System]:
 
 @functools.cache
 def _systems(path: Path) -> Mapping[str, System]:
-    data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     found = {}
-    for name, entry in data.items():
-        if not isinstance(entry, dict) or "cluster" not in entry:
+    for name, entry in _entries(path).items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("cluster"), dict):
             sys.exit(f"{path}: {name}: give `cluster`, a scenario's cluster section without nodes.")
-        launch = str(entry.get("launch") or "")
+        launch, library = str(entry.get("launch") or ""), entry.get("library") or {}
         if launch not in ("", "process", "gpu"):
             sys.exit(f"{path}: {name}: launch: {launch} is neither process nor gpu.")
-        found[str(name)] = System(entry["cluster"], entry.get("library") or {}, launch)
+        if not isinstance(library, dict):
+            sys.exit(f"{path}: {name}: library: give a scenario's library section.")
+        for key in [key for key in entry if key not in _ENTRY]:
+            print(f"{path}: {name}: {key}: means nothing here; left out.")
+        if "nodes" in entry["cluster"]:
+            print(f"{path}: {name}: cluster.nodes: left out, each row says how many.")
+        found[str(name)] = System(entry["cluster"], library, launch)
     return found
+
+
+def _entries(path: Path) -> Mapping[Any, Any]:
+    """Return what a map file holds. Exits with a message where it is none."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        sys.exit(f"{path}: cannot be read: {error}.")
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        sys.exit(f"{path}: a map of systems is NAME: {{cluster: ..., library: ..., launch: ...}}.")
+    return data
 
 
 def system_of(row: Row, systems: Mapping[str, System]) -> System | None:
@@ -131,7 +187,9 @@ def system_of(row: Row, systems: Mapping[str, System]) -> System | None:
     if found is None:
         return None
     notes = row.get("fabric_notes") or ""
-    library = {"name": row["library"], **found.library}
+    # an entry that names another library describes the machine of this row, not its settings
+    same = found.library.get("name", "nccl") == row["library"]
+    library = {**(found.library if same else {}), "name": row["library"]}
     if row["library"] == "nccl":
         named = dict(item.split("=", 1) for item in _ENV.findall(notes))
         library["env"] = {**(library.get("env") or {}), **named}
@@ -185,9 +243,11 @@ def _unusable(row: Row) -> str:
     try:
         size, time = float(row["size_bytes"]), float(row["time_us"])
         counts = _count(row["nodes"]), _count(row["gpus_per_node"])
-    except ValueError:
+    except (ValueError, OverflowError):
         return "incomplete: no size, time or counts"
-    return "" if size > 0 and time > 0 and min(counts) > 0 else "incomplete: a zero"
+    if not math.isfinite(size) or not math.isfinite(time):
+        return "incomplete: no size, time or counts"
+    return "" if size >= 1 and time > 0 and min(counts) > 0 else "incomplete: a zero"
 
 
 def _count(text: str) -> int:

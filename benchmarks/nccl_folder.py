@@ -100,9 +100,16 @@ def _settings(path: Path) -> list[dict[str, str]]:
     """Return the lines of ENV.txt as name -> value, `sys` and `nodes` among them."""
     if not path.is_file():
         return []
-    lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
-    pairs = ([word.partition("=") for word in line if "=" in word] for line in lines)
-    return [{name: value for name, _, value in line} for line in pairs if line]
+    found = []
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#")[0].removeprefix("export ").split()
+        setting = dict(word.split("=", 1) for word in words if "=" in word)
+        if len(setting) < len(words) or not setting.get("nodes", "1").isdecimal():
+            print(f"{path.name}:{number}: left out: not NCCL_X=Y sys=SYSTEM nodes=N: {line}")
+        elif setting:
+            found.append(setting)
+    return found
 
 
 def _environment(settings: list[dict[str, str]], system: str, nodes: int) -> dict[str, str]:
