@@ -21,6 +21,7 @@ _MARKS = dict(zip(
     strict=True,
 ))  # fmt: skip
 _DASHES = {"LL": "dot", "LL128": "dash"}
+_LABEL_ROOM = 0.035  # of the axis: a line of text, upright, on a narrow screen
 _NAMES = {"nccl": "NCCL", "gloo": "Gloo", "ideal": "ideal"}
 
 
@@ -147,56 +148,45 @@ def ribbons(data: Bench, op: str) -> list[dict[str, Any]]:
     sizes = sorted({row["size"] for row in data.of_op(op)})
     if len(sizes) < 2:
         return []
-    fastest = [(size, data.best(op, size)) for size in sizes]
-    edges = {
-        before: change["size"]
-        for change in data.crossovers
-        if change["op"] == op
-        for before in [max((s for s in sizes if s <= change["size"]), default=sizes[0])]
-    }
-    taken = [(row["size"], row) for row in data.of_op(op) if row.get("chosen")]
-    return [*_ribbon(data, fastest, 1, edges), *_ribbon(data, taken, 0, {})]
+    fastest = [(float(sizes[0]), data.way(data.best(op, sizes[0])))]
+    fastest += [(float(c["size"]), c["to"]) for c in data.crossovers if c["op"] == op]
+    rows = [row for row in data.of_op(op) if row.get("chosen")]
+    taken: list[tuple[float, str]] = []
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before is None:
+            taken.append((float(row["size"]), data.way(row)))
+        elif data.way(before) != data.way(row):
+            # The library changes its mind somewhere between two sizes.
+            taken.append(((before["size"] * row["size"]) ** 0.5, data.way(row)))
+    return [*_ribbon(data, fastest, 1, sizes[-1]), *_ribbon(data, taken, 0, sizes[-1])]
 
 
 def _ribbon(
-    data: Bench, rows: list[tuple[int, dict[str, Any]]], level: int, edges: dict[int, int]
+    data: Bench, pieces: list[tuple[float, str]], level: int, last: int
 ) -> list[dict[str, Any]]:
-    """Return a piece per run of equal algorithm and protocol; pieces meet between sizes."""
+    """Return a line per (size it begins at, algorithm and protocol), up to size `last`."""
     found: list[dict[str, Any]] = []
-    begin = 0
-    for at in range(1, len(rows) + 1):
-        if at < len(rows) and data.way(rows[at][1]) == data.way(rows[begin][1]):
-            continue
-        row = rows[begin][1]
-        left, right = _edge(rows, begin, edges), _edge(rows, at, edges)
-        colour = data.colours[row["algo"]]
-        text = f"{data.way(row)} from {format_size(round(left))} to {format_size(round(right))}"
+    ends = [begin for begin, _ in pieces[1:]] + [float(last)]
+    for (left, way), right in zip(pieces, ends, strict=True):
+        algo, _, proto = way.partition(" ")
+        text = f"{way} from {format_size(round(left))} to {format_size(round(right))}"
         points = [left * (right / left) ** (i / 8) for i in range(9)]
         found.append({
             "type": "scatter", "mode": "lines", "name": f"ribbon {level}", "showlegend": False,
             "x": points, "y": [level] * 9,
-            "line": {"color": colour, "width": 13, "dash": "solid"},
-            "opacity": {"LL": 0.45, "LL128": 0.7}.get(row["proto"] or "", 1.0),
+            "line": {"color": data.colours[algo], "width": 13, "dash": "solid"},
+            "opacity": {"LL": 0.45, "LL128": 0.7}.get(proto, 1.0),
             "customdata": [markup(text)] * 9,
             "hovertemplate": "%{customdata}<extra></extra>",
         })  # fmt: skip
-        begin = at
     return found
-
-
-def _edge(rows: list[tuple[int, dict[str, Any]]], at: int, edges: dict[int, int]) -> float:
-    """Return the size at which piece `at` begins: a crossover, else between two sizes."""
-    if at == 0:
-        return float(rows[0][0])
-    if at == len(rows):
-        return float(rows[-1][0])
-    before, after = rows[at - 1][0], rows[at][0]
-    return float(edges.get(before, (before * after) ** 0.5))
 
 
 def marks(data: Bench, op: str, axis: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return a line and an upright label for each size at which the fastest changes."""
     shapes, labels = [], []
+    apart = _LABEL_ROOM * (log10(data.sizes[-1]) - log10(data.sizes[0]))
+    free = -1.0
     for change in data.crossovers:
         if change["op"] != op:
             continue
@@ -206,6 +196,9 @@ def marks(data: Bench, op: str, axis: str) -> tuple[list[dict[str, Any]], list[d
             "yref": f"y{axis} domain", "layer": "below",
             "line": {"color": MUTED, "width": 1, "dash": "dot"},
         })  # fmt: skip
+        if log10(size) < free:  # too close to the label before: the ribbon says it
+            continue
+        free = log10(size) + apart
         labels.append({
             "x": log10(size), "y": 1, "xref": f"x{axis}", "yref": f"y{axis} domain",
             "yanchor": "top", "xanchor": "right", "textangle": -90, "showarrow": False,

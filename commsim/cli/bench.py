@@ -28,7 +28,7 @@ __all__ = ["bench"]
 
 _HEAD = (
     "op", "size (B)", "count", "type", "redop", "root", "time (us)", "algbw (GB/s)",
-    "busbw (GB/s)", "algo", "proto", "channels", "bound (us)", "",
+    "busbw (GB/s)", "algo", "proto", "channels", "bound (us)", "in network (us)", "",
 )  # fmt: skip
 
 
@@ -167,14 +167,15 @@ def _table(result: BenchResult) -> str:
     for row in result.results:
         marks = ["chosen"] * row.chosen + ["fastest"] * (best[row.op, row.size] is row)
         rows.append(_cells(row, ", ".join(marks) if several else ""))
-    return columns(rows, right=(1, 2, 5, 6, 7, 8, 11, 12))
+    return columns(rows, right=(1, 2, 5, 6, 7, 8, 11, 12, 13))
 
 
 def _cells(row: BenchRow, marks: str) -> tuple[str, ...]:
     return (
         row.op, str(row.size), str(row.count), row.type, row.redop, str(row.root),
         f"{row.time_us:.2f}", _rate(row.algbw_gbs), _rate(row.busbw_gbs), row.algo,
-        row.proto or "–", str(row.nchannels or "–"), _rate(row.bound_us), marks,
+        row.proto or "–", str(row.nchannels or "–"), _rate(row.bound_by_gpus_us),
+        _rate(row.bound_in_network_us), marks,
     )  # fmt: skip
 
 

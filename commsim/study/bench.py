@@ -34,8 +34,8 @@ class BenchRow:
     """One line of nccl-tests, with what ran. Sizes in bytes, bandwidths in 1e9 bytes/s.
 
     `selection_us` is what NCCL's own tuning model computed; `chosen`: the library would choose
-    this. `bound_us` is the least time with sums made by GPUs, `bound_in_network_us` with
-    switches that add up.
+    this. `bound_by_gpus_us` is the least time with sums made by GPUs, `bound_in_network_us` with
+    switches that add up and multicast; `bound_us` is the one of the two that holds for `algo`.
     """
 
     op: str
@@ -53,6 +53,7 @@ class BenchRow:
     selection_us: float | None = None
     bound_us: float | None = None
     bound_kind: str | None = None
+    bound_by_gpus_us: float | None = None
     bound_in_network_us: float | None = None
     chosen: bool = False
 
@@ -184,10 +185,11 @@ def _contest(
     files: bool,
 ) -> Contest:
     """Return who runs; algorithms from files are run by the engine, whatever the library."""
-    if section.name == "nccl" and network == "fluid" and not files:
-        from commsim.study.nccl_contest import NcclContest
+    if section.name == "nccl" and network in ("fluid", "steps") and not files:
+        from commsim.study.nccl_contest import NcclContest, NcclMessages
 
-        return NcclContest(cluster, ranks, section, dtype=dtype)
+        made = NcclContest if network == "fluid" else NcclMessages
+        return made(cluster, ranks, section, dtype=dtype)
     return EngineContest(cluster, ranks, section, network=network, dtype=dtype)
 
 
@@ -224,15 +226,19 @@ class _Table:
         rate = shape.size / time * PS_PER_SECOND / 1e9 if time else None
         factor = 1.0 if self._op == "send_recv" else bus_factor(self._op, len(self._ranks))
         facts = self._contest.facts(self._op, shape.size, name)
-        least = bound(self._cluster, self._op, shape.size, self._ranks, in_network=True)
-        plain = bound(self._cluster, self._op, shape.size, self._ranks)
+        plain, added = (
+            bound(self._cluster, self._op, shape.size, self._ranks, in_network=in_network)
+            for in_network in (False, True)
+        )
+        least = added if facts.in_network else plain
         return BenchRow(
             op=self._op, size=shape.size, count=shape.count, type=self._dtype,
             redop=shape.redop, root=shape.root, time_us=time / 1e6, algbw_gbs=rate,
             busbw_gbs=None if rate is None else rate * factor, algo=facts.algo,
             proto=facts.proto, nchannels=facts.channels, selection_us=facts.selection_us,
-            bound_us=plain.seconds * 1e6, bound_kind=plain.kind,
-            bound_in_network_us=least.seconds * 1e6, chosen=facts.chosen,
+            bound_us=least.seconds * 1e6, bound_kind=least.kind,
+            bound_by_gpus_us=plain.seconds * 1e6, bound_in_network_us=added.seconds * 1e6,
+            chosen=facts.chosen,
         )  # fmt: skip
 
     def crossovers(self, shapes: Sequence[Shape], names: Sequence[str]) -> list[Crossover]:

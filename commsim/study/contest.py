@@ -15,6 +15,7 @@ import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.collectives import algorithms_for, load_msccl
+from commsim.collectives.catalogue import SWITCHED
 from commsim.engine import simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, GraphBuilder
@@ -27,13 +28,17 @@ AUTO = "auto"
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What ran: algorithm, protocol, channels, and what the library's own model computed."""
+    """What ran: algorithm, protocol, channels, and what the library's own model computed.
+
+    `in_network`: switches add up or multicast for it.
+    """
 
     algo: str
     proto: str | None = None
     channels: int | None = None
     selection_us: float | None = None
     chosen: bool = False
+    in_network: bool = False
 
 
 class Contest(Protocol):
@@ -146,15 +151,29 @@ class EngineContest:
         ranks = self._ranks[:2] if op == "send_recv" else self._ranks
         root = shape_of(op, size, dtype="int8", ranks=1).root
         plan = self._library(name).plan(Request(op, size, ranks, root=root), self._cluster)
-        return Facts(plan.algorithm, None, plan.channels, None, name == AUTO)
+        algo, proto = plan.algorithm, None
+        if self._section.name == "nccl" and " " in algo:
+            algo, _, proto = algo.rpartition(" ")
+        in_network = algo in SWITCHED
+        return Facts(algo, proto, plan.channels, None, name == AUTO, in_network)
 
     def _library(self, name: str) -> Library:
         if name not in self._libraries:
-            section = self._section
-            if name != AUTO:
-                section = msgspec.structs.replace(section, algo=name)
-            self._libraries[name] = make_library(section, self._cluster)
+            self._libraries[name] = make_library(_taking(self._section, name), self._cluster)
         return self._libraries[name]
+
+
+def _taking(section: LibrarySection, name: str) -> LibrarySection:
+    """Return the section with a contender's algorithm; NCCL's may name a protocol ("Ring LL")."""
+    if name == AUTO:
+        return section
+    if section.name != "nccl" or name.endswith(".xml"):
+        return msgspec.structs.replace(section, algo=name)
+    algo, _, proto = name.partition(" ")
+    asked = {"algo": None if algo == AUTO else algo, "proto": proto or None}
+    ruled = [f"NCCL_{field.upper()}" for field, value in asked.items() if value]
+    env = {variable: value for variable, value in section.env.items() if variable not in ruled}
+    return msgspec.structs.replace(section, env=env, **asked)
 
 
 def _graph(op: str, size: int, ranks: Sequence[int]) -> Graph:

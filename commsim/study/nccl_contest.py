@@ -19,12 +19,22 @@ from commsim.libraries import LibrarySection, make_library
 from commsim.libraries.nccl.library import Nccl
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
 from commsim.libraries.nccl.timing_wires import PAIRWISE
-from commsim.study.contest import AUTO, Facts, element_bytes, whole_picoseconds
+from commsim.study.contest import (
+    AUTO,
+    EngineContest,
+    Facts,
+    element_bytes,
+    whole_picoseconds,
+)
 from commsim.study.nccl_tests import shape_of
 
-__all__ = ["NcclContest"]
+__all__ = ["NcclContest", "NcclMessages"]
 
 Floats = npt.NDArray[np.float64]
+
+_IN_NETWORK = (
+    Algorithm.CollNetDirect, Algorithm.CollNetChain, Algorithm.NVLS, Algorithm.NVLSTree,
+)  # fmt: skip
 
 
 class NcclContest:
@@ -85,8 +95,9 @@ class NcclContest:
         own = self._own(op, size)
         same = (own.algorithm, own.protocol) == (choice.algorithm, choice.protocol)
         return Facts(
-            choice.algorithm.name, choice.protocol.name, choice.channels, choice.selection_us, same
-        )
+            choice.algorithm.name, choice.protocol.name, choice.channels, choice.selection_us, same,
+            choice.algorithm in _IN_NETWORK,
+        )  # fmt: skip
 
     def _choices(self, op: str, sizes: Sequence[int], name: str) -> list[Choice] | None:
         if op in PAIRWISE:
@@ -130,6 +141,24 @@ class NcclContest:
     def _need(self, op: str, choice: Choice | None) -> float:
         root = shape_of(op, 1 << 20, dtype="int8", ranks=1).root
         return self._group.least(op, choice, root)
+
+
+class NcclMessages(EngineContest):
+    """Times NCCL's algorithms message by message: `network: steps`."""
+
+    def __init__(
+        self, cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, dtype: str
+    ) -> None:
+        super().__init__(cluster, ranks, section, network="steps", dtype=dtype)
+        self._choices = NcclContest(cluster, ranks, section, dtype=dtype)
+
+    def contenders(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
+        """Return the algorithm and protocol pairs to time. See `Contest`."""
+        return self._choices.contenders(op, asked, protos)
+
+    def facts(self, op: str, size: int, name: str) -> Facts:
+        """Return what NCCL takes, and what its tuner computed for it."""
+        return self._choices.facts(op, size, name)
 
 
 def _name(algorithm: Algorithm, protocol: Protocol) -> str:

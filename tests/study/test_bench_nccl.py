@@ -63,8 +63,39 @@ def test_crossovers_separate_the_fastest() -> None:
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all", "send_recv", "broadcast"])
 def test_never_below_the_bound(op: str) -> None:
     for row in bench(H100, op, SIZES[4:], algo="all").results:
-        assert row.bound_in_network_us is not None
-        assert row.time_us >= row.bound_in_network_us
+        assert row.bound_us is not None
+        assert row.time_us >= row.bound_us
+
+
+def test_the_bound_of_a_row_is_that_of_its_kind_of_algorithm() -> None:
+    result = bench(Cluster.preset("dgx-h100"), "all_reduce", "8G", algo="all")
+    ring, nvls = (next(r for r in result.results if r.algo == name) for name in ("Ring", "NVLS"))
+    assert ring.bound_us == ring.bound_by_gpus_us == nvls.bound_by_gpus_us
+    assert nvls.bound_us == nvls.bound_in_network_us == ring.bound_in_network_us
+    # what a ring cannot do, switches that add up can: 2(n-1)/n against 1
+    assert nvls.bound_us < nvls.time_us < nvls.bound_by_gpus_us
+    assert nvls.bound_by_gpus_us / nvls.bound_us == pytest.approx(2 * 7 / 8, rel=1e-3)
+
+
+def test_message_by_message_the_same_pairs_are_timed() -> None:
+    fluid = bench(H100, "all_reduce", ["1K", "1M"], algo="all").results
+    steps = bench(H100, "all_reduce", ["1K", "1M"], algo="all", network="steps").results
+    facts = [(r.size, r.algo, r.proto, r.nchannels, r.selection_us, r.chosen) for r in fluid]
+    assert [
+        (r.size, r.algo, r.proto, r.nchannels, r.selection_us, r.chosen) for r in steps
+    ] == facts
+    times = {(r.algo, r.proto): r.time_us for r in steps if r.size == 1024}
+    assert len(set(times.values())) == len(times)
+    assert times["Tree", "LL"] == min(times.values())
+
+
+def test_what_the_environment_leaves_is_timed_message_by_message() -> None:
+    section = LibrarySection(name="nccl", env={"NCCL_ALGO": "Ring,Tree", "NCCL_PROTO": "LL"})
+    result = bench(H100, "all_reduce", "1K", algo="ring", network="steps", library=section)
+    (row,) = result.results
+    assert (row.algo, row.proto) == ("Ring", "LL")
+    with pytest.raises(ScenarioError, match="It has: Tree LL, Ring LL"):
+        bench(H100, "all_reduce", "1K", algo="NVLSTree", network="steps", library=section)
 
 
 def test_the_environment_rules() -> None:
