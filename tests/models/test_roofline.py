@@ -1,0 +1,109 @@
+"""Times of captured ops: what each kind of op takes on a GPU, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from commsim.cluster import Cluster
+from commsim.cluster.gpus import gpu_spec
+from commsim.errors import ScenarioError
+from commsim.graph import Graph, GraphBuilder
+from commsim.models.constants import gpu_constants
+from commsim.models.matmul import Machine, Matmul, matmul_seconds
+from commsim.models.roofline import OpShape, op_seconds, resolve_durations
+
+H100 = gpu_spec("H100-SXM5-80GB")
+CONSTANTS = gpu_constants(H100)
+LAUNCH = CONSTANTS.launch_us * 1e-6
+
+
+def test_bytes_at_the_memory_bandwidth() -> None:
+    seconds = op_seconds(H100, None, flops=0.0, traffic=3e9)
+    bandwidth = H100.memory_bandwidth * CONSTANTS.memory_efficiency
+    assert seconds == pytest.approx(3e9 / bandwidth + LAUNCH)
+
+
+def test_op_without_bytes_is_a_launch() -> None:
+    assert op_seconds(H100, None, flops=0.0, traffic=0.0) == pytest.approx(LAUNCH)
+
+
+def test_product_by_its_shape() -> None:
+    shape = OpShape("matmul", 4096, 11008, 4096, 1, "bfloat16")
+    flops = 2.0 * 4096 * 11008 * 4096
+    machine = Machine(989e12, H100.memory_bandwidth, H100.sm_count, CONSTANTS)
+    expected = matmul_seconds(
+        Matmul(4096, 11008, 4096), machine, efficiency=CONSTANTS.matmul_efficiency
+    )
+    seconds = op_seconds(H100, shape, flops=flops, traffic=1e6)
+    assert seconds == pytest.approx(expected + LAUNCH)
+    assert 0.5 < flops / 989e12 / seconds < 0.8  # of the peak
+
+
+def test_narrow_product_takes_its_bytes() -> None:
+    shape = OpShape("matmul", 1, 11008, 4096, 1, "bfloat16")
+    bandwidth = H100.memory_bandwidth * CONSTANTS.memory_efficiency
+    seconds = op_seconds(H100, shape, flops=2.0 * 11008 * 4096, traffic=2e8)
+    assert seconds == pytest.approx(2e8 / bandwidth + LAUNCH)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [("float32", "fp32"), ("tf32", "tf32"), ("float16", "fp16")]
+)
+def test_precision_of_the_product_decides(dtype: str, precision: str) -> None:
+    shape = OpShape("other", 0, 0, 0, 0, dtype)
+    rate = H100.tflops[precision] * 1e12 * CONSTANTS.matmul_efficiency
+    assert op_seconds(H100, shape, flops=1e12, traffic=0.0) == pytest.approx(1e12 / rate + LAUNCH)
+
+
+def test_attention_under_a_causal_mask_skips_half() -> None:
+    full = OpShape("attention", 4096, 4096, 128, 32, "bfloat16")
+    causal = replace(full, causal=True)
+    times = [op_seconds(H100, s, flops=1e12, traffic=0.0) - LAUNCH for s in (full, causal)]
+    assert times[0] == pytest.approx(2 * times[1])
+    assert times[0] == pytest.approx(1e12 / (989e12 * CONSTANTS.flash.fa2.forward))
+
+
+def test_attention_backward_and_narrow_heads() -> None:
+    backward = OpShape("attention_backward", 4096, 4096, 64, 32, "bfloat16")
+    rate = 989e12 * CONSTANTS.flash.fa2.backward * (0.85 + 0.15 / 2)
+    seconds = op_seconds(H100, backward, flops=1e12, traffic=0.0)
+    assert seconds == pytest.approx(1e12 / rate + LAUNCH)
+
+
+def graph(*, rank: int = 0, dtype: str = "bfloat16") -> Graph:
+    build = GraphBuilder()
+    lane = build.lane(rank)
+    build.compute(lane, 5, name="timed", flops=1e15)
+    build.compute(lane, -1, name="mm", flops=1e12, traffic=0.0)
+    build.compute(lane, -1, name="add", flops=0.0, traffic=3e9)
+    product = ["other", 0, 0, 0, 0, dtype, False]
+    return build.build(MappingProxyType({"capture": {"products": {"mm": product}}}))
+
+
+def test_only_what_has_no_duration_gets_one() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=1)
+    timed, product, added = resolve_durations(graph(), cluster).duration.tolist()
+    gpu = cluster.gpu(0)
+    assert timed == 5
+    shape = OpShape("other", 0, 0, 0, 0, "bfloat16")
+    assert product == round(1e12 * op_seconds(gpu, shape, flops=1e12, traffic=0.0))
+    assert added == round(1e12 * op_seconds(gpu, None, flops=0.0, traffic=3e9))
+
+
+def test_slower_gpu_takes_longer() -> None:
+    fast = resolve_durations(graph(), Cluster.preset("dgx-h100", nodes=1)).duration
+    slow = resolve_durations(graph(), Cluster.preset("dgx-a100", nodes=1)).duration
+    assert (slow[1:] > fast[1:]).all()
+
+
+def test_rank_that_is_not_there() -> None:
+    with pytest.raises(ScenarioError, match="rank 8, the cluster has 8 GPUs"):
+        resolve_durations(graph(rank=8), Cluster.preset("dgx-h100", nodes=1))
+
+
+def test_precision_that_the_gpu_has_not() -> None:
+    with pytest.raises(ScenarioError, match="multiplies in float64"):
+        resolve_durations(graph(dtype="float64"), Cluster.preset("dgx-h100", nodes=1))
