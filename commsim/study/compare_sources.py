@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from commsim.cluster.presets import preset_names
 from commsim.errors import ScenarioError, TraceError, did_you_mean
 from commsim.libraries import LibrarySection
 from commsim.scenario import Scenario, scenario_from
 from commsim.scenario.catalogue import scenario_names, scenario_text
 from commsim.study.bench import BenchResult
+from commsim.study.compare_files import own_json, what_it_holds
 from commsim.study.compare_place import Place
 from commsim.study.replay import Replay
 from commsim.study.result import Result
@@ -84,6 +83,8 @@ def recognise(item: Comparable) -> Source:
 
 
 def _path_or_name(name: str) -> Source:
+    if not name.strip():
+        raise ScenarioError("an empty name: give a file, a folder, or a name.")
     path = Path(name)
     if path.is_dir():
         return Source(name, "trace", path)
@@ -132,53 +133,10 @@ def _file(path: Path) -> Source:
             f"{name}: is nothing that can be compared. Give a scenario (.yaml), the JSON of run,"
             " replay or bench, a trace of torch.profiler, or the output of nccl-tests."
         )
-    held = _own_json(data) if head == b"{" else None
-    return Source(name, "trace", path) if held is None else _own(held, name)
-
-
-class _Own(msgspec.Struct):
-    """The keys that commsim's own JSON files have."""
-
-    schema: int | None = None
-    step_time_s: float | None = None
-    results: list[dict[str, Any]] | None = None
-    system: dict[str, Any] | None = None
-    sides: list[Any] | None = None
-
-
-def _own_json(data: bytes | bytearray) -> dict[str, Any] | None:
-    """Return the content of a JSON file that commsim wrote; None for any other."""
-    try:
-        keys = msgspec.json.decode(data, type=_Own)
-        if keys.schema is None or (keys.step_time_s, keys.results, keys.sides) == (None,) * 3:
-            return None
-        held: dict[str, Any] = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return held
-
-
-def _own(held: dict[str, Any], name: str) -> Source:
-    if held.get("schema") != 1:
-        raise TraceError(
-            f"{name}: schema {held['schema']} is of a newer commsim; this one reads 1."
-        )
-    if "sides" in held:
-        raise TraceError(f"{name}: is a comparison already. Give what it compared.")
-    if "results" not in held:
-        if not isinstance(held.get("breakdown"), dict):
-            raise TraceError(f"{name}: has no 'breakdown'; write it with `commsim run --json`.")
-        return Source(name, "result", held)
-    needed = ("op", "size", "type", "time_us", "busbw_gbs", "algo", "proto")
-    for row in held["results"]:
-        missing = [key for key in needed if key not in row]
-        if missing:
-            raise TraceError(
-                f"{name}: a row has no {missing[0]!r}; write it with `commsim bench --json`."
-            )
-    if not held["results"]:
-        raise TraceError(f"{name}: holds no row.")
-    return Source(name, "bench", held)
+    held = own_json(data) if head == b"{" else None
+    if held is None:
+        return Source(name, "trace", path)
+    return Source(name, what_it_holds(held, name), held)
 
 
 def place_of(source: Source) -> Place | None:

@@ -48,7 +48,9 @@ def _speed(sides: Sequence[Side]) -> str:
     worst = max(range(len(sides)), key=pace.__getitem__)
     steps = [format_time(float(side.metrics["step_time_s"]) * 1e12) for side in sides]
     told = ", ".join(f"{label(at)} {step}" for at, step in enumerate(steps))
-    if not pace[best] or pace[worst] <= pace[best] * (1 + _SAME):
+    if not pace[best]:
+        line = f"Step times: {told}."
+    elif pace[worst] <= pace[best] * (1 + _SAME):
         line = f"All take the same time to {_SAME:.0%}: {told} a step."
     else:
         ratio = pace[worst] / pace[best]

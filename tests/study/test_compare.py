@@ -210,7 +210,8 @@ def test_the_launch_of_the_log_is_taken_over(tmp_path: Path, pids: list[int], la
         f"# Rank {r} Pid {pid} on host device {r} [0x0] A100\n" for r, pid in enumerate(pids)
     )
     (tmp_path / "x.log").write_text(
-        f"all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8\n{devices}1024 256 float sum -1 9 0 0 0 9 0 0 0\n"
+        f"all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8\n{devices}"
+        "1024 256 float sum -1 9 0 0 0 9 0 0 0\n"
     )
     section = LibrarySection(name="nccl", launch=launch)
     (row,) = bench(Cluster.preset("dgx-a100"), "all_reduce", [1024], library=section).results
@@ -301,6 +302,7 @@ def test_all_reports_are_one_page(tmp_path: Path) -> None:
         ((A100, "pcie-rtx2080ti"), "has 8 GPUs on a node, and pcie-rtx2080ti has 2"),
         (("1f1b", "missing.yaml"), "there is no such file"),
         (("1f1b", 3), "int cannot be compared"),
+        (("1f1b", ""), "an empty name"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(items: tuple[Any, ...], words: str) -> None:
@@ -312,8 +314,10 @@ def test_what_cannot_be_compared_is_refused(items: tuple[Any, ...], words: str) 
     ("text", "words"),
     [
         ('{"schema": 2, "step_time_s": 1.0}', "newer commsim"),
-        ('{"schema": 1, "step_time_s": 1.0}', "has no 'breakdown'"),
-        ('{"schema": 1, "results": [{"op": "all_reduce"}]}', "a row has no 'size'"),
+        ('{"schema": 1, "step_time_s": 1.0}', "missing required field `breakdown`"),
+        ('{"schema": 1, "step_time_s": "x", "breakdown": {}}', r"at `\\$.step_time_s`"),
+        ('{"schema": 1, "step_time_s": 1, "breakdown": {}}', "`compute_s`"),
+        ('{"schema": 1, "results": [{"op": "all_reduce"}]}', "missing required field `size`"),
         ('{"schema": 1, "results": []}', "holds no row"),
         ('{"schema": 1, "sides": []}', "a comparison already"),
         ("just words", "nothing that can be compared"),

@@ -1,0 +1,130 @@
+"""
+The JSON files that `run`, `replay` and `bench` write, read back as far as comparisons need them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from commsim.errors import TraceError
+
+__all__ = ["own_json", "what_it_holds"]
+
+
+class _Times(msgspec.Struct):
+    compute_s: float
+    exposed_comm_s: float
+    exposed_copy_s: float
+    idle_s: float
+
+
+class _Use(msgspec.Struct):
+    op: str
+    group: str
+    exposed_s: float
+
+
+class _Link(msgspec.Struct):
+    name: str
+    utilization: float
+
+
+class _Cost(msgspec.Struct):
+    currency: str | None = None
+    per_hour: float | None = None
+    per_step: float | None = None
+    per_1e9_tokens: float | None = None
+    power_w: float | None = None
+    energy_j_per_step: float | None = None
+    energy_kwh_per_1e9_tokens: float | None = None
+    sources: list[str] = []
+
+
+class _Memory(msgspec.Struct):
+    peak: float
+    fits: bool
+
+
+class _Run(msgspec.Struct):
+    """What a comparison takes from the JSON of a run."""
+
+    step_time_s: float
+    breakdown: _Times
+    collectives: list[_Use] = []
+    links: list[_Link] = []
+    cost: _Cost | None = None
+    memory_gib: _Memory | None = None
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    notes: list[str] = []
+
+
+class _Row(msgspec.Struct):
+    op: str
+    size: int
+    type: str
+    time_us: float
+    busbw_gbs: float | None
+    algo: str
+    proto: str | None
+    chosen: bool = False
+
+
+class _System(msgspec.Struct):
+    gpus: int = 0
+    nodes: int = 0
+
+
+class _Bench(msgspec.Struct):
+    """What a comparison takes from the JSON of a bench."""
+
+    results: list[_Row]
+    system: _System = msgspec.field(default_factory=_System)
+
+
+class _Keys(msgspec.Struct):
+    """The keys by which commsim's own files are told from others."""
+
+    schema: int | None = None
+    step_time_s: msgspec.Raw = msgspec.Raw(b"")
+    results: msgspec.Raw = msgspec.Raw(b"")
+    sides: msgspec.Raw = msgspec.Raw(b"")
+
+
+def own_json(data: bytes | bytearray) -> dict[str, Any] | None:
+    """Return the content of a JSON file that commsim wrote; None for any other."""
+    try:
+        keys = msgspec.json.decode(data, type=_Keys)
+        if keys.schema is None or not any(map(bytes, (keys.step_time_s, keys.results, keys.sides))):
+            return None
+        held: dict[str, Any] = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return held
+
+
+def what_it_holds(held: dict[str, Any], name: str) -> str:
+    """Return "result" or "bench" for what `own_json` returned.
+
+    Raises:
+        TraceError: it is of another schema, a comparison itself, or a figure is missing or wrong.
+    """
+    if held["schema"] != 1:
+        raise TraceError(
+            f"{name}: schema {held['schema']} is of a newer commsim; this one reads 1."
+        )
+    if "sides" in held:
+        raise TraceError(f"{name}: is a comparison already. Give what it compared.")
+    kind, needed = ("bench", _Bench) if "results" in held else ("result", _Run)
+    try:
+        msgspec.convert(held, needed)
+    except msgspec.ValidationError as error:
+        command = "bench" if kind == "bench" else "run"
+        raise TraceError(
+            f"{name}: not as `commsim {command} --json` writes it: {error}. Write it again."
+        ) from None
+    if kind == "bench" and not held["results"]:
+        raise TraceError(f"{name}: holds no row.")
+    return kind
