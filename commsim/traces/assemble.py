@@ -22,6 +22,7 @@ __all__ = ["assemble"]
 
 _MAX_NAME = 200
 _MAX_RANKS = 1_000_000
+_MAX_SIZE = 2**53
 
 GroupKey = tuple[str, tuple[int, ...]]
 
@@ -180,7 +181,7 @@ def _add(draft: _Draft, rank: int, call: Issued, after: Iterable[int]) -> int:
         draft.notes.append(f"{call.name or 'a call'!r} on rank {rank} is no known op; left out.")
         return -1
     ranks, label = _members(draft, rank, call)
-    size = call.size(len(ranks))
+    size = _bounded(call, len(ranks))
     kind = call.op
     splits = call.splits if len(call.splits) == len(ranks) else None
     if kind == "all_to_all_v" and splits is None:
@@ -207,11 +208,20 @@ def _add_message(draft: _Draft, rank: int, call: Issued, after: Iterable[int]) -
     post = draft.build.send if call.op == "send" else draft.build.recv
     way = "to" if call.op == "send" else "from"
     stream = f"{call.op} {way} {call.peer}" + (f" tag {call.tag}" if call.tag else "")
-    draft.unsized += call.size(2) < 0
+    size = _bounded(call, 2)
+    draft.unsized += size < 0
     return post(
-        draft.lanes[rank], call.peer, max(0, call.size(2)), group=group, stream=stream,
+        draft.lanes[rank], call.peer, max(0, size), group=group, stream=stream,
         name=call.name[:_MAX_NAME], after=after, recorded=call.duration,
     )  # fmt: skip
+
+
+def _bounded(call: Issued, members: int) -> int:
+    """Return S of a call. Raises TraceError where no computer holds that much."""
+    size = call.size(members)
+    if size > _MAX_SIZE:
+        raise TraceError(f"a {call.op} of {size:,} bytes is recorded; no call is that large.")
+    return size
 
 
 def _members(draft: _Draft, rank: int, call: Issued) -> tuple[tuple[int, ...], str]:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.files import Data, Document
+from commsim.traces.files import BAD_JSON, Data, Document
 from commsim.traces.kineto import integer
 from commsim.traces.ordering import in_order
 from commsim.traces.records import ROOTED, Issued, RankRecord
@@ -160,7 +160,7 @@ def _from_json(document: Document) -> tuple[list[Node], str]:
         objects = list(_objects(document.data))
         version = next((str(o["version"]) for o in objects if "version" in o), "JSON")
         return [_jsonized_node(row) for row in objects if "id" in row or "type" in row], version
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
+    except (*BAD_JSON, KeyError, TypeError, AttributeError) as error:
         raise TraceError(f"{document.name}: not a readable Chakra JSON ({error}).") from None
 
 

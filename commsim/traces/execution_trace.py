@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.files import Data, Document
+from commsim.traces.files import BAD_JSON, Data, Document
 from commsim.traces.kineto import integer, rank_in_name
 from commsim.traces.words import numbers_of, op_of
 
@@ -91,7 +91,7 @@ def read_execution_trace(document: Document) -> ExecutionTrace:
     """Read the communication calls. Raises TraceError where the file is not one."""
     try:
         file = msgspec.json.decode(document.data, type=_File)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         raise TraceError(
             f"{document.name}: not a readable PyTorch Execution Trace ({error})."
         ) from None
@@ -136,7 +136,7 @@ def _listed_groups(text: Any) -> list[dict[str, Any]]:
             return msgspec.json.decode(
                 text[:end] + ("" if end == len(text) else "]"), type=list[dict[str, Any]]
             )
-        except (msgspec.DecodeError, RecursionError):
+        except BAD_JSON:
             continue
     return []
 
@@ -198,7 +198,7 @@ def _c10d(node: _Node) -> CommNode | None:
     name = node.name.removeprefix("c10d::").strip("_")
     values, types = _inputs(node)
     op = op_of(name)
-    if not op:
+    if not op or not values:
         return None
     output_first = "base" in name or op in ("all_gather", "reduce_scatter", "scatter", "gather")
     sides = [list(_tensors(value)) for value in values[:2]]

@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from commsim.errors import TraceError
 from commsim.units import format_size
 
-__all__ = ["Data", "Document", "Limits", "documents", "find_files", "is_tar"]
+__all__ = ["BAD_JSON", "Data", "Document", "Limits", "documents", "find_files", "is_tar"]
 
 Data = bytes | bytearray
+BAD_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+"""What msgspec raises over JSON that is none."""
 _BLOCK = 2**20
 _GZIP, _USTAR_AT, _USTAR = b"\x1f\x8b", 257, b"ustar"
 _SUFFIXES = (

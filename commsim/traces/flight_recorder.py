@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.files import Data, Document
+from commsim.traces.files import BAD_JSON, Data, Document
 from commsim.traces.kineto import integer, rank_in_name
 from commsim.traces.plain_pickle import looks_pickled, plain_values
 from commsim.traces.records import Issued, RankRecord
@@ -66,7 +66,7 @@ def _load(document: Document) -> Any:
         return plain_values(document.data, document.name)
     try:
         return msgspec.json.decode(document.data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         raise TraceError(
             f"{document.name}: not a readable flight recorder dump ({error})."
         ) from None

@@ -18,7 +18,7 @@ from commsim.traces.execution_trace import (
     is_execution_trace,
     read_execution_trace,
 )
-from commsim.traces.files import Data, Document
+from commsim.traces.files import BAD_JSON, Data, Document
 from commsim.traces.flight_recorder import is_flight_recorder, read_flight_recorder
 from commsim.traces.goal import is_goal, read_goal
 from commsim.traces.kineto import KinetoFile, is_kineto, read_kineto
@@ -58,7 +58,7 @@ def _is_groups(document: Document) -> bool:
         return False
     try:
         return bool(msgspec.json.decode(document.data, type=dict[str, list[int]]))
-    except (msgspec.DecodeError, RecursionError):
+    except BAD_JSON:
         return False
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.errors import TraceError
-from commsim.traces.files import Data, Document
+from commsim.traces.files import BAD_JSON, Data, Document
 
 __all__ = ["Args", "Event", "EventKind", "KinetoFile", "is_kineto", "rank_in_name", "read_kineto"]
 
@@ -224,7 +224,7 @@ def _decode(document: Document) -> tuple[_File, list[str]]:
         raise TraceError(f"{document.name}: not a trace of torch.profiler ({error}).") from None
     except RecursionError:
         raise TraceError(f"{document.name}: nested too deeply; not a trace.") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if not document.cut and "truncated" not in str(error):
             raise TraceError(f"{document.name}: not valid JSON ({error}).") from None
     return _salvage(document)
@@ -238,7 +238,7 @@ def _salvage(document: Document) -> tuple[_File, list[str]]:
         raise TraceError(cut)
     try:
         file = msgspec.json.decode(document.data[:end] + b"]}", type=_File)
-    except (msgspec.DecodeError, RecursionError):
+    except BAD_JSON:
         raise TraceError(cut) from None
     lost = len(document.data) - end
     return file, [f"cut off: {len(file.events)} events are whole, the last {lost} bytes are lost."]
@@ -280,11 +280,16 @@ class _Columns:
 
 def _take(columns: _Columns, rows: list[msgspec.Raw], name: str) -> None:
     """Decode some events, and keep what is used of them."""
+    text = b"[" + b",".join(rows) + b"]"
     try:
-        decoded = _DECODER.decode(b"[" + b",".join(rows) + b"]")
+        try:
+            decoded = _DECODER.decode(text)
+        except UnicodeDecodeError:
+            # A name that is no UTF-8 is a name all the same.
+            decoded = _DECODER.decode(text.decode("utf-8", "replace"))
     except msgspec.ValidationError as error:
         raise TraceError(f"{name}: not a trace of torch.profiler (traceEvents: {error}).") from None
-    except RecursionError:
+    except BAD_JSON:
         raise TraceError(f"{name}: nested too deeply; not a trace.") from None
     for raw in decoded:
         kind = _KINDS.get(raw.cat or "") if raw.ph == "X" else EventKind.OTHER

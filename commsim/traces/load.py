@@ -23,7 +23,7 @@ from commsim.graph import Graph, load_graph
 from commsim.traces.assemble import assemble
 from commsim.traces.execution_calls import record_of
 from commsim.traces.execution_trace import ExecutionTrace
-from commsim.traces.files import Document, documents, find_files
+from commsim.traces.files import BAD_JSON, Document, documents, find_files
 from commsim.traces.formats import Groups, format_of
 from commsim.traces.kineto import KinetoFile
 from commsim.traces.parallel import large_kineto, read_parts
@@ -212,7 +212,7 @@ def _check_other(document: Document) -> None:
         msgspec.json.decode(document.data, type=msgspec.Raw)
     except RecursionError:
         raise TraceError(f"{name}: nested too deeply; not a trace.") from None
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise TraceError(
             f"{name}: not valid JSON ({error}). A trace is what torch.profiler's"
             " export_chrome_trace writes; if this was one, it is cut off before its first event."

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.files import Data, Document
+from commsim.traces.files import BAD_JSON, Data, Document
 from commsim.traces.kineto import integer, rank_in_name
 from commsim.traces.records import ROOTED, Issued, RankRecord
 from commsim.traces.words import dtype_of, numbers_of, op_of
@@ -37,7 +37,7 @@ def read_param(document: Document) -> RankRecord:
     """Read one rank's calls. Raises TraceError where the file is not such a list."""
     try:
         rows = msgspec.json.decode(document.data, type=list[dict[str, Any]])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         raise TraceError(f"{document.name}: not a readable PARAM comms trace ({error}).") from None
     groups = {
         str(_get(row, "group")): ranks
@@ -66,7 +66,7 @@ def _calls(
 ) -> tuple[tuple[Issued, ...], int]:
     calls: list[Issued] = []
     awaited = {_request(row) for row in rows if row.get("comms") == "wait"}
-    issued: dict[Any, int] = {}
+    issued: dict[str, int] = {}
     skipped = 0
     for row in rows:
         name = str(row.get("comms", ""))
@@ -78,17 +78,16 @@ def _calls(
             calls.append(Issued("wait", after=(at,) if at >= 0 else ()))
             continue
         request = _request(row)
-        blocking = request is None or request not in awaited
-        if request is not None:
+        blocking = not request or request not in awaited
+        if request:
             issued[request] = len(calls)
         calls.append(_call(row, name, groups, blocking))
     return tuple(calls), skipped
 
 
-def _request(row: dict[str, Any]) -> Any:
+def _request(row: dict[str, Any]) -> str:
     """Return the handle of a call: a number, or in newer traces [group, number, is_p2p]."""
-    request = row.get("req")
-    return tuple(request) if isinstance(request, list) else request
+    return str(row.get("req", ""))
 
 
 def _call(
