@@ -177,7 +177,9 @@ def verdict_of_tables(tables: Sequence[TableRows], names: Sequence[str]) -> list
             ]
             op = table.op.replace("_", "-")
             peak = _peak(table, source)
-            lines.append(f"{op}: {names[source]} is off by {', '.join(told)} (medians){peak}.")
+            held = table.sheets[table.reference]
+            verb = "is off by" if held is not None and held.measured else "differs by"
+            lines.append(f"{op}: {names[source]} {verb} {', '.join(told)} (medians){peak}.")
     return lines
 
 
