@@ -551,3 +551,13 @@ def test_a_replay_shows_both_bandwidths() -> None:
     assert made is not None
     assert made.body.count("dp0, measured") == made.body.count("dp0, replayed") == 1
     assert "1.5 GB/s" in made.body
+
+
+def test_a_lane_of_which_no_memory_is_known_is_drawn_too() -> None:
+    facts = scenario("quickstart")._facts()
+    memory = facts.timeline.memory
+    kept = memory.lane != 0
+    fewer = replace(memory, lane=memory.lane[kept], time=memory.time[kept], held=memory.held[kept])
+    section = memory_section(replace(facts, timeline=replace(facts.timeline, memory=fewer)))
+    assert section is not None
+    assert section.body.count("<svg") == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from commsim.engine import simulate
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
 from commsim.metrics import measure
-from commsim.study import run
+from commsim.scenario.catalogue import scenario_names
+from commsim.study import replay, run
 from commsim.timeline import Timeline
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -412,6 +413,17 @@ def test_the_page_prints_without_its_controls(opened: Open, folder: Path) -> Non
     assert len(page.pdf()) > 20_000
 
 
+def test_paper_is_white_on_a_dark_screen_too(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder), color_scheme="dark")
+    look = """(() => { const c = document.querySelector(".main");
+        return [getComputedStyle(document.body).backgroundColor,
+                [...c.getContext("2d").getImageData(2, 2, 1, 1).data].slice(0, 3)]; })()"""
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(look) == ["rgb(255, 255, 255)", [255, 255, 255]]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(look) == ["rgb(17, 24, 39)", [21, 30, 46]]
+
+
 def test_rows_on_which_nobody_computes_are_left_out(opened: Open, folder: Path) -> None:
     page = opened(report_of("ring-all-reduce", folder))
     lines = viewer(page, "return v.lines().map(l => [l.label, v.data.facts.counts[l.row]])")
@@ -442,3 +454,36 @@ def test_waiting_and_what_is_not_lit_are_pale(opened: Open, folder: Path) -> Non
     page.wait_for_timeout(60)
     assert viewer(page, pixel, waiting, "moves") > 220
     assert viewer(page, "return v.view().t0") == 0
+
+
+def test_a_measured_run_stands_above_its_replay(
+    opened: Open, folder: Path, shared_data: Path
+) -> None:
+    path = folder / "dlrm.html"
+    replay(shared_data / "traces" / "dev_param_dlrm_8xV100").result.report(path)
+    page = opened(path)
+    heads = viewer(page, "return v.lines().filter(l => l.kind === 'head').map(l => l.label)")
+    assert heads == ["measured", "replayed"]
+    rows = viewer(page, "return v.lines().filter(l => l.label.startsWith('rank')).length")
+    assert rows == 16
+    assert page.locator("#breakdown td:has-text('rank 3, replayed')").count() == 1
+    for word in ("measured", "replayed"):
+        assert page.locator(f"#bandwidth td:has-text('{word}')").count() == 3
+
+
+def looked_at(opened: Open, folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        page = opened(report_of(name, folder))
+        assert page.locator("#timeline").is_visible()
+        assert page.locator("h1").inner_text() != ""
+        page.close()
+
+
+def test_scenarios_of_every_kind_have_a_report(opened: Open, folder: Path) -> None:
+    kinds = ("two-libraries", "host-offload", "sub-groups", "gloo-staging", "all-to-all-splits")
+    looked_at(opened, folder, kinds)
+
+
+@pytest.mark.long
+def test_every_scenario_of_the_catalogue_has_a_report(opened: Open, folder: Path) -> None:
+    looked_at(opened, folder, scenario_names())

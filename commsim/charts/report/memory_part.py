@@ -110,7 +110,7 @@ def _drawing(timeline: Timeline, lane: int, base: int, top: int) -> str:
     time, held = memory.time[mine], memory.held[mine] + base
     edges = np.unique(np.linspace(begin, end, _POINTS + 1).astype(np.int64))
     before = np.searchsorted(time, edges[:-1], side="right") - 1
-    level = np.where(before >= 0, held[before], base).astype(np.float64)
+    level = np.concatenate((held, [base]))[before].astype(np.float64)  # -1: before all
     cell = np.searchsorted(edges, time, side="right") - 1
     np.maximum.at(level, np.clip(cell, 0, len(level) - 1), held.astype(np.float64))
     share = (edges - begin) / (end - begin)

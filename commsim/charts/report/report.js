@@ -4,10 +4,17 @@
   const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
   document.getElementById("theme").addEventListener("click", () => {
     const now = root.dataset.theme || (dark.matches ? "dark" : "light");
-    root.dataset.theme = now === "dark" ? "light" : "dark";
+    show(now === "dark" ? "light" : "dark");
     try { localStorage.setItem("commsim-theme", root.dataset.theme); } catch (error) { /* from disk, perhaps */ }
-    document.dispatchEvent(new Event("themechange"));
   });
+  /* Paper is white, whatever the screen is. */
+  let shown;
+  function show(theme) {
+    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+    document.dispatchEvent(new Event("themechange"));
+  }
+  addEventListener("beforeprint", () => { shown = root.dataset.theme; show("light"); });
+  addEventListener("afterprint", () => show(shown));
   const facts = document.getElementById("viewer-facts"), place = document.getElementById("viewer");
   if (!facts) return;
   if (!("DecompressionStream" in window)) { place.textContent = "This browser cannot unpack the timeline: it needs DecompressionStream (Chrome 80, Firefox 113, Safari 16.4)."; return; }

@@ -43,7 +43,7 @@ const Viewer = {
     keepPainted(c);
     new ResizeObserver(() => { if (c.stage.clientWidth !== c.size.width) c.fit(); }).observe(c.stage);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", c.fit);
-    document.addEventListener("themechange", c.fit);
+    document.addEventListener("themechange", () => { c.fit(); c.paint(); });
     c.fit();
     c.hint();
     c.paint();
