@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
-  const config = {displaylogo: false, responsive: true};
+  const config = {displaylogo: false, responsive: false};
   const night = matchMedia("(prefers-color-scheme: dark)");
   const ON_DARK = {
     "#FFFFFF": "#15171C", "#1F2937": "#E5E7EB", "#6B7280": "#A3ABB8", "#E5E7EB": "#2C323C",
@@ -62,6 +62,9 @@
     layout.height -= lessTop;
     delete layout.title;
     delete layout.width;
+    if ((layout.yaxis || {}).scaleanchor) {  // as high as it is wide: no empty space below
+      layout.height = Math.min(layout.height, element.clientWidth + layout.margin.b + 80);
+    }
     if (element.clientWidth < 560) {
       layout.margin.l = Math.min(layout.margin.l, 8);
       layout.margin.r = Math.min(layout.margin.r, 8);
@@ -108,4 +111,12 @@
   offerLog();
   draw();
   night.addEventListener("change", draw);
+  let width = innerWidth;
+  let waiting = 0;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;  // phones change the height when their bars hide
+    width = innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(draw, 120);
+  });
 })();

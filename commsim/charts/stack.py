@@ -25,5 +25,5 @@ def one_above_other(figures: Sequence[tuple[str, Figure]]) -> list[Figure]:
             axis["range"] = [axis["range"][0], max(ends)]
     for (name, _), figure in zip(figures, plain, strict=True):
         title = figure["layout"]["title"]
-        title["text"] = f"<b>{name.capitalize()}: {title['text'].removeprefix('<b>')}"
+        title["text"] = f"<b>{name[:1].upper()}{name[1:]}: {title['text'].removeprefix('<b>')}"
     return [MakeFigure(figure) for figure in plain]

@@ -57,7 +57,7 @@ def topology(cluster: Cluster, timeline: Timeline | None = None) -> Figure:
     picture = topology_scene(cluster, timeline)
     used = timeline is not None
     title, subtitle = _words(cluster, picture, used=used)
-    layout = base_layout(title, subtitle, _TOP + _BOTTOM + _ROW * len(picture.rows))
+    layout = base_layout(title, subtitle, _TOP + _BOTTOM + round(_ROW * (_bottom(picture) + 0.75)))
     layout["margin"] = {"l": 24, "r": 24, "t": _TOP, "b": _BOTTOM}
     layout |= {
         "xaxis": {"visible": False, "range": [-0.9, picture.width - 0.1], "fixedrange": True},
@@ -176,10 +176,15 @@ def _stands_for(count: int) -> str:
     return f" and {count - 1:,} alike" if count > 1 else ""
 
 
+def _bottom(picture: TopologyScene) -> float:
+    """Return where the frames end, or the lowest row."""
+    return max([len(picture.rows) - 0.55, *(frame.y1 for frame in picture.frames)])
+
+
 def _rows_axis(picture: TopologyScene) -> dict[str, Any]:
     rows = range(len(picture.rows))
     return {
-        "range": [len(picture.rows) - 0.4, -0.6], "tickmode": "array", "tickvals": list(rows),
+        "range": [_bottom(picture) + 0.15, -0.6], "tickmode": "array", "tickvals": list(rows),
         "ticktext": [_ROW_NAMES[row] for row in picture.rows], "showgrid": False,
         "zeroline": False, "fixedrange": True, "automargin": True,
         "tickfont": {"size": 11, "color": MUTED},

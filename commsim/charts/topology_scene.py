@@ -107,12 +107,12 @@ def topology_scene(cluster: Cluster, timeline: Timeline | None = None) -> Topolo
     )
     share = None if timeline is None else _shares(cluster, timeline)
     links = _links(cluster, folded, where, height, share)
-    bottom = len(rows) - 1
+    bottom = max((y for link in links for _, y in link.points), default=0.0) + 0.45
     return TopologyScene(
         nodes,
         links,
         tuple(
-            TopologyFrame(f.left - 0.5, height[f.top] - 0.45, f.right + 0.5, bottom + 0.45, f.label)
+            TopologyFrame(f.left - 0.5, height[f.top] - 0.45, f.right + 0.5, bottom, f.label)
             for f in frames
         ),
         rows,

@@ -1,0 +1,186 @@
+"""Every chart's page in a real browser: drawn, nothing complains, nothing sticks out, hover works.
+
+Set COMMSIM_SCREENSHOTS to a folder to have a picture of each page for people to look at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commsim.charts import (
+    bandwidth_matrix,
+    breakdown,
+    busbw,
+    gantt,
+    link_use,
+    memory,
+    one_above_other,
+    save_page,
+    scaling,
+    topology,
+    traffic_matrix,
+)
+from commsim.cluster import Cluster
+from commsim.libraries import Ideal
+from commsim.study import Result, bench, run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)"),
+    # Playwright leaves its event loop's transports to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@cache
+def scenario(name: str) -> Result:
+    return run(name)
+
+
+def of_bench() -> Any:
+    cluster = Cluster.preset("dgx-h100", nodes=4)
+    sizes = [2**k for k in range(10, 34)]
+    return busbw(bench(cluster, "all_reduce", sizes, algo="all", library="nccl").to_dict())
+
+
+def used() -> Any:
+    result = scenario("quickstart")
+    assert result.cluster is not None
+    return topology(result.cluster, result.timeline)
+
+
+def traffic() -> Any:
+    result = scenario("all-to-all-splits")
+    library = Ideal("direct")
+    return traffic_matrix(result.timeline, cluster=result.cluster, library=library)
+
+
+def sizes_of_cluster() -> Any:
+    rank = {"rank": 0, "stage": None}
+    return scaling([
+        {"scenario": "step", "step_time_s": 1 + gpus / 500, "tokens_per_s": 900 * gpus,
+         "ranks": [{**rank, "multiplicity": gpus}]}
+        for gpus in (8, 32, 128)
+    ])  # fmt: skip
+
+
+FIGURES: tuple[Callable[[], list[Any]], ...] = (
+    lambda: [of_bench()],
+    lambda: [breakdown(scenario("1f1b").metrics)],
+    lambda: [link_use(scenario("quickstart").timeline)],
+    lambda: [memory(scenario("quickstart").timeline)],
+    lambda: [topology(Cluster.preset("dgx-1v", nodes=2))],
+    lambda: [used()],
+    lambda: [traffic()],
+    lambda: [bandwidth_matrix(Cluster.preset("dgx-1v", nodes=2))],
+    lambda: [sizes_of_cluster()],
+    lambda: one_above_other([(n, gantt(scenario(n).timeline)) for n in ("gpipe", "1f1b")]),
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All charts on one page."""
+    found = tmp_path_factory.mktemp("pages") / "charts.html"
+    save_page([figure for make in FIGURES for figure in make()], found)
+    return found
+
+
+def opened(browser: Any, path: Path, width: int, scheme: str) -> tuple[Any, list[str]]:
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    complaints: list[str] = []
+    page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda r: complaints.append(r.url) if r.url.startswith("http") else None)
+    page.goto(path.as_uri())
+    page.wait_for_selector(".main-svg")
+    return page, complaints
+
+
+def shoot(page: Any, name: str) -> None:
+    folder = os.environ.get("COMMSIM_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(380, "dark"), (1400, "light")])
+def test_charts_are_drawn_without_complaints(
+    browser: Any, path: Path, width: int, scheme: str
+) -> None:
+    page, complaints = opened(browser, path, width, scheme)
+    shoot(page, f"charts-{width}-{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".js-plotly-plot").count() == 11
+    assert all(text.strip() for text in page.locator("h1").all_inner_texts())
+    # No text of a chart leaves its picture: names are not cut.
+    assert page.evaluate(CUT) == []
+    # Nor does a legend, of nine lines on a narrow screen, lie on the plot.
+    assert page.evaluate(OVERLAPS) <= 1
+    assert complaints == []
+    page.close()
+
+
+CUT = """
+[...document.querySelectorAll('.js-plotly-plot')].flatMap((plot) => {
+  const box = plot.getBoundingClientRect();
+  return [...plot.querySelectorAll('.main-svg text')].filter((text) => {
+    const own = text.getBoundingClientRect();
+    return own.width && (own.left < box.left - 1 || own.right > box.right + 1
+                         || own.top < box.top - 1 || own.bottom > box.bottom + 1);
+  }).map((text) => text.textContent);
+})
+"""
+
+OVERLAPS = """
+Math.max(...[...document.querySelectorAll('.js-plotly-plot')].map((plot) => {
+  const legend = plot.querySelector('.legend'), area = plot.querySelector('.gridlayer path');
+  if (!legend || !area) return 0;
+  const grid = plot.querySelector('.gridlayer').getBoundingClientRect();
+  return legend.getBoundingClientRect().bottom - grid.top;
+}))
+"""
+
+
+def test_a_page_follows_light_dark_and_width(browser: Any, path: Path) -> None:
+    page, complaints = opened(browser, path, 1400, "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 28)"
+    look = "document.getElementById('chart10')._fullLayout.paper_bgcolor.toLowerCase()"
+    assert page.evaluate(look) == "#15171c"
+    boxes = "document.getElementById('chart10').data.map(t => [t.marker.color, t.textfont?.color])"
+    assert ["#4C78A8", "#FFFFFF"] in page.evaluate(boxes)  # ink on a box stays
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function(f"{look} === '#ffffff'")
+    page.set_viewport_size({"width": 700, "height": 800})
+    page.wait_for_function("document.getElementById('chart')._fullLayout.width <= 700")
+    assert page.evaluate(OVERLAPS) <= 1
+    page.locator("label input").check()
+    page.wait_for_function("document.getElementById('chart')._fullLayout.yaxis.type === 'log'")
+    bar = page.locator("#chart1 .barlayer .point path").first
+    bar.scroll_into_view_if_needed()
+    box = bar.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector("#chart1 .hoverlayer .hovertext")
+    text = page.locator("#chart1 .hoverlayer").text_content()
+    assert "rank 0, stage 0: compute" in text
+    assert complaints == []
+    page.close()
