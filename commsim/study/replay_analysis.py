@@ -66,7 +66,7 @@ def busbw(trace: Trace, cluster: Cluster | None, library: Library | None) -> lis
     """
     together: dict[tuple[str, str, tuple[int, ...], int, str], list[int]] = {}
     for row in trace.collectives.rows:
-        if row.size > 0:
+        if row.size > 0 and row.op != "barrier":
             key = (row.op, row.group, row.ranks, row.size, row.dtype)
             together.setdefault(key, []).append(row.transfer)
     found = []
@@ -124,7 +124,7 @@ def busbw_table(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return `busbw` as rows of text, those that took longest in all first."""
     expects = any(row["expected_s"] is not None for row in found)
     head: tuple[str, ...] = ("op", "ranks", "bytes", "count", "transfer", "busbw")
-    rows = [(*head, "expected", "measured/expected") if expects else head]
+    rows = [(*head, "predicted", "measured/predicted") if expects else head]
     for row in found[:_ROWS]:
         speed = row["busbw_gbs"]
         cells: tuple[str, ...] = (

@@ -106,8 +106,7 @@ def import_graph(
             f" ({', '.join(formats)}). Give one of them."
         )
     graph, notes = assemble(_ranked(records, found), format=formats[0])
-    strange = (f"{name}: not a trace that is read; left out." for name in found.strange)
-    return Imported(graph, formats[0], (*found.notes, *strange, *notes))
+    return Imported(graph, formats[0], (*found.notes, *_left_out(found), *notes))
 
 
 def _listed(path: str | Path | Iterable[str | Path]) -> list[Path]:
@@ -136,8 +135,17 @@ def _search(paths: Sequence[Path], progress: Progress | None = None) -> _Found:
     return found
 
 
+def _left_out(found: _Found) -> list[str]:
+    """Name the files that are no traces, in one sentence."""
+    if not found.strange:
+        return []
+    first, more = found.strange[0], len(found.strange) - 1
+    others = f" and {more} more files: not traces that are read;" if more else ": not a trace;"
+    return [f"{first}{others} left out."]
+
+
 def _trace(found: _Found) -> Trace:
-    found.notes += [f"{name}: not a trace that is read; left out." for name in found.strange]
+    found.notes += _left_out(found)
     files = _by_rank(found)
     traces, dumps = _of_processes(files, found), _dumps(files, found)
     parts = [

@@ -28,7 +28,7 @@ class RankPart:
     """A rank's calls and its part of the graph; `zero_ns` is where its clock begins.
 
     `rank` and `world_size` are -1 where the file does not say. `step` is the profiled step in ps,
-    -1 without one; `how` says how its streams were tied.
+    -1 without one; `how` says how its streams were tied, "" where there are none.
     """
 
     name: str
@@ -71,6 +71,6 @@ def rank_part(
         calls=calls,
         fragment=fragment_of(work, calls),
         step=activity.step.end - activity.step.start if activity.step else -1,
-        how=how,
+        how=how if any(not op.is_gloo for op in activity.gpu) else "",
         notes=(*file.notes, *activity.notes, *calls.notes),
     )

@@ -325,7 +325,7 @@ def _note(
     if held_ops := sum(fragment.held_ops for fragment in fragments):
         held = sum(fragment.held for fragment in fragments)
         notes.append(
-            f"{held_ops} GPU ops started later than anything recorded explains"
+            f"{held_ops} ops started later than anything recorded explains"
             f" ({format_time(held)} in all); that time stays with their last cause."
         )
     if left_over := sum(fragment.left_over for fragment in fragments):

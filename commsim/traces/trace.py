@@ -91,7 +91,7 @@ class Trace:
             for rank, part in self._parts.items()
         ]
         built = build_graph(fragments, self._matched, self._transfers, self._exchanges)
-        built.notes += dict.fromkeys(part.how for part in self._parts.values())
+        built.notes += dict.fromkeys(part.how for part in self._parts.values() if part.how)
         return built
 
 
