@@ -63,3 +63,11 @@ def test_nonblocking_hides_the_transfer() -> None:
 def test_data_parallel_hides_all_but_the_last_bucket() -> None:
     ddp = result("ddp")
     assert 0 < ddp["breakdown"]["exposed_comm_s"] < 0.25 * ddp["breakdown"]["comm_s"]
+
+
+def test_llama3_405b_fits_and_is_half_bubble() -> None:
+    """16 lanes stand for all GPUs; 1F1B with as many microbatches as stages: 15/31 at least."""
+    found = result("llama3-405b")
+    assert found["memory_gib"]["fits"]
+    assert [rank["multiplicity"] for rank in found["ranks"]] == [1024] * 16
+    assert 15 / 31 <= found["bubble_fraction"] < 0.52
