@@ -16,12 +16,14 @@ BANDS = {"large": "16 MiB and above", "mid": "64 KiB to 16 MiB", "small": "below
 _KINDS = {
     "scenario": "simulated",
     "result": "result",
+    "replay": "replayed",
     "trace": "measured trace",
     "log": "measured by nccl-tests",
     "bench": "predicted",
     "cluster": "predicted",
 }
 _FINE, _COARSE = 100, 1000
+_LEAST = 0.0005
 
 
 def kind_text(kind: str) -> str:
@@ -51,5 +53,7 @@ def figure_text(value: float | None, unit: str) -> str:
 
 
 def off_text(value: float | None) -> str:
-    """Write a signed share: "+4.2%"; nothing where there is none."""
-    return "" if value is None else f"{value:+.1%}"
+    """Write a signed share: "+4.2%", "0.0%"; nothing where there is none."""
+    if value is None:
+        return ""
+    return "0.0%" if abs(value) < _LEAST else f"{value:+.1%}"

@@ -97,7 +97,7 @@ def _number(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return NONE if value is None else f"{value:+.1%}"
+    return off_text(value) or NONE
 
 
 def _warned(data: dict[str, Any]) -> list[str]:

@@ -95,7 +95,8 @@ def open_run(source: Source) -> Side:
         return _ran(source, source.held)
     if source.kind == "result":
         notes = tuple(str(note) for note in source.held.get("notes") or ())
-        return Side(source.name, "result", False, source.held, {}, notes)
+        kind = "replay" if "measured" in source.held else "result"
+        return Side(source.name, kind, False, source.held, {}, notes)
     if source.kind in ("trace", "recorded"):
         return _recorded(source)
     raise ScenarioError(f"{source.name}: has no work to run. Give a scenario that uses it.")
@@ -103,9 +104,10 @@ def open_run(source: Source) -> Side:
 
 def _ran(source: Source, result: Result) -> Side:
     settings = {k: v for k, v in flat(source.written or {}).items() if k != "name"}
+    kind = "scenario" if source.kind == "scenario" else "result"
     return Side(
-        source.name, "scenario" if source.kind == "scenario" else "result", False,
-        result.to_dict(), settings, result.notes, result.timeline, result.cluster,
+        source.name, kind if result.measured is None else "replay", False, result.to_dict(),
+        settings, result.notes, result.timeline, result.cluster,
     )  # fmt: skip
 
 

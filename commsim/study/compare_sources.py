@@ -75,7 +75,7 @@ def recognise(item: Comparable) -> Source:
     if isinstance(item, BenchResult):
         return Source(item.system["cluster"], "bench", item.to_dict())
     if isinstance(item, Trace):
-        return Source("trace", "recorded", item)
+        return Source(f"trace of {len(item.ranks)} ranks", "recorded", item)
     raise ScenarioError(
         f"{type(item).__name__} cannot be compared. Give paths, names, or what run, replay, bench"
         " and load_trace return."

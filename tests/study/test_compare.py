@@ -11,7 +11,7 @@ import pytest
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, TraceError
 from commsim.libraries import LibrarySection
-from commsim.study import bench, run
+from commsim.study import bench, replay, run
 from commsim.study.compare import compare
 from commsim.study.compare_tables import Point, Sheet, band_of, from_bench, line_up
 
@@ -166,6 +166,15 @@ def test_a_result_beside_its_scenario(tmp_path: Path) -> None:
     same = compare(run("gpipe"), tmp_path / "gpipe.json", tolerance=0)
     assert same.within
     assert same.to_dict()["command"] is None
+
+
+def test_a_trace_beside_its_replay(shared_data: Path) -> None:
+    folder = shared_data / "traces/dev_param_dlrm_8xV100"
+    found = compare(replay(folder), folder, tolerance=0.001)
+    assert [side["kind"] for side in found.to_dict()["sides"]] == ["replay", "trace"]
+    assert found.to_dict()["reference"] == 1  # the measured one
+    assert found.within
+    assert all(side.timeline is not None for side in found.sides)
 
 
 def test_bands_and_signs_of_errors() -> None:
