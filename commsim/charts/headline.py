@@ -60,7 +60,8 @@ def schedule_words(timeline: Timeline) -> str:
     schedule = str(graph.meta.get("schedule", ""))
     stages, microbatches = int(graph.stage.max()) + 1, int(graph.microbatch.max()) + 1
     name = _SCHEDULES.get(schedule, schedule) or "Pipeline"
-    return f"{name}, {stages} stages × {microbatches} microbatches"
+    plural = "" if microbatches == 1 else "es"
+    return f"{name}, {stages} stages × {microbatches} microbatch{plural}"
 
 
 def _shares(metrics: Metrics) -> str:

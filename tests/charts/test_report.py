@@ -342,9 +342,14 @@ def test_memory_is_drawn_over_what_stays() -> None:
     room = Residents(np.full(lanes, most), np.full(lanes, 4 * most))
     section = memory_section(replace(facts, resident=room))
     assert section is not None
-    assert '<rect class="base" x="0" y="75" width="1000" height="25"/>' in section.body
+    assert section.lead.startswith("Full height is 50% of a GPU's memory.")
+    assert '<rect class="base" x="0" y="50" width="1000" height="50"/>' in section.body
     heights = [float(y) for y in re.findall(r"L[\d.]+ ([\d.]+)", section.body)]
-    assert min(heights) == pytest.approx(50)  # resident and activations: half of the capacity
+    assert min(heights) == pytest.approx(0)  # resident and activations: half of the capacity
+    tight = Residents(np.full(lanes, most), np.full(lanes, most))
+    over = memory_section(replace(facts, resident=tight))
+    assert over is not None
+    assert over.lead.startswith("Full height is 200% of a GPU's memory.")
 
 
 def test_areas_are_steps() -> None:

@@ -15,7 +15,21 @@ import numpy.typing as npt
 
 from commsim.charts.theme import plain, time_unit
 
-__all__ = ["Part", "and_alike", "area", "legend", "percent", "stack", "table", "text", "time_ticks"]
+__all__ = [
+    "HEIGHTS",
+    "Part",
+    "and_alike",
+    "area",
+    "legend",
+    "percent",
+    "stack",
+    "table",
+    "text",
+    "time_ticks",
+]
+
+HEIGHTS = (0.05, 0.1, 0.25, 0.5, 1.0)
+"""Parts of what there is (of a link, of a memory) that the height of an area may stand for."""
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.charts.report.facts import Facts, Residents, Section
-from commsim.charts.report.markup import and_alike, area, table, text, time_ticks
+from commsim.charts.report.markup import HEIGHTS, and_alike, area, table, text, time_ticks
 from commsim.metrics.bubbles import lane_stages
 from commsim.timeline import Timeline
 from commsim.units import format_size
@@ -45,7 +45,7 @@ def memory_section(facts: Facts) -> Section | None:
     known = facts.resident or Residents(np.zeros(lanes, np.int64), np.zeros(lanes, np.int64))
     most = np.zeros(lanes, np.int64)
     np.maximum.at(most, timeline.memory.lane, timeline.memory.held)
-    top = max(int(known.capacity.max()), int((known.held + most).max()), 1)
+    top, full = _height(known.capacity, known.held + most)
     rows: dict[str, _Row] = {}
     for label, lane in _lanes(timeline, known.held + most):
         drawn = _drawing(timeline, lane, int(known.held[lane]), top)
@@ -57,10 +57,18 @@ def memory_section(facts: Facts) -> Section | None:
     lines.append(["", time_ticks(end - begin), "", "", ""])
     head = ["", "bytes held over time", "peak", "all the time", "activations"]
     sheet = table(head, lines, right=range(2, 5), look="areas tall stacked")
-    full = "a GPU's memory" if known.capacity.any() else format_size(top)
     return Section(
         "memory", "Memory", f"Full height is {full}. {_verdict(facts)}", sheet, wide=True
     )
+
+
+def _height(capacity: Ints, peak: Ints) -> tuple[float, str]:
+    """Return the bytes at which the drawings end, and in words: a part of a GPU where known."""
+    room, most = int(capacity.max()), max(int(peak.max()), 1)
+    if not room:
+        return most, format_size(most)
+    part = next((height for height in HEIGHTS if height * room >= most), most / room)
+    return part * room, "a GPU's memory" if part == 1 else f"{part:.0%} of a GPU's memory"
 
 
 def _again(row: _Row) -> _Row:
@@ -101,7 +109,7 @@ def _limits(timeline: Timeline) -> tuple[int, int]:
     return timeline.begin_time, max(timeline.end_time, timeline.begin_time + 1)
 
 
-def _drawing(timeline: Timeline, lane: int, base: int, top: int) -> str:
+def _drawing(timeline: Timeline, lane: int, base: int, top: float) -> str:
     """Draw the highest level of a lane in each of _POINTS parts of the time, over `base`."""
     begin, end = _limits(timeline)
     memory = timeline.memory

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import (
+    HEIGHTS,
     Part,
     and_alike,
     area,
@@ -43,7 +44,6 @@ _LOOKED = 6  # links of one kind and mean use that are looked at for them
 _COLLECTIVES = 24
 _SEPARATE = 8  # rows of collectives above which groups of one kind are joined
 _POINTS = 300
-_HEIGHTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # parts of a link that the drawings may end at
 
 
 class _Alike(NamedTuple):
@@ -129,7 +129,7 @@ def links_section(facts: Facts) -> Section | None:
         return None
     found = _alike(facts, use, chosen, window)
     highest = max(float(row.over.share.max()) for row in found)
-    full = next(height for height in _HEIGHTS if height >= min(highest, 1.0))
+    full = next(height for height in HEIGHTS if height >= min(highest, 1.0))
     rows = [_link_row(facts, use, row, window, full) for row in found]
     rows.append(["", time_ticks(window.step_time), "", "", "", ""])
     head = ["link", "use over time", "mean", "peak", "carried", "could"]
