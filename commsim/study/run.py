@@ -118,10 +118,10 @@ def _work(scenario: Scenario, kind: str, cluster: Cluster | None) -> Workload | 
         graph = load_graph(Path(scenario.folder) / section.graph)
         return graph_workload(graph, cluster, fold=_may_fold(scenario.file, cluster))
     if kind == "trace" and section.trace is not None:
-        from commsim.traces import load_trace
+        from commsim.traces import import_graph
 
-        trace = load_trace(Path(scenario.folder) / section.trace)
-        return Workload(kind, trace.graph(), tuple(trace.notes))
+        found = import_graph(Path(scenario.folder) / section.trace)
+        return Workload(kind, found.graph, found.notes)
     return None
 
 
