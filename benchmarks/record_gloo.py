@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -71,6 +72,8 @@ def main() -> None:
         return
     for name in options.only.split(",") if options.only else RUNS:
         best = min((record(name) for _ in range(options.repeats)), key=lambda found: found[0])
+        if best[0] == math.inf:
+            sys.exit(f"{name}: no repeat came to its end.")
         keep(best[1], options.output / name)
         size = sum(file.stat().st_size for file in (options.output / name).iterdir())
         print(
@@ -92,17 +95,25 @@ def record(name: str) -> tuple[float, Path]:
         )
         for rank in range(RUNS[name].world)
     ]
-    while any(process.poll() is None for process in ranks):
-        time.sleep(0.1)
-        if any(process.poll() for process in ranks):
-            for process in ranks:
-                process.kill()
-    if any(process.wait() for process in ranks):
-        sys.exit(f"{name}: a rank failed.")
+    if not ended(ranks):
+        shutil.rmtree(folder)
+        return math.inf, folder
     (folder / "store").unlink(missing_ok=True)
     traces = [file for file in folder.glob("rank*.json") if file.suffixes == [".json"]]
     steps = [step_of(file) for file in traces]
     return max(steps) + sum(steps) / len(steps), folder
+
+
+def ended(ranks: list[subprocess.Popen[bytes]]) -> bool:
+    """Wait for all ranks, end them where one fails or hangs; say whether all ended well."""
+    until = time.monotonic() + 40
+    while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
+        if time.monotonic() > until:
+            break
+        time.sleep(0.05)
+    for rank in ranks:
+        rank.kill()
+    return not any(rank.wait() for rank in ranks)
 
 
 def step_of(file: Path) -> float:
