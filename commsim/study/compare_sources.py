@@ -24,7 +24,7 @@ from commsim.study.result import Result
 from commsim.traces import Trace
 from commsim.traces.files import documents
 from commsim.traces.nccl_tests import is_nccl_tests, read_nccl_tests
-from commsim.traces.nccl_tests_table import NcclTests
+from commsim.traces.nccl_tests_table import NcclTests, merged
 from commsim.yaml_file import parse_yaml, read_yaml
 
 __all__ = ["Comparable", "Source", "place_of", "recognise"]
@@ -127,7 +127,7 @@ def _file(path: Path) -> Source:
     if not head:
         raise TraceError(f"{name}: is empty.")
     if is_nccl_tests(data):
-        return Source(name, "log", read_nccl_tests(data, name))
+        return Source(name, "log", merged(read_nccl_tests(data, name)))
     if head not in (b"{", b"["):
         raise TraceError(
             f"{name}: is nothing that can be compared. Give a scenario (.yaml), the JSON of run,"

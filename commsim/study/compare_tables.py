@@ -128,19 +128,23 @@ def band_of(size: int) -> str:
 def from_log(table: NcclTests, name: str) -> Sheet:
     """Return the out-of-place times of an nccl-tests table (in-place where there are no others).
 
-    busbw is worked out anew where the ranks are known: old versions printed another one.
+    A size that was run several times has the median. busbw is worked out anew where the ranks are
+    known: old versions printed another one.
     """
-    points: dict[int, Point] = {}
+    times: dict[int, list[float]] = {}
+    printed: dict[int, float] = {}
     for row in table.rows:
-        if row.size > 0 and row.time_us > 0:
-            timing = row.out_of_place or row.in_place
-            busbw = _busbw(table.op, row.size, row.time_us, table.ranks)
-            if busbw is None and timing is not None:
-                busbw = timing.busbw_gbs
-            points[row.size] = Point(row.size, row.time_us, busbw)
+        timing = row.out_of_place or row.in_place
+        if row.size > 0 and timing is not None and timing.time_us > 0:
+            times.setdefault(row.size, []).append(timing.time_us)
+            printed[row.size] = timing.busbw_gbs
+    points = []
+    for size in sorted(times):
+        time = median(times[size])
+        busbw = _busbw(table.op, size, time, table.ranks)
+        points.append(Point(size, time, printed[size] if busbw is None else busbw))
     return Sheet(
-        name, table.op, table.dtype, table.ranks, table.nodes, True,
-        tuple(points[size] for size in sorted(points)), table.notes,
+        name, table.op, table.dtype, table.ranks, table.nodes, True, tuple(points), table.notes
     )  # fmt: skip
 
 

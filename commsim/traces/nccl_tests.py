@@ -116,15 +116,22 @@ class _Part:
 
 
 def _parts(text: str) -> Iterator[_Part]:
-    """Cut a log into its tests: each begins at its settings line, or after a closing line."""
+    """Cut a log into its tests: each begins at its settings line, or at its command."""
     part = _Part()
     for line in text.splitlines():
-        begins = _SETTINGS.search(line) is not None
-        if part.rows and (begins or (part.ended and _PROGRAM.search(line) and not _closing(line))):
+        if part.rows and (_SETTINGS.search(line) or _starts_another(part, line)):
             yield part
-            part = _Part(version=part.version)
+            part = _Part(program=part.program, version=part.version)
         _take(part, line)
     yield part
+
+
+def _starts_another(part: _Part, line: str) -> bool:
+    """Whether a line names a program that is not the one whose rows were read last."""
+    program = _PROGRAM.search(line)
+    if program is None or _closing(line):
+        return False
+    return part.ended or program[1] != part.program
 
 
 def _closing(line: str) -> bool:

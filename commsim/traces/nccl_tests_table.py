@@ -5,11 +5,22 @@ A table of nccl-tests: what ran on which devices, and how long each size took.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from commsim.errors import TraceError
 
-__all__ = ["PROGRAMS", "TYPES", "Device", "NcclTests", "Row", "Timing", "described", "program_op"]
+__all__ = [
+    "PROGRAMS",
+    "TYPES",
+    "Device",
+    "NcclTests",
+    "Row",
+    "Timing",
+    "described",
+    "merged",
+    "program_op",
+]
 
 TYPES = {
     "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2,
@@ -142,6 +153,41 @@ def described(table: NcclTests) -> NcclTests:
     return replace(
         table, ranks=ranks or seen, nodes=len(hosts), launch=launch, notes=tuple(notes),
     )  # fmt: skip
+
+
+def merged(tables: Iterable[NcclTests]) -> tuple[NcclTests, ...]:
+    """Return one table per op: rows of one type and redop, those of repeated runs together.
+
+    What was run on other ranks, or with other types, is left out; a note says so.
+    """
+    kept: dict[str, NcclTests] = {}
+    for table in tables:
+        first = kept.get(table.op)
+        if first is None:
+            kept[table.op] = _of_one_type(table)
+            continue
+        again = _of_one_type(table, first.dtype, first.rows[0].redop)
+        if (again.ranks, again.nodes) == (first.ranks, first.nodes) and again.rows:
+            kept[table.op] = replace(first, rows=first.rows + again.rows)
+        else:
+            note = f"a second {table.op}, {table.ranks} ranks, {table.dtype}, is left out."
+            kept[table.op] = replace(first, notes=(*first.notes, note))
+    return tuple(kept.values())
+
+
+def _of_one_type(table: NcclTests, dtype: str | None = None, redop: str | None = None) -> NcclTests:
+    """Return a table with the rows of one type and redop: those given, or the first of most."""
+    dtype = dtype or table.dtype
+    mine = [row for row in table.rows if row.type == dtype]
+    redop = redop or (mine[0].redop if mine else None)
+    rows = tuple(row for row in mine if row.redop == redop)
+    notes = table.notes
+    if len(rows) < len(table.rows):
+        notes = (
+            *notes,
+            f"{len(table.rows) - len(rows)} rows of other types or redops are left out.",
+        )
+    return replace(table, rows=rows, notes=notes)
 
 
 def _ranks_by_figures(table: NcclTests) -> int:

@@ -275,6 +275,28 @@ def test_old_busbw_is_worked_out_anew() -> None:
     assert last["time_us"][1] is not None  # sizes are rounded differently today
 
 
+def test_repeated_runs_count_by_their_median(tmp_path: Path) -> None:
+    head = "all_gather_perf\n# nThread 1 nGpus 8 minBytes 8\n"
+    row = "1048576 32768 float none -1 {} 1 1 0 {} 1 1 0\n"
+    text = "".join(head + row.format(time, time) for time in (50, 90, 60))
+    other = "1048576 65536 half none -1 10 1 1 0 10 1 1 0\n"
+    (tmp_path / "x.log").write_text(text + other)
+    data = compare(tmp_path / "x.log", "dgx-a100").to_dict()
+    (row_,) = data["tables"][0]["rows"]
+    assert row_["time_us"][0] == 60
+    assert data["tables"][0]["type"] == "float"
+
+
+def test_rows_of_other_types_and_redops_are_left_out(tmp_path: Path) -> None:
+    text = Path(A100).read_text()
+    extra = "1024 512 half sum -1 1 1 1 0 1 1 1 0\n1024 256 float max -1 1 1 1 0 1 1 1 0\n"
+    (tmp_path / "x.log").write_text(text.replace("# Out of bounds", extra + "# Out of bounds"))
+    data = compare(tmp_path / "x.log", "dgx-a100").to_dict()
+    row = next(row for row in data["tables"][0]["rows"] if row["size"] == 1024)
+    assert row["time_us"][0] == 36.57
+    assert "2 rows of other types or redops are left out." in data["sides"][0]["notes"]
+
+
 def test_two_logs_of_different_ranks_are_warned_of() -> None:
     data = compare(A100, LOGS / "a3mega_h100_16.log").to_dict()
     assert data["warnings"] == [

@@ -70,6 +70,12 @@ def test_a_log_of_three_tests_is_three_tables() -> None:
     assert broadcast.rows[-1].time_us == 70321
 
 
+def test_a_test_that_stopped_keeps_its_name() -> None:
+    row = "1048576 32768 float none -1 9 1 1 0 9 1 1 0\n"
+    tables = read(f"all_gather_perf\n{HEAD}{row}alltoall_perf\n{HEAD}{row}{HEAD}{row}")
+    assert [table.op for table in tables] == ["all_gather", "all_to_all", "all_to_all"]
+
+
 def test_json_says_what_its_text_would() -> None:
     row = one("h100_8.json").rows[0]
     assert (row.root, row.type, row.out_of_place) == (
