@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from commsim.cluster import Cluster
-from commsim.libraries.loads import loads_of
+from commsim.libraries.loads import LinkLoads, loads_of
 from commsim.libraries.nccl.exchange import alike_nodes, exchange_loads
 from commsim.libraries.nccl.group import NcclGroup, Site
+from commsim.study.bench import bench
 
 FABRICS = {
     "rail": {"kind": "rail_optimized", "nodes_per_leaf": 2},
@@ -30,6 +31,32 @@ def test_counting_equals_pairs(preset: str, fabric: str, each: int) -> None:
     assert counted.link.tolist() == paired.link.tolist()
     assert counted.share == pytest.approx(paired.share)
     assert counted.conns == pytest.approx(paired.conns)
+
+
+@pytest.mark.parametrize("kind", ["fat_tree", "rail_optimized"])
+def test_of_many_hashed_paths_each_gets_about_as_many(kind: str) -> None:
+    def loads(ecmp: str) -> LinkLoads:
+        fabric = {"kind": kind, "nodes_per_leaf": 2, "ecmp": ecmp, "spines": 2}
+        cluster = Cluster.preset("dgx-h100", nodes=5, fabric=fabric)
+        group = NcclGroup(Site(cluster), range(cluster.world_size))
+        return exchange_loads(group.edges, alike_nodes(group.edges), group.router)
+
+    even, hashed = loads("even"), loads("hash")
+    assert hashed.link.tolist() == even.link.tolist()
+    assert hashed.share.tolist() == even.share.tolist()
+
+
+def test_more_ranks_do_not_gather_on_one_hashed_path() -> None:
+    # among up to 256 ranks every pair is hashed; beyond, their average is taken
+    times = []
+    for nodes in (32, 33):
+        cluster = Cluster.preset("dgx-h100", nodes=nodes, fabric={"ecmp": "hash"})
+        result = bench(cluster, "all_to_all", "1G")
+        times.append(result.results[0].time_us)
+        assert any("ecmp hash gives every path its even share" in n for n in result.notes) is (
+            nodes == 33
+        )
+    assert times[1] == pytest.approx(times[0], rel=0.05)
 
 
 def test_uneven_nodes_are_not_alike() -> None:

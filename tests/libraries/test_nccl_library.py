@@ -140,6 +140,8 @@ def test_host_memory_and_missing_clusters_are_refused() -> None:
     ("preset", "overrides", "env", "words"),
     [
         ("dgx-a100", {"nic": {"gdr": False}}, {}, "no GPUDirect"),
+        ("perlmutter", {}, {}, "(PHB) than NCCL uses GPUDirect over"),
+        ("perlmutter", {}, {}, "set NCCL_NET_GDR_LEVEL=PHB"),
         ("pcie-a100", {"pcie": {"p2p": False}}, {}, "no peer-to-peer"),
         ("dgx-a100", {}, {"NCCL_NVLS_ENABLE": "1"}, "NCCL_NVLS_ENABLE=1 changes nothing"),
     ],
@@ -150,5 +152,6 @@ def test_what_hardware_cannot_do_is_said(
     cluster = Cluster.preset(preset, nodes=2, overrides=overrides)
     made = plan(cluster, "all_reduce", 2**20, **env)
     assert any(words in note for note in made.notes)
-    usual = plan(Cluster.preset(preset, nodes=2), "all_reduce", 2**20)
+    remedy = {"NCCL_NET_GDR_LEVEL": "PHB"} if preset == "perlmutter" else {}
+    usual = plan(Cluster.preset(preset, nodes=2), "all_reduce", 2**20, **remedy)
     assert not any(words in note for note in usual.notes)

@@ -121,12 +121,17 @@ def _trunks(ways: Connections, nodes: list[int], cluster: Cluster) -> list[Row]:
 def _between(
     a: int, b: int, out: Ints, into: Ints, share: Floats, count: Floats, cluster: Cluster
 ) -> list[Row]:
-    """Return the loads on the links between switches of the NIC pairs of two nodes."""
+    """Return the loads on the links between switches of the NIC pairs of two nodes.
+
+    Evenly over equal paths even where each connection takes one by its hash: of so many, every
+    path gets about as many.
+    """
     rows = []
     first_a, first_b = cluster.first_nic(a), cluster.first_nic(b)
+    leaves = cluster.fabric.leaves.of
     for at, (leave, enter) in enumerate(zip(out.tolist(), into.tolist(), strict=True)):
-        route = cluster.fabric_route(first_a + leave, first_b + enter)
+        route = cluster.fabric.leaf_route(leaves[first_a + leave], leaves[first_b + enter])
         assert isinstance(route, Route)
-        link, part = np.array(route.link[1:-1], dtype=np.int64), np.array(route.share[1:-1])
+        link, part = np.array(route.link, dtype=np.int64), np.array(route.share[1:-1])
         rows.append((link, part * share[at], part * count[at]))
     return rows

@@ -79,7 +79,8 @@ class NcclGroup:
         self.wires: Wires = wires_of(self.cluster, gpus, self.comm, site.knobs)
         self.notes = (
             *site.notes, *self.comm.notes, *site.knobs.notes,
-            *_replaced(self.comm, self.wires, site.knobs),
+            *_replaced(self.cluster, int(gpus[0]), self.comm, self.wires, site.knobs),
+            *_averaged(self.cluster, len(gpus)),
         )  # fmt: skip
         self.tuner = Tuner(self.comm, site.knobs)
         self.pairwise = PeerToPeer(self.comm, site.knobs)
@@ -188,9 +189,8 @@ class NcclGroup:
 
     def _port(self, at: int) -> tuple[int, int]:
         """Return the links of a member into its NVSwitch and out of it."""
-        node = self.comm.node_of[at]
-        near = (at - 1, at + 1)
-        peer = next(p for p in near if 0 <= p < len(self.gpus) and self.comm.node_of[p] == node)
+        beside = np.flatnonzero(self.edges.node == self.edges.node[at])
+        peer = int(beside[beside != at][0])
         route = self.cluster.local_route(int(self.gpus[at]), int(self.gpus[peer]))
         back = self.cluster.local_route(int(self.gpus[peer]), int(self.gpus[at]))
         assert route is not None
@@ -198,13 +198,33 @@ class NcclGroup:
         return route.link[0], back.link[-1]
 
 
-def _replaced(comm: Communicator, wires: Wires, knobs: Knobs) -> list[str]:
-    """Say what this hardware makes NCCL do in another way."""
+def _averaged(cluster: Cluster, ranks: int) -> list[str]:
+    """Say where the paths that connections take by their hash are not looked at one by one."""
+    if cluster.fabric.spec.ecmp != "hash" or ranks <= _LARGEST_EXCHANGE:
+        return []
+    return [
+        f"NCCL: of an all-to-all among more than {_LARGEST_EXCHANGE} ranks, ecmp hash gives every"
+        " path its even share."
+    ]
+
+
+def _replaced(
+    cluster: Cluster, gpu: int, comm: Communicator, wires: Wires, knobs: Knobs
+) -> list[str]:
+    """Say what the hardware of `gpu` and its like makes NCCL do in another way."""
     said = []
     if wires.way == Way.STAGED and comm.n_nodes > 1:
+        nic = cluster.node_spec(gpu).nic
+        path = comm.graphs["ring"].type_inter.name
+        why = (
+            f"a NIC is further from its GPU ({path}) than NCCL uses GPUDirect over; sites that"
+            f" have it working set NCCL_NET_GDR_LEVEL={path}"
+            if nic is not None and nic.gdr
+            else "no GPUDirect"
+        )
         said.append(
-            "NCCL: NICs do not reach GPU memory here (no GPUDirect): data between nodes goes"
-            " through host memory."
+            f"NCCL: NICs do not reach GPU memory here ({why}): data between nodes goes through"
+            " host memory."
         )
     if wires.link == LinkKind.SHM and max(comm.local_ranks) > 1:
         said.append(
