@@ -12,7 +12,7 @@ from commsim.cli.main import call
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = re.compile(r"```sh\n(.*?)```.*?```text\n(.*?)```", re.DOTALL)
-NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?=%| |\.|,|$)")
+NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 NEAR = 0.3  # constants are fitted anew now and then; a page further off than this needs a new look
 
 
