@@ -22,7 +22,7 @@ from commsim.charts.report import Facts, Residents, Run, Section, report_page, w
 from commsim.charts.report.columns import column
 from commsim.charts.report.markup import Part, area, percent, stack, table
 from commsim.charts.report.memory_part import memory_section
-from commsim.charts.report.pack import pack
+from commsim.charts.report.pack import _distinct, pack
 from commsim.charts.report.time_parts import breakdown_section, path_section
 from commsim.charts.report.use_parts import bandwidth_section
 from commsim.charts.report.words import figures, finding
@@ -566,3 +566,17 @@ def test_a_lane_of_which_no_memory_is_known_is_drawn_too() -> None:
     section = memory_section(replace(facts, timeline=replace(facts.timeline, memory=fewer)))
     assert section is not None
     assert section.body.count("<svg") == 2
+
+
+@given(
+    st.integers(1, 12).flatmap(
+        lambda rows: st.lists(
+            st.lists(st.integers(-2, 2**31), min_size=rows, max_size=rows), min_size=1, max_size=5
+        )
+    )
+)
+def test_distinct_combinations_are_told_apart(columns: list[list[int]]) -> None:
+    first, row = _distinct(np.array(column, np.int64) for column in columns)
+    whole = list(zip(*columns, strict=True))
+    assert len(first) == len(set(whole))
+    assert [whole[first[one]] for one in row.tolist()] == whole

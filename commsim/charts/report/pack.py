@@ -33,6 +33,7 @@ __all__ = ["Run", "pack", "span_count"]
 
 Ints = npt.NDArray[np.int64]
 
+_FAR = 2**62
 _NAME = 160  # letters of a name that the viewer keeps
 
 
@@ -146,6 +147,8 @@ def _columns(
     columns["what"], columns["size"] = _meanings(timeline, op, tables)
     columns["microbatch"] = np.where(graph.kind[op] == OpKind.COMPUTE, graph.microbatch[op], -1) + 1
     columns["instance"] = _instances(timeline, op, tables)
+    for name in _NAMES:
+        columns[name] = columns[name].astype(np.uint32)  # ticks fit, and halve the memory
     _note_lanes(run, index, tables, per_lane, counts)
     return columns
 
@@ -169,20 +172,39 @@ def _on_path(timeline: Timeline, spans: Ints) -> Ints:
 
 def _meanings(timeline: Timeline, op: Ints, tables: _Tables) -> tuple[Ints, Ints]:
     """Return the rows of each op in the tables of meanings and of sizes."""
-    graph = timeline.graph
-    sizes, size = np.unique(graph.size[op], return_inverse=True)
+    sizes, size = np.unique(timeline.graph.size[op], return_inverse=True)
     table = [tables.sizes.setdefault(one, len(tables.sizes)) for one in sizes.tolist()]
-    which, group, extra = _collective(timeline, op)
-    parts = (graph.name[op], families(graph)[op], graph.stage[op], which, group, extra)
-    key = np.zeros(len(op), np.int64)
-    for part in parts:
-        _, key = np.unique(key * (int(part.max(initial=0)) + 2) + part + 1, return_inverse=True)
-    _, example = np.unique(key, return_index=True)
-    columns = zip(*(part[example].tolist() for part in parts), strict=True)
+    example, row = _distinct(_parts(timeline, op))
+    columns = zip(*(part.tolist() for part in _parts(timeline, op[example])), strict=True)
     kinds, texts = _kinds(timeline), _choices(timeline)
     rows = [_meaning(timeline.graph, tables, kinds, texts, *values) for values in columns]
-    place = [tables.meanings.setdefault(row, len(tables.meanings)) for row in rows]
-    return np.array(place, np.int64)[key], np.array(table, np.int64)[size]
+    place = [tables.meanings.setdefault(one, len(tables.meanings)) for one in rows]
+    return np.array(place, np.int64)[row], np.array(table, np.int64)[size]
+
+
+def _parts(timeline: Timeline, op: Ints) -> Iterator[Ints]:
+    """Yield what makes up the meaning of each op, column by column; -2 is the least value."""
+    graph = timeline.graph
+    yield graph.name[op]
+    yield families(graph)[op]
+    yield graph.stage[op]
+    yield from _collective(timeline, op)
+
+
+def _distinct(parts: Iterator[Ints]) -> tuple[Ints, Ints]:
+    """Return (first, row): where each distinct combination is first, and the row of each entry.
+
+    Columns are folded into one number as they come, so that few of them exist at a time.
+    """
+    key, size = np.zeros(1, np.int64), 1
+    for part in parts:
+        width = int(part.max(initial=0)) + 3
+        if size > _FAR // width:
+            _, key = np.unique(key, return_inverse=True)
+            size = int(key.max()) + 1
+        key, size = key * width + (part + 2), size * width
+    _, first, row = np.unique(key, return_index=True, return_inverse=True)
+    return first, row
 
 
 def _kinds(timeline: Timeline) -> list[str]:
