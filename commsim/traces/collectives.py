@@ -19,7 +19,7 @@ from commsim.traces.execution_trace import CommNode, ExecutionTrace
 from commsim.traces.gloo_calls import gloo_call, with_groups
 from commsim.traces.kineto import Event, EventKind, integer
 from commsim.traces.message_kernels import BareCalls, with_messages
-from commsim.traces.records import RankRecord
+from commsim.traces.records import ROOTED, RankRecord
 from commsim.traces.words import dtype_of, op_of
 
 __all__ = ["collectives_of"]
@@ -187,7 +187,7 @@ def _with_node(call: CollectiveCall, node: CommNode) -> CollectiveCall:
         dtype=dtype or call.dtype,
         size=elements * itemsize if known else call.size,
         splits=tuple(n * itemsize for n in node.splits) if op == "all_to_all_v" else (),
-        root=node.peer if op in ("broadcast", "reduce", "gather", "scatter") else -1,
+        root=node.peer if op in (*ROOTED, "send", "recv") else -1,
         group=node.group,
         sequence=-1,
     )

@@ -32,7 +32,8 @@ def with_messages(
     if call.op in ("send", "recv"):
         messages = _merged([_message(activity, event) for event in sources])
         known = [m for m in messages if m.peer >= 0] or messages
-        return replace(call, op="messages", messages=tuple(known[:1]))
+        message = known[0] if known else Message(call.op, -1, call.size, call.dtype)
+        return replace(call, op="messages", messages=(_completed(message, call),))
     if op.launch is None or (call.op and call.size >= 0):
         return call
     before = bare.before(op.launch)
@@ -43,6 +44,17 @@ def with_messages(
     if parts and all(part.op == parts[0].op and part.size >= 0 for part in parts):
         return replace(parts[0], size=sum(part.size for part in parts))
     return call
+
+
+def _completed(message: Message, call: CollectiveCall) -> Message:
+    """Take from the Execution Trace (as `root`, a rank in the group) what a message lacks."""
+    peer = message.peer
+    if peer < 0 <= call.root:
+        peer = call.ranks[call.root] if call.root < len(call.ranks) else call.root
+    return replace(
+        message, peer=peer, size=message.size if message.size >= 0 else call.size,
+        dtype=message.dtype or call.dtype,
+    )  # fmt: skip
 
 
 def _is_message(event: Event) -> bool:

@@ -1,30 +1,34 @@
 """
 Read many large Kineto files at once, each in a process of its own.
 
-A worker sends back a `RankPart`, which is small beside the file it came from.
+A process sends back a `RankPart`, which is small beside the file it came from.
 """
 
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
+import pickle
+import struct
+import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+from commsim.errors import TraceError
 from commsim.traces.files import documents, is_tar
 from commsim.traces.kineto import is_kineto, read_kineto
 from commsim.traces.rank_part import RankPart, rank_part
 
-__all__ = ["large_kineto", "read_parts"]
+__all__ = ["large_kineto", "read_parts", "serve"]
 
 _LARGE = 4 * 2**20  # bytes on disk: less is read sooner than a process starts
 _HEAD = 2**16
-_MOST = 16  # workers: each holds a file of its own in memory
+_MOST = 16  # processes: each holds a file of its own in memory
+_LOOK = 0.2  # seconds between two looks at how far they are
+_SIZE = struct.Struct("<q")
 
 
 def large_kineto(files: Sequence[Path]) -> list[Path]:
@@ -47,33 +51,71 @@ def _looks_kineto(file: Path) -> bool:
 
 
 def read_parts(files: Sequence[Path], tell: Callable[[int], None] | None) -> list[RankPart]:
-    """Read files, one rank each, as many at once as there are processors.
+    """Read files, one rank each, by as many processes as there are processors.
 
     Raises:
         TraceError: a file cannot be read.
     """
-    if not files:
-        return []
-    workers = min(len(files), len(os.sched_getaffinity(0)), _MOST)
-    if workers < 2 or multiprocessing.current_process().daemon:
-        return _one_by_one(files, tell)
-    parts: dict[Path, RankPart] = {}
-    context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        jobs = {pool.submit(_read, file): file for file in files}
+    count = min(len(files), len(os.sched_getaffinity(0)), _MOST)
+    if count < 2:
+        return [_counted(_read(file), at, tell) for at, file in enumerate(files)]
+    parts: dict[int, RankPart] = {}
+    with ThreadPoolExecutor(count) as pool:
+        shares = [list(range(len(files)))[first::count] for first in range(count)]
+        jobs = [pool.submit(_ask, files, share, parts) for share in shares]
+        waiting = set(jobs)
+        while waiting:
+            _, waiting = wait(waiting, timeout=_LOOK)
+            if tell:
+                tell(len(parts))
+        for job in jobs:
+            job.result()
+    return [parts[at] if at in parts else _read(file) for at, file in enumerate(files)]
+
+
+def _ask(files: Sequence[Path], share: Sequence[int], parts: dict[int, RankPart]) -> None:
+    """Let a process of its own read some of the files, and take what it sends back.
+
+    It is a fresh interpreter: a fork would copy our threads' locks, and what multiprocessing
+    starts runs the user's script again. What it does not send, the caller reads itself.
+    """
+    words = [*sys.path, "--", *(str(files[at].absolute()) for at in share)]
+    try:
+        process = subprocess.Popen([sys.executable, "-c", _PROGRAM, *words], stdout=subprocess.PIPE)
+    except OSError:
+        return
+    with process:
+        assert process.stdout is not None
+        for at in share:
+            head = process.stdout.read(_SIZE.size)
+            if len(head) < _SIZE.size:
+                return
+            try:
+                sent = pickle.loads(process.stdout.read(_SIZE.unpack(head)[0]))
+            except (pickle.PickleError, EOFError, ValueError, OverflowError, MemoryError):
+                return  # something else in that process wrote to stdout
+            if isinstance(sent, str):
+                process.kill()
+                raise TraceError(sent)
+            parts[at] = sent
+
+
+_PROGRAM = (
+    "import sys; words = sys.argv[1:]; cut = words.index('--'); sys.path[:] = words[:cut];"
+    " from commsim.traces.parallel import serve; serve(words[cut + 1:])"
+)
+
+
+def serve(names: Sequence[str]) -> None:
+    """Read files, and write what each came to on stdout, as `_ask` reads it."""
+    for name in names:
         try:
-            for job in as_completed(jobs):
-                parts[jobs[job]] = _counted(job.result(), len(parts), tell)
-        except BrokenProcessPool:
-            # Killed for its memory, or started by a script that runs again where it is imported.
-            return _one_by_one(files, tell)
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return [parts[file] for file in files]
-
-
-def _one_by_one(files: Sequence[Path], tell: Callable[[int], None] | None) -> list[RankPart]:
-    return [_counted(_read(file), at, tell) for at, file in enumerate(files)]
+            sent: RankPart | str = _read(Path(name))
+        except TraceError as error:
+            sent = str(error)
+        packed = pickle.dumps(sent, protocol=pickle.HIGHEST_PROTOCOL)
+        sys.stdout.buffer.write(_SIZE.pack(len(packed)) + packed)
+        sys.stdout.buffer.flush()
 
 
 def _counted(part: RankPart, before: int, tell: Callable[[int], None] | None) -> RankPart:
