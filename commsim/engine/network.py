@@ -23,6 +23,7 @@ from commsim.libraries.plan import Phase
 __all__ = ["Flow", "FluidNetwork"]
 
 _NEVER = 2**62
+_FEW = 64  # flows of which it pays to ask one by one whether they share links
 _SAME = 1e-12  # rates this close are the same rate
 _UNSURE = (
     "links: some rates were not decided by fairness alone (coupled flows that load different"
@@ -109,6 +110,7 @@ class FluidNetwork:
         self._touched: dict[Flow, None] = {}  # flows whose rates may have changed at this instant
         self._solving = False
         self._links: dict[int, tuple[Phase, list[int]]] = {}
+        self._free: dict[int, tuple[Phase, float]] = {}
         self._wakes: list[tuple[int, int, Flow]] = []
         self._alarm_at = _NEVER
 
@@ -212,9 +214,8 @@ class FluidNetwork:
         self._solve_soon()
 
     def _rates(self, flows: list[Flow]) -> list[float]:
-        if len(flows) == 1:
-            flow = flows[0]
-            return [min(flow.cap, self._alone(flow.phase))]
+        if len(flows) <= _FEW and self._apart(flows):
+            return [min(flow.cap, self._alone(flow.phase)) for flow in flows]
         phases = [flow.phase for flow in flows]
         table = Flows(
             ptr=np.concatenate(([0], np.cumsum([len(p.link) for p in phases]))),
@@ -229,7 +230,18 @@ class FluidNetwork:
         shares: list[float] = rates.rate.tolist()
         return shares
 
+    def _apart(self, flows: list[Flow]) -> bool:
+        """Return whether no link of some flows carries another flow too."""
+        return len(flows) == 1 or all(
+            len(self._on[link]) == 1 for flow in flows for link in flow.links
+        )
+
     def _alone(self, phase: Phase) -> float:
-        if not len(phase.link):
-            return float("inf")
-        return float(np.min(self.capacity[phase.link] / np.maximum(phase.load, 1e-300)))
+        """Return the rate of a flow that has its links to itself; equal phases share one."""
+        known = self._free.get(id(phase))
+        if known is None or known[0] is not phase:
+            rate = float("inf")
+            if len(phase.link):
+                rate = float(np.min(self.capacity[phase.link] / np.maximum(phase.load, 1e-300)))
+            known = self._free[id(phase)] = (phase, rate)
+        return known[1]

@@ -15,13 +15,13 @@ import numpy as np
 import simpy
 from simpy.events import Event
 
-from commsim.libraries import Part, Plan, Start
+from commsim.libraries import Part, Phase, Plan, Start
 from commsim.timeline import Cause
 
 if TYPE_CHECKING:
     from commsim.engine.core import Engine
 
-__all__ = ["GroupQueue", "Meeting"]
+__all__ = ["GroupQueue", "Meeting", "Stops"]
 
 Process = Generator[Event, Any, None]
 
@@ -113,7 +113,43 @@ class Meeting:
             self._starts(member, cause, kind)
         if self._record >= 0 and self.plan.algorithm:
             self._engine.recorder.choices[self._record] = _choice(self.plan)
-        self._engine.env.process(self._run())
+        phase = self._only_phase()
+        if phase is None:
+            self._engine.env.process(self._run())
+        elif phase.lead:
+            _after(self._engine.env.timeout(phase.lead), self._move)
+        else:
+            self._move()
+
+    def _only_phase(self) -> Phase | None:
+        """Return the phase of a plan that is one and never stops; None where it takes a process."""
+        parts = self.plan.parts
+        if len(parts) > 1 or len(parts[0].phases) > 1 or not parts[0].phases[0].idle:
+            return None
+        if self._engine.stepwise or self._stops_of(parts[0]):
+            return None
+        return parts[0].phases[0]
+
+    def _move(self) -> None:
+        """Run the only phase, without a process: callbacks cost fewer events."""
+        phase = self.plan.parts[0].phases[0]
+        flow = self._engine.network.start(phase, op=self.ops[min(self.ops)])
+        _after(flow.reach(1.0), self._moved)
+
+    def _moved(self) -> None:
+        tail = self.plan.parts[0].phases[0].tail
+        if tail:
+            _after(self._engine.env.timeout(tail), self._finish)
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Let all members go, and the next collective of the group begin."""
+        self._ended = True
+        for member in sorted(self._exits):
+            self.release(member)
+        if self._queue is not None:
+            self._queue.leave(self.ops[min(self.ops)])
 
     def _needed_to_start(self) -> set[int]:
         """Return the members without which nothing moves."""
@@ -143,11 +179,7 @@ class Meeting:
             yield from self._part(self.plan.parts[0])
         else:
             yield simpy.AllOf(env, [env.process(self._part(part)) for part in self.plan.parts])
-        self._ended = True
-        for member in sorted(self._exits):
-            self.release(member)
-        if self._queue is not None:
-            self._queue.leave(self.ops[min(self.ops)])
+        self._finish()
 
     def release(self, member: int) -> None:
         """Let a member go."""
@@ -163,8 +195,7 @@ class Meeting:
     def _part(self, part: Part) -> Process:
         """Run the phases of a part, stopping where a member joins or leaves early."""
         env, before = self._engine.env, 0
-        alone = len(self.plan.parts) == 1
-        stops = _stops(part, joining=self.plan.start == Start.PATH, leaving=alone)
+        stops = self._stops_of(part)
         for phase in part.phases:
             if phase.lead:
                 yield env.timeout(phase.lead)
@@ -184,6 +215,14 @@ class Meeting:
                 yield env.timeout(phase.tail)
             before = end + phase.tail
 
+    def _stops_of(self, part: Part) -> Stops:
+        """Return where a part stops; equal plans are one object, so it is worked out once."""
+        known, key = self._engine.stops, (id(part), self.plan.start, len(self.plan.parts))
+        if key not in known:
+            joining, alone = self.plan.start == Start.PATH, len(self.plan.parts) == 1
+            known[key] = (part, _stops(part, joining=joining, leaving=alone))
+        return known[key][1]
+
     def join(self, member: int) -> Process:
         """Wait for a member that the data has reached."""
         came = self.come(member)
@@ -200,10 +239,18 @@ class Meeting:
         yield  # a generator, like `join`
 
 
+def _after(event: Event, act: Callable[[], None]) -> None:
+    """Call `act` when `event` happens."""
+    assert event.callbacks is not None
+    event.callbacks.append(lambda _: act())
+
+
 Act = Callable[[Meeting, int], Process]
+Stops = list[tuple[int, list[tuple[Act, int]]]]
+"""Idle times at which members join or leave, and what to do then."""
 
 
-def _stops(part: Part, *, joining: bool, leaving: bool) -> list[tuple[int, list[tuple[Act, int]]]]:
+def _stops(part: Part, *, joining: bool, leaving: bool) -> Stops:
     """Return (idle time, what to do then) in order; nothing for what all do at the ends."""
     actions: dict[int, list[tuple[Act, int]]] = {}
     if joining:
