@@ -29,9 +29,18 @@ if TYPE_CHECKING:
     from commsim.cluster import Cluster
     from commsim.engine import simulate
     from commsim.graph import Graph, GraphBuilder, load_graph, save_graph
-    from commsim.libraries import Ideal, Recorded
-    from commsim.metrics import measure
-    from commsim.study import Result, advise, bench, replay, run
+    from commsim.libraries import Ideal, LibrarySection, Recorded, make_library
+    from commsim.metrics import bound, measure
+    from commsim.study import (
+        Result,
+        advise,
+        bench,
+        compare,
+        convert,
+        explain,
+        replay,
+        run,
+    )
     from commsim.timeline import Timeline
     from commsim.traces import load_trace
 
@@ -40,13 +49,19 @@ _WHERE = {
     "Graph": "graph",
     "GraphBuilder": "graph",
     "Ideal": "libraries",
+    "LibrarySection": "libraries",
     "Recorded": "libraries",
     "Result": "study",
     "Timeline": "timeline",
     "advise": "study",
     "bench": "study",
+    "bound": "metrics",
+    "compare": "study",
+    "convert": "study",
+    "explain": "study",
     "load_graph": "graph",
     "load_trace": "traces",
+    "make_library": "libraries",
     "measure": "metrics",
     "replay": "study",
     "run": "study",
@@ -61,6 +76,7 @@ __all__ = [
     "Graph",
     "GraphBuilder",
     "Ideal",
+    "LibrarySection",
     "Recorded",
     "Result",
     "ScenarioError",
@@ -71,8 +87,13 @@ __all__ = [
     "__version__",
     "advise",
     "bench",
+    "bound",
+    "compare",
+    "convert",
+    "explain",
     "load_graph",
     "load_trace",
+    "make_library",
     "measure",
     "replay",
     "run",

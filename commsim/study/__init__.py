@@ -1,11 +1,27 @@
 """
-What people ask for: run a scenario, bench collectives, replay a trace.
+What people ask for: run a scenario, bench collectives, replay a trace, compare, advise, explain.
 """
 
 from commsim.study.advise import Advice, advise
 from commsim.study.bench import BenchResult, bench
+from commsim.study.compare import Comparison, compare
+from commsim.study.convert import convert
+from commsim.study.explain import explain
 from commsim.study.replay import Replay, replay
 from commsim.study.result import Result
 from commsim.study.run import run
 
-__all__ = ["Advice", "BenchResult", "Replay", "Result", "advise", "bench", "replay", "run"]
+__all__ = [
+    "Advice",
+    "BenchResult",
+    "Comparison",
+    "Replay",
+    "Result",
+    "advise",
+    "bench",
+    "compare",
+    "convert",
+    "explain",
+    "replay",
+    "run",
+]
