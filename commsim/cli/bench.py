@@ -155,6 +155,10 @@ def open_cluster(
         data, where = {"preset": str(path)}, f"--cluster {path}"
     if not isinstance(data, dict):
         raise ScenarioError(f"{where}: a cluster file is a mapping, such as preset: dgx-h100.")
+    if "workload" in data:
+        raise ScenarioError(
+            f"{where}: is a scenario. Give a file of what stands under its cluster."
+        )
     if nodes is not None:
         data = {**data, "nodes": nodes}
     return cluster_from(apply_sets(data, sets), where)

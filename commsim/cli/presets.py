@@ -38,7 +38,7 @@ def _rows(kind: str) -> list[tuple[str, str]]:
     if kind == "models":
         from commsim.models.catalogue import model_names
 
-        return [(name, "") for name in model_names()]
+        return [(name, _model(name)) for name in model_names()]
     if kind == "gpus":
         from commsim.cluster.gpus import gpu_names
 
@@ -46,6 +46,15 @@ def _rows(kind: str) -> list[tuple[str, str]]:
     from commsim.cluster.presets import preset_names, preset_text
 
     return [(name, preset_text(name).splitlines()[0].lstrip("# ")) for name in preset_names()]
+
+
+def _model(name: str) -> str:
+    from commsim.models.catalogue import model_preset
+
+    preset = model_preset(name)
+    shape, every = preset.shape, preset.published.parameters
+    experts = f", {shape.experts.experts} experts" if shape.experts else ""
+    return f"{every / 1e9:.4g}e9 parameters, {shape.layers} layers of {shape.hidden}{experts}"
 
 
 def _gpu(name: str) -> str:
@@ -60,11 +69,12 @@ def _gpu(name: str) -> str:
 
 
 def _text(name: str) -> str:
-    """Return the file of a cluster, a GPU or a scenario."""
+    """Return the file of a cluster, a GPU or a scenario, or the entry of a model."""
     from commsim.cluster.files import suggestion
     from commsim.cluster.gpus import gpu_names, gpu_text
     from commsim.cluster.presets import preset_names, preset_text
     from commsim.errors import ScenarioError
+    from commsim.models.catalogue import model_names, model_text
     from commsim.scenario.catalogue import scenario_names, scenario_text
 
     if name.lower() in preset_names():
@@ -73,7 +83,9 @@ def _text(name: str) -> str:
         return scenario_text(name)
     if name.lower() in (gpu.lower() for gpu in gpu_names()):
         return gpu_text(name)
-    known = [*preset_names(), *scenario_names(), *gpu_names()]
+    if name.lower() in model_names():
+        return model_text(name.lower())
+    known = [*preset_names(), *scenario_names(), *gpu_names(), *model_names()]
     raise ScenarioError(
         f"no preset {name!r} to show.{suggestion(name, known)} `commsim presets` lists them."
     )

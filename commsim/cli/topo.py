@@ -165,9 +165,9 @@ def _nics(kind: dict[str, Any]) -> str:
         return "none"
     reach = "with" if kind["gdr"] else "without"
     gpudirect = f", {reach} GPUDirect" if kind["device"] != "cpu" else ""
-    model = f" {kind['nic']}" if kind["nic"] else ""
+    model = kind["nic"] or "NICs"
     return (
-        f"{kind['nics']} x{model}, {format_bandwidth(kind['nic_bandwidth'])}, on"
+        f"{kind['nics']} x {model}, {format_bandwidth(kind['nic_bandwidth'])}, on"
         f" {_count(kind['rails'], 'rail')}; {kind['transport']} over {kind['medium']}{gpudirect}"
     )
 

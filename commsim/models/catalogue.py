@@ -11,7 +11,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.models.shape import ModelShape
 from commsim.sections import Section, decode
 
-__all__ = ["ModelPreset", "Published", "model_names", "model_preset"]
+__all__ = ["ModelPreset", "Published", "model_names", "model_preset", "model_text"]
 
 _FILE = "models.yaml"
 
@@ -54,8 +54,21 @@ def model_preset(name: str, *, where: str = "model.preset") -> ModelPreset:
     return _presets()[name]
 
 
+def model_text(name: str) -> str:
+    """Return the entry of a preset as its file has it, with its sources."""
+    lines = _text().splitlines(keepends=True)
+    start = lines.index(f"{name}:\n")
+    rest = lines[start + 1 :]
+    length = next((at for at, line in enumerate(rest) if line[0] not in " \n"), len(rest))
+    return "".join([lines[start], *rest[:length]]).rstrip() + "\n"
+
+
+def _text() -> str:
+    return files("commsim.models").joinpath("presets", _FILE).read_text(encoding="utf-8")
+
+
 @cache
 def _presets() -> dict[str, ModelPreset]:
-    text = files("commsim.models").joinpath("presets", _FILE).read_text(encoding="utf-8")
+    text = _text()
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return decode(yaml.load(text, Loader=loader), dict[str, ModelPreset], _FILE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from commsim.cli.main import call
 
@@ -87,3 +88,21 @@ def test_presets_show_finds_what_is_nearly_right(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("# H100-SXM5-80GB")
     assert call(["presets", "show", "gb200"]) == 2
     assert "Did you mean 'gb200-nvl72'?" in capsys.readouterr().err
+
+
+def test_presets_show_prints_a_model_with_its_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["presets", "show", "llama3-70b"]) == 0
+    text = capsys.readouterr().out
+    (entry,) = yaml.safe_load(text).items()
+    assert entry[0] == "llama3-70b"
+    assert entry[1]["shape"]["layers"] == 80
+    assert entry[1]["sources"]
+    assert call(["presets", "models"]) == 0
+    assert "70.55e9 parameters, 80 layers of 8192" in capsys.readouterr().out
+
+
+def test_a_scenario_is_no_cluster_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("cluster: {preset: dgx-h100}\nworkload: {collectives: []}\n")
+    assert call(["bench", "all_reduce", "--cluster", str(path)]) == 2
+    assert "is a scenario. Give what stands under its cluster." in capsys.readouterr().err

@@ -44,7 +44,8 @@ def made(place: int, setting: int, op: str, size: int, ranks: tuple[int, ...]) -
     try:
         return LIBRARIES[place][setting].plan(request, PLACES[place])
     except ScenarioError as error:
-        assert "NCCL stops here too" in str(error)
+        if "NCCL stops here too" not in str(error):
+            raise
         return None
 
 

@@ -209,7 +209,6 @@ class _Host:
         cpu = self._cpus[0]
         x86 = cpu.arch == CpuArch.X86
         return CpuSection(
-            model="as NCCL's topology file says",
             arch=_ARCH[cpu.arch],
             vendor=_VENDOR[cpu.vendor] if x86 else _MAKER[cpu.arch],
             family=cpu.family[0] if x86 else None,
