@@ -30,7 +30,7 @@ def busbw(bench: dict[str, Any]) -> Figure:
     from plotly.graph_objects import Figure
 
     data = Bench.of(bench)
-    ribbon = _RIBBON if data.contested else 0
+    ribbon = (_RIBBON if data.chooses else _RIBBON // 2) if data.contested else 0
     plots = data.ops if data.contested else ["" for _ in data.ops[:1]]
     row = _PLOT + ribbon
     height = _TOP + _BOTTOM + len(plots) * row + (len(plots) - 1) * _GAP
@@ -81,7 +81,7 @@ def _named_once(traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _title(bench: dict[str, Any], data: Bench) -> str:
     what = ", ".join(op_label(op) for op in data.ops)
     ways = len({(r["algo"], r["proto"]) for r in data.rows})
-    if not data.contested or ways < 2:
+    if not data.contested or ways < 2 or len(data.ops) > 1:
         best = max((row["busbw_gbs"] for row in data.rows), default=0.0)
         return f"{what}: up to {best:.4g} GB/s"
     changes = bench["crossovers"]
@@ -116,7 +116,8 @@ def _axes(
     if ribbon:
         found[f"yaxis{axes[1]}"] = {
             "domain": [max(0.0, top - plot - ribbon), max(0.0, top - plot) - 0.004],
-            "anchor": f"x{axes[0]}", "range": [-0.5, 1.5], "fixedrange": True,
+            "anchor": f"x{axes[0]}", "range": [-0.5 if data.chooses else 0.5, 1.5],
+            "fixedrange": True,
             "tickvals": [1, 0], "ticktext": ["fastest", markup(f"{data.library} takes")],
             "tickfont": {"size": 11, "color": INK}, "showgrid": False, "zeroline": False,
             "automargin": True,

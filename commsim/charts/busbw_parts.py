@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log10
-from typing import Any
+from typing import Any, NamedTuple
 
 from commsim.charts.theme import INK, LINES, MUTED, markup, op_label
 from commsim.units import format_size
@@ -14,15 +14,35 @@ from commsim.units import format_size
 __all__ = ["Bench", "bounds", "choice", "curves", "marks", "ribbons"]
 
 _ALGORITHMS = ("ring", "tree", "nvls", "collnetdirect", "nvlstree", "collnetchain", "pat")
-_COLOURS = dict(zip(_ALGORITHMS, LINES, strict=False))
-_MARKS = dict(zip(
-    _ALGORITHMS,
-    ("circle", "square", "diamond", "cross", "triangle-up", "triangle-down", "star"),
-    strict=True,
-))  # fmt: skip
+_MARKS = (
+    "circle", "square", "diamond", "cross", "triangle-up", "triangle-down", "star", "x",
+)  # fmt: skip
+_AGAIN = ("solid", "dashdot", "longdash")  # where more algorithms than colours compete
 _DASHES = {"LL": "dot", "LL128": "dash"}
 _LABEL_ROOM = 0.035  # of the axis: a line of text, upright, on a narrow screen
 _NAMES = {"nccl": "NCCL", "gloo": "Gloo", "ideal": "ideal"}
+
+
+class Look(NamedTuple):
+    """What tells an algorithm (or an op) from others; NCCL's always have the same."""
+
+    colour: str
+    mark: str
+    dash: str
+
+
+def _looks(keys: list[str]) -> dict[str, Look]:
+    """Give each key a look of its own: NCCL's algorithms theirs, the others what is left."""
+    taken = [_ALGORITHMS.index(key.lower()) for key in keys if key.lower() in _ALGORITHMS]
+    free = [at for at in range(len(LINES)) if at not in taken]
+    order = free + [at + len(LINES) * again for again in (1, 2) for at in range(len(LINES))]
+    found: dict[str, Look] = {}
+    for key in keys:
+        named = key.lower() in _ALGORITHMS
+        at = _ALGORITHMS.index(key.lower()) if named else order.pop(0) if order else 0
+        place, again = at % len(LINES), at // len(LINES)
+        found[key] = Look(LINES[place], _MARKS[(place + again) % len(_MARKS)], _AGAIN[again])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +55,7 @@ class Bench:
     crossovers: list[dict[str, Any]]
     library: str
     contested: bool
-    colours: dict[str, str]
+    looks: dict[str, Look]
 
     @staticmethod
     def of(bench: dict[str, Any]) -> Bench:
@@ -44,22 +64,27 @@ class Bench:
         cells = [(row["op"], row["size"]) for row in rows]
         library = str(bench["system"].get("library", ""))
         contested = len(dict.fromkeys(cells)) < len(cells)
-        keys = [row["algo"] if contested else row["op"] for row in rows]
-        free = [colour for colour in LINES if colour not in _COLOURS.values()]
-        free += [colour for colour in LINES if colour in _COLOURS.values()]
-        colours: dict[str, str] = {}
-        for key in dict.fromkeys(keys):
-            fixed = _COLOURS.get(key.lower())
-            colours[key] = fixed or free[len(colours) % len(free)]
+        keys = dict.fromkeys(row["algo"] if contested else row["op"] for row in rows)
         return Bench(
             rows, list(dict.fromkeys(row["op"] for row in rows)),
             sorted({row["size"] for row in rows}), bench["crossovers"],
-            _NAMES.get(library, library), contested, colours,
+            _NAMES.get(library, library), contested, _looks(list(keys)),
         )  # fmt: skip
 
     def way(self, row: dict[str, Any]) -> str:
         """Name what ran: "Ring LL128"."""
         return f"{row['algo']} {row['proto'] or ''}".strip()
+
+    def colour(self, way: str) -> str:
+        """Return the colour of what `way` or a crossover names."""
+        found = (row["algo"] for row in self.rows if way in (self.way(row), row["algo"]))
+        look = self.looks.get(next(found, way))
+        return MUTED if look is None else look.colour
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the library says which of several it would take."""
+        return self.contested and any(row.get("chosen") for row in self.rows)
 
     def of_op(self, op: str) -> list[dict[str, Any]]:
         """Return the rows of one op; all for ""."""
@@ -78,7 +103,7 @@ def curves(data: Bench, op: str) -> list[dict[str, Any]]:
         lines.setdefault(key, []).append(row)
     found = []
     for (algo, proto, name), rows in lines.items():
-        colour = data.colours[algo if data.contested else name]
+        look = data.looks[algo if data.contested else name]
         found.append({
             "type": "scatter", "mode": "lines+markers",
             "name": markup(f"{algo} {proto}".strip() or op_label(name)),
@@ -86,8 +111,8 @@ def curves(data: Bench, op: str) -> list[dict[str, Any]]:
             "customdata": [_details(data, row) for row in rows],
             "hovertemplate": "<b>%{customdata[0]}</b> at %{customdata[1]}<br>%{y:.4g} GB/s in"
             " %{customdata[2]}%{customdata[3]}<extra></extra>",
-            "line": {"color": colour, "width": 2, "dash": _DASHES.get(proto, "solid")},
-            "marker": {"size": 5, "color": colour, "symbol": _MARKS.get(algo.lower(), "circle")},
+            "line": {"color": look.colour, "width": 2, "dash": _DASHES.get(proto, look.dash)},
+            "marker": {"size": 5, "color": look.colour, "symbol": look.mark},
         })  # fmt: skip
     return found
 
@@ -166,16 +191,15 @@ def _ribbon(
 ) -> list[dict[str, Any]]:
     """Return a line per (size it begins at, algorithm and protocol), up to size `last`."""
     found: list[dict[str, Any]] = []
-    ends = [begin for begin, _ in pieces[1:]] + [float(last)]
+    ends = [*(begin for begin, _ in pieces[1:]), float(last)][: len(pieces)]
     for (left, way), right in zip(pieces, ends, strict=True):
-        algo, _, proto = way.partition(" ")
         text = f"{way} from {format_size(round(left))} to {format_size(round(right))}"
         points = [left * (right / left) ** (i / 8) for i in range(9)]
         found.append({
             "type": "scatter", "mode": "lines", "name": f"ribbon {level}", "showlegend": False,
             "x": points, "y": [level] * 9,
-            "line": {"color": data.colours[algo], "width": 13, "dash": "solid"},
-            "opacity": {"LL": 0.45, "LL128": 0.7}.get(proto, 1.0),
+            "line": {"color": data.colour(way), "width": 13, "dash": "solid"},
+            "opacity": {"LL": 0.45, "LL128": 0.7}.get(way.rpartition(" ")[2], 1.0),
             "customdata": [markup(text)] * 9,
             "hovertemplate": "%{customdata}<extra></extra>",
         })  # fmt: skip

@@ -41,7 +41,8 @@ def traffic_matrix(
     total = float(pairs.values.sum())
     shown, labels, block = _together(pairs)
     if not total:
-        title = "No GPU sends to another"
+        left_out = any(note.startswith("without") for note in pairs.notes)
+        title = "No messages between two GPUs" if left_out else "No GPU sends to another"
     else:
         a, b = np.unravel_index(int(np.argmax(pairs.values)), pairs.values.shape)
         ends = f"{pairs.labels[int(a)]} to GPU {pairs.labels[int(b)]}, the most of all pairs"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from commsim.cluster import Cluster, Route
 from commsim.engine.planning import Planner
 from commsim.graph import Graph
-from commsim.libraries import Library, Plan
+from commsim.libraries import Library, Plan, Request
 from commsim.metrics.window import measured_window
 from commsim.timeline import Timeline
 
@@ -21,6 +21,7 @@ __all__ = ["Pairs", "pair_bytes", "pair_speeds"]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
+_DIRECT = ("all_to_all", "all_to_all_v")
 _MOST_MEMBERS = 256  # a program of more members has millions of messages
 
 
@@ -44,12 +45,14 @@ def pair_bytes(timeline: Timeline, cluster: Cluster | None, library: Library | N
     place = {rank: i for i, rank in enumerate(ranks)}
     values = np.zeros((len(ranks), len(ranks)))
     _add_messages(timeline, place, values)
-    left_out = 0
-    if rows and library is not None and cluster is not None:
+    left_out = ["no library to ask"] * len(rows)
+    if library is not None and cluster is not None:
         left_out = _add_collectives(graph, rows, Planner(graph, cluster, library), place, values)
-    elif rows:
-        left_out = len(rows)
-    notes = [f"without {left_out:,} collectives"] if left_out else []
+    notes = []
+    if left_out:
+        why = ", ".join(dict.fromkeys(left_out))
+        count = f"{len(left_out):,} collective" + ("" if len(left_out) == 1 else "s")
+        notes.append(f"without {count} ({why})")
     if graph.folding is not None:
         notes.append("alike ranks were simulated once: their groups alone")
     return Pairs(tuple(str(rank) for rank in ranks), values, tuple(notes))
@@ -87,22 +90,42 @@ def _add_messages(timeline: Timeline, place: dict[int, int], values: Floats) -> 
 
 def _add_collectives(
     graph: Graph, rows: list[int], planner: Planner, place: dict[int, int], values: Floats
-) -> int:
-    """Add what the chunk programs of collectives send; return how many have none."""
-    known: dict[object, Floats | None] = {}
-    left_out = 0
+) -> list[str]:
+    """Add what the chunk programs of collectives send; return why others have none."""
+    known: dict[object, Floats | str] = {}
+    left_out = []
     for row in rows:
         request = planner.collective_request(row)
         if request not in known:
-            plan = planner.collective(row) if len(request.ranks) <= _MOST_MEMBERS else None
-            known[request] = None if plan is None else _plan_bytes(plan)
+            large = len(request.ranks) > _MOST_MEMBERS
+            known[request] = f"over {_MOST_MEMBERS} ranks" if large else _sent(planner, row)
         sent = known[request]
-        if sent is None:
-            left_out += 1
+        if isinstance(sent, str):
+            left_out.append(sent)
             continue
         where = [place[rank] for rank in request.ranks]
         values[np.ix_(where, where)] += sent
     return left_out
+
+
+def _sent(planner: Planner, row: int) -> Floats | str:
+    """Return the bytes from member to member, or what runs where that cannot be told."""
+    request = planner.collective_request(row)
+    if request.kind in _DIRECT:
+        return _direct_bytes(request)
+    plan = planner.collective(row)
+    sent = _plan_bytes(plan)
+    return f"{plan.algorithm}: no messages to expand" if sent is None else sent
+
+
+def _direct_bytes(request: Request) -> Floats:
+    """Return what each member has for each other, which is what an all-to-all sends."""
+    n = len(request.ranks)
+    sent = np.full((n, n), request.size / n)
+    if request.splits is not None:
+        sent = np.array(request.splits, dtype=np.float64)
+    np.fill_diagonal(sent, 0.0)
+    return sent
 
 
 def _plan_bytes(plan: Plan) -> Floats | None:

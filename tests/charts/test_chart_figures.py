@@ -29,7 +29,7 @@ from commsim.charts import (
 from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
-from commsim.libraries import Ideal
+from commsim.libraries import Ideal, LibrarySection, make_library
 from commsim.study import Result, bench, run
 from commsim.timeline import Timeline
 
@@ -160,7 +160,37 @@ def test_the_matrix_of_a_ring_is_its_neighbours() -> None:
     assert sent.sum(axis=0) == pytest.approx([28.0] * 8)  # 2 (n-1)/n S, in and out
     assert sent.sum(axis=1) == pytest.approx([28.0] * 8)
     without = traffic_matrix(timeline).to_dict()["layout"]["title"]
-    assert "without 1 collectives" in without["subtitle"]["text"]
+    assert "without 1 collective (no library to ask)" in without["subtitle"]["text"]
+
+
+def test_the_matrix_of_an_all_to_all_is_what_each_has_for_each() -> None:
+    heat = traffic_matrix(
+        scenario("all-to-all-splits").timeline, cluster=scenario("all-to-all-splits").cluster,
+        library=scenario("all-to-all-splits").library,
+    ).to_dict()["data"][0]  # fmt: skip
+    graph = scenario("all-to-all-splits").timeline.graph
+    splits = np.array(graph.collectives.splits[0], dtype=float)
+    np.fill_diagonal(splits, 0)
+    sent = np.array([[cell or 0.0 for cell in row] for row in heat["z"]])
+    assert sent / sent.max() == pytest.approx(splits / splits.max())
+
+
+@pytest.mark.parametrize(
+    ("op", "algo", "each"),
+    [("all_reduce", "Ring", 2), ("all_reduce", "Tree", 2), ("all_gather", "Ring", 1)],
+)
+def test_the_matrix_of_nccl_adds_up(op: str, algo: str, each: int) -> None:
+    """All ranks together send 2 (n-1) S, or (n-1) S, whichever way they take."""
+    cluster = Cluster.preset("dgx-a100", nodes=2)
+    library = make_library(LibrarySection(name="nccl", env={"NCCL_ALGO": algo}), cluster)
+    build = GraphBuilder()
+    world = build.group("world", range(16))
+    for lane in range(16):
+        build.collective(build.lane(lane), world, op, 2**24, stream="comm")
+    timeline = simulate(build.build(), cluster, library=library)
+    heat = traffic_matrix(timeline, cluster=cluster, library=library).to_dict()["data"][0]
+    total = sum(cell or 0.0 for row in heat["z"] for cell in row)
+    assert total == pytest.approx(each * 15 * 16)  # MiB
 
 
 def test_the_matrix_of_a_cluster_is_what_its_routes_carry() -> None:
@@ -226,6 +256,25 @@ def test_ribbons_change_where_the_fastest_does() -> None:
     assert all(
         a["x"][-1] == pytest.approx(b["x"][0]) for a, b in zip(pieces, pieces[1:], strict=False)
     )
+
+
+def test_a_library_that_chooses_nothing_has_one_ribbon() -> None:
+    cluster = Cluster.preset("dgx-a100", nodes=2)
+    data = bench(
+        cluster, "all_reduce", [2**10, 2**20, 2**28], algo="all", library="ideal"
+    ).to_dict()
+    figure = busbw(data).to_dict()
+    names = {trace["name"] for trace in figure["data"]}
+    assert "ribbon 1" in names
+    assert not names & {"ribbon 0", "ideal's choice"}
+    assert figure["layout"]["yaxis2"]["range"] == [0.5, 1.5]
+    drawn = [t for t in figure["data"] if t["mode"] == "lines+markers"]
+    looks = {(t["line"]["color"], t["line"]["dash"], t["marker"]["symbol"]) for t in drawn}
+    assert len(looks) == len(drawn) > 8  # more than there are colours
+    pieces = [t for t in figure["data"] if t["name"] == "ribbon 1"]
+    curves = {t["name"]: t["line"]["color"] for t in figure["data"] if t["mode"] == "lines+markers"}
+    for piece in pieces:
+        assert piece["line"]["color"] == curves[piece["customdata"][0].split(" from ")[0]]
 
 
 def test_no_curve_is_above_its_bound() -> None:

@@ -1,0 +1,104 @@
+"""The chart options: each writes its file, says so, and says what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commsim.cli.charts import CHARTS, write_chart
+from commsim.cli.main import call
+from commsim.study import replay
+
+
+def figures(path: Path) -> list[dict[str, Any]]:
+    """Return the figures of a page."""
+    found = re.search(r'id="figures">(.*?)</script>', path.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1).replace("<\\/", "</"))  # type: ignore[no-any-return]
+
+
+def titles(path: Path) -> list[str]:
+    return [figure["layout"]["title"]["text"] for figure in figures(path)]
+
+
+def test_run_writes_every_chart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {kind: tmp_path / f"{kind}.html" for kind in CHARTS}
+    options = [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
+    ring = ["--set", "library.name=ideal", "--set", "library.algo=ring"]
+    assert call(["run", "quickstart", "-q", *ring, *options]) == 0
+    said = capsys.readouterr().out
+    for path in files.values():
+        assert str(path) in said
+        assert len(figures(path)) == 1
+    assert "Busiest link" in titles(files["topology"])[0]
+    assert "from GPU" in titles(files["matrix"])[0]
+
+
+def test_a_run_without_a_cluster_has_no_topology(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["run", "1f1b", "-q", "--topology", str(tmp_path / "t.html")]) == 2
+    assert "--topology: this run has no cluster" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_topo_draws_a_cluster_and_its_speeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chart, matrix = tmp_path / "c.html", tmp_path / "m.html"
+    line = ["topo", "dgx-h100", "--nodes", "64", "--chart", str(chart), "--matrix", str(matrix)]
+    assert call(line) == 0
+    assert f"wrote {chart}" in capsys.readouterr().out
+    assert "512 GPUs on 64 nodes" in titles(chart)[0]
+    assert len(figures(matrix)[0]["data"][0]["z"]) == 64
+
+
+def test_bench_writes_nccl_tests_json(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    line = ["bench", "all_gather", "--cluster", "dgx-a100", "--nodes", "2", "-q"]
+    assert call([*line, "-b", "1M", "-e", "4M", "--nccl-tests", str(path)]) == 0
+    assert [row["size"] for row in json.loads(path.read_text())["results"]] == [2**20, 2**21, 2**22]
+
+
+def test_run_writes_perfetto(tmp_path: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    path = tmp_path / "a.pftrace"
+    assert call(["run", "1f1b", "-q", "--perfetto", str(path)]) == 0
+    assert path.stat().st_size > 1000
+
+
+def test_a_trace_is_drawn_above_its_replay(shared_data: Path, tmp_path: Path) -> None:
+    result = replay(shared_data / "traces" / "dev_param_dlrm_8xV100").result
+    for kind in ("gantt", "breakdown"):
+        path = tmp_path / f"{kind}.html"
+        assert write_chart(kind, result, path) == [path]
+        above, below = figures(path)
+        assert above["layout"]["title"]["text"].startswith("<b>Measured: ")
+        assert below["layout"]["title"]["text"].startswith("<b>Replayed: ")
+        assert above["layout"]["xaxis"]["range"] == below["layout"]["xaxis"]["range"]
+    pictures = write_chart("gantt", result, tmp_path / "g.svg")
+    assert [path.name for path in pictures] == ["g.measured.svg", "g.svg"]
+    assert all(path.read_text().startswith("<svg") for path in pictures)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf"])
+def test_a_picture_needs_kaleido_and_says_so(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    suffix: str,
+) -> None:
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "kaleido" else find(name)
+    )
+    assert call(["topo", "dgx-h100", "--chart", str(tmp_path / f"a{suffix}")]) == 2
+    said = capsys.readouterr().err
+    assert 'pip install "commsim[png]"' in said
+    assert "plotly_get_chrome" in said
