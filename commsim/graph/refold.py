@@ -111,7 +111,12 @@ class _Copy:
             if batch not in self.batches:
                 self.batches[batch] = self.build.batch()
             batch = self.batches[batch]
-        post = self.build.send if kind == OpKind.SEND else self.build.recv
+        sends = kind == OpKind.SEND
+        if common["name"] == (
+            f"send to {table.target[row]}" if sends else f"recv from {table.source[row]}"
+        ):
+            common["name"] = ""  # it names the old rank: let the builder name the new one
+        post = self.build.send if sends else self.build.recv
         return post(
             self.lane, f"pair {int(self.folding.pair[row])}", int(graph.size[op]),
             group=self._group(int(table.group[row])), tag=int(table.tag[row]), batch=batch,

@@ -66,6 +66,22 @@ def test_attention_under_a_causal_mask_skips_half() -> None:
     assert times[0] == pytest.approx(1e12 / (989e12 * CONSTANTS.flash.fa2.forward))
 
 
+def test_attention_over_few_keys_takes_its_bytes() -> None:
+    shape = OpShape("attention", 1, 4096, 128, 32, "bfloat16")
+    bandwidth = H100.memory_bandwidth * CONSTANTS.memory_efficiency
+    seconds = op_seconds(H100, shape, flops=1e6, traffic=3e9)
+    assert seconds == pytest.approx(3e9 / bandwidth + LAUNCH)
+
+
+def test_batched_products_reach_less() -> None:
+    flops = 2.0 * 8 * 2048**3
+    one = OpShape("matmul", 8 * 2048, 2048, 2048, 1, "bfloat16")
+    many = OpShape("matmul", 2048, 2048, 2048, 8, "bfloat16")
+    single, batched = (op_seconds(H100, s, flops=flops, traffic=0.0) - LAUNCH for s in (one, many))
+    ratio = CONSTANTS.matmul_efficiency / CONSTANTS.batched_efficiency
+    assert batched == pytest.approx(single * ratio)
+
+
 def test_attention_backward_and_narrow_heads() -> None:
     backward = OpShape("attention_backward", 4096, 4096, 64, 32, "bfloat16")
     rate = 989e12 * CONSTANTS.flash.fa2.backward * (0.85 + 0.15 / 2)
@@ -91,6 +107,15 @@ def test_only_what_has_no_duration_gets_one() -> None:
     shape = OpShape("other", 0, 0, 0, 0, "bfloat16")
     assert product == round(1e12 * op_seconds(gpu, shape, flops=1e12, traffic=0.0))
     assert added == round(1e12 * op_seconds(gpu, None, flops=0.0, traffic=3e9))
+
+
+def test_ops_of_one_name_have_times_of_their_own() -> None:
+    build = GraphBuilder()
+    lane = build.lane(0)
+    for traffic in (3e9, 6e9):
+        build.compute(lane, -1, name="add", flops=0.0, traffic=traffic)
+    timed = resolve_durations(build.build(), Cluster.preset("dgx-h100", nodes=1)).duration
+    assert timed[1] > 1.9 * timed[0]
 
 
 def test_slower_gpu_takes_longer() -> None:

@@ -287,6 +287,15 @@ def test_root_keeps_its_place() -> None:
     assert graph.collectives.root.tolist() == [1]
 
 
+def test_root_of_a_group_that_was_not_captured() -> None:
+    """Rank 1 is the root of the captured group; its twin's is rank 3."""
+    pairs = (GroupMade((0, 1), "mesh_dp"), GroupMade((2, 3), "mesh_dp"))
+    send = Call("broadcast", 1, 8, 0, 1, True, root=1)
+    graph = assemble({0: recording(work("a"), send, world=4, groups=pairs)})
+    assert graph.lane_rank.tolist() == [0, 1, 2, 3]
+    assert graph.collectives.root.tolist() == [1, 3]
+
+
 def timed(graph: Graph) -> Graph:
     """Give every compute op a time that its name and bytes decide."""
     compute = graph.kind == OpKind.COMPUTE

@@ -45,7 +45,7 @@ def assemble(recordings: Mapping[int, Recording], *, script: str = "") -> Graph:
     first = recordings[min(recordings)]
     axes = _axes_of(recordings)
     roles = roles_of(recordings, axes)
-    fold = Fold.of(_fold_roles(recordings, axes, roles), axes.rows, _pairs(recordings, axes))
+    fold = Fold.of(_fold_roles(recordings, roles), axes.rows, _pairs(recordings, axes))
     build = GraphBuilder(fold)
     products: dict[str, Product] = {}
     for rank in fold.representatives:
@@ -102,21 +102,11 @@ def _axes_of(recordings: Mapping[int, Recording]) -> Axes:
     return Axes.of(first.groups, first.world)
 
 
-def _fold_roles(recordings: Mapping[int, Recording], axes: Axes, roles: Ints) -> Ints:
-    """Return roles for folding: ranks also differ by place where a root or splits tell them."""
-    columns = [roles]
-    for name in axes.rows:
-        for recording in recordings.values():
-            if any(
-                isinstance(record, Call)
-                and record.op in _ROOTED
-                and axes.name_of[recording.groups[record.group].ranks] == name
-                for record in recording.records
-            ):
-                columns.append(axes.positions(name))
-                columns.append(np.arange(axes.world))
-                break
-    return np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+def _fold_roles(recordings: Mapping[int, Recording], roles: Ints) -> Ints:
+    """Return the roles for folding: all ranks apart where a root or splits tell them apart."""
+    records = (record for one in recordings.values() for record in one.records)
+    rooted = any(isinstance(record, Call) and record.op in _ROOTED for record in records)
+    return np.arange(len(roles)) if rooted else roles
 
 
 def _pairs(recordings: Mapping[int, Recording], axes: Axes) -> dict[str, Ints]:
