@@ -1,0 +1,44 @@
+"""
+Write docs/reference/scenarios.md: every scenario of the catalogue with what to see.
+
+    python benchmarks/scenarios_page.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commsim.scenario import load_scenario
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "scenarios.md"
+HEAD = """# The catalogue
+
+`commsim run NAME` runs one, `commsim presets show NAME` prints its file. What each is there to show
+stands on top of it, and a test holds it to that; the figures that it gave are in
+`scenarios/NAME.expected.json`.
+This page is written by `python benchmarks/scenarios_page.py`.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    by_kind: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "scenarios").glob("*.yaml")):
+        workload = load_scenario(path).file.workload
+        kind = next(k for k in workload.__struct_fields__ if getattr(workload, k) is not None)
+        by_kind.setdefault(kind, []).append(f"- `{path.stem}`: {_sentence(path)}")
+    parts = [f"## {kind}\n\n" + "\n".join(lines) for kind, lines in sorted(by_kind.items())]
+    return "\n".join([HEAD, "\n\n".join(parts), ""])
+
+
+def _sentence(path: Path) -> str:
+    """Return the comment on top of a scenario as one line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    top = lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
+    return " ".join(line.removeprefix("#").strip() for line in top)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
