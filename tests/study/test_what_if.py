@@ -16,6 +16,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal
 from commsim.study.replay import Replay, replay
+from commsim.study.replay_errors import worst
 from commsim.study.what_if import WhatIf, grown, split_sets
 
 MS, US = 1_000_000_000, 1_000_000
@@ -60,21 +61,29 @@ def test_both_errors_stand_side_by_side(folder: Path, dgx: Cluster) -> None:
     assert said["measured"]["step_time_s"] == pytest.approx(1e-3)
 
 
-def test_an_import_that_misses_its_own_step_carries_a_warning(tmp_path: Path) -> None:
-    """Two ranks whose waits do not fit: the blocking call ends before what it waits for."""
-    for rank in (0, 1):
-        record = Recording(rank)
-        record.note("ProfilerStep#1", 0, 1000)
-        record.all_reduce(20, 100 + 500 * rank, 200 + 500 * rank)
-        record.op("aten::item", 210, 300)
-        record.call("cudaStreamSynchronize", 215, 290)
+def test_an_import_that_misses_its_own_step_carries_a_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["commsim.study.replay"], "worst", lambda check: 0.051)
+    found = replay(folder)
+    assert not found.trusted
+    assert any("by 5.1%: do not trust what-ifs" in note for note in found.result.notes)
+
+
+def test_the_worst_rank_decides() -> None:
+    ranks = [{"step_time": 0.01}, {"step_time": -0.2}, {"step_time": None}]
+    assert worst({"ranks": ranks}) == 0.2
+
+
+def test_late_is_counted_from_the_one_before(tmp_path: Path) -> None:
+    for rank, arrive in enumerate((100, 350, 400)):
+        record = Recording(rank, world=3)
+        record.note("ProfilerStep#1", 0, 900)
+        record.all_reduce(20, arrive, 450)
         record.save(tmp_path)
-    found = replay(tmp_path)
-    assert found.trusted == (
-        max(abs(r["step_time"]) for r in found.result.to_dict()["self_check"]["ranks"]) <= 0.05
-    )
-    warned = any("do not trust what-ifs" in note for note in found.result.notes)
-    assert warned != found.trusted
+    (_, _, last) = replay(tmp_path).result.to_dict()["late"]
+    assert last["latest"]["late_s"] == pytest.approx(50e-6)
+    assert last["made_others_wait_s"] == pytest.approx(350e-6)
 
 
 def test_half_the_compute_halves_what_is_compute(folder: Path) -> None:

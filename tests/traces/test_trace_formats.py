@@ -70,6 +70,20 @@ def test_a_flight_recorder_dump_gives_order_groups_and_bytes(tmp_path: Path, pac
     assert found.trace is None
 
 
+def test_messages_hold_what_comes_after_them_and_not_each_other(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        content = dump([
+            entry("nccl:all_reduce", 1),
+            entry(f"nccl:send {rank}->{1 - rank}", 0, is_p2p=True, p2p_seq_id=1),
+            entry(f"nccl:recv {rank}<-{1 - rank}", 0, is_p2p=True, p2p_seq_id=2),
+            entry("nccl:all_reduce", 2),
+        ])  # fmt: skip
+        (tmp_path / f"fr_rank{rank}.json").write_text(json.dumps(content))
+    graph = import_graph(tmp_path).graph
+    causes = [graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]].tolist() for op in range(4)]
+    assert causes == [[], [0], [0], [0, 1, 2]]
+
+
 def test_what_a_ring_buffer_forgot_is_left_out_on_all_ranks(tmp_path: Path) -> None:
     for rank, first in ((0, 1), (1, 3)):
         entries = [entry("nccl:all_reduce", n, input_sizes=[[n]]) for n in range(first, 6)]
@@ -363,6 +377,8 @@ def test_execution_traces_of_every_schema_give_their_calls(
 ) -> None:
     found = import_graph(shared_data / "traces" / path)
     assert len(found.graph) == ops
+    if "1gpu" not in path:
+        assert {len(group.ranks) for group in found.graph.groups} == {8 if "dlrm" in path else 2}
     assert all(size > 0 for kind, size, _ in rows(found.graph) if kind != "barrier")
 
 

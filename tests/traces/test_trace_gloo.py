@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kineto_writer import Recording
 
 from commsim.engine import simulate
 from commsim.graph import OpKind
@@ -136,3 +137,20 @@ def test_clocks_are_not_aligned_by_gloo() -> None:
     trace = trace_of("ddp-2")
     assert set(trace.offsets.values()) == {0}
     assert any("taken as they are" in note for note in trace.notes)
+
+
+def test_what_nobody_was_seen_waiting_for_is_waited_for_at_the_end(tmp_path: Path) -> None:
+    """The collective ends under a busy thread; were it slower, the step would be longer."""
+    us = 1_000_000
+    for rank in (0, 1):
+        record = Recording(rank)
+        record.note("ProfilerStep#1", 0, 300)
+        record.op("c10d::allreduce_", 10, 5, **{"Input Dims": [[[64]]], "Input type": ["float"]})
+        record.note("gloo:all_reduce", 16, 44, tid=9, **{"Input type": ["float"]})
+        record.op("aten::mm", 15, 270)
+        record.save(tmp_path)
+    graph = load_trace(tmp_path).graph()
+    assert graph.collectives.size.tolist() == [256]
+    graph.collectives.recorded[0] += 400 * us
+    slower = simulate(graph, None, library=Recorded())
+    assert steps(slower) == [460 * us, 460 * us]

@@ -67,6 +67,24 @@ def test_one_kernel_of_a_batch_is_all_its_messages(tmp_path: Path) -> None:
     assert graph.messages.recorded.tolist() == [30 * US, 30 * US]
 
 
+def test_two_batches_are_not_one(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        record = Recording(rank)
+        record.note("ProfilerStep#1", 0, 900)
+        ends = {"Src Rank": 0, "Dst Rank": 1}
+        for k in (0, 1):
+            calls = [args("send" if rank == 0 else "recv", 10, **ends)] * 2
+            batch(record, 50 + 100 * k, 150 + 200 * k, 250 + 200 * k, calls)
+        record.save(tmp_path)
+    graph = load_trace(tmp_path).graph()
+    sends = np.flatnonzero(graph.kind == OpKind.SEND)
+    assert len(sends) == 4
+    assert len(set(graph.batch[sends].tolist())) == 2
+    assert simulate(graph, None, library=Recorded()).end[sends].tolist() == [
+        250 * US, 250 * US, 450 * US, 450 * US,
+    ]  # fmt: skip
+
+
 def test_waiting_for_a_peer_is_no_transfer(tmp_path: Path) -> None:
     trace = exchange(tmp_path)
     measured = trace.timeline()
