@@ -135,7 +135,10 @@ def bench(
     Raises:
         ScenarioError: an unknown op, algorithm, library or type, or nothing to time.
     """
-    names, lengths = _listed(ops), [_bytes(size) for size in _listed(sizes)]
+    names = list(dict.fromkeys(_listed(ops)))
+    lengths = [_bytes(size) for size in _listed(sizes)]
+    if not names or not lengths:
+        raise ScenarioError(f"no {'size' if names else 'op'} is given to time. Name one at least.")
     check_names(names, dtype)
     section = LibrarySection(name=library) if isinstance(library, str) else library
     if section.name == "auto":

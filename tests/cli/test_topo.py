@@ -105,4 +105,4 @@ def test_a_scenario_is_no_cluster_file(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "run.yaml"
     path.write_text("cluster: {preset: dgx-h100}\nworkload: {collectives: []}\n")
     assert call(["bench", "all_reduce", "--cluster", str(path)]) == 2
-    assert "is a scenario. Give what stands under its cluster." in capsys.readouterr().err
+    assert "is a scenario. Give a file of what stands under its cluster." in capsys.readouterr().err

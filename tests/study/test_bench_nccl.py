@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commsim.cluster import Cluster
-from commsim.errors import ScenarioError
+from commsim.errors import ScenarioError, TopologyError
 from commsim.libraries import LibrarySection
 from commsim.study.bench import BenchResult, bench
 
@@ -135,3 +135,27 @@ def test_an_oversubscribed_fabric_is_slower_when_large() -> None:
 def test_what_is_refused(how: dict[str, object], words: str) -> None:
     with pytest.raises(ScenarioError, match=words.replace("(", r"\(")):
         bench(H100, "all_reduce", SIZES, **how)  # type: ignore[arg-type]
+
+
+def test_each_op_once_and_one_at_least() -> None:
+    twice = bench(H100, "all_reduce,all_reduce", "1K").results
+    assert len(twice) == 1
+    with pytest.raises(ScenarioError, match="no op is given to time"):
+        bench(H100, ",", "1K")
+    with pytest.raises(ScenarioError, match="no size is given to time"):
+        bench(H100, "all_reduce", [])
+
+
+def test_rails_without_relaying_gpus_do_not_reach_each_other() -> None:
+    rails = Cluster.preset("dgx-h100", nodes=2, fabric={"kind": "rail_only"})
+    assert bench(rails, "all_to_all", "1M").results
+    alone = LibrarySection(name="nccl", env={"NCCL_PXN_DISABLE": "1"})
+    with pytest.raises(TopologyError, match="rank 0 cannot reach rank 9"):
+        bench(rails, "all_to_all", "1M", library=alone)
+    # a leaf per rail, joined by spines: reached, over the spines
+    joined = Cluster.preset("dgx-h100", nodes=2, fabric={"oversubscription": 8})
+    relayed, crossing = (
+        bench(joined, "all_to_all", "1G", library=section).results[0].time_us
+        for section in (LibrarySection(name="nccl"), alone)
+    )
+    assert crossing > 2 * relayed

@@ -23,12 +23,15 @@ Floats = npt.NDArray[np.float64]
 class Edges:
     """Connections of one communicator; `gpus[i]` is the cluster's rank at position i.
 
-    Shares are of S, nccl-tests' size.
+    Shares are of S, nccl-tests' size. `pxn`: another GPU of the node may hand data to its NIC.
     """
 
-    def __init__(self, comm: Communicator, gpus: Ints, cluster: Cluster, nics: NicTable) -> None:
+    def __init__(
+        self, comm: Communicator, gpus: Ints, cluster: Cluster, nics: NicTable, *, pxn: bool = True
+    ) -> None:
         self.comm = comm
         self._nics = nics
+        self._pxn = pxn
         self.gpus = gpus
         self.cluster = cluster
         self.node = np.asarray(comm.node_of, dtype=np.int64)
@@ -119,6 +122,8 @@ class Edges:
 
     def _relays(self, source: Ints, target: Ints) -> Ints:
         """Return the ranks that hand data for `target` to a NIC: on its rail, if NVLink allows."""
+        if not self._pxn:
+            return source
         cluster = self.cluster
         kind = np.asarray(cluster.spec_of)
         home, away = cluster.node_of[source], cluster.node_of[target]

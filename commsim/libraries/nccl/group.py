@@ -84,7 +84,9 @@ class NcclGroup:
         )  # fmt: skip
         self.tuner = Tuner(self.comm, site.knobs)
         self.pairwise = PeerToPeer(self.comm, site.knobs)
-        self.edges = Edges(self.comm, self.gpus, self.cluster, site.nics)
+        self.edges = Edges(
+            self.comm, self.gpus, self.cluster, site.nics, pxn=not site.knobs.pxn_disable
+        )
         self.trunks = self.cluster.fabric.first_trunk
         self._together = max(self.comm.local_ranks) if site.launch == "process" else 0
         self._old = site.old
