@@ -319,5 +319,12 @@ def test_names_from_traces_stay_text(tmp_path: Path) -> None:
     assert text.count("</script>") == 3  # the data, plotly, our own
 
 
+def test_no_text_of_a_figure_ends_its_script(tmp_path: Path) -> None:
+    from plotly.graph_objects import Figure
+
+    save_page([Figure(data=[{"type": "bar", "name": "</script>x"}])], tmp_path / "a.html")
+    assert "</script>x" not in (tmp_path / "a.html").read_text()
+
+
 if __name__ == "__main__":
     KEPT.write_text(json.dumps({name: digest(name) for name in FIGURES}, indent=1) + "\n")

@@ -25,7 +25,8 @@ def drawn(name: str, nodes: int, fabric: str = "rail_optimized") -> TopologyScen
 
 @cache
 def quickstart(fold: str) -> Result:
-    return run("quickstart", (f"engine.fold={fold}",))
+    ring = ("library.name=ideal", "library.algo=ring")
+    return run("quickstart", (f"engine.fold={fold}", *ring))
 
 
 def kinds(scene: TopologyScene) -> dict[str, int]:
