@@ -173,7 +173,7 @@ def _timed(
     what = "what-if" if change.changes_work else "modelled"
     tables = {
         "collectives": collective_table(trace),
-        "waiting": late_table(waited),
+        "waiting": late_table(waited) if len(waited) > 1 else [],
         "bus bandwidth": busbw_table(speeds),
         "steps": rank_table(measured, again, other, what=what),
     }
