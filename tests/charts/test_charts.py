@@ -134,3 +134,15 @@ def test_a_page_is_whole_and_reproducible(tmp_path: Path) -> None:
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"\.html"):
         save_figure(gantt(scenario("1f1b").timeline), tmp_path / "a.gif")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<svg")]
+)
+def test_kaleido_draws_pictures(tmp_path: Path, suffix: str, start: bytes) -> None:
+    pytest.importorskip("kaleido")
+    path = tmp_path / f"a{suffix}"
+    save_figure(busbw(ring_or_tree()), path)
+    assert path.read_bytes().startswith(start)
+    assert len(list(tmp_path.iterdir())) == 1

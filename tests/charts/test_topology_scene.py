@@ -25,8 +25,10 @@ def drawn(name: str, nodes: int, fabric: str = "rail_optimized") -> TopologyScen
 
 @cache
 def quickstart(fold: str) -> Result:
-    ring = ("library.name=ideal", "library.algo=ring")
-    return run("quickstart", (f"engine.fold={fold}", *ring))
+    """Run the quickstart on four nodes, which fold, by rings that use NVLink, PCIe and NICs."""
+    large = ("cluster.nodes=4", "workload.training.parallel.dp=32")
+    ring = ("workload.training.batch.global=256", "library.name=ideal", "library.algo=ring")
+    return run("quickstart", (f"engine.fold={fold}", *large, *ring))
 
 
 def kinds(scene: TopologyScene) -> dict[str, int]:
@@ -115,6 +117,7 @@ def test_a_folded_run_shows_the_same_use() -> None:
         result = quickstart(fold)
         assert result.cluster is not None
         scene = topology_scene(result.cluster, result.timeline)
+        assert (result.timeline.graph.folding is not None) == (fold == "auto")
         pictures.append({link.points: round(link.share or 0, 6) for link in scene.links})
     assert pictures[0] == pictures[1]
 
