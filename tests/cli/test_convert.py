@@ -38,8 +38,10 @@ def test_replay_prints_both_errors_and_writes_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "r.json"
-    words = ["replay", str(GLOO / "ddp-4"), "--cluster", "dgx-h100", "--comm", "modelled",
-             "--set", "library.name=nccl", "--set", "library.version=2.21", "--json", str(out)]  # fmt: skip
+    words = [
+        "replay", str(GLOO / "ddp-4"), "--cluster", "dgx-h100", "--comm", "modelled",
+        "--set", "library.name=nccl", "--set", "library.version=2.21", "--json", str(out),
+    ]  # fmt: skip
     assert call(words) == 0
     printed = capsys.readouterr()
     assert "modelled" in printed.out
