@@ -52,6 +52,8 @@ def capture(
 
     console = Console(quiet=quiet, json_only=False)
     output = output or Path(f"{Path(script).stem}.graph.npz")
+    if not output.parent.is_dir():
+        raise ScenarioError(f"-o {output}: there is no folder {output.parent} to write to.")
     graph = run_capture(
         script, world_size=world_size, ranks=_numbers(ranks), arguments=arguments,
         gpus_per_node=gpus_per_node, step=step, say=console.say,

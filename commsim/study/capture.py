@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind
 from commsim.graph.refold import refold
 from commsim.models import MemoryUse
@@ -25,9 +26,15 @@ def graph_workload(graph: Graph, cluster: Cluster | None, *, fold: bool) -> Work
     """Return a graph from a file as work for `cluster`: compute timed, folding as asked for.
 
     Raises:
-        ScenarioError: the cluster is too small, or the speed of its GPUs is not known.
+        ScenarioError: the cluster is too small, the speed of its GPUs is not known, or a captured
+            graph has none.
     """
     if cluster is None:
+        if "capture" in graph.meta:
+            raise ScenarioError(
+                "workload.graph: was captured from a script: its work takes a GPU to be timed on."
+                " Add a cluster, like cluster: {preset: dgx-h100}."
+            )
         return Workload("graph", graph)
     if graph.folding is not None:
         ranks = len(graph.folding.lane_of)

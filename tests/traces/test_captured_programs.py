@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 from captured import RANKS, issued, recordings, told
 
+from commsim import run as run_scenario
+from commsim.cli.main import call as call_command
 from commsim.cluster import Cluster
 from commsim.engine import folded, simulate
-from commsim.errors import TraceError
+from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Graph, OpKind, Phase, load_graph, save_graph
 from commsim.graph.refold import refold
 from commsim.libraries import Ideal
@@ -368,3 +371,49 @@ def test_captured_step_on_a_cluster() -> None:
     stream = timeline.graph.stream == timeline.graph.streams.index("compute")
     busy = timeline.graph.duration[lane & stream & (timeline.graph.duration > 0)].sum()
     assert timeline.end.max() >= busy
+
+
+def test_captured_graph_needs_a_cluster(tmp_path: Path) -> None:
+    save_graph(assemble(recordings("ddp-2")), tmp_path / "g.npz")
+    (tmp_path / "s.yaml").write_text("workload: {graph: g.npz}\n")
+    with pytest.raises(ScenarioError, match="captured from a script.*Add a cluster"):
+        run_scenario(tmp_path / "s.yaml")
+
+
+def test_captured_graph_is_too_large_for_the_cluster(tmp_path: Path) -> None:
+    save_graph(assemble({0: recording(work("a"), world=9)}), tmp_path / "g.npz")
+    (tmp_path / "s.yaml").write_text(
+        "cluster: {preset: dgx-h100, nodes: 1}\nworkload: {graph: g.npz}\n"
+    )
+    with pytest.raises(ScenarioError, match="9 ranks.*8 GPUs|rank 8.*8 GPUs"):
+        run_scenario(tmp_path / "s.yaml")
+
+
+def test_run_of_a_captured_graph(tmp_path: Path) -> None:
+    """Folded or not, fluid or step by step; with what its memory comes to."""
+    save_graph(assemble(recordings("fsdp2-4")), tmp_path / "g.npz")
+    (tmp_path / "s.yaml").write_text(
+        "cluster: {preset: dgx-h100, nodes: 1}\nworkload: {graph: g.npz}\n"
+    )
+    folded_run = run_scenario(tmp_path / "s.yaml")
+    whole = run_scenario(tmp_path / "s.yaml", ["engine.fold=off"])
+    assert folded_run.metrics.step_time_s == pytest.approx(whole.metrics.step_time_s, rel=1e-6)
+    memory = folded_run.metrics.memory_gib
+    kept = recordings("fsdp2-4")[0].memory
+    assert memory is not None
+    assert memory["parameters"] * 2**30 == kept.parameters > 0
+    assert memory["peak"] * 2**30 == pytest.approx(kept.peak, rel=0.25)
+    assert any("captured from" in note for note in folded_run.notes)
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="torch is here")
+def test_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.py").write_text("")
+    assert call_command(["capture", str(tmp_path / "t.py"), "--world-size", "2"]) == 3
+    assert "pip install 'commsim[torch]'" in capsys.readouterr().err
+
+
+def test_no_folder_to_write_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = str(tmp_path / "no" / "g.npz")
+    assert call_command(["capture", "t.py", "--world-size", "2", "-o", output]) == 2
+    assert "there is no folder" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -66,6 +67,8 @@ def _check(path: Path, world: int, ranks: Sequence[int], step: int) -> None:
         raise ScenarioError(f"--world-size {world}: give the number of ranks, 1 or more.")
     if step < 1:
         raise ScenarioError(f"--step {step}: give which step to record, from 1.")
+    if find_spec("torch") is None:
+        raise TraceError("capture runs the script with PyTorch: pip install 'commsim[torch]'.")
     outside = [rank for rank in ranks if not 0 <= rank < world]
     if outside:
         raise ScenarioError(f"--ranks: {outside[0]} is not one of the ranks 0 to {world - 1}.")
@@ -193,7 +196,5 @@ def _check_end(rank: int, code: int, folder: Path) -> None:
     if code == 0:
         return
     text = (folder / f"{rank}.log").read_text(errors="replace").strip()
-    if "No module named 'torch'" in text:
-        raise TraceError("capture runs the script with PyTorch: pip install 'commsim[torch]'.")
     reason = text if code == 1 and "Traceback" not in text else text[-600:]
     raise TraceError(f"rank {rank}: {reason or f'its process ended with code {code}.'}")
