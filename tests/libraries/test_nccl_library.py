@@ -11,6 +11,7 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries import Plan, Request, Start
 from commsim.libraries.nccl.library import Nccl
+from commsim.libraries.nccl.shapes import Algorithm
 
 PLACES = {
     name: Cluster.preset(name, nodes=nodes)
@@ -155,3 +156,58 @@ def test_what_hardware_cannot_do_is_said(
     remedy = {"NCCL_NET_GDR_LEVEL": "PHB"} if preset == "perlmutter" else {}
     usual = plan(Cluster.preset(preset, nodes=2), "all_reduce", 2**20, **remedy)
     assert not any(words in note for note in usual.notes)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all"])
+@pytest.mark.parametrize("size", [2**10, 2**26])
+def test_a_plan_takes_the_launch_and_the_program_of_the_timing_model(op: str, size: int) -> None:
+    library, cluster = Nccl(), PLACES["dgx-h100"]
+    ranks = tuple(range(8))
+    group = library.group(ranks, cluster)
+    choices = None if op == "all_to_all" else [group.choose(op, size)]
+    timed = group.timing(op, [size], choices)
+    flow = library.plan(Request(op, size, ranks), cluster).parts[0].phases[0]
+    assert timed.launch[0] > 1e-6
+    assert flow.lead == pytest.approx(timed.launch[0] * 1e12, abs=1)
+    assert flow.idle >= timed.program[0] * 1e12 - 1
+
+
+def test_sending_unevenly_takes_as_long_as_receiving_so() -> None:
+    one_gets_most = tuple(tuple(2**26 if j == 0 else 2**10 for j in range(8)) for _ in range(8))
+    one_sends_most = tuple(zip(*one_gets_most, strict=True))
+    times = [
+        Nccl()
+        .plan(
+            Request("all_to_all_v", 7 * 2**26, tuple(range(8)), splits=splits), PLACES["dgx-h100"]
+        )
+        .idle
+        for splits in (one_gets_most, one_sends_most)
+    ]
+    assert times[0] == times[1]
+
+
+def test_a_reducing_kernel_reads_twice_and_writes_once() -> None:
+    assert plan(PLACES["dgx-h100"], "all_reduce", 2**20).touched == 2 * 3 * 2**20
+    assert plan(PLACES["dgx-h100"], "reduce_scatter", 2**20).touched == 3 * 2**20
+    assert plan(PLACES["dgx-h100"], "all_gather", 2**20).touched == 2 * 2**20
+
+
+@pytest.mark.parametrize("op", ["broadcast", "reduce"])
+def test_the_last_of_a_chain_leaves_when_all_is_done(op: str) -> None:
+    part = plan(PLACES["dgx-h100"], op, 2**20).parts[0]
+    assert part.leaves.max() == part.idle
+    assert part.joins.min() == 0
+    # one hop apart, but for the first two, who are done together
+    later = np.diff(np.sort(part.leaves))
+    assert later[0] == 0
+    assert np.ptp(later[1:]) <= 1
+    assert later[1] > 0
+
+
+def test_what_goes_through_a_switch_that_adds_up() -> None:
+    # its own eighth of all gathered, and all of it back: the sum of n parts is fetched once
+    edges = Nccl().group(tuple(range(8)), PLACES["dgx-h100"]).edges
+    assert edges.switch_shares(Algorithm.NVLS, "all_reduce") == (1.125, 1.125)
+    assert edges.switch_shares(Algorithm.NVLS, "all_gather") == (0.125, 1.0)
+    assert edges.switch_shares(Algorithm.NVLS, "reduce_scatter") == (1.0, 0.125)
+    assert edges.switch_shares(Algorithm.Ring, "all_reduce") == (0.0, 0.0)
