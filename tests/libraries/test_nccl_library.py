@@ -211,3 +211,15 @@ def test_what_goes_through_a_switch_that_adds_up() -> None:
     assert edges.switch_shares(Algorithm.NVLS, "all_gather") == (0.125, 1.0)
     assert edges.switch_shares(Algorithm.NVLS, "reduce_scatter") == (1.0, 0.125)
     assert edges.switch_shares(Algorithm.Ring, "all_reduce") == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_what_trees_over_nodes_and_pat_send_in_all(nodes: int) -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=nodes)
+    edges = Nccl().group(tuple(range(8 * nodes)), cluster).edges
+    # two trees with half of S each, up and down every edge, dealt over a node's GPUs
+    trees = edges.of(Algorithm.NVLSTree, "all_reduce", 16, -1)
+    assert trees.share.sum() == pytest.approx(2 * (nodes - 1))
+    # every rank sends what the others lack of it
+    pat = edges.of(Algorithm.PAT, "all_gather", 16, -1)
+    assert pat.share.sum() == pytest.approx(8 * nodes - 1)
