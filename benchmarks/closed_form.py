@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import msgspec
+from stack_communication import stack_communication
 from training_rows import Row
 
 from commsim.cluster.gpus import gpu_spec
@@ -261,7 +262,7 @@ def _gradients(row: Row, model: ComputeModel, stages: list[Stage], links: Links)
 
 def overlapped(row: Row) -> bool:
     """Return whether gradients are reduced beside the backward."""
-    return row.stack in ("megatron", "megatron-2020", "torchtitan", "torch-fsdp")
+    return stack_communication(row.stack).overlap
 
 
 def _optimizer(row: Row, model: ComputeModel) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from closed_form import layers_per_stage, overlapped, scattered
 from fitted import Fitted
+from stack_communication import stack_communication
 from training_rows import Row
 
 from commsim.errors import ScenarioError
@@ -63,8 +64,14 @@ def row_scenario(row: Row, *, attention: str) -> dict[str, Any]:
         "name": row.case_id,
         "cluster": _cluster(row),
         "workload": {"training": _training(row, attention)},
-        "library": {"name": "nccl"},
+        "library": _library(row),
     }
+
+
+def _library(row: Row) -> dict[str, Any]:
+    """Return the NCCL of the row's time: what it makes of small groups differs by release."""
+    version = stack_communication(row.stack).nccl
+    return {"name": "nccl"} | ({"version": version} if version else {})
 
 
 def _cluster(row: Row) -> dict[str, Any]:
@@ -148,4 +155,12 @@ def _data_parallel(row: Row) -> dict[str, Any]:
         data["gradients"] = "fp32"
     if row.stack == "torch-fsdp":
         data["gradients"] = "fp32" if "mp_mode DEFAULT" in row.note else "bf16"
-    return data
+    return data | _buckets(row, 4 if data.get("gradients") == "fp32" else 2)
+
+
+def _buckets(row: Row, width: int) -> dict[str, str]:
+    """Return the bytes that the row's stack reduces at once, where it has buckets of its own."""
+    entries = stack_communication(row.stack).bucket
+    if entries is None or row.zero == 3 or row.schedule == "fsdp":
+        return {}
+    return dict.fromkeys(("bucket", "first_bucket"), f"{entries * width}B")

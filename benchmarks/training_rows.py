@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from commsim.cluster.gpus import gpu_spec
 from commsim.models import ModelShape, Split
 
 HERE = Path(__file__).parent
@@ -54,6 +55,10 @@ SCHEDULES = {
     "zb2p": "zb_2p",
     "zbv": "zb_v",
 }
+NUMBERS = (
+    *("layers", "hidden", "heads", "kv_heads", "ffn", "seq", "n_gpus", "gpus_per_node"),
+    *("dp", "tp", "pp", "vpp", "ep", "cp", "micro_batch", "global_batch"),
+)
 NEEDED = ("layers", "hidden", "heads", "seq", "gpu", "n_gpus", "micro_batch", "global_batch")
 
 
@@ -113,32 +118,50 @@ def read_row(record: dict[str, str]) -> Row:
     measured = _measured(record)
     base = {"case_id": record.get("case_id", ""), "suite": record.get("suite", "")}
     reason = _missing(record, measured)
-    if reason:
-        return Row(**base, measured=measured, skipped=reason)  # type: ignore[arg-type]
-    return Row(**base, measured=measured, **_facts(record))  # type: ignore[arg-type]
+    facts: dict[str, Any] = {"skipped": reason} if reason else _facts(record)
+    return Row(**base, measured=measured, **facts)  # type: ignore[arg-type]
 
 
 def _measured(record: dict[str, str]) -> float:
     """Return the step time in seconds, from tokens per second where it is not given; else 0."""
-    if record.get("step_time_s"):
+    if _is_number(record.get("step_time_s")):
         return float(record["step_time_s"])
     rate = [
         record.get(key, "") for key in ("tokens_per_s_per_gpu", "global_batch", "seq", "n_gpus")
     ]
-    if not all(rate):
+    if not all(map(_is_number, rate)):
         return 0.0
     speed, batch, seq, gpus = map(float, rate)
     return batch * seq / (speed * gpus)
+
+
+def _is_number(text: str | None) -> bool:
+    """Return whether a cell holds a number above zero."""
+    try:
+        return 0 < float(text or "") < float("inf")
+    except ValueError:
+        return False
 
 
 def _missing(record: dict[str, str], measured: float) -> str:
     absent = [name for name in NEEDED if not record.get(name)]
     if absent:
         return f"the file does not say {', '.join(absent)}"
+    strange = [
+        f"{name} {record[name]!r}"
+        for name in NUMBERS
+        if record.get(name) and not _is_number(record[name])
+    ]
+    if strange:
+        return f"no number above zero: {', '.join(strange)}"
     if not measured:
         return "the file holds no step time and no tokens per second"
-    if _gpu(record["gpu"]) is None:
+    gpu = _gpu(record["gpu"])
+    if gpu is None:
         return f"nothing is known of the GPU {record['gpu']}"
+    precision = record.get("precision") or "bf16"
+    if not gpu_spec(gpu).tflops.get(precision):
+        return f"nothing is known of {gpu} in {precision}"
     return ""
 
 
@@ -161,7 +184,7 @@ def _variant(gpu: str | None, text: str) -> str | None:
 def _facts(record: dict[str, str]) -> dict[str, Any]:
     number = _numbers(record)
     text = " ".join(record.get(key, "") for key in ("source", "note", "network", "schedule"))
-    software = _software(record, text)
+    rule = _rule(text)
     dp, tp, pp = number("dp"), number("tp"), number("pp")
     schedule = record.get("schedule", "") or "1f1b"
     layers = number("layers")
@@ -172,9 +195,9 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
     if schedule == "1f1b" and vpp > 1:
         schedule = "interleaved_1f1b"
     return {
-        "shape": _shape(record),
+        "shape": _shape(record, tied=rule.get("tied")),
         "gpu": _variant(_gpu(record["gpu"]), text),
-        "stack": software,
+        "stack": _software(record, rule),
         "precision": record.get("precision", "") or "bf16",
         "gpus": number("n_gpus"),
         "node": number("gpus_per_node", 8),
@@ -206,7 +229,7 @@ def _numbers(record: dict[str, str]) -> Any:
     return number
 
 
-def _shape(record: dict[str, str]) -> ModelShape:
+def _shape(record: dict[str, str], *, tied: bool | None) -> ModelShape:
     number = _numbers(record)
     hidden, heads = number("hidden"), number("heads")
     gated = record.get("gated_mlp") == "1"
@@ -226,7 +249,7 @@ def _shape(record: dict[str, str]) -> ModelShape:
         vocab=max(1, number("vocab", 0)),
         max_seq=number("seq"),
         gated=gated,
-        tied_embeddings=not gated,
+        tied_embeddings=not gated if tied is None else tied,
         learned_position_rows=0 if gated else number("seq"),
         norm_has_bias=not gated,
         linear_bias=not gated,
@@ -255,14 +278,18 @@ def _nics(text: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _software(record: dict[str, str], text: str) -> str:
+def _software(record: dict[str, str], rule: dict[str, Any]) -> str:
     """Return the software stack: the column where there is one, else by the words of the row."""
-    if record.get("stack"):
-        return record["stack"]
+    usual = "torchtitan" if record.get("schedule") == "fsdp" else "megatron"
+    return record.get("stack") or rule.get("stack", usual)
+
+
+def _rule(text: str) -> dict[str, Any]:
+    """Return the first rule whose words all occur in a row's text; nothing where none does."""
     for rule in _rules():
         if all(re.search(word, text, re.IGNORECASE) for word in rule["words"]):
-            return str(rule["stack"])
-    return "torchtitan" if record.get("schedule") == "fsdp" else "megatron"
+            return rule
+    return {}
 
 
 @cache
