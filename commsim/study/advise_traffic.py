@@ -99,7 +99,8 @@ class Traffic:
         if not self._capacity:
             return 0.0
         world, layout = plan.layout.world, plan.layout
-        by_work = actions.of_each(lambda script: self._script(script, plan, groups))
+        known: dict[tuple[str, int, str], float] = {}
+        by_work = actions.of_each(lambda script: self._script(script, groups, known))
         total = 0.0
         for device_actions in plan.schedule.actions:
             for action in device_actions:
@@ -132,21 +133,31 @@ class Traffic:
         reduced = self._seconds("reduce_scatter", gradients, ranks)
         return share * plan.microbatches * (found + copies * (gathered + reduced))
 
-    def _script(self, script: tuple[Piece, ...], plan: TrainingPlan, groups: Groups) -> float:
+    def _script(
+        self,
+        script: tuple[Piece, ...],
+        groups: Groups,
+        known: dict[tuple[str, int, str], float],
+    ) -> float:
         """Return the bytes that a rank's part of its groups sends out in one action."""
         found = 0.0
         for piece in script:
-            if piece.kind == COMPUTE:
-                continue
-            ranks = groups.ranks(piece.axis)
-            if piece.kind == EXCHANGE:
-                pairs = zip(ranks, ranks[1:] + ranks[:1], strict=True)
-                sent = sum(self._bytes("send_recv", piece.size, pair) for pair in pairs)
-            else:
-                kind = piece.kind if "skewed" not in piece.kind else "all_to_all"
-                sent = self._bytes(kind, piece.size, ranks)
-            found += sent / len(ranks)
+            if piece.kind != COMPUTE:
+                key = (piece.kind, piece.size, piece.axis)
+                if key not in known:
+                    known[key] = self._piece(piece, groups.ranks(piece.axis))
+                found += known[key]
         return found
+
+    def _piece(self, piece: Piece, ranks: tuple[int, ...]) -> float:
+        """Return the bytes that each of a group's ranks sends out for a piece, in the mean."""
+        if piece.kind == EXCHANGE:
+            pairs = zip(ranks, ranks[1:] + ranks[:1], strict=True)
+            sent = sum(self._bytes("send_recv", piece.size, pair) for pair in pairs)
+        else:
+            kind = piece.kind if "skewed" not in piece.kind else "all_to_all"
+            sent = self._bytes(kind, piece.size, ranks)
+        return sent / len(ranks)
 
     def _boundaries(self, plan: TrainingPlan, groups: Groups) -> float:
         """Return the bytes between stages, of all pipelines."""
