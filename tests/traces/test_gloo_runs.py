@@ -85,8 +85,8 @@ def after_the_barrier(graph: Graph, rank: int) -> int:
 def test_late_rank_delays_the_others_as_predicted(run: str, rank: int, within: float) -> None:
     """30 ms more on one rank of a second recording: when every rank's last communication ends.
 
-    The second pipeline was recorded on a machine that others kept busy: the work of two of its ranks
-    took 3 to 5 ms longer than in the first recording. One rank is 5.6 % off.
+    The second pipeline was recorded on a machine that others kept busy: the work of two of its
+    ranks took 3 to 5 ms longer than in the first recording. One rank is 5.6 % off.
     """
     before, late = load(run), load(f"{run}-late")
     graph = before.graph()
