@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster
@@ -50,6 +50,7 @@ def made(place: int, setting: int, op: str, size: int, ranks: tuple[int, ...]) -
 
 
 @settings(max_examples=120, deadline=None)
+@example(5, 0, "all_gather", 16, 18, 4, 196608)  # a rack that a machine's only GPU leaves by NVLink
 @given(
     st.integers(0, len(PLACES) - 1), st.integers(0, len(SETTINGS) - 1), st.sampled_from(OPS),
     st.integers(2, 24), st.integers(0, 2**32), st.integers(4, 2**31), st.integers(4, 2**31),

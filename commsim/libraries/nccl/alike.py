@@ -65,11 +65,13 @@ class Communicators:
 class NicTable:
     """The NICs that each rank's GPU uses: those dealt to it, else its nearest one.
 
-    `own` has a row per rank, filled up with -1; `count` says how many of a row are NICs.
+    `own` has a row per rank, filled up with -1; `count` says how many of a row are NICs; `node`
+    is the node of each NIC.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         own = [_own_nics(cluster, rank) for rank in range(cluster.world_size)]
+        self.node: Ints = np.array([nic.node for nic in cluster.nics], dtype=np.int64)
         self.count: Ints = np.array([len(nics) for nics in own], dtype=np.int64)
         self.own: Ints = np.full((len(own), int(self.count.max(initial=1))), -1)
         for rank, nics in enumerate(own):

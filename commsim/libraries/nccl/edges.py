@@ -190,9 +190,15 @@ class Edges:
         home, away = self.node[sender], self.node[receiver]
         leaves = self._side(nets.relays.astype(np.int64), channel, home, sender, leave)
         enters = self._side(nets.relays.astype(np.int64), channel, away, receiver, enter)
-        found.out[cross] = nets.nics[channel, home, leaves]
-        found.into[cross] = nets.nics[channel, away, enters]
-        found.relay[cross] = self.gpus[nets.relays[channel, home, leaves]]
+        out, into = nets.nics[channel, home, leaves], nets.nics[channel, away, enters]
+        relay = self.gpus[nets.relays[channel, home, leaves]]
+        # In a rack the search may name a NIC of a machine that the rank is not on, where the
+        # group has no rank that could hand the data over: then the rank's own NIC is taken.
+        nodes = self.cluster.node_of
+        near = self._nics.node[out] == nodes[relay]
+        near &= self._nics.node[into] == nodes[self.gpus[receiver]]
+        found.out[cross[near]], found.into[cross[near]] = out[near], into[near]
+        found.relay[cross[near]] = relay[near]
         return found
 
     def _side(self, relays: Ints, channel: Ints, node: Ints, rank: Ints, side: int) -> Ints:
