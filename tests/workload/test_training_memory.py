@@ -12,6 +12,7 @@ from commsim.engine import simulate
 from commsim.libraries import Ideal
 from commsim.models import layer_activation_bytes, state_bytes
 from commsim.sections import decode
+from commsim.study import run as run_scenario
 from commsim.timeline import Timeline
 from commsim.workload import peak_memory
 from commsim.workload.schedules import SCHEDULES, make_schedule, peak_activations
@@ -142,3 +143,14 @@ def test_a_server_keeps_the_optimizer_and_a_worker_does_not() -> None:
     assert server.optimizer == 12 * P / 2
     assert (worker.parameters, worker.optimizer) == (2 * P, 0)
     assert facts.device_of_rank == (0, 0, 1, 1, 1, 1)
+
+
+def test_selective_recompute_of_fused_attention_runs_nothing_again() -> None:
+    facts = {}
+    for how in ("none", "selective", "full"):
+        result = run_scenario("zero-1", (f"workload.training.recompute={how}",))
+        facts[how] = result.metrics.hfu
+        said = any("selective drops nothing" in note for note in result.notes)
+        assert said == (how == "selective")
+    assert facts["selective"] == facts["none"]
+    assert facts["full"] > facts["none"]

@@ -41,6 +41,9 @@ __all__ = ["build_training"]
 Ints = npt.NDArray[np.int64]
 
 
+_NOTHING_TO_DROP = "recompute: selective drops nothing here, as fused attention keeps no scores."
+
+
 def build_training(
     section: TrainingSection,
     cluster: Cluster,
@@ -59,8 +62,12 @@ def build_training(
     """
     plan = plan_training(section, cluster, where=where, folder=folder)
     axes = Axes(plan, cluster)
-    notes = training_notes(plan, _compute_notes(plan, cluster))
-    facts = _facts(plan, axes, cluster)
+    model = compute_model(
+        cluster.gpu(0), precision=section.precision, section=section.compute, where=plan.where
+    )
+    idle = section.recompute == "selective" and model.flash
+    notes = training_notes(plan, (*model.notes, *((_NOTHING_TO_DROP,) if idle else ())))
+    facts = _facts(plan, axes, cluster, recompute="none" if idle else section.recompute)
     kind = section.data_parallel.kind
     if kind == "dataparallel":
         check_one_node(plan, cluster)
@@ -80,13 +87,6 @@ def build_training(
     return Workload("training", graph, notes, facts, build if fold else None)
 
 
-def _compute_notes(plan: TrainingPlan, cluster: Cluster) -> tuple[str, ...]:
-    section = plan.section
-    return compute_model(
-        cluster.gpu(0), precision=section.precision, section=section.compute, where=plan.where
-    ).notes
-
-
 def _two_kinds(
     facts: TrainingFacts, resident: tuple[MemoryUse, MemoryUse], first: int
 ) -> TrainingFacts:
@@ -100,7 +100,8 @@ def _stale(timeline: Timeline) -> tuple[str, ...]:
     return (f"parameter server: asynchronous, mean staleness {staleness(timeline):.2f} updates",)
 
 
-def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster) -> TrainingFacts:
+def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster, *, recompute: str) -> TrainingFacts:
+    """Return what is known of a step; `recompute` is what really runs again."""
     shape, seq, section = plan.model.shape, plan.model.seq_len, plan.section
     sequences = plan.sequences
     devices = range(plan.schedule.devices)
@@ -111,9 +112,7 @@ def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster) -> TrainingFacts:
     peaks = [cluster.gpu(int(rank)).tflops[section.precision] * 1e12 for rank in ranks]
     return TrainingFacts(
         model_flops=float(training_flops(shape, batch=sequences, seq=seq)),
-        hardware_flops=float(
-            hardware_flops(shape, batch=sequences, seq=seq, recompute=section.recompute)
-        ),
+        hardware_flops=float(hardware_flops(shape, batch=sequences, seq=seq, recompute=recompute)),
         flop_convention=f"{FLOP_CONVENTIONS[False]}, no recompute",
         tokens=sequences * seq,
         parameters=parameter_count(shape),
