@@ -116,7 +116,8 @@ class Collectives:
     `size` is S of nccl-tests in bytes: the largest buffer that one rank holds (all_gather:
     what it ends with; reduce_scatter, all_to_all: what it starts with). `recorded` is a
     measured transfer time in picoseconds. `root` is a global rank. `dtype` and `redop` (sum,
-    avg, ...) are "" where nobody said. `splits[i]` is an n x n tuple of bytes from member to member (all_to_all_v), or None.
+    avg, ...) are "" where nobody said. `splits[i]` is an n x n tuple of bytes from member to member
+    (all_to_all_v), or None.
     """
 
     kind: tuple[str, ...]
