@@ -6,8 +6,7 @@ Set COMMSIM_SCREENSHOTS to a folder to have a picture of each page for people to
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,12 @@ from commsim.cluster import Cluster
 from commsim.libraries import Ideal
 from commsim.study import Result, bench, run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)"),
     # Playwright leaves its event loop's transports to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @cache
@@ -86,16 +82,6 @@ FIGURES: tuple[Callable[[], list[Any]], ...] = (
     lambda: [sizes_of_cluster()],
     lambda: one_above_other([(n, gantt(scenario(n).timeline)) for n in ("gpipe", "1f1b")]),
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,6 @@ from commsim.errors import ScenarioError
 from commsim.study.explain import explain
 
 FILES = Path(__file__).resolve().parents[1] / "data" / "msccl"
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 RING_OF_THREE = """\
@@ -202,18 +198,7 @@ def test_places_of_a_program_are_all_shown() -> None:
     assert steps.bare.tolist() == [True] * 4
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("width", [380, 1400])

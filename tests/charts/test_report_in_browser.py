@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,29 +21,16 @@ from commsim.scenario.catalogue import scenario_names
 from commsim.study import replay, run
 from commsim.timeline import Timeline
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)"),
     # Playwright leaves its event loop's transports to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 HOSTILE = "<script>document.title='hit'</script><b>bold</b>"
 MS = 10**9
 
 Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
