@@ -52,11 +52,6 @@ class Source:
         """Whether it is a table of collectives and not a run."""
         return self.kind in ("bench", "log")
 
-    @property
-    def is_run(self) -> bool:
-        """Whether it is a run, or can be run."""
-        return self.kind in ("scenario", "result", "trace", "ran", "recorded")
-
 
 def recognise(item: Comparable) -> Source:
     """Return what an item is. Nothing is simulated yet.

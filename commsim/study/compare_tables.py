@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 from commsim.collectives import bus_factor
-from commsim.study.bench import BenchResult
 from commsim.traces.nccl_tests_table import NcclTests
 
 __all__ = ["BANDS", "Point", "Sheet", "TableRows", "band_of", "from_bench", "from_log", "line_up"]
@@ -185,11 +184,6 @@ def _chosen(rows: Iterable[dict[str, Any]]) -> tuple[list[Point], tuple[str, ...
         points.append(Point(size, row["time_us"], row["busbw_gbs"], row["algo"], row["proto"]))
     note = "several algorithms were timed without the library's own choice: the fastest is taken."
     return points, (note,) if guessed else ()
-
-
-def from_result(result: BenchResult, name: str) -> tuple[Sheet, ...]:
-    """Return the tables of a bench that has just run."""
-    return from_bench(result.to_dict(), name)
 
 
 def line_up(sheets: Sequence[Sequence[Sheet]], reference: int) -> list[TableRows]:

@@ -8,23 +8,36 @@ Apache-2.0), which astra-sim reads as well.
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from commsim.errors import TraceError
+from commsim.protobuf_schema import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    FIXED32,
+    FIXED64,
+    FLOAT,
+    INT32,
+    INT64,
+    SFIXED32,
+    SFIXED64,
+    SINT32,
+    SINT64,
+    STRING,
+    UINT32,
+    UINT64,
+    Schema,
+)
 
 __all__ = ["Messages", "messages"]
 
-_DOUBLE, _FLOAT, _INT64, _UINT64, _INT32, _FIXED64, _FIXED32, _BOOL, _STRING = range(1, 10)
-_MESSAGE, _BYTES, _UINT32 = 11, 12, 13
-_SFIXED32, _SFIXED64, _SINT32, _SINT64 = 15, 16, 17, 18
 _VALUES = (
-    ("double", _DOUBLE), ("float", _FLOAT), ("int32", _INT32), ("int64", _INT64),
-    ("uint32", _UINT32), ("uint64", _UINT64), ("sint32", _SINT32), ("sint64", _SINT64),
-    ("fixed32", _FIXED32), ("fixed64", _FIXED64), ("sfixed32", _SFIXED32),
-    ("sfixed64", _SFIXED64), ("bool", _BOOL), ("string", _STRING), ("bytes", _BYTES),
+    ("double", DOUBLE), ("float", FLOAT), ("int32", INT32), ("int64", INT64),
+    ("uint32", UINT32), ("uint64", UINT64), ("sint32", SINT32), ("sint64", SINT64),
+    ("fixed32", FIXED32), ("fixed64", FIXED64), ("sfixed32", SFIXED32),
+    ("sfixed64", SFIXED64), ("bool", BOOL), ("string", STRING), ("bytes", BYTES),
 )  # fmt: skip
-_PACKAGE = "commsim.chakra"
 
 
 class Messages(NamedTuple):
@@ -41,41 +54,27 @@ def messages() -> Messages:
     Raises:
         TraceError: protobuf is not installed.
     """
-    try:
-        descriptor = import_module("google.protobuf.descriptor_pb2")
-        pool = import_module("google.protobuf.descriptor_pool")
-        factory = import_module("google.protobuf.message_factory")
-    except ImportError:
-        raise TraceError('Chakra .et files need protobuf: pip install "commsim[trace]".') from None
-    own = pool.DescriptorPool()
-    own.Add(_file(descriptor))
-    node, metadata = (
-        factory.GetMessageClass(own.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-        for name in ("Node", "GlobalMetadata")
-    )
-    return Messages(metadata, node)
-
-
-def _file(descriptor: Any) -> Any:
-    file = descriptor.FileDescriptorProto(
-        name="commsim_chakra.proto", package=_PACKAGE, syntax="proto3"
+    schema = Schema(
+        "commsim.chakra",
+        syntax="proto3",
+        missing=TraceError('Chakra .et files need protobuf: pip install "commsim[trace]".'),
     )
     for name, kind in _VALUES:
-        _add(file, _list_name(name), ("values", 1, kind, True))
-    attribute = _add(file, "AttributeProto", ("name", 1, _STRING), ("doc_string", 2, _STRING))
+        schema.message(_list_name(name), ("values", 1, kind, True))
+    attribute = schema.message("AttributeProto", ("name", 1, STRING), ("doc_string", 2, STRING))
     attribute.oneof_decl.add(name="value")
     for place, (name, kind) in enumerate(_VALUES):
-        _field(attribute, f"{name}_val", 3 + 2 * place, kind).oneof_index = 0
-        _field(attribute, f"{name}_list", 4 + 2 * place, _list_name(name)).oneof_index = 0
-    _add(file, "GlobalMetadata", ("version", 1, _STRING), ("attr", 2, "AttributeProto", True))
-    _add(file, "IOInfo", *((part, at, _STRING) for at, part in enumerate(_IO, start=1)))
-    _add(
-        file, "Node", ("id", 1, _UINT64), ("name", 2, _STRING), ("type", 3, _INT32),
-        ("ctrl_deps", 4, _UINT64, True), ("data_deps", 5, _UINT64, True),
-        ("start_time_micros", 6, _UINT64), ("duration_micros", 7, _UINT64),
+        schema.field(attribute, f"{name}_val", 3 + 2 * place, kind).oneof_index = 0
+        schema.field(attribute, f"{name}_list", 4 + 2 * place, _list_name(name)).oneof_index = 0
+    schema.message("GlobalMetadata", ("version", 1, STRING), ("attr", 2, "AttributeProto", True))
+    schema.message("IOInfo", *((part, at, STRING) for at, part in enumerate(_IO, start=1)))
+    schema.message(
+        "Node", ("id", 1, UINT64), ("name", 2, STRING), ("type", 3, INT32),
+        ("ctrl_deps", 4, UINT64, True), ("data_deps", 5, UINT64, True),
+        ("start_time_micros", 6, UINT64), ("duration_micros", 7, UINT64),
         ("inputs", 8, "IOInfo"), ("outputs", 9, "IOInfo"), ("attr", 10, "AttributeProto", True),
     )  # fmt: skip
-    return file
+    return Messages(*schema.classes("GlobalMetadata", "Node"))
 
 
 _IO = ("values", "shapes", "types")
@@ -83,19 +82,3 @@ _IO = ("values", "shapes", "types")
 
 def _list_name(name: str) -> str:
     return f"{name.capitalize()}List"
-
-
-def _add(file: Any, name: str, *fields: tuple[Any, ...]) -> Any:
-    message = file.message_type.add(name=name)
-    for field in fields:
-        _field(message, *field)
-    return message
-
-
-def _field(message: Any, name: str, number: int, kind: int | str, repeated: bool = False) -> Any:
-    field = message.field.add(name=name, number=number, label=3 if repeated else 1)
-    if isinstance(kind, str):
-        field.type, field.type_name = _MESSAGE, f".{_PACKAGE}.{kind}"
-    else:
-        field.type = kind
-    return field

@@ -18,7 +18,7 @@ from commsim.cluster import Cluster, Route
 from commsim.collectives import Custom
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.expand import whole
-from commsim.libraries.loads import LinkLoads
+from commsim.libraries.loads import LinkLoads, loads_of
 from commsim.libraries.nccl.custom import custom_plan
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.group import LAUNCHES, NcclGroup, Site
@@ -175,8 +175,6 @@ class Nccl:
         size = round(most * n / max(n - 1, 1))
         timing = group.timing("all_to_all", [0, size])
         connections = group.edges.pairs(source, target, sizes[source, target])
-        from commsim.libraries.loads import loads_of
-
         return _plan(request, group, timing, loads_of(connections, group.router), 1, None, notes)
 
 
