@@ -22,13 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from commsim.errors import ScenarioError, did_you_mean
+from commsim.errors import ScenarioError
 from commsim.graph.fold import Fold
 from commsim.graph.mailbox import Mailbox
 from commsim.graph.orbits import Orbits
+from commsim.graph.roll_call import Call, RollCall
 from commsim.graph.table import (
-    COLLECTIVES,
-    Collectives,
     Device,
     Graph,
     Group,
@@ -38,12 +37,10 @@ from commsim.graph.table import (
     op_columns,
     validate,
 )
-from commsim.units import format_size
 
 __all__ = ["GraphBuilder", "Tags"]
 
 Dependency = int | tuple[int, int]
-_ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 
 
 class Tags(NamedTuple):
@@ -54,16 +51,6 @@ class Tags(NamedTuple):
     microbatch: int = -1
     stage: int = -1
     layer: int = -1
-
-
-class _Collective(NamedTuple):
-    kind: str
-    group: int
-    size: int
-    root: int
-    dtype: str
-    redop: str
-    first_rank: int
 
 
 class GraphBuilder:
@@ -82,11 +69,7 @@ class GraphBuilder:
         self._names: dict[str, int] = {}
         self._streams: dict[str, int] = {}
         self._groups: list[Group] = []
-        self._collectives: list[_Collective] = []
-        self._recorded: dict[int, int] = {}
-        self._splits: dict[int, dict[int, tuple[int, ...]]] = {}
-        self._position: dict[tuple[int, int], int] = {}
-        self._at_position: dict[tuple[int, int], int] = {}
+        self._roll_call = RollCall(self._groups)
         self._mailbox = Mailbox()
         self._batches = 0
 
@@ -220,23 +203,8 @@ class GraphBuilder:
         """
         rank, ranks = self._lanes[lane][0], self._groups[group].ranks
         member = rank if self._orbits is None else self._orbits.member(rank, ranks)
-        self._check_collective(group, kind, member, root, splits)
-        position = self._position.get((group, rank), 0)
-        self._position[group, rank] = position + 1
-        row = self._at_position.get((group, position), -1)
-        call = _Collective(kind, group, size, root, dtype, redop, rank)
-        if row < 0:
-            row = len(self._collectives)
-            self._at_position[group, position] = row
-            self._collectives.append(call)
-        else:
-            self._match(self._collectives[row], call, position)
-            if kind == "all_to_all_v" and size > self._collectives[row].size:
-                self._collectives[row] = self._collectives[row]._replace(size=size)
-        if recorded >= 0:
-            self._recorded[row] = recorded
-        if splits is not None:
-            self._splits.setdefault(row, {})[rank] = tuple(splits)
+        call = Call(kind, group, size, root, dtype, redop, rank)
+        row = self._roll_call.answer(call, member, splits=splits, recorded=recorded)
         return self._op(
             OpKind.COLLECTIVE, lane, stream, name or kind, after, tags, device,
             size=size, item=row,
@@ -291,7 +259,7 @@ class GraphBuilder:
             names=tuple(self._names),
             streams=tuple(self._streams),
             groups=tuple(self._groups),
-            collectives=self._collective_table(),
+            collectives=self._roll_call.table(),
             messages=messages,
             meta=MappingProxyType(dict(meta)),
             folding=None
@@ -377,65 +345,6 @@ class GraphBuilder:
             raise ScenarioError(f"rank {rank}: {kind.name.lower()} to itself.")
         return (rank, peer) if kind == OpKind.SEND else (peer, rank)
 
-    def _check_collective(
-        self, group: int, kind: str, rank: int, root: int, splits: Sequence[int] | None
-    ) -> None:
-        ranks = self._groups[group].ranks
-        if kind not in COLLECTIVES:
-            raise ScenarioError(
-                f"{kind!r} is not a collective.{did_you_mean(kind, COLLECTIVES)}"
-                f" Known: {', '.join(COLLECTIVES)}."
-            )
-        if rank not in ranks:
-            raise ScenarioError(
-                f"rank {rank}: {kind}: not in group {self._groups[group].name!r} {list(ranks)}."
-            )
-        if (kind in _ROOTED) != (root >= 0):
-            needs = "needs a root" if kind in _ROOTED else "has no root"
-            raise ScenarioError(f"rank {rank}: {kind} {needs}.")
-        if (kind == "all_to_all_v") != (splits is not None):
-            needs = "needs splits" if kind == "all_to_all_v" else "has no splits"
-            raise ScenarioError(f"rank {rank}: {kind} {needs}.")
-        if splits is not None and len(splits) != len(ranks):
-            raise ScenarioError(
-                f"rank {rank}: {kind}: {len(splits)} splits for {len(ranks)} members."
-            )
-
-    def _match(self, first: _Collective, call: _Collective, position: int) -> None:
-        same_size = first.size == call.size or call.kind == "all_to_all_v"
-        same = (first.kind, first.root, first.dtype, first.redop)
-        if same_size and same == (call.kind, call.root, call.dtype, call.redop):
-            return
-        name = self._groups[call.group].name
-        raise ScenarioError(
-            f"call {position} on group {name!r} differs between ranks:\n"
-            f"  rank {first.first_rank}: {_show(first)}\n"
-            f"  rank {call.first_rank}: {_show(call)}\n"
-            "Every rank of a group must issue the same collectives in the same order."
-        )
-
-    def _collective_table(self) -> Collectives:
-        rows = self._collectives
-        return Collectives(
-            kind=tuple(row.kind for row in rows),
-            group=np.array([row.group for row in rows], dtype=np.int64),
-            size=np.array([row.size for row in rows], dtype=np.int64),
-            root=np.array([row.root for row in rows], dtype=np.int64),
-            recorded=np.array(
-                [self._recorded.get(row, -1) for row in range(len(rows))], dtype=np.int64
-            ),
-            dtype=tuple(row.dtype for row in rows),
-            redop=tuple(row.redop for row in rows),
-            splits=tuple(self._split_matrix(row) for row in range(len(rows))),
-        )
-
-    def _split_matrix(self, row: int) -> tuple[tuple[int, ...], ...] | None:
-        if row not in self._splits:
-            return None
-        ranks = self._groups[self._collectives[row].group].ranks
-        nothing = (0,) * len(ranks)
-        return tuple(self._splits[row].get(rank, nothing) for rank in ranks)
-
 
 _PLAIN = (
     "duration", "flops", "traffic", "size", "item", "device", "alloc", "free",
@@ -448,10 +357,3 @@ _DTYPES: dict[str, Any] = {
     "flops": np.float64,
     "traffic": np.float64,
 }
-
-
-def _show(call: _Collective) -> str:
-    root = f", root {call.root}" if call.root >= 0 else ""
-    dtype = f", {call.dtype}" if call.dtype else ""
-    redop = f", {call.redop}" if call.redop else ""
-    return f"{call.kind} of {format_size(call.size)}{dtype}{redop}{root}"
