@@ -81,19 +81,15 @@ def after_the_barrier(graph: Graph, rank: int) -> int:
     return next(op for op in ops if op > barrier and graph.kind[op] == OpKind.COMPUTE)
 
 
-@pytest.mark.parametrize(("run", "rank", "within"), [("ddp-4", 2, 0.05), ("1f1b-4", 1, 0.06)])
-def test_late_rank_delays_the_others_as_predicted(run: str, rank: int, within: float) -> None:
-    """30 ms more on one rank of a second recording: when every rank's last communication ends.
-
-    The second pipeline was recorded on a machine that others kept busy: the work of two of its
-    ranks took 3 to 5 ms longer than in the first recording. One rank is 5.6 % off.
-    """
+@pytest.mark.parametrize(("run", "rank"), [("ddp-4", 2), ("1f1b-4", 1)])
+def test_late_rank_delays_the_others_as_predicted(run: str, rank: int) -> None:
+    """30 ms more on one rank of a second recording: when every rank's last communication ends."""
     before, late = load(run), load(f"{run}-late")
     graph = before.graph()
     changed = insert_work(graph, after_the_barrier(graph, rank), 30 * MS)
     predicted = lasts(simulate(changed, None, library=Recorded(), overlap_slowdown=False))
     measured = lasts(late.timeline())
-    assert predicted == pytest.approx(measured, rel=within)
+    assert predicted == pytest.approx(measured, rel=0.05)
     assert (measured - lasts(before.timeline()) > 20).all()  # all wait for the late one
 
 
