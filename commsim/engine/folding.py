@@ -21,6 +21,7 @@ from commsim.cluster import Cluster
 from commsim.engine.copies import copy_phase
 from commsim.engine.planning import Planner
 from commsim.graph import Folding, Graph, OpKind, Way, member_lanes
+from commsim.graph.refold import refold
 from commsim.libraries import Library, Part, Phase, Plan, Request, Start, links_of
 
 __all__ = ["FoldedPlanner", "folded"]
@@ -229,17 +230,17 @@ def _shifted(plan: Plan, by: int) -> Plan:
     return replace(plan, parts=parts, programs=())
 
 
-def folded(
-    graph: Graph, refold: Callable[[Ints], Graph], cluster: Cluster, library: Library
-) -> tuple[Graph, Planner]:
+def folded(graph: Graph, cluster: Cluster, library: Library) -> tuple[Graph, Planner]:
     """Return the coarsest folded graph that the hardware allows, and a planner for it.
 
-    `graph` is folded by what the ranks do; `refold` builds it with ranks of different roles kept
-    apart. Where ranks turn out to be unlike again and again, nothing is folded; nor where the
-    library has links of its own, one set per process.
+    `graph` is folded by what the ranks do. Where ranks turn out to be unlike again and again,
+    nothing is folded; nor where the library has links of its own, one set per process.
+
+    Raises:
+        ScenarioError: see `refold`.
     """
     if graph.folding is not None and len(links_of(library, cluster)) > len(cluster.links):
-        graph = refold(np.arange(len(graph.folding.lane_of)))
+        graph = refold(graph, np.arange(len(graph.folding.lane_of)))
     for _ in range(_MOST_ROUNDS):
         if graph.folding is None:
             return graph, Planner(graph, cluster, library)
@@ -248,8 +249,8 @@ def folded(
         if finer is None:
             return graph, planner
         world = len(graph.folding.lane_of)
-        graph = refold(finer)
-    graph = refold(np.arange(world))
+        graph = refold(graph, finer)
+    graph = refold(graph, np.arange(world))
     return graph, Planner(graph, cluster, library)
 
 

@@ -69,7 +69,7 @@ class GraphBuilder:
         self._names: dict[str, int] = {}
         self._streams: dict[str, int] = {}
         self._groups: list[Group] = []
-        self._roll_call = RollCall(self._groups)
+        self._roll_call = RollCall(self._groups, [] if fold is None else fold.stands.tolist())
         self._mailbox = Mailbox()
         self._batches = 0
 

@@ -2,7 +2,8 @@
 Refolding: a folded graph again with fewer ranks per lane, from nothing but itself.
 
 A lane holds the ops of all ranks that it stands for, a group the ranks of all groups; so a graph
-with finer classes is made by writing a lane's ops once per class.
+with finer classes is made by writing a lane's ops once per class. All of it is done on columns: a
+layout of thousands of GPUs is refolded more than once before it runs.
 """
 
 from __future__ import annotations
@@ -11,11 +12,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from commsim.errors import ScenarioError
-from commsim.graph.builder import GraphBuilder, Tags
 from commsim.graph.fold import Fold
-from commsim.graph.table import Device, Folding, Graph, Group, Ints, OpKind, Phase, Way
+from commsim.graph.table import (
+    Collectives,
+    Folding,
+    Graph,
+    Group,
+    Ints,
+    Messages,
+    OpKind,
+    op_columns,
+)
 
 __all__ = ["refold"]
 
@@ -31,143 +41,216 @@ def refold(graph: Graph, roles: Ints) -> Graph:
     folding = graph.folding
     if folding is None:
         return graph
-    groups = {f"group {at}": rows for at, rows in enumerate(folding.groups)}
-    pairs = {f"pair {at}": rows for at, rows in enumerate(folding.pairs)}
+    groups = {_group(at): rows for at, rows in enumerate(folding.groups)}
+    pairs = {_pair(at): rows for at, rows in enumerate(folding.pairs)}
     both = np.stack((folding.lane_of, np.asarray(roles, dtype=np.int64)), axis=1)
     classes = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
-    fold = Fold.of(classes, groups, pairs)
-    build = GraphBuilder(fold)
-    for rank in fold.representatives:
-        _Copy(graph, folding, build, rank).emit()
-    made = build.build(graph.meta)
-    return replace(made, groups=_named(graph, made.groups))
+    return _Copies(graph, folding, Fold.of(classes, groups, pairs)).graph()
 
 
-class _Copy:
-    """Writes the ops of a lane once more, for one of the ranks that it stood for."""
+class _Copies:
+    """The ops of every lane once per class of ranks: `source[i]` is the op that op i copies."""
 
-    def __init__(self, graph: Graph, folding: Folding, build: GraphBuilder, rank: int) -> None:
-        self.graph, self.folding, self.build, self.rank = graph, folding, build, rank
-        self.old = int(folding.lane_of[rank])
-        self.lane = build.lane(rank, offset=int(graph.lane_offset[self.old]))
-        self.new: dict[int, int] = {}
-        self.batches: dict[int, int] = {}
+    def __init__(self, graph: Graph, folding: Folding, fold: Fold) -> None:
+        self.old, self.folding, self.fold = graph, folding, fold
+        self.ranks = np.array(fold.representatives, dtype=np.int64)
+        self.lane_was = folding.lane_of[self.ranks]
+        by_lane = np.argsort(graph.lane, kind="stable")
+        held = np.bincount(graph.lane, minlength=len(graph.lane_rank))
+        first = np.concatenate(([0], np.cumsum(held)))[self.lane_was]
+        self.count = held[self.lane_was]
+        self.begin = np.concatenate(([0], np.cumsum(self.count)))
+        self.lane = np.repeat(np.arange(len(self.ranks)), self.count)
+        self.source = by_lane[np.repeat(first - self.begin[:-1], self.count) + _upto(self.lane)]
+        self.place = np.empty(len(graph), np.int64)  # of each old op among those of its lane
+        self.place[by_lane] = _upto(by_lane) - np.repeat(np.cumsum(held) - held, held)
+        self.offset, orbits = _numbered([axis.orbit for axis in fold.groups.values()])
+        self.groups = [self._new_group(old, orbit) for old, orbit in orbits]
 
-    def emit(self) -> None:
-        """Add all ops of the lane, and its window."""
-        graph = self.graph
-        for op in np.flatnonzero(graph.lane == self.old).tolist():
-            self.new[op] = self._op(op)
-        first, last = graph.window[self.old].tolist()
-        if first >= 0:
-            self.build.window(self.lane, self.new[first], self.new[last])
-
-    def _op(self, op: int) -> int:
-        graph, kind = self.graph, OpKind(int(self.graph.kind[op]))
-        common: dict[str, Any] = {
-            "stream": graph.streams[graph.stream[op]], "name": graph.names[graph.name[op]],
-            "after": self._causes(op), "tags": self._tags(op),
-        }  # fmt: skip
-        if kind == OpKind.COMPUTE:
-            return self.build.compute(
-                self.lane, int(graph.duration[op]), device=Device(int(graph.device[op])),
-                flops=float(graph.flops[op]), traffic=float(graph.traffic[op]),
-                alloc=int(graph.alloc[op]), free=int(graph.free[op]), **common,
-            )  # fmt: skip
-        if kind == OpKind.COPY:
-            return self._copy(op, common)
-        common["device"] = Device(int(graph.device[op]))
-        if kind == OpKind.COLLECTIVE:
-            return self._collective(op, common)
-        return self._message(op, kind, common)
-
-    def _copy(self, op: int, common: dict[str, Any]) -> int:
-        graph, size = self.graph, int(self.graph.size[op])
-        if graph.item[op] != Way.NONE and graph.duration[op] < 0:
-            return self.build.host_copy(self.lane, size, way=Way(int(graph.item[op])), **common)
-        return self.build.copy(self.lane, int(graph.duration[op]), size=size, **common)
-
-    def _collective(self, op: int, common: dict[str, Any]) -> int:
-        graph, table = self.graph, self.graph.collectives
-        row = int(graph.item[op])
-        old = int(table.group[row])
-        group = self._group(old)
-        place = self._place(old)
-        root, splits = int(table.root[row]), table.splits[row]
-        if root >= 0:
-            root = self._members(old)[graph.groups[old].ranks.index(root)]
-        return self.build.collective(
-            self.lane, group, table.kind[row], int(table.size[row]), root=root,
-            dtype=table.dtype[row], redop=table.redop[row],
-            splits=splits[place] if splits is not None else None,
-            recorded=int(table.recorded[row]), **common,
+    def graph(self) -> Graph:
+        """Return the graph of all copies."""
+        old, source = self.old, self.source
+        columns: dict[str, Any] = {name: getattr(old, name)[source] for name in op_columns()}
+        columns["lane"] = self.lane
+        columns["batch"] = self._batches(columns["batch"])
+        collectives, calls = self._collectives()
+        messages, ends, pairs, pair = self._messages()
+        columns["item"] = np.where(calls >= 0, calls, np.where(ends >= 0, ends, columns["item"]))
+        names = self._rename(columns, messages)
+        pointer, dep_op, dep_delay = self._dependencies()
+        window = old.window[self.lane_was]
+        shifted = self.begin[:-1, None] + self.place[window]
+        made = replace(
+            old, **columns, names=names, dep_ptr=pointer, dep_op=dep_op, dep_delay=dep_delay,
+            lane_rank=self.ranks, multiplicity=self.fold.multiplicities()[self.ranks],
+            lane_offset=old.lane_offset[self.lane_was],
+            window=np.where(window >= 0, shifted, -1),
+            groups=tuple(self.groups), collectives=collectives, messages=messages, folding=None,
         )  # fmt: skip
+        return replace(made, folding=self._folding(pairs, pair)) if self.fold.folded else made
 
-    def _message(self, op: int, kind: OpKind, common: dict[str, Any]) -> int:
-        graph, table = self.graph, self.graph.messages
-        row = int(graph.item[op])
-        batch = int(graph.batch[op])
-        if batch >= 0:
-            if batch not in self.batches:
-                self.batches[batch] = self.build.batch()
-            batch = self.batches[batch]
-        sends = kind == OpKind.SEND
-        if common["name"] == (
-            f"send to {table.target[row]}" if sends else f"recv from {table.source[row]}"
-        ):
-            common["name"] = ""  # it names the old rank: let the builder name the new one
-        post = self.build.send if sends else self.build.recv
-        return post(
-            self.lane, f"pair {int(self.folding.pair[row])}", int(graph.size[op]),
-            group=self._group(int(table.group[row])), tag=int(table.tag[row]), batch=batch,
-            recorded=int(table.recorded[row]), **common,
-        )  # fmt: skip
+    def _new_group(self, old: int, orbit: int) -> Group:
+        """Return the group of an orbit; the first keeps the name of what it is a part of."""
+        was = self.old.groups[old]
+        ranks = self.fold.groups[_group(old)].instances(orbit)[0].tolist()
+        return replace(was, name=was.name if not orbit else f"{was.name}.{orbit}",
+                       ranks=tuple(ranks))  # fmt: skip
 
-    def _group(self, old: int) -> int:
-        group = self.graph.groups[old]
-        return self.build.orbit(f"group {old}", self.rank, library=group.library)
+    def _group_of(self, old: Ints, rank: Ints) -> Ints:
+        """Return the new group of each rank that takes part in each old group."""
+        found = np.empty(len(old), np.int64)
+        for at in np.unique(old).tolist():
+            axis, mine = self.fold.groups[_group(at)], old == at
+            orbit = np.full(len(self.fold.stands), -1)
+            orbit[axis.rows] = axis.orbit[:, None]
+            found[mine] = self.offset[at] + orbit[rank[mine]]
+        return found
 
-    def _members(self, old: int) -> list[int]:
-        """Return the real group of this rank that a group of the graph stands for."""
-        rows = self.folding.groups[old]
-        members: list[int] = rows[(rows == self.rank).any(axis=1)][0].tolist()
-        return members
-
-    def _place(self, old: int) -> int:
-        return self._members(old).index(self.rank)
-
-    def _causes(self, op: int) -> list[tuple[int, int]]:
-        graph = self.graph
-        part = slice(int(graph.dep_ptr[op]), int(graph.dep_ptr[op + 1]))
-        causes = zip(graph.dep_op[part].tolist(), graph.dep_delay[part].tolist(), strict=True)
-        try:
-            return [(self.new[on], delay) for on, delay in causes]
-        except KeyError:
-            raise ScenarioError(
-                f"graph: {graph.describe(op)} depends on another lane's op, or on a later one;"
-                " such a graph can not be folded anew."
-            ) from None
-
-    def _tags(self, op: int) -> Tags:
-        graph = self.graph
-        return Tags(
-            Phase(int(graph.phase[op])), int(graph.step[op]), int(graph.microbatch[op]),
-            int(graph.stage[op]), int(graph.layer[op]),
-        )  # fmt: skip
-
-
-def _named(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-    """Give groups the names and axes of those that they are parts of."""
-    found = []
-    for group in groups:
-        old = int(group.axis.removeprefix("group "))
-        number = group.name.removeprefix(group.axis)
-        name = graph.groups[old].name
-        found.append(
-            replace(
-                group,
-                name=name if number == "0" else f"{name}.{number}",
-                axis=graph.groups[old].axis,
-            )
+    def _collectives(self) -> tuple[Collectives, Ints]:
+        """Return the table of collectives, and the row of each op (-1: none)."""
+        old, table = self.old, self.old.collectives
+        ops = np.flatnonzero(old.kind[self.source] == OpKind.COLLECTIVE)
+        row = old.item[self.source[ops]]
+        group = self._group_of(table.group[row], self.ranks[self.lane[ops]])
+        first, number = _by_appearance(row * len(self.groups) + group)
+        calls = np.full(len(self.source), -1)
+        calls[ops] = number
+        row, group = row[first], group[first]
+        was = row.tolist()
+        made = Collectives(
+            kind=tuple(table.kind[at] for at in was),
+            group=group,
+            size=table.size[row],
+            root=self._roots(row, group),
+            recorded=table.recorded[row],
+            dtype=tuple(table.dtype[at] for at in was),
+            redop=tuple(table.redop[at] for at in was),
+            splits=tuple(table.splits[at] for at in was),
         )
-    return tuple(found)
+        return made, calls
+
+    def _roots(self, row: Ints, group: Ints) -> Ints:
+        """Return the global ranks of the roots: the same members of the new groups."""
+        table, roots = self.old.collectives, self.old.collectives.root[row].copy()
+        for at in np.flatnonzero(roots >= 0).tolist():
+            member = self.old.groups[int(table.group[row[at]])].ranks.index(int(roots[at]))
+            roots[at] = self.groups[int(group[at])].ranks[member]
+        return roots
+
+    def _messages(self) -> tuple[Messages, Ints, list[Ints], Ints]:
+        """Return the table of messages, the row of each op (-1: none), and what the rows stand for.
+
+        That is the pairs of every orbit, and of each message the number of its own.
+        """
+        old, table, source = self.old, self.old.messages, self.source
+        offset, orbits = _numbered([axis.orbit for axis in self.fold.pairs.values()])
+        pairs = [self.fold.pairs[_pair(at)].instances(orbit) for at, orbit in orbits]
+        sends = old.kind[source] == OpKind.SEND
+        ops = np.flatnonzero(sends | (old.kind[source] == OpKind.RECV))
+        was, rank, sends = old.item[source[ops]], self.ranks[self.lane[ops]], sends[ops]
+        pair = self._pair_of(self.folding.pair[was], rank, sends, offset)
+        first, number = _by_appearance(was * max(len(pairs), 1) + pair)
+        group = self._group_of(table.group[was[first]], rank[first])
+        ends = np.full((len(first), 2), -1)
+        ends[number, np.where(sends, 0, 1)] = ops
+        row, pair = was[first], pair[first]
+        named = np.array([rows[0] for rows in pairs], dtype=np.int64).reshape(-1, 2)[pair]
+        order = np.lexsort((row, table.tag[row], named[:, 1], named[:, 0], group))
+        made = Messages(
+            group=group[order], source=named[order, 0], target=named[order, 1],
+            size=table.size[row][order], tag=table.tag[row][order],
+            send_op=ends[order, 0], recv_op=ends[order, 1], recorded=table.recorded[row][order],
+        )  # fmt: skip
+        rows = np.full(len(source), -1)
+        rows[ops] = np.argsort(order)[number]
+        return made, rows, pairs, pair[order]
+
+    def _pair_of(
+        self, old: Ints, rank: Ints, sends: npt.NDArray[np.bool_], offset: list[int]
+    ) -> Ints:
+        """Return the new orbit of pairs of each end of a message."""
+        found = np.empty(len(old), np.int64)
+        for at in np.unique(old).tolist():
+            axis = self.fold.pairs[_pair(at)]
+            for column, side in enumerate((sends, ~sends)):
+                mine = (old == at) & side
+                orbit = np.full(len(self.fold.stands), -1)
+                orbit[axis.rows[:, column]] = axis.orbit
+                found[mine] = offset[at] + orbit[rank[mine]]
+        return found
+
+    def _rename(self, columns: dict[str, Any], messages: Messages) -> tuple[str, ...]:
+        """Name the new peers of messages that are named after the old ones."""
+        old, names = self.old, dict.fromkeys(self.old.names)
+        place = {name: at for at, name in enumerate(names)}
+        sides = (
+            (OpKind.SEND, "send to", old.messages.target, messages.target),
+            (OpKind.RECV, "recv from", old.messages.source, messages.source),
+        )
+        for kind, verb, before, now in sides:
+            ops = np.flatnonzero(columns["kind"] == kind)
+            was, peer = before[old.item[self.source[ops]]], now[columns["item"][ops]]
+            key = np.stack((columns["name"][ops], was, peer), axis=1)
+            for name, one, other in np.unique(key, axis=0).tolist():
+                if one != other and old.names[name] == f"{verb} {one}":
+                    new = place.setdefault(f"{verb} {other}", len(place))
+                    columns["name"][ops[(key == (name, one, other)).all(axis=1)]] = new
+        return tuple(place)
+
+    def _batches(self, old: Ints) -> Ints:
+        """Return ids of their own for the batches of every lane."""
+        batches, ops = old.copy(), np.flatnonzero(old >= 0)
+        batches[ops] = _by_appearance(old[ops] * len(self.ranks) + self.lane[ops])[1]
+        return batches
+
+    def _dependencies(self) -> tuple[Ints, Ints, Ints]:
+        """Return pointers, ops and delays of all dependencies."""
+        old, source = self.old, self.source
+        count = np.diff(old.dep_ptr)
+        targets = np.repeat(np.arange(len(old)), count)
+        astray = np.flatnonzero(old.lane[old.dep_op] != old.lane[targets])
+        if astray.size:
+            raise ScenarioError(
+                f"graph: {old.describe(int(targets[astray[0]]))} depends on another lane's op;"
+                " such a graph can not be folded anew."
+            )
+        pointer = np.concatenate(([0], np.cumsum(count[source])))
+        owner = np.repeat(np.arange(len(source)), count[source])
+        entry = old.dep_ptr[source[owner]] + _upto(owner) - pointer[owner]
+        dep_op = self.begin[self.lane[owner]] + self.place[old.dep_op[entry]]
+        return pointer, dep_op, old.dep_delay[entry]
+
+    def _folding(self, pairs: list[Ints], pair: Ints) -> Folding:
+        lane = np.full(len(self.fold.stands), -1)
+        lane[self.ranks] = np.arange(len(self.ranks))
+        _, orbits = _numbered([axis.orbit for axis in self.fold.groups.values()])
+        rows = tuple(self.fold.groups[_group(old)].instances(orbit) for old, orbit in orbits)
+        return Folding(lane[self.fold.stands], rows, tuple(pairs), pair)
+
+
+def _group(at: int) -> str:
+    return f"group {at}"
+
+
+def _pair(at: int) -> str:
+    return f"pair {at}"
+
+
+def _upto(like: Ints) -> Ints:
+    return np.arange(len(like))
+
+
+def _numbered(orbits: list[Ints]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Number the orbits of all axes: return each axis's first number, and (axis, orbit) of all."""
+    counts = [int(orbit.max(initial=-1)) + 1 for orbit in orbits]
+    first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64).tolist()
+    return first, [(at, orbit) for at, count in enumerate(counts) for orbit in range(count)]
+
+
+def _by_appearance(keys: Ints) -> tuple[Ints, Ints]:
+    """Return the first place of each different key, ascending, and the number of every key."""
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    number = np.empty(len(first), np.int64)
+    number[order] = np.arange(len(first))
+    return first[order].astype(np.int64), number[inverse.reshape(-1)]

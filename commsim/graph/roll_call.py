@@ -31,10 +31,14 @@ class Call(NamedTuple):
 
 
 class RollCall:
-    """Collects the calls of a graph, by group and position; `groups` are the builder's own."""
+    """Collects the calls of a graph, by group and position; `groups` are the builder's own.
 
-    def __init__(self, groups: list[Group]) -> None:
+    `stands[r]` is the rank that calls for rank r where ranks are folded.
+    """
+
+    def __init__(self, groups: list[Group], stands: Sequence[int] = ()) -> None:
         self._groups = groups
+        self._stands = stands
         self._rows: list[Call] = []  # of each collective the call that came first
         self._recorded: dict[int, int] = {}
         self._splits: dict[int, dict[int, tuple[int, ...]]] = {}
@@ -124,7 +128,8 @@ class RollCall:
             return None
         ranks = self._groups[self._rows[row].group].ranks
         nothing = (0,) * len(ranks)
-        return tuple(self._splits[row].get(rank, nothing) for rank in ranks)
+        callers = [self._stands[rank] if self._stands else rank for rank in ranks]
+        return tuple(self._splits[row].get(rank, nothing) for rank in callers)
 
 
 def _show(call: Call) -> str:

@@ -61,9 +61,8 @@ class Worker:
         """Simulate one layout, ranks that are alike once."""
         section = self.judge.section(candidate)
         work = build_training(section, self.cluster, where="advise", fold=True)
-        assert work.refold is not None
         assert work.training is not None
-        graph, planner = folded(work.graph, work.refold, self.cluster, self.library)
+        graph, planner = folded(work.graph, self.cluster, self.library)
         timeline = simulate(
             graph, self.cluster, library=self.library, planner=planner,
             overlap_slowdown=self._slowdown,

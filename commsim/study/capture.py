@@ -5,7 +5,6 @@ Graphs that were captured from a script: their times on a cluster, their memory,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,10 +45,9 @@ def graph_workload(graph: Graph, cluster: Cluster | None, *, fold: bool) -> Work
         elif kinds.any():
             graph = refold(graph, kinds)
     graph = resolve_durations(graph, cluster)
-    again = partial(refold, graph) if fold and graph.folding is not None else None
     if "capture" not in graph.meta:
-        return Workload("graph", graph, refold=again)
-    return Workload("graph", graph, _notes(graph), _facts(graph, cluster), again)
+        return Workload("graph", graph)
+    return Workload("graph", graph, _notes(graph), _facts(graph, cluster))
 
 
 def captured_summary(graph: Graph) -> list[str]:

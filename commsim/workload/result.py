@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from commsim.graph import Graph
 from commsim.models import MemoryUse
 from commsim.timeline import Timeline
@@ -47,15 +44,12 @@ class TrainingFacts:
 class Workload:
     """A graph to simulate. `notes` say which defaults were used and what is left out.
 
-    `refold(roles)` builds the graph anew with ranks of equal roles folded together (a number
-    per rank, see `commsim.graph.Fold`); None where nothing can fold. `graph` is then the
-    coarsest fold where folding was asked for. `afterwards` says what only the run can tell, in
-    notes.
+    Where folding was asked for, `graph` is the coarsest fold by what ranks do. `afterwards` says
+    what only the run can tell, in notes.
     """
 
     kind: str
     graph: Graph
     notes: tuple[str, ...] = ()
     training: TrainingFacts | None = None
-    refold: Callable[[npt.NDArray[np.int64]], Graph] | None = None
     afterwards: Callable[[Timeline], tuple[str, ...]] | None = None

@@ -69,16 +69,12 @@ def run_both(cluster: Cluster, dp: int, pp: int, tp: int, *, offload: bool = Fal
     stage, groups, pairs = layout(dp, pp, tp)
     whole = graph_of(Fold.none(len(stage), groups, pairs), stage, offload=offload)
     plain = simulate(whole, cluster, library=Ideal())
-    made: list[Fold] = []
-
-    def refold(roles: np.ndarray) -> Graph:
-        made.append(Fold.of(roles, groups, pairs))
-        return graph_of(made[-1], stage, offload=offload)
-
-    graph, planner = folded(refold(stage), refold, cluster, Ideal())
+    coarse = graph_of(Fold.of(stage, groups, pairs), stage, offload=offload)
+    graph, planner = folded(coarse, cluster, Ideal())
     timeline = simulate(graph, cluster, library=Ideal(), planner=planner)
+    lane_of = np.arange(len(stage)) if graph.folding is None else graph.folding.lane_of
     one = ends(whole, plain, None, len(stage))
-    other = ends(graph, timeline, made[-1].stands, len(stage))
+    other = ends(graph, timeline, graph.lane_rank[lane_of], len(stage))
     for rank, (a, b) in enumerate(zip(one, other, strict=True)):
         worst = max(
             abs(x - y) for pair in zip(a, b, strict=True) for x, y in zip(*pair, strict=True)

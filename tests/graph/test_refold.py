@@ -89,3 +89,19 @@ def test_copies_over_links_keep_their_way() -> None:
     apart = refold(built(), np.arange(4))
     copies = apart.kind == OpKind.COPY
     assert sorted(apart.item[copies].tolist()) == [-1] * 4 + [int(Way.TO_HOST)] * 4
+
+
+def test_a_lane_splits_for_all_members_that_it_stands_for() -> None:
+    groups = {"ep": np.arange(4)[None]}
+    fold = Fold.of(np.array([0, 1, 1, 1]), groups, {})
+    build = GraphBuilder(fold)
+    for rank in fold.representatives:
+        lane = build.lane(rank)
+        build.collective(
+            lane, build.orbit("ep", rank), "all_to_all_v", 40, stream="ep",
+            splits=(7, 11, 11, 11) if rank else (25, 5, 5, 5),
+        )  # fmt: skip
+    graph = build.build()
+    matrix = ((25, 5, 5, 5), (7, 11, 11, 11), (7, 11, 11, 11), (7, 11, 11, 11))
+    assert graph.collectives.splits == (matrix,)
+    assert refold(graph, np.arange(4)).collectives.splits == (matrix,)

@@ -318,7 +318,7 @@ def test_refolded_runs_the_same(run: str, tmp_path: Path) -> None:
     assert apart.folding is None
     assert apart.lane_rank.tolist() == list(range(world))
     one = simulate(apart, cluster, library=Ideal()).end.max()
-    small, planner = folded(graph, lambda roles: refold(graph, roles), cluster, Ideal())
+    small, planner = folded(graph, cluster, Ideal())
     other = simulate(small, cluster, library=Ideal(), planner=planner).end.max()
     assert abs(one - other) <= 20
 

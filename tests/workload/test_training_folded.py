@@ -44,10 +44,9 @@ def run(preset: str, nodes: int, settings: dict[str, Any], *, fold: bool) -> tup
     section = decode({**base, **given}, TrainingSection, "x.yaml")
     work = build_training(section, cluster, fold=fold)
     if not fold:
-        assert work.refold is None
+        assert work.graph.folding is None
         return measure(simulate(work.graph, cluster, library=Ideal())), len(work.graph.lane_rank)
-    assert work.refold is not None
-    graph, planner = folded(work.graph, work.refold, cluster, Ideal())
+    graph, planner = folded(work.graph, cluster, Ideal())
     timeline = simulate(graph, cluster, library=Ideal(), planner=planner)
     return measure(timeline), len(graph.lane_rank)
 
