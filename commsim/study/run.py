@@ -62,8 +62,8 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     if kind == "program":
         library = for_groups(library, work.graph)
     graph, planner = work.graph, None
-    if work.refold is not None and cluster is not None:
-        graph, planner = folded(graph, work.refold, cluster, library)
+    if graph.folding is not None and cluster is not None:
+        graph, planner = folded(graph, cluster, library)
     timeline = simulate(
         graph, cluster, library=library, network=file.engine.network, planner=planner,
         overlap_slowdown=file.engine.overlap_slowdown,
