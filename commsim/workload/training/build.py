@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster
-from commsim.graph import Fold, Graph
+from commsim.graph import Fold
 from commsim.models import (
     FLOP_CONVENTIONS,
     MemoryUse,
@@ -54,8 +54,7 @@ def build_training(
 ) -> Workload:
     """Return the graph of `section.steps` training steps on all GPUs of `cluster`.
 
-    With `fold`, ranks that do the same have one lane, and `refold` builds the graph again with
-    more of them told apart; without, every rank has its own.
+    With `fold`, ranks that do the same have one lane; without, every rank has its own.
 
     Raises:
         ScenarioError: see `plan_training`; every message carries the field's path.
@@ -80,11 +79,9 @@ def build_training(
             "training", build_parameter_server(plan, cluster), notes, facts, afterwards=said
         )
 
-    def build(roles: Ints) -> Graph:
-        return build_steps(plan, cluster, axes, Fold.of(roles, axes.groups, axes.pairs))
-
-    graph = build(axes.roles if fold else np.arange(plan.layout.world))
-    return Workload("training", graph, notes, facts, build if fold else None)
+    roles = axes.roles if fold else np.arange(plan.layout.world)
+    graph = build_steps(plan, cluster, axes, Fold.of(roles, axes.groups, axes.pairs))
+    return Workload("training", graph, notes, facts)
 
 
 def _two_kinds(
