@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from commsim.cli.console import Console
+from commsim.cli.params import quiet_option
 from commsim.errors import ScenarioError
 
 __all__ = ["capture"]
@@ -30,7 +31,7 @@ __all__ = ["capture"]
     "-o", "output", type=click.Path(path_type=Path), metavar="FILE",
     help="The workload graph; SCRIPT.graph.npz by default.",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@quiet_option
 def capture(
     script: str,
     arguments: tuple[str, ...],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from commsim.cli.params import OutputFile
+from commsim.cli.params import OutputFile, silent_option
 
 __all__ = ["explain"]
 
@@ -32,6 +32,7 @@ __all__ = ["explain"]
     "-o", "output", type=OutputFile(".html", ".svg", ".txt"), metavar="F.html|.svg|.txt",
     help="Write a page that plays the steps, or a strip of them.",
 )  # fmt: skip
+@silent_option
 def explain(
     algorithm: str,
     ranks: int | None,

@@ -11,7 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -22,6 +22,7 @@ from commsim.cli.capture import capture
 from commsim.cli.compare import compare
 from commsim.cli.convert import convert
 from commsim.cli.explain import explain
+from commsim.cli.params import quiet_group
 from commsim.cli.presets import presets
 from commsim.cli.replay import replay
 from commsim.cli.run import run
@@ -33,8 +34,35 @@ __all__ = ["call", "commsim", "entry"]
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # as shells report SIGINT and SIGPIPE
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    """The group of all commands: says where an option belongs that stands before the command."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse what stands before the command."""
+        words = list(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.NoSuchOption as error:
+            named = next((word for word in words if word in self.commands), "COMMAND")
+            raise click.UsageError(
+                f"{error.option_name}: options stand behind the command they are for, like"
+                f" commsim {named} {error.option_name}. `commsim {named} --help` lists them.",
+                error.ctx,
+            ) from None
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="commsim", message="%(prog)s %(version)s")
+@quiet_group
 def commsim() -> None:
     """Simulate and look at the collective communication of training clusters."""
 

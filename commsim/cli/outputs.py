@@ -86,7 +86,7 @@ class Outputs:
     def finish(self, result: Result, console: Console) -> None:
         """Write all files, then print the closing table."""
         written = [str(path) for path in self._write(result)]
-        console.show(summary(result.metrics, written))
+        console.show(summary(result.metrics, written, memory=result.memory))
         if self.json_only:
             from commsim.study.files import json_bytes
 

@@ -18,8 +18,10 @@ __all__ = [
     "OutputFolder",
     "cluster_option",
     "json_option",
+    "quiet_group",
     "quiet_option",
     "set_option",
+    "silent_option",
 ]
 
 STDOUT = Path("-")
@@ -80,6 +82,16 @@ def _folder_problem(folder: Path) -> str:
     return ""
 
 
+def _here_or_before(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Return whether `-q` stands behind the command, or stood before it."""
+    return value or bool((ctx.obj or {}).get("quiet"))
+
+
+def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    ctx.ensure_object(dict)["quiet"] = value
+    return value
+
+
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 set_option: _Decorator = click.option(
@@ -90,8 +102,16 @@ json_option: _Decorator = click.option(
     help="Write the result as JSON; - for stdout alone.",
 )  # fmt: skip
 quiet_option: _Decorator = click.option(
-    "-q", "--quiet", is_flag=True, help="No narration on stderr."
+    "-q", "--quiet", is_flag=True, callback=_here_or_before, help="No narration on stderr."
 )
+quiet_group: _Decorator = click.option(
+    "-q", "--quiet", is_flag=True, expose_value=False, callback=_remember,
+    help="No narration on stderr; may stand behind the command too.",
+)  # fmt: skip
+silent_option: _Decorator = click.option(
+    "-q", "--quiet", is_flag=True, expose_value=False,
+    help="As elsewhere; this command narrates nothing.",
+)  # fmt: skip
 cluster_option: _Decorator = click.option(
     "--cluster", metavar="PRESET|FILE.yaml", help="The cluster; `commsim presets` lists presets."
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import click
 
+from commsim.cli.params import silent_option
 from commsim.cli.summary import columns
 
 __all__ = ["presets"]
@@ -16,6 +17,7 @@ _KINDS = ("clusters", "gpus", "models", "scenarios")
 @click.command()
 @click.argument("what", default="all", metavar="[clusters|gpus|models|scenarios|show]")
 @click.argument("name", default="")
+@silent_option
 def presets(what: str, name: str) -> None:
     """List what comes with commsim; `presets show NAME` prints a file to start from."""
     if what == "show":

@@ -17,8 +17,11 @@ __all__ = ["columns", "summary"]
 _NONE = "–"
 
 
-def summary(metrics: Metrics, written: Iterable[str]) -> str:
-    """Return step time, its parts, bubble, busiest link, memory, and the files written."""
+def summary(metrics: Metrics, written: Iterable[str], *, memory: str = "") -> str:
+    """Return step time, its parts, bubble, busiest link, memory, and the files written.
+
+    `memory` says whether the fullest GPU holds it.
+    """
     step = metrics.step_time_s
     parts = metrics.breakdown
     whole = parts.compute_s + parts.exposed_comm_s + parts.exposed_copy_s + parts.idle_s
@@ -35,7 +38,7 @@ def summary(metrics: Metrics, written: Iterable[str]) -> str:
         rows.append(("tokens", f"{metrics.tokens_per_s:,.0f} per second"))
     busiest = metrics.links[0] if metrics.links else None
     rows.append(("busiest link", f"{busiest.name} {busiest.utilization:.1%}" if busiest else _NONE))
-    rows.append(("memory", _memory(metrics)))
+    rows.append(("memory", memory or _NONE))
     rows += [("wrote", name) for name in written]
     return columns(rows)
 
@@ -52,14 +55,6 @@ def columns(rows: Sequence[tuple[str, ...]], *, right: Iterable[int] = ()) -> st
         )
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-def _memory(metrics: Metrics) -> str:
-    memory = metrics.memory_gib
-    if memory is None:
-        return _NONE
-    verdict = "fits" if memory["fits"] else "does not fit"
-    return f"{memory['peak']:.1f} GiB on the fullest GPU: {verdict}"
 
 
 def _time(seconds: float) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commsim.cli.bench import open_cluster
-from commsim.cli.params import OutputFile, set_option
+from commsim.cli.console import Console
+from commsim.cli.params import OutputFile, quiet_option, set_option
 from commsim.cli.summary import columns
 from commsim.units import format_bandwidth, format_size, format_time
 
@@ -49,6 +50,7 @@ __all__ = ["topo"]
     metavar="F.html|.svg|.png|.pdf",
     help="Draw how fast each GPU reaches each other.",
 )
+@quiet_option
 def topo(
     cluster: str,
     nodes: int | None,
@@ -57,6 +59,7 @@ def topo(
     nccl_xml: Path | None,
     chart: Path | None,
     matrix: Path | None,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """Describe a cluster: its GPUs, links, NICs, rails, prices, and the way between its ends.
 
@@ -65,7 +68,7 @@ def topo(
     from commsim.cluster.describe import describe
 
     place = _open(cluster, nodes, sets)
-    _show(describe(place))
+    _show(describe(place), Console(quiet=quiet))
     if nccl is not None:
         click.echo(f"\n{_nccl_view(place, nccl)}", nl=False)
     if nccl_xml is not None:
@@ -110,7 +113,7 @@ def _nccl_view(place: Cluster, version: str) -> str:
     return view_text(communicator_of(place, ranks, version=version), tables)
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: dict[str, Any], console: Console) -> None:
     """Print what `describe` found."""
     click.echo(f"{found['name']}: {_counts(found)}")
     for kind in found["kinds"]:
@@ -123,7 +126,7 @@ def _show(found: dict[str, Any]) -> None:
     click.echo()
     click.echo(columns(_facts(found)))
     for note in found["notes"]:
-        click.echo(f"note: {note}", err=True)
+        console.say(f"note: {note}")
 
 
 def _counts(found: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ __all__ = [
 GIB = 2**30
 _WIDTH = {"fp32": 4, "tf32": 4}
 _MASTER_AND_MOMENTS, _MOMENTS = 12, 8
+_WORTH_SAYING = 0.05  # share of the whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,12 @@ def fits(use: MemoryUse, capacity: int) -> bool:
     return use.total <= capacity
 
 
-def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1) -> str:
-    """Say by how much it fits or does not, and which part is largest."""
+def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1, place: str = "") -> str:
+    """Say where it fits or does not, by how much, and what it is made of, the largest part first.
+
+    `place` names the GPU ("on GPU 0"); without it a `stage` from 0 on does. Parts under a
+    twentieth of the whole are left out.
+    """
     verdict = "fits" if fits(use, capacity) else "does not fit"
     parts = {
         "parameters": use.parameters,
@@ -109,11 +114,14 @@ def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1) -> str:
         "activations": use.activations,
         "buffers": use.buffers,
     }
-    largest = max(parts, key=lambda part: parts[part])
-    place = f" on stage {stage}" if stage >= 0 else ""
+    order = sorted(parts, key=lambda part: -parts[part])
+    said = [name for name in order if parts[name] >= use.total * _WORTH_SAYING] or order[:1]
+    place = place or (f"on stage {stage}" if stage >= 0 else "")
+    left = capacity - use.total
     return (
-        f"{verdict}: {_gib(use.total)} GiB of {_gib(capacity)} GiB{place},"
-        f" of which {largest} {_gib(parts[largest])}"
+        f"{verdict}: {_gib(use.total)} GiB of {_gib(capacity)} GiB{' ' * bool(place)}{place},"
+        f" of which {', '.join(f'{name} {_gib(parts[name])}' for name in said)}"
+        f" ({_gib(abs(left))} GiB {'free' if left >= 0 else 'too much'})"
     )
 
 
@@ -121,7 +129,7 @@ def check_memory(use: MemoryUse, capacity: int, *, where: str, stage: int = -1) 
     """Check that `use` fits into `capacity` bytes.
 
     Raises:
-        ScenarioError: "does not fit: 91 GiB of 80 GiB on stage 0, of which activations 44".
+        ScenarioError: "does not fit: 91 GiB of 80 GiB on stage 0, of which activations 44, ...".
     """
     if not fits(use, capacity):
         raise ScenarioError(f"{where}: {memory_text(use, capacity, stage=stage)}.")

@@ -31,6 +31,7 @@ class Result:
 
     `command` runs it again. What it ran on (`cluster`, `library`), what is known of the training
     step, and the measured run that a replay is held against are None where there is none.
+    `memory` says whether it fits the fullest GPU, "" where nothing is known of it.
     """
 
     scenario: str
@@ -43,6 +44,7 @@ class Result:
     library: Library | None = None
     training: TrainingFacts | None = None
     measured: tuple[Timeline, Metrics] | None = None
+    memory: str = ""
 
     def __repr__(self) -> str:
         step = format_time(self.metrics.step_time_s * 1e12)

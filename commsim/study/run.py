@@ -76,17 +76,17 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         peak_flops=facts.peak_flops if facts else None,
         tokens=facts.tokens or None if facts else None,
     )
-    after = work.afterwards(timeline) if work.afterwards else ()
+    after, memory = work.afterwards(timeline) if work.afterwards else (), ""
     if facts is not None:
-        metrics, sentence = _with_memory(metrics, facts, timeline)
-        after = (*after, sentence)
+        metrics, memory = _with_memory(metrics, facts, timeline)
+        after = (*after, f"memory: {memory}")
     if cluster is not None:
         metrics = priced(metrics, cluster)
     said = [*work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
     said += _chosen(scenario, library, graph)
     return Result(
         scenario.name, timeline, metrics, tuple(dict.fromkeys(said)),
-        command=command, cluster=cluster, library=library, training=facts,
+        command=command, cluster=cluster, library=library, training=facts, memory=memory,
     )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _with_memory(metrics: Metrics, facts: TrainingFacts, timeline: Timeline) -> 
     parts = ("parameters", "gradients", "optimizer", "activations", "buffers")
     memory: dict[str, object] = {part: getattr(use, part) / 2**30 for part in parts}
     memory |= {"peak": use.total / 2**30, "fits": use.total <= capacity}
-    return replace(metrics, memory_gib=memory), f"memory: {sentence}"
+    return replace(metrics, memory_gib=memory), sentence
 
 
 def _lanes(lanes: int, ranks: int) -> str:

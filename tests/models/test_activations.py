@@ -165,7 +165,8 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     with pytest.raises(ScenarioError) as caught:
         check_memory(USE, 80 * GIB, where="x.yaml: training", stage=0)
     assert str(caught.value) == (
-        "x.yaml: training: does not fit: 91 GiB of 80 GiB on stage 0, of which activations 44."
+        "x.yaml: training: does not fit: 91 GiB of 80 GiB on stage 0, of which activations 44,"
+        " parameters 20, optimizer 17, gradients 10 (11 GiB too much)."
     )
 
 
@@ -174,7 +175,13 @@ def test_what_fits_says_so_too() -> None:
     assert fits(USE, 91 * GIB)
     assert not fits(USE, 91 * GIB - 1)
     small = MemoryUse(GIB, 0, 5 * GIB // 2, 0, GIB)
-    assert memory_text(small, 80 * GIB) == "fits: 4.5 GiB of 80 GiB, of which optimizer 2.5"
+    assert memory_text(small, 80 * GIB) == (
+        "fits: 4.5 GiB of 80 GiB, of which optimizer 2.5, parameters 1.0, buffers 1.0"
+        " (76 GiB free)"
+    )
+    assert memory_text(MemoryUse(99, 0, 1, 0), 10 * GIB, place="on GPU 3") == (
+        "fits: 0.0 GiB of 10 GiB on GPU 3, of which parameters 0.0 (10.0 GiB free)"
+    )
 
 
 @given(

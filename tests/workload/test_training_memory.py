@@ -16,7 +16,7 @@ from commsim.study import run as run_scenario
 from commsim.timeline import Timeline
 from commsim.workload import peak_memory
 from commsim.workload.schedules import SCHEDULES, make_schedule, peak_activations
-from commsim.workload.training import plan_training
+from commsim.workload.training import plan_training, step
 from commsim.workload.training.section import TrainingSection
 
 P = 4 * 784 + 256 + 8 + 256
@@ -122,7 +122,34 @@ def test_gpu_0_carries_dataparallel() -> None:
     use, size, sentence = peak_memory(facts, timeline)
     assert (use.optimizer, size) == (12 * P, GPU.memory_bytes)
     assert sentence.startswith("fits: ")
-    assert "stage" not in sentence
+    assert "1.0 GiB on GPU 0, of which" in sentence
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1", "zb_v"])
+def test_layers_that_are_one_op_peak_like_layers_apart(
+    recompute: str, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large layouts have one op per stage; what a layer holds while it runs again is not summed."""
+    peaks, counts = [], []
+    for most in (step.MERGED_ABOVE, 0):
+        monkeypatch.setattr(step, "MERGED_ABOVE", most)
+        timeline = run(
+            4, model={**SMALL, "layers": 16}, recompute=recompute,
+            parallel={"pp": 4, "schedule": schedule},
+        )  # fmt: skip
+        held = np.zeros(4, np.int64)
+        np.maximum.at(held, timeline.memory.lane, timeline.memory.held)
+        peaks.append(held.tolist())
+        counts.append(len(timeline))
+    assert counts[1] < counts[0]
+    assert peaks[0] == peaks[1]
+
+
+def test_gpus_that_are_alike_are_all_the_fullest() -> None:
+    facts, timeline = training(4).training, run(4)
+    assert facts is not None
+    assert " GiB on every GPU, of which " in peak_memory(facts, timeline)[2]
 
 
 def test_what_does_not_fit_says_by_how_much() -> None:

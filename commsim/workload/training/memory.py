@@ -196,10 +196,22 @@ def peak_memory(facts: TrainingFacts, timeline: Timeline) -> tuple[MemoryUse, in
     ranks = timeline.graph.lane_rank.tolist()
     held = np.zeros(len(ranks), dtype=np.int64)
     np.maximum.at(held, timeline.memory.lane, timeline.memory.held)
-    found: list[tuple[float, MemoryUse, int, int]] = []
+    found: list[tuple[float, int, MemoryUse]] = []
     for rank, activations in zip(ranks, held.tolist(), strict=True):
-        device, capacity = facts.device_of_rank[rank], facts.capacity_of_rank[rank]
-        use = replace(facts.resident[device], activations=activations)
-        found.append((use.total / capacity, use, capacity, device if facts.staged else -1))
-    _, use, capacity, stage = max(found, key=lambda one: one[0])
-    return use, capacity, memory_text(use, capacity, stage=stage)
+        use = replace(facts.resident[facts.device_of_rank[rank]], activations=activations)
+        found.append((use.total / facts.capacity_of_rank[rank], rank, use))
+    most, rank, use = max(found, key=lambda one: one[0])
+    full = frozenset(rank for share, rank, _ in found if share == most)
+    place, capacity = _place(facts, rank, full, ranks), facts.capacity_of_rank[rank]
+    return use, capacity, memory_text(use, capacity, place=place)
+
+
+def _place(facts: TrainingFacts, rank: int, full: frozenset[int], ranks: list[int]) -> str:
+    """Name the GPUs that are fullest: all, a pipeline stage, or one (the first) of those `full`."""
+    if len(full) == len(ranks):
+        return "on every GPU" if len(facts.device_of_rank) > 1 else "on the GPU"
+    if not facts.staged:
+        return f"on GPU {rank}"
+    stage = facts.device_of_rank[rank]
+    whole = all(other in full for other in ranks if facts.device_of_rank[other] == stage)
+    return f"on stage {stage}" if whole else f"on stage {stage} (GPU {rank})"

@@ -86,7 +86,11 @@ class Script:
 
 
 def joined(pieces: Iterable[Piece], *, across_units: bool) -> tuple[Piece, ...]:
-    """Return the pieces with neighbouring compute made one, within a unit or across them all."""
+    """Return the pieces with neighbouring compute made one, within a unit or across them all.
+
+    What a joined piece takes at its start is the most that its pieces held at once, and what it
+    gives back at its end leaves what they left, so that peaks stay what they were.
+    """
     made: list[Piece] = []
     for piece in pieces:
         before = made[-1] if made else None
@@ -98,6 +102,8 @@ def joined(pieces: Iterable[Piece], *, across_units: bool) -> tuple[Piece, ...]:
         ):
             made.append(piece)
             continue
+        left = before.alloc - before.free
+        most = max(before.alloc, left + piece.alloc)
         made[-1] = before._replace(
             unit=piece.unit,
             name=before.name if across_units else _common(before.name, piece.name),
@@ -105,8 +111,8 @@ def joined(pieces: Iterable[Piece], *, across_units: bool) -> tuple[Piece, ...]:
             duration=before.duration + piece.duration,
             flops=before.flops + piece.flops,
             traffic=before.traffic + piece.traffic,
-            alloc=before.alloc + piece.alloc,
-            free=before.free + piece.free,
+            alloc=most,
+            free=most - (left + piece.alloc - piece.free),
         )
     return tuple(made)
 
