@@ -14,6 +14,7 @@ per virtual stage. Forward and backward that run as one (DualPipe) take F + B + 
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ from commsim.workload.schedules import (
     Work,
     execution_order,
     home_of,
+    is_laid_out,
     load_schedule,
     make_schedule,
     peak_activations,
@@ -191,9 +193,29 @@ def _notes(section: PipelineSection, schedule: Schedule) -> tuple[str, ...]:
     notes = ["pipeline: p2p is a delay; transfers share no link"]
     if any(section.weight) and not schedule.splits_backward:
         notes.append(f"pipeline: {section.schedule} runs the weight gradient inside backward")
-    peaks = peak_activations(schedule)
+    if section.weight_memory != 1 and not is_laid_out(section.schedule):
+        notes.append(
+            f"pipeline: {section.schedule} is not searched under a cap: weight_memory is not used"
+        )
+    if len(section.p2p) == section.stages > 1 and not _goes_round(schedule):
+        notes.append(
+            f"pipeline: {schedule.name} on {section.stages} devices has no way from the last back"
+            " to the first: the last p2p time is not used"
+        )
+    peaks = peak_activations(schedule, kept=Fraction(str(section.weight_memory)))
     most, device = max((peak, -device) for device, peak in enumerate(peaks))
     notes.append(
         f"pipeline: at most {float(most):g} microbatches live on a device (device {-device})"
     )
     return tuple(notes)
+
+
+def _goes_round(schedule: Schedule) -> bool:
+    """Return whether messages pass between the last device and the first, by a way of its own."""
+    last = schedule.devices - 1
+    hops = {
+        frozenset((schedule.home[a], schedule.home[b]))
+        for pipe in schedule.pipes
+        for a, b in zip(pipe, pipe[1:], strict=False)
+    }
+    return last > 1 and frozenset((0, last)) in hops

@@ -319,3 +319,22 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         build_pipeline(pipeline(**wrong))
     assert words in str(caught.value)
+
+
+def notes(**settings: Any) -> str:
+    base = {"stages": 4, "microbatches": 8, "forward": "1ms", "backward": "1ms", "weight": "1ms"}
+    section = decode({**base, **settings}, PipelineSection, "x")
+    return "\n".join(build_pipeline(section).notes)
+
+
+def test_notes_name_what_a_schedule_does_not_use() -> None:
+    there_and_back = ["1ms", "1ms", "1ms", "5ms"]
+    assert "the last p2p time is not used" in notes(schedule="zb_v", p2p=there_and_back)
+    assert "the last p2p time is not used" in notes(schedule="dualpipe", p2p=there_and_back)
+    looped = notes(schedule="interleaved_1f1b", virtual_stages=2, p2p=there_and_back)
+    assert "not used" not in looped
+    two = notes(schedule="interleaved_1f1b", virtual_stages=2, stages=2, p2p=["1ms", "2ms"])
+    assert "interleaved_1f1b on 2 devices has no way from the last back to the first" in two
+    assert "weight_memory is not used" in notes(schedule="1f1b", weight_memory=0.5)
+    assert "weight_memory is not used" in notes(schedule="zb_h1", weight_memory=0.5)
+    assert "weight_memory" not in notes(schedule="v_half", weight_memory=0.5)

@@ -5,6 +5,7 @@ from commsim.workload.schedules.catalogue import (
     SCHEDULES,
     check_name,
     home_of,
+    is_laid_out,
     make_schedule,
 )
 from commsim.workload.schedules.csv_file import load_schedule, read_schedule, write_schedule
@@ -26,6 +27,7 @@ __all__ = [
     "equal_times",
     "execution_order",
     "home_of",
+    "is_laid_out",
     "live_activations",
     "load_schedule",
     "make_schedule",

@@ -20,7 +20,7 @@ from commsim.workload.schedules.times import StageTimes, equal_times
 from commsim.workload.schedules.vshape import V_CAPS, v_schedule
 from commsim.workload.schedules.zero_bubble import zb_h1, zb_h2
 
-__all__ = ["SCHEDULES", "check_name", "home_of", "make_schedule"]
+__all__ = ["SCHEDULES", "check_name", "home_of", "is_laid_out", "make_schedule"]
 
 PLAIN: dict[str, Callable[[int, int, int], Iterator[Action]]] = {
     "naive": naive,
@@ -52,6 +52,11 @@ def check_name(name: str, *, where: str) -> None:
             f"{where}: no schedule {name!r}.{did_you_mean(name, SCHEDULES)} Available:"
             f" {', '.join(SCHEDULES)}, or a file of torch.distributed.pipelining actions (.csv)."
         )
+
+
+def is_laid_out(name: str) -> bool:
+    """Return whether the order of a schedule depends on the times of its stages."""
+    return name in SEARCHED or name in V_CAPS
 
 
 def home_of(name: str, devices: int, virtual: int, *, where: str) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from commsim.workload.schedules.actions import Action, Work
 from commsim.workload.schedules.times import StageTimes
 
-__all__ = ["UNIT", "Cap", "Filled", "fill"]
+__all__ = ["UNIT", "Cap", "Filled", "Walk", "fill", "walk"]
 
 UNIT = 10_000
 """Memory of one microbatch on one stage, in which caps are counted."""
@@ -88,6 +88,50 @@ def fill(
             _weight(device, times, cap)
     span = max(device.clock - device.first for device in devices)
     return Filled(tuple(tuple(device.done) for device in devices), span)
+
+
+class Walk(NamedTuple):
+    """When each device begins and ends a step, in ps."""
+
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def span(self) -> int:
+        """The largest time of a device from its begin to its end."""
+        return max(end - begin for begin, end in zip(self.begins, self.ends, strict=True))
+
+
+def walk(
+    actions: Sequence[Sequence[Action]],
+    home: Sequence[int],
+    times: StageTimes,
+    *,
+    free: Sequence[int] = (),
+) -> Walk:
+    """Return when devices that are `free` from then on (0 unless given) run complete orders.
+
+    Of one pipe through all stages in their order, with weight gradients apart.
+    """
+    ends: dict[tuple[bool, int, int], int] = {}
+    took = {Work.F: times.forward, Work.I: times.backward, Work.W: times.weight}
+    clock, begins = list(free or (0,) * len(actions)), [-1] * len(actions)
+    at, left = [0] * len(actions), sum(len(row) for row in actions)
+    while left:
+        for device, row in enumerate(actions):
+            while at[device] < len(row):
+                work, stage, k = action = row[at[device]]
+                ready = 0 if work == Work.W else _ready(ends, action, len(home) - 1, home, times)
+                if ready is None:
+                    break
+                start = max(ready, clock[device])
+                begins[device] = start if begins[device] < 0 else begins[device]
+                clock[device] = start + took[work][stage]
+                if work != Work.W:
+                    ends[work == Work.F, stage, k] = clock[device]
+                at[device] += 1
+                left -= 1
+    return Walk(tuple(begins), tuple(clock))
 
 
 def _ready(

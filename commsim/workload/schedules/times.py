@@ -12,12 +12,16 @@ class StageTimes:
     """Times of one microbatch on each stage in ps: F, input gradient, weight gradient.
 
     `hops[d]` is the delay between devices d and d + 1, that of the last one back to the first.
+    `repeats`: what counts is the time from step to step, not the span of one; with `tied` the
+    first and the last stage end a step together (they share a token table).
     """
 
     forward: tuple[int, ...]
     backward: tuple[int, ...]
     weight: tuple[int, ...]
     hops: tuple[int, ...]
+    repeats: bool = False
+    tied: bool = False
 
     def hop(self, source: int, target: int) -> int:
         """Return the delay from one device to another; the longest for two that are far apart."""

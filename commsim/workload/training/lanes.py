@@ -49,6 +49,7 @@ class Chain:
         self, build: GraphBuilder, lane: Lane, tags: Tags, *, after: Iterable[int], precision: str
     ) -> None:
         self._build, self._lane, self._tags = build, lane, tags
+        self._tags_of: dict[int, Tags] = {}  # by layer
         self._precision = precision
         self._after = list(after)
         self.on_compute = False
@@ -91,7 +92,9 @@ class Chain:
         return [*([] if in_order or self.last < 0 else [self.last]), *self._after]
 
     def _issue(self, piece: Piece, after: list[int]) -> int:
-        tags = self._tags._replace(layer=piece.layer)
+        tags = self._tags_of.get(piece.layer)
+        if tags is None:
+            tags = self._tags_of[piece.layer] = self._tags._replace(layer=piece.layer)
         if piece.kind == COMPUTE:
             return self._build.compute(
                 self._lane.lane, piece.duration, name=piece.name, after=after, tags=tags,

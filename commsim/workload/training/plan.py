@@ -21,14 +21,15 @@ from commsim.models import (
 from commsim.workload.layout import Layout, check_world, make_layout
 from commsim.workload.schedules import (
     Schedule,
-    StageTimes,
     home_of,
+    is_laid_out,
     load_schedule,
     make_schedule,
 )
 from commsim.workload.training.scripts import Author
 from commsim.workload.training.section import WIDTH, TrainingSection, check_settings
-from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts, unit_kinds
+from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts
+from commsim.workload.training.times import Estimate
 
 __all__ = ["TrainingPlan", "plan_training"]
 
@@ -106,13 +107,12 @@ def plan_training(
     )
     width = WIDTH[section.precision]
     schedule, parts = _schedule(
-        section, model, split, compute, microbatches, where=at, folder=folder
+        section, model, split, compute, microbatches, layout, cluster, where=at, folder=folder
     )
     stages = tuple(
         Stage(number, device, schedule.part(number), parts[schedule.part(number)])
         for number, device in enumerate(schedule.home)
     )
-    boundary = hidden_bytes(model.shape, split, width=width)
     return TrainingPlan(
         section=section,
         where=where,
@@ -124,7 +124,7 @@ def plan_training(
         microbatches=microbatches,
         width=width,
         gradient_width=WIDTH[section.data_parallel.gradients or section.precision],
-        boundary=boundary // parallel.tp if parallel.scatter_gather else boundary,
+        boundary=_boundary(section, model, split),
         tied_bytes=_tied_bytes(section, model, schedule),
     )
 
@@ -171,6 +171,8 @@ def _schedule(
     split: Split,
     compute: ComputeModel,
     microbatches: int,
+    layout: Layout,
+    cluster: Cluster,
     *,
     where: str,
     folder: str,
@@ -191,12 +193,26 @@ def _schedule(
     parts = make_parts(shape, layers, tp=parallel.tp, ep=parallel.ep, copied=copied)
     if read is not None:
         return read, parts
-    times = _times(section, model, split, compute, parts, home, pp)
+    times = None
+    if is_laid_out(name):
+        author = Author(
+            shape, split, compute, WIDTH[section.precision], section.recompute,
+            parallel.tp_overlap, parallel.context,
+        )  # fmt: skip
+        times = Estimate(layout, cluster, ep=parallel.ep).stages(
+            parts, home, author=author, boundary=_boundary(section, model, split), tied=copied
+        )
     schedule = make_schedule(
         name, pp, microbatches, where=f"{where}.schedule", virtual=parallel.virtual_stages,
         times=times,
     )  # fmt: skip
     return schedule, parts
+
+
+def _boundary(section: TrainingSection, model: Model, split: Split) -> int:
+    """Return the bytes of a message from stage to stage."""
+    whole = hidden_bytes(model.shape, split, width=WIDTH[section.precision])
+    return whole // section.parallel.tp if section.parallel.scatter_gather else whole
 
 
 def _check_read(schedule: Schedule, pp: int, microbatches: int, where: str) -> None:
@@ -206,29 +222,6 @@ def _check_read(schedule: Schedule, pp: int, microbatches: int, where: str) -> N
             f"{where}: {schedule.name} has {schedule.devices} ranks, {schedule.parts} stages and"
             f" {found} microbatches; the layout has pp={pp} and {microbatches} microbatches."
         )
-
-
-def _times(
-    section: TrainingSection,
-    model: Model,
-    split: Split,
-    compute: ComputeModel,
-    parts: tuple[tuple[Unit, ...], ...],
-    home: tuple[int, ...],
-    pp: int,
-) -> StageTimes:
-    """Return the compute times of the stages, which searched schedules are laid out for."""
-    author = Author(model.shape, split, compute, WIDTH[section.precision], section.recompute)
-    known: dict[tuple[str | bool, ...], tuple[int, ...]] = {}
-    rows = []
-    for number in range(len(home)):
-        units = parts[number % len(parts)]
-        kind = unit_kinds(model.shape, units)
-        if kind not in known:
-            known[kind] = author.scripts(units).durations
-        rows.append(known[kind])
-    forward, backward, weight = (tuple(column) for column in zip(*rows, strict=True))
-    return StageTimes(forward, backward, weight, (0,) * pp)
 
 
 def _tied_bytes(section: TrainingSection, model: Model, schedule: Schedule) -> int:
