@@ -2,8 +2,9 @@
 When it happens: rules and rates over arrays, and the SimPy engine that runs a graph.
 """
 
+from commsim.engine.collecting import collecting_later
 from commsim.engine.core import Engine
 from commsim.engine.folding import folded
 from commsim.engine.simulate import EngineSection, Extension, simulate
 
-__all__ = ["Engine", "EngineSection", "Extension", "folded", "simulate"]
+__all__ = ["Engine", "EngineSection", "Extension", "collecting_later", "folded", "simulate"]

@@ -13,9 +13,7 @@ a behaviour of your own, pass a generator function of the engine to `simulate`:
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from simpy.events import Event
 
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
+from commsim.engine.collecting import collecting_later
 from commsim.engine.copies import Copies
 from commsim.engine.network import FluidNetwork
 from commsim.engine.planning import Planner
@@ -105,7 +104,7 @@ class Engine:
         """Run until nothing happens any more."""
         for number, (lane, ops) in enumerate(_lanes_and_ops(self.graph)):
             self.env.process(self._stream(number, lane, ops))
-        with _collecting_later():
+        with collecting_later():
             self.env.run()
 
     def _stream(self, number: int, lane: int, ops: list[int]) -> Process:
@@ -199,9 +198,11 @@ class Engine:
         """Write the end of an op down, and release those that waited for it."""
         now = self.env.now
         self.recorder.end[op] = now
-        for later, delay in self._after[op]:
-            if now + delay >= self._ready_at[later]:
-                self._ready_at[later], self._ready_by[later] = now + delay, op
+        after = self._after
+        for entry in range(after.first[op], after.first[op + 1]):
+            later, ready = after.op[entry], now + after.delay[entry]
+            if ready >= self._ready_at[later]:
+                self._ready_at[later], self._ready_by[later] = ready, op
             self._waits[later] -= 1
             if not self._waits[later] and later in self._woken:
                 self._woken.pop(later).succeed()
@@ -257,18 +258,6 @@ class Engine:
 
     def _note(self, text: str) -> None:
         self.recorder.notes[text] = None
-
-
-@contextmanager
-def _collecting_later() -> Iterator[None]:
-    """Hold the garbage collector off: nearly all that a run makes is freed by counting."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _lanes_and_ops(graph: Graph) -> list[tuple[int, list[int]]]:

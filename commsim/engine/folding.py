@@ -59,8 +59,8 @@ class FoldedPlanner(Planner):
         self._members = member_lanes(graph)
         self._orbits: list[tuple[Request, Ints]] = []
         self._number: dict[tuple[int, int, Request], int] = {}
-        self._collectives = [self._collect(False, row) for row in range(len(graph.collectives))]
-        self._messages = [self._collect(True, row) for row in range(len(graph.messages))]
+        self._collectives = self._collect(self.alike_collectives(), self._collective_orbit)
+        self._messages = self._collect(self.alike_messages(), self._message_orbit)
         self._copies = self._collect_copies()
         planned = [self._instances(request, rows, cluster, library)
                    for request, rows in self._orbits]  # fmt: skip
@@ -106,18 +106,20 @@ class FoldedPlanner(Planner):
         lanes = int(self._folding.lane_of.max()) + 1
         return roles.astype(np.int64) if int(roles.max()) + 1 > lanes else None
 
-    def _collect(self, message: bool, row: int) -> int:
-        """Return the number of what a row of the graph asks for, together with its orbit."""
-        folding = self._folding
-        if message:
-            request = self.message_request(row)
-            orbit = int(folding.pair[row])
-            rows = folding.pairs[orbit]
-        else:
-            request = self.collective_request(row)
-            orbit = int(self._graph.collectives.group[row])
-            rows = folding.groups[orbit]
-        return self._orbit((int(message), orbit, request), rows)
+    def _collect(self, alike: tuple[Ints, Ints], orbit: Callable[[int], int]) -> list[int]:
+        """Return per row of a table the number of what it asks for, together with its orbit."""
+        first, number = alike
+        numbers = np.array([orbit(row) for row in first.tolist()], dtype=np.int64)
+        found: list[int] = numbers[number].tolist()
+        return found
+
+    def _collective_orbit(self, row: int) -> int:
+        group = int(self._graph.collectives.group[row])
+        return self._orbit((0, group, self.collective_request(row)), self._folding.groups[group])
+
+    def _message_orbit(self, row: int) -> int:
+        pair = int(self._folding.pair[row])
+        return self._orbit((1, pair, self.message_request(row)), self._folding.pairs[pair])
 
     def _collect_copies(self) -> dict[int, int]:
         """Return, per copy over links, the number of what it asks for."""

@@ -80,7 +80,7 @@ class Flow:
         self.network.log(self, now)
         self.left, self.settled, self.rate, self.wake = self._goal, now, 0.0, _NEVER
         assert self.reached is not None
-        self.reached.succeed()
+        self.network.env.fire(self.reached)
 
 
 class FluidNetwork:
@@ -133,10 +133,16 @@ class FluidNetwork:
         flow.settled = self.env.now
         self._count += 1
         self._flows[flow] = self._count
-        self._touch(flow)
+        alone = True
         for link in flow.links:
+            alone = alone and not self._on[link]
             self._on[link][flow] = None
-        self._solve_soon()
+        if alone and not self._touched:
+            self._run(flow, min(flow.cap, self._alone(flow.phase)))
+            self._set_alarm()
+        else:
+            self._touch(flow)
+            self._solve_soon()
 
     def _touch(self, flow: Flow) -> None:
         """Remember a flow that came or went, and those that share a link with it."""
@@ -154,13 +160,20 @@ class FluidNetwork:
     def _solve(self) -> None:
         """Share the links among the flows that something has changed for, and set the alarm."""
         self._solving = False
-        now = self.env.now
         flows = self._together()
         if flows:
             self.solved += 1
             for flow, rate in zip(flows, self._rates(flows), strict=True):
-                flow.run_at(rate, now)
-                heapq.heappush(self._wakes, (flow.wake, self._flows[flow], flow))
+                self._run(flow, rate)
+        self._set_alarm()
+
+    def _run(self, flow: Flow, rate: float) -> None:
+        """Let a flow go on at a rate, and remember when it will be done."""
+        flow.run_at(rate, self.env.now)
+        heapq.heappush(self._wakes, (flow.wake, self._flows[flow], flow))
+
+    def _set_alarm(self) -> None:
+        """Ring when the next flow is done."""
         while self._wakes and self._stale(self._wakes[0]):
             heapq.heappop(self._wakes)
         if self._wakes and self._wakes[0][0] < _NEVER:
@@ -211,7 +224,10 @@ class FluidNetwork:
                 del self._on[link][flow]
             self._touch(flow)
             flow.arrive(now)
-        self._solve_soon()
+        if self._touched:
+            self._solve_soon()
+        else:
+            self._set_alarm()
 
     def _rates(self, flows: list[Flow]) -> list[float]:
         if len(flows) <= _FEW and self._apart(flows):

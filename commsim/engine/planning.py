@@ -4,6 +4,7 @@ From the rows of a graph to plans: what the engine asks of a library, and for wh
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,8 @@ from commsim.graph import Device, Graph, OpKind
 from commsim.libraries import Library, Phase, Plan, Request, Start, library_of
 
 __all__ = ["EagerPlanner", "Planner"]
+
+Ints = npt.NDArray[np.int64]
 
 
 class Planner:
@@ -37,7 +40,23 @@ class Planner:
         library = self._libraries[int(self._graph.messages.group[row])]
         return library.plan(self.message_request(row), self._cluster)
 
-    def alike_links(self) -> npt.NDArray[np.int64]:
+    def alike_collectives(self) -> tuple[Ints, Ints]:
+        """Return the first row of each different request, and the number of every row's."""
+        table = self._graph.collectives
+        return _alike(
+            table.group, table.size, table.root, table.recorded, self._on_host,
+            *map(_codes, (table.kind, table.dtype, table.redop, table.splits)),
+        )  # fmt: skip
+
+    def alike_messages(self) -> tuple[Ints, Ints]:
+        """Return the first row of each different request, and the number of every row's."""
+        table = self._graph.messages
+        return _alike(
+            table.group, table.source, table.target, table.size, table.recorded,
+            self._sent_from_host,
+        )  # fmt: skip
+
+    def alike_links(self) -> Ints:
         """Return per link the one that its use is recorded on; empty where each has its own."""
         return np.zeros(0, np.int64)
 
@@ -91,6 +110,24 @@ class EagerPlanner(Planner):
     def copy(self, op: int) -> Phase | None:
         """Return the flow of a copy."""
         return self._planner.copy(op)
+
+
+def _alike(*columns: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
+    """Return the first of each set of rows that are equal in all columns, and each row's set."""
+    number = np.zeros(len(columns[0]), np.int64)
+    first = np.arange(min(len(number), 1))
+    for column in columns:
+        code = np.unique(column, return_inverse=True)[1].reshape(-1)
+        _, first, number = np.unique(
+            number * (int(code.max(initial=0)) + 1) + code, return_index=True, return_inverse=True
+        )
+    return first, number.reshape(-1)
+
+
+def _codes(values: Sequence[Hashable]) -> Ints:
+    """Number values by first appearance."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
 
 def _on_host(graph: Graph, kind: OpKind, rows: int) -> npt.NDArray[np.bool_]:

@@ -67,15 +67,15 @@ class Recorder:
         loads = [phase.load for phase in phases]
         links = [phase.link for phase in phases]
         segments = list(self._segments)
-        for link, start, end, program in self.services:
+        for link, begun, done, program in self.services:
             # A FIFO link serves one message at its full capacity: a flow of its own.
-            span = max(round(end) - round(start), 1)
+            first, span = round(begun), max(round(done) - round(begun), 1)
             links.append(np.array([link]))
-            loads.append(np.array([every.capacity[link] * (end - start) * 1e-12]))
-            op = self.program_op.get(program, -1)
-            segments.append((len(links) - 1, round(start), round(start) + span, 1 / span, op))
+            loads.append(np.array([every.capacity[link] * (done - begun) * 1e-12]))
+            owner = self.program_op.get(program, -1)
+            segments.append((len(links) - 1, first, first + span, 1 / span, owner))
         counts = [len(link) for link in links]
-        table = np.array([s[:3] for s in segments], dtype=np.int64).reshape(-1, 3)
+        flow, start, end, rate, op = zip(*segments, strict=True) if segments else ((),) * 5
         return LinkUse(
             names=every.names,
             kinds=every.kinds,
@@ -83,11 +83,11 @@ class Recorder:
             load_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             load_link=np.concatenate([np.zeros(0, np.int64), *links]),
             load_bytes=np.concatenate([np.zeros(0), *loads]),
-            flow=table[:, 0],
-            start=table[:, 1],
-            end=table[:, 2],
-            rate=np.array([s[3] for s in segments], dtype=np.float64),
-            op=np.array([s[4] for s in segments], dtype=np.int64),
+            flow=np.array(flow, dtype=np.int64),
+            start=np.array(start, dtype=np.int64),
+            end=np.array(end, dtype=np.int64),
+            rate=np.array(rate, dtype=np.float64),
+            op=np.array(op, dtype=np.int64),
         )
 
 

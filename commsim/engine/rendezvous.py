@@ -78,6 +78,7 @@ class Meeting:
         self._came: dict[int, Event] = {}
         self._last = -1  # the op that came last
         self._begun = self._queued = self._ended = False
+        self._joins = self._data_reaches()
         self._needed = self._needed_to_start()
 
     def attend(self, member: int, op: int) -> Event:
@@ -96,7 +97,7 @@ class Meeting:
             else:
                 self._queue.enter(self._position, self)
         elif self._begun and self.plan.start == Start.EAGER:
-            self._starts(member, -1, None)
+            self._starts(member)
             if self._ended:
                 self.release(member)
         return leave
@@ -110,7 +111,9 @@ class Meeting:
         self._begun = True
         cause, kind = (held_up_by, Cause.QUEUE) if held_up_by >= 0 else (self._last, None)
         for member in self.ops:
-            self._starts(member, cause, kind)
+            self._held_up(member, cause, kind)
+            if self._engine.stepwise or not self._joins[member]:
+                self._starts(member)
         if self._record >= 0 and self.plan.algorithm:
             self._engine.recorder.choices[self._record] = _choice(self.plan)
         phase = self._only_phase()
@@ -146,8 +149,11 @@ class Meeting:
     def _finish(self) -> None:
         """Let all members go, and the next collective of the group begin."""
         self._ended = True
+        if self.plan.start == Start.PATH:
+            for member in self.ops:
+                self._reached(member)
         for member in sorted(self._exits):
-            self.release(member)
+            self._engine.env.fire(self._exits.pop(member))
         if self._queue is not None:
             self._queue.leave(self.ops[min(self.ops)])
 
@@ -155,19 +161,30 @@ class Meeting:
         """Return the members without which nothing moves."""
         if self.plan.start == Start.EAGER:
             return {0}
+        return {member for member in self.expected if not self._joins[member]}
+
+    def _data_reaches(self) -> list[int]:
+        """Return when the first data reaches each member, on the idle clock of the plan."""
         if self.plan.start != Start.PATH:
-            return set(self.expected)
-        first = np.min([part.joins for part in self.plan.parts], axis=0)
-        return {member for member in self.expected if first[member] == 0}
+            return [0] * self.plan.members
+        joins: list[int] = np.min([part.joins for part in self.plan.parts], axis=0).tolist()
+        return joins
 
-    def _starts(self, member: int, cause: int, kind: Cause | None) -> None:
-        """Write down that a member moves from now on, and what it had waited for.
+    def _starts(self, member: int) -> None:
+        """Write down that a member moves from now on; copying before it came is moving too."""
+        now = self._engine.env.now
+        self._engine.recorder.start[self.ops[member]] = now - self.copied.get(member, 0)
 
-        What it copied before counts as moving, not as waiting.
-        """
+    def _reached(self, member: int) -> None:
+        """Let a member that the data has reached start, if it is there and has not yet."""
+        if member in self.ops and self._engine.recorder.start[self.ops[member]] < 0:
+            self._starts(member)
+
+    def _held_up(self, member: int, cause: int, kind: Cause | None) -> None:
+        """Write down what a member that came before the meeting began had waited for."""
         recorder, op = self._engine.recorder, self.ops[member]
-        recorder.start[op] = self._engine.env.now - self.copied.get(member, 0)
-        if recorder.arrive[op] < recorder.start[op] and cause != op and cause >= 0:
+        waited = recorder.arrive[op] < self._engine.env.now - self.copied.get(member, 0)
+        if waited and cause != op and cause >= 0:
             recorder.cause[op] = cause
             recorder.cause_kind[op] = int(Cause.RENDEZVOUS if kind is None else kind)
 
@@ -228,9 +245,7 @@ class Meeting:
         came = self.come(member)
         if came is not None:
             yield came
-            self._starts(member, -1, None)
-        elif member in self.ops and self._engine.recorder.start[self.ops[member]] < 0:
-            self._starts(member, -1, None)
+        self._reached(member)
 
     def exit(self, member: int) -> Process:
         """Let a member go once the data is done with it."""

@@ -1,5 +1,5 @@
 """
-The rules of readiness, as functions over the arrays of a graph. Both executors use them.
+The rules of readiness, as functions over the arrays of a graph.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commsim.graph import Graph, OpKind
+from commsim.graph import Graph
 
-__all__ = ["Queues", "dependents", "queues"]
+__all__ = ["Dependents", "Queues", "dependents", "queues"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,6 +20,15 @@ class Queues:
     lane: list[int]
     stream: list[int]
     ops: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dependents:
+    """Who waits for op i: entries `first[i]` to `first[i + 1]` of `op`, with a delay in ps."""
+
+    first: list[int]
+    op: list[int]
+    delay: list[int]
 
 
 def queues(graph: Graph) -> Queues:
@@ -34,16 +43,10 @@ def queues(graph: Graph) -> Queues:
     return Queues(lane.tolist(), stream.tolist(), [part.tolist() for part in parts])
 
 
-def dependents(graph: Graph) -> list[list[tuple[int, int]]]:
-    """Return for each op the (op, delay in ps) pairs that wait for it, in op order."""
-    after: list[list[tuple[int, int]]] = [[] for _ in range(len(graph))]
-    targets = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr)).tolist()
-    for on, delay, op in zip(graph.dep_op.tolist(), graph.dep_delay.tolist(), targets, strict=True):
-        after[on].append((op, delay))
-    return after
-
-
-def is_communication(graph: Graph) -> list[bool]:
-    """Return, per op, whether it is a collective or one end of a message."""
-    kinds = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
-    return np.isin(graph.kind, [int(kind) for kind in kinds]).tolist()  # type: ignore[no-any-return]
+def dependents(graph: Graph) -> Dependents:
+    """Return who waits for each op, in op order."""
+    order = np.argsort(graph.dep_op, kind="stable")
+    targets = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+    counts = np.bincount(graph.dep_op, minlength=len(graph))
+    first = np.concatenate(([0], np.cumsum(counts)))
+    return Dependents(first.tolist(), targets[order].tolist(), graph.dep_delay[order].tolist())

@@ -103,6 +103,23 @@ def test_a_broadcast_meets_a_late_member_when_its_data_gets_there() -> None:
         assert timeline.end[comm][3] > 50 * MS
 
 
+@pytest.mark.parametrize("root", range(4))
+def test_who_waits_for_data_does_not_depend_on_who_asked_first(root: int) -> None:
+    """Members of a broadcast move once the data reaches them, before or behind the root's call."""
+    build, world = lanes(4)
+    for lane in range(4):
+        build.compute(lane, MS if lane == root else 0, name="ready")
+    for lane in range(4):
+        build.collective(lane, world, "broadcast", MIB, stream="compute", root=root)
+    timeline = run(build, n=4)
+    start = timeline.start[timeline.communicates]
+    chain = [int(start[(root + step) % 4]) for step in range(4)]
+    assert chain[:2] == [MS, MS]  # the first transfer takes both
+    piece = chain[2] - chain[1]
+    assert piece > 0
+    assert chain[3] - chain[2] == pytest.approx(piece, abs=2)
+
+
 def test_a_message_moves_when_both_ends_are_posted() -> None:
     build, world = lanes(2)
     build.compute(1, 3 * MS, name="late")
