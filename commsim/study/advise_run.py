@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from commsim.cluster import Cluster
 from commsim.cluster.section import build_cluster
-from commsim.engine import folded, simulate
+from commsim.engine import collecting_later, folded, simulate
 from commsim.libraries import Library, make_library
 from commsim.metrics import Metrics, measure
 from commsim.metrics.cost import priced
@@ -57,6 +57,7 @@ class Worker:
         self.judge = Judge(self.section, self.cluster, self.library)
         self._slowdown = file.engine.overlap_slowdown
 
+    @collecting_later()
     def run(self, candidate: Candidate) -> Ran:
         """Simulate one layout, ranks that are alike once."""
         section = self.judge.section(candidate)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from commsim.cluster import Cluster
 from commsim.cluster.section import build_cluster
-from commsim.engine import folded, simulate
+from commsim.engine import collecting_later, folded, simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, load_graph
 from commsim.libraries import Library, Recorded, for_groups, make_library
@@ -33,6 +33,7 @@ from commsim.workload import (
 __all__ = ["run"]
 
 
+@collecting_later()
 def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     """Simulate a scenario: one that has been loaded, a file, or a name of the catalogue.
 
