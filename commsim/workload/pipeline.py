@@ -30,6 +30,7 @@ from commsim.workload.schedules import (
     StageTimes,
     Step,
     Work,
+    check_virtual,
     execution_order,
     home_of,
     is_laid_out,
@@ -98,6 +99,7 @@ def _schedule(section: PipelineSection, where: str, folder: str) -> tuple[Schedu
     if name.endswith(".csv"):
         schedule = load_schedule(Path(folder) / name, where=at)
         _check_file(schedule, section, at)
+        check_virtual(schedule, section.virtual_stages, where=at)
         return schedule, _stage_times(section, schedule.home, where)
     home = home_of(name, section.stages, section.virtual_stages, where=at)
     times = _stage_times(section, home, where)

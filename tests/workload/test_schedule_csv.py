@@ -9,6 +9,7 @@ import pytest
 from commsim.errors import ScenarioError
 from commsim.workload.schedules import (
     SCHEDULES,
+    check_virtual,
     load_schedule,
     make_schedule,
     read_schedule,
@@ -80,3 +81,30 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe0F0")
     with pytest.raises(ScenarioError, match="not text in UTF-8"):
         load_schedule(tmp_path / "bytes.csv", where="s")
+
+
+TORCH = Path(__file__).resolve().parents[1] / "data" / "torch_schedules"
+"""What torch 2.13 wrote for 4 ranks and 8 microbatches: `_PipelineScheduleRuntime._dump_csv`."""
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("DualPipeV", "dualpipev"), ("Interleaved1F1B", "interleaved_1f1b"), ("ZBVZeroBubble", "")],
+)
+def test_files_that_torch_wrote(file: str, name: str) -> None:
+    """With its sends, receives and unshards; its orders of two schedules are ours."""
+    read = load_schedule(TORCH / f"Schedule{file}.comms.csv", where="x")
+    assert (read.devices, read.stages, len(read.pipes)) == (4, 8, 1)
+    assert read.home == ((0, 1, 2, 3, 0, 1, 2, 3) if "Inter" in file else (0, 1, 2, 3, 3, 2, 1, 0))
+    if name:
+        made = make_schedule(name, 4, 8, where="x", virtual=2)
+        assert read.actions == made.actions
+        assert read.paired == (made.paired or (frozenset(),) * 4)
+
+
+def test_a_file_says_itself_how_many_virtual_stages_it_has() -> None:
+    read = load_schedule(TORCH / "ScheduleInterleavedZeroBubble.comms.csv", where="x")
+    check_virtual(read, 1, where="x")
+    check_virtual(read, 2, where="x")
+    with pytest.raises(ScenarioError, match="8 stages on 4 ranks = 2 per device"):
+        check_virtual(read, 3, where="x")

@@ -8,7 +8,12 @@ from commsim.workload.schedules.catalogue import (
     is_laid_out,
     make_schedule,
 )
-from commsim.workload.schedules.csv_file import load_schedule, read_schedule, write_schedule
+from commsim.workload.schedules.csv_file import (
+    check_virtual,
+    load_schedule,
+    read_schedule,
+    write_schedule,
+)
 from commsim.workload.schedules.memory import live_activations, peak_activations
 from commsim.workload.schedules.order import Step, check_schedule, execution_order
 from commsim.workload.schedules.times import StageTimes, equal_times
@@ -24,6 +29,7 @@ __all__ = [
     "Work",
     "check_name",
     "check_schedule",
+    "check_virtual",
     "equal_times",
     "execution_order",
     "home_of",

@@ -18,7 +18,7 @@ from commsim.errors import ScenarioError
 from commsim.workload.schedules.actions import Action, Pair, Schedule, Work
 from commsim.workload.schedules.order import check_schedule
 
-__all__ = ["load_schedule", "read_schedule", "write_schedule"]
+__all__ = ["check_virtual", "load_schedule", "read_schedule", "write_schedule"]
 
 _ACTION = re.compile(r"(\d{1,6})([FIBW])(\d{1,6})")
 _PAIR = re.compile(r"\((\d{1,6}F\d{1,6});(\d{1,6}B\d{1,6})\)OVERLAP_F_B")
@@ -41,6 +41,16 @@ def load_schedule(path: Path, *, where: str) -> Schedule:
     except UnicodeDecodeError:
         raise ScenarioError(f"{where}: {path} is not text in UTF-8.") from None
     return read_schedule(text, name=path.name, where=f"{where}: {path}")
+
+
+def check_virtual(schedule: Schedule, virtual: int, *, where: str) -> None:
+    """Raise ScenarioError where `virtual` stages per device are asked of a file with others."""
+    found = schedule.parts / schedule.devices
+    if virtual not in (1, found):
+        raise ScenarioError(
+            f"{where}: {schedule.name} has {schedule.parts} stages on {schedule.devices} ranks ="
+            f" {found:g} per device, but virtual_stages is {virtual}. Leave virtual_stages out."
+        )
 
 
 def read_schedule(text: str, *, name: str, where: str) -> Schedule:

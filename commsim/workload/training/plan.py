@@ -21,6 +21,7 @@ from commsim.models import (
 from commsim.workload.layout import Layout, check_world, make_layout
 from commsim.workload.schedules import (
     Schedule,
+    check_virtual,
     home_of,
     is_laid_out,
     load_schedule,
@@ -184,6 +185,7 @@ def _schedule(
     if name.endswith(".csv"):
         read = load_schedule(Path(folder) / name, where=f"{where}.schedule")
         _check_read(read, pp, microbatches, f"{where}.schedule")
+        check_virtual(read, parallel.virtual_stages, where=f"{where}.schedule")
         home, pieces = read.home, read.parts // pp
     else:
         home = home_of(name, pp, parallel.virtual_stages, where=f"{where}.schedule")
