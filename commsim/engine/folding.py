@@ -2,24 +2,24 @@
 Folded plans: one plan for all the groups that a group of a folded graph stands for.
 
 Ranks may be simulated once only if what they use is as alike as what they do. So every group
-of every orbit is planned, and flows and links are told apart by color refinement, together:
-links by capacity and by the flows that load them, flows by the links they load and how much.
-When nothing splits any more, links of one color carry the same traffic at every moment, and one
-of each color is enough. Where an orbit's groups end up in different colors, the ranks are not
+of every orbit is planned, and flows and links are told apart (see `refinement`). Links of one
+color carry the same traffic at every moment, and one of each color is enough. Where an orbit's groups end up in different colors, the ranks are not
 alike: `finer_roles` says who is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster
 from commsim.engine.copies import copy_phase
+from commsim.engine.node_plans import NodePlans
 from commsim.engine.planning import Planner
+from commsim.engine.refinement import Entries, Hashes, entries_of, mix, refine
 from commsim.graph import Folding, Graph, OpKind, Way, member_lanes
 from commsim.graph.refold import refold
 from commsim.libraries import Library, Part, Phase, Plan, Request, Start, links_of
@@ -28,22 +28,9 @@ __all__ = ["FoldedPlanner", "folded"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Hashes = npt.NDArray[np.uint64]
 
-_DIGITS = 9  # loads that agree to so many digits are equal
 _MOST_ROUNDS = 12
 _COPY = "copy"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Entries:
-    """What the phases of many plans do to links: one entry per (plan, phase, link)."""
-
-    plan: Ints
-    phase: Ints
-    link: Ints
-    load: Floats
-    conns: Floats
 
 
 class FoldedPlanner(Planner):
@@ -66,8 +53,8 @@ class FoldedPlanner(Planner):
                    for request, rows in self._orbits]  # fmt: skip
         self._first = np.concatenate(([0], np.cumsum([len(plans) for plans in planned])))
         self._plans = [plan for plans in planned for plan in plans]
-        entries = _entries(self._plans)
-        self._color, self.link_color = _refine(self._plan_keys(), entries, cluster.links.capacity)
+        entries = entries_of(self._plans)
+        self._color, self.link_color = refine(self._plan_keys(), entries, cluster.links.capacity)
         self._folded = self._fold(entries, len(cluster.links.capacity))
 
     def alike_links(self) -> Ints:
@@ -98,8 +85,8 @@ class FoldedPlanner(Planner):
         seen = np.zeros(world, np.uint64)
         for number, (_, rows) in enumerate(self._orbits):
             first, last = int(self._first[number]), int(self._first[number + 1])
-            own = _mix(np.array([number + 1]), self._color[first:last])
-            np.add.at(seen, rows, _mix(own[:, None], _exits(self._plans[first:last])))
+            own = mix(np.array([number + 1]), self._color[first:last])
+            np.add.at(seen, rows, mix(own[:, None], _exits(self._plans[first:last])))
         roles = np.unique(
             np.stack((self._folding.lane_of.astype(np.uint64), seen)), axis=1, return_inverse=True
         )[1].reshape(-1)
@@ -140,7 +127,7 @@ class FoldedPlanner(Planner):
     @staticmethod
     def _instances(request: Request, rows: Ints, cluster: Cluster, library: Library) -> list[Plan]:
         """Return the plan of each group (or pair) of an orbit."""
-        shift = _Shifted(cluster)
+        shift = NodePlans(cluster)
 
         def make(one: Request) -> Plan:
             if one.kind == _COPY:
@@ -155,9 +142,9 @@ class FoldedPlanner(Planner):
         shape = {_times(plan): None for plan in self._plans}
         place = {key: at for at, key in enumerate(shape)}
         times = np.array([place[_times(plan)] for plan in self._plans], dtype=np.int64)
-        return _mix(number + 1, times)
+        return mix(number + 1, times)
 
-    def _fold(self, entries: _Entries, links: int) -> list[Plan]:
+    def _fold(self, entries: Entries, links: int) -> list[Plan]:
         """Return one plan per orbit: that of its first group, loaded with all of them."""
         used = self.link_color >= 0
         first = np.full(int(self.link_color.max(initial=-1)) + 1, links)
@@ -187,49 +174,6 @@ class FoldedPlanner(Planner):
                 parts.append(Part(tuple(flows), part.joins, part.leaves))
             plans.append(replace(template, parts=tuple(parts), programs=()))
         return plans
-
-
-class _Shifted:
-    """Plans groups that lie within one node once, and shifts them to the links of other nodes."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._known: dict[tuple[object, ...], tuple[int, Plan]] = {}
-
-    def plan(self, request: Request, make: Callable[[Request], Plan]) -> Plan:
-        cluster = self._cluster
-        nodes = {int(cluster.node_of[rank]) for rank in request.ranks}
-        if len(nodes) > 1:
-            return make(request)
-        node = nodes.pop()
-        local = tuple(int(cluster.local_of[rank]) for rank in request.ranks)
-        key = (cluster.spec_of[node], local, replace(request, ranks=()))
-        if key not in self._known:
-            self._known[key] = (node, make(request))
-        first, plan = self._known[key]
-        if node == first:
-            return plan
-        if not self._within(plan, first):
-            return make(request)
-        return _shifted(plan, cluster.first_link(node) - cluster.first_link(first))
-
-    def _within(self, plan: Plan, node: int) -> bool:
-        """Return whether a plan uses the node's own links alone."""
-        low = self._cluster.first_link(node)
-        high = low + len(self._cluster.template(self._cluster.spec_of[node]).rows)
-        return all(
-            not phase.link.size or (low <= phase.link.min() and phase.link.max() < high)
-            for part in plan.parts
-            for phase in part.phases
-        )
-
-
-def _shifted(plan: Plan, by: int) -> Plan:
-    parts = tuple(
-        replace(part, phases=tuple(replace(p, link=p.link + by) for p in part.phases))
-        for part in plan.parts
-    )
-    return replace(plan, parts=parts, programs=())
 
 
 def folded(graph: Graph, cluster: Cluster, library: Library) -> tuple[Graph, Planner]:
@@ -277,79 +221,10 @@ def _exits(plans: list[Plan]) -> Hashes:
     found = np.zeros((len(plans), plans[0].members), np.uint64)
     for number in range(max(len(plan.parts) for plan in plans)):
         parts = [plan.parts[min(number, len(plan.parts) - 1)] for plan in plans]
-        when = _mix(np.stack([p.joins for p in parts]), np.stack([p.leaves for p in parts]))
-        found = _mix(found, when)
+        when = mix(np.stack([p.joins for p in parts]), np.stack([p.leaves for p in parts]))
+        found = mix(found, when)
     return found
-
-
-def _entries(plans: list[Plan]) -> _Entries:
-    """Return the loads of all plans as columns; phases are numbered through a plan's parts."""
-    rows = [
-        (at, number, phase)
-        for at, plan in enumerate(plans)
-        for number, phase in enumerate(phase for part in plan.parts for phase in part.phases)
-    ]
-    counts = [len(phase.link) for _, _, phase in rows]
-
-    def spread(values: list[int]) -> Ints:
-        return np.repeat(np.array(values, dtype=np.int64), counts)
-
-    none = np.zeros(0)
-    return _Entries(
-        plan=spread([at for at, _, _ in rows]),
-        phase=spread([number for _, number, _ in rows]),
-        link=np.concatenate([none, *(phase.link for _, _, phase in rows)]).astype(np.int64),
-        load=np.concatenate([none, *(phase.load for _, _, phase in rows)]),
-        conns=np.concatenate([none, *(phase.conns for _, _, phase in rows)]),
-    )
-
-
-def _refine(plan_keys: Hashes, entries: _Entries, capacity: Floats) -> tuple[Ints, Ints]:
-    """Return stable colors of plans and of links (-1: a link that nothing uses)."""
-    weight = _mix(_mix(_digits(entries.load), _digits(entries.conns)), entries.phase + 1)
-    used, link = np.unique(entries.link, return_inverse=True)
-    by_link = np.argsort(link, kind="stable")
-    link_starts = np.flatnonzero(np.diff(link[by_link], prepend=-1))
-    owners, plan_starts = np.unique(entries.plan, return_index=True)
-    plan_color = _number(plan_keys)
-    link_color = _number(_digits(capacity[used]))
-    while entries.link.size:
-        before = plan_color.max() + link_color.max()
-        loaded = np.add.reduceat(_mix(weight, plan_color[entries.plan])[by_link], link_starts)
-        link_color = _number(_mix(link_color + 1, loaded))
-        loads = np.zeros(len(plan_color), np.uint64)
-        loads[owners] = np.add.reduceat(_mix(weight, link_color[link]), plan_starts)
-        plan_color = _number(_mix(plan_color + 1, loads))
-        if plan_color.max() + link_color.max() == before:
-            break
-    colors = np.full(len(capacity), -1)
-    colors[used] = link_color
-    return plan_color, colors
 
 
 def _sums(where: Ints, values: Floats, count: int) -> Floats:
     return np.bincount(where, weights=values, minlength=count).astype(np.float64)
-
-
-def _number(keys: Hashes) -> Ints:
-    """Number equal keys alike, in the order of their values."""
-    numbered: Ints = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return numbered
-
-
-def _digits(values: Floats) -> Hashes:
-    """Return numbers that are equal where the values agree to some nine digits."""
-    mantissa, exponent = np.frexp(values)
-    rounded = np.rint(mantissa * 10.0**_DIGITS).astype(np.int64)
-    return _mix(rounded, exponent.astype(np.int64))
-
-
-def _mix(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> Hashes:
-    """Hash pairs of integers to 64 bits (multiply and shift, as splitmix64 ends)."""
-    x = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + b.astype(np.uint64)
-    x ^= x >> np.uint64(30)
-    x *= np.uint64(0xBF58476D1CE4E5B9)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    return x

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from commsim.errors import ScenarioError
+from commsim.graph.check import validate
 from commsim.graph.fold import Fold
 from commsim.graph.mailbox import Mailbox
 from commsim.graph.orbits import Orbits
@@ -35,7 +36,6 @@ from commsim.graph.table import (
     Phase,
     Way,
     op_columns,
-    validate,
 )
 
 __all__ = ["GraphBuilder", "Tags"]

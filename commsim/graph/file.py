@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from commsim.graph.check import validate
 from commsim.graph.npz import (
     Arrays,
     column,
@@ -32,7 +33,6 @@ from commsim.graph.table import (
     OpKind,
     Phase,
     op_columns,
-    validate,
 )
 
 __all__ = ["load_graph", "pack_graph", "save_graph", "unpack_graph"]

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Graph, Group, OpKind
-from commsim.graph.table import Collectives, Messages, validate
+from commsim.graph.check import validate
+from commsim.graph.table import Collectives, Messages
 from commsim.traces.deskew import Transfer
 from commsim.traces.fragment import Fragment
 from commsim.traces.match_messages import Exchange

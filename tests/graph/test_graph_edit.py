@@ -8,8 +8,8 @@ import pytest
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder
+from commsim.graph.check import validate
 from commsim.graph.edit import add_work, insert_work, scale_compute
-from commsim.graph.table import validate
 from commsim.libraries import Recorded
 
 MS = 10**9

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder, Group
-from commsim.graph.table import validate
+from commsim.graph.check import validate
 
 
 def chain() -> Graph:

@@ -1,0 +1,104 @@
+"""
+Color refinement: which plans and which links are alike.
+
+Flows and links are told apart together: links by capacity and by the flows that load them, flows
+by the links they load and how much, until nothing splits any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.libraries import Plan
+
+__all__ = ["Entries", "Hashes", "entries_of", "mix", "refine"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Hashes = npt.NDArray[np.uint64]
+
+_DIGITS = 9  # loads that agree to so many digits are equal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries:
+    """What the phases of many plans do to links: one entry per (plan, phase, link)."""
+
+    plan: Ints
+    phase: Ints
+    link: Ints
+    load: Floats
+    conns: Floats
+
+
+def entries_of(plans: Sequence[Plan]) -> Entries:
+    """Return the loads of all plans as columns; phases are numbered through a plan's parts."""
+    rows = [
+        (at, number, phase)
+        for at, plan in enumerate(plans)
+        for number, phase in enumerate(phase for part in plan.parts for phase in part.phases)
+    ]
+    counts = [len(phase.link) for _, _, phase in rows]
+
+    def spread(values: list[int]) -> Ints:
+        return np.repeat(np.array(values, dtype=np.int64), counts)
+
+    none = np.zeros(0)
+    return Entries(
+        plan=spread([at for at, _, _ in rows]),
+        phase=spread([number for _, number, _ in rows]),
+        link=np.concatenate([none, *(phase.link for _, _, phase in rows)]).astype(np.int64),
+        load=np.concatenate([none, *(phase.load for _, _, phase in rows)]),
+        conns=np.concatenate([none, *(phase.conns for _, _, phase in rows)]),
+    )
+
+
+def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints, Ints]:
+    """Return stable colors of plans and of links (-1: a link that nothing uses)."""
+    weight = mix(mix(_digits(entries.load), _digits(entries.conns)), entries.phase + 1)
+    used, link = np.unique(entries.link, return_inverse=True)
+    by_link = np.argsort(link, kind="stable")
+    link_starts = np.flatnonzero(np.diff(link[by_link], prepend=-1))
+    owners, plan_starts = np.unique(entries.plan, return_index=True)
+    plan_color = _number(plan_keys)
+    link_color = _number(_digits(capacity[used]))
+    while entries.link.size:
+        before = plan_color.max() + link_color.max()
+        loaded = np.add.reduceat(mix(weight, plan_color[entries.plan])[by_link], link_starts)
+        link_color = _number(mix(link_color + 1, loaded))
+        loads = np.zeros(len(plan_color), np.uint64)
+        loads[owners] = np.add.reduceat(mix(weight, link_color[link]), plan_starts)
+        plan_color = _number(mix(plan_color + 1, loads))
+        if plan_color.max() + link_color.max() == before:
+            break
+    colors = np.full(len(capacity), -1)
+    colors[used] = link_color
+    return plan_color, colors
+
+
+def _number(keys: Hashes) -> Ints:
+    """Number equal keys alike, in the order of their values."""
+    numbered: Ints = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return numbered
+
+
+def _digits(values: Floats) -> Hashes:
+    """Return numbers that are equal where the values agree to some nine digits."""
+    mantissa, exponent = np.frexp(values)
+    rounded = np.rint(mantissa * 10.0**_DIGITS).astype(np.int64)
+    return mix(rounded, exponent.astype(np.int64))
+
+
+def mix(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> Hashes:
+    """Hash pairs of integers to 64 bits (multiply and shift, as splitmix64 ends)."""
+    x = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + b.astype(np.uint64)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
