@@ -24,7 +24,7 @@ from commsim.study.advise_judge import Judged
 from commsim.study.advise_layouts import Candidate, candidate_of, degrees_of
 from commsim.study.advise_nothing import nothing_fits
 from commsim.study.advise_reasons import facts, reasons, waits_for
-from commsim.study.advise_run import MOST, Ran, Worker, Workers, judge_all, run_best, workers
+from commsim.study.advise_run import MOST, SLACK, Ran, Worker, Workers, judge_all, run_best, workers
 from commsim.study.files import write_json
 from commsim.units import format_time
 from commsim.workload import chosen_kind
@@ -32,7 +32,6 @@ from commsim.workload import chosen_kind
 __all__ = ["Advice", "Ranked", "advise"]
 
 GIB = 2**30
-_EXACT = 1e-9
 
 
 class Progress(Protocol):
@@ -290,11 +289,11 @@ def _untried(
 
 def _broken(ran: Iterable[Ran], floors: dict[Candidate, float]) -> tuple[str, ...]:
     """Say so where runs were faster than their floors: others might be, that were not run."""
-    below = [1 - one.metrics.step_time_s / floors[one.candidate] for one in ran]
+    below = [1 - one.metrics.step_time_s * SLACK / floors[one.candidate] for one in ran]
     most = max(below)
-    if most <= _EXACT:
+    if most <= 0:
         return ()
-    count = sum(one > _EXACT for one in below)
+    count = sum(one > 0 for one in below)
     return (f"{count} simulated layouts were up to {most:.1%} faster than their floors",)
 
 

@@ -4,13 +4,17 @@ What can be known of a layout before it is simulated: its memory, and a floor un
 Memory is exact: what a rank holds all the time, and the most that its schedule lets live at
 once. The floor is what even a run with idle links needs: the compute of the first device and
 what its collectives and messages add where nothing hides them, in the order of the schedule;
-the gradients of its last microbatch, reduced behind it; all of the bytes of sharded parameters;
-or what all nodes send, over all of their NICs.
+parameters that others updated, gathered by the end of its first forward; gradients, reduced
+behind the backward that they come from; all that sharded parameters send, one op after another;
+a token table's gradient between the ends; or what all nodes send, over all of their NICs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
 
 from commsim.cluster import Cluster
 from commsim.libraries import Library, Request
@@ -45,7 +49,7 @@ class Floor:
         self._actions = Actions(plan, model)
         self._peaks = self._actions.peaks()
         self._inside = traffic.inside(plan, self._actions, self._groups)
-        self._walk: tuple[int, int] | None = None
+        self._walks: dict[tuple[int, ...], Walk] = {}
         self._known: dict[tuple[str, str, int], int] = {}
 
     def memory(self, plan: TrainingPlan) -> tuple[MemoryUse, int]:
@@ -59,23 +63,69 @@ class Floor:
 
     def seconds(self, plan: TrainingPlan) -> float:
         """Return a step time that no run of the layout can be below."""
-        span, last = self._span()
         device = plan.schedule.home[plan.schedule.pipes[0][0]]
         entries = sum(stage.parameters for stage in plan.held(device))
         optimizer = self._model.optimizer(-(-entries // plan.sharers)).seconds
-        dense = sum(u.entries(expert=False) for s in plan.held(device) for u in s.units)
-        reduced, gathered = self._shared(plan, dense)
-        behind = span - last + reduced if reduced else span
-        alone = max(behind, span, gathered) / PS_PER_SECOND + optimizer
+        alone = (self._replicas(plan, device) + self._tied()) / PS_PER_SECOND + optimizer
         return max(alone, self._inside + self._traffic.sharing(plan, self._groups))
 
-    def _span(self) -> tuple[int, int]:
-        """Return when the first device is done with a step, and how long its last backward is."""
-        if self._walk is None:
-            self._walk = self._run()
-        return self._walk
+    def _replicas(self, plan: TrainingPlan, device: int) -> int:
+        """Return when the first device has its gradients, in ps."""
+        if plan.sharers == 1:
+            return self._walk({}).end
+        data = plan.section.data_parallel
+        dense = {
+            stage.number: sum(unit.entries(expert=False) for unit in stage.units)
+            for stage in sorted(plan.held(device), key=lambda stage: stage.part)
+        }
+        whole = sum(dense.values())
+        gradients, parameters = whole * plan.gradient_width, whole * plan.width
+        if data.kind not in ("ddp", "zero"):
+            took = self._sharded(plan, gradients, parameters)
+            return max(self._walk({}).end, plan.microbatches * took)
+        kind = "all_reduce" if data.kind == "ddp" else "reduce_scatter"
+        reduced = self._of_replicas(kind, gradients)
+        fresh = self._of_replicas("all_gather", parameters) if data.kind == "zero" else 0
+        ready = zip(dense, accumulate(dense.values()), strict=True)
+        walk = self._walk({stage: fresh * held // whole for stage, held in ready if fresh})
+        if data.stage == 2 and not data.no_sync:
+            return max(walk.end, walk.first_backward + plan.microbatches * reduced)
+        end = 0
+        for stage in sorted(dense, key=lambda one: walk.last_backward[one]):
+            end = max(end, walk.last_backward[stage]) + reduced * dense[stage] // whole
+        return max(walk.end, end)
 
-    def _run(self) -> tuple[int, int]:
+    def _sharded(self, plan: TrainingPlan, gradients: int, parameters: int) -> int:
+        """Return what a microbatch gathers and reduces, in ps: ops of one group take turns."""
+        shard = plan.section.data_parallel.shard
+        if isinstance(shard, int):
+            ranks = self._groups.shard(shard)
+            return 2 * self._idle("all_gather", parameters, ranks) + self._idle(
+                "reduce_scatter", gradients, ranks
+            )
+        gathered = self._of_replicas("all_gather", parameters)
+        return 2 * gathered + self._of_replicas("reduce_scatter", gradients)
+
+    def _of_replicas(self, kind: str, size: int) -> int:
+        return self._idle(kind, size, self._groups.ranks("dp"), axis="dp")
+
+    def _tied(self) -> int:
+        """Return what the ends of a pipeline take to reduce the token table that both hold."""
+        if not self._plan.tied_bytes:
+            return 0
+        pipes, home = self._plan.schedule.pipes[0], self._plan.schedule.home
+        ends = home[pipes[0]], home[pipes[-1]]
+        ranks = tuple(self._groups.ranks("pp")[end] for end in ends)
+        return self._idle("all_reduce", self._plan.tied_bytes, ranks, hop=ends)
+
+    def _walk(self, fresh: Mapping[int, int]) -> Walk:
+        """Return the first device's step; `fresh`: when parameters of its stages are there."""
+        key = tuple(fresh.values())
+        if key not in self._walks:
+            self._walks[key] = self._run(fresh)
+        return self._walks[key]
+
+    def _run(self, fresh: Mapping[int, int]) -> Walk:
         plan = self._plan
         first = plan.schedule.home[plan.schedule.pipes[0][0]]
         serial = self._actions.of_each(self._serial)
@@ -84,7 +134,8 @@ class Floor:
         ends: dict[tuple[int, int], int] = {}
         hops: dict[tuple[int, int], int] = {}
         sent: dict[tuple[int, int], int] = {}  # when a message may leave after the one before
-        last = 0
+        firsts: dict[int, int] = {}
+        lasts: dict[int, int] = {}
         for at in execution_order(plan.schedule):
             start = free[at.device]
             if at.producer is not None:
@@ -95,47 +146,48 @@ class Floor:
                 leaves = max(ends[at.producer], sent.get(hop, 0))
                 sent[hop] = leaves + hops[hop]
                 start = max(start, leaves + hops[hop])
-            took = serial[at.action.work][at.action.stage]
-            ends[at.device, at.position] = free[at.device] = start + took
-            if at.device == first and at.action.work != Work.F:
-                last = took
-        return free[first], last
+            work, stage, _ = at.action
+            end = start + serial[work][stage]
+            if at.device == first:
+                if work == Work.F:
+                    end = max(end, fresh.get(stage, 0))
+                elif work != Work.I:
+                    firsts.setdefault(stage, start)
+                    lasts[stage] = start
+            ends[at.device, at.position] = free[at.device] = end
+        return Walk(free[first], min(firsts.values()), lasts)
 
     def _serial(self, script: tuple[Piece, ...]) -> int:
-        """Return what the chain of an action takes: what runs beside it adds nothing."""
-        found = 0
+        """Return what the chain of an action takes, with what runs beside it until they join."""
+        last = ring = beside = earlier = after = 0  # when each has ended
         for piece in script:
-            if piece.kind == COMPUTE:
-                found += piece.duration
-            elif not piece.beside and piece.kind != EXCHANGE:
-                found += self._alone(piece)
-        return found
+            start = max(last, after)
+            if piece.kind == EXCHANGE:
+                ring = max(start, ring) + self._alone(piece)
+                beside = max(beside, ring)
+            elif piece.beside:
+                beside = max(beside, start + self._alone(piece))
+            else:
+                if piece.joins:
+                    start, earlier = max(start, earlier), 0
+                last = start + (piece.duration if piece.kind == COMPUTE else self._alone(piece))
+                after, earlier, beside = 0, max(earlier, beside), 0
+        return max(last, earlier, beside)
 
     def _alone(self, piece: Piece) -> int:
-        """Return what a collective takes where nothing hinders it, in ps."""
+        """Return what communication takes where nothing hinders it, in ps."""
         key = (piece.kind, piece.axis, piece.size)
         if key not in self._known:
-            kind = piece.kind if "skewed" not in piece.kind else "all_to_all"
-            self._known[key] = self._idle(
-                kind, piece.size, self._groups.ranks(piece.axis), axis=piece.axis
-            )
+            self._known[key] = self._exchanged(piece) if piece.kind == EXCHANGE else self._idle(
+                piece.kind if "skewed" not in piece.kind else "all_to_all",
+                piece.size, self._groups.ranks(piece.axis), axis=piece.axis,
+            )  # fmt: skip
         return self._known[key]
 
-    def _shared(self, plan: TrainingPlan, dense: int) -> tuple[int, int]:
-        """Return what reducing behind the last backward takes, or all gathers of a step."""
-        if plan.sharers == 1:
-            return 0, 0
-        data = plan.section.data_parallel
-        gradients, parameters = dense * plan.gradient_width, dense * plan.width
-        if data.kind == "ddp":
-            return self._idle("all_reduce", gradients, self._groups.ranks("dp"), axis="dp"), 0
-        if data.kind == "zero":
-            return self._idle("reduce_scatter", gradients, self._groups.ranks("dp"), axis="dp"), 0
-        ranks = self._groups.ranks("dp")
-        if isinstance(data.shard, int):
-            ranks = self._groups.shard(data.shard)
-        gather = self._idle("all_gather", parameters, ranks)
-        return 0, 2 * plan.microbatches * gather
+    def _exchanged(self, piece: Piece) -> int:
+        """Return what a step of a ring takes the rank that the last one sends to, in ps."""
+        ring = self._groups.ranks(piece.axis)
+        return self._idle("send_recv", piece.size, (ring[-1], ring[0]), axis="ring")
 
     def _idle(
         self,
@@ -157,3 +209,11 @@ class Floor:
         key = (self._plan.layout, axis, hop)
         rows = self._groups.hops(*hop) if hop else self._groups.rows(axis)
         return max(alone, self._traffic.together(kind, size, rows, key=key))
+
+
+class Walk(NamedTuple):
+    """When the first device ends, gets its first gradient, and begins each stage's last (ps)."""
+
+    end: int
+    first_backward: int
+    last_backward: dict[int, int]

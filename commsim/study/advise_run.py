@@ -2,8 +2,8 @@
 Simulating the layouts that are worth it, in several processes, with the same answer as in one.
 
 Layouts are taken in the order of their floors. One is skipped when its floor lies above the
-slowest of the `top` best that were known `_WINDOW` layouts before: that is never one of the best,
-and it is the same one however many processes work.
+slowest of the `top` best that were known `_WINDOW` layouts before, by more than `SLACK`: that is
+never one of the best, and it is the same one however many processes work.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from commsim.study.advise_layouts import Candidate, Degrees
 from commsim.workload import TrainingSection, peak_memory
 from commsim.workload.training import build_training
 
-__all__ = ["MOST", "Ran", "Worker", "Workers", "judge_all", "run_best", "workers"]
+__all__ = ["MOST", "SLACK", "Ran", "Worker", "Workers", "judge_all", "run_best", "workers"]
 
 _WINDOW = 16
+SLACK = 1.02
+"""How far a floor may lie above a step: ranks leave a collective before its end, chunks overlap."""
 MOST = 300
 """Simulations of one call: where floors are weak, so many best by floor are tried."""
 
@@ -168,7 +170,9 @@ def run_best(
     for judged in ordered:
         if len(waiting) >= _WINDOW:
             settle()
-        hopeless = len(ran) + len(waiting) >= MOST or (len(best) == top and judged.floor > -best[0])
+        hopeless = len(ran) + len(waiting) >= MOST or (
+            len(best) == top and judged.floor > -best[0] * SLACK
+        )
         waiting.append((judged, None if hopeless else doing.run(judged.candidate)))
     while waiting:
         settle()

@@ -41,7 +41,10 @@ class Groups:
         return tuple(self._ranks[axis])
 
     def rows(self, axis: str) -> list[tuple[int, ...]]:
-        """Return the groups of an axis that the ranks of the first device form."""
+        """Return the groups of an axis that the ranks of the first device form; pairs of a ring."""
+        if axis == "ring":
+            rings = self.rows("cp")
+            return [pair for ring in rings for pair in zip(ring, ring[1:] + ring[:1], strict=True)]
         rows = self.layout.replicas() if axis == "dp" else self.layout.groups(axis)
         stage = self.layout.places()["pp"]
         return [tuple(row) for row in rows.tolist() if stage[row[0]] == 0]
