@@ -1,5 +1,5 @@
 """
-The SimPy engine: one process per (lane, stream), meetings, and a network. The reference.
+The SimPy engine: one process per (lane, stream), meetings, and a network.
 
 A stream takes its ops in order; an op arrives when its stream is free and its dependencies
 have ended; work takes its duration; collectives and messages meet (see `rendezvous`). To add
@@ -38,6 +38,7 @@ from commsim.timeline import Cause
 __all__ = ["Engine"]
 
 Process = Generator[Event, Any, None]
+_DEPENDENCY, _STREAM = int(Cause.DEPENDENCY), int(Cause.STREAM)
 
 
 class Engine:
@@ -76,7 +77,11 @@ class Engine:
 
     def _read(self, graph: Graph) -> None:
         """Take what the inner loop needs out of numpy: lists are faster one by one."""
-        self._kind, self._duration = graph.kind.tolist(), graph.duration.tolist()
+        self._duration = graph.duration.tolist()
+        self._works = ((graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)).tolist()
+        self._computes = (graph.kind == OpKind.COMPUTE).tolist()
+        self._receives = (graph.kind == OpKind.RECV).tolist()
+        self._in_group = (graph.kind == OpKind.COLLECTIVE).tolist()
         self._item, self._batch = graph.item.tolist(), graph.batch.tolist()
         self._waits = (graph.dep_ptr[1:] - graph.dep_ptr[:-1]).tolist()
         self._ready_at, self._ready_by = [0] * len(graph), [-1] * len(graph)
@@ -86,8 +91,9 @@ class Engine:
         self._expected = [tuple(lanes.values()) for lanes in self._member]
         self._lane = graph.lane.tolist()
         self._rank = graph.lane_rank.tolist()
+        self._group: list[int] = graph.collectives.group.tolist()
         self._position, seen = [], [0] * len(graph.groups)
-        for group in graph.collectives.group.tolist():
+        for group in self._group:
             self._position.append(seen[group])
             seen[group] += 1
         self._queues = [
@@ -149,14 +155,14 @@ class Engine:
         recorder.arrive[op] = arrived
         by = self._ready_by[op]
         if by >= 0 and self._ready_at[op] >= arrived > 0:
-            recorder.cause[op], recorder.cause_kind[op] = by, int(Cause.DEPENDENCY)
+            recorder.cause[op], recorder.cause_kind[op] = by, _DEPENDENCY
         elif before >= 0:
-            recorder.cause[op], recorder.cause_kind[op] = before, int(Cause.STREAM)
-        if self._kind[op] in (OpKind.COMPUTE, OpKind.COPY):
+            recorder.cause[op], recorder.cause_kind[op] = before, _STREAM
+        if self._works[op]:
             recorder.start[op] = arrived
             if self._duration[op] < 0:
                 yield self._host_copy(op)
-            elif self._duration[op] and self._sharing and self._kind[op] == OpKind.COMPUTE:
+            elif self._duration[op] and self._sharing and self._computes[op]:
                 yield self._sharing.work(op, self._duration[op])
             elif self._duration[op]:
                 yield self.env.timeout(self._duration[op])
@@ -209,22 +215,23 @@ class Engine:
 
     def _meeting(self, op: int) -> tuple[Meeting, int]:
         """Return the meeting that an op takes part in, and as which member."""
-        graph, row = self.graph, self._item[op]
-        if self._kind[op] != OpKind.COLLECTIVE:
+        row = self._item[op]
+        if not self._in_group[op]:
             key = (1, row)
             if key not in self.meetings:
                 plan = self._planner.message(row)
                 self.meetings[key] = Meeting(self, plan, (0, 1), None, 0, -1)
-            return self.meetings[key], int(self._kind[op] == OpKind.RECV)
-        key, group = (0, row), int(graph.collectives.group[row])
-        if key not in self.meetings:
+            return self.meetings[key], int(self._receives[op])
+        group = self._group[row]
+        meeting = self.meetings.get((0, row))
+        if meeting is None:
             plan = self._planner.collective(row)
             for text in plan.notes:
                 self._note(text)
-            self.meetings[key] = Meeting(
+            meeting = self.meetings[0, row] = Meeting(
                 self, plan, self._expected[group], self._queues[group], self._position[row], row
             )
-        return self.meetings[key], self._member[group][self._lane[op]]
+        return meeting, self._member[group][self._lane[op]]
 
     def send_messages(self, meeting: Meeting) -> Process:
         """Run the programs of a meeting's plan message by message; members leave when done."""

@@ -3,8 +3,8 @@ Folded plans: one plan for all the groups that a group of a folded graph stands 
 
 Ranks may be simulated once only if what they use is as alike as what they do. So every group
 of every orbit is planned, and flows and links are told apart (see `refinement`). Links of one
-color carry the same traffic at every moment, and one of each color is enough. Where an orbit's groups end up in different colors, the ranks are not
-alike: `finer_roles` says who is.
+color carry the same traffic at every moment, and one of each color is enough. Where an orbit's
+groups end up in different colors, the ranks are not alike: `finer_roles` says who is.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ def _alike(*columns: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
 
 def _codes(values: Sequence[Hashable]) -> Ints:
     """Number values by first appearance."""
-    known: dict[Hashable, int] = {}
-    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
+    known = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return np.fromiter(map(known.__getitem__, values), np.int64, len(values))
 
 
 def _on_host(graph: Graph, kind: OpKind, rows: int) -> npt.NDArray[np.bool_]:
