@@ -337,6 +337,21 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"parallel": {"pp": 2, "dp": 2, "schedule": "dualpipe"}, "data_parallel": {"kind": "fsdp"}},
         "dualpipe runs the two copies of a part in different orders",
     ),
+    (
+        {
+            "parallel": {"pp": 2, "dp": 2, "schedule": "dualpipe"},
+            "data_parallel": {"no_sync": False},
+        },
+        "data_parallel.no_sync: dualpipe runs the two copies of a part in different orders",
+    ),
+    (
+        {"data_parallel": {"kind": "zero", "stage": 2, "no_sync": True}},
+        "data_parallel.no_sync: ZeRO-2 keeps no whole gradient",
+    ),
+    (
+        {"parallel": {"dp": 4, "schedule": "zb_h1"}, "data_parallel": {"kind": "parameter_server"}},
+        "parallel.schedule: zb_h1 changes nothing, as parameter_server has no pipeline",
+    ),
     ({"recompute": "fully"}, "'fully' is not one of: none, selective, full. Did you mean 'full'"),
     ({"precision": "fp7"}, "'fp7' is not one of"),
     ({"precision": "fp16"}, "precision: toy has no fp16; it has bf16, fp32"),

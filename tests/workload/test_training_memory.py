@@ -81,10 +81,12 @@ STATES: list[tuple[dict[str, Any], tuple[float, float, float]]] = [
     ({"kind": "ddp", "gradients": "fp32"}, (2, 4, 12)),
     ({"kind": "zero", "stage": 1}, (2, 2, 3)),
     ({"kind": "zero", "stage": 2}, (2, 0.5, 3)),
-    ({"kind": "zero", "stage": 2, "offload": "cpu"}, (2, 0.5, 0)),
+    ({"kind": "zero", "stage": 1, "offload": "cpu"}, (2, 2, 0)),
+    ({"kind": "zero", "stage": 2, "offload": "cpu"}, (2, 0, 0)),
     ({"kind": "zero", "stage": 3}, (0.5, 0.5, 3)),
     ({"kind": "fsdp"}, (0.5, 0.5, 3)),
     ({"kind": "hsdp", "shard": 2}, (1, 1, 6)),
+    ({"kind": "hsdp", "shard": 1}, (2, 2, 12)),
 ]
 
 
@@ -94,7 +96,20 @@ def test_states_at_rest(data: dict[str, Any], per_parameter: tuple[float, float,
     assert facts is not None
     use = facts.resident[0]
     assert (use.parameters, use.gradients, use.optimizer) == tuple(P * n for n in per_parameter)
-    assert (use.buffers > 0) == (data.get("kind") in ("fsdp", "hsdp") or data.get("stage") == 3)
+    whole = data["kind"] in ("fsdp", "hsdp") and data.get("shard") != 1 or data.get("stage") == 3
+    leaves = data.get("stage") == 2 and "offload" in data  # bucket by bucket
+    assert (use.buffers > 0) == (whole or leaves)
+
+
+def test_dualpipe_keeps_whole_gradients_until_both_ends_are_done() -> None:
+    parallel = {"pp": 2, "dp": 2, "schedule": "dualpipe"}
+    data = {"kind": "zero", "stage": 2}
+    workload = training(4, parallel=parallel, data_parallel=data)
+    facts = workload.training
+    assert facts is not None
+    assert facts.resident[0].gradients == 2 * P
+    assert facts.resident[0].optimizer == 12 * P // 4
+    assert any("after backward of the last microbatch (the two" in n for n in workload.notes)
 
 
 @pytest.mark.parametrize(("data", "entries"), [

@@ -46,6 +46,8 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     sharded = data["kind"] in ("fsdp", "hsdp") or data.get("stage") == 3
     if (sharded and parallel["schedule"] == "dualpipe") or (data["kind"] == "hsdp" and dp * cp < 2):
         data = {"kind": "ddp"}
+    if parallel["schedule"] == "dualpipe" and data.get("no_sync") is False:
+        data = {"kind": "ddp"}
     if data["kind"] == "ddp":
         data = {**data, "bucket": "1000B", "first_bucket": "600B"}
     return {
@@ -85,7 +87,7 @@ def test_experts_go_with_everything(
     dp: int, ep: int, tp: int, pp: int, data: dict[str, Any], skew: float, schedule: str
 ) -> None:
     sharded = data["kind"] == "fsdp" or data.get("stage") == 3
-    if sharded and schedule == "dualpipe":
+    if (sharded or data.get("no_sync") is False) and schedule == "dualpipe":
         schedule = "dualpipev"
     n = dp * tp * pp
     cluster = ToyCluster(n, speed=1e10, latency=1000)

@@ -15,7 +15,7 @@ import pytest
 from toy_cluster import SMALL, ToyCluster, training
 
 from commsim.engine import simulate
-from commsim.graph import OpKind, Phase, Way
+from commsim.graph import Graph, OpKind, Phase, Way
 from commsim.libraries import Ideal
 from commsim.models import stack_names
 from commsim.models.constants import stack_constants
@@ -85,6 +85,40 @@ def test_offload_moves_a_share_down_and_up() -> None:
         assert graph.size[copies & (graph.item == way)].sum() == 2 * P // 4
     updates = (graph.phase == Phase.OPTIMIZER) & (graph.lane == 1) & (graph.step == 0)
     assert graph.duration[updates].sum() == pytest.approx(P / 4 * 4 / 4e9 * 1e12, rel=1e-3)
+
+
+def copied(graph: Graph) -> list[int]:
+    """Return the bytes that rank 0 copies to the host and back in the first step."""
+    copies = (graph.kind == OpKind.COPY) & (graph.lane == 0) & (graph.step == 0)
+    ways = (Way.TO_HOST, Way.FROM_HOST)
+    return [int(graph.size[copies & (graph.item == way)].sum()) for way in ways]
+
+
+def test_offload_on_one_gpu_moves_everything_and_reduces_nothing() -> None:
+    data = {"kind": "zero", "stage": 2, "offload": "cpu"}
+    workload = training(1, batch={"global": 1, "micro": 1}, data_parallel=data)
+    assert copied(workload.graph) == [2 * P, 2 * P]
+    assert not (workload.graph.kind == OpKind.COLLECTIVE).any()
+    assert workload.training is not None
+    assert workload.training.resident[0].optimizer == 0
+    assert "the host, whose CPUs update" in "\n".join(workload.notes)
+
+
+def test_offload_takes_experts_of_one_rank_along() -> None:
+    """A quarter of what is shared, and all of the experts, which no other rank holds."""
+    model = {**SMALL, "experts": {"experts": 4, "top_k": 2, "expert_ffn": 16}}
+    data = {"kind": "zero", "stage": 2, "offload": "cpu"}
+    batch = {"global": 4, "micro": 1}
+    workload = training(
+        4, model=model, batch=batch, parallel={"dp": 4, "ep": 4}, data_parallel=data
+    )
+    whole = training(4, model=model, batch=batch).training
+    assert workload.training is not None
+    assert whole is not None
+    everything, own = whole.rank_parameters[0], workload.training.rank_parameters[0]
+    experts = (everything - own) // 3  # of this rank
+    for size in copied(workload.graph):
+        assert size == pytest.approx(2 * ((own - experts) / 4 + experts), rel=0.01)
 
 
 @pytest.mark.parametrize("overlap", [True, False])

@@ -91,11 +91,9 @@ class Bucketed(Alone):
         data = plan.section.data_parallel
         self.stage = (data.stage or 0) if data.kind == "zero" else 0
         self.offload = data.offload is not None
-        both_ways = len(plan.schedule.pipes) > 1  # the two ends run their parts in other orders
-        every = self.stage == 2 if data.no_sync is None else not data.no_sync
-        self.every_microbatch = every and not both_ways
+        self.every_microbatch = plan.reduces_every_microbatch
         self.prefetch = data.prefetch is not False
-        self.overlap = data.overlap and not both_ways
+        self.overlap = plan.overlaps_reductions
         self.shards = {axes[expert]: sizes[expert] for expert in axes}
         self.buckets = {
             stage.number: stage_buckets(
@@ -140,12 +138,13 @@ class Bucketed(Alone):
         self, lane: Lane, step: int, stage: int, index: int, bucket: Bucket, after: int
     ) -> int:
         kind = "reduce_scatter" if self.stage else "all_reduce"
-        tags = Tags(step=step, stage=self._shown(stage))
-        op = self.build.collective(
-            lane.lane, self.build.orbit(bucket.axis, lane.rank), kind,
-            self._padded(bucket) * self.plan.gradient_width, stream=bucket.axis,
-            name=f"{kind} bucket {index}", dtype=self._dtype, after=[after], tags=tags,
-        )  # fmt: skip
+        tags, op = Tags(step=step, stage=self._shown(stage)), after
+        if self.shards[bucket.axis] > 1:
+            op = self.build.collective(
+                lane.lane, self.build.orbit(bucket.axis, lane.rank), kind,
+                self._padded(bucket) * self.plan.gradient_width, stream=bucket.axis,
+                name=f"{kind} bucket {index}", dtype=self._dtype, after=[after], tags=tags,
+            )  # fmt: skip
         if self.offload:
             share = self._padded(bucket) // self.shards[bucket.axis]
             op = self.build.host_copy(
@@ -186,6 +185,8 @@ class Bucketed(Alone):
         return sorted(self.plan.held(lane.device), key=lambda stage: stage.part)
 
     def _gather(self, lane: Lane, step: int, stage: int, bucket: Bucket, after: int) -> int:
+        if self.shards[bucket.axis] == 1:
+            return after
         return self.build.collective(
             lane.lane, self.build.orbit(bucket.axis, lane.rank), "all_gather",
             self._padded(bucket) * self.plan.width, stream="gather", name="all_gather parameters",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from commsim.workload.training.memory import resident_memory
 from commsim.workload.training.notes import training_notes
 from commsim.workload.training.parameter_server import (
     build_parameter_server,
+    paces,
     server_memory,
     staleness,
 )
@@ -41,6 +43,7 @@ __all__ = ["build_training"]
 Ints = npt.NDArray[np.int64]
 
 
+_ALIKE = 1.01  # paces of workers that count as one
 _NOTHING_TO_DROP = "recompute: selective drops nothing here, as fused attention keeps no scores."
 
 
@@ -74,7 +77,7 @@ def build_training(
         return Workload("training", build_dataparallel(plan, cluster), notes, facts)
     if kind == "parameter_server":
         facts = _two_kinds(facts, server_memory(plan), section.data_parallel.servers or 1)
-        said = _stale if section.data_parallel.sync is False else None
+        said = partial(_stale, plan) if section.data_parallel.sync is False else None
         return Workload(
             "training", build_parameter_server(plan, cluster), notes, facts, afterwards=said
         )
@@ -92,9 +95,18 @@ def _two_kinds(
     return replace(facts, resident=resident, device_of_rank=device)
 
 
-def _stale(timeline: Timeline) -> tuple[str, ...]:
-    """Say how stale the parameters were that an asynchronous run computed with."""
-    return (f"parameter server: asynchronous, mean staleness {staleness(timeline):.2f} updates",)
+def _stale(plan: TrainingPlan, timeline: Timeline) -> tuple[str, ...]:
+    """Say how stale the parameters of an asynchronous run were, and how workers differ in pace."""
+    said = f"parameter server: asynchronous, mean staleness {staleness(timeline):.2f} updates"
+    found = paces(timeline)
+    if max(found) > _ALIKE * min(found):
+        each = plan.microbatches * plan.section.batch.micro * plan.model.seq_len
+        said += (
+            f"; a step takes workers {min(found):.3g} to {max(found):.3g} s, and the step time is"
+            f" the slowest one's: free to run on, they do {each * sum(1 / p for p in found):,.0f}"
+            " tokens per second together"
+        )
+    return (said,)
 
 
 def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster, *, recompute: str) -> TrainingFacts:

@@ -37,6 +37,8 @@ __all__ = ["Actions", "peak_memory", "resident_memory", "with_memory"]
 
 T = TypeVar("T")
 
+_BUCKETS_AT_ONCE = 2  # one that fills, one on its way to the host
+
 
 def with_memory(
     scripts: Scripts, plan: TrainingPlan, model: ComputeModel, units: tuple[Unit, ...]
@@ -163,20 +165,25 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
         parameters += state.parameters
         gradients += state.gradients
         optimizer += 0 if data.offload else state.optimizer
-    return MemoryUse(parameters, gradients, optimizer, 0, _whole_units(plan, device, stage))
+    buffers = _whole_units(plan, device, stage)
+    if data.offload and plan.reduces_every_microbatch:  # gradients leave bucket by bucket
+        gradients, buffers = 0, min(gradients, _BUCKETS_AT_ONCE * data.bucket)
+    return MemoryUse(parameters, gradients, optimizer, 0, buffers)
 
 
 def _zero_stage(plan: TrainingPlan) -> int:
     data = plan.section.data_parallel
     if plan.sharers == 1:
         return 0
+    if data.stage == 2 and not plan.reduces_every_microbatch:
+        return 1  # gradients stay whole until the end
     return 3 if data.kind in ("fsdp", "hsdp") else data.stage or 0
 
 
 def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
     """Return the bytes of units that are whole at once, where parameters are in shards."""
     data = plan.section.data_parallel
-    if stage < 3:
+    if stage < 3 or data.shard == 1:
         return 0
     sizes = sorted(
         sum(unit.entries(expert=expert) for expert in (False, True))

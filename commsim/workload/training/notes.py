@@ -23,6 +23,10 @@ def training_notes(plan: TrainingPlan, compute: tuple[str, ...]) -> tuple[str, .
     notes.append(f"FLOPs of MFU count {FLOP_CONVENTIONS[False]}")
     if plan.sharers > 1 or section.data_parallel.kind == "dataparallel":
         notes.append(_replicas(plan))
+    elif section.data_parallel.kind != "ddp":
+        notes.append(
+            "data parallel: one replica, so there is nothing to shard or to reduce" + _offload(plan)
+        )
     if parallel.pp > 1:
         most = max(peak_activations(plan.schedule))
         notes.append(
@@ -66,9 +70,10 @@ def _replicas(plan: TrainingPlan) -> str:
             f"data parallel: parameter server, {how}; servers: {data.servers or 1}, the first"
             f" ranks; workers: {_workers(plan)}; pushed and pulled whole, after backward"
         )
-    overlap = "overlapped with backward" if data.overlap else "after backward"
-    every = data.stage == 2 if data.no_sync is None else not data.no_sync
-    what = "every microbatch" if every else "the last microbatch"
+    overlap = "overlapped with backward" if plan.overlaps_reductions else "after backward"
+    what = "every microbatch" if plan.reduces_every_microbatch else "the last microbatch"
+    if plan.agree_at_the_end:
+        what += " (the two ends of dualpipe run their parts in different orders)"
     kind = "all-reduced" if data.kind == "ddp" else f"reduce-scattered (ZeRO-{data.stage})"
     return (
         f"data parallel: gradients of {plan.gradient_width} bytes in buckets of"
@@ -82,7 +87,7 @@ def _offload(plan: TrainingPlan) -> str:
     if not plan.section.data_parallel.offload:
         return ""
     return (
-        "; then they go to the host, whose CPUs update"
+        "; gradients go to the host, whose CPUs update"
         f" {CPU_ADAM_PER_NODE:.0e} parameters per second and node"
     )
 

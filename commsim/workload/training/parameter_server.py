@@ -16,6 +16,7 @@ server", OSDI 2014.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from commsim.cluster import Cluster
 from commsim.graph import Graph, GraphBuilder, Phase, Tags
@@ -25,7 +26,9 @@ from commsim.units import PS_PER_SECOND
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.whole import WholeModel
 
-__all__ = ["build_parameter_server", "server_memory", "staleness"]
+__all__ = ["build_parameter_server", "paces", "server_memory", "staleness"]
+
+Ints = npt.NDArray[np.int64]
 
 _AXIS = "ps"
 
@@ -134,11 +137,7 @@ def staleness(timeline: Timeline) -> float:
 
     Of an update: how many others ended between the one that its worker pulled last and it.
     """
-    graph = timeline.graph
-    updates = np.flatnonzero(
-        (graph.phase[timeline.op] == Phase.OPTIMIZER) & (timeline.lane == timeline.lane.min())
-    )
-    worker, step = graph.microbatch[timeline.op[updates]], graph.step[timeline.op[updates]]
+    updates, worker, step = _updates(timeline)
     order = np.lexsort((updates, timeline.end[updates]))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
@@ -148,3 +147,23 @@ def staleness(timeline: Timeline) -> float:
         places = rank[mine[np.argsort(step[mine])]]
         found += (np.diff(places) - 1).tolist()
     return float(np.mean(found)) if found else 0.0
+
+
+def paces(timeline: Timeline) -> tuple[float, ...]:
+    """Return the mean seconds from one update of each worker to its next, on the first server."""
+    updates, worker, step = _updates(timeline)
+    found = []
+    for one in np.unique(worker).tolist():
+        mine = np.flatnonzero(worker == one)
+        ends = timeline.end[updates[mine[np.argsort(step[mine])]]]
+        found.append(float(np.diff(ends).mean()) / PS_PER_SECOND)
+    return tuple(found)
+
+
+def _updates(timeline: Timeline) -> tuple[Ints, Ints, Ints]:
+    """Return the updates (spans) of a run's first server, the worker and the step of each."""
+    graph = timeline.graph
+    updates = np.flatnonzero(
+        (graph.phase[timeline.op] == Phase.OPTIMIZER) & (timeline.lane == timeline.lane.min())
+    )
+    return updates, graph.microbatch[timeline.op[updates]], graph.step[timeline.op[updates]]

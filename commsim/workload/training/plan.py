@@ -64,6 +64,23 @@ class TrainingPlan:
         return self.replicas * len(self.schedule.pipes)
 
     @property
+    def agree_at_the_end(self) -> bool:
+        """Whether copies of a part run it in different orders, so that they reduce at the end."""
+        return len(self.schedule.pipes) > 1
+
+    @property
+    def reduces_every_microbatch(self) -> bool:
+        """Whether buckets of gradients are reduced in every microbatch, not in the last alone."""
+        data = self.section.data_parallel
+        every = data.stage == 2 if data.no_sync is None else not data.no_sync
+        return every and not self.agree_at_the_end
+
+    @property
+    def overlaps_reductions(self) -> bool:
+        """Whether buckets are reduced beside the backward."""
+        return self.section.data_parallel.overlap and not self.agree_at_the_end
+
+    @property
     def sequences(self) -> int:
         """The sequences of a step over all ranks."""
         return self.section.batch.global_

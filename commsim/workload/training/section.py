@@ -137,6 +137,11 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
                 f"{where}.parallel.{used[0]}: {data.kind} copies the whole model to every GPU;"
                 f" leave {used[0]} at 1."
             )
+        if parallel.schedule != "1f1b":
+            raise ScenarioError(
+                f"{where}.parallel.schedule: {parallel.schedule} changes nothing, as {data.kind}"
+                " has no pipeline. Leave it out."
+            )
     if parallel.sequence_parallel and parallel.tp == 1:
         raise ScenarioError(
             f"{where}.parallel.sequence_parallel: divides what tensor parallelism leaves whole;"
@@ -148,6 +153,11 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
         raise ScenarioError(
             f"{at}.kind: dualpipe runs the two copies of a part in different orders, which units"
             " gathered one by one cannot follow. Use ddp, or zero with stage 1; or dualpipev."
+        )
+    if parallel.schedule == "dualpipe" and data.no_sync is False:
+        raise ScenarioError(
+            f"{at}.no_sync: dualpipe runs the two copies of a part in different orders, which only"
+            " agree behind the last backward. Leave no_sync out; or use dualpipev."
         )
     if data.kind == "hsdp" and parallel.ep > 1:
         raise ScenarioError(
@@ -211,5 +221,10 @@ def _check_kind(data: DataParallelSection, at: str) -> None:
         )
     if data.kind == "zero" and data.stage == 3 and data.no_sync is not None:
         raise ScenarioError(f"{at}.no_sync: ZeRO-3 reduces every microbatch. Leave it out.")
+    if data.kind == "zero" and data.stage == 2 and data.no_sync:
+        raise ScenarioError(
+            f"{at}.no_sync: ZeRO-2 keeps no whole gradient to add microbatches up in, so it reduces"
+            " every one. Leave it out, or take stage: 1."
+        )
     if data.offload and data.stage == 3:
         raise ScenarioError(f"{at}.offload: built for stages 1 and 2. Take stage: 2.")

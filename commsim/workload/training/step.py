@@ -304,8 +304,10 @@ def _strategy(plan: TrainingPlan, build: GraphBuilder, cluster: Cluster, axes: A
     names = {False: "dp"}
     if plan.model.shape.experts is not None and experts > 1:
         names[True] = "edp" if ep > 1 else "dp"
-    if plan.sharers == 1:
+    if plan.sharers == 1 and not data.offload:
         return Alone(plan, build)
+    if data.offload and plan.model.shape.experts is not None:
+        names.setdefault(True, "edp")  # of one rank: nothing to reduce, but copies to the host
     if data.kind in ("fsdp", "hsdp") or data.stage == 3:
         if data.kind != "hsdp":
             return Sharded(plan, build, axes=names, sizes=sizes)
