@@ -148,7 +148,18 @@ class ComputeModel:
         elif recompute == "selective" and ops.core is not None and not self.flash:
             again = self._finish(attention_forward(self, ops.core), 0.0, split)
         backward, weight = self._backward(ops, split, behind)
-        return Block(ops.name, forward, backward, weight, again)
+        if ops.core is None:
+            return Block(ops.name, forward, backward, weight, again)
+        ahead = self._products(ops.matmuls) + self._stream(ops.forward_bytes)
+        core = self._share(attention_forward(self, ops.core), ahead)
+        core_backward = self._share(attention_backward(self, ops.core), self._outside(ops))
+        return Block(ops.name, forward, backward, weight, again, core, core_backward)
+
+    def _share(self, core: Work, outside: Work) -> float:
+        """Return the share of attention's core in its block, by FLOPs at a flat efficiency."""
+        if self.section.efficiency is not None:
+            return core.flops / (core.flops + outside.flops)
+        return core.seconds / (core.seconds + outside.seconds)
 
     def _forward(
         self,
@@ -181,10 +192,14 @@ class ComputeModel:
         return inputs.lasting(max(0.0, both.seconds - weight.seconds)), weight
 
     def _input_gradient(self, ops: BlockOps) -> Work:
+        work = self._outside(ops)
+        return work if ops.core is None else work + attention_backward(self, ops.core)
+
+    def _outside(self, ops: BlockOps) -> Work:
+        """Return the gradient of the input without attention's core."""
         products = tuple(op.input_gradient for op in ops.matmuls)
         work = self._products(products) + self._stream(ops.backward_bytes)
-        work += self._loss(ops, 1 - LOSS_FORWARD)
-        return work if ops.core is None else work + attention_backward(self, ops.core)
+        return work + self._loss(ops, 1 - LOSS_FORWARD)
 
     def _products(self, products: tuple[Matmul, ...]) -> Work:
         fp8 = self.precision == "fp8"

@@ -34,7 +34,8 @@ class Block:
     """A part of the model on one rank and microbatch.
 
     `backward` is the gradient of the input (B), `weight` that of the parameters (W), `recompute`
-    what runs again before B. No communication is inside.
+    what runs again before B. No communication is inside. `core` and `core_backward` are the
+    shares of forward and B that need other ranks' keys and values: what a ring can hide behind.
     """
 
     name: str
@@ -42,6 +43,8 @@ class Block:
     backward: Work
     weight: Work
     recompute: Work = NOTHING
+    core: float = 0.0
+    core_backward: float = 0.0
 
     @property
     def full_backward(self) -> Work:

@@ -120,13 +120,26 @@ def test_ring_attention_hides_its_exchange() -> None:
 def test_each_block_of_the_ring_waits_for_its_keys_and_values() -> None:
     workload, timeline = run(4, speed=1e8, parallel={"cp": 4}, batch={"global": 1, "micro": 1})
     graph = workload.graph
-    parts = named(graph, "F layer 1", 0)[1:]  # the last one goes on with the MLP
+    parts = named(graph, "F layer 1", 0)[2:]  # behind projections and its own; the last: and MLP
     ops = np.flatnonzero((graph.kind == OpKind.RECV) & (graph.lane == 0) & (graph.step == 0))
     came = [op for op in ops if graph.op_name(op) == "exchange F layer 1"]
     assert len(came) == 3
     for part, exchange in zip(parts, came, strict=True):
         assert timeline.start[part] >= timeline.end[exchange]
     assert timeline.start[came[1]] < timeline.end[parts[0]]
+
+
+def test_a_ring_hides_behind_scores_not_behind_projections() -> None:
+    """Four tokens per rank: most of the attention block is its projections."""
+    model = {**SMALL, "seq_len": 16}
+    workload, timeline = run(4, speed=1e12, model=model, parallel={"cp": 4})
+    graph = workload.graph
+    whole = named(graph, "F layer 1 attention projections", 0)[0]
+    first = named(graph, "exchange F layer 1", 0)[0]
+    assert timeline.start[first] >= timeline.end[whole]
+    part = named(graph, "F layer 1 attention 1", 0)[0]
+    projections = timeline.end[whole] - timeline.start[whole]
+    assert timeline.end[part] - timeline.start[part] < projections / 2
 
 
 @pytest.mark.parametrize("how", ["weight", "full"])

@@ -10,8 +10,8 @@ beside the gradient's products. The embedding's rows and the logits are divided 
 vocabulary: one all-reduce each, and three of a number per token for the cross entropy.
 
 Experts: an all-to-all before and one behind, forward and backward. Context: a ring passes keys
-and values on d - 1 times beside the attention, backward with their gradients; Ulysses exchanges
-q, k, v and the output by all-to-all.
+and values on d - 1 times beside attention's core (scores and values: the projections come before
+and behind), backward with their gradients; Ulysses exchanges q, k, v and the output by all-to-all.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Author:
                 script.compute(_scaled(work, self.load), block=block.name)
                 self._route(script, back=True)
             elif block.name == "attention":
-                self._attention(script, work, backward=False)
+                self._attention(script, work, work.seconds * block.core, backward=False)
             else:
                 script.compute(work, block=block.name)
             if beside:
@@ -184,7 +184,8 @@ class Author:
             script.collective("all_gather", "tp", self._n, beside=True)
         work = block.backward + block.weight if fused and not beside else block.backward
         if block.name == "attention":
-            self._attention(script, work, backward=True)
+            core = block.backward.seconds * block.core_backward
+            self._attention(script, work, core, backward=True)
         else:
             script.compute(work, block=_shown(block))
         script.join()
@@ -226,7 +227,8 @@ class Author:
                 kind = "from_skewed" if back else "to_skewed"
             script.collective(kind, "ep", size)
 
-    def _attention(self, script: Script, work: Work, *, backward: bool) -> None:
+    def _attention(self, script: Script, work: Work, core: float, *, backward: bool) -> None:
+        """Write attention, whose `core` takes so many seconds: a ring hides only behind that."""
         d = self.split.cp
         if d == 1:
             script.compute(work, block="attention")
@@ -234,10 +236,12 @@ class Author:
             self._ulysses(script, work)
         else:
             size = context_ring_bytes(self.shape, self.split, width=self.width)
+            share = core / work.seconds if work.seconds else 0.0
+            script.compute(_scaled(work, 1 - share), block="attention projections")
             for step in range(d):
                 if step < d - 1:
                     script.collective(EXCHANGE, "cp", size * (2 if backward else 1), beside=True)
-                script.compute(_scaled(work, 1 / d), block=f"attention {step}")
+                script.compute(_scaled(work, share / d), block=f"attention {step}")
                 script.join()
 
     def _ulysses(self, script: Script, work: Work) -> None:
