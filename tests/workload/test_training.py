@@ -330,6 +330,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"parallel": {"dp": 4, "tp_overlap": "full"}}, "tp_overlap: changes nothing where tp is 1"),
     ({"parallel": {"dp": 2, "tp": 2, "scatter_gather": True}}, "nothing where pp is 1"),
     ({"parallel": {"dp": 4, "expert_skew": 2}}, "expert_skew: changes nothing where ep is 1"),
+    (
+        {
+            "parallel": {"dp": 4, "ep": 2, "expert_skew": 3},
+            "model": {**SMALL, "experts": {"experts": 4, "top_k": 2, "expert_ffn": 16}},
+        },
+        "expert_skew: 3 times the mean, but with ep=2 a rank that gets every token has 2 times",
+    ),
     ({"data_parallel": {"kind": "fsdp", "overlap": False}}, "overlap: only ddp and zero stages"),
     ({"data_parallel": {"kind": "zero", "stage": 3, "bucket": "1MiB"}}, "bucket: only ddp and"),
     ({"data_parallel": {"kind": "zero", "stage": 1, "prefetch": 2}}, "prefetch: 2: stages 1 and 2"),

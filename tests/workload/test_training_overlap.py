@@ -16,7 +16,7 @@ from commsim.metrics import measure
 from commsim.sections import decode
 from commsim.timeline import Timeline
 from commsim.workload import TrainingSection, Workload, build_training
-from commsim.workload.training.parameter_server import staleness
+from commsim.workload.training.parameter_server import paces, staleness
 
 TINY = {"bucket": "1000B", "first_bucket": "600B"}
 
@@ -268,3 +268,39 @@ def test_dataparallel_stays_on_one_node() -> None:
         Exception, match="reaches the GPUs of one node; the cluster has 2. Use kind"
     ):
         build_training(section, Cluster.preset("dgx-a100", nodes=2))
+
+
+def test_a_step_that_begins_with_a_collective_waits_for_the_one_before() -> None:
+    """Without a time for the embedding, a forward begins with its all-reduce."""
+    workload, timeline = run(2, parallel={"tp": 2})
+    graph = workload.graph
+    first = np.flatnonzero((graph.kind == OpKind.COLLECTIVE) & (graph.step == 1))[0]
+    assert graph.op_name(first) == "all_reduce F embedding"
+    optimizer = named(graph, "optimizer", 0)[0]
+    assert timeline.arrive[first] >= timeline.end[optimizer]
+
+
+def test_overlap_with_weight_gradients_that_run_apart_is_said_to_do_nothing() -> None:
+    for schedule, said in (("zb_h1", True), ("1f1b", False)):
+        parallel = {"tp": 2, "pp": 2, "tp_overlap": "weight", "schedule": schedule}
+        notes = "\n".join(run(4, parallel=parallel)[0].notes)
+        assert ("tp_overlap weight finds none to run beside" in notes) == said
+
+
+def test_workers_that_differ_in_pace_are_said_to() -> None:
+    """A worker beside the server is done before one whose link is slow."""
+    data = {"kind": "parameter_server", "sync": False}
+    batch = {"global": 2, "micro": 1}
+    section = decode(
+        {"model": SMALL, "batch": batch, "parallel": {"dp": 3}, "data_parallel": data,
+         "compute": {"efficiency": 0.5}}, TrainingSection, "x",
+    )  # fmt: skip
+    speeds = [1e9, 1e9, 1e9, 1e9, 1e7, 1e7]
+    for links, said in ((speeds, True), ([1e9] * 6, False)):
+        cluster = ToyCluster(3, speed=links, latency=1000)
+        workload = build_training(section, cluster, where="x")  # type: ignore[arg-type]
+        timeline = simulate(workload.graph, cluster, library=Ideal())  # type: ignore[arg-type]
+        assert workload.afterwards is not None
+        assert ("tokens per second together" in workload.afterwards(timeline)[0]) == said
+        fast, slow = paces(timeline)
+        assert slow > 5 * fast if said else slow == pytest.approx(fast, rel=0.05)

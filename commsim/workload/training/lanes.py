@@ -88,8 +88,10 @@ class Chain:
         return [*([self.last] if self.last >= 0 else []), *self._after]
 
     def _waits(self, piece: Piece) -> list[int]:
-        in_order = self.on_compute and piece.kind == COMPUTE
-        return [*([] if in_order or self.last < 0 else [self.last]), *self._after]
+        computes = piece.kind == COMPUTE
+        if self.last < 0:  # what follows the action before: compute does so by its stream
+            return [*([] if computes else self._lane.ends[-1:]), *self._after]
+        return [*([] if computes and self.on_compute else [self.last]), *self._after]
 
     def _issue(self, piece: Piece, after: list[int]) -> int:
         tags = self._tags_of.get(piece.layer)

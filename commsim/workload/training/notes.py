@@ -6,7 +6,7 @@ from typing import Any
 
 from commsim.models import FLOP_CONVENTIONS
 from commsim.units import format_size
-from commsim.workload.schedules import peak_activations
+from commsim.workload.schedules import Work, peak_activations
 from commsim.workload.training.bucketed import CPU_ADAM_PER_NODE
 from commsim.workload.training.plan import TrainingPlan
 
@@ -104,6 +104,12 @@ def _tensor(plan: TrainingPlan) -> str:
         "weight": "its backward collectives run beside the weight gradients",
         "full": "its collectives run beside a block's products, as if split finely",
     }[parallel.tp_overlap]
+    apart = not any(at.work == Work.B for row in plan.schedule.actions for at in row)
+    if parallel.tp_overlap == "weight" and apart:
+        how = (
+            f"its collectives hold compute: {plan.schedule.name} runs weight gradients apart, so"
+            " that tp_overlap weight finds none to run beside"
+        )
     pattern = "all-gather and reduce-scatter" if parallel.sequence_parallel else "all-reduce"
     return f"tensor parallel: {pattern} around attention and MLP; {how}"
 

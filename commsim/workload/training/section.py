@@ -184,6 +184,12 @@ def _check_used(section: TrainingSection, where: str) -> None:
             raise ScenarioError(
                 f"{where}.parallel.{name}: changes nothing where {unused[0]} is 1. Leave it out."
             )
+    if parallel.expert_skew > parallel.ep > 1:
+        raise ScenarioError(
+            f"{where}.parallel.expert_skew: {parallel.expert_skew:g} times the mean, but with"
+            f" ep={parallel.ep} a rank that gets every token has {parallel.ep} times the mean."
+            f" Give at most {parallel.ep}."
+        )
     bucketed = data.kind == "ddp" or (data.kind == "zero" and data.stage != 3)
     for name in ("bucket", "first_bucket", "overlap"):
         if not bucketed and getattr(data, name) != getattr(DataParallelSection(), name):

@@ -93,7 +93,7 @@ class StepBuilder:
         parallel = self.plan.section.parallel
         if parallel.expert_skew == 1 or parallel.ep == 1:
             return (), -1
-        busiest = min(1.0, parallel.expert_skew / parallel.ep)
+        busiest = parallel.expert_skew / parallel.ep
         rest = (1 - busiest) / (parallel.ep - 1)
         return (busiest, *([rest] * (parallel.ep - 1))), self.axes.expert_place(rank)
 
