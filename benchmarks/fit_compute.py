@@ -2,15 +2,19 @@
 Fit the constants of the compute model on published training steps, and say how well they carry.
 
     python benchmarks/fit_compute.py training.csv [--split zero_bubble_table5.csv]
-        [--half SEED] [--leave-out] [--write] [--engine VALIDATION.json]
+        [--half SEED]... [--leave-out] [--engine VALIDATION.json] [--write [--keep-generations]]
 
 Fits the constants of GPU generations and software stacks (`commsim/models/constants.yaml`) and
 of the closed form's links (`closed_form.yaml`) to the logarithm of measured step times, every
 suite weighing alike, with a pull of each constant towards its prior. `--half` fits on a random
 half of each suite and scores the other; `--leave-out` scores each suite by constants fitted
-without it; `--write` fits on everything and writes both files. `--engine` takes what
-`validate_training.py --json` wrote: every prediction is then the closed form's times the engine's
-ratio to it, so that constants are fitted for the engine.
+without it; `--write` fits on everything and writes both files, with `--keep-generations` all but
+the constants of GPUs. `--engine` takes what
+`validate_training.py --json` wrote by the constants as the files have them: every prediction is
+then the closed form's times the engine's ratio to it, so that constants are fitted for the engine.
+The links of the closed form, which the engine does not read, are then fitted to the engine's
+predictions instead of to measurements: they could only learn what the engine cannot follow. The
+ratios move with the constants; fit and validate in turn until both stay.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from published_split import StageRow, read_stage_rows, stage_ratios
 from training_rows import Row, read_rows
 
 Array = np.ndarray
+Score = tuple[int, float, float]
 HERE = Path(__file__).parent
 ROUGH = 0.04
 """Residuals (of log time) beyond this weigh by their size, not its square: Huber's corner."""
@@ -52,17 +57,98 @@ def read_parameters() -> list[Parameter]:
     return [Parameter(place, **entry) for place, entry in data.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The seconds that the engine predicts for rows by the constants `base`, and its ratio."""
+
+    seconds: dict[str, float]
+    base: Fitted
+    ratios: dict[str, float]
+
+    def predict(self, row: Row, fitted: Fitted) -> float:
+        """Return the closed form's seconds times the engine's ratio to it, where that is known.
+
+        What the engine does not read stays as in `base` for those rows.
+        """
+        ratio = self.ratios.get(row.case_id)
+        if ratio is None:
+            return predict(row, fitted)
+        return ratio * predict(row, fitted.linked_as(self.base))
+
+
+def read_simulated(file: str | None, rows: Sequence[Row], base: Fitted) -> Simulated:
+    """Return what `validate_training.py` wrote for rows that the engine predicted by `base`."""
+    if file is None:
+        return Simulated({}, base, {})
+    seconds = {
+        entry["case_id"]: entry["predicted_s"]
+        for entry in json.loads(Path(file).read_text())["rows"]
+        if entry["by"] == "engine"
+    }
+    return with_ratios(seconds, rows, base)
+
+
+def with_ratios(seconds: dict[str, float], rows: Sequence[Row], base: Fitted) -> Simulated:
+    """Return the engine's predictions with their ratios to the closed form's by `base`."""
+    known = {row.case_id: row for row in rows}
+    ratios = {
+        case: engine / predict(known[case], base)
+        for case, engine in seconds.items()
+        if case in known
+    }
+    return Simulated(seconds, base, ratios)
+
+
 def fit(
     rows: Sequence[Row],
     stages: Sequence[StageRow],
     start: Fitted,
     parameters: Sequence[Parameter],
     *,
-    ratios: dict[str, float],
+    simulated: Simulated | None = None,
+) -> Fitted:
+    """Return `start` with `parameters` moved to fit `rows` and `stages`."""
+    simulated = simulated or Simulated({}, start, {})
+    if simulated.ratios:
+        parameters = [p for p in parameters if not of_links(p.place)]
+
+    def residuals(fitted: Fitted) -> Array:
+        steps = np.log([simulated.predict(row, fitted) / row.measured for row in rows])
+        split = np.log(stage_ratios(stages, fitted)) if stages else np.zeros(0)
+        return np.concatenate([steps, split])
+
+    scale = np.concatenate([_suite_weights(rows), np.full(len(stages) * 3, SPLIT_WEIGHT)])
+    return _descend(residuals, start, parameters, scale)
+
+
+def fit_links(
+    rows: Sequence[Row], start: Fitted, parameters: Sequence[Parameter], simulated: Simulated
+) -> Simulated:
+    """Return `simulated` with the links of the closed form moved towards the engine."""
+    known = [row for row in rows if row.case_id in simulated.seconds]
+    seconds = np.array([simulated.seconds[row.case_id] for row in known])
+
+    def residuals(fitted: Fitted) -> Array:
+        return np.log(np.array([predict(row, fitted) for row in known]) / seconds)
+
+    links = [p for p in parameters if of_links(p.place)]
+    base = _descend(residuals, start, links, _suite_weights(known))
+    return with_ratios(simulated.seconds, rows, base)
+
+
+def of_links(place: str) -> bool:
+    """Return whether a constant is read by the closed form only."""
+    return place.startswith("links.") or place.endswith(".pipeline_loss")
+
+
+def _descend(
+    residuals: Callable[[Fitted], Array],
+    start: Fitted,
+    parameters: Sequence[Parameter],
+    scale: Array,
     rounds: int = 25,
 ) -> Fitted:
-    """Return `start` with `parameters` moved to fit `rows` and `stages` (Gauss-Newton, damped)."""
-    weights = _suite_weights(rows)
+    """Return `start` with the weighted `residuals` made least (Gauss-Newton, damped)."""
     low = np.log([p.low for p in parameters])
     high = np.log([p.high for p in parameters])
     prior = np.log([p.prior for p in parameters])
@@ -72,23 +158,19 @@ def fit(
         values = {p.place: float(np.exp(v)) for p, v in zip(parameters, x, strict=True)}
         return start.replaced(values)
 
-    def residuals(x: Array) -> Array:
-        fitted = at(x)
-        steps = np.log([corrected(row, fitted, ratios) / row.measured for row in rows])
-        split = np.log(stage_ratios(stages, fitted)) if stages else np.zeros(0)
-        return np.concatenate([steps, split])
+    def off(x: Array) -> Array:
+        return residuals(at(x))
 
-    scale = np.concatenate([weights, np.full(len(stages) * 3, SPLIT_WEIGHT)])
     x = np.clip(np.log([start.value(p.place) for p in parameters]), low, high)
     cost, damping = np.inf, 1e-3
-    r = residuals(x)
+    r = off(x)
     for _ in range(rounds):
-        slope = _slope(residuals, x, r)
+        slope = _slope(off, x, r)
         best = None
         for _ in range(6):
             step = _newton(r, slope, scale, (x - prior) / stray**2, 1 / stray**2, damping)
             trial = np.clip(x + step, low, high)
-            trial_r = residuals(trial)
+            trial_r = off(trial)
             trial_cost = _cost(trial_r, scale) + PULL * float(
                 np.sum(((trial - prior) / stray) ** 2)
             )
@@ -115,20 +197,6 @@ SPLIT_WEIGHT = 0.5
 def predict(row: Row, fitted: Fitted) -> float:
     """Return the closed form's seconds for a row."""
     return step_time(row, fitted.generation(row.gpu), fitted.stack(row.stack), fitted.links)
-
-
-def corrected(row: Row, fitted: Fitted, ratios: dict[str, float]) -> float:
-    """Return the closed form's seconds times the ratio of the engine's to it, where known."""
-    return predict(row, fitted) * ratios.get(row.case_id, 1.0)
-
-
-def engine_ratios(file: str) -> dict[str, float]:
-    """Return the engine's prediction over the closed form's for the rows of a validation."""
-    return {
-        entry["case_id"]: entry["predicted_s"] / entry["closed_form_s"]
-        for entry in json.loads(Path(file).read_text())["rows"]
-        if entry["by"] == "engine"
-    }
 
 
 def _suite_weights(rows: Sequence[Row]) -> Array:
@@ -176,22 +244,28 @@ def halves(rows: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
     return first, [row for row in rows if row.case_id not in kept]
 
 
-def score(
-    rows: Iterable[Row], fitted: Fitted, ratios: dict[str, float]
-) -> dict[str, tuple[int, float, float]]:
+def score(rows: Iterable[Row], fitted: Fitted, simulated: Simulated) -> dict[str, Score]:
     """Return per suite: rows, mean absolute error, bias; as fractions."""
     errors: dict[str, list[float]] = {}
     for row in rows:
         gpu = row.gpu.split("-")[0]
         suite = f"{row.suite} {gpu}" if row.suite == "megatron_tp_2020" else row.suite
-        errors.setdefault(suite, []).append(corrected(row, fitted, ratios) / row.measured - 1)
+        errors.setdefault(suite, []).append(simulated.predict(row, fitted) / row.measured - 1)
     return {
         suite: (len(own), float(np.mean(np.abs(own))), float(np.mean(own)))
         for suite, own in errors.items()
     }
 
 
-def _print(title: str, scores: dict[str, tuple[int, float, float]]) -> None:
+def _print_spread(drawn: Sequence[dict[str, Score]]) -> None:
+    """Print each suite's error over all draws of halves: mean, least and most."""
+    print(f"{len(drawn)} draws: mean (least to most)")
+    for suite in dict.fromkeys(suite for scores in drawn for suite in scores):
+        errors = [100 * scores[suite][1] for scores in drawn if suite in scores]
+        print(f"  {suite:26s} {np.mean(errors):5.1f} % ({min(errors):.1f} to {max(errors):.1f})")
+
+
+def _print(title: str, scores: dict[str, Score]) -> None:
     print(title)
     for suite, (n, error, bias) in scores.items():
         print(f"  {suite:26s} {n:4d}  error {100 * error:5.1f} %  bias {100 * bias:+5.1f} %")
@@ -204,30 +278,52 @@ def main() -> None:
     parser.add_argument("--half", type=int, action="append", default=[], metavar="SEED")
     parser.add_argument("--leave-out", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--keep-generations", action="store_true", help="leave GPUs as they are")
     parser.add_argument("--engine", help="what validate_training.py wrote")
     options = parser.parse_args()
     rows = [row for row in read_rows(options.file) if not row.skipped]
     stages = read_stage_rows(options.split) if options.split else []
     start, parameters = load_fitted(), read_parameters()
-    ratios = engine_ratios(options.engine) if options.engine else {}
+    simulated = read_simulated(options.engine, rows, start)
+    if simulated.seconds:
+        simulated = fit_links(rows, start, parameters, simulated)
+        start = simulated.base
+    drawn: list[dict[str, Score]] = []
     for seed in options.half:
         mine, others = halves(rows, seed)
-        fitted = fit(mine, stages, start, parameters, ratios=ratios)
+        fitted = fit(mine, stages, start, parameters, simulated=simulated)
         title = f"half {seed}: fitted on {len(mine)} rows, scored on the other {len(others)}"
-        _print(title, score(others, fitted, ratios))
+        drawn.append(score(others, fitted, simulated))
+        _print(title, drawn[-1])
+    if len(drawn) > 1:
+        _print_spread(drawn)
     if options.leave_out:
-        for suite in dict.fromkeys(row.suite for row in rows):
-            kept = [row for row in rows if row.suite != suite]
-            used = [] if suite == "zero_bubble" else stages
-            fitted = fit(kept, used, start.replaced(_priors(parameters)), parameters, ratios=ratios)
-            left = [row for row in rows if row.suite == suite]
-            _print(f"without {suite}", score(left, fitted, ratios))
+        _leave_out(rows, stages, start, parameters, simulated)
     if options.write:
-        fitted = fit(rows, stages, start, parameters, ratios=ratios)
-        _print("fitted on all rows", score(rows, fitted, ratios))
+        if options.keep_generations:
+            parameters = [p for p in parameters if p.place.split(".")[0] not in start.generations]
+        fitted = fit(rows, stages, start, parameters, simulated=simulated)
+        _print("fitted on all rows", score(rows, fitted, simulated))
         for parameter in parameters:
             print(f"  {parameter.place:40s} {fitted.value(parameter.place):8.3f}")
         save_fitted(fitted, parameters=[p.place for p in parameters])
+
+
+def _leave_out(
+    rows: Sequence[Row],
+    stages: Sequence[StageRow],
+    start: Fitted,
+    parameters: Sequence[Parameter],
+    simulated: Simulated,
+) -> None:
+    """Print how each suite is predicted by constants fitted without it, from the priors."""
+    own = [p for p in parameters if not (simulated.ratios and of_links(p.place))]
+    for suite in dict.fromkeys(row.suite for row in rows):
+        kept = [row for row in rows if row.suite != suite]
+        used = [] if suite == "zero_bubble" else stages
+        fitted = fit(kept, used, start.replaced(_priors(own)), parameters, simulated=simulated)
+        left = [row for row in rows if row.suite == suite]
+        _print(f"without {suite}", score(left, fitted, simulated))
 
 
 def _priors(parameters: Sequence[Parameter]) -> dict[str, float]:

@@ -57,6 +57,14 @@ class Fitted:
                 stacks[owner] = _set(stacks[owner], path, value)
         return Fitted(generations, stacks, links, self.of_gpu)
 
+    def linked_as(self, other: Fitted) -> Fitted:
+        """Return a copy with what only the closed form reads as `other` has it."""
+        stacks = {
+            name: msgspec.structs.replace(stack, pipeline_loss=other.stacks[name].pipeline_loss)
+            for name, stack in self.stacks.items()
+        }
+        return Fitted(self.generations, stacks, other.links, self.of_gpu)
+
     def _owner(self, name: str) -> Any:
         if name == "links":
             return self.links

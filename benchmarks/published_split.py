@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SHAPES = {"1.5B": (22, 2304, 24, 6), "6.2B": (30, 4096, 32, 3), "14.6B": (46, 5120, 40, 1)}
 """Layers, hidden width, heads and microbatch of the paper's models (its table 3)."""
-SEQ, VOCAB = 1024, 50304
+SEQ, VOCAB = 1024, 32128
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
     if schedule == "1f1b" and vpp > 1:
         schedule = "interleaved_1f1b"
     return {
-        "shape": _shape(record, tied=rule.get("tied")),
+        "shape": _shape(record, rule),
         "gpu": _variant(_gpu(record["gpu"]), text),
         "stack": _software(record, rule),
         "precision": record.get("precision", "") or "bf16",
@@ -229,8 +229,9 @@ def _numbers(record: dict[str, str]) -> Any:
     return number
 
 
-def _shape(record: dict[str, str], *, tied: bool | None) -> ModelShape:
+def _shape(record: dict[str, str], rule: dict[str, Any]) -> ModelShape:
     number = _numbers(record)
+    vocab, tied = number("vocab", 0), rule.get("tied")
     hidden, heads = number("hidden"), number("heads")
     gated = record.get("gated_mlp") == "1"
     ffn = number("ffn", 4 * hidden)
@@ -246,7 +247,7 @@ def _shape(record: dict[str, str], *, tied: bool | None) -> ModelShape:
         kv_heads=number("kv_heads", heads),
         head_dim=hidden // heads,
         ffn=ffn,
-        vocab=max(1, number("vocab", 0)),
+        vocab=max(1, rule.get("vocab", {}).get(vocab, vocab)),
         max_seq=number("seq"),
         gated=gated,
         tied_embeddings=not gated if tied is None else tied,

@@ -40,7 +40,7 @@ from commsim.models import hardware_flops
 Predictor = Callable[[Row], tuple[float, str, float]]
 """Returns the seconds of a row's step, what they are from, and those of the closed form."""
 ENGINE, CLOSED = "engine", "closed form"
-LARGEST = 16_000
+LARGEST = 250_000
 JOBS = min(4, os.cpu_count() or 1)
 
 

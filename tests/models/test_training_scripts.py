@@ -161,6 +161,19 @@ def test_the_zero_bubble_runs_untied_their_embeddings(rows: dict[str, Any]) -> N
     assert rows["vtrain_m0000"].shape.tied_embeddings
 
 
+def test_the_zero_bubble_runs_had_a_vocabulary_of_their_own(scripts: Any) -> None:
+    """Tables list GPT-2's; what a file says otherwise is taken as it is."""
+    with STEPS.open(newline="") as file:
+        record = {r["case_id"]: r for r in csv.DictReader(file)}
+    read = scripts("training_rows").read_row
+    bubble = record["zb_6.2B_64_zb2p"]
+    assert bubble["vocab"] == record["zb_1.5B_24_1f1b"]["vocab"] == "50304"
+    assert read(bubble).shape.vocab == 32128
+    assert read(bubble | {"vocab": "128000"}).shape.vocab == 128000
+    gpt = next(r for r in record.values() if r["suite"] == "vtrain_multi")
+    assert read(gpt | {"vocab": "50304"}).shape.vocab == 50304
+
+
 @pytest.mark.parametrize(
     ("case", "version", "bucket"),
     [
@@ -253,9 +266,51 @@ def test_a_fit_finds_constants_again(scripts: Any, rows: dict[str, Any]) -> None
         for row in rows.values()
         if row.stack == "megatron-2021"
     ]
-    found = module.fit(made, [], fitted, loose, ratios={})
+    found = module.fit(made, [], fitted, loose, simulated=None)
     assert found.value(place) == pytest.approx(0.7, rel=0.01)
     assert found.value(other) == pytest.approx(2.0, rel=0.05)
+
+
+def test_links_follow_the_engine_and_not_what_was_measured(
+    scripts: Any, rows: dict[str, Any]
+) -> None:
+    """The engine has links of its own: those of the closed form must not explain its errors."""
+    import dataclasses
+
+    module, base = scripts("fit_compute"), scripts("fitted").load_fitted()
+    usable = [row for row in rows.values() if not row.skipped and row.shape.vocab > 1]
+    links = ("links.nvlink", "links.ring_us", "megatron-2021.pipeline_loss")
+    places = (*links, "megatron-2021.stream")
+    parameters = [
+        dataclasses.replace(p, stray=50.0) for p in module.read_parameters() if p.place in places
+    ]
+    elsewhere = base.replaced({"links.nvlink": 0.65, "links.ring_us": 80})
+    engine = {row.case_id: module.predict(row, elsewhere) for row in usable}
+    before = module.with_ratios(engine, usable, base)
+    after = module.fit_links(usable, base, parameters, before)
+    off = [sum(abs(r - 1) for r in one.ratios.values()) for one in (before, after)]
+    assert off[1] < 0.1 * off[0]
+    assert after.base.value("links.nvlink") == pytest.approx(0.65, rel=0.02)
+    stack = "megatron-deepspeed"
+    assert after.base.stack(stack).stream == base.stack(stack).stream
+    fitted = module.fit(usable, [], after.base, parameters, simulated=after)
+    kept = {p.place for p in parameters if fitted.value(p.place) == after.base.value(p.place)}
+    assert kept == set(links)
+
+
+def test_a_row_that_the_engine_ran_keeps_the_links_of_its_ratio(
+    scripts: Any, rows: dict[str, Any]
+) -> None:
+    module, base = scripts("fit_compute"), scripts("fitted").load_fitted()
+    row, other = rows["zb_6.2B_64_zb2p"], rows["zb12_6.2B_m4_1f1b"]
+    simulated = module.with_ratios({row.case_id: 5.0}, [row, other], base)
+    assert simulated.predict(row, base) == pytest.approx(5.0)
+    moved = base.replaced({"links.p2p_us": 900, "megatron-2023.pipeline_loss": 0.1})
+    assert simulated.predict(row, moved) == pytest.approx(5.0)
+    assert simulated.predict(other, moved) == module.predict(other, moved)
+    assert module.predict(other, moved) > 1.01 * module.predict(other, base)
+    slower = base.replaced({"megatron-2023.stream": 2.0})
+    assert simulated.predict(row, slower) > 5.1
 
 
 def test_the_engine_runs_what_a_row_describes(scripts: Any, rows: dict[str, Any]) -> None:
