@@ -155,7 +155,7 @@ class _Copies:
         ends[number, np.where(sends, 0, 1)] = ops
         row, pair = was[first], pair[first]
         named = np.array([rows[0] for rows in pairs], dtype=np.int64).reshape(-1, 2)[pair]
-        order = np.lexsort((row, table.tag[row], named[:, 1], named[:, 0], group))
+        order = np.lexsort((row, named[:, 1], named[:, 0], group))
         made = Messages(
             group=group[order], source=named[order, 0], target=named[order, 1],
             size=table.size[row][order], tag=table.tag[row][order],

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from star import US, Star
 
+from commsim.cluster import Cluster
 from commsim.engine import Engine, simulate
 from commsim.errors import DeadlockError, ScenarioError
 from commsim.graph import Graph, GraphBuilder
-from commsim.libraries import Ideal, Recorded
+from commsim.libraries import Ideal, Plan, Recorded, Request
 from commsim.libraries.plan import Phase
 from commsim.timeline import Cause, Timeline
 
@@ -118,6 +120,23 @@ def test_who_waits_for_data_does_not_depend_on_who_asked_first(root: int) -> Non
     piece = chain[2] - chain[1]
     assert piece > 0
     assert chain[3] - chain[2] == pytest.approx(piece, abs=2)
+
+
+class Reached(Ideal):
+    """Plans in which the data reaches the last member at their very end."""
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        plan = super().plan(request, cluster)
+        joins = np.array([0, 0, plan.parts[0].idle])
+        return replace(plan, parts=(replace(plan.parts[0], joins=joins),))
+
+
+def test_whom_data_reaches_at_the_end_starts_there() -> None:
+    build, world = lanes(3)
+    for lane in range(3):
+        build.collective(lane, world, "broadcast", MIB, stream="compute", root=0)
+    timeline = simulate(build.build(), Star(3), library=Reached("ring"))
+    assert timeline.start[2] == timeline.end[2] == timeline.end.max()
 
 
 def test_a_message_moves_when_both_ends_are_posted() -> None:

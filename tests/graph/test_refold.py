@@ -8,6 +8,7 @@ import pytest
 from commsim.errors import ScenarioError
 from commsim.graph import Fold, Graph, GraphBuilder, OpKind, Phase, Tags, Way
 from commsim.graph.refold import refold
+from commsim.graph.table import Messages
 
 PAIRS = np.array([[0, 1], [2, 3]])
 
@@ -20,7 +21,7 @@ def built(*, whole: bool = False) -> Graph:
     build = GraphBuilder(fold)
     for rank in fold.representatives:
         lane, first = build.lane(rank, offset=7 * (rank % 2)), rank % 2 == 0
-        group = build.orbit("dp", rank, library="nccl")
+        group = build.orbit("dp", rank, library="gloo")
         tags = Tags(phase=Phase.FORWARD, step=1, microbatch=2, stage=rank % 2, layer=3)
         a = build.compute(lane, 50, name="a", tags=tags, flops=8.0, traffic=9.0, alloc=64, free=32)
         sent = build.collective(
@@ -29,6 +30,7 @@ def built(*, whole: bool = False) -> Graph:
         )  # fmt: skip
         post = build.send if first else build.recv
         post(lane, "next", 96, group=group, stream="p2p", after=[sent], batch=build.batch(), tag=4)
+        post(lane, "next", 32, group=group, stream="p2p", batch=build.batch(), tag=1)
         build.collective(
             lane, group, "all_to_all_v", 30, stream="dp", splits=(10, 20) if first else (25, 5)
         )
@@ -57,9 +59,12 @@ def test_apart_it_is_what_an_unfolded_build_gives() -> None:
     assert apart.collectives.recorded.tolist() == whole.collectives.recorded.tolist()
     assert apart.collectives.dtype == whole.collectives.dtype
     assert [g.ranks for g in apart.groups] == [g.ranks for g in whole.groups]
-    assert {(g.axis, g.library) for g in apart.groups} == {("dp", "nccl")}
-    assert apart.messages.source.tolist() == whole.messages.source.tolist()
-    assert apart.messages.tag.tolist() == whole.messages.tag.tolist()
+    assert {(g.axis, g.library) for g in apart.groups} == {("dp", "gloo")}
+    for column in Messages.__dataclass_fields__:
+        assert getattr(apart.messages, column).tolist() == (
+            getattr(whole.messages, column).tolist()
+        ), column
+    assert apart.messages.tag.tolist() == [1, 4, 1, 4]
     assert dict(apart.meta) == {"says": "so"}
 
 
