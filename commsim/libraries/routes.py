@@ -16,10 +16,14 @@ __all__ = ["Router"]
 
 
 class Router:
-    """Routes between ranks of one cluster; every answer is kept."""
+    """Routes between ranks of one cluster; every answer is kept.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `pxn`: another GPU of the node may hand data to its NIC.
+    """
+
+    def __init__(self, cluster: Cluster, *, pxn: bool = True) -> None:
         self._cluster = cluster
+        self._pxn = pxn
         self._routes: dict[tuple[int, int], Route] = {}
         self._nodes: dict[int, list[int]] = {}
         for rank, node in enumerate(cluster.node_of.tolist()):
@@ -79,18 +83,22 @@ class Router:
             return local
         leaving, entering = self._nic(source), self._nic(target)
         rails = self._cluster.nics[leaving].rail, self._cluster.nics[entering].rail
-        if rails[0] != rails[1]:
+        if rails[0] != rails[1] and self._pxn:
             over_nvlink = self._cross_rail(source, target, entering)
             if over_nvlink is not None:
                 return over_nvlink
         key = source * self._cluster.world_size + target
         fabric = self._cluster.fabric_route(leaving, entering, key=key)
         if fabric is None:
+            relay = (
+                f"no NVLink joins rank {source} to a GPU on rail {rails[1]}"
+                if self._pxn
+                else "no GPU may relay (NCCL_PXN_DISABLE)"
+            )
             raise TopologyError(
                 f"rank {source} cannot reach rank {target}: their NICs are on rails {rails[0]} and"
-                f" {rails[1]}, which meet nowhere in this fabric, and no NVLink joins rank"
-                f" {source} to a GPU on rail {rails[1]}. Use fabric kind rail_optimized or"
-                " fat_tree, or keep the group on one rail."
+                f" {rails[1]}, which meet nowhere in this fabric, and {relay}. Use fabric kind"
+                " rail_optimized or fat_tree, or keep the group on one rail."
             )
         to_nic = self._cluster.to_nic(source, leaving)
         return to_nic + fabric + self._cluster.from_nic(entering, target)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster
-from commsim.errors import ScenarioError
+from commsim.errors import ScenarioError, TopologyError
 from commsim.libraries import Plan, Request, Start
 from commsim.libraries.nccl.library import Nccl
 from commsim.libraries.nccl.shapes import Algorithm
@@ -223,3 +223,18 @@ def test_what_trees_over_nodes_and_pat_send_in_all(nodes: int) -> None:
     # every rank sends what the others lack of it
     pat = edges.of(Algorithm.PAT, "all_gather", 16, -1)
     assert pat.share.sum() == pytest.approx(8 * nodes - 1)
+
+
+def test_a_send_across_rails_is_relayed_unless_that_is_switched_off() -> None:
+    joined = Cluster.preset("dgx-h100", nodes=2, fabric={"oversubscription": 2})
+    request = Request("send_recv", 2**20, (0, 9))
+    ways = {}
+    for env in ({}, {"NCCL_PXN_DISABLE": "1"}):
+        phase = Nccl(env=env).plan(request, joined).parts[0].phases[0]
+        ways[len(env)] = {joined.links.names[link] for link in phase.link.tolist()}
+    assert {"node0/gpu0->nvswitch", "node0/pcie1->nic1"} <= ways[0]
+    assert "node0/pcie0->nic0" in ways[1]
+    assert not any("nvswitch" in name for name in ways[1])
+    rails = Cluster.preset("dgx-h100", nodes=2, fabric={"kind": "rail_only"})
+    with pytest.raises(TopologyError, match=r"no GPU may relay \(NCCL_PXN_DISABLE\)"):
+        Nccl(env={"NCCL_PXN_DISABLE": "1"}).plan(request, rails)

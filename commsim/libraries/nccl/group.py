@@ -59,7 +59,7 @@ class Site:
         release, self.notes = release_of(version)
         self.old = starts_channels_slowly(version)
         self.knobs, self.launch = knobs or Knobs(), launch
-        self.router = Router(cluster)
+        self.router = Router(cluster, pxn=not self.knobs.pxn_disable)
         self.communicators = Communicators(cluster, version=release, knobs=self.knobs)
         self.nics = NicTable(cluster)
 
