@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_cluster import GPU, SMALL, ToyCluster, training
 
+from commsim.cluster.gpus import GpuSpec
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind, Phase
@@ -397,3 +400,19 @@ def test_the_tied_embedding_follows_the_last_bucket(dp: int, before: str) -> Non
     waits = graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]]
     stage = int(graph.lane[op]) // dp
     assert [graph.op_name(d) for d in waits] == [before if stage == 0 or dp > 1 else "B layer 2"]
+
+
+class Mixed(ToyCluster):
+    """A GPU with fp16 beside one without."""
+
+    def gpu(self, rank: int) -> GpuSpec:
+        return (
+            replace(GPU, name="new", tflops=MappingProxyType({"bf16": 1.0, "fp16": 1.0}))
+            if rank == 0
+            else GPU
+        )
+
+
+def test_a_precision_must_be_there_on_every_kind_of_gpu() -> None:
+    with pytest.raises(ScenarioError, match="precision: toy has no fp16; it has bf16, fp32"):
+        training(2, cluster=Mixed(2), precision="fp16")

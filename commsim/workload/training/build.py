@@ -64,9 +64,12 @@ def build_training(
     """
     plan = plan_training(section, cluster, where=where, folder=folder)
     axes = Axes(plan, cluster)
-    model = compute_model(
-        cluster.gpu(0), precision=section.precision, section=section.compute, where=plan.where
-    )
+    model, *_ = [
+        compute_model(
+            cluster.gpu(rank), precision=section.precision, section=section.compute, where=where
+        )
+        for rank in np.unique(axes.gpu, return_index=True)[1].tolist()  # a GPU of each kind
+    ]
     idle = section.recompute == "selective" and model.flash
     notes = training_notes(plan, (*model.notes, *((_NOTHING_TO_DROP,) if idle else ())))
     facts = _facts(plan, axes, cluster, recompute="none" if idle else section.recompute)
