@@ -185,9 +185,10 @@ class Floor:
         return self._known[key]
 
     def _exchanged(self, piece: Piece) -> int:
-        """Return what a step of a ring takes the rank that the last one sends to, in ps."""
-        ring = self._groups.ranks(piece.axis)
-        return self._idle("send_recv", piece.size, (ring[-1], ring[0]), axis="ring")
+        """Return what the links take for a step of all rings, in ps: latencies of steps overlap."""
+        key = (self._plan.layout, "ring", None)
+        rows = self._groups.rows("ring")
+        return self._traffic.together("send_recv", piece.size, rows, key=key)
 
     def _idle(
         self,

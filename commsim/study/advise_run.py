@@ -31,8 +31,9 @@ from commsim.workload.training import build_training
 __all__ = ["MOST", "SLACK", "Ran", "Worker", "Workers", "judge_all", "run_best", "workers"]
 
 _WINDOW = 16
-SLACK = 1.02
-"""How far a floor may lie above a step: ranks leave a collective before its end, chunks overlap."""
+SLACK = 1.03
+"""How far a floor may lie above a step: ranks leave a collective before its end, and the start of
+a message hides where its receiver waits already."""
 MOST = 300
 """Simulations of one call: where floors are weak, so many best by floor are tried."""
 
