@@ -42,7 +42,7 @@ def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
         raise place.error("cpu.sockets", f"{sockets} are more than {_MAX_SOCKETS}.")
     nic = nic_spec(read, node.nic, gpu=gpu, gpus=gpus)
     nics = nic.count if nic else 0
-    nvlink = nvlink_spec(read, node.nvlink, gpus=gpus)
+    nvlink = nvlink_spec(read, node.nvlink, gpu=gpu, gpus=gpus)
     if node.power is not None and not node.power.watts > 0:
         raise place.error("power.watts", f"{node.power.watts:g} is not above zero.")
     if node.price is not None and not node.price.per_gpu_hour >= 0:

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from commsim.cluster.gpus import GpuSpec
 from commsim.cluster.node import C2cSection, NvlinkSection
 from commsim.cluster.reader import Reader, defaults
 from commsim.cluster.spec import Wire
 
 __all__ = ["Nvlink", "c2c_wire", "nvlink_spec"]
 
+_NVLINK4 = 90  # the compute capability that brought it
 _PORT = ("bandwidth", "switch_latency", "domain_nodes")
 
 
@@ -28,7 +30,7 @@ class Nvlink(NamedTuple):
     domain_nodes: int = 1
 
 
-def nvlink_spec(read: Reader, own: NvlinkSection | None, *, gpus: int) -> Nvlink:
+def nvlink_spec(read: Reader, own: NvlinkSection | None, *, gpu: GpuSpec, gpus: int) -> Nvlink:
     """Return the NVLink of a node. Raises ScenarioError for an impossible one."""
     if own is None:
         return Nvlink()
@@ -40,7 +42,8 @@ def nvlink_spec(read: Reader, own: NvlinkSection | None, *, gpus: int) -> Nvlink
     wanted: tuple[str, ...] = ("efficiency", "latency")
     if kind == "switch":
         wanted += ("switch_latency",)
-    section = read.filled(own, defaults().nvlink, "nvlink", wanted)
+    usual = defaults().nvlink4 if gpu.sm >= _NVLINK4 else defaults().nvlink
+    section = read.filled(own, usual, "nvlink", wanted)
     efficiency = read.share(section.efficiency, "nvlink.efficiency")
     latency = int(read.need(section.latency, "nvlink.latency"))
     if kind == "switch":

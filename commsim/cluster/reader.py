@@ -8,7 +8,14 @@ from functools import cache
 from typing import TypeVar
 
 from commsim.cluster.files import HERE, read_mapping
-from commsim.cluster.node import C2cSection, CpuSection, NicSection, NodeSection, merged
+from commsim.cluster.node import (
+    C2cSection,
+    CpuSection,
+    NicSection,
+    NodeSection,
+    NvlinkSection,
+    merged,
+)
 from commsim.cluster.place import Place
 from commsim.cluster.spec import MAX_GPUS, Wire
 from commsim.sections import Section, decode
@@ -19,10 +26,16 @@ S = TypeVar("S", bound=Section)
 T = TypeVar("T")
 
 
+class Defaults(NodeSection, frozen=True):
+    """What a node takes where its description says nothing; NVLink by generation."""
+
+    nvlink4: NvlinkSection | None = None
+
+
 @cache
-def defaults() -> NodeSection:
+def defaults() -> Defaults:
     """Return what a node takes where its description says nothing."""
-    return decode(read_mapping(HERE / "defaults.yaml"), NodeSection, "defaults.yaml")
+    return decode(read_mapping(HERE / "defaults.yaml"), Defaults, "defaults.yaml")
 
 
 class Reader:

@@ -64,6 +64,24 @@ def test_an_inline_node_takes_defaults_and_says_so():
     assert "fabric: kind single_switch taken by default." in cluster.notes
 
 
+@pytest.mark.parametrize(("spec", "preset"), [
+    ("A100-SXM4-80GB", "dgx-a100"), ("H100-SXM5-80GB", "dgx-h100"),
+    ("B200-SXM-180GB", "dgx-b200"),
+])  # fmt: skip
+def test_nvlink_of_ones_own_carries_what_its_generation_does(spec, preset):
+    node = {"gpu": {"count": 8, "spec": spec}, "nvlink": {"bandwidth": "300GB/s"},
+            "nic": {"count": 8, "bandwidth": "400Gbps"}}  # fmt: skip
+    shares = [
+        {
+            float(cluster.links.efficiency[link])
+            for link, kind in enumerate(cluster.links.kinds)
+            if kind == "nvlink"
+        }
+        for cluster in (cluster_from({"node": node}, "x.yaml"), Cluster.preset(preset))
+    ]
+    assert shares[0] == shares[1]
+
+
 def test_a_gpu_of_ones_own_needs_no_table():
     node = {"gpu": {"count": 2, "memory": "64GiB"}, "pcie": {"generation": 5}}
     assert cluster_from({"node": node}, "x").gpu(1).memory_bytes == 64 * 2**30
