@@ -136,9 +136,10 @@ def _per_stage(
     if len(times) == stages > devices and section.schedule != "dualpipe":
         return tuple(times)
     if len(times) not in (1, devices):
+        each = f", or {stages} for the virtual stages" if stages > devices else ""
         raise ScenarioError(
             f"{where}: {len(times)} times for {devices} stages. Give one time, or {devices} of"
-            " them."
+            f" them{each if section.schedule != 'dualpipe' else ''}."
         )
     whole = tuple(times) * devices if len(times) == 1 else tuple(times)
     if section.schedule == "dualpipe":

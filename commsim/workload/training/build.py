@@ -105,7 +105,8 @@ def _stale(plan: TrainingPlan, timeline: Timeline) -> tuple[str, ...]:
     if max(found) > _ALIKE * min(found):
         each = plan.microbatches * plan.section.batch.micro * plan.model.seq_len
         said += (
-            f"; a step takes workers {min(found):.3g} to {max(found):.3g} s, and the step time is"
+            f"; over {plan.section.steps} steps one takes workers {min(found):.3g} to"
+            f" {max(found):.3g} s, and the step time is"
             f" the slowest one's: free to run on, they do {each * sum(1 / p for p in found):,.0f}"
             " tokens per second together"
         )
