@@ -50,6 +50,7 @@ class Floor:
         self._peaks = self._actions.peaks()
         self._inside = traffic.inside(plan, self._actions, self._groups)
         self._walks: dict[tuple[int, ...], Walk] = {}
+        self._chains: dict[Work, list[int]] | None = None
         self._known: dict[tuple[str, str, int], int] = {}
 
     def memory(self, plan: TrainingPlan) -> tuple[MemoryUse, int]:
@@ -128,7 +129,9 @@ class Floor:
     def _run(self, fresh: Mapping[int, int]) -> Walk:
         plan = self._plan
         first = plan.schedule.home[plan.schedule.pipes[0][0]]
-        serial = self._actions.of_each(self._serial)
+        if self._chains is None:
+            self._chains = self._actions.of_each(self._serial)
+        serial = self._chains
         pipes = self._groups.ranks("pp")
         free = [0] * plan.schedule.devices
         ends: dict[tuple[int, int], int] = {}

@@ -46,29 +46,33 @@ def with_memory(
     """Return the scripts with the bytes that their compute takes and gives back."""
     forward, backward = list(scripts.forward), list(scripts.backward)
     first, second = list(scripts.input_backward), list(scripts.weight)
+    in_forward, in_backward, in_first, in_second = (
+        _places(script) for script in (forward, backward, first, second)
+    )
     for index, unit in enumerate(units):
         kept, working = _activations(plan, model, unit)
-        if not any(_places(script, index) for script in (forward,)):
+        if not all(index in places for places in (in_forward, in_backward, in_first)):
             continue
-        if not (_places(backward, index) and _places(first, index)):
-            continue
-        _add(forward, index, alloc=kept)
-        _add(backward, index, alloc=working, free=working + kept)
-        apart = bool(_places(second, index))
-        _add(first, index, alloc=working, free=working if apart else working + kept)
+        apart = index in in_second
+        _add(forward, in_forward[index], alloc=kept)
+        _add(backward, in_backward[index], alloc=working, free=working + kept)
+        _add(first, in_first[index], alloc=working, free=working if apart else working + kept)
         if apart:
-            _add(second, index, free=kept)
+            _add(second, in_second[index], free=kept)
     return Scripts(tuple(forward), tuple(backward), tuple(first), tuple(second))
 
 
-def _places(script: list[Piece], unit: int) -> list[int]:
-    """Return where a unit's compute is in a script."""
-    return [at for at, p in enumerate(script) if p.kind == COMPUTE and p.unit == unit]
+def _places(script: list[Piece]) -> dict[int, tuple[int, int]]:
+    """Return where each unit's first and last compute is in a script."""
+    found: dict[int, tuple[int, int]] = {}
+    for at, piece in enumerate(script):
+        if piece.kind == COMPUTE:
+            found[piece.unit] = (found.get(piece.unit, (at, at))[0], at)
+    return found
 
 
-def _add(script: list[Piece], unit: int, *, alloc: int = 0, free: int = 0) -> None:
-    places = _places(script, unit)
-    begin, end = places[0], places[-1]
+def _add(script: list[Piece], places: tuple[int, int], *, alloc: int = 0, free: int = 0) -> None:
+    begin, end = places
     script[begin] = script[begin]._replace(alloc=script[begin].alloc + alloc)
     script[end] = script[end]._replace(free=script[end].free + free)
 
