@@ -5,8 +5,9 @@ The shape is ZB-H1's: some forwards ahead, then backward and forward in turn, th
 left, with the weight gradients in the gaps (`fill`). Searched is how many forwards go ahead on
 each device, from none to all that fit before the first gradient comes back, and how small a
 gap a weight gradient may take: the two hyperparameters of the heuristic in Qi et al.,
-ICLR 2024, section 3.1. ZB-H1 and ZB-H2 stand for election too where they keep the cap, and win
-a draw; and what is found under half a cap stands under the whole one.
+ICLR 2024, section 3.1. ZB-H2 and ZB-H1 stand for election too where they keep the cap, and win
+a draw, in this order: what waits longer for its weight gradients is sooner with what others wait
+for. What is found under p stands under 2p too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PATIENCE = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 SLACK = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
 """Forwards ahead beyond those that fit before the first gradient is back."""
 WORTH = 1e-3
-"""By how much an order must be shorter than one of less memory, where times are estimates."""
+"""By how much an order must be shorter than one before it, where times are estimates."""
 DROPS = (1, 2)
 """How many fewer forwards go ahead on the next device, at least."""
 
@@ -64,10 +65,10 @@ def _period(found: Filled, times: StageTimes) -> int:
 
 
 def _made_by_hand(microbatches: int, times: StageTimes, cap: Cap) -> Iterator[Filled]:
-    """Yield ZB-H1 and ZB-H2 where they keep the cap, which counts what lives on until W."""
+    """Yield ZB-H2 and ZB-H1 where they keep the cap, which counts what lives on until W."""
     devices = len(times.hops)
     kept = Fraction(cap.kept, UNIT)
-    for order in (zb_h1, zb_h2):
+    for order in (zb_h2, zb_h1):
         rows = tuple(tuple(order(device, devices, microbatches)) for device in range(devices))
         most = max(max(live_activations(row, kept=kept)) for row in rows)
         if most * UNIT <= cap.limit:
