@@ -100,19 +100,19 @@ def test_errors_are_shares_of_what_was_measured(closed: dict[str, Any]) -> None:
 
 
 def test_published_steps_are_predicted(closed: dict[str, Any]) -> None:
-    """The formulas' worst row is a tensor-parallel group over two nodes; the mean is within 6 %."""
+    """The formulas' worst row is a 70B under FSDP; the mean is within 2.5 %."""
     errors = [abs(row["error"]) for row in closed["rows"] if row["error"] is not None]
     assert len(errors) == 23
-    assert max(errors) < 0.21
-    assert sum(errors) / len(errors) < 0.06
+    assert max(errors) < 0.1
+    assert sum(errors) / len(errors) < 0.025
 
 
 def test_published_forward_backward_and_weight_times(scripts: Any) -> None:
-    """Qi et al. 2023, table 9: F, B and W each within 10 per cent."""
+    """Qi et al. 2023, table 9: F, B and W each within 8 per cent."""
     split, fitted = scripts("published_split"), scripts("fitted").load_fitted()
     ratios = split.stage_ratios(split.read_stage_rows(STAGES), fitted)
     assert len(ratios) == 18
-    assert all(0.9 < ratio < 1.1 for ratio in ratios)
+    assert all(0.92 < ratio < 1.08 for ratio in ratios)
 
 
 @pytest.mark.parametrize(
