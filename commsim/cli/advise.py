@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["advise"]
 
 _MOST_PROCESSES = 16
+_EXPLAINED = 3
 
 
 @click.command()
@@ -117,21 +118,34 @@ def _show(advice: Advice, console: Console) -> None:
     console.show("")
     console.show(_table(advice))
     console.show("")
-    for one in advice.layouts:
+    for one in advice.layouts[:_EXPLAINED]:
         console.show(f"{one.rank}. {one.name}")
         console.show(f"   waits: {'; '.join(one.waits_for)}")
         for reason in one.reasons:
             console.show(f"   {reason}")
+    if advice.kinds:
+        console.show("")
+        console.show(
+            "the best of other kinds, as far as they were simulated or are known to be slower"
+        )
+        console.show(columns([(f"  {kind.kind}", kind.says) for kind in advice.kinds]))
+    if len(advice.layouts) > _EXPLAINED:
+        console.say("the reasons of the others are in --json")
 
 
 def _table(advice: Advice) -> str:
     priced = any(one.cost_per_1e9_tokens is not None for one in advice.layouts)
-    rows = [_HEAD + (("per 1e9 tokens",) if priced else ())]
+    rows = [_HEAD + ((f"{_currency(advice)} per 1e9 tokens",) if priced else ())]
     rows += [_row(one, str(one.rank), priced=priced) for one in advice.layouts]
     given = advice.given
     if given is not None and given.rank > len(advice.layouts):
         rows.append(_row(given, "yours", priced=priced))
     return columns(rows, right=range(2, len(rows[0])))
+
+
+def _currency(advice: Advice) -> str:
+    cost = advice.layouts[0].metrics.cost
+    return str(cost["currency"]) if cost is not None else ""
 
 
 _HEAD = ("", "layout", "step", "tokens/s", "MFU", "bubble", "GiB")

@@ -21,6 +21,7 @@ from commsim.metrics import Metrics
 from commsim.models import build_model
 from commsim.scenario import Scenario, load_scenario
 from commsim.study.advise_judge import Judged
+from commsim.study.advise_kinds import Kind, best_of_kinds
 from commsim.study.advise_layouts import Candidate, candidate_of, degrees_of
 from commsim.study.advise_nothing import nothing_fits
 from commsim.study.advise_reasons import facts, reasons, waits_for
@@ -90,12 +91,14 @@ class Advice:
     """The best layouts for a scenario's model and cluster.
 
     `given` is the layout that the scenario itself describes, where it is one that was tried and
-    fits; `considered`, `fit` and `simulated` count layouts.
+    fits; `kinds` the best of each other kind of layout; `considered`, `fit` and `simulated` count
+    layouts.
     """
 
     scenario: str
     layouts: tuple[Ranked, ...]
     given: Ranked | None
+    kinds: tuple[Kind, ...]
     facts: tuple[str, ...]
     considered: int
     fit: int
@@ -119,6 +122,7 @@ class Advice:
             "facts": list(self.facts),
             "layouts": [one.to_dict() for one in self.layouts],
             "given": None if self.given is None else self.given.to_dict(),
+            "kinds": [{"kind": one.kind, "says": one.says} for one in self.kinds],
             "notes": list(self.notes),
         }
 
@@ -241,6 +245,7 @@ def _advice(
     fit = sum(one.fits for one in judged)
     return Advice(
         scenario=scenario.name, layouts=tuple(best), given=own,
+        kinds=best_of_kinds(judged, ran, best[0].candidate),
         facts=tuple(facts(worker, judged, best[0].metrics)),
         considered=len(judged), fit=fit, simulated=len(ran),
         notes=(
@@ -301,7 +306,7 @@ def _notes(worker: Worker, considered: int, fit: int, simulated: int, top: int) 
     return (
         f"{considered} layouts can run: all degrees; ddp, zero-1, zero-2, fsdp (which is zero-3),"
         " hsdp by node; gpipe, 1f1b, interleaved_1f1b with 2 or 4 virtual stages, zb_h1; micro 1"
-        f" to 16; recompute {', '.join(worker.judge.recomputes)}; sequence parallelism wherever"
+        f" to 64; recompute {', '.join(worker.judge.recomputes)}; sequence parallelism wherever"
         " tp is above 1",
         f"{considered - fit} of them do not fit; {fit - simulated} were not simulated: with nothing"
         f" else on the links they would take longer than the slowest of the best {top}",

@@ -30,7 +30,7 @@ __all__ = [
     "shardings",
 ]
 
-_MICRO = (1, 2, 4, 8, 16)
+_MICRO = (1, 2, 4, 8, 16, 32, 64)
 _VIRTUAL = (2, 4)
 _FLAT = ("gpipe", "1f1b", "zb_h1")
 _SHARDED = {0: "ddp", 1: "zero-1", 2: "zero-2", 3: "fsdp"}

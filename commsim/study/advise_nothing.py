@@ -27,7 +27,7 @@ def nothing_fits(scenario: Scenario, judged: Sequence[Judged]) -> str:
     """Return an error message: the closest layout with its arithmetic, and what would fit."""
     closest = min(judged, key=lambda one: (one.use.total, one.candidate))
     said = memory_text(closest.use, closest.capacity, stage=closest.stage)
-    changes = list(_changes(scenario, closest))
+    changes = list(_changes(scenario, judged))
     advice = " or ".join(changes) if changes else (
         "a smaller model, or GPUs with more memory"
     )  # fmt: skip
@@ -37,23 +37,27 @@ def nothing_fits(scenario: Scenario, judged: Sequence[Judged]) -> str:
     )
 
 
-def _changes(scenario: Scenario, closest: Judged) -> Iterator[str]:
+def _changes(scenario: Scenario, judged: Sequence[Judged]) -> Iterator[str]:
     section = scenario.file.workload.training
     assert section is not None
     assert scenario.file.cluster is not None
     cluster = build_cluster(scenario.file.cluster, scenario.where)
-    yield from _offload(section, cluster, closest)
+    yield from _offload(judged)
     yield from _nodes(scenario, section)
     yield from _shorter(section, cluster)
 
 
-def _offload(section: TrainingSection, cluster: Cluster, closest: Judged) -> Iterator[str]:
-    """Yield what keeping the optimizer on the host would come to, if it fits."""
-    dense = closest.use.total - closest.use.optimizer
-    if dense <= closest.capacity and closest.candidate.shard.startswith("zero"):
+def _offload(judged: Sequence[Judged]) -> Iterator[str]:
+    """Yield the least that a layout holds which keeps its optimizer on the host, if it fits."""
+    zero = [one for one in judged if one.candidate.shard in ("zero-1", "zero-2")]
+    if not zero:
+        return
+    best = min(zero, key=lambda one: (one.use.total - one.use.optimizer, one.candidate))
+    held = best.use.total - best.use.optimizer
+    if held <= best.capacity:
         yield (
-            f"data_parallel: {{kind: zero, stage: {closest.candidate.shard[-1]}, offload: cpu}}"
-            f" ({dense / 2**30:.0f} GiB)"
+            f"data_parallel: {{kind: zero, stage: {best.candidate.shard[-1]}, offload: cpu}} with"
+            f" {best.candidate.name} ({held / 2**30:.1f} GiB; advise does not try offload)"
         )
 
 

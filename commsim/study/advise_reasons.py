@@ -121,14 +121,14 @@ def waits_for(metrics: Metrics) -> list[str]:
               (parts.idle_s, "nothing to do")]  # fmt: skip
     shares.sort(key=lambda one: -one[0])
     said = [f"{share / step:.1%} {what}" for share, what in shares if share > _NOTABLE * step]
-    return said or ["hardly anything but computing"]
+    return said or ["hardly anything: it computes"]
 
 
 def _exposed(metrics: Metrics) -> str:
     """Name what is exposed most."""
     by_group: dict[tuple[str, str], float] = {}
     for use in metrics.collectives:
-        key = (use.op, use.group.split()[0].rstrip("0123456789"))
+        key = (use.op, use.group.split()[0].rstrip("0123456789."))
         by_group[key] = by_group.get(key, 0.0) + use.exposed_s
     if not by_group:
         return "communication"
@@ -151,7 +151,25 @@ def reasons(ran: Ran, judged: Sequence[Judged], every: Mapping[Candidate, Ran]) 
         f"{what}: best without it {_without(judged, every, allowed, step)}"
         for what, allowed in _parts(candidate)
     ]
-    return said + _needed(candidate, judged)
+    return said + _needed(candidate, judged) + _microbatch(ran, judged, every)
+
+
+def _microbatch(ran: Ran, judged: Sequence[Judged], every: Mapping[Candidate, Ran]) -> list[str]:
+    """Say what half and twice the microbatch come to, all else equal."""
+    micro, said = ran.candidate.micro, []
+    known = {one.candidate: one for one in judged}
+    for other in (micro // 2, micro * 2):
+        found = known.get(ran.candidate._replace(micro=other))
+        if found is None:
+            continue
+        if not found.fits:
+            said.append(f"{other} does not fit ({_of(found.use.total, found.capacity)})")
+        elif found.candidate in every:
+            step = every[found.candidate].metrics.step_time_s
+            said.append(f"{other} takes {step / ran.metrics.step_time_s - 1:+.1%}")
+        elif found.floor > ran.metrics.step_time_s:
+            said.append(f"{other} at least {found.floor / ran.metrics.step_time_s - 1:+.1%}")
+    return [f"micro {micro}: {', '.join(said)}"] if said else []
 
 
 def _needed(candidate: Candidate, judged: Sequence[Judged]) -> list[str]:
