@@ -416,3 +416,9 @@ class Mixed(ToyCluster):
 def test_a_precision_must_be_there_on_every_kind_of_gpu() -> None:
     with pytest.raises(ScenarioError, match="precision: toy has no fp16; it has bf16, fp32"):
         training(2, cluster=Mixed(2), precision="fp16")
+
+
+def test_settings_of_one_replica_are_said_to_change_nothing() -> None:
+    for data, said in (({"bucket": "1MiB"}, True), ({"kind": "fsdp"}, True), ({}, False)):
+        notes = "\n".join(training(1, data_parallel=data).notes)
+        assert ("one replica, so there is nothing to shard or to reduce" in notes) == said

@@ -9,6 +9,7 @@ from commsim.units import format_size
 from commsim.workload.schedules import Work, peak_activations
 from commsim.workload.training.bucketed import CPU_ADAM_PER_NODE
 from commsim.workload.training.plan import TrainingPlan
+from commsim.workload.training.section import DataParallelSection
 
 __all__ = ["training_notes"]
 
@@ -23,9 +24,10 @@ def training_notes(plan: TrainingPlan, compute: tuple[str, ...]) -> tuple[str, .
     notes.append(f"FLOPs of MFU count {FLOP_CONVENTIONS[False]}")
     if plan.sharers > 1 or section.data_parallel.kind == "dataparallel":
         notes.append(_replicas(plan))
-    elif section.data_parallel.kind != "ddp":
+    elif section.data_parallel != DataParallelSection():
         notes.append(
-            "data parallel: one replica, so there is nothing to shard or to reduce" + _offload(plan)
+            "data parallel: one replica, so there is nothing to shard or to reduce, and its"
+            f" settings change nothing in that{_offload(plan)}"
         )
     if parallel.pp > 1:
         most = max(peak_activations(plan.schedule))
