@@ -5,7 +5,8 @@ Memory is exact: what a rank holds all the time, and the most that its schedule 
 once. The floor is what even a run with idle links needs: the compute of the first device and
 what its collectives and messages add where nothing hides them, in the order of the schedule;
 parameters that others updated, gathered by the end of its first forward; gradients, reduced
-behind the backward that they come from; all that sharded parameters send, one op after another;
+behind the backward that they come from; all that sharded parameters send, one op after another,
+and the SMs that it takes from compute meanwhile;
 a token table's gradient between the ends; or what all nodes send, over all of their NICs.
 """
 
@@ -28,6 +29,9 @@ from commsim.workload.training.plan import TrainingPlan
 
 __all__ = ["Floor"]
 
+_PROBE = 2**26
+_MEMORY_BOUND = 0.5  # share of an op's time, as in `engine.sharing`
+
 
 class Floor:
     """Memory and floor of layouts that differ in how replicas share, and in nothing else."""
@@ -39,12 +43,15 @@ class Floor:
         library: Library,
         model: ComputeModel,
         traffic: Traffic,
+        *,
+        slows: bool = True,
     ) -> None:
         self._plan = plan
         self._cluster = cluster
         self._library = library
         self._model = model
         self._traffic = traffic
+        self._slows = slows
         self._groups = Groups(plan)
         self._actions = Actions(plan, model)
         self._peaks = self._actions.peaks()
@@ -82,8 +89,8 @@ class Floor:
         whole = sum(dense.values())
         gradients, parameters = whole * plan.gradient_width, whole * plan.width
         if data.kind not in ("ddp", "zero"):
-            took = self._sharded(plan, gradients, parameters)
-            return max(self._walk({}).end, plan.microbatches * took)
+            took = plan.microbatches * self._sharded(plan, gradients, parameters)
+            return max(self._walk({}).end, took, self._slowed(device, took))
         kind = "all_reduce" if data.kind == "ddp" else "reduce_scatter"
         reduced = self._of_replicas(kind, gradients)
         fresh = self._of_replicas("all_gather", parameters) if data.kind == "zero" else 0
@@ -106,6 +113,36 @@ class Floor:
             )
         gathered = self._of_replicas("all_gather", parameters)
         return 2 * gathered + self._of_replicas("reduce_scatter", gradients)
+
+    def _slowed(self, device: int, communicates: int) -> int:
+        """Return a device's compute where collectives hold SMs for so long, in ps.
+
+        Only compute that is limited by arithmetic is slowed, and only beside them.
+        """
+        arithmetic = self._actions.of_each(lambda script: self._busy(script, memory=False))
+        memory = self._actions.of_each(lambda script: self._busy(script, memory=True))
+        actions = self._plan.schedule.actions[device]
+        fast = sum(arithmetic[work][stage] for work, stage, _ in actions)
+        moves = sum(memory[work][stage] for work, stage, _ in actions)
+        beside = min(fast, max(communicates - moves, 0))
+        return fast + moves + round(beside * self._held())
+
+    def _held(self) -> float:
+        """Return the share of a GPU's SMs that sharded parameters' collectives hold."""
+        if not self._slows:
+            return 0.0
+        ranks = self._groups.ranks("dp")
+        request = Request("all_gather", _PROBE, ranks, dtype=self._plan.section.precision)
+        return self._library.plan(request, self._cluster).sms / self._model.gpu.sm_count
+
+    def _busy(self, script: tuple[Piece, ...], *, memory: bool) -> int:
+        """Return the compute of an action that is limited by memory, or that is not."""
+        bandwidth = self._model.gpu.memory_bandwidth / PS_PER_SECOND
+        return sum(
+            piece.duration
+            for piece in script
+            if (piece.traffic > _MEMORY_BOUND * piece.duration * bandwidth) == memory
+        )
 
     def _of_replicas(self, kind: str, size: int) -> int:
         return self._idle(kind, size, self._groups.ranks("dp"), axis="dp")

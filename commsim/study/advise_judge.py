@@ -41,8 +41,11 @@ class Judged(NamedTuple):
 class Judge:
     """Judges layouts of one training on one cluster."""
 
-    def __init__(self, section: TrainingSection, cluster: Cluster, library: Library) -> None:
+    def __init__(
+        self, section: TrainingSection, cluster: Cluster, library: Library, *, slows: bool = True
+    ) -> None:
         self._section = section
+        self._slows = slows
         self._cluster = cluster
         self._library = library
         shape = build_model(section.model, where="model").shape
@@ -89,7 +92,9 @@ class Judge:
             )
         except ScenarioError:
             return []
-        floor = Floor(plan, self._cluster, self._library, self._compute, self._traffic)
+        floor = Floor(
+            plan, self._cluster, self._library, self._compute, self._traffic, slows=self._slows
+        )
         return [
             judged
             for way in ways

@@ -57,8 +57,8 @@ class Worker:
         self.section: TrainingSection = file.workload.training
         self.cluster: Cluster = build_cluster(file.cluster, scenario.where)
         self.library: Library = make_library(file.library, self.cluster)
-        self.judge = Judge(self.section, self.cluster, self.library)
         self._slowdown = file.engine.overlap_slowdown
+        self.judge = Judge(self.section, self.cluster, self.library, slows=self._slowdown)
 
     @collecting_later()
     def run(self, candidate: Candidate) -> Ran:
