@@ -164,6 +164,26 @@ def test_reasons_name_the_best_without() -> None:
     assert "of 5.59 GiB without it" in text
 
 
+def test_half_and_twice_the_microbatch_are_weighed() -> None:
+    said = [reason for one in tight().layouts for reason in one.reasons if "micro" in reason]
+    assert any(" takes " in one or "at least" in one for one in said)
+
+
+def test_the_best_of_other_kinds_stand_beside_the_winner() -> None:
+    """The winner is data parallel: what it is not is there, what it is is not."""
+    kinds = {one.kind: one.says for one in small().kinds}
+    assert {"pipeline alone", "tensor alone", "dp + pp"} <= set(kinds)
+    assert all(says.startswith(("+", "at least")) for says in kinds.values())
+    alone = {one.kind: one.says for one in tight().kinds}
+    assert alone.get("data parallel (ddp)", "").startswith("does not fit: at least")
+
+
+def test_the_optimizer_on_the_host_is_named_where_that_fits() -> None:
+    """5.6 GiB of the model's 7 are the optimizer."""
+    with pytest.raises(ScenarioError, match=r"offload: cpu\} with .* zero-[12] .*GiB"):
+        advise(scenario(box("2GB", gpus=2), MEDIUM, 8))
+
+
 def test_nothing_fits_says_the_arithmetic_and_what_would() -> None:
     """7 GiB over two GPUs of 2 GB: four boxes of two have 8 GB."""
     with pytest.raises(ScenarioError) as error:
