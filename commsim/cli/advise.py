@@ -125,9 +125,7 @@ def _show(advice: Advice, console: Console) -> None:
             console.show(f"   {reason}")
     if advice.kinds:
         console.show("")
-        console.show(
-            "the best of other kinds, as far as they were simulated or are known to be slower"
-        )
+        console.show("the best of other kinds, against the first")
         console.show(columns([(f"  {kind.kind}", kind.says) for kind in advice.kinds]))
     if len(advice.layouts) > _EXPLAINED:
         console.say("the reasons of the others are in --json")
