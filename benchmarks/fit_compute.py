@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -282,6 +283,8 @@ def main() -> None:
     parser.add_argument("--engine", help="what validate_training.py wrote")
     options = parser.parse_args()
     rows = [row for row in read_rows(options.file) if not row.skipped]
+    if not rows:
+        sys.exit(f"{options.file}: no row that can be predicted; validate_training.py says why.")
     stages = read_stage_rows(options.split) if options.split else []
     start, parameters = load_fitted(), read_parameters()
     simulated = read_simulated(options.engine, rows, start)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closed_form import Links, make_model, stage_times
+from table import read_table
 from training_rows import Row
 
 from commsim.models import ModelShape
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SHAPES = {"1.5B": (22, 2304, 24, 6), "6.2B": (30, 4096, 32, 3), "14.6B": (46, 5120, 40, 1)}
 """Layers, hidden width, heads and microbatch of the paper's models (its table 3)."""
 SEQ, VOCAB = 1024, 32128
+NEEDED = ("model", "m", "p", "TF_ms", "TB_ms", "TW_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,9 @@ class StageRow:
 
 
 def read_stage_rows(path: str | Path) -> list[StageRow]:
-    """Return one row per line of the table, with the layout that it was measured on."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        lines = [line for line in file if not line.startswith("#")]
-    return [_stage_row(record) for record in csv.DictReader(lines)]
+    """Return one row per line of a known model, with the layout that it was measured on."""
+    rows = read_table(path, NEEDED)
+    return [_stage_row(record) for record in rows if record["model"] in SHAPES]
 
 
 def _stage_row(record: dict[str, str]) -> StageRow:

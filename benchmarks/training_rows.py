@@ -8,7 +8,6 @@ A row that lacks what a person would need as well carries the reason in `skipped
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from table import read_table
 
 from commsim.cluster.gpus import gpu_spec
 from commsim.models import ModelShape, Split
@@ -108,13 +108,11 @@ class Row:
 
 def read_rows(path: str | Path) -> list[Row]:
     """Return the rows of a CSV file, in its order."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        return [read_row(record) for record in csv.DictReader(file)]
+    return [read_row(record) for record in read_table(path)]
 
 
 def read_row(record: dict[str, str]) -> Row:
     """Return one row; `skipped` says why where it cannot be predicted."""
-    record = {key: (value or "").strip() for key, value in record.items() if key}
     measured = _measured(record)
     base = {"case_id": record.get("case_id", ""), "suite": record.get("suite", "")}
     reason = _missing(record, measured)

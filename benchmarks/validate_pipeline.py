@@ -15,13 +15,15 @@ Each row is built, simulated and measured like a scenario.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from table import read_table
+
 from commsim.engine import simulate
+from commsim.errors import CommsimError
 from commsim.libraries import LibrarySection, make_library
 from commsim.metrics import measure
 from commsim.sections import decode
@@ -32,6 +34,7 @@ SCHEDULES = {
     "b_zb1p": "zb_1p", "b_zb2p": "zb_2p", "b_zbv": "zb_v",
 }  # fmt: skip
 
+NEEDED = ("model", "p", "m", "TF_ms", "TB_ms", "TW_ms", "Tcomm_ms")
 MODELS = {  # layers, heads, hidden: table 3 of the paper; sequences of 1,024 tokens
     "1.5B": (22, 24, 2304),
     "6.2B": (30, 32, 4096),
@@ -65,12 +68,9 @@ def virtual_stages(row: dict[str, str]) -> int:
     """Return the virtual stages per device: one layer each, the ends one layer short."""
     if row.get("v"):
         return int(row["v"])
+    if row["model"] not in MODELS:
+        raise ValueError("layers unknown, and no column v (virtual stages)")
     return (MODELS[row["model"]][0] + 2) // int(row["p"])
-
-
-def is_known(row: dict[str, str], column: str) -> bool:
-    """Return whether a row says enough for a column: interleaved needs the virtual stages."""
-    return column != "b_1f1bi" or bool(row.get("v")) or row["model"] in MODELS
 
 
 def weight_memory(row: dict[str, str]) -> float:
@@ -81,12 +81,6 @@ def weight_memory(row: dict[str, str]) -> float:
     return 32 / (34 + 5 * heads * 1024 / hidden)
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV file, comment lines left out."""
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    return list(csv.DictReader(lines))
-
-
 def main() -> int:
     """Judge every cell of the file, print the table, and write JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
@@ -94,13 +88,18 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     cells = [
-        (row, column) for row in rows_of(options.file) for column in SCHEDULES if row.get(column)
+        (row, column)
+        for row in read_table(options.file, NEEDED)
+        for column in SCHEDULES
+        if row.get(column)
     ]
-    results = [judge(row, column) for row, column in cells if is_known(row, column)]
+    results = []
     for row, column in cells:
-        if not is_known(row, column):
-            said = "layers unknown and no column v (virtual stages): interleaved left out"
-            print(f"{row['model']}: {said}", file=sys.stderr)
+        try:
+            results.append(judge(row, column))
+        except (ValueError, CommsimError) as error:
+            said = f"{row['model']} m={row['m']}: {SCHEDULES[column]} left out: {error}"
+            print(said, file=sys.stderr)
     print(f"{'model':>8} {'m':>4} {'schedule':<18} {'bubble':>8} {'published':>9} {'delta':>8}")
     row = "{model:>8} {m:>4} {schedule:<18} {bubble:8.4f} {published:9.4f} {delta:+8.4f}"
     for found in results:

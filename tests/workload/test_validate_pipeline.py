@@ -42,9 +42,25 @@ def test_rows_of_a_model_that_it_does_not_know(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{head}\nmine,4,8,1,1,1,0,0.2727,0.15,\n")
     rows, said = judged(tmp_path / "a.csv", tmp_path)
     assert [row["schedule"] for row in rows] == ["1f1b"]
-    assert "mine: layers unknown and no column v" in said
+    assert "mine m=8: interleaved_1f1b left out: layers unknown, and no column v" in said
     (tmp_path / "b.csv").write_text(f"{head},v\nmine,4,8,1,1,1,0,,0.1579,,2\n")
     rows, said = judged(tmp_path / "b.csv", tmp_path)
     assert [row["schedule"] for row in rows] == ["interleaved_1f1b"]
     assert abs(rows[0]["bubble"] - 3 / 19) < 1e-9
     assert said == ""
+    (tmp_path / "c.csv").write_text(f"{head}\nmine,four,8,1,1,1,0,0.2727,,\n")
+    rows, said = judged(tmp_path / "c.csv", tmp_path)
+    assert rows == []
+    assert "mine m=8: 1f1b left out: invalid literal" in said
+
+
+def test_a_file_that_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_bytes(b"a,b\n\x00\xff,2\n")
+    for name, expected in (
+        ("other.csv", "has no column model, p"), ("none.csv", "cannot be read: No such file"),
+    ):  # fmt: skip
+        script = [sys.executable, str(ROOT / "benchmarks" / "validate_pipeline.py")]
+        done = subprocess.run([*script, str(tmp_path / name)], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert expected in done.stderr
+        assert "Traceback" not in done.stderr
