@@ -28,8 +28,10 @@ __all__ = ["FoldedPlanner", "folded"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _MOST_ROUNDS = 12
+_MANY = 10  # slight plans may together move so many times their share
 _COPY = "copy"
 
 
@@ -37,9 +39,12 @@ class FoldedPlanner(Planner):
     """Plans the ops of a folded graph, each for all that it stands for.
 
     `link_color` tells the links apart (-1: not used); of each color the lowest link is used.
+    Plans that move at most the share `slight` of every link's bytes tell nobody apart.
     """
 
-    def __init__(self, graph: Graph, cluster: Cluster, library: Library) -> None:
+    def __init__(
+        self, graph: Graph, cluster: Cluster, library: Library, *, slight: float = 0.0
+    ) -> None:
         super().__init__(graph, cluster, library)
         assert graph.folding is not None
         self._folding: Folding = graph.folding
@@ -54,7 +59,9 @@ class FoldedPlanner(Planner):
         self._first = np.concatenate(([0], np.cumsum([len(plans) for plans in planned])))
         self._plans = [plan for plans in planned for plan in plans]
         entries = entries_of(self._plans)
-        self._color, self.link_color = refine(self._plan_keys(), entries, cluster.links.capacity)
+        telling = entries.of(~self._slight(entries, slight)) if slight else entries
+        self._color, self.link_color = refine(self._plan_keys(), telling, cluster.links.capacity)
+        self._color_the_rest(entries)
         self._folded = self._fold(entries, len(cluster.links.capacity))
 
     def alike_links(self) -> Ints:
@@ -136,6 +143,23 @@ class FoldedPlanner(Planner):
 
         return [shift.plan(replace(request, ranks=tuple(row)), make) for row in rows.tolist()]
 
+    def _slight(self, entries: Entries, share: float) -> Bools:
+        """Return the plans that move at most `share` of every link's bytes; none if many do."""
+        asked = np.array([*self._collectives, *self._messages, *self._copies.values()], np.int64)
+        times = np.repeat(np.bincount(asked, minlength=len(self._orbits)), np.diff(self._first))
+        moved = entries.load * times[entries.plan]
+        part = moved / np.bincount(entries.link, weights=moved)[entries.link]
+        most = np.zeros(len(self._plans))
+        np.maximum.at(most, entries.plan, part)
+        slight = most <= share
+        together = np.bincount(entries.link, weights=part * slight[entries.plan])
+        return slight if together.max(initial=0.0) <= _MANY * share else np.zeros_like(slight)
+
+    def _color_the_rest(self, entries: Entries) -> None:
+        """Give links that only slight plans use a color each."""
+        rest = np.unique(entries.link[self.link_color[entries.link] < 0])
+        self.link_color[rest] = int(self.link_color.max(initial=-1)) + 1 + np.arange(len(rest))
+
     def _plan_keys(self) -> Hashes:
         """Return what is known of each plan without its links."""
         number = np.repeat(np.arange(len(self._orbits)), np.diff(self._first))
@@ -176,10 +200,13 @@ class FoldedPlanner(Planner):
         return plans
 
 
-def folded(graph: Graph, cluster: Cluster, library: Library) -> tuple[Graph, Planner]:
+def folded(
+    graph: Graph, cluster: Cluster, library: Library, *, slight: float = 0.0
+) -> tuple[Graph, Planner]:
     """Return the coarsest folded graph that the hardware allows, and a planner for it.
 
-    `graph` is folded by what the ranks do. Where ranks turn out to be unlike again and again,
+    `graph` is folded by what the ranks do. `slight` is the share of a link's bytes that does not
+    tell ranks apart: above 0 the fold is no longer exact (nearly). Where ranks turn out to be unlike again and again,
     nothing is folded; nor where the library has links of its own, one set per process.
 
     Raises:
@@ -190,7 +217,7 @@ def folded(graph: Graph, cluster: Cluster, library: Library) -> tuple[Graph, Pla
     for _ in range(_MOST_ROUNDS):
         if graph.folding is None:
             return graph, Planner(graph, cluster, library)
-        planner = FoldedPlanner(graph, cluster, library)
+        planner = FoldedPlanner(graph, cluster, library, slight=slight)
         finer = planner.finer_roles()
         if finer is None:
             return graph, planner

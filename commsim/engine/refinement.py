@@ -34,6 +34,13 @@ class Entries:
     load: Floats
     conns: Floats
 
+    def of(self, plans: npt.NDArray[np.bool_]) -> Entries:
+        """Return the entries of the plans that are True."""
+        kept = plans[self.plan]
+        return Entries(
+            self.plan[kept], self.phase[kept], self.link[kept], self.load[kept], self.conns[kept]
+        )
+
 
 def entries_of(plans: Sequence[Plan]) -> Entries:
     """Return the loads of all plans as columns; phases are numbered through a plan's parts."""

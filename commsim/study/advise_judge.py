@@ -50,7 +50,7 @@ class Judge:
         self._library = library
         shape = build_model(section.model, where="model").shape
         self.experts = shape.experts is not None
-        self._layers = shape.layers
+        self.layers = shape.layers
         self._compute = compute_model(
             cluster.gpu(0), precision=section.precision, section=section.compute, where="compute"
         )
@@ -83,7 +83,7 @@ class Judge:
 
     def section(self, candidate: Candidate) -> TrainingSection:
         """Return the training section of a layout."""
-        return section_of(candidate, self._section, layers=self._layers)
+        return section_of(candidate, self._section, layers=self.layers)
 
     def _ways(self, shape: Candidate, ways: list[str]) -> list[Judged]:
         try:

@@ -16,16 +16,20 @@ from contextlib import contextmanager
 from multiprocessing import get_all_start_methods, get_context
 from typing import Any, NamedTuple
 
+import msgspec
+
 from commsim.cluster import Cluster
 from commsim.cluster.section import build_cluster
 from commsim.engine import collecting_later, folded, simulate
 from commsim.libraries import Library, make_library
-from commsim.metrics import Metrics, measure
+from commsim.metrics import Metrics, bubbles, measure
 from commsim.metrics.cost import priced
 from commsim.scenario import Scenario
 from commsim.study.advise_judge import Judge, Judged
 from commsim.study.advise_layouts import Candidate, Degrees
-from commsim.workload import TrainingSection, peak_memory
+from commsim.study.advise_steady import Short, extended, few
+from commsim.timeline import Timeline
+from commsim.workload import TrainingFacts, TrainingSection, peak_memory
 from commsim.workload.training import build_training
 
 __all__ = ["MOST", "SLACK", "Ran", "Worker", "Workers", "judge_all", "run_best", "workers"]
@@ -34,17 +38,24 @@ _WINDOW = 16
 SLACK = 1.03
 """How far a floor may lie above a step: ranks leave a collective before its end, and the start of
 a message hides where its receiver waits already."""
+SLIGHT = 1e-3
+"""What of a link's bytes does not tell ranks apart: one bucket of a few KiB on one NIC of eight
+would otherwise take nine times as many lanes."""
 MOST = 300
 """Simulations of one call: where floors are weak, so many best by floor are tried."""
 
 
 class Ran(NamedTuple):
-    """What simulating a layout gave; `memory` in bytes on the fullest GPU."""
+    """What simulating a layout gave; `memory` in bytes on the fullest GPU.
+
+    `short`: two steps of fewer microbatches were run, see `advise_steady`.
+    """
 
     candidate: Candidate
     metrics: Metrics
     memory: int
     fits: bool
+    short: bool = False
 
 
 class Worker:
@@ -60,13 +71,39 @@ class Worker:
         self._slowdown = file.engine.overlap_slowdown
         self.judge = Judge(self.section, self.cluster, self.library, slows=self._slowdown)
 
-    @collecting_later()
     def run(self, candidate: Candidate) -> Ran:
-        """Simulate one layout, ranks that are alike once."""
+        """Simulate one layout, ranks that are alike once; a long step by two shorter ones."""
         section = self.judge.section(candidate)
+        once = candidate.degrees.dp * candidate.micro
+        microbatches = section.batch.global_ // once
+        counts = few(
+            microbatches, layers=self.judge.layers, stages=candidate.degrees.pp,
+            schedule=candidate.schedule,
+        )  # fmt: skip
+        if counts is None:
+            timeline, metrics, facts = self._simulated(section)
+            use, capacity, _ = peak_memory(facts, timeline)
+            metrics = priced(metrics, self.cluster)
+            return Ran(candidate, metrics, use.total, use.total <= capacity)
+        shorter, longer = (self._short(section, count, once) for count in counts)
+        metrics = priced(extended(shorter, longer, microbatches), self.cluster)
+        judged = self.judge.one(candidate)
+        assert judged is not None
+        return Ran(candidate, metrics, judged.use.total, judged.fits, short=True)
+
+    def _short(self, section: TrainingSection, count: int, once: int) -> Short:
+        """Run a step of `count` microbatches of `once` sequences."""
+        batch = msgspec.structs.replace(section.batch, global_=count * once)
+        timeline, metrics, _ = self._simulated(msgspec.structs.replace(section, batch=batch))
+        bubble = bubbles(timeline)
+        return Short(count, metrics, bubble.span if bubble else 0.0)
+
+    @collecting_later()
+    def _simulated(self, section: TrainingSection) -> tuple[Timeline, Metrics, TrainingFacts]:
+        """Return the timeline of a run, its metrics, and what is known of its steps."""
         work = build_training(section, self.cluster, where="advise", fold=True)
         assert work.training is not None
-        graph, planner = folded(work.graph, self.cluster, self.library)
+        graph, planner = folded(work.graph, self.cluster, self.library, slight=SLIGHT)
         timeline = simulate(
             graph, self.cluster, library=self.library, planner=planner,
             overlap_slowdown=self._slowdown,
@@ -76,8 +113,7 @@ class Worker:
             timeline, model_flops=facts.model_flops, hardware_flops=facts.hardware_flops,
             peak_flops=facts.peak_flops, tokens=facts.tokens,
         )  # fmt: skip
-        use, capacity, _ = peak_memory(facts, timeline)
-        return Ran(candidate, priced(metrics, self.cluster), use.total, use.total <= capacity)
+        return timeline, metrics, facts
 
 
 class Workers:
