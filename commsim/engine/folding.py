@@ -206,8 +206,8 @@ def folded(
     """Return the coarsest folded graph that the hardware allows, and a planner for it.
 
     `graph` is folded by what the ranks do. `slight` is the share of a link's bytes that does not
-    tell ranks apart: above 0 the fold is no longer exact (nearly). Where ranks turn out to be unlike again and again,
-    nothing is folded; nor where the library has links of its own, one set per process.
+    tell ranks apart: above 0 the fold is nearly exact. Where ranks turn out to be unlike again
+    and again, nothing is folded; nor where the library has links of its own, one set per process.
 
     Raises:
         ScenarioError: see `refold`.

@@ -47,6 +47,8 @@ from commsim.models.shape import (
     ModelShape,
     is_moe_layer,
     layer_kinds,
+    score_width,
+    value_width,
 )
 from commsim.models.split import (
     Split,
@@ -108,10 +110,12 @@ __all__ = [
     "model_preset",
     "optimizer_entries",
     "parameter_count",
+    "score_width",
     "stack_names",
     "state_bytes",
     "tensor_parallel_bytes",
     "tensor_total",
     "training_flops",
     "ulysses_bytes",
+    "value_width",
 ]

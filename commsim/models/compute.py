@@ -39,6 +39,7 @@ __all__ = ["ComputeModel", "compute_model"]
 
 _CORNER = 8
 _WIDE = ("fp32", "tf32")
+_MERGE_PASSES = 3  # read the partial result and the sum, write the sum
 _FP8_CAST = 4.0
 """Bytes per entry of a product's input to quantise it: read 2, write it and its transpose."""
 _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
@@ -111,6 +112,12 @@ class ComputeModel:
         if self.section.optimizer is not None:
             return Work(self.section.optimizer / PS_PER_SECOND, 0.0, traffic)
         return Work(seconds * self.section.scale, 0.0, traffic)
+
+    def merging(self, entries: float) -> Work:
+        """Return what adding `entries` partial results to a sum takes: three passes of memory."""
+        work = self._stream(_MERGE_PASSES * 2 * entries)
+        flat = self.section.efficiency is not None
+        return work.lasting(0.0 if flat else work.seconds * self.section.scale)
 
     def microbatch(self) -> Work:
         """Return what a microbatch takes on a stage beside its layers, forward and backward."""

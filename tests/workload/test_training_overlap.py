@@ -13,6 +13,7 @@ from commsim.engine import simulate
 from commsim.graph import Graph, OpKind, Phase
 from commsim.libraries import Ideal
 from commsim.metrics import measure
+from commsim.models import ComputeModel, Work
 from commsim.sections import decode
 from commsim.timeline import Timeline
 from commsim.workload import TrainingSection, Workload, build_training
@@ -304,3 +305,29 @@ def test_workers_that_differ_in_pace_are_said_to() -> None:
         assert ("tokens per second together" in workload.afterwards(timeline)[0]) == said
         fast, slow = paces(timeline)
         assert slow > 5 * fast if said else slow == pytest.approx(fast, rel=0.05)
+
+
+def test_each_step_of_a_ring_adds_to_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs pass memory three times per step, three quarters of them behind the first step."""
+    shape = {"layers": 1, "hidden": 4096, "heads": 32, "kv_heads": 8, "vocab": 32000,
+             "seq_len": 8192}  # fmt: skip
+    cluster = Cluster.preset("dgx-h100", nodes=1)
+
+    def phase(cp: int, letter: str) -> int:
+        section = decode(
+            {"model": shape, "batch": {"global": 8 // cp, "micro": 1},
+             "parallel": {"dp": 8 // cp, "cp": cp}}, TrainingSection, "x.yaml",
+        )  # fmt: skip
+        graph = build_training(section, cluster).graph
+        ops = np.flatnonzero((graph.lane == 0) & (graph.step == 0))
+        mine = [op for op in ops if graph.op_name(op).startswith(f"{letter} layer 0")]
+        return int(graph.duration[mine][graph.kind[mine] == OpKind.COMPUTE].sum())
+
+    with_merging = {(cp, letter): phase(cp, letter) for cp in (2, 8) for letter in "FB"}
+    monkeypatch.setattr(ComputeModel, "merging", lambda *_: Work(0.0))
+    extra = {key: time - phase(*key) for key, time in with_merging.items()}
+    assert extra[2, "F"] / extra[8, "F"] == pytest.approx(1.75 / 2 / (6.25 / 8), rel=1e-4)
+    # backward: the gradients of q, and of k and v of a quarter of the heads
+    assert extra[8, "B"] / extra[8, "F"] == pytest.approx(1 + 2 / 4, rel=1e-4)
+    least = 3 * 2 * 8192 / 8 * 4096 * 6.25 / cluster.gpu(0).memory_bandwidth * 1e12
+    assert least < extra[8, "F"] < 5 * least

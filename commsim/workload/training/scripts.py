@@ -27,14 +27,21 @@ from commsim.models import (
     context_ring_bytes,
     expert_all_to_all_bytes,
     is_moe_layer,
+    score_width,
     tensor_parallel_bytes,
     ulysses_bytes,
+    value_width,
 )
 from commsim.workload.training.pieces import COMPUTE, EXCHANGE, Piece, Script
 from commsim.workload.training.stages import EMBEDDING, HEAD, Unit
 
 __all__ = ["Author", "Scripts"]
 
+_MASKED = 0.75
+"""What of a later step's results there is under a causal mask: all queries meet half of the keys,
+or half of the queries all, as each rank has an early and a late block (context_parallel.py of
+github NVIDIA/TransformerEngine, which adds up partial outputs after each step, and partial
+gradients of q, k and v in the backward)."""
 _LOSS_BYTES = 4
 _LOSS_REDUCTIONS = 3  # the largest logit, the logit of the target, the sum of exponentials
 
@@ -241,8 +248,18 @@ class Author:
             for step in range(d):
                 if step < d - 1:
                     script.collective(EXCHANGE, "cp", size * (2 if backward else 1), beside=True)
-                script.compute(_scaled(work, share / d), block=f"attention {step}")
+                masked = 1.0 if step == 0 else _MASKED
+                merge = self.model.merging(masked * self._merged(backward=backward))
+                script.compute(_scaled(work, share / d) + merge, block=f"attention {step}")
                 script.join()
+
+    def _merged(self, *, backward: bool) -> float:
+        """Return the entries that a step of the ring adds up: outputs, or gradients of q, k, v."""
+        tokens = self.split.tokens
+        if not backward:
+            return tokens * value_width(self.shape) / self.split.tp
+        keys = context_ring_bytes(self.shape, self.split, width=self.width) / self.width
+        return tokens * score_width(self.shape) / self.split.tp + keys
 
     def _ulysses(self, script: Script, work: Work) -> None:
         sizes = {
