@@ -306,6 +306,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "parallel.layers_per_stage: 1 + 1 + 1 = 3 layers on 3 stages, the model has 4 layers",
     ),
     (
+        {"parallel": {"pp": 4, "layers_per_stage": [2, 0, 1, 1]}},
+        "parallel.layers_per_stage: stage 1 has no layer. Only the first",
+    ),
+    (
         {"parallel": {"pp": 4}, "model": {**SMALL, "layers": 6}},
         "parallel.pp: 6 layers do not divide into 4 stages",
     ),

@@ -196,7 +196,7 @@ def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
     )
     ahead = 1 if data.prefetch is None else int(data.prefetch)
     whole = sum(sizes) if data.shard == "grad_op" else sum(sizes[-1 - ahead :])
-    return whole * plan.width + sizes[-1] * plan.gradient_width
+    return whole * plan.width + max(sizes, default=0) * plan.gradient_width
 
 
 def peak_memory(facts: TrainingFacts, timeline: Timeline) -> tuple[MemoryUse, int, str]:

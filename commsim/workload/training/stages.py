@@ -108,7 +108,7 @@ def divide_layers(
     """Return the layers of each part: pp x virtual of them, evenly unless listed.
 
     Raises:
-        ScenarioError: they do not divide, or the list does not add up.
+        ScenarioError: they do not divide, the list does not add up, or a stage has nothing.
     """
     parts = pp * virtual
     if listed is None and layers % parts:
@@ -125,6 +125,12 @@ def divide_layers(
         raise ScenarioError(
             f"{where}.layers_per_stage: {' + '.join(str(n) for n in counts)} = {sum(counts)} layers"
             f" on {len(counts)} stages, the model has {layers} layers and {wanted}."
+        )
+    empty = [part for part, count in enumerate(counts[1:-1], 1) if not count]
+    if empty:
+        raise ScenarioError(
+            f"{where}.layers_per_stage: stage {empty[0]} has no layer. Only the first (embedding)"
+            " and the last (head) can do without: give each other stage one, or lower pp."
         )
     starts = [sum(counts[:part]) for part in range(parts)]
     return tuple(range(start, start + n) for start, n in zip(starts, counts, strict=True))
