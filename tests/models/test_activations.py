@@ -176,8 +176,7 @@ def test_what_fits_says_so_too() -> None:
     assert not fits(USE, 91 * GIB - 1)
     small = MemoryUse(GIB, 0, 5 * GIB // 2, 0, GIB)
     assert memory_text(small, 80 * GIB) == (
-        "fits: 4.5 GiB of 80 GiB, of which optimizer 2.5, parameters 1.0, buffers 1.0"
-        " (76 GiB free)"
+        "fits: 4.5 GiB of 80 GiB, of which optimizer 2.5, parameters 1.0, buffers 1.0 (76 GiB free)"
     )
     assert memory_text(MemoryUse(99, 0, 1, 0), 10 * GIB, place="on GPU 3") == (
         "fits: 0.0 GiB of 10 GiB on GPU 3, of which parameters 0.0 (10.0 GiB free)"
