@@ -23,16 +23,17 @@ from simpy.events import Event
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
 from commsim.engine.collecting import collecting_later
+from commsim.engine.conduct import Conduct, conduct_of
 from commsim.engine.copies import Copies
 from commsim.engine.network import FluidNetwork
 from commsim.engine.planning import Planner
 from commsim.engine.recorder import Recorder
-from commsim.engine.rendezvous import GroupQueue, Meeting, Stops
+from commsim.engine.rendezvous import GroupQueue, Meeting
 from commsim.engine.rules import dependents, queues
 from commsim.engine.sharing import Sharing
 from commsim.engine.stepwise import Courier, StepNetwork
 from commsim.graph import Graph, OpKind, Way, member_lanes
-from commsim.libraries import Copy, Library, Part, Start, library_of, links_of
+from commsim.libraries import Copy, Library, Plan, Start, library_of, links_of
 from commsim.timeline import Cause
 
 __all__ = ["Engine"]
@@ -69,7 +70,7 @@ class Engine:
             self.copies = Copies(self.links, self.network, steps, self.recorder.program_op)
         self._sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
         self.meetings: dict[tuple[int, int], Meeting] = {}
-        self.stops: dict[tuple[int, int, int], tuple[Part, Stops]] = {}  # of the parts of plans
+        self._conducts: dict[int, Conduct] = {}  # by plan: equal plans are one object
         self.current: dict[int, list[int]] = {}  # what each stream is at, by queue number
         self._library = library
         self._planner = planner
@@ -172,7 +173,7 @@ class Engine:
                 self._sharing.take(op, meeting.plan)
             if meeting.plan.copies_in:
                 yield from self._stage(meeting.plan.copies_in, member, op)
-            meeting.copied[member] = self.env.now - arrived
+                meeting.copied[member] = self.env.now - arrived
             yield meeting.attend(member, op)
             if meeting.plan.copies_out:
                 yield from self._stage(meeting.plan.copies_out, member, op)
@@ -220,7 +221,7 @@ class Engine:
             key = (1, row)
             if key not in self.meetings:
                 plan = self._planner.message(row)
-                self.meetings[key] = Meeting(self, plan, (0, 1), None, 0, -1)
+                self.meetings[key] = Meeting(self, self._conduct(plan), (0, 1), None, 0, -1)
             return self.meetings[key], int(self._receives[op])
         group = self._group[row]
         meeting = self.meetings.get((0, row))
@@ -229,9 +230,17 @@ class Engine:
             for text in plan.notes:
                 self._note(text)
             meeting = self.meetings[0, row] = Meeting(
-                self, plan, self._expected[group], self._queues[group], self._position[row], row
-            )
+                self, self._conduct(plan), self._expected[group], self._queues[group],
+                self._position[row], row,
+            )  # fmt: skip
         return meeting, self._member[group][self._lane[op]]
+
+    def _conduct(self, plan: Plan) -> Conduct:
+        """Return how to run a plan."""
+        known = self._conducts.get(id(plan))
+        if known is None:
+            known = self._conducts[id(plan)] = conduct_of(plan, stepwise=self.stepwise)
+        return known
 
     def send_messages(self, meeting: Meeting) -> Process:
         """Run the programs of a meeting's plan message by message; members leave when done."""

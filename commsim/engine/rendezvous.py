@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import simpy
 from simpy.events import Event
 
-from commsim.libraries import Part, Phase, Plan, Start
+from commsim.engine.conduct import Conduct
+from commsim.libraries import Start
 from commsim.timeline import Cause
 
 if TYPE_CHECKING:
     from commsim.engine.core import Engine
 
-__all__ = ["GroupQueue", "Meeting", "Stops"]
+__all__ = ["GroupQueue", "Meeting"]
 
 Process = Generator[Event, Any, None]
 
@@ -57,20 +57,26 @@ class GroupQueue:
 class Meeting:
     """One collective or message: who has come, and the plan that runs once enough have."""
 
+    __slots__ = (
+        "_begun", "_came", "_conduct", "_ended", "_engine", "_exits", "_last", "_needed",
+        "_position", "_queue", "_queued", "_record", "copied", "expected", "ops", "plan",
+    )  # fmt: skip
+
     def __init__(
         self,
         engine: Engine,
-        plan: Plan,
+        conduct: Conduct,
         expected: Sequence[int],
         queue: GroupQueue | None,
         position: int,
         record: int,
     ) -> None:
-        self.plan = plan
-        self.expected = tuple(expected)
+        self.plan = conduct.plan
+        self.expected = expected
         self.ops: dict[int, int] = {}
         self.copied: dict[int, int] = {}  # ps that members copied for before they came
         self._engine = engine
+        self._conduct = conduct
         self._queue = queue
         self._position = position
         self._record = record
@@ -78,7 +84,6 @@ class Meeting:
         self._came: dict[int, Event] = {}
         self._last = -1  # the op that came last
         self._begun = self._queued = self._ended = False
-        self._joins = self._data_reaches()
         self._needed = self._needed_to_start()
 
     def attend(self, member: int, op: int) -> Event:
@@ -112,26 +117,17 @@ class Meeting:
         cause, kind = (held_up_by, Cause.QUEUE) if held_up_by >= 0 else (self._last, None)
         for member in self.ops:
             self._held_up(member, cause, kind)
-            if self._engine.stepwise or not self._joins[member]:
+            if self._engine.stepwise or not self._conduct.joins[member]:
                 self._starts(member)
-        if self._record >= 0 and self.plan.algorithm:
-            self._engine.recorder.choices[self._record] = _choice(self.plan)
-        phase = self._only_phase()
+        if self._record >= 0 and self._conduct.choice:
+            self._engine.recorder.choices[self._record] = self._conduct.choice
+        phase = self._conduct.only
         if phase is None:
             self._engine.env.process(self._run())
         elif phase.lead:
             _after(self._engine.env.timeout(phase.lead), self._move)
         else:
             self._move()
-
-    def _only_phase(self) -> Phase | None:
-        """Return the phase of a plan that is one and never stops; None where it takes a process."""
-        parts = self.plan.parts
-        if len(parts) > 1 or len(parts[0].phases) > 1 or not parts[0].phases[0].idle:
-            return None
-        if self._engine.stepwise or self._stops_of(parts[0]):
-            return None
-        return parts[0].phases[0]
 
     def _move(self) -> None:
         """Run the only phase, without a process: callbacks cost fewer events."""
@@ -161,14 +157,8 @@ class Meeting:
         """Return the members without which nothing moves."""
         if self.plan.start == Start.EAGER:
             return {0}
-        return {member for member in self.expected if not self._joins[member]}
-
-    def _data_reaches(self) -> list[int]:
-        """Return when the first data reaches each member, on the idle clock of the plan."""
-        if self.plan.start != Start.PATH:
-            return [0] * self.plan.members
-        joins: list[int] = np.min([part.joins for part in self.plan.parts], axis=0).tolist()
-        return joins
+        joins = self._conduct.joins
+        return {member for member in self.expected if not joins[member]}
 
     def _starts(self, member: int) -> None:
         """Write down that a member moves from now on; copying before it came is moving too."""
@@ -193,9 +183,10 @@ class Meeting:
         if self._engine.stepwise and self.plan.programs:
             yield from self._engine.send_messages(self)
         elif len(self.plan.parts) == 1:
-            yield from self._part(self.plan.parts[0])
+            yield from self._part(0)
         else:
-            yield simpy.AllOf(env, [env.process(self._part(part)) for part in self.plan.parts])
+            parts = range(len(self.plan.parts))
+            yield simpy.AllOf(env, [env.process(self._part(part)) for part in parts])
         self._finish()
 
     def release(self, member: int) -> None:
@@ -209,11 +200,11 @@ class Meeting:
             return None
         return self._came.setdefault(member, Event(self._engine.env))
 
-    def _part(self, part: Part) -> Process:
+    def _part(self, number: int) -> Process:
         """Run the phases of a part, stopping where a member joins or leaves early."""
         env, before = self._engine.env, 0
-        stops = self._stops_of(part)
-        for phase in part.phases:
+        stops = self._conduct.stops[number]
+        for phase in self.plan.parts[number].phases:
             if phase.lead:
                 yield env.timeout(phase.lead)
             if not phase.idle:  # nothing to move: no flow, and no picosecond for it
@@ -225,20 +216,15 @@ class Meeting:
                     continue
                 if when > begin:
                     yield flow.reach((when - begin) / phase.idle)
-                for act, member in members:
-                    yield from act(self, member)
+                for joins, member in members:
+                    if joins:
+                        yield from self.join(member)
+                    else:
+                        self.release(member)
             yield flow.reach(1.0)
             if phase.tail:
                 yield env.timeout(phase.tail)
             before = end + phase.tail
-
-    def _stops_of(self, part: Part) -> Stops:
-        """Return where a part stops; equal plans are one object, so it is worked out once."""
-        known, key = self._engine.stops, (id(part), self.plan.start, len(self.plan.parts))
-        if key not in known:
-            joining, alone = self.plan.start == Start.PATH, len(self.plan.parts) == 1
-            known[key] = (part, _stops(part, joining=joining, leaving=alone))
-        return known[key][1]
 
     def join(self, member: int) -> Process:
         """Wait for a member that the data has reached."""
@@ -247,37 +233,8 @@ class Meeting:
             yield came
         self._reached(member)
 
-    def exit(self, member: int) -> Process:
-        """Let a member go once the data is done with it."""
-        self.release(member)
-        return
-        yield  # a generator, like `join`
-
 
 def _after(event: Event, act: Callable[[], None]) -> None:
     """Call `act` when `event` happens."""
     assert event.callbacks is not None
     event.callbacks.append(lambda _: act())
-
-
-Act = Callable[[Meeting, int], Process]
-Stops = list[tuple[int, list[tuple[Act, int]]]]
-"""Idle times at which members join or leave, and what to do then."""
-
-
-def _stops(part: Part, *, joining: bool, leaving: bool) -> Stops:
-    """Return (idle time, what to do then) in order; nothing for what all do at the ends."""
-    actions: dict[int, list[tuple[Act, int]]] = {}
-    if joining:
-        for member, when in enumerate(part.joins.tolist()):
-            actions.setdefault(when, []).append((Meeting.join, member))
-    if leaving:
-        early = (part.leaves >= 0) & (part.leaves < part.idle)
-        for member in np.flatnonzero(early).tolist():
-            actions.setdefault(int(part.leaves[member]), []).append((Meeting.exit, member))
-    return sorted(actions.items())
-
-
-def _choice(plan: Plan) -> str:
-    channels = f", {plan.channels} channels" if plan.channels > 1 else ""
-    return plan.algorithm + channels

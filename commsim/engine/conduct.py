@@ -1,0 +1,62 @@
+"""
+How a plan is run, worked out once: when members join and leave, and whether it needs a process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commsim.libraries import Part, Phase, Plan, Start
+
+__all__ = ["Conduct", "Stops", "conduct_of"]
+
+Stops = list[tuple[int, list[tuple[bool, int]]]]
+"""Idle times at which members join (True) or leave (False)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conduct:
+    """A plan and how to run it.
+
+    `joins[i]` is when the first data reaches member i on the idle clock (0 for all, unless they
+    join as data reaches them). `stops` belongs to the plan's parts. `only` is the phase of a plan
+    that has one and never stops: it runs without a process. `choice` is what the record says.
+    """
+
+    plan: Plan
+    joins: list[int]
+    stops: tuple[Stops, ...]
+    only: Phase | None
+    choice: str
+
+
+def conduct_of(plan: Plan, *, stepwise: bool) -> Conduct:
+    """Return how to run a plan; `stepwise`: message by message."""
+    joining, alone = plan.start == Start.PATH, len(plan.parts) == 1
+    joins = [0] * plan.members
+    if joining:
+        joins = np.min([part.joins for part in plan.parts], axis=0).tolist()
+    stops = tuple(_stops(part, joining=joining, leaving=alone) for part in plan.parts)
+    only = None
+    if alone and not stepwise and not stops[0] and len(plan.parts[0].phases) == 1:
+        only = plan.parts[0].phases[0]
+    channels = f", {plan.channels} channels" if plan.channels > 1 else ""
+    return Conduct(
+        plan, joins, stops, only if only is not None and only.idle else None,
+        plan.algorithm and plan.algorithm + channels,
+    )  # fmt: skip
+
+
+def _stops(part: Part, *, joining: bool, leaving: bool) -> Stops:
+    """Return what happens on the way, in order; nothing for what all do at the ends."""
+    acts: dict[int, list[tuple[bool, int]]] = {}
+    if joining:
+        for member, when in enumerate(part.joins.tolist()):
+            acts.setdefault(when, []).append((True, member))
+    if leaving:
+        early = (part.leaves >= 0) & (part.leaves < part.idle)
+        for member in np.flatnonzero(early).tolist():
+            acts.setdefault(int(part.leaves[member]), []).append((False, member))
+    return sorted(acts.items())
