@@ -9,6 +9,7 @@ import pytest
 from commsim.cluster import Cluster
 from commsim.engine import folded, simulate
 from commsim.libraries import Ideal
+from commsim.libraries.nccl.library import Nccl
 from commsim.metrics import Metrics, measure
 from commsim.sections import decode
 from commsim.workload import TrainingSection, build_training
@@ -62,3 +63,23 @@ def test_folding_changes_nothing(preset: str, nodes: int, settings: dict[str, An
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-9)
     if whole.bubble_fraction is not None:
         assert small.bubble_fraction == pytest.approx(whole.bubble_fraction, abs=1e-6)
+
+
+def test_a_small_bucket_on_one_nic_tells_ranks_apart_only_where_that_counts() -> None:
+    """A tenth of the lanes give the same step; a share below the bucket's keeps all lanes."""
+    cluster = Cluster.preset("dgx-h100", nodes=4)
+    section = decode(
+        {"model": {"layers": 4, "hidden": 2048, "heads": 16, "vocab": 4096, "seq_len": 1024},
+         "batch": {"global": 64, "micro": 1}, "parallel": {"dp": 8, "pp": 2, "cp": 2},
+         "data_parallel": {"kind": "zero", "stage": 2, "bucket": "16MiB"}},
+        TrainingSection, "x.yaml",
+    )  # fmt: skip
+    coarse, library = build_training(section, cluster, fold=True).graph, Nccl()
+    lanes, steps = [], []
+    for slight in (0.0, 1e-9, 1e-3):
+        graph, planner = folded(coarse, cluster, library, slight=slight)
+        timeline = simulate(graph, cluster, library=library, planner=planner)
+        lanes.append(len(graph.lane_rank))
+        steps.append(measure(timeline).step_time_s)
+    assert lanes == [10, 10, 2]
+    assert steps == pytest.approx([steps[0]] * 3, rel=1e-4)
