@@ -287,7 +287,7 @@ CHANGES = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(["dgx-h100", "dgx-a100", "dgx-1v", "polaris", "gb200-nvl72", "aws-g5"]),
     changes=CHANGES,

@@ -286,7 +286,7 @@ def inline_clusters(draw):
     return {"nodes": kinds, "fabric": fabric}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=inline_clusters(), key=st.integers(0, 2**40))
 def test_any_small_cluster_joins_all_its_gpus(data, key):
     cluster = cluster_from(data, "x")

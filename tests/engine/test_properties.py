@@ -59,7 +59,7 @@ cases = given(seed=st.integers(0, 2**32), where=st.sampled_from(sorted(CLUSTERS)
 networks = pytest.mark.parametrize("network", ["fluid", "steps"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @cases
 def test_no_link_is_over_its_capacity(seed: int, where: str) -> None:
     links = run(seed, where).links
@@ -71,7 +71,7 @@ def test_no_link_is_over_its_capacity(seed: int, where: str) -> None:
         assert used.max() <= links.bandwidth[link] * (1 + 1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @cases
 def test_a_fifo_link_serves_one_message_at_a_time(seed: int, where: str) -> None:
     """Services are rounded to whole ps at both ends, which is all they may overlap by."""
@@ -84,7 +84,7 @@ def test_a_fifo_link_serves_one_message_at_a_time(seed: int, where: str) -> None
         assert (rate * (end - start) <= links.bandwidth[link] * (end - start + 1.01)).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @cases
 def test_bytes_are_conserved_between_networks(seed: int, where: str) -> None:
     fluid, steps = run(seed, where), run(seed, where, "steps")
@@ -94,7 +94,7 @@ def test_bytes_are_conserved_between_networks(seed: int, where: str) -> None:
 
 
 @networks
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @cases
 def test_nothing_happens_before_its_cause(seed: int, where: str, network: str) -> None:
     timeline = run(seed, where, network)
@@ -107,7 +107,7 @@ def test_nothing_happens_before_its_cause(seed: int, where: str, network: str) -
         assert released <= timeline.start[span]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @cases
 def test_same_work_same_times(seed: int, where: str) -> None:
     first, second = run(seed, where), run(seed, where)
@@ -115,7 +115,7 @@ def test_same_work_same_times(seed: int, where: str) -> None:
         assert np.array_equal(getattr(first, column), getattr(second, column))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), factor=st.floats(1.1, 20))
 def test_faster_nics_make_no_single_collective_slower(seed: int, factor: float) -> None:
     """One op alone: in a schedule of many, a faster link may reorder them and cost time."""

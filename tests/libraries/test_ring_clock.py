@@ -20,7 +20,7 @@ def recurrence(latency: np.ndarray, service: np.ndarray, steps: int) -> np.ndarr
     return x
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32), n=st.integers(2, 24), rounds=st.sampled_from([1, 2]))
 def test_the_maximum_over_paths_is_the_recurrence(seed: int, n: int, rounds: int) -> None:
     rng = np.random.default_rng(seed)

@@ -44,7 +44,7 @@ def independent(routes: list[Route], sizes: list[float]) -> Messages:
     )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.floats(1e8, 1e11), min_size=1, max_size=6), st.floats(0, 1e8))
 def test_alone_a_message_takes_its_latencies_and_its_narrowest_link(
     speeds: list[float], size: float
@@ -79,7 +79,7 @@ def test_equals_queue_in_order() -> None:
     assert done.tolist() == pytest.approx([1000 * US * k + US for k in (1, 2, 3)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.permutations(range(4)), st.integers(1, 4), st.floats(1, 1e7)),

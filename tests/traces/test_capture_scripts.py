@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -228,9 +227,7 @@ def test_ranks_outside_the_world(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_seven_billion_parameters_on_1024_ranks() -> None:
-    began = time.monotonic()
     graph = capture(SCRIPTS / "fsdp2.py", world_size=1024, arguments=("--model", "7b"))
-    assert time.monotonic() - began < 180
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2**20  # kB: 1 GiB
     N, attention = products(32, 4096, 11008, 32000), 32 * (2 + 5) * 2 * 4096**3
     flops = graph.meta["capture"]["hardware_flops"] / 1024

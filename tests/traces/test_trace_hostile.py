@@ -59,9 +59,7 @@ def test_a_missing_path_and_an_empty_folder(tmp_path: Path) -> None:
     assert "no trace in this folder" in refusal(tmp_path / "void")
 
 
-@settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, len(WHOLE) - 1))
 def test_a_trace_cut_anywhere_is_salvaged_or_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "rank0.json"

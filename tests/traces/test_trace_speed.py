@@ -1,9 +1,8 @@
-"""A small version of benchmarks/import_speed.py: floors that only a mistake goes below."""
+"""A small version of benchmarks/import_speed.py: work and memory, counted."""
 
 from __future__ import annotations
 
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+from counting import python_calls
 from import_speed import generate
 
 from commsim.traces import load_trace
@@ -28,11 +28,16 @@ def parse(file: Path) -> int:
     return len(read_kineto(document).events)
 
 
-def test_a_core_parses_tens_of_megabytes_a_second(file: Path) -> None:
-    begin = time.process_time()
-    assert parse(file) > 15_000
-    took = time.process_time() - begin
-    assert file.stat().st_size / 1e6 / took > 25  # 92 to 132 where nothing else runs
+def test_parsing_calls_few_functions_for_each_event(file: Path) -> None:
+    events = 0
+
+    def read() -> None:
+        nonlocal events
+        events = parse(file)
+
+    calls = python_calls(read)
+    assert events > 15_000
+    assert calls < 5 * events  # 3.5 when written
 
 
 def test_parsing_takes_at_most_two_and_a_half_times_the_file(file: Path) -> None:

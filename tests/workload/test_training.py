@@ -256,7 +256,7 @@ def test_stages_are_tagged_only_where_there_is_a_pipeline() -> None:
     assert set(graph.step.tolist()) == {0, 1}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     schedule=st.sampled_from(["naive", "gpipe", "1f1b"]),
     dp=st.integers(1, 3), pp=st.sampled_from([1, 2, 4]), m=st.integers(1, 6),

@@ -58,7 +58,7 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(given_settings=layouts())
 def test_any_product_runs_and_does_the_whole_work(given_settings: dict[str, Any]) -> None:
     degrees = [given_settings["parallel"][axis] for axis in ("tp", "cp", "pp", "dp")]
@@ -77,7 +77,7 @@ def test_any_product_runs_and_does_the_whole_work(given_settings: dict[str, Any]
     assert (graph.phase == Phase.OPTIMIZER).sum() == 2 * n
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     dp=st.sampled_from([4, 8]), ep=st.sampled_from([2, 4]), tp=st.sampled_from([1, 2]),
     pp=st.sampled_from([1, 2]), data=st.sampled_from(KINDS[:-1]),

@@ -34,7 +34,7 @@ def test_every_program_does_what_its_op_promises(n: int) -> None:
         assert check(program) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(n=st.integers(2, 40), elements=st.integers(1, 10**8), element=st.sampled_from([1, 2, 4, 8]))
 def test_segments_cover_the_buffer_and_are_as_gloo_cuts_them(
     n: int, elements: int, element: int

@@ -37,7 +37,7 @@ def seconds(run: Runs) -> np.ndarray:
     return time_runs(run).seconds
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(system=SYSTEMS, place=PLACES)
 def test_time_never_falls_when_a_message_grows(runs, system, place):
     run = runs(size=SIZES, ranks=place[0], domains=place[1], **system)
@@ -46,7 +46,7 @@ def test_time_never_falls_when_a_message_grows(runs, system, place):
     assert (np.diff(times) >= -1e-12 * times[1:]).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(system=SYSTEMS, place=PLACES, column=st.sampled_from(["port", "nic_rate", "nics"]))
 def test_time_never_falls_when_wires_slow_down(runs, system, place, column):
     fast = runs(size=SIZES[::7], ranks=place[0], domains=place[1], **system)
@@ -54,7 +54,7 @@ def test_time_never_falls_when_wires_slow_down(runs, system, place, column):
     assert (seconds(slow) >= seconds(fast) * (1 - 1e-12)).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(system=SYSTEMS, place=PLACES)
 def test_never_faster_than_the_wires(runs, system, place):
     run = runs(size=SIZES, ranks=place[0], domains=place[1], **system | {"rounds": 2})

@@ -90,7 +90,7 @@ def test_any_count_of_recorded_nodes(name, nodes, topology):
     check_trees(comm)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.data())
 def test_any_group_of_a_cluster(data):
     preset = data.draw(st.sampled_from(["dgx-h100", "dgx-a100", "perlmutter", "pcie-a100"]))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import defaultdict
 
 import pytest
+from counting import python_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +92,7 @@ def test_channels_visit_every_gpu_once_over_allowed_paths(preset, inter):
     assert graphs["tree"].n_channels == graphs["ring"].n_channels
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     preset=st.sampled_from(PRESETS), seed=st.integers(0, 99), nodes=st.integers(1, 2),
     version=st.sampled_from(["2.18", "2.24", "2.27", "2.30.7"]),
@@ -116,20 +116,20 @@ def test_searches_put_off_change_nothing(preset, seed, nodes, version):
 @pytest.mark.parametrize(
     ("preset", "nodes"), [("dgx-a100", 2), ("dgx-1v", 2), ("dgx-2", 2), ("alps", 2)]
 )
-def test_a_node_is_searched_within_a_second(preset, nodes):
+def test_the_search_of_a_node_takes_few_steps(preset, nodes):
     cluster = Cluster.preset(preset, nodes=nodes)
     communicator._views.cache_clear()
-    started = time.process_time()
-    communicator_of(cluster, range(cluster.world_size))
-    assert time.process_time() - started < 1
+    steps = python_calls(lambda: communicator_of(cluster, range(cluster.world_size)))
+    assert steps < 400_000  # 84,759 to 265,044 when written
 
 
-def test_a_rack_of_72_gpus_is_searched_within_a_second():
+def test_the_search_of_a_rack_of_72_gpus_takes_few_steps():
     cluster = Cluster.preset("gb200-nvl72", nodes=36)
     communicator._views.cache_clear()
-    started = time.process_time()
-    comm = communicator_of(cluster, range(144))
-    assert time.process_time() - started < 1
+    found = []
+    steps = python_calls(lambda: found.append(communicator_of(cluster, range(144))))
+    assert steps < 3_000_000  # 2,115,269 when written
+    (comm,) = found
     assert comm.local_ranks == (72, 72)
     assert comm.graphs["ring"].n_channels == 16
     assert comm.graphs["nvls"].n_channels == 32
