@@ -19,7 +19,7 @@ from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal, Library
-from commsim.libraries.nccl.library import Nccl
+from commsim.libraries.nccl.plans.library import Nccl
 
 Job = tuple[str, tuple[int, ...], int]
 

@@ -4,8 +4,9 @@ Fit the constants of NCCL's time to measured nccl-tests tables.
     python benchmarks/fit_nccl.py FILE.csv [-o timing.yaml] [--leave-out SITE,... | sites]
                                   [--systems MAP.yaml] [--json F]
 
-Priors, units and meanings stand in commsim/libraries/nccl/timing.yaml; `-o` writes the same file
-with fitted values. Every case (one op on one system) weighs the same, however long its sweep; those
+Priors, units and meanings stand in commsim/libraries/nccl/timing/timing.yaml; `-o` writes it
+anew with fitted values. Every case (one op on one system) weighs the same, however long its
+sweep; those
 of trust 2 half, and half again where NCCL is older than the releases whose choices are known.
 Flagged rows and those of less trust do not count.
 `--leave-out sites` fits anew without each site in turn, from the priors on, and predicts that
@@ -33,13 +34,13 @@ from judging import Judged, bands, classes, peaks_within
 from measured import Case, cases_of, launch_of, load_map, read_rows
 from prediction import runs_for
 
-from commsim.libraries.nccl.releases import release_of
-from commsim.libraries.nccl.timing import time_runs
-from commsim.libraries.nccl.timing_runs import Runs
-from commsim.libraries.nccl.timing_terms import terms_of
+from commsim.libraries.nccl.timing.constants import terms_of
+from commsim.libraries.nccl.timing.predict import time_runs
+from commsim.libraries.nccl.timing.runs import Runs
+from commsim.libraries.nccl.tuning.releases import release_of
 
 Floats = npt.NDArray[np.float64]
-_OWN = Path(__file__).parents[1] / "commsim/libraries/nccl/timing.yaml"
+_OWN = Path(__file__).parents[1] / "commsim/libraries/nccl/timing/timing.yaml"
 _WEIGHT = {3: 1.0, 2: 0.5}
 
 

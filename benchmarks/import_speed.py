@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from commsim.traces import load_trace
-from commsim.traces.files import documents
-from commsim.traces.kineto import read_kineto
+from commsim.traces.formats.files import documents
+from commsim.traces.formats.kineto import read_kineto
 
 _OP_US = 14.0
 _BASE = 1_700_000_000_000_000.0

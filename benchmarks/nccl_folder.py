@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from commsim.errors import CommsimError
+from commsim.libraries.nccl.communicator.record import read_record
 from commsim.libraries.nccl.env import Knobs, knobs_of
-from commsim.libraries.nccl.record import read_record
-from commsim.libraries.nccl.tables import tables_of, versions
+from commsim.libraries.nccl.tuning.tables import tables_of, versions
 
 Row = Mapping[str, str]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from commsim.cluster import Cluster
 from commsim.cluster.section import cluster_from
-from commsim.libraries.nccl.library import Nccl
-from commsim.libraries.nccl.tables import versions
-from commsim.libraries.nccl.timing_runs import Runs
-from commsim.libraries.nccl.timing_wires import PAIRWISE
+from commsim.libraries.nccl.plans.library import Nccl
+from commsim.libraries.nccl.timing.runs import Runs
+from commsim.libraries.nccl.timing.wires import PAIRWISE
+from commsim.libraries.nccl.tuning.tables import versions
 
 __all__ = ["known_version", "runs_for"]
 

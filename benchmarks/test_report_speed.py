@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "charts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from span_maker import many_spans
+from helpers.many_spans import many_spans
 
 from commsim.charts.report import Facts, write_report
 from commsim.metrics import measure

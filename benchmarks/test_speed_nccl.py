@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from commsim.cluster import Cluster
-from commsim.libraries.nccl.communicator import communicator_of
-from commsim.study.bench import bench
+from commsim.libraries.nccl.communicator.communicator import communicator_of
+from commsim.study.bench.bench import bench
 
 pytestmark = [pytest.mark.benchmark(timer=time.process_time)]
 

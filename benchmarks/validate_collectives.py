@@ -35,7 +35,7 @@ from commsim.cluster.section import cluster_from
 from commsim.errors import CommsimError
 from commsim.libraries import LibrarySection
 from commsim.sections import decode
-from commsim.study.bench import bench
+from commsim.study.bench.bench import bench
 
 _EQUAL_BLOCKS = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 

@@ -28,14 +28,14 @@ from typing import Any
 from nccl_folder import Case, Row, cases
 
 from commsim.errors import CommsimError
-from commsim.libraries.nccl.choose import Tuner
-from commsim.libraries.nccl.communicator import communicator_from_xml
-from commsim.libraries.nccl.nvls import nvls_setup
-from commsim.libraries.nccl.p2p import PeerToPeer
-from commsim.libraries.nccl.record import recorded_communicator
-from commsim.libraries.nccl.rules import FUNCTIONS
+from commsim.libraries.nccl.communicator.communicator import communicator_from_xml
+from commsim.libraries.nccl.communicator.record import recorded_communicator
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol, SearchGraph
-from commsim.libraries.nccl.tables import tables_of
+from commsim.libraries.nccl.tuning.algo_filter import FUNCTIONS
+from commsim.libraries.nccl.tuning.choose import Tuner
+from commsim.libraries.nccl.tuning.nvls import nvls_setup
+from commsim.libraries.nccl.tuning.p2p import PeerToPeer
+from commsim.libraries.nccl.tuning.tables import tables_of
 
 OPS = {function: op for op, function in FUNCTIONS.items()}
 UNDECIDED = 0.01

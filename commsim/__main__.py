@@ -1,5 +1,5 @@
 """`python -m commsim` is `commsim`."""
 
-from commsim.cli.main import entry
+from commsim.cli import entry
 
 entry()

@@ -42,8 +42,8 @@ def advise(
     `data_parallel`, `batch.micro` and `recompute`.
     """
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
+    from commsim.files import json_bytes
     from commsim.study import advise as study_advise
-    from commsim.study.files import json_bytes
 
     with _Bar(shown=not quiet and sys.stderr.isatty()) as bar:
         advice = study_advise(scenario, sets, top=top, processes=_processes(), progress=bar)

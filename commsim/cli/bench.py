@@ -93,7 +93,7 @@ def bench(
     """Time collectives over all GPUs of a cluster: ring or tree, and from which size on."""
     from commsim.libraries import LibrarySection
     from commsim.study.bench import bench as study_bench
-    from commsim.study.nccl_tests import sweep
+    from commsim.study.bench import sweep
     from commsim.units import parse_nccl_size
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
@@ -135,15 +135,15 @@ def open_cluster(
     name: str | None, nodes: int | None, sets: tuple[str, ...] = (), *, nccl_xml: str | None = None
 ) -> Cluster:
     """Return the cluster that flags describe: a preset's name or a file, changed by --set."""
-    from commsim.cluster.section import cluster_from
+    from commsim.cluster import cluster_from
     from commsim.errors import ScenarioError
-    from commsim.scenario.overrides import apply_sets
+    from commsim.scenario import apply_sets
     from commsim.yaml_file import read_yaml
 
     if nccl_xml is not None:
         if name is not None or sets:
             raise ScenarioError("--nccl-xml: leave --cluster and --set out; the file is the node.")
-        from commsim.libraries.nccl.to_cluster import cluster_from_xml
+        from commsim.libraries.nccl import cluster_from_xml
         from commsim.yaml_file import read_text
 
         text = read_text(Path(nccl_xml), nccl_xml)
@@ -194,7 +194,7 @@ def _write(
     nccl_tests: Path | None,
     console: Console,
 ) -> None:
-    from commsim.study.files import json_bytes
+    from commsim.files import json_bytes
 
     if chart is not None:
         from commsim.charts import busbw, save_figure

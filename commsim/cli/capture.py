@@ -48,8 +48,8 @@ def capture(
     scenario: `workload: {graph: FILE}`. Needs torch: pip install 'commsim[torch]'.
     """
     from commsim.graph import save_graph
-    from commsim.study.capture import captured_summary
-    from commsim.traces.capture import capture as run_capture
+    from commsim.study import captured_summary
+    from commsim.traces import capture as run_capture
 
     console = Console(quiet=quiet, json_only=False)
     output = output or Path(f"{Path(script).stem}.graph.npz")

@@ -75,7 +75,7 @@ def _files(result: Result, path: Path) -> list[Path]:
 
 def _gantt_svg(result: Result, path: Path) -> list[Path]:
     from commsim.charts import gantt_svg
-    from commsim.study.files import write_aside
+    from commsim.files import write_aside
 
     runs = [(result.timeline, result.metrics)]
     if result.measured is not None:

@@ -79,7 +79,7 @@ def compare(
         result.report(report)
         console.show(f"wrote  {report}")
     if json_path == STDOUT:
-        from commsim.study.files import json_bytes
+        from commsim.files import json_bytes
 
         console.write(json_bytes(result.to_dict()).decode())
     elif json_path is not None:

@@ -6,14 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commsim.charts.compare_words import (
-    BANDS,
-    NONE,
-    figure_text,
-    kind_text,
-    off_text,
-    quantity_text,
-)
+from commsim.charts.compare import BANDS, NONE, figure_text, kind_text, off_text, quantity_text
 from commsim.cli.summary import columns
 
 __all__ = ["comparison_text"]

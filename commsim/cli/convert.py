@@ -32,7 +32,7 @@ def convert(source: str, target: str, to: str | None, quiet: bool) -> None:
     logs, GOAL, pipeline schedules (.csv) and commsim's graphs (.npz). What OUT's format cannot
     carry is said.
     """
-    from commsim.study.convert import convert as study_convert
+    from commsim.study import convert as study_convert
 
     console = Console(quiet=quiet)
     with console.working("converting"):

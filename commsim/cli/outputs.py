@@ -88,7 +88,7 @@ class Outputs:
         written = [str(path) for path in self._write(result)]
         console.show(summary(result.metrics, written, memory=result.memory))
         if self.json_only:
-            from commsim.study.files import json_bytes
+            from commsim.files import json_bytes
 
             console.write(json_bytes(result.to_dict()).decode())
 

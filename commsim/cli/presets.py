@@ -34,24 +34,24 @@ def presets(what: str, name: str) -> None:
 
 def _rows(kind: str) -> list[tuple[str, str]]:
     if kind == "scenarios":
-        from commsim.scenario.catalogue import scenario_names, scenario_summary
+        from commsim.scenario import scenario_names, scenario_summary
 
         return [(name, scenario_summary(name)) for name in scenario_names()]
     if kind == "models":
-        from commsim.models.catalogue import model_names
+        from commsim.models import model_names
 
         return [(name, _model(name)) for name in model_names()]
     if kind == "gpus":
-        from commsim.cluster.gpus import gpu_names
+        from commsim.cluster import gpu_names
 
         return [(name, _gpu(name)) for name in gpu_names()]
-    from commsim.cluster.presets import preset_names, preset_text
+    from commsim.cluster import preset_names, preset_text
 
     return [(name, preset_text(name).splitlines()[0].lstrip("# ")) for name in preset_names()]
 
 
 def _model(name: str) -> str:
-    from commsim.models.catalogue import model_preset
+    from commsim.models import model_preset
 
     preset = model_preset(name)
     shape, every = preset.shape, preset.published.parameters
@@ -60,7 +60,7 @@ def _model(name: str) -> str:
 
 
 def _gpu(name: str) -> str:
-    from commsim.cluster.gpus import gpu_spec
+    from commsim.cluster import gpu_spec
     from commsim.units import format_bandwidth, format_size
 
     spec = gpu_spec(name)
@@ -72,12 +72,10 @@ def _gpu(name: str) -> str:
 
 def _text(name: str) -> str:
     """Return the file of a cluster, a GPU or a scenario, or the entry of a model."""
-    from commsim.cluster.files import suggestion
-    from commsim.cluster.gpus import gpu_names, gpu_text
-    from commsim.cluster.presets import preset_names, preset_text
+    from commsim.cluster import gpu_names, gpu_text, preset_names, preset_text, suggestion
     from commsim.errors import ScenarioError
-    from commsim.models.catalogue import model_names, model_text
-    from commsim.scenario.catalogue import scenario_names, scenario_text
+    from commsim.models import model_names, model_text
+    from commsim.scenario import scenario_names, scenario_text
 
     if name.lower() in preset_names():
         return preset_text(name)

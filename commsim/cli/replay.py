@@ -43,7 +43,7 @@ def replay(
     library.version or library.algo, data_parallel.size, and every setting of a cluster.
     """
     from commsim.study.replay import replay as study_replay
-    from commsim.study.what_if import split_sets
+    from commsim.study.replay import split_sets
 
     console = outputs.console()
     change, others = split_sets(sets)

@@ -65,14 +65,14 @@ def topo(
 
     FILE.xml is a topology file of NCCL (NCCL_TOPO_DUMP_FILE).
     """
-    from commsim.cluster.describe import describe
+    from commsim.cluster import describe
 
     place = _open(cluster, nodes, sets)
     _show(describe(place), Console(quiet=quiet))
     if nccl is not None:
         click.echo(f"\n{_nccl_view(place, nccl)}", nl=False)
     if nccl_xml is not None:
-        from commsim.libraries.nccl.from_cluster import cluster_xml
+        from commsim.libraries.nccl import cluster_xml
 
         nccl_xml.write_text(cluster_xml(place), encoding="utf-8")
         click.echo(f"\nwrote {nccl_xml}")
@@ -104,9 +104,7 @@ def _open(name: str, nodes: int | None, sets: tuple[str, ...]) -> Cluster:
 
 def _nccl_view(place: Cluster, version: str) -> str:
     """Return the paths that NCCL sees in the first NVLink domain, and its graphs over all GPUs."""
-    from commsim.libraries.nccl.communicator import communicator_of
-    from commsim.libraries.nccl.from_cluster import cluster_xml
-    from commsim.libraries.nccl.topo_view import path_tables, view_text
+    from commsim.libraries.nccl import cluster_xml, communicator_of, path_tables, view_text
 
     ranks = range(place.world_size)
     tables = path_tables(cluster_xml(place), version=version)

@@ -6,21 +6,56 @@ What exists: GPUs, nodes, fabrics, and the ways between them.
 """
 
 from commsim.cluster.cluster import Cluster
+from commsim.cluster.describe import describe
 from commsim.cluster.fabric_section import FabricSection
-from commsim.cluster.gpus import GpuSpec
+from commsim.cluster.files import suggestion
+from commsim.cluster.gpus import GpuSpec, gpu_names, gpu_spec, gpu_text
 from commsim.cluster.leaves import Nic
-from commsim.cluster.routes import Links, Route
+from commsim.cluster.node import (
+    C2cSection,
+    CpuSection,
+    GpuSection,
+    NicSection,
+    NodeSection,
+    NvlinkSection,
+    PcieSection,
+    PcieSwitchSection,
+)
+from commsim.cluster.presets import preset_names, preset_text
+from commsim.cluster.routes import NOWHERE, Links, Route
 from commsim.cluster.section import ClusterSection, build_cluster, cluster_from, load_cluster
+from commsim.cluster.spec import NicSpec, NodeSpec, PcieSwitch
+from commsim.cluster.template import Template
 
 __all__ = [
+    "NOWHERE",
+    "C2cSection",
     "Cluster",
     "ClusterSection",
+    "CpuSection",
     "FabricSection",
+    "GpuSection",
     "GpuSpec",
     "Links",
     "Nic",
+    "NicSection",
+    "NicSpec",
+    "NodeSection",
+    "NodeSpec",
+    "NvlinkSection",
+    "PcieSection",
+    "PcieSwitch",
+    "PcieSwitchSection",
     "Route",
+    "Template",
     "build_cluster",
     "cluster_from",
+    "describe",
+    "gpu_names",
+    "gpu_spec",
+    "gpu_text",
     "load_cluster",
+    "preset_names",
+    "preset_text",
+    "suggestion",
 ]

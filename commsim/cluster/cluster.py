@@ -9,7 +9,7 @@ out once per kind of node, shifted to each node's links, and kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,20 @@ __all__ = ["Cluster"]
 Ints = npt.NDArray[np.int64]
 
 
+class PresetCluster(Protocol):
+    """The signature of `Cluster.preset`."""
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        nodes: int = 1,
+        fabric: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Cluster:
+        """Return `nodes` nodes of a preset ("dgx-h100"), with settings as in a scenario."""
+
+
 class Cluster:
     """A cluster of nodes, laid out; `preset` and `section.build_cluster` make one.
 
@@ -37,6 +51,9 @@ class Cluster:
     domain: a node, or several that share an NVSwitch. `specs` holds each kind of node once,
     `spec_of` its number per node.
     """
+
+    preset: ClassVar[PresetCluster]
+    """Make a cluster of a preset: `section.preset_cluster`, which needs this class."""
 
     def __init__(
         self,
@@ -94,28 +111,6 @@ class Cluster:
         )
         head = f"{self.name}: {self.world_size:,} GPUs, fabric {self.fabric.kind}"
         return f"<div><b>{escape(head)}</b><table>{rows}</table></div>"
-
-    @staticmethod
-    def preset(
-        name: str,
-        *,
-        nodes: int = 1,
-        fabric: Mapping[str, Any] | None = None,
-        overrides: Mapping[str, Any] | None = None,
-    ) -> Cluster:
-        """Return `nodes` nodes of a preset ("dgx-h100"), with settings as in a scenario.
-
-        Raises:
-            ScenarioError: unknown preset or setting, impossible value.
-        """
-        from commsim.cluster.section import cluster_from
-
-        data: dict[str, Any] = {"preset": name, "nodes": nodes}
-        if fabric is not None:
-            data["fabric"] = dict(fabric)
-        if overrides is not None:
-            data["overrides"] = dict(overrides)
-        return cluster_from(data, f"Cluster.preset({name!r})")
 
     def template(self, kind: int) -> Template:
         """Return the layout of the `kind`-th kind of node."""

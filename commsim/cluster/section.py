@@ -27,7 +27,14 @@ from commsim.errors import ScenarioError
 from commsim.sections import Section, decode
 from commsim.yaml_file import read_yaml
 
-__all__ = ["ClusterSection", "NodesSection", "build_cluster", "cluster_from", "load_cluster"]
+__all__ = [
+    "ClusterSection",
+    "NodesSection",
+    "build_cluster",
+    "cluster_from",
+    "load_cluster",
+    "preset_cluster",
+]
 
 
 class NodesSection(Section, frozen=True):
@@ -69,6 +76,29 @@ def load_cluster(file: str | Path) -> Cluster:
         what = "empty" if data is None else f"a {type(data).__name__}"
         raise ScenarioError(f"{file}: {what}; a cluster file is a mapping such as 'preset: ...'.")
     return cluster_from(data, str(file))
+
+
+def preset_cluster(
+    name: str,
+    *,
+    nodes: int = 1,
+    fabric: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Cluster:
+    """Return `nodes` nodes of a preset ("dgx-h100"), with settings as in a scenario.
+
+    Raises:
+        ScenarioError: unknown preset or setting, impossible value.
+    """
+    data: dict[str, Any] = {"preset": name, "nodes": nodes}
+    if fabric is not None:
+        data["fabric"] = dict(fabric)
+    if overrides is not None:
+        data["overrides"] = dict(overrides)
+    return cluster_from(data, f"Cluster.preset({name!r})")
+
+
+Cluster.preset = staticmethod(preset_cluster)
 
 
 def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster") -> Cluster:

@@ -2,21 +2,45 @@
 What an op means: collectives as chunk programs, and the checker that proves them.
 """
 
-from commsim.collectives.catalogue import algorithms_for, program
+from commsim.collectives.catalogue import (
+    ALGORITHMS,
+    SWITCHED,
+    TWO_LEVEL,
+    algorithms_for,
+    default_per_node,
+    program,
+)
 from commsim.collectives.checker import check
 from commsim.collectives.dependencies import dependencies
+from commsim.collectives.direct import all_to_all as direct_all_to_all
+from commsim.collectives.direct import all_to_all_v as direct_all_to_all_v
 from commsim.collectives.msccl import Custom, load_msccl
-from commsim.collectives.ops import bus_factor
-from commsim.collectives.program import Program, ProgramBuilder
+from commsim.collectives.ops import PAIRED, REDUCING, ROOTED, bus_factor
+from commsim.collectives.program import IN_NODE, Program, ProgramBuilder
+from commsim.collectives.walk import Move, Picture, Walk, walk
 
 __all__ = [
+    "ALGORITHMS",
+    "IN_NODE",
+    "PAIRED",
+    "REDUCING",
+    "ROOTED",
+    "SWITCHED",
+    "TWO_LEVEL",
     "Custom",
+    "Move",
+    "Picture",
     "Program",
     "ProgramBuilder",
+    "Walk",
     "algorithms_for",
     "bus_factor",
     "check",
+    "default_per_node",
     "dependencies",
+    "direct_all_to_all",
+    "direct_all_to_all_v",
     "load_msccl",
     "program",
+    "walk",
 ]

@@ -14,7 +14,7 @@ from commsim.cluster import Links, Route
 from commsim.engine.network import FluidNetwork
 from commsim.engine.stepwise import Courier, StepNetwork
 from commsim.libraries import Messages, Phase
-from commsim.libraries.expand import coupled, per_byte, whole
+from commsim.libraries.expansion import coupled, per_byte, whole
 
 __all__ = ["Copies", "copy_phase"]
 

@@ -18,7 +18,7 @@ from simpy.events import Event
 
 from commsim.engine.clock import Clock
 from commsim.engine.fair_share import Flows, fair_rates
-from commsim.libraries.plan import Phase
+from commsim.libraries import Phase
 
 __all__ = ["Flow", "FluidNetwork"]
 

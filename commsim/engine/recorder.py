@@ -12,7 +12,7 @@ import numpy as np
 from commsim.cluster import Links
 from commsim.engine.network import Flow
 from commsim.graph import Graph
-from commsim.libraries.plan import Phase
+from commsim.libraries import Phase
 from commsim.timeline import Cause, LinkUse, Memory, Timeline
 
 __all__ = ["Recorder"]

@@ -1,7 +1,7 @@
 """
 `network: steps`: chunk programs run message by message over FIFO links, as a SimPy process.
 
-The discipline is that of `commsim.libraries.traffic`; one `Traffic` serves all programs of the
+The discipline is that of `libraries.expansion.traffic`; one `Traffic` serves all programs of the
 run, so they queue for the same links.
 """
 
@@ -15,7 +15,7 @@ from simpy.events import Event
 from commsim.cluster import Links, Route
 from commsim.engine.clock import Clock
 from commsim.libraries import Messages
-from commsim.libraries.traffic import Hop, Program, Traffic, hops_of
+from commsim.libraries.expansion import Hop, Program, Traffic, hops_of
 
 __all__ = ["Courier", "StepNetwork"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commsim.metrics.links import busiest, use_over_time, utilization
+from commsim.metrics import busiest, use_over_time, utilization
 from commsim.timeline import Timeline
 
 __all__ = ["Counter", "link_counters", "memory_counters"]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.graph import Graph, OpKind, Phase
-from commsim.metrics.window import arrivals
+from commsim.metrics import arrivals
 from commsim.timeline import Timeline
 
 __all__ = ["Rows", "arrows", "described", "lay_out", "process_name", "track_name"]

@@ -5,8 +5,20 @@ The workload graph: the first of commsim's two waists. Every source of work beco
 """
 
 from commsim.graph.builder import GraphBuilder, Tags
-from commsim.graph.file import load_graph, save_graph
+from commsim.graph.check import validate
+from commsim.graph.edit import scale_compute
+from commsim.graph.file import load_graph, pack_graph, save_graph, unpack_graph
 from commsim.graph.fold import Axis, Fold
+from commsim.graph.npz import (
+    Arrays,
+    column,
+    columns_of,
+    foreign,
+    indices,
+    read_arrays,
+    write_arrays,
+)
+from commsim.graph.refold import refold
 from commsim.graph.table import (
     COLLECTIVES,
     Collectives,
@@ -23,6 +35,7 @@ from commsim.graph.table import (
 
 __all__ = [
     "COLLECTIVES",
+    "Arrays",
     "Axis",
     "Collectives",
     "Device",
@@ -36,7 +49,18 @@ __all__ = [
     "Phase",
     "Tags",
     "Way",
+    "column",
+    "columns_of",
+    "foreign",
+    "indices",
     "load_graph",
     "member_lanes",
+    "pack_graph",
+    "read_arrays",
+    "refold",
     "save_graph",
+    "scale_compute",
+    "unpack_graph",
+    "validate",
+    "write_arrays",
 ]

@@ -13,14 +13,28 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster, Links, Route
-from commsim.collectives import Custom, Program, algorithms_for, load_msccl, program
-from commsim.collectives.catalogue import ALGORITHMS, SWITCHED, TWO_LEVEL
+from commsim.collectives import (
+    ALGORITHMS,
+    SWITCHED,
+    TWO_LEVEL,
+    Custom,
+    Program,
+    algorithms_for,
+    load_msccl,
+    program,
+)
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.libraries.expand import coupled, lay, part_of, per_byte, split_by_kind, whole
-from commsim.libraries.layout import channel_orders, neighbours
+from commsim.libraries.expansion import (
+    coupled,
+    lay,
+    part_of,
+    per_byte,
+    ring_arrivals,
+    split_by_kind,
+    whole,
+)
 from commsim.libraries.plan import Messages, Part, Plan, Request, Start, empty_phase
-from commsim.libraries.ring_clock import ring_arrivals
-from commsim.libraries.routes import Router
+from commsim.libraries.routing import Router, channel_orders, neighbours
 
 __all__ = ["Ideal"]
 

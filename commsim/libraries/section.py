@@ -84,7 +84,7 @@ def make_library(section: LibrarySection, cluster: Cluster | None = None) -> Lib
 
 def _nccl(section: LibrarySection) -> Library:
     """Return NCCL; `algo` and `proto` are other words for NCCL_ALGO and NCCL_PROTO."""
-    from commsim.libraries.nccl.library import Nccl
+    from commsim.libraries.nccl.plans import Nccl
 
     env = dict(section.env)
     custom = None

@@ -7,7 +7,8 @@ Everything here is computed from a `Timeline` alone, simulated or measured.
 from commsim.metrics.bandwidth import GroupUse, Instances, bandwidths, instances
 from commsim.metrics.bound import Bound, bound
 from commsim.metrics.breakdown import Breakdown, breakdown
-from commsim.metrics.bubbles import Bubbles, bubbles
+from commsim.metrics.bubbles import Bubbles, bubbles, lane_stages
+from commsim.metrics.cost import priced
 from commsim.metrics.critical_path import CriticalPath, critical_path
 from commsim.metrics.links import (
     UseOverTime,
@@ -17,20 +18,24 @@ from commsim.metrics.links import (
     use_over_time,
     utilization,
 )
-from commsim.metrics.measure import Metrics, measure
-from commsim.metrics.window import Window, measured_window
+from commsim.metrics.measure import CollectiveMetrics, Metrics, RankTimes, Times, measure
+from commsim.metrics.window import Window, arrivals, measured_window
 
 __all__ = [
     "Bound",
     "Breakdown",
     "Bubbles",
+    "CollectiveMetrics",
     "CriticalPath",
     "GroupUse",
     "Instances",
     "Metrics",
+    "RankTimes",
+    "Times",
     "UseOverTime",
     "Utilization",
     "Window",
+    "arrivals",
     "bandwidths",
     "bound",
     "breakdown",
@@ -38,8 +43,10 @@ __all__ = [
     "busiest",
     "critical_path",
     "instances",
+    "lane_stages",
     "measure",
     "measured_window",
+    "priced",
     "use_of_kinds",
     "use_over_time",
     "utilization",

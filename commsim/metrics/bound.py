@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster
-from commsim.collectives.ops import ROOTED
+from commsim.collectives import ROOTED
 from commsim.errors import ScenarioError
 from commsim.graph import COLLECTIVES
 from commsim.metrics.bound_cuts import Level, Partition, cuts_of

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from commsim.cluster import Cluster
-from commsim.cluster.spec import NodeSpec
+from commsim.cluster import Cluster, NodeSpec
 from commsim.metrics.measure import Metrics
 
 __all__ = ["Cost", "cost_of", "hourly_price", "priced", "rated_power"]

@@ -7,7 +7,7 @@ from commsim.models.activations import (
     layer_activation_bytes,
     layer_working_bytes,
 )
-from commsim.models.catalogue import ModelPreset, Published, model_names, model_preset
+from commsim.models.catalogue import ModelPreset, Published, model_names, model_preset, model_text
 from commsim.models.compute import ComputeModel, compute_model
 from commsim.models.compute_section import ComputeSection, MeasuredTimes
 from commsim.models.constants import stack_names
@@ -40,6 +40,7 @@ from commsim.models.parameters import (
     parameter_count,
     tensor_total,
 )
+from commsim.models.roofline import PRECISIONS, resolve_durations, shapes_of
 from commsim.models.section import Model, ModelSection, build_model
 from commsim.models.shape import (
     Experts,
@@ -64,6 +65,7 @@ from commsim.models.work import Block, Work
 __all__ = [
     "BACKWARD_PER_FORWARD",
     "FLOP_CONVENTIONS",
+    "PRECISIONS",
     "RECOMPUTE",
     "Block",
     "ComputeModel",
@@ -108,9 +110,12 @@ __all__ = [
     "memory_text",
     "model_names",
     "model_preset",
+    "model_text",
     "optimizer_entries",
     "parameter_count",
+    "resolve_durations",
     "score_width",
+    "shapes_of",
     "stack_names",
     "state_bytes",
     "tensor_parallel_bytes",

@@ -23,7 +23,7 @@ from functools import lru_cache
 
 import msgspec
 
-from commsim.cluster.gpus import GpuSpec
+from commsim.cluster import GpuSpec
 from commsim.errors import ScenarioError
 from commsim.models.attention import attention_backward, attention_forward
 from commsim.models.compute_section import ComputeSection, MeasuredTimes

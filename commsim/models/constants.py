@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
-from commsim.cluster.gpus import GpuSpec
+from commsim.cluster import GpuSpec
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.sections import Section, decode
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from commsim.cluster import Cluster
-from commsim.cluster.gpus import GpuSpec
+from commsim.cluster import Cluster, GpuSpec
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind
 from commsim.models.constants import GpuConstants, gpu_constants

@@ -3,11 +3,13 @@ Scenarios: strict YAML, changes from the command line, and the catalogue that co
 """
 
 from commsim.scenario.catalogue import scenario_names, scenario_summary, scenario_text
+from commsim.scenario.overrides import apply_sets
 from commsim.scenario.section import Scenario, ScenarioFile, load_scenario, scenario_from
 
 __all__ = [
     "Scenario",
     "ScenarioFile",
+    "apply_sets",
     "load_scenario",
     "scenario_from",
     "scenario_names",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from commsim.cluster.section import ClusterSection
+from commsim.cluster import ClusterSection
 from commsim.engine import EngineSection
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection

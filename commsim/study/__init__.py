@@ -4,6 +4,7 @@ What people ask for: run a scenario, bench collectives, replay a trace, compare,
 
 from commsim.study.advise import Advice, advise
 from commsim.study.bench import BenchResult, bench
+from commsim.study.capture import captured_summary
 from commsim.study.compare import Comparison, compare
 from commsim.study.convert import convert
 from commsim.study.explain import explain
@@ -19,6 +20,7 @@ __all__ = [
     "Result",
     "advise",
     "bench",
+    "captured_summary",
     "compare",
     "convert",
     "explain",

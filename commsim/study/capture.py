@@ -11,10 +11,8 @@ import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
-from commsim.graph import Graph, OpKind
-from commsim.graph.refold import refold
-from commsim.models import MemoryUse
-from commsim.models.roofline import PRECISIONS, resolve_durations, shapes_of
+from commsim.graph import Graph, OpKind, refold
+from commsim.models import PRECISIONS, MemoryUse, resolve_durations, shapes_of
 from commsim.units import format_size
 from commsim.workload import TrainingFacts, Workload
 

@@ -18,19 +18,18 @@ from pathlib import Path
 import numpy as np
 
 from commsim.errors import ScenarioError, TraceError, did_you_mean
+from commsim.files import write_aside
 from commsim.graph import Graph, OpKind, Phase, save_graph
 from commsim.sections import Durations
-from commsim.study.files import write_aside
 from commsim.traces import import_graph
-from commsim.traces.chakra_writer import write_chakra
-from commsim.traces.goal_writer import write_goal
-from commsim.traces.param_writer import write_param
+from commsim.traces.formats import write_chakra, write_goal, write_param
 from commsim.units import PS_PER_SECOND
-from commsim.workload.pipeline import PipelineSection, build_pipeline
-from commsim.workload.schedules import (
+from commsim.workload import (
     Action,
+    PipelineSection,
     Schedule,
     Work,
+    build_pipeline,
     check_schedule,
     load_schedule,
     write_schedule,

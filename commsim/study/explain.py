@@ -8,9 +8,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from commsim.collectives import Program, load_msccl, program
-from commsim.collectives.catalogue import ALGORITHMS, TWO_LEVEL, default_per_node
-from commsim.collectives.walk import Walk, walk
+from commsim.collectives import (
+    ALGORITHMS,
+    TWO_LEVEL,
+    Program,
+    Walk,
+    default_per_node,
+    load_msccl,
+    program,
+    walk,
+)
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import COLLECTIVES
 
@@ -39,25 +46,25 @@ class Explanation:
 
     def headline(self) -> tuple[str, str]:
         """Return the title, and a line of figures: steps, messages, bytes."""
-        from commsim.charts.explain_text import headline
+        from commsim.charts.explain import headline
 
         return headline(self.walk)
 
     def text(self) -> str:
         """Return it in words: per step the messages and the state of every rank."""
-        from commsim.charts.explain_text import explain_text
+        from commsim.charts.explain import explain_text
 
         return explain_text(self.walk)
 
     def svg(self) -> str:
         """Return a strip with a panel per step. Raises ScenarioError where they are too many."""
-        from commsim.charts.explain_svg import explain_svg
+        from commsim.charts.explain import explain_svg
 
         return explain_svg(self.walk, per_node=self.per_node)
 
     def html(self) -> str:
         """Return a self-contained page that plays the steps."""
-        from commsim.charts.explain_page import explain_page
+        from commsim.charts.explain import explain_page
 
         return explain_page(self.walk, per_node=self.per_node)
 

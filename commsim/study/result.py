@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commsim._version import __version__
+from commsim.files import write_json
 from commsim.metrics import Metrics
-from commsim.study.files import write_json
 from commsim.timeline import Timeline
 from commsim.units import format_time
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from commsim.charts.report import Facts, Residents
+    from commsim.charts import Facts, Residents
     from commsim.cluster import Cluster
     from commsim.libraries import Library
     from commsim.workload import TrainingFacts
@@ -51,7 +51,7 @@ class Result:
         return f"Result({self.scenario!r}, step {step}, {self.timeline!r})"
 
     def _repr_html_(self) -> str:
-        from commsim.charts.notebook import result_html
+        from commsim.charts.figures import result_html
 
         return result_html(self.scenario, self.metrics, self.notes)
 
@@ -78,12 +78,12 @@ class Result:
 
     def report(self, path: str | Path) -> None:
         """Write the run as one self-contained HTML page."""
-        from commsim.charts.report import write_report
+        from commsim.charts import write_report
 
         write_report(self._facts(), path)
 
     def _facts(self) -> Facts:
-        from commsim.charts.report import Facts
+        from commsim.charts import Facts
 
         return Facts(
             self.scenario, self.timeline, self.metrics, self.notes,
@@ -92,7 +92,7 @@ class Result:
         )  # fmt: skip
 
     def _resident(self) -> Residents | None:
-        from commsim.charts.report import resident_bytes
+        from commsim.charts import resident_bytes
 
         known = self.training
         if known is None:

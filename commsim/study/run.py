@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from commsim.cluster import Cluster
-from commsim.cluster.section import build_cluster
+from commsim.cluster import Cluster, build_cluster
 from commsim.engine import collecting_later, folded, simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, load_graph
 from commsim.libraries import Library, Recorded, for_groups, make_library
-from commsim.metrics import Metrics, measure
-from commsim.metrics.cost import priced
+from commsim.metrics import Metrics, measure, priced
 from commsim.scenario import Scenario, ScenarioFile, load_scenario
 from commsim.study.capture import graph_workload
 from commsim.study.result import Result

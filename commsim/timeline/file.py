@@ -10,15 +10,16 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
-from commsim.graph import Graph
-from commsim.graph.file import pack_graph, unpack_graph
-from commsim.graph.npz import (
+from commsim.graph import (
     Arrays,
+    Graph,
     column,
     columns_of,
     foreign,
     indices,
+    pack_graph,
     read_arrays,
+    unpack_graph,
     write_arrays,
 )
 from commsim.timeline.table import Cause, LinkUse, Memory, Timeline

@@ -6,8 +6,17 @@ what each rank did, `matching` and `deskew` join the ranks, `streams` and `threa
 waited for what, `to_graph` and `measured` build the two waists; `load` and `trace` are the face.
 """
 
+from commsim.traces.capture import capture
 from commsim.traces.load import Imported, import_graph, load_trace
 from commsim.traces.table import CollectiveRow, CollectiveTable
 from commsim.traces.trace import Trace
 
-__all__ = ["CollectiveRow", "CollectiveTable", "Imported", "Trace", "import_graph", "load_trace"]
+__all__ = [
+    "CollectiveRow",
+    "CollectiveTable",
+    "Imported",
+    "Trace",
+    "capture",
+    "import_graph",
+    "load_trace",
+]

@@ -20,15 +20,21 @@ import msgspec
 
 from commsim.errors import TraceError
 from commsim.graph import Graph, load_graph
-from commsim.traces.assemble import assemble
-from commsim.traces.execution_calls import record_of
-from commsim.traces.execution_trace import ExecutionTrace
-from commsim.traces.files import BAD_JSON, Document, documents, find_files
-from commsim.traces.formats import Groups, format_of
-from commsim.traces.kineto import KinetoFile
+from commsim.traces.formats import (
+    BAD_JSON,
+    Document,
+    ExecutionTrace,
+    Groups,
+    KinetoFile,
+    RankRecord,
+    documents,
+    find_files,
+    format_of,
+    record_of,
+)
 from commsim.traces.parallel import large_kineto, read_parts
-from commsim.traces.rank_part import RankPart, rank_part
-from commsim.traces.records import RankRecord
+from commsim.traces.rebuild import assemble
+from commsim.traces.rebuild.rank import RankPart, rank_part
 from commsim.traces.trace import Trace
 
 __all__ = ["Imported", "import_graph", "load_trace"]

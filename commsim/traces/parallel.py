@@ -18,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from commsim.errors import TraceError
-from commsim.traces.files import documents, is_tar
-from commsim.traces.kineto import is_kineto, read_kineto
-from commsim.traces.rank_part import RankPart, rank_part
+from commsim.traces.formats import documents, is_kineto, is_tar, read_kineto
+from commsim.traces.rebuild.rank import RankPart, rank_part
 
 __all__ = ["large_kineto", "read_parts", "serve"]
 

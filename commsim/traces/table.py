@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from commsim.traces.deskew import Transfer
-from commsim.traces.matching import Collective
+from commsim.traces.rebuild import Collective, Transfer
 from commsim.units import format_size, format_time
 
 __all__ = ["CollectiveRow", "CollectiveTable"]

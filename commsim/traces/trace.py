@@ -9,13 +9,19 @@ from functools import cached_property
 
 from commsim.graph import Graph
 from commsim.timeline import Timeline
-from commsim.traces.deskew import Clocks, align, transfer_of
-from commsim.traces.match_messages import match_messages
-from commsim.traces.matching import match
-from commsim.traces.measured import measured_timeline
-from commsim.traces.rank_part import RankPart
+from commsim.traces.rebuild import (
+    Built,
+    Clocks,
+    RankFragment,
+    align,
+    build_graph,
+    match,
+    match_messages,
+    measured_timeline,
+    transfer_of,
+)
+from commsim.traces.rebuild.rank import RankPart
 from commsim.traces.table import CollectiveTable
-from commsim.traces.to_graph import Built, RankFragment, build_graph
 from commsim.units import format_time
 
 __all__ = ["Trace"]

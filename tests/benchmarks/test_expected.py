@@ -9,8 +9,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from helpers.paths import ROOT
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "expected.py"
+SCRIPT = ROOT / "benchmarks" / "expected.py"
 
 
 @pytest.fixture

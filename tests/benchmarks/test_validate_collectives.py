@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.paths import ROOT
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "validate_collectives.py"
+SCRIPT = ROOT / "benchmarks" / "validate_collectives.py"
 HEAD = "case_id,system,sysclass,gpus_per_node,nodes,nranks,library,op,size_bytes,time_us"
 ROW = "box,Box,No such class,4,2,8,nccl,all_reduce,1048576,100"
 MAP = "Box: {cluster: {preset: snellius-a100}, library: {version: '2.20'}, launch: gpu}\n"

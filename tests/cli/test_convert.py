@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.paths import TESTS
 
 from commsim.cli.main import call
 
-GLOO = Path(__file__).resolve().parents[1] / "data" / "gloo_runs"
+GLOO = TESTS / "data" / "gloo_runs"
 
 
 def test_convert_says_what_it_wrote_and_what_was_lost(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from chunk_programs import SIZES, make
+from helpers.chunk_programs import SIZES, make
 
 from commsim.collectives import Program, ProgramBuilder, check, dependencies, program
 from commsim.collectives.catalogue import SWITCHED, default_per_node

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from chunk_programs import PAIRS, drop, make, repeat, set_entry
+from helpers.chunk_programs import PAIRS, drop, make, repeat, set_entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.paths import TESTS
 
 from commsim.collectives import check, dependencies, load_msccl
 from commsim.collectives.checker import final_state
 from commsim.errors import ScenarioError
 
-FILES = Path(__file__).resolve().parents[1] / "data" / "msccl"
+FILES = TESTS / "data" / "msccl"
 RING = FILES / "ring_all_reduce.xml"
 
 

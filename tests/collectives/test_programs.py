@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from chunk_programs import PAIRS, SIZES, make, roots
+from helpers.chunk_programs import PAIRS, SIZES, make, roots
 
 from commsim.collectives import Program, ProgramBuilder, algorithms_for, check, program
 from commsim.collectives.tree import parents

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.paths import ROOT
 
 from commsim.cli.main import call
 from commsim.cluster import cluster_from
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = ROOT
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 

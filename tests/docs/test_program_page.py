@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from helpers.paths import ROOT
 
 from commsim.errors import ScenarioError
 from commsim.scenario import scenario_from
@@ -15,7 +15,7 @@ from commsim.study import run
 from commsim.workload import ProgramSection, build_program
 from commsim.workload.torch_words import OBJECT_WORDS, WORDS
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/program.md").read_text()
+PAGE = (ROOT / "docs/reference/program.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 TOLD = re.findall(r"^\| `(\{.*?\})` \| (.*?) \|$", PAGE, re.MULTILINE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from star import US, Star
+from helpers.star import US, Star
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from star import US, Star
+from helpers.star import US, Star
 
 from commsim.cluster import Route
 from commsim.engine import simulate

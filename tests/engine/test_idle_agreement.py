@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from star import US, Star
+from helpers.star import US, Star
 
 from commsim.collectives.catalogue import ALGORITHMS
 from commsim.collectives.ops import ROOTED

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.paths import ROOT
 
 from commsim.engine.clock import Clock
 from commsim.engine.network import Flow, FluidNetwork
 from commsim.libraries.plan import Phase
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = ROOT
 CASES = sorted((ROOT / "tests" / "data" / "maxmin").glob("*.json"))
 MS = 10**9
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from star import US, Star
+from helpers.star import US, Star
 
 from commsim.cluster import Cluster
 from commsim.engine import Engine, simulate

@@ -12,7 +12,7 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.export import write_nccl_tests
 from commsim.study import bench
-from commsim.traces.nccl_tests import load_nccl_tests
+from commsim.traces.formats.nccl_tests.reader import load_nccl_tests
 
 
 def benched(ops: str, algo: str = "auto") -> dict[str, Any]:

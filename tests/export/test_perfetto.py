@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from star import Star
+from helpers.star import Star
 
 from commsim.engine import simulate
 from commsim.errors import ScenarioError

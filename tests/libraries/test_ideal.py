@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from star import US, Star
+from helpers.star import US, Star
 
 from commsim.cluster import Cluster, Route
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal, LibrarySection, Request, Start, make_library
-from commsim.libraries.expand import coupled
+from commsim.libraries.expansion.expand import coupled
 
 GIB = 2**30
 

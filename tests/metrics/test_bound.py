@@ -6,7 +6,7 @@ from itertools import permutations
 
 import networkx
 import pytest
-from counting import python_calls
+from helpers.counting import python_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

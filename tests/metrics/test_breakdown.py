@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hand_made import timeline
+from helpers.hand_made import timeline
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hand_made import timeline
+from helpers.hand_made import timeline
 from hypothesis import given
 from hypothesis import strategies as st
 

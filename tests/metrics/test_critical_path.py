@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hand_made import link_use, timeline
+from helpers.hand_made import link_use, timeline
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hand_made import link_use, timeline
+from helpers.hand_made import link_use, timeline
 
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.metrics import measure

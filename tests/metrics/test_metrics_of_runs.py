@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from star import US, Star
+from helpers.star import US, Star
 
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder, Phase, Tags

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hand_made import timeline
+from helpers.hand_made import timeline
 
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.metrics import measured_window

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.paths import ROOT
 
 from commsim.study import run
 
-FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
+FOLDER = ROOT / "scenarios"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import runpy
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from helpers.paths import ROOT
+
+ROOT = ROOT
 
 
 def test_the_page_lists_the_catalogue_as_it_is() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.paths import TESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from commsim.sections import decode
 from commsim.timeline import Timeline
 from commsim.workload import PipelineSection, build_pipeline
 
-TABLE = Path(__file__).resolve().parents[1] / "data" / "zero_bubble_table5.csv"
+TABLE = TESTS / "data" / "zero_bubble_table5.csv"
 MS = 10**9
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from star import Star
+from helpers.star import Star
 
 from commsim.engine import simulate
 from commsim.errors import DeadlockError, ScenarioError

@@ -3,6 +3,7 @@ The report of a run: one self-contained HTML file, with a viewer for millions of
 """
 
 from commsim.charts.report.facts import Facts, Residents, Section, resident_bytes
+from commsim.charts.report.markup import Part, legend, percent, stack, table, text, time_ticks
 from commsim.charts.report.pack import Run
 from commsim.charts.report.words import Figure
 from commsim.charts.report.write import page, report_page, viewer_section, write_report
@@ -10,12 +11,19 @@ from commsim.charts.report.write import page, report_page, viewer_section, write
 __all__ = [
     "Facts",
     "Figure",
+    "Part",
     "Residents",
     "Run",
     "Section",
+    "legend",
     "page",
+    "percent",
     "report_page",
     "resident_bytes",
+    "stack",
+    "table",
+    "text",
+    "time_ticks",
     "viewer_section",
     "write_report",
 ]

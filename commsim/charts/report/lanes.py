@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.graph import Graph
-from commsim.metrics.bubbles import lane_stages
+from commsim.metrics import lane_stages
 
 __all__ = ["LanePlaces", "lane_places"]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from commsim.charts.report.facts import Facts, Residents, Section
 from commsim.charts.report.markup import HEIGHTS, and_alike, area, table, text, time_ticks
-from commsim.metrics.bubbles import lane_stages
+from commsim.metrics import lane_stages
 from commsim.timeline import Timeline
 from commsim.units import format_size
 

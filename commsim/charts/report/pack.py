@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from commsim.charts.gantt import families
 from commsim.charts.report.columns import column
 from commsim.charts.report.lanes import lane_places
 from commsim.charts.report.rows import place_spans
-from commsim.charts.scene import families
 from commsim.charts.theme import op_label, plain, shorten
 from commsim.collectives import bus_factor
 from commsim.graph import Graph, OpKind
-from commsim.metrics import critical_path, measured_window
-from commsim.metrics.window import arrivals
+from commsim.metrics import arrivals, critical_path, measured_window
 from commsim.timeline import Timeline
 
 __all__ = ["Run", "pack", "span_count"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from commsim.charts.scene import below_compute, drawn_spans
-from commsim.metrics.window import arrivals
+from commsim.charts.gantt import below_compute, drawn_spans
+from commsim.metrics import arrivals
 from commsim.timeline import Timeline
 
 __all__ = ["place_spans"]

@@ -12,8 +12,7 @@ import numpy as np
 from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import Part, legend, percent, stack, table, text
 from commsim.charts.theme import op_label, shorten
-from commsim.metrics import Metrics, bubbles
-from commsim.metrics.measure import RankTimes
+from commsim.metrics import Metrics, RankTimes, bubbles
 from commsim.units import format_time
 
 __all__ = ["breakdown_section", "bubble_section", "path_section"]

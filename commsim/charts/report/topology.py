@@ -7,14 +7,15 @@ from __future__ import annotations
 from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import percent, text
 from commsim.charts.theme import shorten
-from commsim.charts.topology import USE_STEPS, use_step
-from commsim.charts.topology_scene import (
+from commsim.charts.topology import (
+    USE_STEPS,
     TopologyFrame,
     TopologyLink,
     TopologyNode,
     TopologyScene,
     describe_link,
     topology_scene,
+    use_step,
 )
 
 __all__ = ["topology_section"]

@@ -24,6 +24,7 @@ from commsim.charts.report.markup import (
 )
 from commsim.charts.theme import op_label, shorten
 from commsim.metrics import (
+    CollectiveMetrics,
     UseOverTime,
     Utilization,
     Window,
@@ -32,7 +33,6 @@ from commsim.metrics import (
     use_over_time,
     utilization,
 )
-from commsim.metrics.measure import CollectiveMetrics
 from commsim.units import format_bandwidth, format_size, format_time
 
 __all__ = ["bandwidth_section", "links_section"]

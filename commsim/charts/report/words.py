@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from commsim.charts.headline import schedule_words
+from commsim.charts.gantt import schedule_words
 from commsim.charts.report.facts import Facts
 from commsim.charts.report.markup import percent
 from commsim.charts.theme import heading, op_label

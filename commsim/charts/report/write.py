@@ -25,9 +25,9 @@ __all__ = ["page", "report_page", "viewer_section", "write_report"]
 
 _HERE = Path(__file__).parent
 _SCRIPTS = (
-    "viewer_words.js", "viewer_data.js", "viewer_paint.js", "viewer_lines.js", "viewer_draw.js",
-    "viewer_over.js", "viewer_tell.js", "viewer_find.js", "viewer_tools.js", "viewer_hands.js",
-    "viewer.js", "report.js",
+    "viewer/words.js", "viewer/data.js", "viewer/paint.js", "viewer/lines.js", "viewer/draw.js",
+    "viewer/overview.js", "viewer/details.js", "viewer/search.js", "viewer/tools.js",
+    "viewer/input.js", "viewer/main.js", "report.js",
 )  # fmt: skip
 _MAKERS: tuple[Callable[[Facts], Section | None], ...] = (
     breakdown_section,

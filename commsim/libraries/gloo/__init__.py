@@ -2,6 +2,6 @@
 Gloo: rings, trees and pairs over TCP sockets, host memory and CPU threads.
 """
 
-from commsim.libraries.gloo.library import Gloo
+from commsim.libraries.gloo.library import ALGORITHMS, Gloo
 
-__all__ = ["Gloo"]
+__all__ = ["ALGORITHMS", "Gloo"]

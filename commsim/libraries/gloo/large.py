@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Links, Route
-from commsim.libraries.expand import coupled, whole
+from commsim.libraries.expansion import coupled, whole
 from commsim.libraries.gloo import ring_time
 from commsim.libraries.gloo.constants import Constants
 from commsim.libraries.gloo.hosts import Hosts, Wakes

@@ -15,7 +15,7 @@ import numpy as np
 from commsim.cluster import Cluster, Links
 from commsim.collectives import Program
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.libraries.expand import part_of, split_by_kind
+from commsim.libraries.expansion import part_of, split_by_kind
 from commsim.libraries.gloo import large, programs, rings
 from commsim.libraries.gloo.constants import Constants, constants
 from commsim.libraries.gloo.hosts import Hosts

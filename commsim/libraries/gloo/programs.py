@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commsim.collectives import direct
-from commsim.collectives.program import Program, ProgramBuilder
+from commsim.collectives import Program, ProgramBuilder, direct_all_to_all, direct_all_to_all_v
 from commsim.libraries.gloo import rings
 
 __all__ = [
@@ -49,7 +48,7 @@ def reduce(n: int, root: int, total: int, element: int) -> Program:
 
 def all_to_all(n: int, splits: Splits | None) -> Program:
     """Every pair at once: member i sends to i + 1, i + 2, ..."""
-    return direct.all_to_all(n) if splits is None else direct.all_to_all_v(n, splits)
+    return direct_all_to_all(n) if splits is None else direct_all_to_all_v(n, splits)
 
 
 def message() -> Program:

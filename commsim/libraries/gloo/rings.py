@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from commsim.collectives.program import Program, ProgramBuilder
+from commsim.collectives import Program, ProgramBuilder
 
 __all__ = [
     "RingPhase", "RingSchedule", "Segments", "all_gather", "all_reduce", "chunked_all_reduce",

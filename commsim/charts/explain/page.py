@@ -1,0 +1,116 @@
+"""
+An algorithm as a page that plays: one self-contained file, drawn by the script in explain.html.
+
+The page holds the same pictures as the strip: per step what moves, and which cells change.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from commsim.charts.explain.layout import frame
+from commsim.charts.explain.text import actor_name, headline, move_text, place_list, place_name
+from commsim.charts.theme import LINES, plain
+from commsim.collectives import REDUCING, Move, Picture, Walk
+from commsim.errors import ScenarioError
+
+__all__ = ["explain_page"]
+
+_TEMPLATE = Path(__file__).with_name("explain.html")
+_MOST_CHANGES = 300_000  # cells; more make a page that no browser likes
+
+
+def explain_page(walk: Walk, *, per_node: int = 0) -> str:
+    """Return the page as HTML text.
+
+    Raises:
+        ScenarioError: a program too large to be looked at.
+    """
+    cells = np.flatnonzero(walk.bare).tolist()
+    rows = len(walk.program.chunk) + walk.program.actors * len(cells)
+    if rows > _MOST_CHANGES:
+        raise ScenarioError(
+            f"{walk.program!r} has {rows:,} cells to draw, too many for a page. Take fewer"
+            " ranks (-n)."
+        )
+    title, figures = headline(walk)
+    data = json.dumps(_data(walk, cells, per_node), separators=(",", ":"))
+    texts = {
+        "@TITLE@": escape(plain(title)),
+        "@FIGURES@": escape(plain(figures)),
+        "@KEY@": _key(walk),
+        # "<" could end the script element, whatever a file's names hold
+        "@DATA@": data.replace("<", "\\u003c"),
+    }
+    page = _TEMPLATE.read_text(encoding="utf-8")
+    for mark, text in texts.items():
+        page = page.replace(mark, text)
+    return page
+
+
+def _key(walk: Walk) -> str:
+    filled = ""
+    if walk.program.op in REDUCING:
+        filled = "A cell is filled as far as its sum is complete. "
+    return f"{filled}Pale: not yet what the op promises there. Framed: just arrived."
+
+
+def _data(walk: Walk, cells: list[int], per_node: int) -> dict[str, Any]:
+    program = walk.program
+    index = {place: i for i, place in enumerate(cells)}
+    steps = [
+        {
+            "moves": [_move(walk, move) for move in stage.moves],
+            "changes": _changes(stage.after, stage.moves, index),
+        }
+        for stage in walk.stages
+    ]
+    return {
+        "actors": [actor_name(walk, actor) for actor in range(program.actors)],
+        "names": [place_name(walk, place) for place in cells],
+        "colours": list(LINES),
+        "of": program.n if program.op in REDUCING else 1,
+        "start": [
+            [_cell(walk.start, actor, place) for place in cells] for actor in range(program.actors)
+        ],
+        "steps": steps,
+        "views": {
+            name: _view(walk, len(cells), per_node, narrow=name == "narrow")
+            for name in ("wide", "narrow")
+        },
+    }
+
+
+def _view(walk: Walk, cells: int, per_node: int, *, narrow: bool) -> dict[str, Any]:
+    room = frame(walk.program, cells, per_node=per_node, narrow=narrow)
+    return {
+        "size": [round(room.width), round(room.height)],
+        "card": [room.card.width, room.card.height],
+        "columns": room.card.columns,
+        "cell": room.card.cell,
+        "spots": [[round(x, 1), round(y, 1)] for x, y in room.spots],
+    }
+
+
+def _move(walk: Walk, move: Move) -> list[Any]:
+    """Return [source, target, adds, chunks for their colour, short label, words]."""
+    return [
+        move.source, move.target, int(move.adds), list(move.places[:6]),
+        place_list(walk, move.places, most=3), move_text(walk, move),
+    ]  # fmt: skip
+
+
+def _cell(picture: Picture, actor: int, place: int) -> list[int]:
+    done = int(picture.done[actor, place])
+    return [int(picture.chunk[actor, place]), int(picture.parts[actor, place]), done]
+
+
+def _changes(after: Picture, moves: tuple[Move, ...], index: dict[int, int]) -> list[list[int]]:
+    """Return the cells that the moves of a step reach, with what is in them afterwards."""
+    reached = dict.fromkeys((move.target, place) for move in moves for place in move.into)
+    return [[actor, index[place], *_cell(after, actor, place)] for actor, place in reached]

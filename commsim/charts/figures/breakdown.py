@@ -1,0 +1,151 @@
+"""
+What each rank or stage spends its step on: compute, exposed communication, idle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from commsim.charts.theme import (
+    GRID,
+    HATCH,
+    IDLE,
+    INK,
+    MUTED,
+    PAPER,
+    base_layout,
+    heading,
+    time_unit,
+)
+from commsim.metrics import Metrics, RankTimes
+from commsim.units import PS_PER_SECOND
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["MOST_BARS", "breakdown"]
+
+MOST_BARS = 64  # more rows are not legible on a page
+_PARTS = (
+    ("compute", "compute_s", "#4C78A8"),
+    ("exposed communication", "exposed_comm_s", "#C85C5C"),
+    ("exposed copy", "exposed_copy_s", "#B3AE5C"),
+    ("idle", "idle_s", IDLE),
+)
+_TOP, _BOTTOM, _BAR = 112, 56, 26
+
+
+def breakdown(metrics: Metrics) -> Figure:
+    """Draw a bar per rank, or per stage where each rank is one; above 64, evenly spread ones.
+
+    The parts of a bar add up to that rank's window; a thin line is the mean over all ranks.
+    """
+    from plotly.graph_objects import Figure
+
+    ranks = metrics.ranks
+    rows, note = _chosen(ranks)
+    longest = max((_whole(row) for row in rows), default=0.0)
+    unit, size = time_unit(longest * PS_PER_SECOND)
+    scale = PS_PER_SECOND / size
+    title, subtitle = _words(metrics)
+    bar = max(14, min(_BAR, 1100 // max(1, len(rows))))
+    below = " · ".join(part for part in (subtitle, note) if part)
+    layout = base_layout(title, below, _TOP + _BOTTOM + bar * max(2, len(rows)))
+    layout["margin"] = {"l": 24, "r": 24, "t": _TOP, "b": _BOTTOM}
+    layout["legend"] |= {"traceorder": "normal"}
+    layout |= {
+        "barmode": "stack",
+        "bargap": 0.22,
+        "xaxis": _time_axis(unit, longest * scale),
+        "yaxis": _rows_axis(rows),
+    }
+    return Figure(data=_bars(rows, unit, scale), layout=layout)
+
+
+def _chosen(ranks: tuple[RankTimes, ...]) -> tuple[list[RankTimes], str]:
+    """Return the rows to draw and what to say of those left out."""
+    if len(ranks) <= MOST_BARS:
+        return list(ranks), ""
+    last = len(ranks) - 1
+    picked = [ranks[round(i * last / (MOST_BARS - 1))] for i in range(MOST_BARS)]
+    return picked, f"{MOST_BARS} of {len(ranks):,} ranks shown"
+
+
+def _by_stage(rows: list[RankTimes]) -> bool:
+    stages = [row.stage for row in rows]
+    return None not in stages and len(rows) > 1 and len(dict.fromkeys(stages)) == len(rows)
+
+
+def _whole(row: RankTimes) -> float:
+    return row.compute_s + row.exposed_comm_s + row.exposed_copy_s + row.idle_s
+
+
+def _words(metrics: Metrics) -> tuple[str, str]:
+    """Return the finding (the largest loss) and the step that it is part of."""
+    mean = metrics.breakdown
+    parts = [(name, getattr(mean, field)) for name, field, _ in _PARTS]
+    whole = sum(seconds for _, seconds in parts)
+    if not whole:
+        return "Nothing ran", ""
+    name, lost = max(parts[1:], key=lambda part: part[1])
+    step = f"step {heading(metrics.step_time_s * PS_PER_SECOND)}"
+    if not lost:
+        return "All of the step is compute", step
+    words = {"idle": "idle", "exposed communication": "waiting for communication"}
+    return f"{lost / whole:.1%} of the mean rank's time is {words.get(name, name)}", (
+        f"{step} · compute {mean.compute_s / whole:.1%}"
+    )
+
+
+def _bars(rows: list[RankTimes], unit: str, scale: float) -> list[dict[str, Any]]:
+    labels = list(range(len(rows)))
+    names = [_name(row) for row in rows]
+    traces = []
+    for name, field, colour in _PARTS:
+        values = [getattr(row, field) * scale for row in rows]
+        if not any(values):
+            continue
+        marker: dict[str, Any] = {"color": colour, "line": {"width": 1, "color": PAPER}}
+        if name == "idle":
+            marker["pattern"] = {
+                "shape": "/", "fgcolor": HATCH, "bgcolor": IDLE, "size": 6, "solidity": 0.25,
+            }  # fmt: skip
+        shares = [
+            f"{v / scale / max(_whole(r), 1e-30):.1%}" for v, r in zip(values, rows, strict=True)
+        ]
+        notes = [list(pair) for pair in zip(names, shares, strict=True)]
+        traces.append({
+            "type": "bar", "orientation": "h", "name": name, "y": labels, "x": values,
+            "marker": marker, "customdata": notes,
+            "hovertemplate": f"%{{customdata[0]}}: {name} %{{x:.4g}} {unit}, %{{customdata[1]}}"
+            "<extra></extra>",
+        })  # fmt: skip
+    return traces
+
+
+def _name(row: RankTimes) -> str:
+    stage = f", stage {row.stage}" if row.stage is not None else ""
+    return f"rank {row.rank}{stage}" + (f" (×{row.multiplicity:,})" if row.multiplicity > 1 else "")
+
+
+def _time_axis(unit: str, longest: float) -> dict[str, Any]:
+    return {
+        "title": {"text": f"time ({unit})", "font": {"size": 12, "color": MUTED}, "standoff": 8},
+        "range": [0, longest or 1], "gridcolor": GRID, "zeroline": False, "nticks": 8,
+        "tickfont": {"size": 11, "color": MUTED}, "automargin": True,
+    }  # fmt: skip
+
+
+def _rows_axis(rows: list[RankTimes]) -> dict[str, Any]:
+    by_stage = _by_stage(rows)
+    labels = [f"stage {row.stage}" if by_stage else _label(row) for row in rows]
+    return {
+        "tickmode": "array", "tickvals": list(range(len(rows))), "ticktext": labels,
+        "tickfont": {"size": 11, "color": INK}, "range": [len(rows) - 0.5, -0.5],
+        "showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True,
+        "ticklabelstandoff": 6,
+    }  # fmt: skip
+
+
+def _label(row: RankTimes) -> str:
+    return f"rank {row.rank}" + (f" ×{row.multiplicity:,}" if row.multiplicity > 1 else "")

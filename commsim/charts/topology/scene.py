@@ -1,0 +1,192 @@
+"""
+What a drawing of a cluster shows, before anybody draws it: vertices, lines, frames.
+
+    core      ▢                   the fabric on top,
+    leaf    ▢ ▢ ▢ ▢               then each node from its NICs down to its GPUs and NVSwitch
+    NIC     ▢ ▢ ▢ ▢
+    GPU     ▢ ▢ ▢ ▢
+
+Up to 16 columns of GPUs are drawn one to one. Above that alike nodes are drawn once, and the
+switches that then have the same neighbours once too; such a line stands for `count` links, and
+its shares are those of the busiest of them. `topology` (plotly) and the report draw the same
+scene. x and y are columns and rows, downwards from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.charts.topology.fold import Folded, fold_cluster
+from commsim.charts.topology.layout import LEVELS, Place, places
+from commsim.cluster import Cluster
+from commsim.metrics import utilization
+from commsim.timeline import Timeline
+from commsim.units import format_bandwidth
+
+__all__ = [
+    "TopologyFrame",
+    "TopologyLink",
+    "TopologyNode",
+    "TopologyScene",
+    "describe_link",
+    "topology_scene",
+]
+
+Floats = npt.NDArray[np.float64]
+
+_BEND = 0.16  # how far an arc of one column hangs below its row
+_ARC = 8  # straight pieces of an arc
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyNode:
+    """A vertex; `kind` is gpu, nic, pcie, cpu, memory, nvswitch, leaf, spine or core."""
+
+    x: float
+    y: float
+    label: str
+    kind: str
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyLink:
+    """A line through `points`: both directions of `count` wires of one kind.
+
+    `bandwidth` is bytes/s of one wire one way; `share` the utilization of the busiest direction
+    of the busiest wire, which is `name`; `back` that of its other direction. None without a run.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    name: str
+    kind: str
+    bandwidth: float
+    count: int
+    share: float | None
+    back: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFrame:
+    """The outline of a node, or of one that stands for many."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyScene:
+    """Everything a drawing needs; `rows` names the levels in use from top to bottom."""
+
+    nodes: tuple[TopologyNode, ...]
+    links: tuple[TopologyLink, ...]
+    frames: tuple[TopologyFrame, ...]
+    rows: tuple[str, ...]
+    width: float
+    notes: tuple[str, ...]
+
+
+def topology_scene(cluster: Cluster, timeline: Timeline | None = None) -> TopologyScene:
+    """Lay out a cluster; with a timeline that ran on it, say what each line carries."""
+    folded = fold_cluster(cluster)
+    levels, where, frames = places(cluster, folded)
+    rows = tuple(level for level in LEVELS if level in levels)
+    height = {level: row for row, level in enumerate(rows)}
+    nodes = tuple(
+        TopologyNode(
+            place.x, height[place.level], place.label, place.kind, name, folded.count[name]
+        )
+        for name, place in where.items()
+    )
+    share = None if timeline is None else _shares(cluster, timeline)
+    links = _links(cluster, folded, where, height, share)
+    bottom = max((y for link in links for _, y in link.points), default=0.0) + 0.45
+    return TopologyScene(
+        nodes,
+        links,
+        tuple(
+            TopologyFrame(f.left - 0.5, height[f.top] - 0.45, f.right + 0.5, bottom, f.label)
+            for f in frames
+        ),
+        rows,
+        1 + max((place.x for place in where.values()), default=0.0),
+        folded.notes,
+    )
+
+
+def _shares(cluster: Cluster, timeline: Timeline) -> Floats:
+    """Return the utilization of each link of the cluster; 0 for those not in the run."""
+    share, links = utilization(timeline).share, timeline.links
+    if len(links.like):
+        share = share[links.like]
+    known = dict(zip(links.names, share.tolist(), strict=True))
+    return np.array([known.get(name, 0.0) for name in cluster.links.names])
+
+
+def _links(
+    cluster: Cluster,
+    folded: Folded,
+    where: dict[str, Place],
+    height: dict[str, int],
+    share: Floats | None,
+) -> tuple[TopologyLink, ...]:
+    """Return a line per pair of vertices that are drawn, its wires counted once for both ways."""
+    links = cluster.links
+    wires: dict[tuple[str, str], dict[tuple[str, str], list[int]]] = {}
+    for link, (a, b) in enumerate(zip(links.source, links.target, strict=True)):
+        one, other = folded.of.get(a), folded.of.get(b)
+        if one is None or other is None or one == other:
+            continue
+        line = (min(one, other), max(one, other))
+        wire = (a, b) if a < b else (b, a)
+        wires.setdefault(line, {}).setdefault(wire, []).append(link)
+    found = []
+    for (a, b), same in wires.items():
+        points = _points(where[a], where[b], height)
+        found.append(_line(cluster, points, list(same.values()), share))
+    return tuple(found)
+
+
+def _line(
+    cluster: Cluster,
+    points: tuple[tuple[float, float], ...],
+    wires: list[list[int]],
+    share: Floats | None,
+) -> TopologyLink:
+    """Return the line of parallel wires, each the ids of its one or two directions."""
+    links = cluster.links
+    best = wires[0]
+    there = back = None
+    if share is not None:
+        busiest = max(wires, key=lambda wire: max(float(share[link]) for link in wire))
+        best = sorted(busiest, key=lambda link: -float(share[link]))
+        there = float(share[best[0]])
+        back = float(share[best[1]]) if len(best) > 1 else None
+    first = best[0]
+    return TopologyLink(
+        points, links.names[first], links.kinds[first], float(links.bandwidth[first]),
+        len(wires), there, back,
+    )  # fmt: skip
+
+
+def _points(a: Place, b: Place, height: dict[str, int]) -> tuple[tuple[float, float], ...]:
+    """Return the way of a line: straight, or an arc below where both ends share a row."""
+    (x0, y0), (x1, y1) = (a.x, height[a.level]), (b.x, height[b.level])
+    if y0 != y1:
+        return (float(x0), float(y0)), (float(x1), float(y1))
+    depth = _BEND * (1 + abs(x1 - x0) ** 0.75)
+    steps = [i / _ARC for i in range(_ARC + 1)]
+    return tuple((x0 + (x1 - x0) * t, y0 + 4 * depth * t * (1 - t)) for t in steps)
+
+
+def describe_link(link: TopologyLink) -> str:
+    """Say what a line is: "nvlink, 450 GB/s each way, 8 wires"."""
+    text = f"{link.kind}, {format_bandwidth(link.bandwidth)} each way"
+    return text if link.count == 1 else f"{text}, {link.count:,} alike"

@@ -1,0 +1,130 @@
+"""
+Who gets how much of a link: bottleneck max-min fairness for coupled flows.
+
+Flow f loads link l with `load` bytes over `conns` connections; at rate x (share per second) it
+uses load * x of l, and each of its connections there gets load * x / conns. An allocation is
+right when no link is over its capacity and every flow is at its cap or crosses a full link on
+which no flow has a larger share per connection. For flows of one connection it is plain
+max-min fairness.
+
+`fill` fixes, round by round, every link that limits all of its unfixed flows: the share of
+those can only stay or grow elsewhere, so what is fixed stays right. Where no link limits all of
+its flows (two flows that each load another link harder), `core.settle` finishes the rest.
+The order of links decides there, because the allocation is not unique.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.engine.fair_share.coupled import settle
+
+__all__ = ["Flows", "Rates", "fair_rates", "unfairness"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_TIE = 1 + 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flows:
+    """Flows as CSR: flow f has links `link[ptr[f]:ptr[f + 1]]`, ascending, each once.
+
+    `load` (bytes) and `conns` belong to the entries, `cap` (largest rate, may be infinite
+    where the flow has a link) to the flows.
+    """
+
+    ptr: Ints
+    link: Ints
+    load: Floats
+    conns: Floats
+    cap: Floats
+
+    def __len__(self) -> int:
+        return len(self.cap)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """The rate of each flow, and how many flows `fill` could not fix (0: the one allocation)."""
+
+    rate: Floats
+    unfixed: int
+
+
+def fair_rates(flows: Flows, capacity: Floats) -> Rates:
+    """Return the fair rate of each flow, in shares per second.
+
+    `capacity` is in bytes per second by link id. All sums run in flow order, so that the same
+    flows give the same bits.
+    """
+    owner = np.repeat(np.arange(len(flows)), np.diff(flows.ptr))
+    used = np.bincount(flows.link, weights=flows.load * flows.cap[owner], minlength=len(capacity))
+    if np.all(used <= capacity):
+        return Rates(flows.cap.copy(), 0)  # nobody is in anybody's way
+    rate, room = fill(flows, owner, capacity)
+    unfixed = np.flatnonzero(np.isnan(rate))
+    if unfixed.size:
+        settle(flows.ptr, flows.link, flows.load, flows.conns, flows.cap, room, rate)
+    return Rates(rate, int(unfixed.size))
+
+
+def fill(flows: Flows, owner: Ints, capacity: Floats) -> tuple[Floats, Floats]:
+    """Fix all flows that can be; return their rates (NaN: not fixed) and the room left per link."""
+    rate = np.full(len(flows), np.nan)
+    room = capacity.astype(np.float64)
+    ids, link = np.unique(flows.link, return_inverse=True)
+    left = room[ids]
+    live = np.arange(len(link))  # entries of unfixed flows
+    bare = np.diff(flows.ptr) == 0
+    rate[bare] = flows.cap[bare]
+    while live.size:
+        of, on = owner[live], link[live]
+        weight = np.bincount(on, weights=flows.conns[live], minlength=len(ids))
+        level = np.maximum(left, 0.0) / np.where(weight > 0, weight, np.inf)
+        offer = level[on] * flows.conns[live] / flows.load[live]
+        first = np.flatnonzero(np.diff(of, prepend=-1))
+        best = np.minimum.reduceat(offer, first)
+        flow = of[first]
+        which = np.searchsorted(flow, of)
+        at_cap = flows.cap[flow] <= best * _TIE
+        if at_cap.any():
+            fixed = np.where(at_cap, flows.cap[flow], np.nan)
+        else:
+            hindered = np.bincount(on, weights=offer > best[which] * _TIE, minlength=len(ids))
+            binding = (hindered == 0)[on]
+            fixed = np.full(len(flow), np.nan)
+            fixed[which[binding]] = offer[binding]
+        if np.isnan(fixed).all():
+            break
+        rate[flow] = fixed
+        done = ~np.isnan(fixed)[which]
+        spent = flows.load[live[done]] * fixed[which[done]]
+        left -= np.bincount(on[done], weights=spent, minlength=len(ids))
+        live = live[~done]
+    room[ids] = left
+    return rate, room
+
+
+def unfairness(flows: Flows, capacity: Floats, rate: Floats) -> float:
+    """Return by how much an allocation breaks the rule, as a fraction; 0 is right.
+
+    The largest of: a link over its capacity, a flow over its cap, and, for each flow, how far
+    it is from both its cap and being a top share on a full link.
+    """
+    owner = np.repeat(np.arange(len(flows)), np.diff(flows.ptr))
+    use = np.bincount(flows.link, weights=flows.load * rate[owner], minlength=len(capacity))
+    fullness = use / capacity
+    share = flows.load * rate[owner] / flows.conns
+    top = np.zeros(len(capacity))
+    np.maximum.at(top, flows.link, share)
+    lack = np.maximum(np.abs(1 - fullness[flows.link]), 1 - share / top[flows.link])
+    nearest = np.full(len(flows), np.inf)
+    np.minimum.at(nearest, owner, lack)
+    nearest = np.minimum(nearest, 1 - rate / flows.cap)
+    over = max(float(np.max(fullness, initial=0.0)) - 1, float(np.max(rate / flows.cap)) - 1)
+    return max(over, float(nearest.max()))

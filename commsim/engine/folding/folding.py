@@ -1,0 +1,256 @@
+"""
+Folded plans: one plan for all the groups that a group of a folded graph stands for.
+
+Ranks may be simulated once only if what they use is as alike as what they do. So every group
+of every orbit is planned, and flows and links are told apart (see `refinement`). Links of one
+color carry the same traffic at every moment, and one of each color is enough. Where an orbit's
+groups end up in different colors, the ranks are not alike: `finer_roles` says who is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster
+from commsim.engine.copies import copy_phase
+from commsim.engine.folding.node_plans import NodePlans
+from commsim.engine.folding.refinement import Entries, Hashes, entries_of, mix, refine
+from commsim.engine.planning import Planner
+from commsim.graph import Folding, Graph, OpKind, Way, member_lanes, refold
+from commsim.libraries import Library, Part, Phase, Plan, Request, Start, links_of
+
+__all__ = ["FoldedPlanner", "folded"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_MOST_ROUNDS = 12
+_MANY = 10  # slight plans may together move so many times their share
+_COPY = "copy"
+
+
+class FoldedPlanner(Planner):
+    """Plans the ops of a folded graph, each for all that it stands for.
+
+    `link_color` tells the links apart (-1: not used); of each color the lowest link is used.
+    Plans that move at most the share `slight` of every link's bytes tell nobody apart.
+    """
+
+    def __init__(
+        self, graph: Graph, cluster: Cluster, library: Library, *, slight: float = 0.0
+    ) -> None:
+        super().__init__(graph, cluster, library)
+        assert graph.folding is not None
+        self._folding: Folding = graph.folding
+        self._members = member_lanes(graph)
+        self._orbits: list[tuple[Request, Ints]] = []
+        self._number: dict[tuple[int, int, Request], int] = {}
+        self._collectives = self._collect(self.alike_collectives(), self._collective_orbit)
+        self._messages = self._collect(self.alike_messages(), self._message_orbit)
+        self._copies = self._collect_copies()
+        planned = [self._instances(request, rows, cluster, library)
+                   for request, rows in self._orbits]  # fmt: skip
+        self._first = np.concatenate(([0], np.cumsum([len(plans) for plans in planned])))
+        self._plans = [plan for plans in planned for plan in plans]
+        entries = entries_of(self._plans)
+        telling = entries.of(~self._slight(entries, slight)) if slight else entries
+        self._color, self.link_color = refine(self._plan_keys(), telling, cluster.links.capacity)
+        self._color_the_rest(entries)
+        self._folded = self._fold(entries, len(cluster.links.capacity))
+
+    def alike_links(self) -> Ints:
+        """Return per link the lowest of its color, which all traffic of the color is put on."""
+        first = np.arange(len(self.link_color))
+        used = np.flatnonzero(self.link_color >= 0)
+        colors = self.link_color[used]
+        lowest = np.full(int(colors.max(initial=-1)) + 1, len(first))
+        np.minimum.at(lowest, colors, used)
+        first[used] = lowest[colors]
+        return first
+
+    def collective(self, row: int) -> Plan:
+        """Return the plan of all the collectives that `row` stands for."""
+        return self._folded[self._collectives[row]]
+
+    def message(self, row: int) -> Plan:
+        """Return the plan of all the messages that `row` stands for."""
+        return self._folded[self._messages[row]]
+
+    def copy(self, op: int) -> Phase | None:
+        """Return the flow of all the copies that `op` stands for."""
+        return self._folded[self._copies[op]].parts[0].phases[0]
+
+    def finer_roles(self) -> Ints | None:
+        """Return a number per rank that tells apart who is not alike; None where all are."""
+        world = len(self._folding.lane_of)
+        seen = np.zeros(world, np.uint64)
+        for number, (_, rows) in enumerate(self._orbits):
+            first, last = int(self._first[number]), int(self._first[number + 1])
+            own = mix(np.array([number + 1]), self._color[first:last])
+            np.add.at(seen, rows, mix(own[:, None], _exits(self._plans[first:last])))
+        roles = np.unique(
+            np.stack((self._folding.lane_of.astype(np.uint64), seen)), axis=1, return_inverse=True
+        )[1].reshape(-1)
+        lanes = int(self._folding.lane_of.max()) + 1
+        return roles.astype(np.int64) if int(roles.max()) + 1 > lanes else None
+
+    def _collect(self, alike: tuple[Ints, Ints], orbit: Callable[[int], int]) -> list[int]:
+        """Return per row of a table the number of what it asks for, together with its orbit."""
+        first, number = alike
+        numbers = np.array([orbit(row) for row in first.tolist()], dtype=np.int64)
+        found: list[int] = numbers[number].tolist()
+        return found
+
+    def _collective_orbit(self, row: int) -> int:
+        group = int(self._graph.collectives.group[row])
+        return self._orbit((0, group, self.collective_request(row)), self._folding.groups[group])
+
+    def _message_orbit(self, row: int) -> int:
+        pair = int(self._folding.pair[row])
+        return self._orbit((1, pair, self.message_request(row)), self._folding.pairs[pair])
+
+    def _collect_copies(self) -> dict[int, int]:
+        """Return, per copy over links, the number of what it asks for."""
+        graph, found = self._graph, {}
+        for op in np.flatnonzero((graph.kind == OpKind.COPY) & (graph.duration < 0)).tolist():
+            lane = int(graph.lane[op])
+            rows = np.flatnonzero(self._folding.lane_of == lane)[:, None]
+            request = Request(_COPY, int(graph.size[op]), (-1,), root=int(graph.item[op]))
+            found[op] = self._orbit((2, lane, request), rows)
+        return found
+
+    def _orbit(self, key: tuple[int, int, Request], rows: Ints) -> int:
+        if key not in self._number:
+            self._number[key] = len(self._orbits)
+            self._orbits.append((key[2], rows))
+        return self._number[key]
+
+    @staticmethod
+    def _instances(request: Request, rows: Ints, cluster: Cluster, library: Library) -> list[Plan]:
+        """Return the plan of each group (or pair) of an orbit."""
+        shift = NodePlans(cluster)
+
+        def make(one: Request) -> Plan:
+            if one.kind == _COPY:
+                return _copy_plan(cluster, one.ranks[0], Way(one.root), one.size)
+            return library.plan(one, cluster)
+
+        return [shift.plan(replace(request, ranks=tuple(row)), make) for row in rows.tolist()]
+
+    def _slight(self, entries: Entries, share: float) -> Bools:
+        """Return the plans that move at most `share` of every link's bytes; none if many do."""
+        asked = np.array([*self._collectives, *self._messages, *self._copies.values()], np.int64)
+        times = np.repeat(np.bincount(asked, minlength=len(self._orbits)), np.diff(self._first))
+        moved = entries.load * times[entries.plan]
+        part = moved / np.bincount(entries.link, weights=moved)[entries.link]
+        most = np.zeros(len(self._plans))
+        np.maximum.at(most, entries.plan, part)
+        slight = most <= share
+        together = np.bincount(entries.link, weights=part * slight[entries.plan])
+        return slight if together.max(initial=0.0) <= _MANY * share else np.zeros_like(slight)
+
+    def _color_the_rest(self, entries: Entries) -> None:
+        """Give links that only slight plans use a color each."""
+        rest = np.unique(entries.link[self.link_color[entries.link] < 0])
+        self.link_color[rest] = int(self.link_color.max(initial=-1)) + 1 + np.arange(len(rest))
+
+    def _plan_keys(self) -> Hashes:
+        """Return what is known of each plan without its links."""
+        number = np.repeat(np.arange(len(self._orbits)), np.diff(self._first))
+        shape = {_times(plan): None for plan in self._plans}
+        place = {key: at for at, key in enumerate(shape)}
+        times = np.array([place[_times(plan)] for plan in self._plans], dtype=np.int64)
+        return mix(number + 1, times)
+
+    def _fold(self, entries: Entries, links: int) -> list[Plan]:
+        """Return one plan per orbit: that of its first group, loaded with all of them."""
+        used = self.link_color >= 0
+        first = np.full(int(self.link_color.max(initial=-1)) + 1, links)
+        np.minimum.at(first, self.link_color[used], np.flatnonzero(used))
+        kept = first[self.link_color[entries.link]] == entries.link
+        orbit = np.searchsorted(self._first, entries.plan[kept], side="right") - 1
+        phases = np.maximum(int(entries.phase.max(initial=0)) + 1, 1)
+        key = (orbit * phases + entries.phase[kept]) * links + entries.link[kept]
+        keys, where = np.unique(key, return_inverse=True)
+        load = _sums(where, entries.load[kept], len(keys))
+        conns = _sums(where, entries.conns[kept], len(keys))
+        owner, link = np.divmod(keys, links)
+        plans = []
+        for number in range(len(self._orbits)):
+            template = self._plans[int(self._first[number])]
+            at = 0
+            parts = []
+            for part in template.parts:
+                flows = []
+                for phase in part.phases:
+                    low, high = np.searchsorted(owner, number * phases + np.array([at, at + 1]))
+                    flows.append(
+                        Phase(phase.idle, link[low:high], load[low:high], conns[low:high],
+                              phase.lead, phase.tail)
+                    )  # fmt: skip
+                    at += 1
+                parts.append(Part(tuple(flows), part.joins, part.leaves))
+            plans.append(replace(template, parts=tuple(parts), programs=()))
+        return plans
+
+
+def folded(
+    graph: Graph, cluster: Cluster, library: Library, *, slight: float = 0.0
+) -> tuple[Graph, Planner]:
+    """Return the coarsest folded graph that the hardware allows, and a planner for it.
+
+    `graph` is folded by what the ranks do. `slight` is the share of a link's bytes that does not
+    tell ranks apart: above 0 the fold is nearly exact. Where ranks turn out to be unlike again
+    and again, nothing is folded; nor where the library has links of its own, one set per process.
+
+    Raises:
+        ScenarioError: see `refold`.
+    """
+    if graph.folding is not None and len(links_of(library, cluster)) > len(cluster.links):
+        graph = refold(graph, np.arange(len(graph.folding.lane_of)))
+    for _ in range(_MOST_ROUNDS):
+        if graph.folding is None:
+            return graph, Planner(graph, cluster, library)
+        planner = FoldedPlanner(graph, cluster, library, slight=slight)
+        finer = planner.finer_roles()
+        if finer is None:
+            return graph, planner
+        world = len(graph.folding.lane_of)
+        graph = refold(graph, finer)
+    graph = refold(graph, np.arange(world))
+    return graph, Planner(graph, cluster, library)
+
+
+def _copy_plan(cluster: Cluster, rank: int, way: Way, size: int) -> Plan:
+    route = cluster.to_host(rank) if way == Way.TO_HOST else cluster.from_host(rank)
+    none = np.zeros(1, np.int64)
+    part = Part((copy_phase((route,), size, cluster.links),), none, none)
+    return Plan((part,), Start.ALL, 1)
+
+
+def _times(plan: Plan) -> tuple[object, ...]:
+    """Return what must be equal for two plans to be alike, apart from their links."""
+    phases = tuple(
+        tuple((phase.idle, phase.lead, phase.tail, len(phase.link)) for phase in part.phases)
+        for part in plan.parts
+    )
+    return (phases, plan.start, plan.algorithm, plan.channels)
+
+
+def _exits(plans: list[Plan]) -> Hashes:
+    """Return when members join and leave plans as numbers, shape (plans, members)."""
+    found = np.zeros((len(plans), plans[0].members), np.uint64)
+    for number in range(max(len(plan.parts) for plan in plans)):
+        parts = [plan.parts[min(number, len(plan.parts) - 1)] for plan in plans]
+        when = mix(np.stack([p.joins for p in parts]), np.stack([p.leaves for p in parts]))
+        found = mix(found, when)
+    return found
+
+
+def _sums(where: Ints, values: Floats, count: int) -> Floats:
+    return np.bincount(where, weights=values, minlength=count).astype(np.float64)

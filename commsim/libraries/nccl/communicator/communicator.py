@@ -1,0 +1,372 @@
+"""
+What NCCL knows of a group after init: its graphs, channels, rings, trees and NICs.
+
+Nodes of one structure are searched once, and the answers kept: what a node finds depends on its
+topology, on the environment and on whether the group goes beyond it, not on which node it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
+from commsim.libraries.nccl.communicator.agreement import agreed, common_cpu
+from commsim.libraries.nccl.communicator.connect import Chains, connect_rings, connect_trees
+from commsim.libraries.nccl.communicator.net_ends import PlacedNode, net_ends
+from commsim.libraries.nccl.communicator.node import NodeView, parts, view
+from commsim.libraries.nccl.env import Knobs, knobs_of
+from commsim.libraries.nccl.shapes import (
+    Channel,
+    Communicator,
+    NetEnds,
+    PathType,
+    SearchGraph,
+    Trees,
+)
+from commsim.libraries.nccl.topology import (
+    UNKNOWN_CAPABILITY,
+    domain_xml,
+    read_xml,
+    rules_of,
+    system_of,
+    write_xml,
+)
+
+__all__ = ["communicator_from_xml", "communicator_of"]
+
+Environment = Knobs | Mapping[str, str | int | bool]
+Ints = npt.NDArray[np.int32]
+_WIDE_RING = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """An NVLink domain of a group: its topology file, the rank of each rank in the file, NICs.
+
+    `nics` is the id of each NET by (machine, number).
+    """
+
+    text: str
+    source: str
+    knobs: Knobs
+    ranks: tuple[int, ...]
+    nics: Mapping[tuple[int, int], int]
+
+
+def communicator_of(
+    cluster: Cluster,
+    gpus: Sequence[int],
+    *,
+    version: str = "2.27",
+    env: Environment | None = None,
+) -> Communicator:
+    """Return what NCCL knows of a group of GPUs (global numbers; rank r on `gpus[r]`).
+
+    Raises:
+        ScenarioError: an unknown version or variable, a GPU that is none or stands twice, ranks
+            on CPUs, or a node without a NIC in a group that needs one.
+    """
+    knobs = _knobs(env)
+    _check(cluster, gpus)
+    doubts = _doubts(cluster, gpus)
+    domains: dict[int, dict[int, int]] = {}
+    # NCCL_MNNVL_ENABLE=0: machines of one NVLink domain count one by one.
+    homes = cluster.domains if knobs.mnnvl_enable else cluster.node_of
+    for rank, gpu in enumerate(gpus):
+        domains.setdefault(int(homes[gpu]), {})[gpu] = rank
+    describe = _Describer(cluster, knobs)
+    comm = _communicator([describe.domain(ranks) for ranks in domains.values()], version, knobs)
+    return replace(comm, notes=(*comm.notes, *doubts))
+
+
+def communicator_from_xml(
+    text: str,
+    *,
+    nodes: int = 1,
+    version: str = "2.27",
+    env: Environment | None = None,
+    source: str = "topology",
+) -> Communicator:
+    """Return what NCCL knows of all GPUs of `nodes` machines (or domains) that look like this.
+
+    Raises:
+        ScenarioError: the text is no topology (`source` says which file), or as for
+            `communicator_of`.
+    """
+    knobs = _knobs(env)
+    if nodes < 1:
+        raise ScenarioError(f"{nodes} is not a count of nodes. Give 1 or more.")
+    system = system_of(read_xml(text, source), source, rules_of(version))
+    ranks = sorted(gpu.rank for gpu in system.gpus)
+    if len(dict.fromkeys(ranks)) < len(ranks):
+        raise ScenarioError(f"{source}: two GPUs have one rank. Give each its own.")
+    text = _numbered(text, source, {rank: place for place, rank in enumerate(ranks)})
+    nets = sorted((net.host, net.number) for net in system.nets)
+    domains = [
+        _Domain(
+            text, source, knobs,
+            tuple(range(node * len(ranks), (node + 1) * len(ranks))),
+            {net: node * len(nets) + index for index, net in enumerate(nets)},
+        )
+        for node in range(nodes)
+    ]  # fmt: skip
+    return _communicator(domains, version, knobs)
+
+
+def _knobs(env: Environment | None) -> Knobs:
+    return env if isinstance(env, Knobs) else knobs_of(env or {})
+
+
+def _check(cluster: Cluster, gpus: Sequence[int]) -> None:
+    wrong = [gpu for gpu in gpus if not 0 <= gpu < cluster.world_size]
+    if wrong or not gpus:
+        what = f"there is no GPU {wrong[0]}" if wrong else "a group needs a GPU"
+        raise ScenarioError(
+            f"{what}: the cluster's are counted from 0 to {cluster.world_size - 1}."
+        )
+    if len(dict.fromkeys(gpus)) < len(gpus):
+        raise ScenarioError("a GPU stands twice in a group; NCCL takes one rank per GPU.")
+
+
+def _doubts(cluster: Cluster, gpus: Sequence[int]) -> list[str]:
+    """Say which kinds of GPU NCCL's rules do not fit, or refuse them.
+
+    Raises:
+        ScenarioError: one of the ranks is on a CPU.
+    """
+    kinds = dict.fromkeys(cluster.spec_of[node] for node in cluster.node_of[list(gpus)].tolist())
+    doubts = []
+    for gpu in (cluster.specs[kind].gpu for kind in kinds):
+        if gpu.device == "cpu":
+            raise ScenarioError(
+                "NCCL runs on GPUs, and a rank of this group is on a CPU. Take library: gloo."
+            )
+        if not gpu.sm:
+            doubts.append(
+                f"{gpu.name}: no NVIDIA compute capability; NCCL's rules for {UNKNOWN_CAPABILITY}"
+                " are taken."
+            )
+    return doubts
+
+
+def _numbered(text: str, source: str, place: Mapping[int, int]) -> str:
+    """Return a topology whose ranks count from 0, as those of a job's first node do."""
+    root = read_xml(text, source)
+    waiting = [root]
+    while waiting:
+        element = waiting.pop()
+        waiting += element.inside
+        if element.tag == "gpu" and "rank" in element.attributes:
+            element.attributes["rank"] = str(place[int(element.attributes["rank"])])
+    return write_xml(root)
+
+
+class _Describer:
+    """Writes the topology of a cluster's domains; those alike are written once."""
+
+    def __init__(self, cluster: Cluster, knobs: Knobs) -> None:
+        self._cluster = cluster
+        self._knobs = knobs
+        self._texts: dict[tuple[tuple[int, tuple[int, ...]], ...], str] = {}
+        self._first_nic: dict[int, int] = {}
+        for number, nic in enumerate(cluster.nics):
+            self._first_nic.setdefault(nic.node, number)
+
+    def domain(self, ranks: Mapping[int, int]) -> _Domain:
+        """Return the domain of these GPUs and their ranks."""
+        cluster = self._cluster
+        gpus = sorted(ranks)
+        by_node: dict[int, list[int]] = {}
+        for gpu in gpus:
+            by_node.setdefault(int(cluster.node_of[gpu]), []).append(int(cluster.local_of[gpu]))
+        shape = tuple((cluster.spec_of[node], tuple(own)) for node, own in by_node.items())
+        if shape not in self._texts:
+            self._texts[shape] = self._write(shape)
+        nics = {
+            (host, number): self._first_nic[node] + number
+            for host, node in enumerate(by_node)
+            for number in range(self._nics_of(node))
+        }
+        return _Domain(
+            self._texts[shape], cluster.name, self._own_knobs(by_node),
+            tuple(ranks[gpu] for gpu in gpus), nics,
+        )  # fmt: skip
+
+    def _nics_of(self, node: int) -> int:
+        nic = self._cluster.specs[self._cluster.spec_of[node]].nic
+        return nic.count if nic else 0
+
+    def _own_knobs(self, nodes: Mapping[int, object]) -> Knobs:
+        """Return the knobs; where a node's GPUs have no peer access over PCIe, so does NCCL."""
+        specs = [self._cluster.specs[self._cluster.spec_of[node]] for node in nodes]
+        if all(spec.pcie.p2p for spec in specs):
+            return self._knobs
+        asked = self._knobs.p2p_level
+        level = PathType.C2C if asked is None else min(asked, PathType.C2C)
+        return replace(self._knobs, p2p_level=level)
+
+    def _write(self, shape: tuple[tuple[int, tuple[int, ...]], ...]) -> str:
+        used: list[dict[int, int]] = []
+        count = 0
+        for _, gpus in shape:
+            used.append({gpu: count + i for i, gpu in enumerate(gpus)})
+            count += len(gpus)
+        specs = [self._cluster.specs[kind] for kind, _ in shape]
+        return write_xml(domain_xml(specs, used, collnet=bool(self._knobs.collnet_enable)))
+
+
+@functools.lru_cache(maxsize=256)
+def _views(text: str, source: str, version: str, knobs: Knobs, alone: bool) -> tuple[NodeView, ...]:
+    """Return the nodes of a domain as NCCL sees them; `alone`: the group is in this domain."""
+    root, rules = read_xml(text, source), rules_of(version)
+    groups = parts(root, source, rules, knobs)
+    inter = not alone or len(groups) > 1
+    found = [view(root, source, rules, knobs, ranks=own, inter=inter) for own in groups]
+    if len(groups) > 1:
+        note = f"NCCL treats the {len(groups)} parts of a node as nodes: NICs are faster between."
+        found[0] = replace(found[0], notes=(*found[0].notes, note))
+    return tuple(found)
+
+
+def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Communicator:
+    """Return the communicator of these domains."""
+    nodes = _place(domains, version)
+    count = sum(len(node.ranks) for node in nodes)
+    views = list({id(node.view): node.view for node in nodes}.values())
+    for one in views:
+        if len(nodes) > 1 and not one.nets:
+            raise ScenarioError(
+                f"{domains[0].source}: a node without a NIC cannot be in a group of {len(nodes)}"
+                " nodes. Give it one, or keep the group within the node."
+            )
+    graphs = agreed(views)
+    collnet = _has_collnet(graphs, knobs, len(nodes))
+    if not collnet:
+        graphs = {name: g for name, g in graphs.items() if not name.startswith("collnet")}
+    rings, trees = _connect(nodes, graphs, count)
+    order = _channels(graphs, views, knobs, nodes=len(nodes), ranks=count, collnet=collnet,
+                         most=rules_of(version).max_channels)  # fmt: skip
+    arch, vendor = common_cpu(views)
+    nvls = graphs.get("nvls")
+    return Communicator(
+        version=version,
+        node_of=_node_of(nodes, count),
+        local_ranks=tuple(len(node.ranks) for node in nodes),
+        min_compute_capability=min(one.capability[0] for one in views),
+        max_compute_capability=max(one.capability[1] for one in views),
+        cpu_arch=arch,
+        cpu_vendor=vendor,
+        nvswitch=all(one.nvswitch for one in views),
+        max_bw=nodes[0].view.max_bw,
+        total_bw=nodes[0].view.total_bw,
+        graphs={name: _in_local_ranks(graph, nodes[0]) for name, graph in graphs.items()},
+        channels=len(order),
+        rings=rings[[channel % len(rings) for channel in order]],
+        trees=Trees(trees.up[order], trees.down[order]),
+        nets=_nets(nodes, graphs),
+        gdr=all(one.gdr for one in views),
+        nvls_support=nvls is not None and nvls.n_channels > 0,
+        collnet_support=collnet,
+        net_bandwidth=min(one.net_bandwidth for one in views),
+        local_nets=min(one.local_nets for one in views),
+        peer_nvlinks=min(one.peer_nvlinks for one in views),
+        notes=tuple(dict.fromkeys([*knobs.notes, *(n for one in views for n in one.notes)])),
+    )
+
+
+def _place(domains: Sequence[_Domain], version: str) -> list[PlacedNode]:
+    """Return the nodes in the order in which their first ranks appear."""
+    nodes = []
+    for domain in domains:
+        ranks = np.array(domain.ranks, dtype=np.int32)
+        for one in _views(domain.text, domain.source, version, domain.knobs, len(domains) == 1):
+            nics = np.array([domain.nics[net] for net in one.nets], dtype=np.int32)
+            nodes.append(PlacedNode(one, ranks[list(one.ranks)], nics))
+    return sorted(nodes, key=lambda node: int(node.ranks.min()))
+
+
+def _node_of(nodes: Sequence[PlacedNode], count: int) -> tuple[int, ...]:
+    found = np.empty(count, dtype=np.int64)
+    for index, node in enumerate(nodes):
+        found[node.ranks] = index
+    return tuple(found.tolist())
+
+
+def _has_collnet(graphs: Mapping[str, SearchGraph], knobs: Knobs, nodes: int) -> bool:
+    chain = graphs.get("collnet_chain")
+    enough = nodes >= knobs.collnet_node_threshold
+    return chain is not None and chain.n_channels > 0 and enough
+
+
+def _connect(
+    nodes: Sequence[PlacedNode], graphs: Mapping[str, SearchGraph], count: int
+) -> tuple[Ints, Trees]:
+    channels = graphs["ring"].n_channels
+    rings = connect_rings([_chains(node, "ring") for node in nodes], channels)
+    return rings, connect_trees([_chains(node, "tree") for node in nodes], channels, count)
+
+
+def _chains(node: PlacedNode, name: str) -> Chains:
+    graph = node.view.graphs[name]
+    order = np.array([channel.intra for channel in graph.channels], dtype=np.int32)
+    return Chains(graph, node.ranks[order])
+
+
+def _nets(nodes: Sequence[PlacedNode], graphs: Mapping[str, SearchGraph]) -> Mapping[str, NetEnds]:
+    return net_ends(nodes, graphs) if len(nodes) > 1 else {}
+
+
+def _channels(
+    graphs: Mapping[str, SearchGraph], views: Sequence[NodeView], knobs: Knobs, *,
+    nodes: int, ranks: int, collnet: bool, most: int,
+) -> list[int]:  # fmt: skip
+    """Return the execution channels, each as the searched channel (or its twin) it repeats.
+
+    Twice the channels of the search, more where that fills links, and what the environment asks.
+    """
+    ring = graphs["ring"]
+    order = list(range(min(most, 2 * ring.n_channels)))
+    if collnet:
+        chain = graphs["collnet_chain"]
+        if chain.bw_intra > chain.bw_inter and ranks > nodes:
+            order = _grown(order, min(most, len(order) + len(order) // 2))
+    hopper = min(one.capability[0] for one in views) >= 90
+    if hopper and nodes > 1 and ring.bw_intra > _WIDE_RING and len(order) < 16:
+        order = _grown(order, 2 * len(order))
+    for upper in (knobs.max_nchannels, knobs.max_ctas):
+        order = order if upper is None else order[: max(upper, 1)]
+    lower = [n for n in (knobs.min_nchannels, knobs.min_ctas) if n is not None]
+    return _grown(order, max([0, *(min(n, most) for n in lower)]))
+
+
+def _grown(order: list[int], count: int) -> list[int]:
+    """Return a list of channels repeated from its start on, up to a count."""
+    return order + [order[c % len(order)] for c in range(count - len(order))]
+
+
+def _in_local_ranks(graph: SearchGraph, node: PlacedNode) -> SearchGraph:
+    """Return a graph whose channels name local ranks and the NICs' numbers."""
+    local = np.argsort(np.argsort(node.ranks)).tolist()
+    numbers = _net_numbers(node.view)
+    channels = tuple(
+        Channel(
+            tuple(local[gpu] for gpu in channel.intra),
+            (numbers[channel.inter[0]], numbers[channel.inter[1]]) if channel.inter else None,
+        )
+        for channel in graph.channels
+    )
+    return replace(graph, channels=channels)
+
+
+def _net_numbers(one: NodeView) -> list[int]:
+    """Return the number of each NET: the plugin's on one machine, else counted over all."""
+    if len({host for host, _ in one.nets}) <= 1:
+        return [number for _, number in one.nets]
+    order = sorted(range(len(one.nets)), key=lambda index: one.nets[index])
+    return [order.index(index) for index in range(len(one.nets))]

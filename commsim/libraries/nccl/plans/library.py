@@ -1,0 +1,266 @@
+"""
+NCCL as a library of the engine: each op becomes what NCCL would choose, and takes what the
+calibrated timing model says, on the links that its rings, trees and switches use.
+
+Two different things: NCCL's own tuning model chooses (`Choice.selection_us` is what it computed),
+the timing model predicts. The plan of an op is one coupled flow: after the launch all its
+channels progress together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Cluster, Route
+from commsim.collectives import Custom
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.libraries.expansion import LinkLoads, loads_of, whole
+from commsim.libraries.nccl.env import Knobs, knobs_of
+from commsim.libraries.nccl.plans.custom import custom_plan
+from commsim.libraries.nccl.plans.group import LAUNCHES, NcclGroup, Site
+from commsim.libraries.nccl.plans.messages import programs_of
+from commsim.libraries.nccl.shapes import Choice, Protocol
+from commsim.libraries.nccl.timing import PAIRWISE, Timing
+from commsim.libraries.nccl.tuning import Reduction
+from commsim.libraries.plan import Part, Phase, Plan, Request, Start, empty_phase
+
+__all__ = ["Nccl"]
+
+Ints = npt.NDArray[np.int64]
+
+_ELEMENT = {
+    "int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8": 1, "half": 2, "float16": 2, "fp16": 2,
+    "bfloat16": 2, "bf16": 2, "double": 8, "float64": 8, "int64": 8, "uint64": 8,
+}  # fmt: skip
+_REFUSED = frozenset({"band", "bor", "bxor"})
+_REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+_BUS = {"all_reduce": 2.0}
+_BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one element
+
+
+class Nccl:
+    """Plans every op as NCCL `version` does under an environment of NCCL_ variables.
+
+    `launch`: "gpu" where each GPU has its process, "process" where one drives a node's GPUs.
+    `custom`: an algorithm from a file, for the op that it does.
+
+    Raises:
+        ScenarioError: an unknown variable, version or launch.
+    """
+
+    name = "nccl"
+    concurrency = 1
+
+    def __init__(
+        self,
+        *,
+        version: str = "2.27",
+        env: Mapping[str, str | int | bool] | None = None,
+        launch: str = "gpu",
+        custom: Custom | None = None,
+    ) -> None:
+        if launch not in LAUNCHES:
+            raise ScenarioError(
+                f"library.launch: {launch!r}.{did_you_mean(launch, LAUNCHES)}"
+                f" Known: {', '.join(LAUNCHES)}."
+            )
+        self.launch = launch
+        self._custom = custom
+        self.version = version
+        self.knobs: Knobs = knobs_of(env or {})
+        self._site: Site | None = None
+        self._groups: dict[tuple[int, ...], NcclGroup] = {}
+        self._plans: dict[Request, Plan] = {}
+        self._pairs: dict[tuple[object, ...], tuple[Timing, Protocol]] = {}
+
+    def group(self, ranks: tuple[int, ...], cluster: Cluster) -> NcclGroup:
+        """Return the communicator of some ranks; it is kept for as long as the cluster is."""
+        site = self._at(cluster)
+        if ranks not in self._groups:
+            self._groups[ranks] = NcclGroup(site, ranks)
+        return self._groups[ranks]
+
+    def _at(self, cluster: Cluster) -> Site:
+        """Return what is known of a cluster; what was known of another one is forgotten."""
+        if self._site is None or cluster is not self._site.router.cluster:
+            self._site = Site(cluster, version=self.version, knobs=self.knobs, launch=self.launch)
+            self._groups, self._plans, self._pairs = {}, {}, {}
+        return self._site
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        """Return the plan of one op; plans are kept for as long as the cluster is the same.
+
+        Raises:
+            ScenarioError: no cluster, data in host memory, or nothing that is allowed works.
+            TopologyError: two ranks cannot reach each other.
+        """
+        if cluster is None:
+            raise ScenarioError(
+                f"{request.kind} of ranks {list(request.ranks)}: NCCL needs a cluster to send over."
+                " Add a cluster section (or --cluster)."
+            )
+        if request.on_host or cluster.gpu(request.ranks[0]).device == "cpu":
+            raise ScenarioError(
+                f"{request.kind} of ranks {list(request.ranks)}: NCCL moves the memory of GPUs"
+                " alone. Use library gloo for data in host memory."
+            )
+        if request.redop.lower() in _REFUSED:
+            raise ScenarioError(
+                f"{request.kind}: NCCL has no reduction {request.redop!r}, as torch says too."
+                " Use gloo for it, or another reduction."
+            )
+        self._at(cluster)
+        if request not in self._plans:
+            self._plans[request] = self._make(request, cluster)
+        return self._plans[request]
+
+    def _make(self, request: Request, cluster: Cluster) -> Plan:
+        if len(request.ranks) == 1:
+            nothing = np.zeros(1, np.int64)
+            return Plan((Part((empty_phase(0),), nothing, nothing),), Start.ALL, 1, (), "none")
+        if request.kind == "send_recv":
+            return self._message(request, cluster)
+        group = self.group(request.ranks, cluster)
+        if self._custom is not None and self._custom.program.op == request.kind:
+            return custom_plan(self._custom, request, group)
+        notes = group.notes
+        if request.kind == "all_to_all_v":
+            return self._uneven(request, group, notes)
+        kind = "all_reduce" if request.kind == "barrier" else request.kind
+        size = _BARRIER_BYTES if request.kind == "barrier" else request.size
+        if kind in PAIRWISE:
+            timing = group.timing(kind, [0, size])
+            loads = group.loads(kind, None, request.root)
+            return _plan(request, group, timing, loads, size, None, notes)
+        choice = group.choose(
+            kind, size, dtype_size=_ELEMENT.get(request.dtype, 4),
+            reduction=Reduction(request.dtype, request.redop),
+        )  # fmt: skip
+        timing = group.timing(kind, [0, size], [choice, choice])
+        loads = group.loads(kind, choice, request.root)
+        return _plan(request, group, timing, loads, size, choice, (*notes, *choice.notes))
+
+    def _message(self, request: Request, cluster: Cluster) -> Plan:
+        """Return the plan of a send, timed once for all pairs that are placed alike."""
+        source, target = request.ranks
+        key = (request.size, *(_place(cluster, rank) for rank in request.ranks),
+               _apart(cluster, source, target))  # fmt: skip
+        if key not in self._pairs:
+            group = self.group(request.ranks, cluster)
+            message = group.pairwise.message(request.size, remote=group.comm.n_nodes > 1)
+            self._pairs[key] = (group.timing("send_recv", [request.size]), message.protocol)
+        timing, protocol = self._pairs[key]
+        # LL writes into a buffer of the receiver's, whether it has come or not.
+        start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
+        lead, idle = (whole(float(t[0]) * 1e12) for t in (timing.launch, timing.program))
+        route = self._at(cluster).router.route(source, target)
+        both = np.zeros(2, np.int64)
+        flow = _along(route, request.size, idle, lead)
+        part = Part((flow,), both, np.full(2, lead + idle, np.int64))
+        return Plan((part,), start, 2, (), "send_recv", sms=1, touched=2.0 * request.size)
+
+    def _uneven(self, request: Request, group: NcclGroup, notes: tuple[str, ...]) -> Plan:
+        """Return the plan of sends of unequal sizes: as long as the busiest rank's even ones."""
+        assert request.splits is not None
+        sizes = np.array(request.splits, dtype=np.float64)
+        np.fill_diagonal(sizes, 0.0)
+        source, target = np.nonzero(sizes)
+        n = len(request.ranks)
+        most = max(float(sizes.sum(axis=0).max()), float(sizes.sum(axis=1).max()))
+        size = round(most * n / max(n - 1, 1))
+        timing = group.timing("all_to_all", [0, size])
+        connections = group.edges.pairs(source, target, sizes[source, target])
+        return _plan(request, group, timing, loads_of(connections, group.router), 1, None, notes)
+
+
+def _plan(
+    request: Request,
+    group: NcclGroup,
+    timing: Timing,
+    loads: LinkLoads,
+    size: int,
+    choice: Choice | None,
+    notes: tuple[str, ...],
+) -> Plan:
+    """Return a plan of one coupled flow; `loads` are shares of `size`.
+
+    `timing` is that of no bytes and of all. The plan takes as long as the program, or as its
+    latencies and the busiest link, whichever is more.
+    """
+    crowded = float(timing.program[0]) + group.busiest(loads, choice) * size
+    lead = whole(float(timing.launch[1]) * 1e12)
+    idle = whole(max(float(timing.program[1]), crowded) * 1e12)
+    flow = _flow(group, loads, size, idle, lead)
+    joins, leaves = _attendance(request, group, choice, lead, idle)
+    bus = _BUS.get(request.kind, 1.0) * request.size
+    return Plan(
+        (Part((flow,), joins, leaves),),
+        Start.PATH if request.kind in ("broadcast", "reduce") else Start.ALL,
+        len(request.ranks),
+        () if choice is None else programs_of(group, choice.op, choice, request.root, lead=lead),
+        "pairwise" if choice is None else f"{choice.algorithm.name} {choice.protocol.name}",
+        group.pairwise.channels if choice is None else choice.channels,
+        tuple(dict.fromkeys(notes)),
+        sms=group.pairwise.channels if choice is None else choice.channels,
+        touched=bus * (3.0 if request.kind in _REDUCES else 2.0),
+    )
+
+
+def _flow(group: NcclGroup, loads: LinkLoads, size: int, idle: int, lead: int) -> Phase:
+    """Return the flow. Bytes per connection are made equal on all links: one fair share exists.
+
+    A switch that adds up moves fewer bytes than its ports are counted to carry: cut to what fits.
+    """
+    load = loads.share * size
+    fits = group.cluster.links.capacity[loads.link] * idle * 1e-12
+    load = np.where(loads.link < group.trunks, np.minimum(load, fits), load)
+    moves = load > 0
+    conns = loads.share * (loads.conns.sum() / loads.share.sum() if loads.share.any() else 1.0)
+    return Phase(idle, loads.link[moves], load[moves], conns[moves], lead)
+
+
+def _attendance(
+    request: Request, group: NcclGroup, choice: Choice | None, lead: int, idle: int
+) -> tuple[Ints, Ints]:
+    """Return when the data reaches each member, and when it is done with the last of it.
+
+    A collective of all ends for all at once; along the chain of a broadcast or reduce each
+    member comes one hop after the one before it.
+    """
+    n = len(request.ranks)
+    if request.kind not in ("broadcast", "reduce"):
+        return np.zeros(n, np.int64), np.full(n, lead + idle, np.int64)
+    ring = group.comm.rings[0].astype(np.int64)
+    after_root = np.roll(ring, -int(np.flatnonzero(ring == request.root)[0]))
+    order = after_root if request.kind == "broadcast" else np.roll(after_root, -1)
+    assert choice is not None
+    latency = float(group.timing(request.kind, [0], [choice]).program[0]) * 1e12
+    hop = min(latency, idle) / (n - 1)
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    joins = np.where(place > 0, lead + np.floor(place * hop), 0).astype(np.int64)
+    leaves = lead + idle - np.floor((n - 1 - np.maximum(place, 1)) * hop).astype(np.int64)
+    return joins, np.maximum(leaves, joins)
+
+
+def _along(route: Route, size: int, idle: int, lead: int) -> Phase:
+    """Return one message as a flow. A link that it crosses twice (host memory) counts twice."""
+    links, shares = np.array(route.link, dtype=np.int64), np.array(route.share)
+    order = np.argsort(links)
+    link, share = links[order], shares[order]
+    if np.any(link[1:] == link[:-1]):
+        link, where = np.unique(links, return_inverse=True)
+        share = np.bincount(where, weights=shares).astype(np.float64)
+    return Phase(idle, link, share * size, share, lead)
+
+
+def _place(cluster: Cluster, rank: int) -> tuple[int, int]:
+    return cluster.spec_of[int(cluster.node_of[rank])], int(cluster.local_of[rank])
+
+
+def _apart(cluster: Cluster, a: int, b: int) -> tuple[bool, bool]:
+    same_node = bool(cluster.node_of[a] == cluster.node_of[b])
+    return same_node, cluster.domain_of(a) == cluster.domain_of(b)

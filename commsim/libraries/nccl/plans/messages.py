@@ -1,0 +1,150 @@
+"""
+NCCL's rings, chains and trees as messages: what `network: steps` sends, one program per channel.
+
+An edge's latency and pace are those of the timing model; what the links of its route add is in
+them already. So on an idle cluster the messages take what the closed form says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.cluster import Route
+from commsim.libraries.expansion import Connections
+from commsim.libraries.nccl.plans.group import NcclGroup
+from commsim.libraries.nccl.shapes import Algorithm, Choice
+from commsim.libraries.nccl.timing import Edges, chain_edges, default_terms, ring_edges, tree_edges
+from commsim.libraries.plan import Delays, Messages
+
+__all__ = ["programs_of"]
+
+Ints = npt.NDArray[np.int64]
+
+_CHAINED = ("broadcast", "reduce")
+_MAKE = {Algorithm.Ring: ring_edges, Algorithm.Tree: tree_edges}
+
+
+class _Shape(NamedTuple):
+    """A channel's program: edges between members, and the messages over them.
+
+    Message i goes over `edge[i]`; its dependencies are `dep[ptr[i]:ptr[i + 1]]`.
+    """
+
+    source: Ints
+    target: Ints
+    edge: Ints
+    ptr: Ints
+    dep: Ints
+
+
+def programs_of(
+    group: NcclGroup, op: str, choice: Choice, root: int, *, lead: int
+) -> tuple[Callable[[], Messages], ...]:
+    """Return the programs of the channels of a ring, chain or tree; none for the rest.
+
+    `lead` is the launch in ps; `root` a member index.
+    """
+    make = chain_edges if op in _CHAINED else _MAKE.get(choice.algorithm)
+    if make is None or group.comm.n_ranks < 2:
+        return ()
+
+    def program(channel: int) -> Callable[[], Messages]:
+        def expand() -> Messages:
+            timed = make(group.runs(op, [choice.size], [choice]), default_terms())
+            return _channel(group, op, choice, channel, root, timed, lead)
+
+        return expand
+
+    return tuple(program(channel) for channel in range(choice.channels))
+
+
+def _channel(
+    group: NcclGroup, op: str, choice: Choice, channel: int, root: int, timed: Edges, lead: int
+) -> Messages:
+    count = max(round(float(timed.count[0])), 1)
+    if choice.algorithm == Algorithm.Tree:
+        shape = _tree(group.comm.trees.up[channel % group.comm.trees.channels], count)
+        name = "tree"
+    else:
+        ring = group.comm.rings[channel % len(group.comm.rings)].astype(np.int64)
+        name = "ring"
+        shape = _chain(ring, root, count, op) if op in _CHAINED else _ring(ring, count)
+    connections = group.edges.along(name, shape.source, shape.target, channel)
+    routes = tuple(_route(group, connections, at) for at in range(len(shape.source)))
+    crosses = np.array(group.edges.node[shape.source] != group.edges.node[shape.target])
+    latency = np.where(crosses, timed.reach[0], timed.hop[0]) * 1e12
+    pace = np.where(crosses, timed.net_service[0], timed.local_service[0]) * 1e12
+    more = np.maximum(latency - np.array([route.latency for route in routes]), 0.0)
+    size = np.full(len(shape.edge), choice.size / choice.channels)
+    size *= 1 / group.comm.n_ranks if choice.algorithm == Algorithm.Ring and op not in _CHAINED \
+        else 1 / count  # fmt: skip
+    delays = Delays(
+        hold=np.full(len(shape.edge), float(lead)),
+        after=more[shape.edge],
+        dep=np.zeros(len(shape.dep)),
+        pace=pace[shape.edge],
+    )
+    return Messages(
+        shape.source[shape.edge], shape.target[shape.edge], size, shape.edge, routes, shape.ptr,
+        shape.dep, delays,
+    )  # fmt: skip
+
+
+def _route(group: NcclGroup, connections: Connections, at: int) -> Route:
+    c = connections
+    source, target, out = int(c.source[at]), int(c.target[at]), int(c.out[at])
+    if out < 0:
+        return group.router.route(source, target)
+    into, relay = int(c.into[at]), int(c.relay[at])
+    return group.router.by_nics(source, target, out=out, into=into, relay=relay)
+
+
+def _ring(order: Ints, steps: int) -> _Shape:
+    """Return `steps` messages over every edge; each waits for the one before on the edge before."""
+    n = len(order)
+    at = np.arange(n * steps)
+    edge, step = at % n, at // n
+    before = (step - 1) * n + (edge - 1) % n
+    ptr = np.concatenate((np.zeros(n, np.int64), np.arange(n * (steps - 1) + 1)))
+    return _Shape(order, np.roll(order, -1), edge, ptr, before[n:])
+
+
+def _chain(order: Ints, root: int, pieces: int, op: str) -> _Shape:
+    """Return the pieces along the ring from the root on, or towards it."""
+    turned = np.roll(order, -int(np.flatnonzero(order == root)[0]))
+    if op == "reduce":
+        turned = np.roll(turned, -1)
+    edges = len(order) - 1
+    edge = np.repeat(np.arange(edges), pieces)
+    dep = np.arange((edges - 1) * pieces)
+    ptr = np.concatenate((np.zeros(pieces, np.int64), np.arange(len(dep) + 1)))
+    return _Shape(turned[:-1], turned[1:], edge, ptr, dep)
+
+
+def _tree(up: npt.NDArray[np.int32], pieces: int) -> _Shape:
+    """Return the pieces up the tree, each after those of the children, and down again."""
+    parent = up.astype(np.int64)
+    child = np.flatnonzero(parent >= 0)
+    edge_up = np.full(len(parent), -1)
+    edge_up[child] = np.arange(len(child))
+    below: list[list[int]] = [[] for _ in range(len(parent))]
+    for number, above in enumerate(parent[child].tolist()):
+        below[above].append(number)
+    down = len(child)
+    needs = [below[rank] for rank in child.tolist()]
+    for rank in child.tolist():
+        above = int(parent[rank])
+        needs.append(below[above] if parent[above] < 0 else [down + int(edge_up[above])])
+    edge = np.repeat(np.arange(2 * down), pieces)
+    counts = np.repeat([len(of) for of in needs], pieces)
+    dep = np.array(
+        [on * pieces + k for of in needs for k in range(pieces) for on in of], dtype=np.int64
+    )
+    ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    source = np.concatenate((child, parent[child]))
+    target = np.concatenate((parent[child], child))
+    return _Shape(source, target, edge, ptr, dep)

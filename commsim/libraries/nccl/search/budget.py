@@ -1,0 +1,109 @@
+"""
+NCCL's account of what its searches may spend, kept without running those that cannot matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commsim.libraries.nccl.search.facts import Facts
+from commsim.libraries.nccl.search.state import Trial
+from commsim.libraries.nccl.topology import Kind
+
+__all__ = ["Budget", "Run"]
+
+_BUDGET_ALL = 1 << 19
+_BUDGET = 1 << 14
+_BUDGET_SAME = 1 << 8
+
+
+@dataclass(slots=True)
+class Run:
+    """A search and the time that it left; None while that is not known."""
+
+    trial: Trial
+    time: int | None
+
+
+class Budget:
+    """Runs searches, and keeps NCCL's account of what all of them may spend.
+
+    A search that cannot improve the best graph is put off. How much it would have spent counts
+    only if a later one that can improve would not have been reached: then it is run after all.
+    """
+
+    def __init__(self, facts: Facts, best: Trial) -> None:
+        self._facts = facts
+        self._best = best
+        self._tried: dict[object, int] = {}
+        self._left = _BUDGET_ALL
+        self._owed: list[tuple[int, Run, bool]] = []
+        """(spent until then, the search whose time left came back, whether that could end it)."""
+        self._spent = 0
+
+    def run(self, trial: Trial) -> Run | None:
+        """Search, or put it off; None where NCCL would have stopped before."""
+        if not self._facts.bound.can_improve(trial, self._best):
+            self._spent += _budget_of(trial)
+            return Run(trial.copy(), None)
+        if self._settle():
+            return None
+        self._spent += _budget_of(trial)
+        return Run(trial.copy(), self._search_now(trial))
+
+    def time_of(self, run: Run) -> int:
+        """Return the time that a search left, run now if it was put off."""
+        if run.time is None:
+            run.time = self._search_now(run.trial)
+        return run.time
+
+    def is_spent_after(self, run: Run) -> bool:
+        """Give back the time that a search left; say whether nothing is left for more."""
+        ends = self._best.channels > 0
+        if run.time is None or self._owed:
+            self._owed.append((self._spent, run, ends))
+            self._spent = 0
+            return False
+        self._left += run.time - self._spent
+        self._spent = 0
+        return self._left < 0 and ends
+
+    def forget(self) -> None:
+        """Drop the account: the second pass has no limit on all its searches."""
+        self._owed = []
+
+    def _settle(self) -> bool:
+        """Say whether the searches put off so far would have spent everything."""
+        least = self._left
+        doubt = False
+        for spent, run, ends in self._owed:
+            least += (run.time or 0) - spent
+            doubt = doubt or (least < 0 and ends)
+        if not doubt:
+            return False
+        for spent, run, ends in self._owed:
+            self._left += self.time_of(run) - spent
+            if self._left < 0 and ends:
+                return True
+        self._owed = []
+        return False
+
+    def _search_now(self, trial: Trial) -> int:
+        key = self._effect(trial)
+        if key not in self._tried:
+            budget = _budget_of(trial)
+            self._tried[key] = self._facts.channels.run(trial, self._best, budget)
+        return self._tried[key]
+
+    def _effect(self, trial: Trial) -> object:
+        """Return all that decides a search: one that repeats another finds nothing better."""
+        reached = self._facts.reached
+        return (
+            trial.pattern, trial.same_channels, trial.cross_nic, trial.bw_intra, trial.bw_inter,
+            trial.min_channels, trial.max_channels,
+            reached(Kind.GPU, trial.type_intra), reached(Kind.NET, trial.type_inter),
+        )  # fmt: skip
+
+
+def _budget_of(trial: Trial) -> int:
+    return _BUDGET_SAME if trial.same_channels else _BUDGET

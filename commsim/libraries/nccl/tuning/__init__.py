@@ -1,0 +1,23 @@
+"""
+NCCL's tuning model: the algorithm, protocol, channels, threads and chunks that it chooses.
+
+In: a communicator, an op, its bytes and the environment. Out: a `Choice` per size (`choose`) with
+NCCL's own cost of every candidate (`model`, from `bandwidth` and `latency`), and channels per
+peer for sends and receives (`p2p`). The constants of each release stand in versions.yaml.
+"""
+
+from commsim.libraries.nccl.tuning.choose import FLOAT_SUM, Tuner
+from commsim.libraries.nccl.tuning.p2p import PeerToPeer
+from commsim.libraries.nccl.tuning.reduction import Reduction
+from commsim.libraries.nccl.tuning.releases import release_of, starts_channels_slowly
+from commsim.libraries.nccl.tuning.tables import tables_of
+
+__all__ = [
+    "FLOAT_SUM",
+    "PeerToPeer",
+    "Reduction",
+    "Tuner",
+    "release_of",
+    "starts_channels_slowly",
+    "tables_of",
+]

@@ -1,0 +1,335 @@
+"""
+Which layout to train with: every one that fits, the fastest first, and why.
+
+All layouts are judged for memory, exactly and without a run; those that fit get a floor under
+their step time; then they are simulated in the order of their floors, as long as a floor leaves
+hope. So the best are those of the whole space, not of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from commsim._version import __version__
+from commsim.errors import ScenarioError
+from commsim.files import write_json
+from commsim.metrics import Metrics
+from commsim.models import build_model
+from commsim.scenario import Scenario, load_scenario
+from commsim.study.advise.infeasible import nothing_fits
+from commsim.study.advise.judge import Judged
+from commsim.study.advise.kinds import Kind, best_of_kinds
+from commsim.study.advise.layouts import Candidate, candidate_of, degrees_of
+from commsim.study.advise.reasons import facts, reasons, waits_for
+from commsim.study.advise.simulate import (
+    MOST,
+    SLACK,
+    Ran,
+    Worker,
+    Workers,
+    judge_all,
+    run_best,
+    workers,
+)
+from commsim.units import format_time
+from commsim.workload import chosen_kind
+
+__all__ = ["Advice", "Ranked", "advise"]
+
+GIB = 2**30
+
+
+class Progress(Protocol):
+    """Hears how far the work is."""
+
+    def begin(self, what: str, total: int) -> None:
+        """A part of the work begins that has `total` pieces."""
+
+    def tick(self) -> None:
+        """One piece is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A simulated layout: its place, how to run it, its figures, and why it is as it is."""
+
+    rank: int
+    candidate: Candidate
+    settings: dict[str, Any]
+    metrics: Metrics
+    memory_gib: float
+    floor_s: float
+    waits_for: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What people call the layout."""
+        return self.candidate.name
+
+    @property
+    def cost_per_1e9_tokens(self) -> float | None:
+        """Money per 1e9 tokens, None where no prices are known."""
+        cost = self.metrics.cost
+        return None if cost is None else cost["per_1e9_tokens"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the layout as JSON."""
+        metrics = self.metrics.to_dict()
+        kept = ("step_time_s", "tokens_per_s", "mfu", "bubble_fraction", "breakdown", "cost")
+        return {
+            "rank": self.rank,
+            "name": self.name,
+            "training": self.settings,
+            **{key: metrics[key] for key in kept},
+            "memory_gib": self.memory_gib,
+            "cost_per_1e9_tokens": self.cost_per_1e9_tokens,
+            "floor_s": self.floor_s,
+            "waits_for": list(self.waits_for),
+            "reasons": list(self.reasons),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The best layouts for a scenario's model and cluster.
+
+    `given` is the layout that the scenario itself describes, where it is one that was tried and
+    fits; `kinds` the best of each other kind of layout; `considered`, `fit` and `simulated` count
+    layouts.
+    """
+
+    scenario: str
+    layouts: tuple[Ranked, ...]
+    given: Ranked | None
+    kinds: tuple[Kind, ...]
+    facts: tuple[str, ...]
+    considered: int
+    fit: int
+    simulated: int
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        best = self.layouts[0]
+        step = format_time(best.metrics.step_time_s * 1e12)
+        return f"Advice({self.scenario!r}, best of {self.fit}: {best.name}, step {step})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON of `commsim advise`."""
+        return {
+            "schema": 1,
+            "commsim": __version__,
+            "scenario": self.scenario,
+            "considered": self.considered,
+            "fit": self.fit,
+            "simulated": self.simulated,
+            "facts": list(self.facts),
+            "layouts": [one.to_dict() for one in self.layouts],
+            "given": None if self.given is None else self.given.to_dict(),
+            "kinds": [{"kind": one.kind, "says": one.says} for one in self.kinds],
+            "notes": list(self.notes),
+        }
+
+    def save_json(self, path: str | Path) -> None:
+        """Write `to_dict` to a file."""
+        write_json(self.to_dict(), Path(path))
+
+
+def advise(
+    scenario: Scenario | str | Path,
+    sets: Iterable[str] = (),
+    *,
+    top: int = 10,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> Advice:
+    """Return the `top` fastest layouts for the model, batch and cluster of a training scenario.
+
+    The answer does not depend on `processes`.
+
+    Raises:
+        ScenarioError: not a training scenario, or no layout that can run fits; by how much it
+            fails and what would fit.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = load_scenario(scenario, sets)
+    _check(scenario, top)
+    progress = progress or _Silent()
+    with workers(scenario, processes) as doing:
+        worker = doing.here
+        judged = _judged(doing, progress)
+        fitting = sorted(
+            (one for one in judged if one.fits), key=lambda one: (one.floor, one.candidate)
+        )
+        if not fitting:
+            raise ScenarioError(nothing_fits(scenario, judged))
+        progress.begin("simulating", len(fitting))
+        ran = run_best(doing, fitting, top=top, tick=lambda _: progress.tick())
+        given = _given(worker, judged, ran)
+    return _advice(scenario, worker, judged, ran, given, top)
+
+
+class _Silent:
+    def begin(self, what: str, total: int) -> None:
+        """Say nothing."""
+
+    def tick(self) -> None:
+        """Say nothing."""
+
+
+def _check(scenario: Scenario, top: int) -> None:
+    kind = chosen_kind(scenario.file.workload, where=f"{scenario.where}: workload")
+    if kind != "training":
+        raise ScenarioError(
+            f"{scenario.where}: workload.{kind}: advise is about training. Give a scenario with"
+            " workload: {training: ...}, like llama3-405b."
+        )
+    section, file = scenario.file.workload.training, scenario.file
+    if file.cluster is None:
+        raise ScenarioError(f"{scenario.where}: cluster is missing: advise needs one.")
+    if file.engine.network != "fluid":
+        raise ScenarioError(
+            f"{scenario.where}: engine.network: advise simulates ranks that are alike once, which"
+            " needs fluid. Leave it out."
+        )
+    if top < 1:
+        raise ScenarioError(f"--top {top}: at least 1.")
+    assert section is not None
+
+
+def _judged(doing: Workers, progress: Progress) -> list[Judged]:
+    worker = doing.here
+    shape = build_model(worker.section.model, where="model").shape
+    degrees = list(degrees_of(worker.cluster.world_size, experts=worker.judge.experts))
+    progress.begin("judging", len(degrees))
+    judged = judge_all(doing, degrees, progress.tick)
+    if not judged:
+        raise ScenarioError(
+            f"no layout can run: {worker.section.batch.global_} sequences, {shape.layers} layers"
+            f" and {shape.heads} heads go with no degrees whose product is"
+            f" {worker.cluster.world_size} GPUs. Change the batch or the cluster."
+        )
+    return judged
+
+
+def _given(worker: Worker, judged: Sequence[Judged], ran: dict[Candidate, Ran]) -> Candidate | None:
+    """Return the scenario's own layout where it is one of those judged; simulated like them."""
+    candidate = candidate_of(worker.section)
+    found = next((one for one in judged if one.candidate == candidate and one.fits), None)
+    if found is None:
+        return None
+    if found.candidate not in ran:
+        ran[found.candidate] = worker.run(found.candidate)
+    return found.candidate
+
+
+def _advice(
+    scenario: Scenario,
+    worker: Worker,
+    judged: Sequence[Judged],
+    ran: dict[Candidate, Ran],
+    given: Candidate | None,
+    top: int,
+) -> Advice:
+    order = sorted(ran.values(), key=lambda one: (one.metrics.step_time_s, one.candidate))
+    floors = {one.candidate: one.floor for one in judged}
+
+    def ranked(rank: int, one: Ran) -> Ranked:
+        return Ranked(
+            rank=rank, candidate=one.candidate,
+            settings=_settings(worker, one.candidate), metrics=one.metrics,
+            memory_gib=one.memory / GIB, floor_s=floors[one.candidate],
+            waits_for=tuple(waits_for(one.metrics)), reasons=tuple(reasons(one, judged, ran)),
+        )  # fmt: skip
+
+    best = [ranked(place, one) for place, one in enumerate(order[:top], 1)]
+    own = next(
+        (ranked(place, one) for place, one in enumerate(order, 1) if one.candidate == given), None
+    )
+    fit = sum(one.fits for one in judged)
+    return Advice(
+        scenario=scenario.name, layouts=tuple(best), given=own,
+        kinds=best_of_kinds(judged, ran, best[0].candidate),
+        facts=tuple(facts(worker, judged, best[0].metrics)),
+        considered=len(judged), fit=fit, simulated=len(ran),
+        notes=(
+            *_notes(worker, len(judged), fit, len(ran), top), *_shortened(ran.values()),
+            *_untried(judged, ran, best), *_broken(ran.values(), floors),
+        ),
+    )  # fmt: skip
+
+
+def _settings(worker: Worker, candidate: Candidate) -> dict[str, Any]:
+    """Return what to write under `training` for a layout; defaults are left out."""
+    section = worker.judge.section(candidate)
+    plain = {
+        "parallel": section.parallel, "data_parallel": section.data_parallel,
+        "batch": section.batch, "recompute": section.recompute,
+    }  # fmt: skip
+    found = {name: _plain(value) for name, value in plain.items()}
+    for name, value in (("parallel", section.parallel), ("data_parallel", section.data_parallel)):
+        unset = _plain(type(value)())
+        found[name] = {
+            key: set_to
+            for key, set_to in found[name].items()
+            if set_to != unset[key] or key in ("dp", "kind")
+        }
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a section as plain data; sizes as people write them."""
+    return msgspec.to_builtins(value, enc_hook=lambda size: f"{int(size)}B")
+
+
+def _untried(
+    judged: Sequence[Judged], ran: dict[Candidate, Ran], best: Sequence[Ranked]
+) -> tuple[str, ...]:
+    """Say how many layouts were left out although their floors left hope."""
+    slowest = best[-1].metrics.step_time_s
+    left = sum(one.fits and one.candidate not in ran and one.floor <= slowest for one in judged)
+    if not left:
+        return ()
+    return (
+        f"{left} more layouts have floors under the last of these, and were not simulated: the"
+        f" {MOST} with the lowest floors were",
+    )
+
+
+def _broken(ran: Iterable[Ran], floors: dict[Candidate, float]) -> tuple[str, ...]:
+    """Say so where runs were faster than their floors: others might be, that were not run."""
+    below = [1 - one.metrics.step_time_s * SLACK / floors[one.candidate] for one in ran]
+    most = max(below)
+    if most <= 0:
+        return ()
+    count = sum(one > 0 for one in below)
+    return (f"{count} simulated layouts were up to {most:.1%} faster than their floors",)
+
+
+def _shortened(ran: Iterable[Ran]) -> tuple[str, ...]:
+    """Say how many layouts were timed by shorter steps."""
+    count = sum(one.short for one in ran)
+    if not count:
+        return ()
+    return (
+        f"{count} of those simulated have long steps: timed by two with fewer microbatches, as each"
+        " further one adds the same time (within 0.2 %)",
+    )
+
+
+def _notes(worker: Worker, considered: int, fit: int, simulated: int, top: int) -> tuple[str, ...]:
+    return (
+        f"{considered} layouts can run: all degrees; ddp, zero-1, zero-2, fsdp (which is zero-3),"
+        " hsdp by node; gpipe, 1f1b, interleaved_1f1b with 2 or 4 virtual stages, zb_h1; micro 1"
+        f" to 64; recompute {', '.join(worker.judge.recomputes)}; sequence parallelism wherever"
+        " tp is above 1",
+        f"{considered - fit} of them do not fit; {fit - simulated} were not simulated: with nothing"
+        f" else on the links they would take longer than the slowest of the best {top}",
+        "memory: parameters, gradients, optimizer, activations at the schedule's peak; none for"
+        " NCCL, CUDA contexts and fragmentation",
+    )

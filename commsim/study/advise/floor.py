@@ -1,0 +1,265 @@
+"""
+What can be known of a layout before it is simulated: its memory, and a floor under its step.
+
+Memory is exact: what a rank holds all the time, and the most that its schedule lets live at
+once. The floor is what even a run with idle links needs: the compute of the first device and
+what its collectives and messages add where nothing hides them, in the order of the schedule;
+parameters that others updated, gathered by the end of its first forward; gradients, reduced
+behind the backward that they come from; all that sharded parameters send, one op after another,
+and the SMs that it takes from compute meanwhile;
+a token table's gradient between the ends; or what all nodes send, over all of their NICs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
+
+from commsim.cluster import Cluster
+from commsim.libraries import Library, Request
+from commsim.models import ComputeModel, MemoryUse
+from commsim.study.advise.traffic import Groups, Traffic
+from commsim.units import PS_PER_SECOND
+from commsim.workload import Work, execution_order
+from commsim.workload.training import (
+    COMPUTE,
+    EXCHANGE,
+    Actions,
+    Piece,
+    TrainingPlan,
+    resident_memory,
+)
+
+__all__ = ["Floor"]
+
+_PROBE = 2**26
+_MEMORY_BOUND = 0.5  # share of an op's time, as in `engine.sharing`
+
+
+class Floor:
+    """Memory and floor of layouts that differ in how replicas share, and in nothing else."""
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        cluster: Cluster,
+        library: Library,
+        model: ComputeModel,
+        traffic: Traffic,
+        *,
+        slows: bool = True,
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._library = library
+        self._model = model
+        self._traffic = traffic
+        self._slows = slows
+        self._groups = Groups(plan)
+        self._actions = Actions(plan, model)
+        self._peaks = self._actions.peaks()
+        self._inside = traffic.inside(plan, self._actions, self._groups)
+        self._walks: dict[tuple[int, ...], Walk] = {}
+        self._chains: dict[Work, list[int]] | None = None
+        self._known: dict[tuple[str, str, int], int] = {}
+
+    def memory(self, plan: TrainingPlan) -> tuple[MemoryUse, int]:
+        """Return the use of the fullest device and which that is; see `resident_memory`."""
+        uses = [
+            replace(resident_memory(plan, device), activations=self._peaks[device])
+            for device in range(plan.schedule.devices)
+        ]
+        device = max(range(len(uses)), key=lambda one: uses[one].total)
+        return uses[device], device
+
+    def seconds(self, plan: TrainingPlan) -> float:
+        """Return a step time that no run of the layout can be below."""
+        device = plan.schedule.home[plan.schedule.pipes[0][0]]
+        entries = sum(stage.parameters for stage in plan.held(device))
+        optimizer = self._model.optimizer(-(-entries // plan.sharers)).seconds
+        alone = (self._replicas(plan, device) + self._tied()) / PS_PER_SECOND + optimizer
+        return max(alone, self._inside + self._traffic.sharing(plan, self._groups))
+
+    def _replicas(self, plan: TrainingPlan, device: int) -> int:
+        """Return when the first device has its gradients, in ps."""
+        if plan.sharers == 1:
+            return self._walk({}).end
+        data = plan.section.data_parallel
+        dense = {
+            stage.number: sum(unit.entries(expert=False) for unit in stage.units)
+            for stage in sorted(plan.held(device), key=lambda stage: stage.part)
+        }
+        whole = sum(dense.values())
+        gradients, parameters = whole * plan.gradient_width, whole * plan.width
+        if data.kind not in ("ddp", "zero"):
+            took = plan.microbatches * self._sharded(plan, gradients, parameters)
+            return max(self._walk({}).end, took, self._slowed(device, took))
+        kind = "all_reduce" if data.kind == "ddp" else "reduce_scatter"
+        reduced = self._of_replicas(kind, gradients)
+        fresh = self._of_replicas("all_gather", parameters) if data.kind == "zero" else 0
+        ready = zip(dense, accumulate(dense.values()), strict=True)
+        walk = self._walk({stage: fresh * held // whole for stage, held in ready if fresh})
+        if data.stage == 2 and not data.no_sync:
+            return max(walk.end, walk.first_backward + plan.microbatches * reduced)
+        end = 0
+        for stage in sorted(dense, key=lambda one: walk.last_backward[one]):
+            end = max(end, walk.last_backward[stage]) + reduced * dense[stage] // whole
+        return max(walk.end, end)
+
+    def _sharded(self, plan: TrainingPlan, gradients: int, parameters: int) -> int:
+        """Return what a microbatch gathers and reduces, in ps: ops of one group take turns."""
+        shard = plan.section.data_parallel.shard
+        if isinstance(shard, int):
+            ranks = self._groups.shard(shard)
+            return 2 * self._idle("all_gather", parameters, ranks) + self._idle(
+                "reduce_scatter", gradients, ranks
+            )
+        gathered = self._of_replicas("all_gather", parameters)
+        return 2 * gathered + self._of_replicas("reduce_scatter", gradients)
+
+    def _slowed(self, device: int, communicates: int) -> int:
+        """Return a device's compute where collectives hold SMs for so long, in ps.
+
+        Only compute that is limited by arithmetic is slowed, and only beside them.
+        """
+        arithmetic = self._actions.of_each(lambda script: self._busy(script, memory=False))
+        memory = self._actions.of_each(lambda script: self._busy(script, memory=True))
+        actions = self._plan.schedule.actions[device]
+        fast = sum(arithmetic[work][stage] for work, stage, _ in actions)
+        moves = sum(memory[work][stage] for work, stage, _ in actions)
+        beside = min(fast, max(communicates - moves, 0))
+        return fast + moves + round(beside * self._held())
+
+    def _held(self) -> float:
+        """Return the share of a GPU's SMs that sharded parameters' collectives hold."""
+        if not self._slows:
+            return 0.0
+        ranks = self._groups.ranks("dp")
+        request = Request("all_gather", _PROBE, ranks, dtype=self._plan.section.precision)
+        return self._library.plan(request, self._cluster).sms / self._model.gpu.sm_count
+
+    def _busy(self, script: tuple[Piece, ...], *, memory: bool) -> int:
+        """Return the compute of an action that is limited by memory, or that is not."""
+        bandwidth = self._model.gpu.memory_bandwidth / PS_PER_SECOND
+        return sum(
+            piece.duration
+            for piece in script
+            if (piece.traffic > _MEMORY_BOUND * piece.duration * bandwidth) == memory
+        )
+
+    def _of_replicas(self, kind: str, size: int) -> int:
+        return self._idle(kind, size, self._groups.ranks("dp"), axis="dp")
+
+    def _tied(self) -> int:
+        """Return what the ends of a pipeline take to reduce the token table that both hold."""
+        if not self._plan.tied_bytes:
+            return 0
+        pipes, home = self._plan.schedule.pipes[0], self._plan.schedule.home
+        ends = home[pipes[0]], home[pipes[-1]]
+        ranks = tuple(self._groups.ranks("pp")[end] for end in ends)
+        return self._idle("all_reduce", self._plan.tied_bytes, ranks, hop=ends)
+
+    def _walk(self, fresh: Mapping[int, int]) -> Walk:
+        """Return the first device's step; `fresh`: when parameters of its stages are there."""
+        key = tuple(fresh.values())
+        if key not in self._walks:
+            self._walks[key] = self._run(fresh)
+        return self._walks[key]
+
+    def _run(self, fresh: Mapping[int, int]) -> Walk:
+        plan = self._plan
+        first = plan.schedule.home[plan.schedule.pipes[0][0]]
+        if self._chains is None:
+            self._chains = self._actions.of_each(self._serial)
+        serial = self._chains
+        pipes = self._groups.ranks("pp")
+        free = [0] * plan.schedule.devices
+        ends: dict[tuple[int, int], int] = {}
+        hops: dict[tuple[int, int], int] = {}
+        sent: dict[tuple[int, int], int] = {}  # when a message may leave after the one before
+        firsts: dict[int, int] = {}
+        lasts: dict[int, int] = {}
+        for at in execution_order(plan.schedule):
+            start = free[at.device]
+            if at.producer is not None:
+                hop = (at.producer[0], at.device)
+                if hop not in hops:
+                    ranks = (pipes[hop[0]], pipes[hop[1]])
+                    hops[hop] = self._idle("send_recv", plan.boundary, ranks, hop=hop)
+                leaves = max(ends[at.producer], sent.get(hop, 0))
+                sent[hop] = leaves + hops[hop]
+                start = max(start, leaves + hops[hop])
+            work, stage, _ = at.action
+            end = start + serial[work][stage]
+            if at.device == first:
+                if work == Work.F:
+                    end = max(end, fresh.get(stage, 0))
+                elif work != Work.I:
+                    firsts.setdefault(stage, start)
+                    lasts[stage] = start
+            ends[at.device, at.position] = free[at.device] = end
+        return Walk(free[first], min(firsts.values()), lasts)
+
+    def _serial(self, script: tuple[Piece, ...]) -> int:
+        """Return what the chain of an action takes, with what runs beside it until they join."""
+        last = ring = beside = earlier = after = 0  # when each has ended
+        for piece in script:
+            start = max(last, after)
+            if piece.kind == EXCHANGE:
+                ring = max(start, ring) + self._alone(piece)
+                beside = max(beside, ring)
+            elif piece.beside:
+                beside = max(beside, start + self._alone(piece))
+            else:
+                if piece.joins:
+                    start, earlier = max(start, earlier), 0
+                last = start + (piece.duration if piece.kind == COMPUTE else self._alone(piece))
+                after, earlier, beside = 0, max(earlier, beside), 0
+        return max(last, earlier, beside)
+
+    def _alone(self, piece: Piece) -> int:
+        """Return what communication takes where nothing hinders it, in ps."""
+        key = (piece.kind, piece.axis, piece.size)
+        if key not in self._known:
+            self._known[key] = self._exchanged(piece) if piece.kind == EXCHANGE else self._idle(
+                piece.kind if "skewed" not in piece.kind else "all_to_all",
+                piece.size, self._groups.ranks(piece.axis), axis=piece.axis,
+            )  # fmt: skip
+        return self._known[key]
+
+    def _exchanged(self, piece: Piece) -> int:
+        """Return what the links take for a step of all rings, in ps: latencies of steps overlap."""
+        key = (self._plan.layout, "ring", None)
+        rows = self._groups.rows("ring")
+        return self._traffic.together("send_recv", piece.size, rows, key=key)
+
+    def _idle(
+        self,
+        kind: str,
+        size: int,
+        ranks: tuple[int, ...],
+        *,
+        axis: str = "",
+        hop: tuple[int, int] | None = None,
+    ) -> int:
+        """Return what an op takes beside its likes of the other groups, in ps.
+
+        Those are the groups of an axis, or the pipelines at a hop.
+        """
+        dtype = self._plan.section.precision if kind != "send_recv" else ""
+        alone = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster).idle
+        if len(ranks) < 2 or axis == "ep" or not (axis or hop):
+            return alone
+        key = (self._plan.layout, axis, hop)
+        rows = self._groups.hops(*hop) if hop else self._groups.rows(axis)
+        return max(alone, self._traffic.together(kind, size, rows, key=key))
+
+
+class Walk(NamedTuple):
+    """When the first device ends, gets its first gradient, and begins each stage's last (ps)."""
+
+    end: int
+    first_backward: int
+    last_backward: dict[int, int]

@@ -1,0 +1,98 @@
+"""
+When nothing fits: how far off the closest layout is, and which change would fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from commsim.cluster import Cluster, build_cluster
+from commsim.errors import CommsimError
+from commsim.libraries import Ideal
+from commsim.models import build_model, memory_text
+from commsim.scenario import Scenario
+from commsim.study.advise.judge import Judge, Judged
+from commsim.study.advise.layouts import degrees_of
+from commsim.workload import TrainingSection
+
+__all__ = ["nothing_fits"]
+
+_MOST_TIMES = 64  # as many nodes
+
+
+def nothing_fits(scenario: Scenario, judged: Sequence[Judged]) -> str:
+    """Return an error message: the closest layout with its arithmetic, and what would fit."""
+    closest = min(judged, key=lambda one: (one.use.total, one.candidate))
+    said = memory_text(closest.use, closest.capacity, stage=closest.stage)
+    changes = list(_changes(scenario, judged))
+    advice = " or ".join(changes) if changes else (
+        "a smaller model, or GPUs with more memory"
+    )  # fmt: skip
+    return (
+        f"{scenario.where}: none of {len(judged)} layouts fits. The closest,"
+        f" {closest.candidate.name}: {said}. Would fit: {advice}."
+    )
+
+
+def _changes(scenario: Scenario, judged: Sequence[Judged]) -> Iterator[str]:
+    section = scenario.file.workload.training
+    assert section is not None
+    assert scenario.file.cluster is not None
+    cluster = build_cluster(scenario.file.cluster, scenario.where)
+    yield from _offload(judged)
+    yield from _nodes(scenario, section)
+    yield from _shorter(section, cluster)
+
+
+def _offload(judged: Sequence[Judged]) -> Iterator[str]:
+    """Yield the least that a layout holds which keeps its optimizer on the host, if it fits."""
+    zero = [one for one in judged if one.candidate.shard in ("zero-1", "zero-2")]
+    if not zero:
+        return
+    best = min(zero, key=lambda one: (one.use.total - one.use.optimizer, one.candidate))
+    held = best.use.total - best.use.optimizer
+    if held <= best.capacity:
+        yield (
+            f"data_parallel: {{kind: zero, stage: {best.candidate.shard[-1]}, offload: cpu}} with"
+            f" {best.candidate.name} ({held / 2**30:.1f} GiB; advise does not try offload)"
+        )
+
+
+def _nodes(scenario: Scenario, section: TrainingSection) -> Iterator[str]:
+    """Yield the least doubling of nodes that fits."""
+    given = scenario.file.cluster
+    assert given is not None
+    count, times = given.nodes, 2
+    while isinstance(count, int) and times <= _MOST_TIMES:
+        try:
+            more = msgspec.structs.replace(given, nodes=count * times)
+            cluster = build_cluster(more, scenario.where)
+        except CommsimError:  # a machine that has no network
+            return
+        if _least(section, cluster) is not None:
+            yield f"{count * times} nodes instead of {count}"
+            return
+        times *= 2
+
+
+def _shorter(section: TrainingSection, cluster: Cluster) -> Iterator[str]:
+    """Yield the longest sequence that fits, of halves."""
+    length = whole = build_model(section.model, where="model").seq_len
+    while length > 256:
+        length //= 2
+        model = msgspec.structs.replace(section.model, seq_len=length)
+        if _least(msgspec.structs.replace(section, model=model), cluster) is not None:
+            yield f"model.seq_len {length} instead of {whole}"
+            return
+
+
+def _least(section: TrainingSection, cluster: Cluster) -> Judged | None:
+    """Return a layout that fits among those that need least, None where none does."""
+    judge = Judge(section, cluster, Ideal())
+    for degrees in degrees_of(cluster.world_size, experts=judge.experts):
+        found = judge.thriftiest(degrees)
+        if found is not None and found.fits:
+            return found
+    return None

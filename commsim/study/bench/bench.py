@@ -1,0 +1,300 @@
+"""
+Bench: one collective at a time over a range of sizes, in nccl-tests' own terms.
+
+Where two algorithms change places between two sizes, the size at which they do is found by
+bisection to 1 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from commsim.cluster import Cluster
+from commsim.collectives import bus_factor
+from commsim.errors import ScenarioError
+from commsim.files import write_json
+from commsim.libraries import LibrarySection, usual_library
+from commsim.metrics import bound
+from commsim.study.bench.backend import Contest, EngineContest
+from commsim.study.bench.nccl_tests import Shape, check_names, shape_of
+from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
+
+__all__ = ["BenchResult", "BenchRow", "Crossover", "bench"]
+
+_PRECISION = 1.01  # crossovers are located to 1 %
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One line of nccl-tests, with what ran. Sizes in bytes, bandwidths in 1e9 bytes/s.
+
+    `selection_us` is what NCCL's own tuning model computed; `chosen`: the library would choose
+    this. `bound_by_gpus_us` is the least time with sums made by GPUs, `bound_in_network_us` with
+    switches that add up and multicast; `bound_us` is the one of the two that holds for `algo`.
+    """
+
+    op: str
+    size: int
+    count: int
+    type: str
+    redop: str
+    root: int
+    time_us: float
+    algbw_gbs: float | None
+    busbw_gbs: float | None
+    algo: str
+    proto: str | None = None
+    nchannels: int | None = None
+    selection_us: float | None = None
+    bound_us: float | None = None
+    bound_kind: str | None = None
+    bound_by_gpus_us: float | None = None
+    bound_in_network_us: float | None = None
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Crossover:
+    """From `size` bytes on, algorithm `to` is faster than `before`."""
+
+    op: str
+    size: int
+    before: str
+    to: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of the JSON's crossovers."""
+        return {"op": self.op, "size": self.size, "from": self.before, "to": self.to}
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """The rows of a bench in the order of ops, sizes, algorithms; and where the best changes."""
+
+    system: dict[str, Any]
+    results: tuple[BenchRow, ...]
+    crossovers: tuple[Crossover, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        ops = ", ".join(dict.fromkeys(row.op for row in self.results))
+        return f"BenchResult({ops} on {self.system['cluster']}, {len(self.results)} rows)"
+
+    def _repr_html_(self) -> str:
+        from commsim.charts.figures import bench_html
+
+        return bench_html(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON of `commsim bench`."""
+        return {
+            "schema": 1,
+            "system": self.system,
+            "results": [asdict(row) for row in self.results],
+            "crossovers": [crossover.to_dict() for crossover in self.crossovers],
+            "notes": list(self.notes),
+        }
+
+    def fastest(self) -> dict[tuple[str, int], BenchRow]:
+        """Return the fastest row of each (op, size); the first of equals."""
+        best: dict[tuple[str, int], BenchRow] = {}
+        for row in self.results:
+            kept = best.setdefault((row.op, row.size), row)
+            if row.time_us < kept.time_us:
+                best[row.op, row.size] = row
+        return best
+
+    def save_json(self, path: str | Path) -> None:
+        """Write `to_dict` to a file."""
+        write_json(self.to_dict(), Path(path))
+
+
+def bench(
+    cluster: Cluster,
+    ops: str | Iterable[str],
+    sizes: str | int | Iterable[str | int],
+    *,
+    algo: str | Iterable[str] = "auto",
+    proto: str | Iterable[str] = "auto",
+    library: LibrarySection | str = "auto",
+    network: str = "fluid",
+    dtype: str = "float",
+    gpus_per_node: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> BenchResult:
+    """Time collectives over all GPUs of a cluster, or over the first few of each node.
+
+    `sizes` are bytes or text like "64MiB" (nccl-tests' 64M too). `algo` is "auto" (the
+    library's choice), "all", or names; an op takes those among them that it has.
+
+    Raises:
+        ScenarioError: an unknown op, algorithm, library or type, or nothing to time.
+    """
+    names = list(dict.fromkeys(_listed(ops)))
+    lengths = [_bytes(size) for size in _listed(sizes)]
+    if not names or not lengths:
+        raise ScenarioError(f"no {'size' if names else 'op'} is given to time. Name one at least.")
+    check_names(names, dtype)
+    section = LibrarySection(name=library) if isinstance(library, str) else library
+    if section.name == "auto":
+        section = msgspec.structs.replace(section, name=usual_library(cluster))
+    ranks = _ranks(cluster, gpus_per_node)
+    files = all(name.endswith(".xml") for name in _listed(algo))
+    contest = _contest(cluster, ranks, section, network=network, dtype=dtype, files=files)
+    contenders = {op: contest.contenders(op, _listed(algo), _listed(proto)) for op in names}
+    rows: list[BenchRow] = []
+    crossovers: list[Crossover] = []
+    notes: list[str] = []
+    for op in names:
+        progress(op)
+        shapes = _shapes(op, lengths, dtype, len(ranks))
+        if not shapes:
+            raise ScenarioError(
+                f"{op} over {len(ranks)} ranks: nothing is left of the sizes asked for, as every"
+                f" rank's block is a multiple of 16 bytes. Go up to {format_size(16 * len(ranks))}"
+                " at least."
+            )
+        if shapes[-1].size != max(lengths) or len(shapes) != len(lengths):
+            notes.append(
+                f"{op}: sizes are rounded as nccl-tests does; those left empty are skipped"
+            )
+        table = _Table(contest, cluster, ranks, op, dtype)
+        table.fill(contenders[op], [shape.size for shape in shapes])
+        rows += [table.row(shape, name) for shape in shapes for name in contenders[op]]
+        crossovers += table.crossovers(shapes, contenders[op])
+    notes += contest.notes
+    system = {
+        "cluster": cluster.name,
+        "gpus": len(ranks),
+        "nodes": len({int(cluster.node_of[rank]) for rank in ranks}),
+        "library": section.name,
+        "network": network,
+    }
+    return BenchResult(system, tuple(rows), tuple(crossovers), tuple(notes))
+
+
+def _contest(
+    cluster: Cluster,
+    ranks: Sequence[int],
+    section: LibrarySection,
+    *,
+    network: str,
+    dtype: str,
+    files: bool,
+) -> Contest:
+    """Return who runs; algorithms from files are run by the engine, whatever the library."""
+    if section.name == "nccl" and network in ("fluid", "steps") and not files:
+        from commsim.study.bench.nccl import NcclContest, NcclMessages
+
+        made = NcclContest if network == "fluid" else NcclMessages
+        return made(cluster, ranks, section, dtype=dtype)
+    return EngineContest(cluster, ranks, section, network=network, dtype=dtype)
+
+
+class _Table:
+    """Rows of one op: every contender at every size, and the bound of each size."""
+
+    def __init__(
+        self, contest: Contest, cluster: Cluster, ranks: Sequence[int], op: str, dtype: str
+    ) -> None:
+        self._contest, self._cluster, self._ranks = contest, cluster, ranks
+        self._op, self._dtype = op, dtype
+        self._known: dict[tuple[str, int], int] = {}
+
+    def fill(self, names: Sequence[str], sizes: Sequence[int]) -> None:
+        """Time all contenders at all sizes."""
+        for name in names:
+            times = self._contest.picoseconds(self._op, sizes, name)
+            self._known.update(zip(((name, size) for size in sizes), times, strict=True))
+
+    def time(self, name: str, size: int) -> int:
+        """Return the ps of one contender at one size."""
+        key = (name, size)
+        if key not in self._known:
+            self._known[key] = self._contest.picoseconds(self._op, [size], name)[0]
+        return self._known[key]
+
+    def fastest(self, names: Sequence[str], size: int) -> str:
+        """Return the fastest contender; the first of equals."""
+        return min(names, key=lambda name: self.time(name, size))
+
+    def row(self, shape: Shape, name: str) -> BenchRow:
+        """Return the line for one size and contender."""
+        time = self.time(name, shape.size)
+        rate = shape.size / time * PS_PER_SECOND / 1e9 if time else None
+        factor = 1.0 if self._op == "send_recv" else bus_factor(self._op, len(self._ranks))
+        facts = self._contest.facts(self._op, shape.size, name)
+        plain, added = (
+            bound(self._cluster, self._op, shape.size, self._ranks, in_network=in_network)
+            for in_network in (False, True)
+        )
+        least = added if facts.in_network else plain
+        return BenchRow(
+            op=self._op, size=shape.size, count=shape.count, type=self._dtype,
+            redop=shape.redop, root=shape.root, time_us=time / 1e6, algbw_gbs=rate,
+            busbw_gbs=None if rate is None else rate * factor, algo=facts.algo,
+            proto=facts.proto, nchannels=facts.channels, selection_us=facts.selection_us,
+            bound_us=least.seconds * 1e6, bound_kind=least.kind,
+            bound_by_gpus_us=plain.seconds * 1e6, bound_in_network_us=added.seconds * 1e6,
+            chosen=facts.chosen,
+        )  # fmt: skip
+
+    def crossovers(self, shapes: Sequence[Shape], names: Sequence[str]) -> list[Crossover]:
+        """Return where the fastest contender changes between neighbouring sizes."""
+        found: list[Crossover] = []
+        for left, right in zip(shapes, shapes[1:], strict=False):
+            low = left.size
+            while (best := self.fastest(names, low)) != self.fastest(names, right.size):
+                low = self._change(low, right.size, names)
+                found.append(Crossover(self._op, low, best, self.fastest(names, low)))
+        return found
+
+    def _change(self, low: int, high: int, names: Sequence[str]) -> int:
+        """Return a size above `low`, to 1 %, at which what is fastest there no longer is."""
+        best = self.fastest(names, low)
+        while high > low * _PRECISION and high - low > 1:
+            middle = min(max(round((low * high) ** 0.5), low + 1), high - 1)
+            if self.fastest(names, middle) == best:
+                low = middle
+            else:
+                high = middle
+        return high
+
+
+def _shapes(op: str, sizes: Iterable[int], dtype: str, ranks: int) -> list[Shape]:
+    shapes = {shape_of(op, size, dtype=dtype, ranks=ranks): None for size in sorted(sizes)}
+    return [shape for shape in shapes if shape.size > 0]
+
+
+def _ranks(cluster: Cluster, gpus_per_node: int | None) -> list[int]:
+    """Return the first `gpus_per_node` GPUs of each node, or all."""
+    ranks = list(range(cluster.world_size))
+    if gpus_per_node is not None:
+        most = 1 + max(int(cluster.local_of[rank]) for rank in ranks)
+        if not 1 <= gpus_per_node <= most:
+            raise ScenarioError(
+                f"--gpus-per-node {gpus_per_node}: a node of {cluster.name} has {most} GPUs."
+            )
+        ranks = [rank for rank in ranks if cluster.local_of[rank] < gpus_per_node]
+    if len(ranks) < 2:
+        raise ScenarioError(f"{cluster.name}: a bench needs two GPUs or more, not {len(ranks)}.")
+    return ranks
+
+
+def _listed(values: Any) -> list[Any]:
+    """Return "a,b" or one value or several as a list."""
+    if isinstance(values, str):
+        return [word.strip() for word in values.split(",") if word.strip()]
+    return list(values) if isinstance(values, Iterable) else [values]
+
+
+def _bytes(size: str | int) -> int:
+    value = parse_nccl_size(size) if isinstance(size, str) else size
+    if value < 0:
+        raise ScenarioError(f"{size} bytes: a size must not be negative.")
+    return value

@@ -1,0 +1,199 @@
+"""
+Replay a recorded run: on paper with the recorded transfers, or on a cluster by a library.
+
+Every import is checked first: with the recorded transfers the replay must give the measured
+step of each rank, its waits derived anew. Then it runs as asked: with modelled communication, on
+other hardware, with faster compute, with more ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commsim.cluster import Cluster
+from commsim.engine import simulate
+from commsim.errors import ScenarioError
+from commsim.graph import Graph
+from commsim.libraries import Library, LibrarySection, Recorded, for_groups, make_library
+from commsim.metrics import Metrics, measure
+from commsim.study.replay.analysis import (
+    busbw,
+    busbw_table,
+    collective_table,
+    late,
+    late_table,
+)
+from commsim.study.replay.errors import errors, rank_table, worst
+from commsim.study.replay.what_if import WhatIf
+from commsim.study.result import Result
+from commsim.traces import Imported, Trace, import_graph
+
+__all__ = ["Replay", "replay"]
+
+Table = list[tuple[str, ...]]
+_TRUSTED = 0.05  # a self-check above this makes what-ifs doubtful
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A replay beside what was measured.
+
+    `tables` are for people, by heading. `trace` and `measured` are None where the files hold no
+    times. `trusted` says whether the replay with recorded transfers met every measured step.
+    """
+
+    trace: Trace | None
+    result: Result
+    measured: Metrics | None
+    tables: dict[str, Table]
+    trusted: bool
+
+    def __repr__(self) -> str:
+        return f"Replay({self.trace!r}, {self.result!r})"
+
+
+def replay(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    cluster: Cluster | None = None,
+    comm: str = "recorded",
+    library: Library | None = None,
+    what_if: WhatIf | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Replay:
+    """Load traces (a folder, a file or several) and run them again.
+
+    `comm="recorded"` takes each collective's measured transfer time; `comm="modelled"` asks
+    `library` (by default the one that people run there) what it takes on `cluster`. `progress`
+    hears how many of how many files are read.
+
+    Raises:
+        TraceError: the traces cannot be read, or lack what replay needs.
+        ScenarioError: modelled communication without a cluster or without sizes, or a what-if
+            that is not sound.
+    """
+    change = what_if or WhatIf()
+    _check(comm, cluster, change)
+    listed = [paths] if isinstance(paths, str | Path) else list(paths)
+    found = import_graph(listed, progress=progress)
+    name = ", ".join(str(path) for path in listed)
+    if found.trace is None and comm == "recorded":
+        raise ScenarioError(
+            f"{name}: a {found.format} has no measured times of communication. Replay it with"
+            " --comm modelled and --cluster."
+        )
+    graph, notes = change.applied(found.graph)
+    rules = _rules(graph, cluster, comm, library, change)
+    if found.trace is None:
+        return _untimed(name, found, graph, cluster, rules, notes)
+    return _timed(name, found, found.trace, graph, cluster, rules, comm, change, notes)
+
+
+def _check(comm: str, cluster: Cluster | None, change: WhatIf) -> None:
+    if comm not in ("recorded", "modelled"):
+        raise ScenarioError(f"--comm {comm}: give recorded or modelled.")
+    if comm == "modelled" and cluster is None:
+        raise ScenarioError("--comm modelled needs a cluster to send over: add --cluster.")
+    if comm == "recorded" and (change.library is not None or change.data_parallel.size):
+        what = "library" if change.library is not None else "data_parallel.size"
+        raise ScenarioError(
+            f"{what}: means nothing to recorded transfer times: add --comm modelled and --cluster."
+        )
+
+
+def _rules(
+    graph: Graph, cluster: Cluster | None, comm: str, library: Library | None, change: WhatIf
+) -> Library:
+    """Return who plans the communication. Raises ScenarioError where it cannot."""
+    if comm == "recorded" or cluster is None:
+        return Recorded()
+    last = max((rank for group in graph.groups for rank in group.ranks), default=0)
+    if last >= cluster.world_size:
+        raise ScenarioError(
+            f"the run has {last + 1} ranks, the cluster {cluster.world_size} GPUs. Add --nodes."
+        )
+    unsized = sum(
+        size < 0 and kind != "barrier"
+        for size, kind in zip(graph.collectives.size.tolist(), graph.collectives.kind, strict=True)
+    )
+    if unsized:
+        raise ScenarioError(
+            f"--comm modelled: {unsized} of {len(graph.collectives)} collectives have no known"
+            " size. Give the PyTorch Execution Traces of the same run as well, or record with"
+            " torch 2.2 or later."
+        )
+    section = change.library or LibrarySection()
+    return for_groups(library or make_library(section, cluster), graph)
+
+
+def _untimed(
+    name: str, found: Imported, graph: Graph, cluster: Cluster | None, rules: Library,
+    notes: list[str],
+) -> Replay:  # fmt: skip
+    """Run what was issued; there is nothing measured to hold it against."""
+    timeline = simulate(graph, cluster, library=rules)
+    said = [*found.notes, *notes, *timeline.notes, "communication: modelled; nothing was measured."]
+    result = Result(
+        name, timeline, measure(timeline), tuple(dict.fromkeys(said)),
+        extra={"measured": None, "error": None, "self_check": None, "late": None, "busbw": None},
+        cluster=cluster, library=rules,
+    )  # fmt: skip
+    return Replay(None, result, None, {}, trusted=False)
+
+
+def _timed(
+    name: str, found: Imported, trace: Trace, graph: Graph, cluster: Cluster | None,
+    rules: Library, comm: str, change: WhatIf, notes: list[str],
+) -> Replay:  # fmt: skip
+    measured = trace.timeline()
+    again = simulate(found.graph, None, library=Recorded(), overlap_slowdown=False)
+    check = errors(measured, again)
+    timeline = again
+    if comm == "modelled" or change.changes_work:
+        # What was measured beside communication has been slowed down by it already.
+        where = cluster if comm == "modelled" else None
+        timeline = simulate(graph, where, library=rules, overlap_slowdown=False)
+    before = measure(measured)
+    waited, speeds = late(trace, before), busbw(trace, cluster, _predictor(cluster, change))
+    trusted = worst(check) <= _TRUSTED
+    said = [*found.notes, *notes, *timeline.notes, f"communication: {comm}.", *_verdict(check)]
+    extra = {
+        "measured": before.to_dict(), "error": errors(measured, timeline), "self_check": check,
+        "late": waited, "busbw": speeds,
+    }  # fmt: skip
+    result = Result(
+        name, timeline, measure(timeline), tuple(dict.fromkeys(said)), extra=extra,
+        cluster=cluster if comm == "modelled" else None, library=rules,
+        measured=(measured, before),
+    )  # fmt: skip
+    other = None if timeline is again else timeline
+    what = "what-if" if change.changes_work else "modelled"
+    tables = {
+        "collectives": collective_table(trace),
+        "waiting": late_table(waited) if len(waited) > 1 else [],
+        "bus bandwidth": busbw_table(speeds),
+        "steps": rank_table(measured, again, other, what=what),
+    }
+    return Replay(trace, result, before, _filled(tables), trusted)
+
+
+def _predictor(cluster: Cluster | None, change: WhatIf) -> Library | None:
+    return make_library(change.library or LibrarySection(), cluster) if cluster else None
+
+
+def _filled(tables: dict[str, Table]) -> dict[str, Table]:
+    return {heading: rows for heading, rows in tables.items() if len(rows) > 1}
+
+
+def _verdict(check: dict[str, Any]) -> list[str]:
+    """Say how well the replay with recorded transfers meets the recording."""
+    miss = worst(check)
+    if miss > _TRUSTED:
+        return [
+            f"self-check: with recorded transfers the replay misses a rank's measured step by"
+            f" {miss:.1%}: do not trust what-ifs."
+        ]
+    return [f"self-check: with recorded transfers every step is met within {miss:.2%}."]

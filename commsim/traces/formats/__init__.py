@@ -1,0 +1,62 @@
+"""
+One module or folder per file format, its reader and its writer side by side.
+
+In: the bytes of a file (`files` opens and unpacks within limits, `detect` recognises a format by
+content). Out: typed records of that format: Kineto events, Execution Trace nodes, and
+`RankRecord` for formats that hold calls without times. `words` has their names of ops and types.
+"""
+
+from commsim.traces.formats.chakra import write_chakra
+from commsim.traces.formats.detect import Groups, format_of
+from commsim.traces.formats.execution_calls import record_of
+from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
+from commsim.traces.formats.files import BAD_JSON, Document, documents, find_files, is_tar
+from commsim.traces.formats.goal import write_goal
+from commsim.traces.formats.kineto import (
+    Args,
+    Event,
+    EventKind,
+    KinetoFile,
+    integer,
+    is_kineto,
+    read_kineto,
+)
+from commsim.traces.formats.nccl_tests import NcclTests, is_nccl_tests, merged, read_nccl_tests
+from commsim.traces.formats.param import write_param
+from commsim.traces.formats.records import COLLECTIVE_OPS, ROOTED, Issued, RankRecord, buffer_size
+from commsim.traces.formats.words import dtype_of, numbers_of, op_of
+
+__all__ = [
+    "BAD_JSON",
+    "COLLECTIVE_OPS",
+    "ROOTED",
+    "Args",
+    "CommNode",
+    "Document",
+    "Event",
+    "EventKind",
+    "ExecutionTrace",
+    "Groups",
+    "Issued",
+    "KinetoFile",
+    "NcclTests",
+    "RankRecord",
+    "buffer_size",
+    "documents",
+    "dtype_of",
+    "find_files",
+    "format_of",
+    "integer",
+    "is_kineto",
+    "is_nccl_tests",
+    "is_tar",
+    "merged",
+    "numbers_of",
+    "op_of",
+    "read_kineto",
+    "read_nccl_tests",
+    "record_of",
+    "write_chakra",
+    "write_goal",
+    "write_param",
+]

@@ -1,0 +1,91 @@
+"""
+An Execution Trace alone as a record: the calls of a process in order, without times.
+
+A wait is matched with its call by the sequence number; what is never waited for blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
+from commsim.traces.formats.records import ROOTED, Issued, RankRecord
+from commsim.traces.formats.words import dtype_of, op_of
+
+__all__ = ["record_of"]
+
+
+def record_of(trace: ExecutionTrace) -> RankRecord:
+    """Return the communication calls that an Execution Trace holds."""
+    calls: list[Issued] = []
+    at: dict[int, int] = {}
+    awaited = {comm.sequence for comm in trace.comms if comm.is_wait}
+    unnamed = 0
+    for comm in trace.comms:
+        if comm.is_wait:
+            index = at.get(comm.sequence)
+            calls.append(Issued("wait", after=() if index is None else (index,)))
+            continue
+        op = op_of(comm.name)
+        if not op:
+            unnamed += comm.name != "init"
+            continue
+        if comm.sequence >= 0:
+            at[comm.sequence] = len(calls)
+        calls.append(_issued(trace, comm, op, blocking=comm.sequence not in awaited))
+    notes = [
+        f"PyTorch Execution Trace {trace.schema}: calls in order, without times and"
+        " without the work between them."
+    ]
+    if unnamed:
+        notes.append(f"{trace.name}: {unnamed} calls have a name that is not known; left out.")
+    return RankRecord(
+        name=trace.name,
+        format="PyTorch Execution Trace",
+        rank=trace.rank if trace.rank >= 0 else _rank(trace),
+        world_size=1 + max((max(ranks) for ranks in trace.groups.values()), default=-1),
+        calls=tuple(calls),
+        library=trace.library,
+        groups=trace.groups,
+        notes=tuple(notes),
+    )
+
+
+def _rank(trace: ExecutionTrace) -> int:
+    """Return the rank that most calls of groups of all ranks name as their own; -1 without one."""
+    world = max(trace.groups.values(), key=len, default=())
+    own = Counter(
+        world[comm.peer]
+        for comm in trace.comms
+        if op_of(comm.name) not in (*ROOTED, "send", "recv")
+        and 0 <= comm.peer < len(world)
+        and trace.groups.get(comm.group, world) == world
+    )
+    return own.most_common(1)[0][0] if own else -1
+
+
+def _issued(trace: ExecutionTrace, comm: CommNode, op: str, *, blocking: bool) -> Issued:
+    ranks = trace.groups.get(comm.group, ())
+    dtype, size = dtype_of(comm.dtype)
+    itemsize = comm.itemsize if comm.itemsize > 0 else size
+    sent, received = (
+        count * itemsize if count >= 0 and itemsize > 0 else -1
+        for count in (comm.elements, comm.out_elements)
+    )
+    if op == "all_to_all_v" and not comm.splits:
+        op = "all_to_all"
+    peer = ranks[comm.peer] if 0 <= comm.peer < len(ranks) else comm.peer
+    return Issued(
+        op=op,
+        sent=sent,
+        received=received,
+        dtype=dtype,
+        group=comm.group if ranks else "",
+        ranks=ranks,
+        root=peer if op in ROOTED else -1,
+        peer=peer,
+        splits=tuple(n * itemsize for n in comm.splits) if op == "all_to_all_v" else (),
+        sequence=comm.sequence,
+        name=comm.name,
+        blocking=blocking,
+    )  # fmt: skip

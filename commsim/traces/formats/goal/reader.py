@@ -1,0 +1,146 @@
+"""
+GOAL, the text that LogGOPSim and ATLAHS read: sends, receives and calculations per rank.
+
+    num_ranks 2
+    rank 0 {
+    l1: calc 500
+    l2: send 1024b to 1 tag 5 cpu 0 nic 0
+    l2 requires l1
+    }
+
+`calc` counts nanoseconds. `a requires b`: a starts after b has ended; `irequires`: after b has
+started, which is kept as: after what b waits for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from commsim.errors import TraceError
+from commsim.traces.formats.files import Data, Document
+from commsim.traces.formats.ordering import in_order
+from commsim.traces.formats.records import Issued, RankRecord
+
+__all__ = ["is_goal", "read_goal"]
+
+PS_PER_NS = 1000
+_OP = re.compile(
+    r"(?P<label>\w+)\s*:\s*(?:(?P<way>send|recv)\s+(?P<size>\d+)b?\s+(?:to|from)\s+(?P<peer>\d+)"
+    r"(?:\s+tag\s+(?P<tag>\d+))?|calc\s+(?P<time>\d+))(?:\s+cpu\s+(?P<cpu>\d+))?(?:\s+nic\s+\d+)?\s*"
+)
+_TIE = re.compile(r"(\w+)\s+(i?requires)\s+(\w+)\s*")
+_RANK = re.compile(r"rank\s+(\d+)\s*\{\s*")
+_HEAD = re.compile(rb"\s*(?:/\*.*?\*/\s*|//[^\n]*\n\s*|#[^\n]*\n\s*)*num_ranks\s+\d+", re.DOTALL)
+_MAX_RANKS = 1_000_000
+
+
+@dataclass(slots=True)
+class _Rank:
+    number: int
+    place: dict[str, int] = field(default_factory=dict)
+    found: list[re.Match[str]] = field(default_factory=list)
+    needs: list[list[int]] = field(default_factory=list)
+    begun: list[tuple[int, int]] = field(default_factory=list)
+
+
+def is_goal(data: Data) -> bool:
+    """Say whether a text begins as a GOAL file does."""
+    return _HEAD.match(data[: 2**16]) is not None
+
+
+def read_goal(document: Document) -> list[RankRecord]:
+    """Read all ranks of a file.
+
+    Raises:
+        TraceError: a line that is no GOAL, a label that is not there, or a cycle.
+    """
+    lines = document.data.decode("utf-8", errors="replace").splitlines()
+    world, ranks = _parse(document.name, lines)
+    note = "GOAL: sends, receives and calculations; which collectives they were is not in it."
+    return [
+        RankRecord(
+            name=document.name,
+            format="GOAL",
+            rank=rank.number,
+            world_size=world,
+            calls=tuple(_calls(document.name, rank)),
+            notes=(note,),
+        )
+        for rank in ranks
+    ]
+
+
+def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_Rank]]:
+    world, ranks = -1, list[_Rank]()
+    current: _Rank | None = None
+    for number, line in enumerate(lines, start=1):
+        text = line.split("//")[0].split("#")[0].strip().removesuffix(";")
+        if not text or (text.startswith("/*") and text.endswith("*/")):
+            continue
+        if current is None and text.startswith("num_ranks"):
+            count = text.split()[-1]
+            world = int(count) if count.isdigit() and len(count) < 8 else _MAX_RANKS + 1
+            if world > _MAX_RANKS:
+                raise TraceError(f"{name}: line {number}: {count[:40]!r} is no number of ranks.")
+        elif current is None and (found := _RANK.fullmatch(text)):
+            current = _Rank(int(found[1][:9]))
+            ranks.append(current)
+        elif current is not None and text == "}":
+            current = None
+        elif current is None or not _statement(current, text):
+            raise TraceError(f"{name}: line {number}: {text[:60]!r} is no GOAL.")
+    if current is not None:
+        raise TraceError(f"{name}: ends inside rank {current.number}; it is cut off.")
+    return world, ranks
+
+
+def _statement(rank: _Rank, text: str) -> bool:
+    """Take one statement; say whether it is one."""
+    if found := _OP.fullmatch(text):
+        rank.place[found["label"]] = len(rank.found)
+        rank.found.append(found)
+        rank.needs.append([])
+        return True
+    tie = _TIE.fullmatch(text)
+    if tie is None or tie[1] not in rank.place or tie[3] not in rank.place:
+        return False
+    op, on = rank.place[tie[1]], rank.place[tie[3]]
+    if tie[2] == "requires":
+        rank.needs[op].append(on)
+    else:
+        rank.begun.append((op, on))
+    return True
+
+
+def _calls(name: str, rank: _Rank) -> Iterator[Issued]:
+    for op, on in rank.begun:
+        rank.needs[op] += rank.needs[on]
+    order = in_order(rank.needs)
+    if len(order) < len(rank.found):
+        kept = set(order)
+        left = next(at for at in range(len(rank.found)) if at not in kept)
+        raise TraceError(
+            f"{name}: rank {rank.number}: what {rank.found[left]['label']!r} requires forms a"
+            " cycle."
+        )
+    place = {at: number for number, at in enumerate(order)}
+    for at in order:
+        found = rank.found[at]
+        after = tuple(sorted({place[need] for need in rank.needs[at]}))
+        yield _call(found, after)
+
+
+def _call(found: re.Match[str], after: tuple[int, ...]) -> Issued:
+    if found["time"] is not None:
+        cpu = found["cpu"] or "0"
+        return Issued(
+            "compute", duration=min(int(found["time"]), 2**50) * PS_PER_NS, name="calc",
+            stream=f"cpu {cpu}", on_cpu=True, after=after,
+        )  # fmt: skip
+    size = min(int(found["size"]), 2**60)
+    return Issued(
+        found["way"], sent=size, received=size, peer=min(int(found["peer"]), 2**40),
+        tag=int((found["tag"] or "0")[:12]), after=after,
+    )  # fmt: skip

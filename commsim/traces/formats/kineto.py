@@ -1,0 +1,376 @@
+"""
+Kineto: what torch.profiler writes, one Chrome trace per rank, torch 1.12 and later.
+
+Only what a replay needs is read, typed. Times become integer picoseconds from the file's own
+`zero`, the first event; `zero_ns` is where that is in unix nanoseconds. `ts` and `dur` are
+microseconds, whatever `displayTimeUnit` says; where `baseTimeNanoseconds` is there, `ts`
+counts from it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from commsim.errors import TraceError
+from commsim.traces.formats.files import BAD_JSON, Data, Document
+
+__all__ = ["Args", "Event", "EventKind", "KinetoFile", "is_kineto", "rank_in_name", "read_kineto"]
+
+PS_PER_US = 1_000_000
+_MAX_US = 1e17  # past the year 5000: not a time
+_MAX_RANK = 2**31
+_RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)|_(\d+)(?:\.pt)?(?:\.trace)?\.json", re.I)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+
+
+class EventKind(IntEnum):
+    """What an event is, whatever its category is called in this version."""
+
+    OTHER = 0
+    CPU_OP = 1
+    ANNOTATION = 2
+    RUNTIME = 3
+    KERNEL = 4
+    MEMCPY = 5
+    MEMSET = 6
+    CUDA_SYNC = 7
+
+
+_KINDS = {
+    "cpu_op": EventKind.CPU_OP,
+    "operator": EventKind.CPU_OP,
+    "user_annotation": EventKind.ANNOTATION,
+    "cuda_runtime": EventKind.RUNTIME,
+    "runtime": EventKind.RUNTIME,
+    "cuda_driver": EventKind.RUNTIME,
+    "kernel": EventKind.KERNEL,
+    "gpu_memcpy": EventKind.MEMCPY,
+    "memcpy": EventKind.MEMCPY,
+    "gpu_memset": EventKind.MEMSET,
+    "memset": EventKind.MEMSET,
+    "cuda_sync": EventKind.CUDA_SYNC,
+}
+_GPU = frozenset({EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET})
+Floats = npt.NDArray[np.float64]
+
+
+class Args(msgspec.Struct, gc=False):
+    """The arguments of an event that are used; modern NCCL kernels carry the second half."""
+
+    correlation: Any = None
+    stream: Any = None
+    device: Any = None
+    record_function: Any = msgspec.field(name="Record function id", default=None)
+    dims: Any = msgspec.field(name="Input Dims", default=None)
+    types: Any = msgspec.field(name="Input type", default=None)
+    wait_on_stream: Any = None
+    wait_on_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    in_elements: Any = msgspec.field(name="In msg nelems", default=None)
+    out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
+    dtype: Any = None
+    in_splits: Any = msgspec.field(name="In split size", default=None)
+    group_name: Any = msgspec.field(name="Process Group Name", default=None)
+    group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    group_size: Any = msgspec.field(name="Group size", default=None)
+    rank_start: Any = msgspec.field(name="Global rank start", default=None)
+    rank_stride: Any = msgspec.field(name="Global rank stride", default=None)
+    source: Any = msgspec.field(name="Src Rank", default=None)
+    target: Any = msgspec.field(name="Dst Rank", default=None)
+    concrete: Any = msgspec.field(name="Concrete Inputs", default=None)
+    sequence: Any = msgspec.field(name="Seq", default=None)
+
+
+_NO_ARGS = Args()
+_CHUNK = 4096  # events that are decoded at once
+_FAR = 2**62
+
+
+class _Raw(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str | None = None
+    name: str | None = None
+    pid: int | float | str | None = None
+    tid: int | float | str | None = None
+    ts: int | float | str | None = None
+    dur: int | float | str | None = None
+    args: Args | None = None
+
+
+_DECODER = msgspec.json.Decoder(list[_Raw])
+
+
+class _Config(msgspec.Struct):
+    pg_name: Any = None
+    ranks: Any = None
+
+
+class _Distributed(msgspec.Struct):
+    backend: Any = None
+    rank: Any = None
+    world_size: Any = None
+    pg_config: Any = None
+
+
+class _File(msgspec.Struct):
+    events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+    distributed: _Distributed | None = msgspec.field(name="distributedInfo", default=None)
+    base: Any = msgspec.field(name="baseTimeNanoseconds", default=None)
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """A complete event: `start`, `end` in ps from the file's zero, on `thread` (pid, tid)."""
+
+    kind: EventKind
+    name: str
+    thread: tuple[str, str]
+    start: int
+    end: int
+    correlation: int
+    stream: int
+    args: Args
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether this is a kernel, a copy or a fill."""
+        return self.kind in _GPU
+
+
+@dataclass(frozen=True, slots=True)
+class KinetoFile:
+    """One rank's trace, events in order of start. `rank` is -1 where the file does not say."""
+
+    name: str
+    rank: int
+    world_size: int
+    pid: str
+    zero_ns: int
+    events: tuple[Event, ...]
+    groups: dict[str, tuple[int, ...]]
+    notes: tuple[str, ...]
+
+    @property
+    def is_gloo(self) -> bool:
+        """Whether the ranks communicate by Gloo, and not by NCCL."""
+        return any(event.name.startswith("gloo:") for event in self.events)
+
+
+def is_kineto(data: Data) -> bool:
+    """Say whether a JSON text looks like a Chrome trace."""
+    return b'"traceEvents"' in data
+
+
+def read_kineto(document: Document) -> KinetoFile:
+    """Read one rank's trace; one that was cut keeps the events that are whole.
+
+    Raises:
+        TraceError: not JSON, cut before its first complete event, or no event of use.
+    """
+    file, notes = _decode(document)
+    distributed = file.distributed or _Distributed()
+    columns = _Columns()
+    for at in range(0, len(file.events), _CHUNK):
+        _take(columns, file.events[at : at + _CHUNK], document.name)
+    file.events.clear()
+    if not columns.names:
+        raise TraceError(f"{document.name}: holds no complete event; there is nothing to replay.")
+    if columns.lost:
+        notes.append(f"{columns.lost} events have no possible time and are left out.")
+    begin, length = np.array(columns.begin), np.array(columns.length)
+    zero = float(begin.min())
+    events = _events(columns, begin, length, zero)
+    base = integer(file.base, 0)
+    cpu = [e for e in events if not e.on_gpu and e.kind != EventKind.CUDA_SYNC]
+    return KinetoFile(
+        name=document.name,
+        rank=_rank(distributed, document.name),
+        world_size=integer(distributed.world_size),
+        pid=cpu[0].thread[0] if cpu else "",
+        zero_ns=base + int(zero) * 1000 + round((zero - int(zero)) * 1000),
+        events=tuple(events),
+        groups=_groups(distributed),
+        notes=tuple(f"{document.name}: {note}" for note in notes),
+    )
+
+
+def integer(value: Any, missing: int = -1) -> int:
+    """Return an integer that a file may have written as a number or as text."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return missing
+    return number if abs(number) < 2**62 else missing
+
+
+def rank_in_name(name: str) -> int:
+    """Return the rank that a file's name gives ("rank-3", "worker3_", "_3.json"), else -1."""
+    found = _RANK_IN_NAME.search(PurePath(name).name)
+    return integer(found[1] or found[2]) if found else -1
+
+
+def _decode(document: Document) -> tuple[_File, list[str]]:
+    try:
+        return msgspec.json.decode(document.data, type=_File), []
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{document.name}: not a trace of torch.profiler ({error}).") from None
+    except RecursionError:
+        raise TraceError(f"{document.name}: nested too deeply; not a trace.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if not document.cut and "truncated" not in str(error):
+            raise TraceError(f"{document.name}: not valid JSON ({error}).") from None
+    return _salvage(document)
+
+
+def _salvage(document: Document) -> tuple[_File, list[str]]:
+    """Read a trace that ends in the middle, up to its last complete event."""
+    end = _last_whole_event(document.data)
+    cut = f"{document.name}: cut off before its first complete event. Record or copy it again."
+    if end < 0:
+        raise TraceError(cut)
+    try:
+        file = msgspec.json.decode(document.data[:end] + b"]}", type=_File)
+    except BAD_JSON:
+        raise TraceError(cut) from None
+    lost = len(document.data) - end
+    return file, [f"cut off: {len(file.events)} events are whole, the last {lost} bytes are lost."]
+
+
+def _last_whole_event(data: Data) -> int:
+    """Return where the last complete element of "traceEvents" ends, -1 without one."""
+    start = data.find(b'"traceEvents"')
+    depth, end = 0, -1
+    for token in _TOKEN.finditer(data, start + len(b'"traceEvents"')) if start >= 0 else ():
+        mark = token[0]
+        if mark in b"{[":
+            depth += 1
+        elif mark in b"}]":
+            depth -= 1
+            if depth == 1:
+                end = token.end()
+            elif depth < 1:
+                break
+    return end
+
+
+@dataclass(slots=True)
+class _Columns:
+    """What is kept of the events, before their order is known; times in us."""
+
+    begin: list[float] = field(default_factory=list)
+    length: list[float] = field(default_factory=list)
+    kinds: list[EventKind] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    threads: list[tuple[str, str]] = field(default_factory=list)
+    correlations: list[int] = field(default_factory=list)
+    streams: list[int] = field(default_factory=list)
+    args: list[Args] = field(default_factory=list)
+    lost: int = 0
+    shared_names: dict[str, str] = field(default_factory=dict)
+    shared_threads: dict[tuple[Any, Any], tuple[str, str]] = field(default_factory=dict)
+
+
+def _take(columns: _Columns, rows: list[msgspec.Raw], name: str) -> None:
+    """Decode some events, and keep what is used of them."""
+    text = b"[" + b",".join(rows) + b"]"
+    try:
+        try:
+            decoded = _DECODER.decode(text)
+        except UnicodeDecodeError:
+            # A name that is no UTF-8 is a name all the same.
+            decoded = _DECODER.decode(text.decode("utf-8", "replace"))
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{name}: not a trace of torch.profiler (traceEvents: {error}).") from None
+    except BAD_JSON:
+        raise TraceError(f"{name}: nested too deeply; not a trace.") from None
+    for raw in decoded:
+        kind = _KINDS.get(raw.cat or "") if raw.ph == "X" else EventKind.OTHER
+        if kind is None:
+            kind = _KINDS.get((raw.cat or "").lower(), EventKind.OTHER)
+        if kind:
+            _keep(columns, raw, kind)
+
+
+def _keep(columns: _Columns, raw: _Raw, kind: EventKind) -> None:
+    begin, length = raw.ts, raw.dur
+    if type(begin) is not float or type(length) is not float:
+        begin, length = _number(begin), _number(length)
+    if not (-_MAX_US < begin < _MAX_US and 0 <= length < _MAX_US):
+        columns.lost += 1
+        return
+    args, key, name = raw.args or _NO_ARGS, (raw.pid, raw.tid), raw.name or ""
+    thread = columns.shared_threads.get(key)
+    if thread is None:
+        thread = columns.shared_threads[key] = (str(raw.pid), str(raw.tid))
+    correlation, stream = args.correlation, args.stream
+    if type(correlation) is not int or abs(correlation) >= _FAR:
+        correlation = integer(correlation)
+    if type(stream) is not int or abs(stream) >= _FAR:
+        stream = integer(stream, integer(raw.tid)) if kind in _GPU else -1
+    columns.begin.append(begin)
+    columns.length.append(length)
+    columns.kinds.append(kind)
+    columns.names.append(columns.shared_names.setdefault(name, name))
+    columns.threads.append(thread)
+    columns.correlations.append(correlation)
+    columns.streams.append(stream)
+    columns.args.append(args if _tells(kind, name, args) else _NO_ARGS)
+
+
+def _tells(kind: EventKind, name: str, args: Args) -> bool:
+    """Say whether arguments are used later: those of communication and of synchronisation."""
+    if kind == EventKind.CUDA_SYNC or args.collective is not None:
+        return True
+    return name.startswith(("record_param_comms", "c10d", "_c10d", "nccl", "gloo"))
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value or 0)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _events(columns: _Columns, begin: Floats, length: Floats, zero: float) -> list[Event]:
+    """Return the events in order of start; what encloses another comes first."""
+    start = np.rint((begin - zero) * PS_PER_US).astype(np.int64)
+    end = start + np.rint(length * PS_PER_US).astype(np.int64)
+    order = np.lexsort((-end, start)).tolist()
+    starts, ends = start.tolist(), end.tolist()
+    kinds, names, threads = columns.kinds, columns.names, columns.threads
+    correlations, streams, args = columns.correlations, columns.streams, columns.args
+    return [
+        Event(kinds[i], names[i], threads[i], starts[i], ends[i], correlations[i], streams[i],
+              args[i])
+        for i in order
+    ]  # fmt: skip
+
+
+def _rank(distributed: _Distributed, name: str) -> int:
+    if distributed.rank is None:
+        return rank_in_name(name)
+    rank = integer(distributed.rank)
+    if not 0 <= rank < _MAX_RANK:
+        raise TraceError(f"{name}: distributedInfo.rank is {distributed.rank!r}; not a rank.")
+    return rank
+
+
+def _groups(distributed: _Distributed) -> dict[str, tuple[int, ...]]:
+    """Return the process groups that the file lists, by name."""
+    groups: dict[str, tuple[int, ...]] = {}
+    try:
+        configs = msgspec.convert(distributed.pg_config or [], list[_Config])
+    except msgspec.ValidationError:
+        return groups
+    for config in configs:
+        if isinstance(config.ranks, list) and config.ranks:
+            groups[str(config.pg_name)] = tuple(integer(rank) for rank in config.ranks)
+    return groups

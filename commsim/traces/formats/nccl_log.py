@@ -1,0 +1,166 @@
+"""
+NCCL_DEBUG=INFO logs with NCCL_DEBUG_SUBSYS=INIT,COLL: order and sizes of calls, no times.
+
+    host:pid:tid [0] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x1 recvbuff 0x2 count 18816
+      datatype 7 op 0 root 0 comm 0x55 [nranks=16] stream 0x3
+    host:pid:tid [0] NCCL INFO ncclCommInitRank comm 0x55 rank 3 nranks 16 ... commId 0x9 - Init
+      COMPLETE
+
+A log may hold many processes. Which communicators of them are one is said by commId; a process
+is the rank that it has in the largest of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from commsim.errors import TraceError
+from commsim.traces.formats.files import Data, Document
+from commsim.traces.formats.records import ROOTED, Issued, RankRecord
+from commsim.traces.formats.words import op_of
+
+__all__ = ["is_nccl_log", "read_nccl_log"]
+
+_CALL = re.compile(
+    r"(?P<host>[^\s:]+):(?P<pid>\d+):\d+ \[(?P<device>-?\d+)\] (?:\d+ )?NCCL INFO (?P<op>\w+): "
+    r"opCount (?P<count>[0-9a-f]+) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (?P<elements>\d+) "
+    r"datatype (?P<type>\d+) op (?P<redop>\d+) root (?P<root>-?\d+) comm (?P<comm>\S+) "
+    r"\[nranks=(?P<nranks>\d+)\]"
+)
+_INIT = re.compile(
+    r"(?P<host>[^\s:]+):(?P<pid>\d+):\d+ \[(?P<device>-?\d+)\] (?:\d+ )?NCCL INFO (?:\w+) comm "
+    r"(?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) nranks (?P<nranks>\d+).*?"
+    r"(?:commId (?P<id>0x[0-9a-f]+))?.*?Init COMPLETE"
+)
+_ID = re.compile(r"commId (0x[0-9a-f]+)")
+_DTYPES = (
+    ("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8),
+    ("float16", 2), ("float32", 4), ("float64", 8), ("bfloat16", 2), ("float8_e4m3fn", 1),
+    ("float8_e5m2", 1),
+)  # fmt: skip
+_MAX_RANKS = 1_000_000
+
+_Process = tuple[str, int, int]  # host, process, device: one process may drive several
+
+
+@dataclass(slots=True)
+class _Log:
+    """What the lines say: communicators by process and address, and calls by process."""
+
+    comms: dict[tuple[_Process, str], tuple[int, int, str]] = field(default_factory=dict)
+    calls: dict[_Process, list[re.Match[str]]] = field(default_factory=dict)
+
+
+def is_nccl_log(data: Data) -> bool:
+    """Say whether a text holds NCCL's lines about calls."""
+    return b"NCCL INFO" in data and b"opCount" in data
+
+
+def read_nccl_log(document: Document) -> list[RankRecord]:
+    """Read the calls of every process in a log.
+
+    Raises:
+        TraceError: the log has no call, or does not say which rank each process is.
+    """
+    log = _lines(document)
+    ranks = _ranks(document.name, log)
+    members = _members(log, ranks)
+    return [
+        RankRecord(
+            name=document.name,
+            format="NCCL log",
+            rank=ranks[process],
+            world_size=max(ranks.values()) + 1,
+            calls=tuple(_calls(log, process, matches, members)),
+            library="nccl",
+            notes=(
+                "NCCL log: the order and the sizes of calls; it has no durations"
+                " and no work between them.",
+            ),
+        )
+        for process, matches in sorted(log.calls.items(), key=lambda item: ranks[item[0]])
+    ]
+
+
+def _lines(document: Document) -> _Log:
+    log = _Log()
+    for line in document.data.decode("utf-8", errors="replace").splitlines():
+        if "opCount" in line and (found := _CALL.search(line)):
+            log.calls.setdefault(_process(found), []).append(found)
+        elif "Init COMPLETE" in line and (found := _INIT.search(line)):
+            number = _ID.search(line)
+            key = (_process(found), found["comm"])
+            log.comms[key] = (int(found["rank"]), int(found["nranks"]), number[1] if number else "")
+    if not log.calls:
+        raise TraceError(
+            f"{document.name}: no line about a call. Log with NCCL_DEBUG=INFO and"
+            " NCCL_DEBUG_SUBSYS=INIT,COLL."
+        )
+    return log
+
+
+def _process(found: re.Match[str]) -> _Process:
+    return found["host"], int(found["pid"]), int(found["device"])
+
+
+def _ranks(name: str, log: _Log) -> dict[_Process, int]:
+    """Return each process's rank: that in its largest communicator."""
+    best: dict[_Process, tuple[int, int]] = {}
+    for (process, _), (rank, nranks, _id) in log.comms.items():
+        if process not in best or nranks > best[process][0]:
+            best[process] = (nranks, rank)
+    unknown = [process for process in log.calls if process not in best]
+    if not unknown and len({rank for _, rank in best.values()}) == len(best):
+        return {process: rank for process, (_, rank) in best.items()}
+    if len(log.calls) == 1:
+        return dict.fromkeys(log.calls, 0)
+    sizes = {int(found["nranks"]) for found in (of[0] for of in log.calls.values())}
+    if len(log.calls) <= max(sizes) < _MAX_RANKS:
+        order = sorted(log.calls)
+        return {process: number for number, process in enumerate(order)}
+    raise TraceError(
+        f"{name}: does not say which rank each process is. Log with NCCL_DEBUG_SUBSYS=INIT,COLL."
+    )
+
+
+def _members(log: _Log, ranks: dict[_Process, int]) -> dict[str, tuple[int, ...]]:
+    """Return the global ranks of each commId, where all of its members are in the log."""
+    places: dict[str, dict[int, int]] = {}
+    sizes: dict[str, int] = {}
+    for (process, _), (rank, nranks, number) in log.comms.items():
+        if number and process in ranks:
+            places.setdefault(number, {})[rank] = ranks[process]
+            sizes[number] = nranks
+    return {
+        number: tuple(at[rank] for rank in range(sizes[number]))
+        for number, at in places.items()
+        if sorted(at) == list(range(sizes[number]))
+    }
+
+
+def _calls(
+    log: _Log, process: _Process, matches: list[re.Match[str]], members: dict[str, tuple[int, ...]]
+) -> Iterator[Issued]:
+    for found in matches:
+        _, _, number = log.comms.get((process, found["comm"]), (0, 0, ""))
+        nranks = int(found["nranks"])
+        ranks = members.get(number, tuple(range(nranks)) if nranks < _MAX_RANKS else ())
+        op, root = op_of(found["op"]), int(found["root"])
+        at = int(found["type"])
+        dtype, itemsize = _DTYPES[at] if at < len(_DTYPES) else ("", -1)
+        part = int(found["elements"]) * itemsize if itemsize > 0 else -1
+        other = ranks[root] if 0 <= root < len(ranks) else -1
+        yield Issued(
+            op=op,
+            sent=part * nranks if op == "all_to_all" else -1 if op == "reduce_scatter" else part,
+            received=part if op == "reduce_scatter" else -1,
+            dtype=dtype,
+            group=number or f"{nranks} ranks",
+            ranks=ranks,
+            root=other if op in ROOTED else -1,
+            peer=other,
+            sequence=int(found["count"], 16) if op not in ("send", "recv") else -1,
+            name=found["op"],
+        )

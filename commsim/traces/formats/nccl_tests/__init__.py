@@ -1,0 +1,6 @@
+"""What nccl-tests prints: its text tables since 2019, and its JSON."""
+
+from commsim.traces.formats.nccl_tests.reader import is_nccl_tests, read_nccl_tests
+from commsim.traces.formats.nccl_tests.table import NcclTests, merged
+
+__all__ = ["NcclTests", "is_nccl_tests", "merged", "read_nccl_tests"]

@@ -1,0 +1,29 @@
+"""
+From the records of all ranks to one run: common clock, matched collectives, graph, timeline.
+
+In: one `RankPart` per rank (`rank`). Out: offsets of the clocks (`deskew`), which calls belong
+together (`matching`, `match_messages`), the measured timeline (`measured`) and the workload graph
+(`to_graph`; `assemble` for formats without times).
+"""
+
+from commsim.traces.rebuild.assemble import assemble
+from commsim.traces.rebuild.deskew import Clocks, Transfer, align, transfer_of
+from commsim.traces.rebuild.match_messages import match_messages
+from commsim.traces.rebuild.matching import Collective, match
+from commsim.traces.rebuild.measured import measured_timeline
+from commsim.traces.rebuild.to_graph import Built, RankFragment, build_graph
+
+__all__ = [
+    "Built",
+    "Clocks",
+    "Collective",
+    "RankFragment",
+    "Transfer",
+    "align",
+    "assemble",
+    "build_graph",
+    "match",
+    "match_messages",
+    "measured_timeline",
+    "transfer_of",
+]

@@ -1,0 +1,115 @@
+"""
+One clock for all ranks, and waiting apart from moving bytes.
+
+All members leave a synchronising collective nearly together, so a rank's clock is ahead by the
+median, over its collectives, of (its end - the median end of the members). A kernel's duration
+holds the wait for late ranks; the transfer is what it took on the last rank to arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from commsim.traces.rebuild.matching import Collective
+from commsim.traces.rebuild.rank import CollectiveCall
+
+__all__ = ["Clocks", "Transfer", "align", "transfer_of"]
+
+SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",
+                 "barrier")  # fmt: skip
+_ROUNDS = 20
+_ENOUGH = 1_000_000  # ps: ends scatter by more than this
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """How far each rank's clock is ahead of the common one, in ps.
+
+    `residual` is the median distance of an end from the median end, after alignment; `worst`
+    the largest. Both are -1 where nothing could be compared.
+    """
+
+    offsets: dict[int, int]
+    residual: int
+    worst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """When a collective moved, on the common clock: `arrive` and `end` per rank, `start` once.
+
+    `duration` is the time on the last rank to arrive; where members leave `apart` (Gloo wakes
+    one thread after the other), up to when the first leaves: what is later is each rank's own.
+    """
+
+    arrive: dict[int, int]
+    end: dict[int, int]
+    last: int
+    apart: bool = False
+
+    @property
+    def start(self) -> int:
+        """When the last member arrived."""
+        return self.arrive[self.last]
+
+    @property
+    def duration(self) -> int:
+        """The transfer in ps, waits apart."""
+        if self.apart:
+            return max(0, min(self.end.values()) - self.start)
+        return self.end[self.last] - self.start
+
+    def late(self, rank: int) -> int:
+        """Return how long after the transfer `rank` left, in ps; 0 where all leave as one."""
+        return max(0, self.end[rank] - self.start - self.duration) if self.apart else 0
+
+    def wait(self, rank: int) -> int:
+        """Return how long `rank` waited for the last, in ps."""
+        return min(self.start, self.end[rank]) - self.arrive[rank]
+
+
+def align(collectives: Sequence[Collective], zeros: Mapping[int, int]) -> Clocks:
+    """Find the offset of each rank; `zeros` is each file's zero in ps on its own clock.
+
+    Several groups tie their ranks to one another, so the medians are taken again until they
+    move by less than the ends scatter.
+    """
+    offsets = dict.fromkeys(sorted(zeros), 0)
+    shared = [
+        c
+        for c in collectives
+        if c.op in SYNCHRONISING and len(c.calls) > 1 and c.first.library != "gloo"
+    ]
+    ends = [{r: zeros[r] + call.end for r, call in c.calls.items()} for c in shared]
+    for turn in range(_ROUNDS):
+        leads = _leads(ends, offsets)
+        moves = {rank: round(median(leads.get(rank, [0]))) for rank in offsets}
+        if turn and max(map(abs, moves.values())) <= _ENOUGH:
+            break
+        offsets = {rank: offset + moves[rank] for rank, offset in offsets.items()}
+    distances = [abs(lead) for leads in _leads(ends, offsets).values() for lead in leads]
+    if not distances:
+        return Clocks(offsets, -1, -1)
+    return Clocks(offsets, round(median(distances)), round(max(distances)))
+
+
+def _leads(ends: Sequence[Mapping[int, int]], offsets: Mapping[int, int]) -> dict[int, list[float]]:
+    """Return, per rank, how much later than the median of the members it left each collective."""
+    leads: dict[int, list[float]] = {}
+    for of_ranks in ends:
+        aligned = {rank: end - offsets[rank] for rank, end in of_ranks.items()}
+        middle = median(aligned.values())
+        for rank, end in aligned.items():
+            leads.setdefault(rank, []).append(end - middle)
+    return leads
+
+
+def transfer_of(collective: Collective, shift: Mapping[int, int]) -> Transfer:
+    """Return when `collective` moved; `shift` takes a rank's times to the common clock."""
+    calls: Mapping[int, CollectiveCall] = collective.calls
+    arrive = {rank: call.start + shift[rank] for rank, call in sorted(calls.items())}
+    end = {rank: call.end + shift[rank] for rank, call in sorted(calls.items())}
+    last = max(arrive, key=lambda rank: (arrive[rank], -rank))
+    return Transfer(arrive, end, last, collective.first.library == "gloo")

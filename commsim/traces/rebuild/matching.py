@@ -1,0 +1,167 @@
+"""
+Which calls on different ranks are one collective.
+
+Groups are told apart by (ranks, name); within one, calls are matched by their sequence number
+where the trace has one, else the k-th with the k-th in the order of issue. A trace that does
+not say who is in a group is taken to speak of all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from commsim.errors import TraceError
+from commsim.traces.rebuild.rank import CollectiveCall, RankCollectives
+from commsim.units import format_size
+
+__all__ = ["Collective", "match"]
+
+GroupKey = tuple[tuple[int, ...], str]
+_Numbered = tuple[int, CollectiveCall]
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective: `calls` by rank. `group_ranks` are all members, recorded or not.
+
+    `numbers` are the places of the calls among those of their ranks.
+    """
+
+    group: str
+    group_ranks: tuple[int, ...]
+    calls: Mapping[int, CollectiveCall]
+    numbers: Mapping[int, int]
+
+    @property
+    def first(self) -> CollectiveCall:
+        """Return the call of the lowest rank, for what all calls share."""
+        return self.calls[min(self.calls)]
+
+    @property
+    def op(self) -> str:
+        """What the collective does; "" where no file says."""
+        return self.first.op
+
+    @property
+    def dtype(self) -> str:
+        """The type of the elements, "" where no file says."""
+        return next((call.dtype for call in self.calls.values() if call.dtype), "")
+
+    @property
+    def size(self) -> int:
+        """S of nccl-tests, in bytes: the most that any rank holds; -1 where unknown."""
+        return max(call.size for call in self.calls.values())
+
+
+def match(
+    ranks: Mapping[int, RankCollectives], world: tuple[int, ...]
+) -> tuple[list[Collective], list[str]]:
+    """Return the collectives in an order that every rank agrees with, and notes.
+
+    Raises:
+        TraceError: calls at one position differ; both are shown.
+    """
+    groups: dict[GroupKey, dict[int, list[_Numbered]]] = {}
+    nameless = 0
+    for rank, collectives in sorted(ranks.items()):
+        for number, call in enumerate(collectives.calls):
+            nameless += not call.op or any(message.peer < 0 for message in call.messages)
+            if call.op and call.op != "messages":
+                key = (call.ranks or world, call.group if call.ranks else "")
+                groups.setdefault(key, {}).setdefault(rank, []).append((number, call))
+    found: list[tuple[int, int, Collective]] = []
+    notes: list[str] = []
+    names = _names(groups)
+    for order, (key, calls) in enumerate(groups.items()):
+        latest = 0
+        for collective in _match_group(names[key], key[0], calls, notes):
+            # In the order of the group, whatever the ranks' clocks say.
+            latest = max(latest, min(call.start for call in collective.calls.values()))
+            found.append((latest, order, collective))
+    matched = [collective for _, _, collective in sorted(found, key=lambda item: item[:2])]
+    _note_unknown(matched, ranks, notes)
+    if nameless:
+        notes.append(
+            f"{nameless} communication kernels do not say what they do or with whom: they keep the"
+            " time that was recorded, waits included."
+        )
+    return matched, notes
+
+
+def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
+    """Name each group; two with the same name get their ranks behind it."""
+    plain = {key: key[1] or "world" for key in groups}
+    twice = {name for name in plain.values() if list(plain.values()).count(name) > 1}
+    return {key: f"{name} {list(key[0])}" if name in twice else name for key, name in plain.items()}
+
+
+def _match_group(
+    name: str, ranks: tuple[int, ...], calls: dict[int, list[_Numbered]], notes: list[str]
+) -> list[Collective]:
+    at: dict[int, dict[int, CollectiveCall]] = {}
+    numbers: dict[int, dict[int, int]] = {}
+    numbered = all(call.sequence >= 0 for of_rank in calls.values() for _, call in of_rank)
+    for rank, of_rank in calls.items():
+        for position, (number, call) in enumerate(of_rank):
+            place = call.sequence if numbered else position
+            at.setdefault(place, {})[rank] = call
+            numbers.setdefault(place, {})[rank] = number
+    found = []
+    for position, together in sorted(at.items()):
+        _check_same(name, position, together)
+        if len(together) < len(calls):
+            absent = [rank for rank in calls if rank not in together]
+            notes.append(
+                f"group {name!r}, call {position} ({_show(together[min(together)])}) is not"
+                f" recorded on ranks {absent}; it is replayed without them."
+            )
+        found.append(Collective(name, ranks, together, numbers[position]))
+        if len({call.size for call in together.values()}) > 1 and found[-1].op == "all_to_all":
+            notes.append(
+                f"group {name!r}, call {position}: the ranks of an all_to_all send different"
+                " amounts, and the trace has no splits; the largest is taken, evenly split."
+            )
+    return found
+
+
+def _check_same(name: str, position: int, together: Mapping[int, CollectiveCall]) -> None:
+    """Op, type and (where all ranks hold the same) size must agree."""
+    ranks = sorted(together)
+    first = together[ranks[0]]
+    for rank in ranks[1:]:
+        call = together[rank]
+        same_size = first.size == call.size or "all_to_all" in first.op or first.op in _ROOTED
+        same_dtype = first.dtype == call.dtype or not (first.dtype and call.dtype)
+        if first.op != call.op or not same_dtype or not same_size:
+            raise TraceError(
+                f"call {position} on group {name!r} differs between ranks:\n"
+                f"  rank {ranks[0]}: {_show(first)}\n"
+                f"  rank {rank}: {_show(call)}\n"
+                "Are these files of one run, and of the same steps?"
+            )
+
+
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+def _show(call: CollectiveCall) -> str:
+    size = format_size(call.size) if call.size >= 0 else "unknown size"
+    return f"{call.op or 'unknown op'} of {size}" + (f", {call.dtype}" if call.dtype else "")
+
+
+def _note_unknown(
+    found: list[Collective], ranks: Mapping[int, RankCollectives], notes: list[str]
+) -> None:
+    unsized = sum(collective.size < 0 for collective in found)
+    if unsized:
+        notes.append(
+            f"{unsized} of {len(found)} collectives have no known size: the trace has no"
+            " arguments for them, and no Execution Trace of the same run was given."
+        )
+    if len(ranks) > 1 and any(not call.ranks for c in found for call in c.calls.values()):
+        labels = {call.group for of in ranks.values() for call in of.calls if not call.ranks}
+        many = f" ({len(labels)} group handles occur)" if len(labels) > len(ranks) else ""
+        notes.append(
+            f"the trace does not say which ranks form a group{many}: all recorded ranks are taken."
+        )

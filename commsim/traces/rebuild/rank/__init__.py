@@ -1,0 +1,13 @@
+"""
+What one rank did, from its own file alone.
+
+In: Kineto events and, where there is one, an Execution Trace. Out: a `RankPart`: its communication
+(`collectives`, `message_kernels`, `gloo_calls`), its CPU threads (`threads`) and GPU streams
+(`streams`), what each waited for (`causes`), and its part of the graph (`fragment`).
+"""
+
+from commsim.traces.rebuild.rank.calls import CollectiveCall, Message, RankCollectives
+from commsim.traces.rebuild.rank.fragment import Fragment
+from commsim.traces.rebuild.rank.part import RankPart, rank_part
+
+__all__ = ["CollectiveCall", "Fragment", "Message", "RankCollectives", "RankPart", "rank_part"]

@@ -1,0 +1,89 @@
+"""
+CPU threads of a recording, where a call is in them, and what it communicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from commsim.traces.formats import Event
+
+__all__ = ["Call", "CollectiveCall", "Message", "RankCollectives", "Thread", "Wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A CPU thread: its events by start, and for each the index of the one that encloses it."""
+
+    name: tuple[str, str]
+    events: tuple[Event, ...]
+    parents: tuple[int, ...]
+
+    def enclosing(self, index: int) -> Iterator[Event]:
+        """Yield what encloses event `index`, innermost first."""
+        while (index := self.parents[index]) >= 0:
+            yield self.events[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Where a CPU event is: its thread, and its index there."""
+
+    thread: tuple[str, str]
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A send or recv in a kernel: `peer` is a global rank, -1 where it is not known."""
+
+    op: str
+    peer: int
+    size: int
+    dtype: str = ""
+    tag: int = 0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """One rank's part in a collective. `kernel` is its index in the rank's GPU work.
+
+    `size` and `splits` in bytes as in commsim.graph; `root` as a group rank; `ranks` is empty
+    and `group` "" where the trace does not say. A kernel that sends and receives has the op
+    "messages", and what it moves as `messages`.
+    """
+
+    rank: int
+    op: str
+    kernel: int
+    start: int
+    end: int
+    launched: int
+    size: int = -1
+    dtype: str = ""
+    splits: tuple[int, ...] = ()
+    root: int = -1
+    group: str = ""
+    ranks: tuple[int, ...] = ()
+    sequence: int = -1
+    library: str = "nccl"
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Work.wait(): from here on, the current stream waits for `call` (-1: not known which)."""
+
+    at: Call
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankCollectives:
+    """A rank's collectives in the order of issue, and where it waits for them."""
+
+    calls: tuple[CollectiveCall, ...]
+    waits: tuple[Wait, ...]
+    notes: tuple[str, ...]

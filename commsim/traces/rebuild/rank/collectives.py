@@ -1,0 +1,200 @@
+"""
+The communication of one rank, kernel first: each NCCL kernel with what is known of its call.
+
+What a call was given is taken, in this order, from the kernel's own arguments (torch 2.2 and
+later), the record_param_comms that encloses its launch, the same node of the Execution Trace,
+the dims of the c10d op, the nccl:* annotation, and the kernel's name. What none of them says
+stays unknown: "" or -1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from commsim.traces.formats import (
+    ROOTED,
+    CommNode,
+    Event,
+    EventKind,
+    ExecutionTrace,
+    RankRecord,
+    dtype_of,
+    integer,
+    op_of,
+)
+from commsim.traces.rebuild.rank.activity import Activity, GpuOp
+from commsim.traces.rebuild.rank.call_args import elements_of, even, first, inside, with_args
+from commsim.traces.rebuild.rank.calls import Call, CollectiveCall, RankCollectives, Wait
+from commsim.traces.rebuild.rank.gloo_calls import gloo_call, with_groups
+from commsim.traces.rebuild.rank.message_kernels import BareCalls, with_messages
+
+__all__ = ["collectives_of"]
+
+_COMMS = "record_param_comms"
+_KERNEL = re.compile(r"(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|AlltoAll)")
+
+
+def collectives_of(
+    activity: Activity, trace: ExecutionTrace | None, dump: RankRecord | None = None
+) -> RankCollectives:
+    """Collect the communication of a rank.
+
+    `trace` is the Execution Trace and `dump` the flight recorder's dump of the same process.
+    """
+    nodes, notes = _join(activity, trace)
+    found: list[CollectiveCall] = []
+    bare = BareCalls(activity)
+    for index, op in enumerate(activity.gpu):
+        if op.is_gloo:
+            found.append(gloo_call(activity, index))
+        elif op.is_collective:
+            call = _collective(activity, index, op, nodes)
+            found.append(with_messages(activity, call, op, bare))
+    found.sort(key=lambda call: (call.launched, call.start))
+    found = with_groups(found, activity.file, dump, notes)
+    by_sequence = {
+        node.sequence: position
+        for position, call in enumerate(found)
+        if (node := _node_of(activity, activity.gpu[call.kernel], nodes))
+    }
+    waits = [
+        Wait(call, by_sequence.get(node.sequence, -2) if (node := nodes.get(call)) else -1)
+        for call in _comms(activity)
+        if _is_wait(activity, call, nodes)
+    ]
+    return RankCollectives(tuple(found), tuple(w for w in waits if w.call > -2), tuple(notes))
+
+
+def _comms(activity: Activity) -> list[Call]:
+    """Return every record_param_comms of a rank, in order of time."""
+    calls = [
+        Call(thread.name, index)
+        for thread in activity.threads.values()
+        for index, event in enumerate(thread.events)
+        if event.name == _COMMS
+    ]
+    return sorted(calls, key=lambda call: activity.event(call).start)
+
+
+def _join(
+    activity: Activity, trace: ExecutionTrace | None
+) -> tuple[dict[Call, CommNode], list[str]]:
+    """Return the Execution Trace's node of each record_param_comms: by id, else by order."""
+    calls = _comms(activity)
+    if trace is None or not calls:
+        return {}, []
+    by_id = {node.record_function: node for node in trace.comms if node.record_function >= 0}
+    ids = [integer(activity.event(call).args.record_function) for call in calls]
+    if all(number in by_id for number in ids):
+        return {c: by_id[n] for c, n in zip(calls, ids, strict=True)}, []
+    if len(calls) == len(trace.comms):
+        joined = dict(zip(calls, trace.comms, strict=True))
+        if all(_agree(activity.event(call), node) for call, node in joined.items()):
+            return joined, []
+    return {}, [
+        f"rank {activity.rank}: {trace.name} has other communication calls than the trace"
+        f" ({len(trace.comms)} against {len(calls)}, or other sizes); it is not used."
+    ]
+
+
+def _agree(event: Event, node: CommNode) -> bool:
+    elements = elements_of(event.args)
+    return elements < 0 or node.elements < 0 or elements == node.elements
+
+
+def _is_wait(activity: Activity, call: Call, nodes: dict[Call, CommNode]) -> bool:
+    """Say whether a record_param_comms is a wait: named so, or launching nothing."""
+    if node := nodes.get(call):
+        return node.is_wait
+    event, thread = activity.event(call), activity.threads[call.thread]
+    if event.args.collective is not None:
+        return str(event.args.collective) == "wait"
+    names = [e.name for e in inside(thread.events, call.index)]
+    return any("StreamWaitEvent" in name for name in names) and not any(
+        name.startswith("nccl:") or "Launch" in name for name in names
+    )
+
+
+def _node_of(activity: Activity, op: GpuOp, nodes: dict[Call, CommNode]) -> CommNode | None:
+    call = _comms_call(activity, op)
+    return nodes.get(call) if call else None
+
+
+def _comms_call(activity: Activity, op: GpuOp) -> Call | None:
+    """Return the record_param_comms that encloses a kernel's launch."""
+    if op.launch is None:
+        return None
+    thread, index = activity.threads[op.launch.thread], op.launch.index
+    while (index := thread.parents[index]) >= 0:
+        if thread.events[index].name == _COMMS:
+            return Call(thread.name, index)
+    return None
+
+
+def _collective(
+    activity: Activity, index: int, op: GpuOp, nodes: dict[Call, CommNode]
+) -> CollectiveCall:
+    around = list(activity.enclosing(op.launch)) if op.launch else []
+    launched = activity.event(op.launch).start if op.launch else op.event.start
+    call = CollectiveCall(
+        rank=activity.rank,
+        op=_annotated(around) or _named(op.event.name),
+        kernel=index,
+        start=op.event.start,
+        end=op.event.end,
+        launched=launched,
+    )
+    for event in reversed(around):
+        if event.name.startswith("c10d::") or event.name == _COMMS:
+            call = _with_dims(call, event)
+    if node := _node_of(activity, op, nodes):
+        call = _with_node(call, node)
+    for source in [*(e for e in around if e.name == _COMMS), op.event]:
+        if source.args.collective is not None:
+            call = with_args(call, source.args, activity.file.groups)
+    return call
+
+
+def _annotated(around: list[Event]) -> str:
+    """Return the op that an nccl:* annotation names."""
+    for event in around:
+        if event.kind == EventKind.ANNOTATION and event.name.startswith("nccl:"):
+            return op_of(event.name)
+    return ""
+
+
+def _named(kernel: str) -> str:
+    """Return the op in a kernel's name; SendRecv may be several, so it is none."""
+    found = _KERNEL.search(kernel)
+    return op_of(found[1]) if found else ""
+
+
+def _with_dims(call: CollectiveCall, event: Event) -> CollectiveCall:
+    """Take the size from the shapes of the call's inputs (record_shapes=True)."""
+    elements = elements_of(event.args)
+    dtype, itemsize = dtype_of(first(event.args.types))
+    if elements < 0 or itemsize < 0 or event.name != _COMMS:
+        return call
+    if call.op in ("all_gather", "reduce_scatter", "gather", "scatter"):
+        return replace(call, dtype=dtype)  # the input is not the whole of the buffer
+    return replace(call, size=elements * itemsize, dtype=dtype)
+
+
+def _with_node(call: CollectiveCall, node: CommNode) -> CollectiveCall:
+    """Take op, size, type, splits and group from the Execution Trace."""
+    dtype, size = dtype_of(node.dtype)
+    itemsize = node.itemsize if node.itemsize > 0 else size
+    op = even(op_of(node.name), node.splits) or call.op
+    elements = max(node.elements, node.out_elements) if op != "all_to_all_v" else node.elements
+    known = elements >= 0 and itemsize > 0
+    return replace(
+        call,
+        op=op,
+        dtype=dtype or call.dtype,
+        size=elements * itemsize if known else call.size,
+        splits=tuple(n * itemsize for n in node.splits) if op == "all_to_all_v" else (),
+        root=node.peer if op in (*ROOTED, "send", "recv") else -1,
+        group=node.group,
+        sequence=-1,
+    )

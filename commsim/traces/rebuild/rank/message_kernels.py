@@ -1,0 +1,140 @@
+"""
+Kernels that send and receive, and kernels of coalesced calls: what they move, and with whom.
+
+Calls that are batched or coalesced launch nothing themselves: they stand before the launch of
+the one kernel that does it all.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from commsim.traces.formats import Event, EventKind, dtype_of, integer, op_of
+from commsim.traces.rebuild.rank.activity import Activity, GpuOp
+from commsim.traces.rebuild.rank.call_args import elements_of, first, inside, ranks_of, with_args
+from commsim.traces.rebuild.rank.calls import Call, CollectiveCall, Message, Thread
+
+__all__ = ["BareCalls", "with_messages"]
+
+_COMMS = "record_param_comms"
+_PEER = re.compile(r"\d+(?:->|<-)(\d+)")
+_SPEAKS = (_COMMS, "nccl:", "c10d::")
+
+
+def with_messages(
+    activity: Activity, call: CollectiveCall, op: GpuOp, bare: BareCalls
+) -> CollectiveCall:
+    """Return a call with the sends and receives of its kernel, or the sizes of what it joins."""
+    around = list(activity.enclosing(op.launch)) if op.launch else []
+    sources = [e for e in around if e.name == _COMMS or _is_message(e)]
+    if call.op in ("send", "recv"):
+        messages = _merged([_message(activity, event) for event in sources])
+        known = [m for m in messages if m.peer >= 0] or messages
+        message = known[0] if known else Message(call.op, -1, call.size, call.dtype)
+        return replace(call, op="messages", messages=(_completed(message, call),))
+    if op.launch is None or (call.op and call.size >= 0):
+        return call
+    before = bare.before(op.launch)
+    messages = _merged([_message(activity, e) for e in before if _is_message(e)])
+    if messages:
+        return replace(call, op="messages", messages=tuple(messages))
+    parts = [with_args(call, e.args, activity.file.groups) for e in before if e.args.collective]
+    if parts and all(part.op == parts[0].op and part.size >= 0 for part in parts):
+        return replace(parts[0], size=sum(part.size for part in parts))
+    return call
+
+
+def _completed(message: Message, call: CollectiveCall) -> Message:
+    """Take from the Execution Trace (as `root`, a rank in the group) what a message lacks."""
+    peer = message.peer
+    if peer < 0 <= call.root:
+        peer = call.ranks[call.root] if call.root < len(call.ranks) else call.root
+    return replace(
+        message, peer=peer, size=message.size if message.size >= 0 else call.size,
+        dtype=message.dtype or call.dtype,
+    )  # fmt: skip
+
+
+def _is_message(event: Event) -> bool:
+    if not event.name.startswith(_SPEAKS):
+        return False
+    named = str(event.args.collective or "") if event.name == _COMMS else event.name
+    return op_of(named.split(" ")[0]) in ("send", "recv")
+
+
+def _message(activity: Activity, event: Event) -> Message:
+    """Return what one record_param_comms, nccl:send 0->1 or c10d::send says."""
+    named = str(event.args.collective or "") if event.name == _COMMS else event.name
+    op = op_of(named.split(" ")[0])
+    args = event.args
+    dtype, itemsize = dtype_of(args.dtype or first(args.types))
+    elements = max(integer(args.in_elements), integer(args.out_elements))
+    elements = elements if elements >= 0 else elements_of(args)
+    group = "" if args.group_name is None else str(args.group_name)
+    ranks = activity.file.groups.get(group) or ranks_of(args)
+    return Message(
+        op, _peer(op, event, ranks), elements * itemsize if min(elements, itemsize) >= 0 else -1,
+        dtype, group=group,
+    )  # fmt: skip
+
+
+def _peer(op: str, event: Event, ranks: tuple[int, ...]) -> int:
+    """Return the other end as a global rank: of the arguments, or of a name like "send 0->1"."""
+    known = integer(event.args.target if op == "send" else event.args.source)
+    found = _PEER.search(event.name)
+    if known >= 0 or found is None:
+        return known
+    member = integer(found[1])
+    return ranks[member] if 0 <= member < len(ranks) else member
+
+
+def _merged(messages: list[Message]) -> list[Message]:
+    """Join what an annotation and a record say of the same message, one after the other."""
+    merged: list[Message] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        same = last is not None and last.op == message.op and _fit(last, message)
+        if same and last is not None:
+            merged[-1] = replace(
+                last, peer=max(last.peer, message.peer), size=max(last.size, message.size),
+                dtype=last.dtype or message.dtype, group=last.group or message.group,
+            )  # fmt: skip
+        else:
+            merged.append(message)
+    return merged
+
+
+def _fit(one: Message, other: Message) -> bool:
+    """Say whether each of two sources knows what the other does not."""
+    return (one.peer < 0 or other.peer < 0) and (one.size < 0 or other.size < 0)
+
+
+class BareCalls:
+    """Communication calls that launched nothing themselves, handed out to the launch after them."""
+
+    def __init__(self, activity: Activity) -> None:
+        self._waiting = {
+            thread.name: [e for i, e in enumerate(thread.events) if _is_bare(thread, i, e)]
+            for thread in activity.threads.values()
+        }
+        self._activity = activity
+
+    def before(self, launch: Call) -> list[Event]:
+        """Take the calls on the launch's thread that stand before it and are not taken yet."""
+        start = self._activity.event(launch).start
+        waiting = self._waiting[launch.thread]
+        taken = [event for event in waiting if event.start <= start]
+        self._waiting[launch.thread] = waiting[len(taken) :]
+        return taken
+
+
+def _is_bare(thread: Thread, index: int, event: Event) -> bool:
+    if event.name != _COMMS and not _is_message(event):
+        return False
+    if event.name == _COMMS and str(event.args.collective or "wait") in ("wait", "barrier", "init"):
+        return False
+    return not any(
+        inner.kind == EventKind.RUNTIME and "Launch" in inner.name
+        for inner in inside(thread.events, index)
+    )

@@ -1,0 +1,74 @@
+"""
+All that a run needs to know of one rank, made from its file alone.
+
+It is small beside the file, so that many ranks can be read in processes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from commsim.traces.formats import ExecutionTrace, KinetoFile, RankRecord
+from commsim.traces.rebuild.rank.activity import activity_of
+from commsim.traces.rebuild.rank.calls import RankCollectives
+from commsim.traces.rebuild.rank.causes import RankWork
+from commsim.traces.rebuild.rank.collectives import collectives_of
+from commsim.traces.rebuild.rank.fragment import Fragment, fragment_of
+from commsim.traces.rebuild.rank.streams import cross_stream, issue_order
+from commsim.traces.rebuild.rank.threads import pieces_of
+
+__all__ = ["RankPart", "rank_part"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankPart:
+    """A rank's calls and its part of the graph; `zero_ns` is where its clock begins.
+
+    `rank` and `world_size` are -1 where the file does not say. `step` is the profiled step in ps,
+    -1 without one; `how` says how its streams were tied, "" where there are none.
+    """
+
+    name: str
+    rank: int
+    world_size: int
+    zero_ns: int
+    groups: Mapping[str, tuple[int, ...]]
+    calls: RankCollectives
+    fragment: Fragment
+    step: int
+    how: str
+    notes: tuple[str, ...]
+
+
+def rank_part(
+    file: KinetoFile,
+    *,
+    rank: int,
+    trace: ExecutionTrace | None = None,
+    dump: RankRecord | None = None,
+) -> RankPart:
+    """Cut a rank's recording into calls and work.
+
+    `trace` and `dump` are the Execution Trace and the flight recorder's dump of the same process.
+
+    Raises:
+        TraceError: the file has no CPU events.
+    """
+    activity = activity_of(file, rank)
+    calls = collectives_of(activity, trace, dump)
+    issue = issue_order(activity)
+    waits, how = cross_stream(activity, issue, calls)
+    work = RankWork(activity, pieces_of(activity, issue), waits)
+    return RankPart(
+        name=file.name,
+        rank=rank,
+        world_size=file.world_size,
+        zero_ns=file.zero_ns,
+        groups=file.groups,
+        calls=calls,
+        fragment=fragment_of(work, calls),
+        step=activity.step.end - activity.step.start if activity.step else -1,
+        how=how if any(not op.is_gloo for op in activity.gpu) else "",
+        notes=(*file.notes, *activity.notes, *calls.notes),
+    )

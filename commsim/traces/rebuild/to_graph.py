@@ -1,0 +1,335 @@
+"""
+A recording as a workload graph: the fragments of all ranks, with what they do together.
+
+The graph holds no absolute time and no recorded wait; `lane_offset` alone says when a rank
+began. Groups keep all their ranks: those that are not recorded are taken to be never late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from commsim.errors import ScenarioError, TraceError
+from commsim.graph import Collectives, Graph, Group, Messages, OpKind, validate
+from commsim.traces.formats import ROOTED
+from commsim.traces.rebuild.deskew import Transfer
+from commsim.traces.rebuild.match_messages import Exchange
+from commsim.traces.rebuild.matching import Collective
+from commsim.traces.rebuild.rank import Fragment
+from commsim.units import format_time
+
+__all__ = ["Built", "RankFragment", "build_graph"]
+
+Ints = npt.NDArray[np.int64]
+_MAX_APART = 3_600 * 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class RankFragment:
+    """A rank's fragment; `shift` takes its times to the common clock."""
+
+    rank: int
+    fragment: Fragment
+    shift: int
+
+
+@dataclass(slots=True, eq=False)
+class Built:
+    """A graph, and when its ops ran: columns per op, `start` and `end` on the common clock.
+
+    `last` is the op that came last to a collective or message, -1 for other ops.
+    """
+
+    graph: Graph
+    start: Ints
+    end: Ints
+    cause: Ints
+    last: Ints
+    notes: list[str]
+
+
+@dataclass(slots=True)
+class _Tables:
+    """The rows of collectives and messages, and the groups that they name."""
+
+    groups: dict[Group, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def group(self, name: str, ranks: tuple[int, ...], library: str) -> int:
+        return self.groups.setdefault(Group(name, ranks, library), len(self.groups))
+
+
+def build_graph(
+    ranks: Sequence[RankFragment],
+    collectives: Sequence[Collective],
+    transfers: Sequence[Transfer],
+    exchanges: Sequence[Exchange],
+) -> Built:
+    """Build the graph of all ranks.
+
+    Raises:
+        TraceError: clocks that nothing brings together, or columns that make no graph.
+    """
+    begins = [part.fragment.begin + part.shift for part in ranks]
+    if max(begins) - min(begins) > _MAX_APART:
+        raise TraceError(
+            "the ranks' recordings lie more than an hour apart, and no collective joins them:"
+            " are these files of one run?"
+        )
+    columns = _columns(ranks, min(begins))
+    tables = _Tables()
+    table = _collectives(tables, collectives, transfers)
+    _join_collectives(columns, collectives, transfers)
+    messages = _join_messages(columns, tables, exchanges)
+    _leave_out_absent(columns, tables)
+    graph = _graph(columns, begins, ranks, tables, table, messages)
+    _note(tables.notes, ranks, collectives, columns)
+    return Built(
+        graph, columns["start"], columns["end"], columns["cause"], columns["last"], tables.notes
+    )
+
+
+def _columns(ranks: Sequence[RankFragment], begin: int) -> dict[str, Any]:
+    """Put the fragments one after another, with common names, streams and ids."""
+    names: dict[str, int] = {}
+    streams: dict[str, int] = {}
+    parts: dict[str, list[Ints]] = {}
+    offset = 0
+    for lane, part in enumerate(ranks):
+        own = part.fragment
+        name_of = np.array([names.setdefault(n, len(names)) for n in own.names], np.int64)
+        stream_of = np.array([streams.setdefault(s, len(streams)) for s in own.streams], np.int64)
+        shift = part.shift - begin
+        found = {
+            "kind": own.kind, "lane": np.full(len(own), lane), "stream": stream_of[own.stream],
+            "duration": own.duration, "name": name_of[own.name], "device": own.device,
+            "phase": own.phase, "batch": np.where(own.batch >= 0, own.batch + offset, -1),
+            "call": own.item, "message": own.message, "start": own.start + shift,
+            "end": own.end + shift, "cause": np.where(own.cause >= 0, own.cause + offset, -1),
+            "counts": np.diff(own.dep_ptr), "dep_op": own.dep_op + offset,
+            "dep_delay": own.dep_delay,
+        }  # fmt: skip
+        for key, values in found.items():
+            parts.setdefault(key, []).append(values)
+        offset += len(own)
+    joined: dict[str, Any] = {key: np.concatenate(values) for key, values in parts.items()}
+    joined["rank"] = np.array([part.rank for part in ranks])[joined["lane"]]
+    joined["item"] = np.full(offset, -1)
+    joined["size"] = np.full(offset, -1)
+    joined["last"] = np.full(offset, -1)
+    joined["names"], joined["streams"] = tuple(names), tuple(streams)
+    joined["op_of"] = _ops_of_calls(joined)
+    return joined
+
+
+def _ops_of_calls(columns: Mapping[str, Any]) -> dict[tuple[int, int, int], int]:
+    """Return the op of each (rank, call, message)."""
+    ops = np.flatnonzero(columns["call"] >= 0)
+    keys = zip(
+        columns["rank"][ops].tolist(), columns["call"][ops].tolist(),
+        columns["message"][ops].tolist(), strict=True,
+    )  # fmt: skip
+    return dict(zip(keys, ops.tolist(), strict=True))
+
+
+def _collectives(
+    tables: _Tables, collectives: Sequence[Collective], transfers: Sequence[Transfer]
+) -> Collectives:
+    kinds: list[str] = []
+    splits: list[tuple[tuple[int, ...], ...] | None] = []
+    rows: list[tuple[int, int, int, int]] = []
+    for collective, transfer in zip(collectives, transfers, strict=True):
+        matrix = _splits(tables, collective)
+        kinds.append("all_to_all" if _is_even(collective, matrix) else collective.op)
+        splits.append(matrix)
+        group = tables.group(collective.group, collective.group_ranks, collective.first.library)
+        rows.append((group, max(-1, collective.size), _root(tables, collective), transfer.duration))
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    return Collectives(
+        kind=tuple(kinds),
+        group=table[:, 0].copy(),
+        size=table[:, 1].copy(),
+        root=table[:, 2].copy(),
+        recorded=table[:, 3].copy(),
+        dtype=tuple(collective.dtype for collective in collectives),
+        redop=("",) * len(kinds),
+        splits=tuple(splits),
+    )
+
+
+def _is_even(collective: Collective, matrix: object) -> bool:
+    return collective.op == "all_to_all_v" and matrix is None
+
+
+def _splits(tables: _Tables, collective: Collective) -> tuple[tuple[int, ...], ...] | None:
+    """Return the bytes from member to member; ranks that are not recorded send the mean."""
+    if collective.op != "all_to_all_v":
+        return None
+    calls, ranks = collective.calls, collective.group_ranks
+    if any(len(call.splits) != len(ranks) for call in calls.values()):
+        tables.notes.append(
+            f"group {collective.group!r}: the splits of an all_to_all_v are not in the trace;"
+            " they are taken as even."
+        )
+        return None
+    known = np.array([calls[rank].splits for rank in ranks if rank in calls], dtype=np.int64)
+    mean = tuple(known.mean(axis=0).astype(np.int64).tolist())
+    return tuple(calls[rank].splits if rank in calls else mean for rank in ranks)
+
+
+def _root(tables: _Tables, collective: Collective) -> int:
+    if collective.op not in ROOTED:
+        return -1
+    place = max(call.root for call in collective.calls.values())
+    if 0 <= place < len(collective.group_ranks):
+        return collective.group_ranks[place]
+    first = collective.group_ranks[0]
+    tables.notes.append(f"the root of a {collective.op} is not recorded; rank {first} is taken.")
+    return first
+
+
+def _join_collectives(
+    columns: dict[str, Any], collectives: Sequence[Collective], transfers: Sequence[Transfer]
+) -> None:
+    """Give the members of each collective its row, and let late leavers hold what follows."""
+    late = np.zeros(len(columns["kind"]), np.int64)
+    for row, (collective, transfer) in enumerate(zip(collectives, transfers, strict=True)):
+        ops = {rank: columns["op_of"][rank, i, -1] for rank, i in collective.numbers.items()}
+        for rank, op in ops.items():
+            columns["item"][op] = row
+            columns["size"][op] = max(-1, collective.calls[rank].size)
+            columns["last"][op] = ops[transfer.last]
+            late[op] = transfer.late(rank)
+    columns["dep_delay"] += late[columns["dep_op"]]
+
+
+def _join_messages(
+    columns: dict[str, Any], tables: _Tables, exchanges: Sequence[Exchange]
+) -> Messages:
+    """Give both ends of each message its row; what a kernel took beyond it holds what follows."""
+    late = np.zeros(len(columns["kind"]), np.int64)
+    rows: list[tuple[int, ...]] = []
+    for exchange in exchanges:
+        send, recv = (columns["op_of"][key] for key in (exchange.send, exchange.recv))
+        start = max(columns["start"][send], columns["start"][recv])
+        until = max(start, min(columns["end"][send], columns["end"][recv]))
+        later = recv if columns["start"][recv] >= columns["start"][send] else send
+        for op in (send, recv):
+            columns["item"][op], columns["size"][op] = len(rows), exchange.size
+            columns["last"][op] = later
+            late[op] = max(0, columns["end"][op] - until) if exchange.library == "gloo" else 0
+        group = tables.group(exchange.group, exchange.ranks, exchange.library)
+        rows.append((
+            group, exchange.send[0], exchange.recv[0], exchange.size, exchange.tag, send, recv,
+            until - start,
+        ))  # fmt: skip
+    columns["dep_delay"] += late[columns["dep_op"]]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 8)
+    return Messages(*(table[:, column].copy() for column in range(8)))
+
+
+def _leave_out_absent(columns: dict[str, Any], tables: _Tables) -> None:
+    """Let what has no other end recorded keep its recorded time, waits included."""
+    kinds = columns["kind"]
+    messages = (kinds == OpKind.SEND) | (kinds == OpKind.RECV)
+    alone = np.flatnonzero((messages | (kinds == OpKind.COLLECTIVE)) & (columns["item"] < 0))
+    if alone.size:
+        kinds[alone] = OpKind.COPY
+        columns["duration"][alone] = (columns["end"] - columns["start"])[alone]
+        columns["batch"][alone] = -1
+        tables.notes.append(
+            f"{alone.size} sends and receives have no other end in the recording: they keep the"
+            " time that was recorded, waits included."
+        )
+
+
+def _graph(
+    columns: Mapping[str, Any],
+    begins: Sequence[int],
+    ranks: Sequence[RankFragment],
+    tables: _Tables,
+    collectives: Collectives,
+    messages: Messages,
+) -> Graph:
+    count, lanes = len(columns["kind"]), len(ranks)
+    none, nothing = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+    starts = np.cumsum([0, *(len(part.fragment) for part in ranks)])
+    window = [
+        tuple(op + int(at) if op >= 0 else -1 for op in part.fragment.window)
+        for part, at in zip(ranks, starts, strict=False)
+    ]
+    graph = Graph(
+        kind=columns["kind"].astype(np.uint8),
+        lane=columns["lane"].astype(np.int64),
+        stream=columns["stream"],
+        duration=columns["duration"],
+        flops=np.full(count, -1.0),
+        traffic=np.full(count, -1.0),
+        size=columns["size"],
+        item=columns["item"],
+        name=columns["name"],
+        device=columns["device"].astype(np.uint8),
+        alloc=nothing,
+        free=nothing,
+        phase=columns["phase"].astype(np.uint8),
+        step=none,
+        microbatch=none,
+        stage=none,
+        layer=none,
+        batch=columns["batch"],
+        dep_ptr=np.concatenate(([0], np.cumsum(columns["counts"]))).astype(np.int64),
+        dep_op=columns["dep_op"],
+        dep_delay=columns["dep_delay"],
+        lane_rank=np.array([part.rank for part in ranks], np.int64),
+        multiplicity=np.ones(lanes, np.int64),
+        lane_offset=np.array([begin - min(begins) for begin in begins], np.int64),
+        window=np.array(window, np.int64).reshape(-1, 2),
+        names=columns["names"],
+        streams=columns["streams"],
+        groups=tuple(tables.groups),
+        collectives=collectives,
+        messages=messages,
+        meta=MappingProxyType({"source": "kineto"}),
+    )
+    try:
+        validate(graph)
+    except ScenarioError as error:
+        raise TraceError(f"the recording does not make a graph: {error}") from None
+    return graph
+
+
+def _note(
+    notes: list[str],
+    ranks: Sequence[RankFragment],
+    collectives: Sequence[Collective],
+    columns: Mapping[str, Any],
+) -> None:
+    absent = {
+        (c.group, c.group_ranks): sorted(c.calls)
+        for c in collectives
+        if len(c.calls) < len(c.group_ranks)
+    }
+    for (group, members), recorded in absent.items():
+        notes.append(
+            f"group {group!r} has {len(members)} ranks, of which {recorded} are recorded: the"
+            " others are taken to be never late, and what was waited for them counts as transfer."
+        )
+    fragments = [part.fragment for part in ranks]
+    if held_ops := sum(fragment.held_ops for fragment in fragments):
+        held = sum(fragment.held for fragment in fragments)
+        notes.append(
+            f"{held_ops} ops started later than anything recorded explains"
+            f" ({format_time(held)} in all); that time stays with their last cause."
+        )
+    if left_over := sum(fragment.left_over for fragment in fragments):
+        notes.append(
+            f"on {left_over} streams work was left from before the recording began;"
+            " it starts as long after the beginning as it did."
+        )
+    notes[:] = list(dict.fromkeys(notes))

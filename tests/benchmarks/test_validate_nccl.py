@@ -1,0 +1,162 @@
+"""The comparison with NCCL's own decisions runs on any folder, and says what it finds."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.paths import ROOT
+
+ROOT = ROOT
+SCRIPT = ROOT / "benchmarks" / "validate_nccl.py"
+DATA = ROOT / "tests" / "data" / "nccl_choice"
+KEYS = ["cells", "choice_agree", "channels_agree", "cost_agree", "search_agree", "disagreements"]
+
+
+def write(folder: Path, name: str, records: dict[str, dict[str, Any]]) -> None:
+    """Write one case of the sampled record as a folder of NCCL's own would hold it."""
+    (folder / f"meta_{name}.json").write_text(json.dumps(records[name]))
+    with (DATA / "decisions.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.pop("case") == name]
+    with (folder / f"decisions_{name}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def run(folder: Path) -> tuple[dict[str, Any], str]:
+    target = folder / "figures.json"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder), "--json", str(target)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(target.read_text()), done.stdout
+
+
+def test_a_folder_without_topology_or_costs(
+    tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    write(tmp_path, "dgx_h100_2", nccl_records)
+    figures, out = run(tmp_path)
+    assert list(figures) == KEYS
+    assert figures["cells"] > 40
+    assert (figures["choice_agree"], figures["channels_agree"], figures["cost_agree"]) == (1, 1, 1)
+    assert figures["search_agree"] is None
+    assert "no topo/dgx_h100.xml" in out
+    assert "costs_dgx_h100_2.csv: missing" in out
+
+
+def test_a_disagreement_is_counted_and_told(
+    tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    write(tmp_path, "dgx_a100_1", nccl_records)
+    path = tmp_path / "decisions_dgx_a100_1.csv"
+    lines = path.read_text().splitlines()
+    assert ",Ring,LL," in lines[1]
+    lines[1] = lines[1].replace(",Ring,LL,", ",Tree,LL,")
+    path.write_text("\n".join(lines) + "\n")
+    figures, _ = run(tmp_path)
+    assert figures["choice_agree"] == 1 - 1 / figures["cells"]
+    (choice,) = [each for each in figures["disagreements"] if each["what"] == "choice"]
+    assert (choice["expected"], choice["found"]) == ("Tree/LL", "Ring/LL")
+
+
+def test_a_prediction_that_differs_is_counted(
+    tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    write(tmp_path, "dgx_a100_1", nccl_records)
+    (tmp_path / "costs_dgx_a100_1.csv").write_text(
+        "op,size_bytes,algo,proto,predicted_us\n"
+        "AllReduce,8,Ring,LL,15.03\nAllReduce,8,Ring,Simple,56.000034\n"
+    )
+    figures, _ = run(tmp_path)
+    wrong = [each for each in figures["disagreements"] if each["what"] == "cost"]
+    assert {each["pair"]: each["expected"] for each in wrong if each["expected"]} == {
+        "Ring/LL": 15.03
+    }
+    assert figures["cost_agree"] < 1
+
+
+@pytest.mark.parametrize(("runner_up", "counted"), [(15.1, False), (15.2, True)])
+def test_a_choice_counts_where_the_runner_up_costs_over_one_percent_more(
+    runner_up: float, counted: bool, tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    write(tmp_path, "dgx_a100_1", nccl_records)
+    path = tmp_path / "decisions_dgx_a100_1.csv"
+    path.write_text(path.read_text().replace("AllReduce,8,Ring,LL,", "AllReduce,8,Tree,LL,"))
+    (tmp_path / "costs_dgx_a100_1.csv").write_text(
+        "op,size_bytes,algo,proto,predicted_us\n"
+        f"AllReduce,8,Tree,LL,15.0\nAllReduce,8,Ring,LL,{runner_up}\n"
+    )
+    figures, _ = run(tmp_path)
+    assert (figures["choice_agree"] < 1) is counted
+
+
+def test_the_environment_reaches_the_case_it_names(
+    tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    write(tmp_path, "dgx_a100_1", nccl_records)
+    write(tmp_path, "dgx_h100_1", nccl_records)
+    (tmp_path / "ENV.txt").write_text(
+        "NCCL_PROTO=Simple sys=dgx_a100 nodes=1\nNCCL_ALGO=Tree sys=dgx_h100 nodes=9\nNCCL_XYZ=1\n"
+    )
+    figures, out = run(tmp_path)
+    wrong = {each["case"] for each in figures["disagreements"] if each["what"] == "choice"}
+    assert wrong == {"dgx_a100_1"}
+    assert "NCCL_XYZ: NCCL has no such variable" in out
+
+
+def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    write(tmp_path, "dgx_a100_1", nccl_records)
+    (tmp_path / "meta_broken_1.json").write_text("{")
+    (tmp_path / "meta_empty_1.json").write_text("{}")
+    figures, out = run(tmp_path)
+    assert "meta_broken_1.json: skipped: " in out
+    assert "meta_empty_1.json: skipped: " in out
+    assert figures["choice_agree"] == 1
+
+
+@pytest.mark.parametrize(("version", "nearest"), [("2.99.1", "2.30"), ("2.17.1", "2.18")])
+def test_an_unknown_release_is_compared_with_the_nearest(
+    version: str, nearest: str, tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    record = {**nccl_records["dgx_a100_1"], "nccl": version}
+    write(tmp_path, "dgx_a100_1", {"dgx_a100_1": record})
+    figures, out = run(tmp_path)
+    assert f"Compared with {nearest}." in out
+    assert figures["cells"] > 0
+    assert figures["choice_agree"] > 0.5
+
+
+def test_an_empty_folder_has_no_figures(tmp_path: Path) -> None:
+    figures, _ = run(tmp_path)
+    assert figures["cells"] == 0
+    assert figures["choice_agree"] is None
+
+
+def test_the_whole_record(shared_data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "figures.json"
+    subprocess.run(
+        [sys.executable, str(SCRIPT), str(shared_data / "nccl"), "--json", str(target)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    figures = json.loads(target.read_text())
+    assert figures["cells"] == 1202
+    assert all(figures[key] == 1 for key in KEYS[1:5])
+
+
+@pytest.mark.parametrize("words", [["--help"], []])
+def test_usage(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (0 if words else 2)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,582 @@
+"""Facts of the report: its sections, its words, its numbers, and what the viewer gets."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.many_spans import many_spans
+from helpers.star import Star
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commsim.charts.report import Facts, Residents, Run, Section, report_page, write_report
+from commsim.charts.report.columns import column
+from commsim.charts.report.markup import Part, area, percent, stack, table
+from commsim.charts.report.memory_part import memory_section
+from commsim.charts.report.pack import _distinct, pack
+from commsim.charts.report.time_parts import breakdown_section, path_section
+from commsim.charts.report.use_parts import bandwidth_section
+from commsim.charts.report.words import figures, finding
+from commsim.charts.report.write import page
+from commsim.charts.theme import FAMILIES
+from commsim.engine import simulate
+from commsim.graph import GraphBuilder
+from commsim.libraries import Ideal
+from commsim.metrics import measure
+from commsim.metrics.measure import CollectiveMetrics, RankTimes
+from commsim.study import Result, run
+from commsim.timeline import Timeline
+
+MS = 10**9
+HOSTILE = "<script>alert('x')</script>&amp;"
+
+
+@cache
+def scenario(name: str) -> Result:
+    return run(name)
+
+
+@cache
+def four_ranks() -> Result:
+    return run("ddp", ["engine.fold=off"])
+
+
+def text_of(result: Result) -> str:
+    return "".join(report_page(result._facts()))
+
+
+def sections(page: str) -> list[str]:
+    return re.findall(r'<section id="(\w+)"', page)
+
+
+def unpacked(elements: str) -> dict[str, np.ndarray]:
+    """Read the columns of a page as the browser does."""
+    found = {}
+    for name, planes, packed in re.findall(
+        r'data-column="(\w+)" data-planes="(\d)">([^<]*)</script>', elements
+    ):
+        data = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
+        parts = data.reshape(int(planes), -1).astype(np.int64)
+        found[name] = sum(part << (8 * at) for at, part in enumerate(parts))
+    return found
+
+
+def hostile() -> Timeline:
+    build = GraphBuilder()
+    world = build.group(HOSTILE, range(2))
+    for lane in range(2):
+        build.lane(lane)
+        build.compute(lane, MS * (lane + 1), name=HOSTILE)
+        build.collective(lane, world, "all_reduce", 2**20, stream=HOSTILE, name=HOSTILE)
+    return simulate(build.build(), Star(2), library=Ideal("ring"))
+
+
+@given(st.lists(st.integers(0, 2**53 - 1), min_size=1, max_size=60))
+def test_a_column_comes_back_as_it_was(values: list[int]) -> None:
+    found = unpacked("".join(column("x", np.array(values, np.int64))))
+    assert found["x"].tolist() == values
+
+
+def test_a_long_column_is_whole() -> None:
+    values = np.random.default_rng(1).integers(0, 2**24, 900_000)
+    pieces = list(column("x", values))
+    assert len(pieces) > 4  # not one string of many megabytes
+    assert np.array_equal(unpacked("".join(pieces))["x"], values)
+
+
+@pytest.mark.parametrize("values", [[-1], [2**53]])
+def test_a_column_refuses_what_a_browser_would_round(values: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"0\.\.2\*\*53"):
+        list(column("x", np.array(values)))
+
+
+@pytest.mark.parametrize("name", ["1f1b", "quickstart", "p2p-nonblocking"])
+def test_the_viewer_gets_every_span_that_takes_time(name: str) -> None:
+    timeline = scenario(name).timeline
+    facts, elements = pack([Run("", timeline)])
+    columns = unpacked("".join(elements))
+    begin = np.where(timeline.arrive < 0, timeline.start, timeline.arrive)
+    some = timeline.end > begin
+    assert facts["spans"] == int(some.sum())
+    rows = np.repeat(np.arange(len(facts["counts"])), facts["counts"])
+    starts = np.zeros(len(rows), np.int64)
+    for row in range(len(facts["counts"])):
+        starts[rows == row] = np.cumsum(columns["begin"][rows == row])
+    lane_of = {row: lane["rank"] for lane in facts["lanes"] for row in lane["rows"]}
+    zero, tick = int(begin[some].min()), facts["tick"]
+    ranks = timeline.graph.lane_rank[timeline.lane]
+    wanted = sorted(
+        zip(
+            ranks[some].tolist(), ((begin[some] - zero) // tick).tolist(),
+            ((timeline.end[some] - zero) // tick).tolist(), strict=True,
+        )
+    )  # fmt: skip
+    ends = starts + columns["wait"] + columns["length"]
+    shown = zip(
+        [lane_of[row] for row in rows.tolist()], starts.tolist(), ends.tolist(), strict=True
+    )
+    assert sorted(shown) == wanted
+
+
+def test_what_a_span_is_comes_along() -> None:
+    timeline = scenario("1f1b").timeline
+    facts, elements = pack([Run("", timeline)])
+    columns = unpacked("".join(elements))
+    words = [facts["words"][facts["meanings"][what][0]] for what in columns["what"].tolist()]
+    numbers = columns["microbatch"] - 1
+    assert sorted(words) == sorted(timeline.graph.op_name(op) for op in timeline.op.tolist())
+    assert all(word[1:] == str(m) for word, m in zip(words, numbers.tolist(), strict=True))
+    looks = {FAMILIES[facts["meanings"][what][1]].label for what in columns["what"].tolist()}
+    assert looks == {"forward", "backward"}
+
+
+def test_members_of_a_collective_share_a_number_and_its_bus_factor() -> None:
+    timeline = four_ranks().timeline
+    facts, elements = pack([Run("", timeline)])
+    columns = unpacked("".join(elements))
+    numbers = columns["instance"][columns["instance"] > 0]
+    assert set(np.bincount(numbers)[1:].tolist()) == {4}  # ranks of the group
+    meanings = [facts["meanings"][what] for what in columns["what"][columns["instance"] > 0]]
+    assert {row[5] for row in meanings} == {1.5}  # 2(n-1)/n
+    assert {facts["words"][row[3]] for row in meanings} == {"all-reduce"}
+
+
+def test_two_runs_are_on_one_axis() -> None:
+    one, two = scenario("1f1b").timeline, scenario("gpipe").timeline
+    facts, elements = pack([Run("a", one), Run("b", two)])
+    assert facts["runs"] == ["a", "b"]
+    assert facts["spans"] == len(one) + len(two)
+    assert len(unpacked("".join(elements))["begin"]) == facts["spans"]
+    assert facts["reach"] * facts["tick"] >= max(one.end_time, two.end_time)
+    assert {lane["run"] for lane in facts["lanes"]} == {0, 1}
+
+
+def test_ticks_are_fine_enough() -> None:
+    facts, _ = pack([Run("", scenario("quickstart").timeline)])
+    assert 2**32 / 10 < facts["reach"] < 2**32
+    small, _ = pack([Run("", hostile())])
+    assert small["tick"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("1f1b", "breakdown bubble timeline path notes again"),
+        ("quickstart",
+         "breakdown timeline bandwidth links topology memory path notes again"),
+        ("ring-all-reduce", "breakdown timeline bandwidth links topology path notes again"),
+        ("p2p-nonblocking", "breakdown timeline bandwidth links topology path notes again"),
+    ],
+)  # fmt: skip
+def test_a_page_has_the_sections_that_its_run_has(name: str, wanted: str) -> None:
+    assert sections(text_of(scenario(name))) == wanted.split()
+
+
+def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
+    result = scenario("ddp")
+    for name in ("a.html", "b.html"):
+        result.report(tmp_path / name)
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["a.html", "b.html"]
+
+
+def test_the_page_asks_for_nothing_from_elsewhere() -> None:
+    text = text_of(scenario("quickstart"))
+    assert not re.search(r'(?:src|href)="(?!#|data:)', text)
+    assert "@import" not in text
+    assert "fetch(" not in text
+
+
+def test_names_from_traces_stay_text() -> None:
+    timeline = hostile()
+    facts = Facts(HOSTILE, timeline, measure(timeline), (HOSTILE,), command=HOSTILE)
+    text = "".join(report_page(facts))
+    assert "<script>alert" not in text
+    held = re.search(r'id="viewer-facts">(.*?)</script>', text, re.DOTALL)
+    assert held is not None
+    assert any("<script>alert" in word for word in json.loads(held[1])["words"])
+
+
+def test_an_empty_run_has_a_page_too() -> None:
+    build = GraphBuilder()
+    build.lane(0)
+    timeline = simulate(build.build(), None, library=Ideal())
+    text = "".join(report_page(Facts("nothing", timeline, measure(timeline))))
+    assert sections(text) == []
+    assert text.endswith("</html>\n")
+
+
+def test_a_page_that_cannot_be_finished_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("commsim.charts.report.write.pack", broken)
+    with pytest.raises(OSError, match="disk full"):
+        write_report(scenario("1f1b")._facts(), tmp_path / "x.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def said(name: str) -> str:
+    return finding(scenario(name)._facts()).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_finding_has_its_number() -> None:
+    assert said("1f1b") == ("1F1B, 4 stages × 8 microbatches: 33 ms, of which 27.3% is bubble")
+    assert re.fullmatch(
+        r"A step takes 1\d\d ms: 9\d\.\d% of it is compute",
+        said("quickstart"),
+    )
+    assert re.fullmatch(
+        r"All-reduce of 1 GiB: [\d.]+ [mu]s, [\d.]+ GB/s on the bus",
+        said("ring-all-reduce"),
+    )
+
+
+def test_the_finding_is_the_largest_wait() -> None:
+    facts = scenario("quickstart")._facts()
+    parts = replace(facts.metrics.breakdown, compute_s=0.1, exposed_comm_s=0.3, idle_s=0.1)
+    slow = replace(facts, metrics=replace(facts.metrics, breakdown=parts))
+    assert "60.0% of it waits for communication, most for all-reduce on dp0" in finding(slow)
+    parts = replace(parts, exposed_comm_s=0.1, idle_s=0.3)
+    idle = replace(facts, metrics=replace(facts.metrics, breakdown=parts))
+    assert finding(idle).endswith("60.0% of it is idle")
+
+
+def test_the_head_shows_what_is_known() -> None:
+    labels = {one.label: one for one in figures(scenario("quickstart")._facts())}
+    assert labels["memory of the fullest GPU"].remark == "fits"
+    assert labels["step time"].value.endswith(" ms")
+    assert "bubble fraction" not in labels
+    assert "bubble fraction" in {one.label for one in figures(scenario("1f1b")._facts())}
+
+
+def test_a_replay_says_how_far_it_is() -> None:
+    facts = four_ranks()._facts()
+    before = replace(facts.metrics, step_time_s=facts.metrics.step_time_s / 1.1)
+    held = replace(facts, measured=(facts.timeline, before))
+    assert figures(held)[0].remark.endswith(", +10.0%")
+    body = breakdown_section(held)
+    assert body is not None
+    assert body.body.count(", measured") == body.body.count(", replayed") == 4
+    assert '"runs":["measured","replayed"]' in "".join(report_page(held))
+
+
+def ranks(
+    *seconds: float, multiplicity: int = 1, stage: int | None = None
+) -> tuple[RankTimes, ...]:
+    return tuple(
+        RankTimes(rank, multiplicity, stage, one, 1.0 - one, 0.0, 0.0, 1.0 - one, 0.0)
+        for rank, one in enumerate(seconds)
+    )
+
+
+def rows_of(*times: RankTimes) -> list[tuple[str, list[str]]]:
+    facts = scenario("1f1b")._facts()
+    section = breakdown_section(replace(facts, metrics=replace(facts.metrics, ranks=times)))
+    assert section is not None
+    lines = re.findall(r"<tr><td>(.*?)</td>.*?</tr>", section.body)
+    return [(line, re.findall(r"(\d+\.\d%)<", section.body)) for line in lines]
+
+
+def test_neighbours_that_read_the_same_share_a_row() -> None:
+    assert [label for label, _ in rows_of(*ranks(0.5, 0.5, 0.5, 0.25))] == [
+        "ranks 0 to 2",
+        "rank 3",
+    ]
+    assert [label for label, _ in rows_of(*ranks(0.5, 0.5, multiplicity=4))] == [
+        "ranks 0 to 1, each ×4"
+    ]
+
+
+def test_many_ranks_are_shown_by_examples_of_both_ends() -> None:
+    labels = [label for label, _ in rows_of(*ranks(*(k / 100 for k in range(100))))]
+    assert len(labels) == 16
+    assert (labels[0], labels[-1]) == ("rank 0", "rank 99")
+
+
+def test_stages_show_the_mean_of_their_ranks() -> None:
+    first, second = ranks(0.2, stage=0)[0], ranks(0.6, multiplicity=3, stage=0)[0]
+    other = replace(ranks(0.9, stage=1)[0], rank=9)
+    (label, shares), (after, _) = rows_of(first, second, other)
+    assert (label, after) == ("stage 0", "stage 1")
+    assert shares[0] == "50.0%"  # (0.2 + 3 * 0.6) / 4
+
+
+def test_the_critical_path_adds_up_by_kind_and_op() -> None:
+    section = path_section(scenario("1f1b")._facts())
+    assert section is not None
+    assert "33 ms" in section.lead
+    assert re.search(r"compute</td>.*?100\.0%.*?33 ms", section.body, re.DOTALL)
+
+
+def test_groups_of_one_kind_share_a_row_in_a_long_table() -> None:
+    uses = tuple(
+        CollectiveMetrics("all_reduce", f"tp{k}", 2, 10, 3.0, 1.0, 0.5, 100.0 * (k + 1))
+        for k in range(9)
+    )
+    facts = scenario("ddp")._facts()
+    long = bandwidth_section(replace(facts, metrics=replace(facts.metrics, collectives=uses)))
+    assert long is not None
+    assert "tp (9 groups)" in long.body
+    assert "500 GB/s" in long.body  # the mean of 100, ..., 900 over equal transfers
+    short = bandwidth_section(replace(facts, metrics=replace(facts.metrics, collectives=uses[:8])))
+    assert short is not None
+    assert "groups)" not in short.body
+
+
+def test_memory_is_drawn_over_what_stays() -> None:
+    facts = scenario("quickstart")._facts()
+    lanes = len(facts.timeline.graph.lane_rank)
+    most = int(facts.timeline.memory.held.max())
+    room = Residents(np.full(lanes, most), np.full(lanes, 4 * most))
+    section = memory_section(replace(facts, resident=room))
+    assert section is not None
+    assert section.lead.startswith("Full height is 50% of a GPU's memory.")
+    assert '<rect class="base" x="0" y="50" width="1000" height="50"/>' in section.body
+    heights = [float(y) for y in re.findall(r"L[\d.]+ ([\d.]+)", section.body)]
+    assert min(heights) == pytest.approx(0)  # resident and activations: half of the capacity
+    tight = Residents(np.full(lanes, most), np.full(lanes, most))
+    over = memory_section(replace(facts, resident=tight))
+    assert over is not None
+    assert over.lead.startswith("Full height is 200% of a GPU's memory.")
+
+
+def test_areas_are_steps() -> None:
+    drawn = area(np.array([0.0, 0.25, 0.5, 1.0]), np.array([0.5, 0.5, 1.0]))
+    assert 'd="M0 100L0 50H500L500 0H1000V100Z"' in drawn
+
+
+def test_bars_and_tables_escape_and_add_up() -> None:
+    bar = stack([Part("compute", 0.25, HOSTILE), Part("idle", 0.0, "nothing")])
+    assert "width:25%" in bar
+    assert bar.count("<span") == 1
+    assert "<script>" not in bar
+    made = table([HOSTILE, "n"], [["x", "1"]], right=[1])
+    assert '<td class="right" data-label="n">1</td>' in made
+    assert "<script>" not in made
+    assert (percent(0.1234), percent(0.0001), percent(0.0)) == ("12.3%", "<0.1%", "0.0%")
+
+
+def test_a_section_without_a_neighbour_is_wide() -> None:
+    def laid(*wide: bool) -> list[bool]:
+        made = [Section(f"s{k}", "t", "", "", wide=one) for k, one in enumerate(wide)]
+        text = "".join(page("t", "n", made))
+        return ['class="wide"' in one for one in re.findall(r"<section [^>]*>", text)]
+
+    assert laid(False, True) == [True, True]
+    assert laid(False, False, True) == [False, False, True]
+    assert laid(False, False, False) == [False, False, True]
+    assert laid(True, False) == [True, True]
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of two colours [WCAG 2.2, 1.4.3]."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_can_be_read_on_its_ground(theme: str) -> None:
+    text = text_of(scenario("1f1b"))
+    rule = re.search(
+        r":root \{(.*?)\}" if theme == "light" else r':root\[data-theme="dark"\] \{(.*?)\}',
+        text, re.DOTALL,
+    )  # fmt: skip
+    assert rule is not None
+    colours: dict[str, Any] = dict(re.findall(r"--(\w+): (#\w{6})", rule[1]))
+    for ink in ("ink", "muted", "focus"):
+        for ground in ("paper", "card", "head"):
+            assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+
+
+def test_numbers_can_be_read_on_their_boxes() -> None:
+    for family in FAMILIES:
+        assert contrast(family.fill, family.ink) >= 3.8, family.label
+
+
+def test_a_million_spans_stay_small() -> None:
+    """The full size is in benchmarks; the bytes per span are those of a small one."""
+    timeline = many_spans(50_000)
+    facts, elements = pack([Run("", timeline)])
+    size = sum(map(len, elements)) + len(json.dumps(facts))
+    assert facts["spans"] == len(timeline)
+    assert size < 10 * len(timeline)
+
+
+def section_of(text: str, key: str) -> str:
+    found = re.search(rf'<section id="{key}".*?</section>', text, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+def test_links_that_do_the_same_share_a_row_with_their_figures() -> None:
+    result = scenario("quickstart")
+    body = section_of(text_of(result), "links")
+    rows = re.findall(r"<tr><td data-label=.link.>(.*?)</td>(.*?)</tr>", body)
+    first = result.metrics.links[0]
+    assert rows[0][0].startswith(first.name.replace(">", "&gt;"))
+    assert "and 31 alike" in rows[0][0]
+    assert f'data-label="mean">{first.utilization:.1%}<' in rows[0][1]
+    names = [row[0].partition(" <")[0] for row in rows]
+    assert len(set(names)) == len(names)
+
+
+def test_the_use_of_a_link_is_drawn_to_scale() -> None:
+    """A transfer that fills a link for part of the time is an area of that share."""
+    facts = scenario("gloo-all-reduce")._facts()
+    body = section_of("".join(report_page(facts)), "links")
+    drawn = re.search(r'k-network" d="M0 100L0 ([\d.]+)H1000V100Z"', body)
+    assert drawn is not None
+    assert 100 - float(drawn[1]) == pytest.approx(100 * facts.metrics.links[0].utilization, abs=0.1)
+
+
+def test_the_topology_colours_what_is_used() -> None:
+    facts = scenario("gloo-all-reduce")._facts()
+    body = section_of("".join(report_page(facts)), "topology")
+    lines = re.findall(r'<path class="use(\d)" d="[^"]*"><title>(.*?)</title>', body)
+    busy = [name for use, name in lines if use == "5"]
+    assert len(busy) == 4
+    assert all("nic0" in name and "switch" in name and "99." in name for name in busy)
+    assert {use for use, name in lines if "cpu0-&gt;cpu1" in name} == {"0"}
+    assert body.count('class="frame"') == 4
+
+
+def test_rows_of_the_viewer_overlap_no_more_than_their_streams_do() -> None:
+    facts, elements = pack([Run("", four_ranks().timeline)])
+    columns = unpacked("".join(elements))
+    rows = np.repeat(np.arange(len(facts["counts"])), facts["counts"])
+    for row in range(len(facts["counts"])):
+        mine = rows == row
+        begin = np.cumsum(columns["begin"][mine])
+        end = begin + columns["wait"][mine] + columns["length"][mine]
+        assert np.all(begin[1:] >= end[:-1] - 1)  # a tick of rounding
+
+
+def test_the_critical_path_of_the_viewer_is_that_of_the_metrics() -> None:
+    result = scenario("1f1b")
+    facts, elements = pack([Run("", result.timeline)])
+    columns = unpacked("".join(elements))
+    words = [facts["words"][facts["meanings"][w][0]] for w in columns["what"].tolist()]
+    assert [words[i] for i in facts["paths"][0]] == [p.op for p in result.metrics.critical_path]
+
+
+def test_lanes_know_their_node_stage_and_replica() -> None:
+    result = run("quickstart", ["engine.fold=off"])
+    facts, _ = pack([Run("", result.timeline, result.cluster and result.cluster.node_of)])
+    assert [lane["node"] for lane in facts["lanes"]] == [0] * 8 + [1] * 8
+    assert [lane["replica"] for lane in facts["lanes"]] == list(range(16))
+    staged, _ = pack([Run("", scenario("1f1b").timeline)])
+    assert [lane["stage"] for lane in staged["lanes"]] == [0, 1, 2, 3]
+    assert {lane["node"] for lane in staged["lanes"]} == {-1}
+
+
+def test_the_command_runs_it_again() -> None:
+    result = run("1f1b", ["workload.pipeline.microbatches=4"])
+    assert result.command == "commsim run 1f1b --set workload.pipeline.microbatches=4"
+    body = section_of(text_of(result), "again")
+    assert "<pre>commsim run 1f1b --set workload.pipeline.microbatches=4</pre>" in body
+
+
+def mixed() -> Timeline:
+    """Two ranks: an all-reduce while they compute, and a message, each on a stream of its own."""
+    build = GraphBuilder()
+    world = build.group("world", range(2))
+    for lane in range(2):
+        build.lane(lane)
+        build.compute(lane, 5 * MS, name="work")
+        build.collective(lane, world, "all_reduce", 2**24, stream="a")
+    build.send(0, 1, 2**24, group=world, stream="b")
+    build.recv(1, 0, 2**24, group=world, stream="b")
+    return simulate(build.build(), Star(2), library=Ideal("ring"))
+
+
+def test_messages_and_collectives_have_numbers_of_their_own() -> None:
+    facts, elements = pack([Run("", mixed())])
+    columns = unpacked("".join(elements))
+    ops = {
+        number: {
+            facts["meanings"][what][3] for what in columns["what"][columns["instance"] == number]
+        }
+        for number in set(columns["instance"].tolist()) - {0}
+    }
+    assert sorted(map(len, ops.values())) == [1, 2]
+    assert {-2, -3} in ops.values()
+    assert facts["instances"] == 2
+
+
+def test_streams_that_overlap_have_rows_of_their_own() -> None:
+    apart, _ = pack([Run("", mixed())])
+    assert {len(lane["rows"]) for lane in apart["lanes"]} == {3}
+    build = GraphBuilder()
+    world = build.group("world", range(2))
+    for lane in range(2):
+        build.lane(lane)
+        first = build.collective(lane, world, "all_reduce", 2**24, stream="a")
+        build.collective(lane, world, "all_gather", 2**24, stream="b", after=[first])
+    after = simulate(build.build(), Star(2), library=Ideal("ring"))
+    together, _ = pack([Run("", after)])
+    assert {len(lane["rows"]) for lane in together["lanes"]} == {2}
+
+
+def test_the_drawings_of_links_end_above_the_highest() -> None:
+    facts = scenario("quickstart")._facts()
+    body = section_of(text_of(scenario("quickstart")), "links")
+    peak = max(float(one) for one in re.findall(r'data-label="peak">([\d.]+)%', body))
+    full = re.search(r"Full height is (\d+)% of what a link can", body)
+    assert full is not None
+    assert int(full[1]) in (5, 10, 25, 50, 100)
+    assert int(full[1]) / 2.5 <= peak <= int(full[1])
+    tops = [100 - float(y) for y in re.findall(r"L[\d.]+ ([\d.]+)", body)]
+    assert max(tops) == pytest.approx(100 * peak / int(full[1]), abs=0.5)
+    assert facts.metrics.links
+
+
+def test_a_replay_shows_both_bandwidths() -> None:
+    facts = four_ranks()._facts()
+    slower = tuple(replace(use, busbw_gbs=1.5) for use in facts.metrics.collectives)
+    held = replace(facts, measured=(facts.timeline, replace(facts.metrics, collectives=slower)))
+    made = bandwidth_section(held)
+    assert made is not None
+    assert made.body.count("dp0, measured") == made.body.count("dp0, replayed") == 1
+    assert "1.5 GB/s" in made.body
+
+
+def test_a_lane_of_which_no_memory_is_known_is_drawn_too() -> None:
+    facts = scenario("quickstart")._facts()
+    memory = facts.timeline.memory
+    kept = memory.lane != 0
+    fewer = replace(memory, lane=memory.lane[kept], time=memory.time[kept], held=memory.held[kept])
+    section = memory_section(replace(facts, timeline=replace(facts.timeline, memory=fewer)))
+    assert section is not None
+    assert section.body.count("<svg") == 2
+
+
+@given(
+    st.integers(1, 12).flatmap(
+        lambda rows: st.lists(
+            st.lists(st.integers(-2, 2**31), min_size=rows, max_size=rows), min_size=1, max_size=5
+        )
+    )
+)
+def test_distinct_combinations_are_told_apart(columns: list[list[int]]) -> None:
+    first, row = _distinct(np.array(column, np.int64) for column in columns)
+    whole = list(zip(*columns, strict=True))
+    assert len(first) == len(set(whole))
+    assert [whole[first[one]] for one in row.tolist()] == whole

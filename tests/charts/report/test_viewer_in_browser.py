@@ -1,0 +1,475 @@
+"""The report in a real browser: all sections are there, and its viewer tells the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.many_spans import many_spans
+from helpers.star import Star
+
+from commsim.charts.report import Facts, write_report
+from commsim.cluster import Cluster
+from commsim.engine import simulate
+from commsim.graph import GraphBuilder
+from commsim.libraries import Ideal
+from commsim.metrics import measure
+from commsim.scenario.catalogue import scenario_names
+from commsim.study import replay, run
+from commsim.timeline import Timeline
+
+pytestmark = [
+    pytest.mark.browser,
+    # Playwright leaves its event loop's transports to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+HOSTILE = "<script>document.title='hit'</script><b>bold</b>"
+MS = 10**9
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Open]:
+    """Open a file of a report and wait for its viewer; any complaint fails the test at its end."""
+    contexts, complaints = [], []
+
+    def open_page(path: Path, width: int = 1400, height: int = 900, **settings: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.on(
+            "console",
+            # reading pixels back is what these tests do, not the page
+            lambda m: (
+                complaints.append(m.text)
+                if m.type in ("error", "warning") and "willReadFrequently" not in m.text
+                else None
+            ),
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda r: complaints.append(r.url) if r.url.startswith("http") else None)
+        page.goto(path.as_uri())
+        page.wait_for_selector("#viewer[data-ready]", timeout=15_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reports")
+
+
+def report_of(name: str, folder: Path, *sets: str) -> Path:
+    path = folder / f"{name}{len(sets)}.html"
+    if not path.exists():
+        run(name, sets).report(path)
+    return path
+
+
+def written(timeline: Timeline, folder: Path, name: str = "made") -> Path:
+    path = folder / f"{name}.html"
+    if not path.exists():
+        write_report(Facts(name, timeline, measure(timeline)), path)
+    return path
+
+
+def hostile() -> Timeline:
+    build = GraphBuilder()
+    world = build.group(HOSTILE, range(2))
+    for lane in range(2):
+        build.lane(lane)
+        build.compute(lane, MS * (lane + 1), name=HOSTILE)
+        build.collective(lane, world, "all_reduce", 2**20, stream=HOSTILE, name=HOSTILE)
+    return simulate(build.build(), Star(2), library=Ideal("ring"))
+
+
+def viewer(page: Any, script: str, *arguments: Any) -> Any:
+    """Run `script` with `v` as the viewer and `a` as the arguments."""
+    return page.evaluate(
+        f"a => {{ const v = document.getElementById('viewer').viewer; {script} }}", list(arguments)
+    )
+
+
+def span_named(page: Any, name: str, rank: int) -> int:
+    """Return the first span of a rank with that name."""
+    found = viewer(page, """
+        const [name, rank] = a, d = v.data;
+        for (let i = 0; i < d.count; i++)
+          if (d.facts.words[d.meanings[d.what[i]][0]] === name
+              && ViewerData.laneOf(d, i).rank === rank) return i;
+        return -1;""", name, rank)  # fmt: skip
+    assert found >= 0
+    return int(found)
+
+
+def point_at(page: Any, span: int) -> tuple[int, int]:
+    """Move the mouse to the middle of a span; return where that is on the page."""
+    page.locator(".main").scroll_into_view_if_needed()
+    box = page.locator(".main").bounding_box()
+    at = viewer(page, "return v.place(a[0])", span)
+    x = round(box["x"] + (at["start"] + at["right"]) / 2)
+    y = round(box["y"] + at["y"] + at["height"] / 2)
+    page.mouse.move(x, y)
+    return x, y
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [380, 1400, 2560])
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("1f1b", "breakdown bubble timeline path notes again"),
+        ("quickstart", "breakdown timeline bandwidth links topology memory path notes again"),
+        ("p2p-nonblocking", "breakdown timeline bandwidth links topology path notes again"),
+    ],
+)
+def test_sections_are_there_at_every_size(
+    opened: Open, folder: Path, name: str, keys: str, width: int, theme: str
+) -> None:
+    page = opened(report_of(name, folder), width, color_scheme=theme)
+    assert page.locator("main > section").count() == len(keys.split())
+    for key in keys.split():
+        assert page.locator(f"#{key}").is_visible()
+        assert page.locator(f"#{key}").bounding_box()["height"] > 40
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(255, 255, 255)" if theme == "light" else "rgb(17, 24, 39)")
+
+
+def test_the_button_changes_the_theme_of_page_and_canvas(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder))
+    corner = """(() => { const c = document.querySelector(".main");
+        return [...c.getContext("2d").getImageData(2, 2, 1, 1).data]; })()"""
+    assert page.evaluate(corner)[:3] == [255, 255, 255]
+    page.click("#theme")
+    page.wait_for_timeout(100)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 24, 39)"
+    assert page.evaluate(corner)[:3] == [21, 30, 46]
+
+
+def test_the_boxes_have_the_colours_of_what_they_are(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder))
+    for name, colour in (("F0", [76, 120, 168]), ("B0", [242, 166, 90])):
+        span = span_named(page, name, 0)
+        pixel = viewer(page, """
+            const at = v.place(a[0]), r = devicePixelRatio;
+            return [...document.querySelector(".main").getContext("2d").getImageData(
+              (at.start + 3) * r, (at.y + 3) * r, 1, 1).data];""", span)  # fmt: skip
+        assert pixel[:3] == colour
+
+
+def test_hover_tells_what_is_under_the_pointer(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder))
+    point_at(page, span_named(page, "B3", 2))
+    tip = page.locator(".tip")
+    tip.wait_for(state="visible")
+    words = tip.inner_text().splitlines()
+    assert words[0] == "B3"
+    assert words[1] == "rank 2, stage 2, microbatch 3"
+    assert words[2].endswith("takes 2 ms")
+
+
+def test_hover_has_bytes_and_bus_bandwidth(opened: Open, folder: Path) -> None:
+    result = run("ddp", ["engine.fold=off"])
+    page = opened(report_of("ddp", folder, "engine.fold=off"))
+    timeline, graph = result.timeline, result.timeline.graph
+    row = int(np.argmax(graph.collectives.size))
+    mine = np.flatnonzero((graph.kind[timeline.op] == 1) & (graph.item[timeline.op] == row))
+    took = int(timeline.end[mine].max() - timeline.start[mine].min()) * 1e-12
+    wanted = float(graph.collectives.size[row]) * 1.5 / took * 1e-9
+    texts = viewer(page, """
+        const d = v.data, found = [];
+        const size = Math.max(...d.facts.sizes);
+        for (let i = 0; i < d.count; i++)
+          if (d.instance[i] && d.facts.sizes[d.size[i]] === size) found.push(v.tell(i)[3]);
+        return found;""")  # fmt: skip
+    assert texts
+    said = float(texts[0].split("busbw ")[1].split(" GB/s")[0])
+    assert said == pytest.approx(wanted, rel=2e-3)
+
+
+def test_the_wheel_zooms_at_the_pointer(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder))
+    span = span_named(page, "B3", 2)
+    x, _ = point_at(page, span)
+    box = page.locator(".main").bounding_box()
+    time_there = (
+        "const s = v.size(), w = v.view(); return w.t0 + (a[0] - s.gutter) / s.plot * (w.t1 - w.t0)"
+    )
+    before, whole = viewer(page, time_there, x - box["x"]), viewer(page, "return v.view()")
+    for _ in range(4):
+        page.mouse.wheel(0, -300)
+    page.wait_for_timeout(100)
+    after = viewer(page, "return v.view()")
+    assert after["t1"] - after["t0"] < 0.3 * (whole["t1"] - whole["t0"])
+    assert viewer(page, time_there, x - box["x"]) == pytest.approx(before, rel=1e-6)
+    page.mouse.move(x + 1, box["y"] + viewer(page, "return v.place(a[0]).y", span) + 5)
+    assert page.locator(".tip .what").inner_text() == "B3"
+    page.mouse.dblclick(x, box["y"] + 60)
+    assert viewer(page, "return v.view()")["t1"] == whole["t1"]
+
+
+def test_drag_keys_and_minimap_move_the_view(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder))
+    viewer(page, "v.setView(0, v.data.facts.reach / 4)")
+    box = page.locator(".main").bounding_box()
+    start = viewer(page, "return v.view().t0")
+    page.mouse.move(box["x"] + 800, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 60, steps=4)
+    page.mouse.up()
+    dragged = viewer(page, "return v.view().t0")
+    assert dragged > start
+    page.locator(".main").focus()
+    page.keyboard.press("ArrowRight")
+    assert viewer(page, "return v.view().t0") > dragged
+    wide = viewer(page, "const w = v.view(); return w.t1 - w.t0")
+    page.keyboard.press("+")
+    assert viewer(page, "const w = v.view(); return w.t1 - w.t0") < wide
+    page.keyboard.press("0")
+    assert viewer(page, "const w = v.view(); return [w.t0, w.t1]") == viewer(
+        page, "return [0, v.data.facts.reach]"
+    )
+    viewer(page, "v.setView(0, v.data.facts.reach / 10)")
+    small = page.locator(".map").bounding_box()
+    page.mouse.click(small["x"] + small["width"] - 40, small["y"] + 10)
+    assert viewer(page, "return v.view().t1 > 0.9 * v.data.facts.reach")
+
+
+def test_shift_and_drag_zooms_to_the_stretch(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder))
+    box = page.locator(".main").bounding_box()
+    size = viewer(page, "return v.size()")
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + size["gutter"] + size["plot"] * 0.25, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + size["gutter"] + size["plot"] * 0.5, box["y"] + 70, steps=3)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    view = viewer(page, "const w = v.view(), r = v.data.facts.reach; return [w.t0 / r, w.t1 / r]")
+    assert view == pytest.approx([0.25, 0.5], abs=0.01)
+
+
+def test_search_lights_what_it_finds_and_goes_there(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder))
+    page.fill(".tools input", "b3")
+    assert page.locator(".tools .count").inner_text() == "4 spans"
+    page.keyboard.press("Enter")
+    chosen = viewer(page, "return v.tell(v.chosen())")
+    assert chosen[0] == "B3"
+    assert chosen[1].startswith("rank 3")  # the first in time
+    page.keyboard.press("Enter")
+    assert viewer(page, "return v.tell(v.chosen())")[1].startswith("rank 2")
+    assert "B3" in page.locator(".details").inner_text()
+    page.fill(".tools input", "no such thing")
+    assert page.locator(".tools .count").inner_text() == "nothing found"
+    page.fill(".tools input", "rank 2")
+    assert page.locator(".tools .count").inner_text() == "rank 2"
+
+
+def test_arrows_and_the_critical_path_draw_over_the_rows(opened: Open, folder: Path) -> None:
+    page = opened(report_of("p2p-nonblocking", folder))
+    drawn = """(() => { const c = document.querySelector(".over");
+        const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        let n = 0; for (let i = 3; i < d.length; i += 4) if (d[i]) n++; return n; })()"""
+    assert page.evaluate(drawn) == 0
+    page.click("button:has-text('arrows')")
+    page.wait_for_timeout(60)
+    arrows = page.evaluate(drawn)
+    assert arrows > 50
+    page.click("button:has-text('critical path')")
+    page.wait_for_timeout(60)
+    assert page.evaluate(drawn) > arrows + 500
+    page.click("button:has-text('arrows')")
+    page.click("button:has-text('critical path')")
+    page.wait_for_timeout(60)
+    assert page.evaluate(drawn) == 0
+
+
+def test_names_from_traces_stay_text(opened: Open, folder: Path) -> None:
+    page = opened(written(hostile(), folder, "hostile"))
+    assert page.title() != "hit"
+    point_at(page, 0)
+    tip = page.locator(".tip")
+    tip.wait_for(state="visible")
+    assert tip.locator(".what").inner_text().startswith("<script>document.title")
+    assert page.locator("script:has-text('hit'):not([type])").count() == 0
+    assert page.locator("b").count() == 0
+
+
+def test_groups_fold_and_open(opened: Open, folder: Path) -> None:
+    page = opened(report_of("quickstart", folder, "engine.fold=off"))
+    page.select_option(".tools select", "node")
+    lines = viewer(page, "return v.lines().filter(l => l.kind === 'head').map(l => l.label)")
+    assert lines == ["node 0", "node 1"]
+    rows = viewer(page, "return v.lines().filter(l => l.kind === 'row').length")
+    page.locator(".main").scroll_into_view_if_needed()
+    box = page.locator(".main").bounding_box()
+    page.mouse.click(box["x"] + 10, box["y"] + 24 + 10)
+    assert viewer(page, "return v.lines().filter(l => l.kind === 'row').length") == rows / 2
+    page.mouse.click(box["x"] + 10, box["y"] + 24 + 10)
+    assert viewer(page, "return v.lines().filter(l => l.kind === 'row').length") == rows
+
+
+def test_touch_pinches_drags_and_taps(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder), 380, 800, has_touch=True, is_mobile=True)
+    page.locator(".main").scroll_into_view_if_needed()
+    box = page.locator(".main").bounding_box()
+    cdp = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        cdp.send("Input.dispatchTouchEvent", {
+            "type": kind,
+            "touchPoints": [{"x": box["x"] + x, "y": box["y"] + y, "id": k}
+                            for k, (x, y) in enumerate(points)],
+        })  # fmt: skip
+
+    whole = viewer(page, "const w = v.view(); return w.t1 - w.t0")
+    touch("touchStart", (150, 60), (220, 60))
+    for step in range(1, 5):
+        touch("touchMove", (150 - 15 * step, 60), (220 + 15 * step, 60))
+    touch("touchEnd")
+    zoomed = viewer(page, "const w = v.view(); return w.t1 - w.t0")
+    assert zoomed < 0.6 * whole
+    before = viewer(page, "return v.view().t0")
+    touch("touchStart", (250, 60))
+    for step in range(1, 6):
+        touch("touchMove", (250 - 20 * step, 60))
+    touch("touchEnd")
+    assert viewer(page, "return v.view().t0") > before
+    viewer(page, "v.setView(0, v.data.facts.reach)")
+    at = viewer(page, "return v.place(a[0])", span_named(page, "B0", 3))
+    page.touchscreen.tap(box["x"] + (at["start"] + at["right"]) / 2, box["y"] + at["y"] + 8)
+    assert "B0" in page.locator(".details").inner_text()
+    assert "rank 3" in page.locator(".details").inner_text()
+
+
+def test_what_is_rare_stays_visible_among_many(opened: Open, folder: Path) -> None:
+    """A few boxes in a thousand, each far below a pixel, still have pixels of their colour."""
+    timeline = many_spans(80_000, lanes=8)
+    page = opened(written(timeline, folder, "many"))
+    count = viewer(page, """
+        const c = document.querySelector(".main"), ctx = c.getContext("2d");
+        const d = ctx.getImageData(0, 0, c.width, c.height).data, found = {};
+        for (let i = 0; i < d.length; i += 4) {
+          const key = d[i] + "," + d[i + 1] + "," + d[i + 2];
+          found[key] = (found[key] || 0) + 1;
+        }
+        return found;""")  # fmt: skip
+    assert count["143,169,196"] > 20  # the rare op: compute without a phase
+    assert count["76,120,168"] > count["143,169,196"]
+    forward = int((timeline.graph.phase == 1).sum()) / int((timeline.graph.phase > 0).sum())
+    bright = {key: count[key] for key in ("76,120,168", "242,166,90", "143,191,136")}
+    assert bright["76,120,168"] / sum(bright.values()) == pytest.approx(forward, abs=0.06)
+
+
+def test_a_span_among_many_is_the_one_of_the_timeline(opened: Open, folder: Path) -> None:
+    timeline = many_spans(80_000, lanes=8)
+    page = opened(written(timeline, folder, "many"))
+    for chosen in (17, 40_003, 79_990):
+        lane, name = int(timeline.lane[chosen]), timeline.graph.op_name(int(timeline.op[chosen]))
+        when = (int(timeline.start[chosen]) + int(timeline.end[chosen])) // 2
+        said = viewer(page, """
+            const [rank, ps, comm] = a, d = v.data;
+            const lane = d.facts.lanes.find(one => one.rank === rank);
+            const span = ViewerData.spanAt(d, lane.rows[comm], ps / d.facts.tick, 0);
+            v.reveal(span);
+            return v.tell(span);""", lane, when, int(timeline.communicates[chosen]))  # fmt: skip
+        assert said[0].startswith(name) or "(all-" in said[0]
+        assert said[1].startswith(f"rank {lane}")
+        took = int(timeline.end[chosen] - timeline.start[chosen])
+        assert f"takes {took / 1e6:.4g} us" in said[2] or f"takes {took / 1e3:.4g} ns" in said[2]
+
+
+def test_the_page_prints_without_its_controls(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder))
+    page.emulate_media(media="print")
+    assert not page.locator(".tools").is_visible()
+    assert not page.locator("nav").is_visible()
+    assert page.locator(".main").is_visible()
+    assert len(page.pdf()) > 20_000
+
+
+def test_paper_is_white_on_a_dark_screen_too(opened: Open, folder: Path) -> None:
+    page = opened(report_of("1f1b", folder), color_scheme="dark")
+    look = """(() => { const c = document.querySelector(".main");
+        return [getComputedStyle(document.body).backgroundColor,
+                [...c.getContext("2d").getImageData(2, 2, 1, 1).data].slice(0, 3)]; })()"""
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(look) == ["rgb(255, 255, 255)", [255, 255, 255]]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(look) == ["rgb(17, 24, 39)", [21, 30, 46]]
+
+
+def test_rows_on_which_nobody_computes_are_left_out(opened: Open, folder: Path) -> None:
+    page = opened(report_of("ring-all-reduce", folder))
+    lines = viewer(page, "return v.lines().map(l => [l.label, v.data.facts.counts[l.row]])")
+    assert lines == [[f"rank {rank}", 1] for rank in range(8)]
+
+
+def test_very_many_ranks_begin_folded_by_node(opened: Open, folder: Path) -> None:
+    timeline, path = many_spans(7_000, lanes=136), folder / "lanes.html"
+    cluster = Cluster.preset("dgx-h100", nodes=17)
+    write_report(Facts("lanes", timeline, measure(timeline), cluster=cluster), path)
+    page = opened(path)
+    assert viewer(page, "return v.lines().map(l => l.label)") == [f"node {k}" for k in range(17)]
+    page.fill(".tools input", "rank 100")
+    assert viewer(page, "return v.lines().some(l => l.label === 'rank 100')")
+
+
+def test_waiting_and_what_is_not_lit_are_pale(opened: Open, folder: Path) -> None:
+    page = opened(report_of("p2p-nonblocking", folder))
+    pixel = """
+        const at = v.place(a[0]), r = devicePixelRatio, c = document.querySelector(".main");
+        const x = a[1] === "wait" ? (at.left + at.start) / 2 : (at.start + at.right) / 2 + 40;
+        const d = c.getContext("2d").getImageData(x * r, (at.y + 2) * r, 1, 1).data;
+        return (d[0] + d[1] + d[2]) / 3;"""
+    waiting = viewer(page, """
+        for (let i = 0; i < v.data.count; i++) if (v.data.wait[i]) return i;""")  # fmt: skip
+    assert viewer(page, pixel, waiting, "wait") > 180 > viewer(page, pixel, waiting, "moves")
+    page.click(".legend button:has-text('compute')")
+    page.wait_for_timeout(60)
+    assert viewer(page, pixel, waiting, "moves") > 220
+    assert viewer(page, "return v.view().t0") == 0
+
+
+def test_a_measured_run_stands_above_its_replay(
+    opened: Open, folder: Path, shared_data: Path
+) -> None:
+    path = folder / "dlrm.html"
+    replay(shared_data / "traces" / "dev_param_dlrm_8xV100").result.report(path)
+    page = opened(path)
+    heads = viewer(page, "return v.lines().filter(l => l.kind === 'head').map(l => l.label)")
+    assert heads == ["measured", "replayed"]
+    rows = viewer(page, "return v.lines().filter(l => l.label.startsWith('rank')).length")
+    assert rows == 16
+    assert page.locator("#breakdown td:has-text('rank 3, replayed')").count() == 1
+    for word in ("measured", "replayed"):
+        assert page.locator(f"#bandwidth td:has-text('{word}')").count() == 3
+
+
+def looked_at(opened: Open, folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        page = opened(report_of(name, folder))
+        assert page.locator("#timeline").is_visible()
+        assert page.locator("h1").inner_text() != ""
+        page.close()
+
+
+def test_scenarios_of_every_kind_have_a_report(opened: Open, folder: Path) -> None:
+    kinds = ("two-libraries", "host-offload", "sub-groups", "gloo-staging", "all-to-all-splits")
+    looked_at(opened, folder, kinds)
+
+
+@pytest.mark.long
+def test_every_scenario_of_the_catalogue_has_a_report(opened: Open, folder: Path) -> None:
+    looked_at(opened, folder, scenario_names())

@@ -1,0 +1,10 @@
+"""Where the checkout and its tests are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["ROOT", "TESTS"]
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent

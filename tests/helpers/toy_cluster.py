@@ -1,0 +1,45 @@
+"""A star of small GPUs, for training steps whose figures can be worked out by hand."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from commsim.cluster.gpus import GpuSpec
+from commsim.sections import decode
+from commsim.workload import TrainingSection, Workload, build_training
+from helpers.star import Star
+
+GPU = GpuSpec(
+    name="toy",
+    memory_bytes=2**30,
+    memory_bandwidth=1e12,
+    tflops=MappingProxyType({"bf16": 1.0, "fp32": 0.5}),
+    sm_count=1,
+    compute_capability="8.0",
+)
+
+SMALL: dict[str, Any] = {
+    "layers": 4, "hidden": 8, "heads": 2, "vocab": 32, "seq_len": 16,
+    "tied_embeddings": False, "norm_has_bias": False, "linear_bias": False, "qkv_bias": False,
+}  # fmt: skip
+"""A layer has 8 + 192 + 64 + 8 + 256 + 256 = 784 parameters, the embedding and head 256 each."""
+
+
+class ToyCluster(Star):
+    """GPUs of 1 TFLOP/s and 1 TB/s around one switch."""
+
+    def gpu(self, rank: int) -> GpuSpec:
+        return GPU
+
+
+def training(n: int, *, cluster: ToyCluster | None = None, **settings: Any) -> Workload:
+    """Build a training step of the small model on n GPUs; `settings` replace parts of it."""
+    base: dict[str, Any] = {
+        "model": SMALL,
+        "batch": {"global": 8, "micro": 1},
+        "parallel": {"dp": n},
+        "compute": {"efficiency": 0.5},
+    }
+    section = decode({**base, **settings}, TrainingSection, "x.yaml")
+    return build_training(section, cluster or ToyCluster(n), where="x.yaml: workload.training")  # type: ignore[arg-type]

@@ -1,0 +1,57 @@
+"""The closed form of a ring against its recurrence, and against the expanded program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.star import Star
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commsim.libraries import Ideal, Request, ideal
+from commsim.libraries.expansion.ring_clock import ring_arrivals
+
+
+def recurrence(latency: np.ndarray, service: np.ndarray, steps: int) -> np.ndarray:
+    """x_i(k) = max(x_{i-1}(k-1) + latency_i, x_i(k-1)) + service_i, step by step."""
+    x = latency + service
+    for _ in range(steps - 1):
+        x = np.maximum(np.roll(x, 1) + latency, x) + service
+    return x
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32), n=st.integers(2, 24), rounds=st.sampled_from([1, 2]))
+def test_the_maximum_over_paths_is_the_recurrence(seed: int, n: int, rounds: int) -> None:
+    rng = np.random.default_rng(seed)
+    latency, service = rng.uniform(0, 5, n), rng.exponential(3, n)
+    steps = rounds * (n - 1)
+    assert ring_arrivals(latency, service, steps) == pytest.approx(
+        recurrence(latency, service, steps), rel=1e-12
+    )
+
+
+def test_a_repeating_ring_is_worked_out_once_per_edge() -> None:
+    latency = np.tile([1.0, 1.0, 1.0, 5.0], 6)
+    service = np.tile([0.2, 0.2, 0.2, 1.0], 6)
+    assert ring_arrivals(latency, service, 46) == pytest.approx(
+        recurrence(latency, service, 46), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_the_closed_form_is_the_expanded_program(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    cluster = Star(20, rng.uniform(1e9, 5e9, 40), rng.integers(10**5, 10**7, 40))
+    request = Request(kind, 2**22, tuple(range(20)))
+    closed = Ideal("ring").plan(request, cluster)
+    monkeypatch.setattr(ideal, "_SMALL_RING", 64)
+    expanded = Ideal("ring").plan(request, cluster)
+    assert closed.idle == pytest.approx(expanded.idle, rel=1e-12)
+    assert closed.parts[0].leaves == pytest.approx(expanded.parts[0].leaves, rel=1e-9)
+    for mine, theirs in zip(closed.parts[0].phases, expanded.parts[0].phases, strict=True):
+        assert np.array_equal(mine.link, theirs.link)
+        assert mine.load == pytest.approx(theirs.load, rel=1e-12)
+        assert mine.conns == pytest.approx(theirs.conns, rel=1e-12)

@@ -1,0 +1,65 @@
+"""Loads of an all-to-all by counting, against adding up every pair."""
+
+from __future__ import annotations
+
+import pytest
+
+from commsim.cluster import Cluster
+from commsim.libraries.expansion.loads import LinkLoads, loads_of
+from commsim.libraries.nccl.plans.exchange import alike_nodes, exchange_loads
+from commsim.libraries.nccl.plans.group import NcclGroup, Site
+from commsim.study.bench.bench import bench
+
+FABRICS = {
+    "rail": {"kind": "rail_optimized", "nodes_per_leaf": 2},
+    "tree": {"kind": "fat_tree", "oversubscription": 2, "nodes_per_leaf": 2},
+}
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize("preset", ["dgx-h100", "dgx-1v", "aws-p5", "pcie-a100"])
+@pytest.mark.parametrize("each", [8, 3])
+def test_counting_equals_pairs(preset: str, fabric: str, each: int) -> None:
+    cluster = Cluster.preset(preset, nodes=5, fabric=FABRICS[fabric])
+    gpus = [g for g in range(cluster.world_size) if cluster.local_of[g] < each]
+    group = NcclGroup(Site(cluster), gpus)
+    router = group.router
+    nodes = alike_nodes(group.edges)
+    assert nodes == [0, 1, 2, 3, 4]
+    counted = exchange_loads(group.edges, nodes, router)
+    paired = loads_of(group.edges.exchange(), router)
+    assert counted.link.tolist() == paired.link.tolist()
+    assert counted.share == pytest.approx(paired.share)
+    assert counted.conns == pytest.approx(paired.conns)
+
+
+@pytest.mark.parametrize("kind", ["fat_tree", "rail_optimized"])
+def test_of_many_hashed_paths_each_gets_about_as_many(kind: str) -> None:
+    def loads(ecmp: str) -> LinkLoads:
+        fabric = {"kind": kind, "nodes_per_leaf": 2, "ecmp": ecmp, "spines": 2}
+        cluster = Cluster.preset("dgx-h100", nodes=5, fabric=fabric)
+        group = NcclGroup(Site(cluster), range(cluster.world_size))
+        return exchange_loads(group.edges, alike_nodes(group.edges), group.router)
+
+    even, hashed = loads("even"), loads("hash")
+    assert hashed.link.tolist() == even.link.tolist()
+    assert hashed.share.tolist() == even.share.tolist()
+
+
+def test_more_ranks_do_not_gather_on_one_hashed_path() -> None:
+    # among up to 256 ranks every pair is hashed; beyond, their average is taken
+    times = []
+    for nodes in (32, 33):
+        cluster = Cluster.preset("dgx-h100", nodes=nodes, fabric={"ecmp": "hash"})
+        result = bench(cluster, "all_to_all", "1G")
+        times.append(result.results[0].time_us)
+        assert any("ecmp hash gives every path its even share" in n for n in result.notes) is (
+            nodes == 33
+        )
+    assert times[1] == pytest.approx(times[0], rel=0.05)
+
+
+def test_uneven_nodes_are_not_alike() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=2)
+    group = NcclGroup(Site(cluster), range(12))
+    assert alike_nodes(group.edges) == []

@@ -1,0 +1,88 @@
+"""NCCL on groups of any ranks in any order: plans exist, keep to the bound and never fall."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from commsim.cluster import Cluster
+from commsim.cluster.section import cluster_from
+from commsim.errors import ScenarioError
+from commsim.libraries import Plan, Request
+from commsim.libraries.nccl.plans.library import Nccl
+from commsim.metrics.bound import bound
+
+PLACES = [
+    Cluster.preset(name, nodes=nodes)
+    for name, nodes in [
+        ("dgx-h100", 2), ("dgx-b200", 3), ("dgx-1v", 2), ("perlmutter", 3), ("aws-g5", 2),
+        ("gb200-nvl72", 20), ("pcie-a40-bridges", 2),
+    ]
+] + [
+    cluster_from(
+        {"nodes": [{"preset": "dgx-h100"}, {"preset": "dgx-a100"}], "fabric": {"kind": "fat_tree"}},
+        "unlike nodes",
+    )
+]  # fmt: skip
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all",
+       "gather", "scatter")  # fmt: skip
+SETTINGS = (
+    {}, {"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Tree"}, {"NCCL_ALGO": "NVLSTree"},
+    {"NCCL_ALGO": "NVLS"}, {"NCCL_PROTO": "LL"}, {"NCCL_PROTO": "Simple"},
+)  # fmt: skip
+IN_SWITCHES = ("NVLS", "NVLSTree")
+LIBRARIES = [[Nccl(env=env) for env in SETTINGS] for _ in PLACES]
+
+
+def made(place: int, setting: int, op: str, size: int, ranks: tuple[int, ...]) -> Plan | None:
+    """Return a plan; None where NCCL stops too."""
+    root = len(ranks) // 2 if op in ("broadcast", "reduce", "gather", "scatter") else -1
+    request = Request(op, size, ranks, root=root)
+    try:
+        return LIBRARIES[place][setting].plan(request, PLACES[place])
+    except ScenarioError as error:
+        if "NCCL stops here too" not in str(error):
+            raise
+        return None
+
+
+@settings(max_examples=120)
+@example(5, 0, "all_gather", 16, 18, 4, 196608)  # a rack that a machine's only GPU leaves by NVLink
+@given(
+    st.integers(0, len(PLACES) - 1), st.integers(0, len(SETTINGS) - 1), st.sampled_from(OPS),
+    st.integers(2, 24), st.integers(0, 2**32), st.integers(4, 2**31), st.integers(4, 2**31),
+)  # fmt: skip
+def test_any_group(
+    place: int, setting: int, op: str, count: int, seed: int, one: int, other: int
+) -> None:
+    cluster = PLACES[place]
+    drawn = random.Random(seed)
+    ranks = tuple(drawn.sample(range(cluster.world_size), min(count, cluster.world_size)))
+    small, large = (made(place, setting, op, size, ranks) for size in sorted((one, other)))
+    for plan, size in zip((small, large), sorted((one, other)), strict=True):
+        if plan is None:
+            continue
+        least = bound(
+            cluster, op, size, ranks, in_network=plan.algorithm.split()[0] in IN_SWITCHES,
+            root=len(ranks) // 2,
+        )  # fmt: skip
+        assert plan.idle >= least.seconds * 1e12 * (1 - 1e-9)
+    if small and large and (small.algorithm, small.channels) == (large.algorithm, large.channels):
+        assert small.idle <= large.idle
+
+
+@pytest.mark.parametrize("algo", ["Ring", "Tree", "NVLSTree"])
+@pytest.mark.parametrize("op", ["all_reduce"])
+def test_ranks_dealt_over_nodes_in_turn_take_as_long_as_node_by_node(algo: str, op: str) -> None:
+    cluster = PLACES[0]
+    in_turn = tuple(rank for pair in zip(range(8), range(8, 16), strict=True) for rank in pair)
+    times = [
+        Nccl(env={"NCCL_ALGO": algo, "NCCL_PROTO": "Simple"})
+        .plan(Request(op, 2**30, ranks), cluster)
+        .idle
+        for ranks in (tuple(range(16)), in_turn)
+    ]
+    assert times[1] == pytest.approx(times[0], rel=0.01)

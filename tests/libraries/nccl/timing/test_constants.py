@@ -1,0 +1,66 @@
+"""The table of constants: few, positive, told, and read in the right units."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import commsim.libraries.nccl.timing.constants as module
+from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms, read_values, terms_of
+
+TABLE = yaml.safe_load(Path(module.__file__).with_name("timing.yaml").read_text())
+
+
+def test_no_more_than_sixty_constants_are_fitted():
+    assert len(TABLE["constants"]) <= 56  # four of the sixty are Gloo's
+
+
+def test_each_constant_says_what_it_is_and_where_it_started():
+    for name, entry in TABLE["constants"].items():
+        assert entry["value"] > 0, name
+        assert entry["prior"] > 0, name
+        assert 0 < entry["spread"] <= 1, name
+        assert len(entry["says"]) >= 5, name
+        assert entry["unit"] in ("us", "GB/s", ""), name
+
+
+def test_no_constant_strays_far_from_its_prior():
+    for name, entry in TABLE["constants"].items():
+        assert abs(np.log(entry["value"] / entry["prior"])) < 4 * entry["spread"], name
+
+
+def test_units_are_seconds_and_bytes_per_second():
+    values, terms = read_values(), default_terms()
+    assert terms.launch[2] == pytest.approx(values["launch.hopper"] * 1e-6)
+    assert terms.channel[1, 2] == pytest.approx(values["rate.channel_ampere"] * 1e9)
+    assert terms.nic[0, 2] == values["rate.nic_ib"]
+    assert terms.nic[0, 1] == pytest.approx(values["rate.nic_ib"] * 15 / 16)
+
+
+def test_new_efa_takes_the_constants_of_the_one_measured():
+    terms = default_terms()
+    two, four = TRANSPORTS.index("efa_v2"), TRANSPORTS.index("efa_v4")
+    assert terms.net[two] == terms.net[four] > 0
+    assert terms.net[TRANSPORTS.index("efa_v1")] != terms.net[two]
+
+
+def test_every_constant_changes_something():
+    values, terms = read_values(), default_terms()
+    for name in TABLE["constants"]:
+        changed = terms_of(values | {name: values[name] * 1.5})
+        fields = [f.name for f in dataclasses.fields(terms)]
+        assert any(not np.array_equal(getattr(terms, f), getattr(changed, f)) for f in fields), name
+
+
+def test_no_efficiency_is_above_one_but_where_a_switch_adds():
+    terms = default_terms()
+    for shares in (terms.link, terms.nic, [terms.tree, terms.tree_net, terms.root_rate]):
+        assert (np.asarray(shares) <= 1).all()
+
+
+def test_windows_of_a_tree_hold_a_message():
+    assert (default_terms().fill_tree >= 1).all()  # else an edge's latency could be negative

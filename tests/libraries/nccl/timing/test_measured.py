@@ -1,0 +1,113 @@
+"""Predictions by the public path against measured rows; each row's source stands in the file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.paths import ROOT
+
+ROOT = ROOT
+ROWS = ROOT / "tests" / "data" / "measured_nccl.csv"
+VALIDATE = ROOT / "benchmarks" / "validate_collectives.py"
+FIT = ROOT / "benchmarks" / "fit_nccl.py"
+
+
+def run(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a script of benchmarks/ as a user does."""
+    command = [sys.executable, str(script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory) -> dict[str, Any]:
+    """The figures of the rows kept in tests/data."""
+    out = tmp_path_factory.mktemp("figures") / "figures.json"
+    done = run(VALIDATE, ROWS, "--json", out)
+    assert done.returncode == 0, done.stderr
+    return json.loads(out.read_text())
+
+
+def test_bands_of_the_rows_kept_here(figures):
+    bands = figures["bands"]
+    assert {name: band["n"] for name, band in bands.items()} == {"large": 38, "mid": 10, "small": 4}
+    assert bands["large"]["median_abs_err"] < 0.06
+    assert bands["mid"]["median_abs_err"] < 0.12
+    assert bands["small"]["median_abs_err"] < 0.15
+
+
+def test_peaks_of_the_rows_kept_here(figures):
+    assert figures["peak_busbw_within_10pct"] > 0.95
+
+
+def test_each_case_is_within_a_quarter(figures):
+    for case in figures["cases"]:
+        assert case["median_abs_err"] < 0.25, case
+        assert case["peak_predicted"] == pytest.approx(case["peak_measured"], rel=0.12), case
+
+
+def test_the_keys_of_the_json(figures):
+    assert list(figures)[:4] == ["bands", "peak_busbw_within_10pct", "classes", "cases"]
+    keys = ["case_id", "n", "median_abs_err", "peak_measured", "peak_predicted"]
+    assert list(figures["cases"][0]) == keys
+    assert figures["skipped"] == []
+    assert "launch: a process per GPU" in figures["assumed"]
+
+
+def test_a_map_of_ones_own_stands_before_the_repositorys(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(
+        "case_id,system,sysclass,gpus_per_node,nodes,library,op,size_bytes,time_us\n"
+        "a,My box,Nowhere,4,1,nccl,all_reduce,1073741824,7000\n"
+        "a,My box,Nowhere,4,1,nccl,all_reduce,,\n"
+        "b,Their box,Nowhere,4,1,nccl,all_reduce,1048576,90\n"
+        "c,My box,Nowhere,4,1,mpi,all_reduce,1048576,90\n"
+        "d,My box,Nowhere,64,1,nccl,all_reduce,1048576,90\n"
+    )
+    systems = tmp_path / "systems.yaml"
+    systems.write_text(
+        'My box: {cluster: {preset: polaris}, library: {version: "2.23"}, launch: process}\n'
+    )
+    out = tmp_path / "figures.json"
+    done = run(VALIDATE, rows, "--systems", systems, "--json", out)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(out.read_text())
+    assert [case["case_id"] for case in figures["cases"]] == ["a"]
+    assert figures["cases"][0]["peak_predicted"] == pytest.approx(230, rel=0.05)
+    assert figures["bands"]["large"]["n"] == 1  # a table that says nothing of trust counts
+    assert figures["peak_busbw_within_10pct"] == 1.0
+    reasons = {row["reason"]: row["rows"] for row in figures["skipped"]}
+    assert reasons.pop("incomplete: no size, time or counts") == 1
+    assert reasons.pop("no such system or class in the map") == 1
+    assert list(reasons.values()) == [1]  # more GPUs than the node has, in bench's own words
+    assert figures["assumed"] == {}
+
+
+def test_a_map_that_says_nothing_is_refused(tmp_path):
+    systems = tmp_path / "systems.yaml"
+    systems.write_text("My box: {library: {name: nccl}}\n")
+    done = run(VALIDATE, ROWS, "--systems", systems)
+    assert done.returncode == 1
+    assert "My box: give `cluster`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_fit_reproduces_itself_from_these_rows_alone(tmp_path):
+    out, figures = tmp_path / "timing.yaml", tmp_path / "figures.json"
+    done = run(FIT, ROWS, "-o", out, "--json", figures, "--leave-out", "Polaris")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(figures.read_text())
+    assert found["constants"] <= 56
+    assert found["fitted_on_all"]["bands"]["large"]["median_abs_err"] < 0.06
+    assert found["sites_left_out"]["bands"]["large"]["n"] == 1
+    assert out.read_text().count("spread: ") == found["constants"]
+
+
+def test_a_site_that_is_none_is_refused():
+    done = run(FIT, ROWS, "--leave-out", "Atlantis")
+    assert done.returncode == 1
+    assert "no site 'Atlantis'" in done.stderr

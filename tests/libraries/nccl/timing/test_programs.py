@@ -1,0 +1,95 @@
+"""The chunk programs, stepped message by message, take what the closed forms say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from commsim.libraries.expansion.ring_clock import ring_arrivals
+from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
+from commsim.libraries.nccl.timing.programs import chain_edges, ring_edges, tree_edges
+from commsim.libraries.nccl.timing.runs import Shape
+from commsim.libraries.nccl.timing.shapes import program_time
+
+TERMS = default_terms()
+CASES = [
+    (n, domains, size, protocol)
+    for n, domains in ((8, 1), (16, 2), (32, 4), (4, 4), (24, 3))
+    for size in (256, 1 << 16, 1 << 22, 1 << 30)
+    for protocol in (0, 1, 2)
+]
+
+
+def stepped_chain(edges: Sequence[tuple[float, float]], messages: int) -> float:
+    """Return when the last message has passed all (latency, service) edges, first in first out."""
+    free = [0.0] * len(edges)
+    at = 0.0
+    for _ in range(messages):
+        at = 0.0
+        for place, (latency, service) in enumerate(edges):
+            free[place] = max(at, free[place]) + service
+            at = free[place] + latency
+    return at
+
+
+@pytest.mark.parametrize(("n", "domains", "size", "protocol"), CASES)
+def test_a_ring_program_takes_its_closed_form(runs, n, domains, size, protocol):
+    run = runs(size=size, ranks=n, domains=domains, protocol=protocol)
+    edges = ring_edges(run, TERMS)
+    inner = int(run.per_domain[0]) if domains > 1 else n
+    hops = [float(edges.hop[0])] * (inner - 1) + [float(edges.reach[0])]
+    services = [float(edges.local_service[0])] * (inner - 1) + [float(edges.net_service[0])]
+    count = max(domains, 1)
+    last = ring_arrivals(np.array(hops * count), np.array(services * count), int(edges.count[0]))
+    assert program_time(run, TERMS)[0] == pytest.approx(last.max(), rel=1e-9)
+
+
+@pytest.mark.parametrize(("n", "domains", "size", "protocol"), CASES)
+def test_a_tree_program_takes_its_closed_form(runs, n, domains, size, protocol):
+    run = runs(shape=Shape.TREE, size=size, ranks=n, domains=domains, protocol=protocol)
+    edges = tree_edges(run, TERMS)
+    local = (float(edges.hop[0]), float(edges.local_service[0]))
+    net = (float(edges.reach[0]), float(edges.net_service[0]))
+    depth = {1: 0, 2: 1, 3: 2, 4: 2}[domains]  # of NCCL's binary tree
+    up = [local] * (n // domains - 1) + [net] * depth
+    messages = round(float(edges.count[0]))
+    if abs(messages - edges.count[0]) > 1e-9:
+        pytest.skip("the last message is a smaller one")
+    expected = stepped_chain(up + up[::-1], messages)
+    assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("domains", [1, 2, 4])
+def test_a_single_broadcast_takes_its_chain(runs, domains):
+    run = runs(
+        shape=Shape.CHAIN, size=1 << 26, ranks=8 * domains, domains=domains, rounds=1, channels=8
+    )
+    edges = chain_edges(run, TERMS)
+    local = (float(edges.hop[0]), float(edges.local_service[0]))
+    net = (float(edges.reach[0]), float(edges.net_service[0]))
+    chain = ([local] * 7 + [net]) * (domains - 1) + [local] * 7
+    whole = int(edges.count[0])
+    few, more = (stepped_chain(chain, count) for count in (whole, whole + 1))
+    assert few <= program_time(run, TERMS)[0] <= more
+
+
+@pytest.mark.parametrize("shape", [Shape.RING, Shape.TREE])
+def test_messages_add_up_to_what_an_edge_carries(runs, shape):
+    run = runs(shape=shape, size=1 << 28)
+    edges = (ring_edges if shape == Shape.RING else tree_edges)(run, TERMS)
+    carried = edges.message[0] * edges.count[0] * 16
+    expected = 2 * 15 / 16 * (1 << 28) if shape == Shape.RING else 1 << 28
+    assert carried == pytest.approx(expected, rel=1e-12)
+
+
+def test_no_edge_has_a_negative_latency(runs):
+    sizes = 2.0 ** np.arange(3, 36)
+    for transport in range(len(TRANSPORTS)):
+        for protocol in range(3):
+            run = runs(size=sizes, transport=transport, protocol=protocol)
+            for make in (ring_edges, chain_edges, tree_edges):
+                edges = make(run, TERMS)
+                assert (edges.hop >= 0).all()
+                assert (edges.reach >= 0).all()

@@ -1,0 +1,156 @@
+"""What must hold of any time: monotonic, never faster than the wires, right in the limits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
+from commsim.libraries.nccl.timing.predict import latencies, time_runs
+from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Shape, Way
+
+TERMS = default_terms()
+SIZES = 2.0 ** np.arange(2, 36, 0.5)
+SYSTEMS = st.fixed_dictionaries(
+    {
+        "shape": st.sampled_from(list(Shape)),
+        "protocol": st.integers(0, 2),
+        "generation": st.integers(0, 3),
+        "channels": st.sampled_from([1, 2, 4, 8, 24, 32]),
+        "rounds": st.integers(1, 2),
+        "link": st.sampled_from(list(LinkKind)),
+        "way": st.sampled_from(list(Way)),
+        "transport": st.integers(0, len(TRANSPORTS) - 1),
+        "gpus_per_process": st.sampled_from([0, 8]),
+        "old": st.booleans(),
+        "repeated": st.booleans(),
+    }
+)
+PLACES = st.sampled_from([(2, 1), (8, 1), (16, 2), (10, 10), (32, 4), (96, 12), (1024, 128)])
+
+
+def seconds(run: Runs) -> np.ndarray:
+    return time_runs(run).seconds
+
+
+@settings(max_examples=150)
+@given(system=SYSTEMS, place=PLACES)
+def test_time_never_falls_when_a_message_grows(runs, system, place):
+    run = runs(size=SIZES, ranks=place[0], domains=place[1], **system)
+    times = seconds(run)
+    assert np.isfinite(times).all()
+    assert (np.diff(times) >= -1e-12 * times[1:]).all()
+
+
+@settings(max_examples=150)
+@given(system=SYSTEMS, place=PLACES, column=st.sampled_from(["port", "nic_rate", "nics"]))
+def test_time_never_falls_when_wires_slow_down(runs, system, place, column):
+    fast = runs(size=SIZES[::7], ranks=place[0], domains=place[1], **system)
+    slow = dataclasses.replace(fast, **{column: getattr(fast, column) / 2})
+    assert (seconds(slow) >= seconds(fast) * (1 - 1e-12)).all()
+
+
+@settings(max_examples=150)
+@given(system=SYSTEMS, place=PLACES)
+def test_never_faster_than_the_wires(runs, system, place):
+    run = runs(size=SIZES, ranks=place[0], domains=place[1], **system | {"rounds": 2})
+    n, domains = place
+    least = {
+        Shape.RING: 2 * (n - 1) / n, Shape.CHAIN: 1.0, Shape.TREE: 1.0, Shape.NVLS: 1.0,
+        Shape.EXCHANGE: 1 / n, Shape.PAIR: 1.0,
+    }.get(system["shape"], 0.0)  # fmt: skip
+    if n // domains > 1 and system["shape"] != Shape.NVLS_TREE:
+        assert (seconds(run) >= least * SIZES / 450e9).all()
+    if domains > 1 and least and system["shape"] not in (Shape.NVLS, Shape.EXCHANGE):
+        each = n // domains if system["shape"] == Shape.PAIR else 1
+        assert (seconds(run) >= least * SIZES * each / (8 * 50e9) * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize(("shape", "factor"), [(Shape.TREE, 1.0), (Shape.NVLS_TREE, 1.0)])
+def test_two_nodes_send_a_tree_once_over_their_nics(runs, shape, factor):
+    run = runs(shape=shape, size=float(1 << 36), port=45e12, channels=64)
+    wire = factor * (1 << 36) / (8 * 50e9 * TERMS.nic[0, 2])
+    assert seconds(run)[0] == pytest.approx(wire, rel=0.01)
+
+
+def test_more_nodes_send_a_tree_twice(runs):
+    run = runs(shape=Shape.NVLS_TREE, size=float(1 << 36), ranks=32, domains=4, port=45e12)
+    wire = 2 * (1 << 36) / (8 * 50e9 * TERMS.nic[0, 2] * TERMS.tree_net)
+    assert seconds(run)[0] == pytest.approx(wire, rel=0.01)
+
+
+def test_a_ring_ends_at_the_slower_of_nvlink_and_nics(runs):
+    size = float(1 << 36)
+    expected = {900e9: 8 * 50e9 * TERMS.nic[0, 2], 150e9: 150e9 * TERMS.link[0, 2]}
+    for port, rate in expected.items():
+        run = runs(size=size, port=port, channels=64)
+        assert seconds(run)[0] == pytest.approx(2 * 15 / 16 * size / rate, rel=0.01)
+
+
+def test_few_channels_limit_a_ring(runs):
+    run = runs(size=float(1 << 34), ranks=8, domains=1, channels=2)
+    rate = 2 * TERMS.channel[2, 2]
+    assert seconds(run)[0] == pytest.approx(2 * 7 / 8 * (1 << 34) / rate, rel=0.01)
+
+
+def test_a_repeated_broadcast_hides_its_chain_but_for_simple(runs):
+    at = {"shape": Shape.CHAIN, "size": 64.0, "rounds": 1, "channels": 1}
+    for protocol, hidden in ((0, True), (1, True), (2, False)):
+        once = seconds(runs(**at, protocol=protocol))[0]
+        again = seconds(runs(**at, protocol=protocol, repeated=True))[0]
+        assert (again < once / 2) == hidden
+
+
+def test_one_process_is_a_floor_under_small_messages_alone(runs):
+    at = {"size": SIZES, "ranks": 8, "domains": 1, "protocol": 0}
+    alone = time_runs(runs(**at))
+    driven = time_runs(runs(**at, gpus_per_process=8))
+    floor = 8 * TERMS.launch_one_process
+    np.testing.assert_allclose(driven.seconds, np.maximum(alone.seconds, floor), rtol=1e-12)
+    assert driven.launch[0] > alone.launch[0]
+    assert driven.launch[-1] == alone.launch[-1]
+
+
+def test_old_nccl_pays_for_channels_unless_wires_hide_it(runs):
+    at = {"ranks": 8, "domains": 1, "channels": 24, "generation": 1, "port": 300e9}
+    small, large = (
+        seconds(runs(**at, size=size, old=True))[0] - seconds(runs(**at, size=size))[0]
+        for size in (1 << 10, 1 << 33)
+    )
+    assert small == pytest.approx(24 * TERMS.launch_channel, rel=0.01)
+    assert large == 0.0
+
+
+def test_staging_and_the_cpu_root_cost_rate(runs):
+    size = float(1 << 32)
+    direct, root, staged = (
+        seconds(runs(size=size, way=way))[0] for way in (Way.DIRECT, Way.ROOT, Way.STAGED)
+    )
+    assert direct < root < staged
+    assert 2 * 15 / 16 * size / staged < TERMS.staged
+
+
+def test_only_ll_makes_rendezvous_on_slingshot(runs):
+    slingshot = TRANSPORTS.index("slingshot")
+    for protocol, jumps in ((0, True), (2, False)):
+        sizes = np.array([2047.0, 2049.0]) * 16  # of one message: 4 KiB of LL on the wire
+        run = runs(size=sizes, transport=slingshot, protocol=protocol, channels=1)
+        below, above = seconds(run)
+        assert (above - below > TERMS.rendezvous[slingshot]) == jumps
+
+
+def test_a_single_rank_needs_no_more_than_its_launch(runs):
+    timing = time_runs(runs(ranks=1, domains=1, size=SIZES))
+    assert (timing.program == 0).all()
+
+
+def test_latency_is_what_is_left_without_bytes(runs):
+    run = runs(size=SIZES)
+    still = latencies(run)
+    assert (still == still[0]).all()
+    assert (time_runs(run).program >= still).all()
+    assert time_runs(runs(size=4.0)).program[0] == pytest.approx(still[0], rel=1e-3)

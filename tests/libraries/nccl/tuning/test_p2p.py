@@ -1,0 +1,167 @@
+"""Sends and receives: channels, protocol, chunks, and the order of an all-to-all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commsim.libraries.nccl.communicator.record import recorded_communicator
+from commsim.libraries.nccl.env import Knobs, knobs_of
+from commsim.libraries.nccl.shapes import Communicator
+from commsim.libraries.nccl.tuning.p2p import PeerToPeer
+
+Make = Callable[[str], Communicator]
+Rows = Callable[[str], list[dict[str, str]]]
+
+
+def test_channels_and_chunks_are_those_of_every_record(
+    nccl_records: dict[str, dict[str, Any]], recorded: Make
+) -> None:
+    for name, record in nccl_records.items():
+        plan = PeerToPeer(recorded(name))
+        assert plan.channels == record["p2pnChannels"], name
+        assert plan.per_peer == record["p2pnChannelsPerPeer"], name
+        assert plan.chunk == record["p2pChunkSize"], name
+        assert plan.group == record["p2pSchedGroupSize"], name
+
+
+def test_rank_0_meets_its_peers_in_the_recorded_order(
+    nccl_records: dict[str, dict[str, Any]], recorded: Make
+) -> None:
+    for name, record in nccl_records.items():
+        order = [[each.send, each.recv] for each in PeerToPeer(recorded(name)).schedule(0)]
+        assert order == record["p2pSchedule_rank0"], name
+
+
+def test_every_recorded_send_runs_alike(recorded: Make, rows: Rows) -> None:
+    plans = {name: PeerToPeer(recorded(name)) for name in ("dgx_a100_1", "dgx_a100_2")}
+    for row in rows("p2p.csv"):
+        plan = plans[row["case"]]
+        message = plan.message(int(row["bytes_per_peer"]), remote=row["scope"] == "remote")
+        assert message.channels == int(row["nchannels_per_peer"]), row
+        assert message.protocol.name == row["proto"], row
+        assert message.chunk == int(row["chunk_bytes"]), row
+        assert message.steps == int(row["nsteps_per_channel"]), row
+        assert message.threads == int(row["kernel_threads"]), row
+
+
+def test_every_recorded_send_starts_on_the_same_channels(recorded: Make, rows: Rows) -> None:
+    plans = {name: PeerToPeer(recorded(name)) for name in ("dgx_a100_1", "dgx_a100_2")}
+    for row in rows("p2p.csv"):
+        plan = plans[row["case"]]
+        peer, listed = row["first_channels"].removeprefix("peer").split(":")
+        base = next(each.base for each in plan.schedule(0) if each.send == int(peer))
+        used = plan.used_channels(base, int(row["nchannels_per_peer"]))
+        assert used == tuple(map(int, listed.split())), row
+
+
+VERSIONS = st.sampled_from(["2.18", "2.27", "2.28", "2.30"])
+
+
+@given(nodes=st.integers(1, 9), local=st.integers(1, 12), version=VERSIONS)
+def test_in_each_round_everybody_sends_and_receives_once(
+    nodes: int, local: int, version: str
+) -> None:
+    plan = PeerToPeer(_blank(nodes, local, version))
+    n = nodes * local
+    rounds = [list(plan.schedule(rank)) for rank in range(n)]
+    for number in range(n):
+        sends = [rounds[rank][number].send for rank in range(n)]
+        assert sorted(sends) == list(range(n))
+        assert all(rounds[peer][number].recv == rank for rank, peer in enumerate(sends))
+
+
+@given(nodes=st.integers(1, 9), local=st.integers(1, 12), version=VERSIONS)
+def test_everybody_meets_everybody_once(nodes: int, local: int, version: str) -> None:
+    plan = PeerToPeer(_blank(nodes, local, version))
+    for rank in range(0, nodes * local, max(1, local - 1)):
+        assert sorted(each.send for each in plan.schedule(rank)) == list(range(nodes * local))
+
+
+def test_many_nodes_leave_one_channel_to_a_peer(recorded: Make) -> None:
+    large = _scaled(recorded("dgx_h100_2"), 32)
+    assert PeerToPeer(large).per_peer == 1
+    assert PeerToPeer(_scaled(recorded("dgx_h100_2"), 4)).per_peer == 4
+
+
+@pytest.mark.parametrize(
+    ("environment", "field", "expected"),
+    [
+        ({"NCCL_MAX_P2P_NCHANNELS": "4"}, "channels", 4),
+        ({"NCCL_MIN_P2P_NCHANNELS": "32"}, "channels", 32),
+        ({"NCCL_NCHANNELS_PER_NET_PEER": "1"}, "per_peer", 1),
+        ({"NCCL_P2P_PER_CHANNEL_NET_BW": "6"}, "per_peer", 4),
+        ({"NCCL_P2P_SCHEDULE_GROUP_SIZE": "4"}, "group", 4),
+        ({"NCCL_P2P_NET_CHUNKSIZE": "65536"}, "chunk", 65536),
+        ({"NCCL_BUFFSIZE": "524288"}, "chunk", 65536),
+        ({"NCCL_MAX_NCHANNELS": "2"}, "channels", 2),
+    ],
+)
+def test_knobs(environment: dict[str, str], field: str, expected: int, recorded: Make) -> None:
+    plan = PeerToPeer(recorded("dgx_a100_2"), knobs_of(environment))
+    assert getattr(plan, field) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "local", "group"),
+    [("2.27", 72, 72), ("2.28", 72, 8), ("2.30", 72, 8), ("2.27", 4, 4), ("2.30", 6, 2)],
+)
+def test_groups_by_release(version: str, local: int, group: int, recorded: Make) -> None:
+    comm = recorded("dgx_a100_2")
+    two = replace(
+        comm, version=version, node_of=(0,) * local + (1,) * local, local_ranks=(local, local)
+    )
+    assert PeerToPeer(two).group == group
+
+
+@pytest.mark.parametrize(("version", "group"), [("2.27", 72), ("2.28", 8), ("2.30", 72)])
+def test_groups_of_one_domain_by_release(version: str, group: int, recorded: Make) -> None:
+    comm = replace(recorded("dgx_a100_1"), version=version)
+    assert PeerToPeer(replace(comm, node_of=(0,) * 72, local_ranks=(72,))).group == group
+
+
+def test_older_releases_visit_a_node_in_another_order(recorded: Make) -> None:
+    plan = PeerToPeer(replace(recorded("dgx_a100_2"), version="2.27"))
+    assert [each.send for each in plan.schedule(0)][:8] == [0, 1, 3, 6, 2, 7, 5, 4]
+
+
+@pytest.mark.parametrize(("nodes", "per_peer"), [(2, 2), (4, 2), (8, 1), (16, 1)])
+def test_older_releases_give_two_channels_to_a_peer_until_there_are_many(
+    nodes: int, per_peer: int, recorded: Make
+) -> None:
+    comm = replace(_scaled(recorded("dgx_h100_2"), nodes), version="2.27")
+    # sixteen channels carry four operations each: 2 x 8 ranks x nodes up to 64
+    assert PeerToPeer(comm).per_peer == per_peer
+
+
+def test_ll_between_nodes_needs_buffers(recorded: Make) -> None:
+    comm = recorded("dgx_a100_2")
+    assert PeerToPeer(comm).message(64, remote=True).protocol.name == "Simple"
+    with_buffers = PeerToPeer(comm, Knobs(alloc_p2p_net_ll_buffers=True))
+    assert with_buffers.message(64, remote=True).protocol.name == "LL"
+    assert PeerToPeer(comm, Knobs(p2p_ll_threshold=0)).message(64, remote=False).protocol.name == (
+        "Simple"
+    )
+
+
+def _scaled(comm: Communicator, nodes: int) -> Communicator:
+    local = comm.local_ranks[0]
+    node_of = tuple(rank // local for rank in range(nodes * local))
+    return replace(comm, node_of=node_of, local_ranks=(local,) * nodes)
+
+
+def _blank(nodes: int, local: int, version: str) -> Communicator:
+    graph = {"pattern": "RING", "bwIntra": 12, "bwInter": 12, "channels": [{"intra": [0]}]}
+    kinds = {"typeIntra": "PIX", "typeInter": "PIX"}
+    return recorded_communicator(
+        {
+            "nRanks": nodes * local, "nNodes": nodes, "minCompCap": 80, "nccl": version,
+            "cpuArch": 1, "cpuVendor": 1, "nvswitch": 0, "maxBw": 12, "totalBw": 12,
+            "nChannels": 2, "graphs": {"ring": {**graph, **kinds}},
+        }
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""The tuning constants of each release."""
+
+from __future__ import annotations
+
+import pytest
+
+from commsim.errors import ScenarioError
+from commsim.libraries.nccl.tuning.tables import DEFAULT_VERSION, tables_of, versions
+
+
+@pytest.mark.parametrize("version", [f"2.{minor}" for minor in range(18, 31)])
+def test_every_release_has_a_whole_table(version: str) -> None:
+    tables = tables_of(version)
+    for generation in tables.ll_max:
+        assert all(value > 0 for value in tables.tree_channel[generation])
+        assert all(value > 0 for value in tables.ring_ll128_channel[generation])
+    assert set(tables.latency) == {"nvlink", "pci", "net"}
+
+
+@pytest.mark.parametrize(
+    ("version", "since"),
+    [
+        ("2.18", "2.18"),
+        ("2.18.6", "2.18"),
+        ("2.26", "2.25"),
+        ("2.28.3", "2.28"),
+        ("2.28", "2.28.9"),
+        ("2.29.2", "2.29"),
+        ("2.30.7", "2.30"),
+        ("2.21.5+cuda12.4", "2.21"),
+    ],
+)
+def test_a_release_reads_the_last_layer_not_newer(version: str, since: str) -> None:
+    assert tables_of(version).since == since
+
+
+def test_the_default_is_known() -> None:
+    assert tables_of(DEFAULT_VERSION).since == "2.27.5"
+    assert versions()[0] == "2.18"
+    assert versions()[-1] == "2.30"
+
+
+@pytest.mark.parametrize("version", ["2.17", "2.31", "3.0", "1.0"])
+def test_a_release_outside_the_table_is_refused(version: str) -> None:
+    with pytest.raises(ScenarioError, match=r"commsim knows 2\.18 to 2\.30"):
+        tables_of(version)
+
+
+def test_what_is_no_release_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="not a release"):
+        tables_of("latest")
+
+
+def test_blackwell_has_its_own_rows_since_2_25() -> None:
+    assert tables_of("2.24").generation(100) == "hopper"
+    assert tables_of("2.25").generation(100) == "blackwell"
+    assert tables_of("2.27").ring_ll128_channel["blackwell"] == (73.4, 73.4, 73.4)
+    assert tables_of("2.30").ring_ll128_channel["blackwell"] == (40.0, 40.0, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("version", "tree"), [("2.18", 28.0), ("2.22", 28.0), ("2.23", 4.0), ("2.30", 4.0)]
+)
+def test_the_tree_of_simple_lost_its_latency_in_2_23(version: str, tree: float) -> None:
+    assert tables_of(version).latency["nvlink"]["Tree"][2] == tree
+
+
+def test_a_layer_changes_only_what_it_says() -> None:
+    older, newer = tables_of("2.19"), tables_of("2.20")
+    assert older.latency == newer.latency
+    assert (older.gathering, newer.gathering) == (
+        ("Ring", "NVLS"),
+        ("Ring", "CollNetDirect", "NVLS"),
+    )
+    assert tables_of("2.28").nvls_ratio == {}

@@ -1,0 +1,212 @@
+"""`advise`: the best of all layouts, by results and not by rule; the same however it is run."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commsim.cli.main import call
+from commsim.errors import ScenarioError
+from commsim.scenario import Scenario, scenario_from
+from commsim.study import Advice, advise, run
+from commsim.study.advise.layouts import Degrees, degrees_of
+from commsim.study.advise.simulate import SLACK, Worker
+
+MEDIUM = {"layers": 8, "hidden": 2048, "heads": 16, "vocab": 32000, "seq_len": 1024}
+"""0.47e9 parameters: 7 GiB with gradients and optimizer."""
+WIDE = {"layers": 2, "hidden": 6144, "heads": 16, "vocab": 1024, "seq_len": 512}
+"""One layer is 6.75 GiB with its optimizer."""
+
+
+def data(cluster: dict[str, Any], model: dict[str, Any], batch: int) -> dict[str, Any]:
+    training = {"model": model, "batch": {"global": batch, "micro": 1}}
+    return {"name": "x", "cluster": cluster, "workload": {"training": training}}
+
+
+def box(memory: str, *, gpus: int = 4, nodes: int = 1, nic: str = "") -> dict[str, Any]:
+    """Return PCIe boxes of GPUs with so much memory, with a NIC each where `nic` says so."""
+    gpu = {"count": gpus, "spec": "A100-SXM4-40GB", "memory": memory}
+    node: dict[str, Any] = {"gpu": gpu, "pcie": {"generation": 4}}
+    if nic:
+        node["nic"] = {"count": 1, "bandwidth": nic}
+    return {"node": node, "nodes": nodes}
+
+
+def scenario(cluster: dict[str, Any], model: dict[str, Any], batch: int) -> Scenario:
+    return scenario_from(data(cluster, model, batch), "a scenario")
+
+
+SLOW = box("6GB", gpus=2, nodes=2, nic="10Gbps")
+
+
+@cache
+def small() -> Advice:
+    """A model of 7 GiB on four GPUs of 40 GB."""
+    return advise(scenario(box("40GB"), MEDIUM, 16), top=6)
+
+
+@cache
+def tight() -> Advice:
+    """The same model on four GPUs of 6 GB."""
+    return advise(scenario(box("6GB"), MEDIUM, 16), top=6)
+
+
+@cache
+def wide() -> Advice:
+    return advise(scenario(box("6GB"), WIDE, 16), top=6)
+
+
+@cache
+def slow() -> Advice:
+    """Two boxes of two such GPUs, with 10 Gb/s between them."""
+    return advise(scenario(SLOW, MEDIUM, 8), top=3)
+
+
+def test_every_factorization_is_tried_once() -> None:
+    """12 = 2 x 2 x 3 over dp, tp, pp, cp: ten ways to place the twos, four for the three."""
+    found = list(degrees_of(12, experts=False))
+    assert len(found) == len(set(found)) == 10 * 4
+    assert all(d.dp * d.tp * d.pp * d.cp == 12 for d in found)
+
+
+def test_experts_are_divided_by_divisors_of_the_replicas() -> None:
+    found = [d.ep for d in degrees_of(4, experts=True) if d[:4] == (4, 1, 1, 1)]
+    assert found == [1, 2, 4]
+
+
+def test_a_model_that_fits_is_trained_data_parallel() -> None:
+    best = small().layouts[0].candidate
+    assert best.degrees == Degrees(4, 1, 1, 1, 1)
+    assert best.recompute == "none"
+    assert "fits one GPU" in small().facts[0]
+
+
+def test_a_model_that_does_not_fit_is_sharded_or_cut() -> None:
+    assert "does not fit one GPU" in tight().facts[0]
+    for one in tight().layouts:
+        d = one.candidate.degrees
+        assert d.tp * d.pp > 1 or one.candidate.shard != "ddp", one.name
+
+
+def test_a_layer_that_does_not_fit_is_cut_across() -> None:
+    assert (
+        "largest layer: layer 0, 6.75 of 5.59 GiB with its optimizer: does not fit"
+        in (wide().facts[1])
+    )
+    assert wide().layouts[0].candidate.degrees.tp > 1
+    for one in wide().layouts:
+        assert one.candidate.degrees.tp > 1 or one.candidate.shard != "ddp", one.name
+
+
+def test_a_slow_fabric_keeps_replicas_and_layers_within_nodes() -> None:
+    assert "fabric: slow" in slow().facts[2]
+    for one in slow().layouts:
+        assert one.candidate.degrees.pp > 1, one.name
+
+
+def test_layouts_are_ranked_by_step_time() -> None:
+    for advice in (small(), tight()):
+        times = [one.metrics.step_time_s for one in advice.layouts]
+        assert times == sorted(times)
+        assert [one.rank for one in advice.layouts] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_layout_run_by_itself_gives_the_same() -> None:
+    """What `advise` prints can be pasted into a scenario, and its memory was known before."""
+    for advice, cluster, model, batch in (
+        (tight(), box("6GB"), MEDIUM, 16), (slow(), SLOW, MEDIUM, 8),
+    ):  # fmt: skip
+        one = advice.layouts[0]
+        made = data(cluster, model, batch)
+        made["workload"]["training"] |= one.settings
+        found = run(scenario_from(made, "pasted"))
+        assert found.metrics.step_time_s == one.metrics.step_time_s
+        assert found.metrics.memory_gib is not None
+        assert found.metrics.memory_gib["peak"] == pytest.approx(one.memory_gib, rel=1e-12)
+
+
+def test_memory_and_floor_hold_for_every_simulated_layout() -> None:
+    """Every 61st layout that fits, also those that would not be tried."""
+    worker = Worker(scenario(box("6GB", gpus=2, nodes=4, nic="10Gbps"), MEDIUM, 8))
+    judged = [one for d in degrees_of(8, experts=False) for one in worker.judge.degrees(d)]
+    fitting = [one for one in judged if one.fits]
+    assert len(fitting) > 300
+    for one in fitting[::61]:
+        ran = worker.run(one.candidate)
+        assert ran.memory == one.use.total, one.candidate.name
+        assert one.floor <= ran.metrics.step_time_s * SLACK, one.candidate.name
+
+
+def test_what_is_left_out_is_not_among_the_best() -> None:
+    """All that fit, simulated one by one: the same six."""
+    given = scenario(box("40GB", gpus=2), {**MEDIUM, "layers": 2}, 4)
+    worker = Worker(given)
+    judged = [one for d in degrees_of(2, experts=False) for one in worker.judge.degrees(d)]
+    every = [worker.run(one.candidate) for one in judged if one.fits]
+    best = sorted(every, key=lambda one: (one.metrics.step_time_s, one.candidate))[:6]
+    advice = advise(given, top=6)
+    assert [one.candidate for one in advice.layouts] == [one.candidate for one in best]
+    assert advice.simulated < len(every)
+
+
+def test_two_processes_say_the_same() -> None:
+    given = scenario(box("40GB", gpus=2), MEDIUM, 8)
+    assert advise(given, processes=2).to_dict() == advise(given).to_dict()
+
+
+def test_reasons_name_the_best_without() -> None:
+    text = " ".join(reason for one in tight().layouts for reason in one.reasons)
+    assert "best without it" in text
+    assert "of 5.59 GiB without it" in text
+
+
+def test_half_and_twice_the_microbatch_are_weighed() -> None:
+    said = [reason for one in tight().layouts for reason in one.reasons if "micro" in reason]
+    assert any(" takes " in one or "at least" in one for one in said)
+
+
+def test_the_best_of_other_kinds_stand_beside_the_winner() -> None:
+    """The winner is data parallel: what it is not is there, what it is is not."""
+    kinds = {one.kind: one.says for one in small().kinds}
+    assert {"pipeline alone", "tensor alone", "dp + pp"} <= set(kinds)
+    assert all(says.startswith(("+", "at least")) for says in kinds.values())
+    alone = {one.kind: one.says for one in tight().kinds}
+    assert alone.get("data parallel (ddp)", "").startswith("does not fit: at least")
+
+
+def test_the_optimizer_on_the_host_is_named_where_that_fits() -> None:
+    """5.6 GiB of the model's 7 are the optimizer."""
+    with pytest.raises(ScenarioError, match=r"offload: cpu\} with .* zero-[12] .*GiB"):
+        advise(scenario(box("2GB", gpus=2), MEDIUM, 8))
+
+
+def test_nothing_fits_says_the_arithmetic_and_what_would() -> None:
+    """7 GiB over two GPUs of 2 GB: four boxes of two have 8 GB."""
+    with pytest.raises(ScenarioError) as error:
+        advise(scenario(box("2GB", gpus=2, nic="100Gbps"), MEDIUM, 64))
+    said = str(error.value)
+    assert "none of" in said
+    assert "of 1.9 GiB" in said
+    assert "nodes instead of 1" in said
+
+
+def test_only_training_can_be_advised() -> None:
+    with pytest.raises(ScenarioError, match=r"workload\.pipeline: advise is about training"):
+        advise("1f1b")
+
+
+def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "s.yaml", tmp_path / "a.json"
+    file.write_text(json.dumps(data(box("40GB", gpus=2), {**MEDIUM, "layers": 2}, 4)))
+    assert call(["advise", str(file), "--top", "3", "--json", str(out)]) == 0
+    shown = capsys.readouterr()
+    assert "model: " in shown.out
+    assert "layouts can run" in shown.err
+    found = json.loads(out.read_bytes())
+    assert [one["rank"] for one in found["layouts"]] == [1, 2, 3]
+    assert found["considered"] >= found["fit"] >= found["simulated"] >= 3
+    assert found["given"] is None  # one GPU, of two

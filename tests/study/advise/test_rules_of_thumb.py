@@ -1,0 +1,76 @@
+"""The rules of thumb of Hugging Face's parallelism guide come out of `advise`; none is coded in.
+
+"Efficient Training on Multiple GPUs", transformers 4.x, "Which strategy to use when":
+https://huggingface.co/docs/transformers/v4.33.2/perf_train_gpu_many
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from commsim.scenario import scenario_from
+from commsim.study import advise
+from commsim.study.advise.layouts import Candidate
+
+MODEL = {"layers": 8, "hidden": 4096, "heads": 32, "vocab": 32000, "seq_len": 2048,
+         "tied_embeddings": False}  # fmt: skip
+"""1.87e9 parameters: 28 GiB with gradients, optimizer and one sequence."""
+WIDE = {**MODEL, "layers": 2, "hidden": 8192, "heads": 64, "seq_len": 512}
+"""One layer is 12 GiB with its optimizer."""
+
+
+@cache
+def best(memory: str, *, nodes: int = 1, fast: bool = False, wide: bool = False) -> Candidate:
+    """Return the winner on nodes of four A100 behind NVSwitch, of so much memory each.
+
+    Between nodes: 100 Gb/s for the four, by TCP; or, `fast`, InfiniBand of 200 Gb/s each.
+    """
+    overrides: dict[str, Any] = {"gpu": {"count": 4, "memory": memory}, "pcie": {"switches": []}}
+    if fast:
+        overrides["nic"] = {"count": 4}
+    preset = "dgx-a100" if fast else "gcp-a2-high"
+    cluster = {"preset": preset, "nodes": nodes, "overrides": overrides}
+    training = {"model": WIDE if wide else MODEL, "batch": {"global": 16, "micro": 1}}
+    made = {"name": "x", "cluster": cluster, "workload": {"training": training}}
+    return advise(scenario_from(made, "x"), top=1).layouts[0].candidate
+
+
+def test_fits_one_gpu_data_parallel() -> None:
+    """The guide: DDP or ZeRO."""
+    found = best("80GB")
+    assert found.degrees == (4, 1, 1, 1, 1), found.name
+    assert found.shard in ("ddp", "zero-1")
+    assert found.recompute == "none"
+
+
+def test_does_not_fit_one_node_pipeline_zero_or_tensor() -> None:
+    """With NVSwitch "all three should be mostly on par": here it is ZeRO-3 by itself."""
+    assert best("14GB").degrees == (4, 1, 1, 1, 1)
+    assert best("14GB").shard == "fsdp"
+
+
+def test_a_layer_does_not_fit_tensor() -> None:
+    found = best("10GB", wide=True)
+    assert found.degrees == (1, 4, 1, 1, 1), found.name
+
+
+def test_fast_fabric_zero() -> None:
+    """Replicas everywhere: no stages and no cut layers, though the model does not fit a GPU."""
+    found = best("14GB", nodes=2, fast=True)
+    assert found.degrees.tp == found.degrees.pp == 1, found.name
+    assert found.shard != "ddp"
+
+
+def test_slow_fabric_and_little_memory_all_three_with_zero_1() -> None:
+    """100 Gb/s of TCP: stages over the nodes, and within them replicas and cut layers."""
+    found = best("6.2GB", nodes=2)
+    assert found.degrees[:4] == (2, 2, 2, 1), found.name
+    assert found.shard == "zero-1"
+
+
+def test_slow_fabric_and_enough_memory_no_tensor() -> None:
+    """What brings tensor parallelism in is the memory: here replicas take its place."""
+    found = best("14GB", nodes=2)
+    assert found.degrees.tp == 1, found.name
+    assert found.degrees.pp > 1

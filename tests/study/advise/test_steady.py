@@ -1,0 +1,80 @@
+"""A long step from two short ones: what advice says of it is what the whole step gives."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from commsim.scenario import Scenario, scenario_from
+from commsim.study.advise.layouts import Candidate, Degrees
+from commsim.study.advise.simulate import Worker
+from commsim.study.advise.steady import Short, extended, few
+
+MODEL = {"layers": 8, "hidden": 2048, "heads": 16, "vocab": 32000, "seq_len": 2048}
+
+
+def scenario(nodes: int = 2, **more: Any) -> Scenario:
+    training = {"model": MODEL, "batch": {"global": 128, "micro": 1}, **more}
+    cluster = {"preset": "dgx-a100", "nodes": nodes}
+    return scenario_from({"cluster": cluster, "workload": {"training": training}}, "steady.yaml")
+
+
+CASES = [
+    Candidate(Degrees(4, 2, 2, 1, 1), "1f1b", 1, 1, "none", "ddp"),
+    Candidate(Degrees(2, 2, 4, 1, 1), "interleaved_1f1b", 2, 1, "none", "zero-1"),
+    Candidate(Degrees(2, 2, 4, 1, 1), "gpipe", 1, 1, "full", "zero-1"),
+    Candidate(Degrees(4, 1, 4, 1, 1), "zb_h1", 1, 1, "none", "zero-2"),
+    Candidate(Degrees(4, 1, 4, 1, 1), "zb_h1", 1, 1, "none", "fsdp"),
+    Candidate(Degrees(2, 1, 4, 2, 1), "1f1b", 1, 1, "none", "zero-2"),
+    Candidate(Degrees(4, 4, 1, 1, 1), "1f1b", 1, 1, "none", "fsdp"),
+    Candidate(Degrees(4, 4, 1, 1, 1), "1f1b", 1, 1, "none", "ddp"),
+]
+
+
+@pytest.mark.parametrize("candidate", CASES, ids=lambda one: one.name)
+def test_the_whole_step_is_as_said(candidate: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(scenario())
+    whole = worker.run(candidate)
+    assert not whole.short
+    monkeypatch.setattr(sys.modules["commsim.study.advise.steady"], "_WORTH", 1)
+    short = worker.run(candidate)
+    assert short.short
+    assert short.metrics.step_time_s == pytest.approx(whole.metrics.step_time_s, rel=0.002)
+    assert short.memory == pytest.approx(whole.memory, rel=1e-6)
+    for name in ("mfu", "tokens_per_s", "tflops_per_gpu"):
+        said, found = getattr(short.metrics, name), getattr(whole.metrics, name)
+        assert said == pytest.approx(found, rel=0.002)
+    assert (short.metrics.bubble_fraction or 0.0) == pytest.approx(
+        whole.metrics.bubble_fraction or 0.0, abs=0.005
+    )
+    for name in ("compute_s", "exposed_comm_s", "idle_s"):
+        said, found = (getattr(one.metrics.breakdown, name) for one in (short, whole))
+        assert said == pytest.approx(found, abs=0.005 * whole.metrics.step_time_s)
+    uses = [
+        {(use.op, use.group): (use.count, use.bytes) for use in one.metrics.collectives}
+        for one in (short, whole)
+    ]
+    assert uses[0] == uses[1]
+
+
+def test_few_microbatches_are_run_as_they_are() -> None:
+    assert few(512, layers=80, stages=4, schedule="1f1b") == (4, 8)
+    assert few(512, layers=80, stages=4, schedule="zb_h1") == (8, 12)
+    assert few(512, layers=80, stages=1, schedule="1f1b") == (2, 4)
+    assert few(11, layers=800, stages=4, schedule="1f1b") is None
+    assert few(12, layers=800, stages=4, schedule="1f1b") == (4, 8)
+    assert few(64, layers=8, stages=4, schedule="1f1b") is None
+
+
+def test_rates_are_carried_on_by_what_a_step_does() -> None:
+    """Twice the microbatches in 1.5 times the time are 4/3 of the rate."""
+    worker = Worker(scenario(1))
+    metrics = worker.run(Candidate(Degrees(8, 1, 1, 1, 1), "1f1b", 1, 1, "none", "ddp")).metrics
+    two = replace(metrics, step_time_s=metrics.step_time_s * 1.5, mfu=(metrics.mfu or 0) * 4 / 3)
+    four = extended(Short(1, metrics, 0.0), Short(2, two, 0.0), 4)
+    assert four.step_time_s == pytest.approx(2.5 * metrics.step_time_s)
+    assert four.mfu == pytest.approx((metrics.mfu or 0) * 4 / 2.5)
+    assert four.critical_path == ()

@@ -1,0 +1,368 @@
+"""Comparisons: what is recognised, what differs, what is outside, and what one is told to take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.paths import TESTS
+
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError, TraceError
+from commsim.libraries import LibrarySection
+from commsim.study import bench, replay, run
+from commsim.study.compare.compare import compare
+from commsim.study.compare.tables import Point, Sheet, band_of, from_bench, line_up
+
+LOGS = TESTS / "data/nccl_tests"
+A100 = str(LOGS / "a100_8_v2.19.4.log")
+
+TRAINING = """
+cluster:
+  preset: {preset}
+  overrides: {{price: {{per_gpu_hour: {price}, currency: USD, source: here, date: today}}}}
+workload:
+  training:
+    model: {{preset: gpt2-124m, seq_len: 1024}}
+    parallel: {{dp: 8}}
+    batch: {{global: {batch}, micro: 2}}
+    compute: {{efficiency: {efficiency}}}
+library: {{name: ideal}}
+"""
+
+
+def training(
+    folder: Path, name: str, *, price: float = 1, efficiency: float = 0.4, batch: int = 16
+) -> str:
+    path = folder / f"{name}.yaml"
+    text = TRAINING.format(preset="dgx-a100", price=price, efficiency=efficiency, batch=batch)
+    path.write_text(text)
+    return str(path)
+
+
+def metric(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return next(row for row in data["metrics"] if row["key"] == key)
+
+
+def test_two_scenarios_side_by_side() -> None:
+    found = compare("ring-all-reduce", "reduce-to-server")
+    data = found.to_dict()
+    step = metric(data, "step_time_s")
+    ring, server = (run(n).metrics.step_time_s for n in ("ring-all-reduce", "reduce-to-server"))
+    assert step["values"] == [ring, server]
+    assert step["difference"] == [None, pytest.approx(server / ring - 1)]
+    assert step["differs"]
+    assert not found.within
+    assert [side["label"] for side in data["sides"]] == ["A", "B"]
+    assert found.verdict[0].startswith(f"A is {server / ring:.2f} times as fast as B")
+
+
+def test_the_same_twice_differs_in_nothing() -> None:
+    found = compare("1f1b", "1f1b", tolerance=0.0)
+    assert found.within
+    assert not any(row["differs"] for row in found.to_dict()["metrics"])
+    assert not any(row["differs"] for row in found.to_dict()["settings"])
+    assert found.verdict[0].startswith("All take the same time")
+
+
+@pytest.mark.parametrize(("tolerance", "within"), [(0.19, False), (0.21, True)])
+def test_the_tolerance_is_of_the_step_time(tmp_path: Path, tolerance: float, within: bool) -> None:
+    result = run("1f1b").to_dict()
+    slower = {**result, "step_time_s": 1.2 * result["step_time_s"]}
+    for name, data in (("a.json", result), ("b.json", slower)):
+        (tmp_path / name).write_text(json.dumps(data))
+    found = compare(tmp_path / "a.json", tmp_path / "b.json", tolerance=tolerance)
+    assert found.within is within
+    assert metric(found.to_dict(), "step_time_s")["difference"][1] == pytest.approx(0.2)
+
+
+def test_settings_that_differ_are_named(tmp_path: Path) -> None:
+    one, two = training(tmp_path, "one"), training(tmp_path, "two", efficiency=0.2)
+    data = compare(one, two).to_dict()
+    differing = [row for row in data["settings"] if row["differs"]]
+    assert [row["key"] for row in differing] == ["workload.training.compute.efficiency"]
+    assert differing[0]["values"] == ["0.4", "0.2"]
+    assert not any(row["differs"] for row in data["hardware"])
+
+
+def test_hardware_that_differs_is_named() -> None:
+    data = compare("own-dgx-h100", "own-dgx-b200").to_dict()
+    facts = {row["key"]: row["values"] for row in data["hardware"] if row["differs"]}
+    assert facts["GPU"] == ["H100-SXM5-80GB", "B200-SXM-180GB"]
+    assert facts["NVLink of a GPU"] == ["450 GB/s", "900 GB/s"]
+    assert facts["power of a node"] == ["10,200 W at most", "14,300 W at most"]
+    energy = metric(data, "cost.energy_kwh_per_1e9_tokens")
+    step, rate = metric(data, "step_time_s"), metric(data, "tokens_per_s")
+    tokens = step["values"][1] * rate["values"][1]
+    assert tokens == pytest.approx(16 * 8192)
+    assert energy["values"][1] == pytest.approx(14300 * 1e9 / rate["values"][1] / 3.6e6)
+
+
+def test_cheaper_and_slower_is_a_choice(tmp_path: Path) -> None:
+    slow = training(tmp_path, "slow", price=1, efficiency=0.2)
+    fast = training(tmp_path, "fast", price=4, efficiency=0.4)
+    found = compare(slow, fast)
+    assert found.verdict[0].startswith(f"Take A ({slow}) for the least money, B ({fast}) for the")
+    cost = metric(found.to_dict(), "cost.per_1e9_tokens")["values"]
+    assert cost[1] > 1.9 * cost[0]
+    assert f"for {cost[1] - cost[0]:.3g} USD more" in found.verdict[0]
+
+
+def test_faster_and_cheaper_is_taken(tmp_path: Path) -> None:
+    slow = training(tmp_path, "slow", price=1, efficiency=0.2)
+    fast = training(tmp_path, "fast", price=1, efficiency=0.4)
+    found = compare(slow, fast)
+    assert found.verdict[0].startswith(f"Take B ({fast}): it is")
+    assert "less money" in found.verdict[0]
+
+
+@pytest.mark.parametrize("price", [1.75, 1.95])
+def test_costs_nearer_than_the_model_knows_do_not_decide(tmp_path: Path, price: float) -> None:
+    slow = training(tmp_path, "slow", price=1, efficiency=0.2)
+    fast = training(tmp_path, "fast", price=price, efficiency=0.4)
+    assert f"Take B ({fast})" in compare(slow, fast).verdict[0]
+    found = compare(slow, fast)
+    assert "for about the same money" in found.verdict[0]
+    cost = metric(found.to_dict(), "cost.per_1e9_tokens")["values"]
+    now, dear = (price, "B") if cost[1] > cost[0] else (1, "A")
+    even = f"{now * min(cost) / max(cost):,.4g} USD instead of {now:,.4g}."
+    assert found.verdict[3] == f"They cost the same where an hour of a GPU of {dear} is {even}"
+
+
+def test_the_same_price_and_time_leave_the_choice(tmp_path: Path) -> None:
+    assert (
+        compare(training(tmp_path, "a"), training(tmp_path, "b"))
+        .verdict[0]
+        .startswith("Take either")
+    )
+
+
+def test_different_work_is_warned_of_and_judged_by_tokens(tmp_path: Path) -> None:
+    small = training(tmp_path, "small", batch=16)
+    large = training(tmp_path, "large", batch=64)
+    found = compare(small, large)
+    assert "16,384 and" not in found.to_dict()["warnings"][0]
+    assert "16,384, 65,536 tokens in a step" in found.to_dict()["warnings"][0]
+    rate = metric(found.to_dict(), "tokens_per_s")["values"]
+    assert rate[1] > rate[0]
+    assert found.verdict[1].startswith(f"B is {rate[1] / rate[0]:.2f} times as fast as A")
+
+
+def test_prices_of_two_currencies_are_not_subtracted(tmp_path: Path) -> None:
+    one, two = training(tmp_path, "one"), training(tmp_path, "two")
+    Path(two).write_text(Path(two).read_text().replace("USD", "EUR"))
+    data = compare(one, two).to_dict()
+    assert data["currency"] is None
+    assert metric(data, "cost.per_step")["difference"] == [None, None]
+    assert any("different currencies" in line for line in data["warnings"])
+
+
+def test_a_result_beside_its_scenario(tmp_path: Path) -> None:
+    run("gpipe").save_json(tmp_path / "gpipe.json")
+    data = compare(tmp_path / "gpipe.json", "1f1b").to_dict()
+    assert [side["kind"] for side in data["sides"]] == ["result", "scenario"]
+    assert not any(row["differs"] for row in data["settings"])  # a result does not say its own
+    same = compare(run("gpipe"), tmp_path / "gpipe.json", tolerance=0)
+    assert same.within
+    assert same.to_dict()["command"] is None
+
+
+def test_a_trace_beside_its_replay(shared_data: Path) -> None:
+    folder = shared_data / "traces/dev_param_dlrm_8xV100"
+    found = compare(replay(folder), folder, tolerance=0.001)
+    assert [side["kind"] for side in found.to_dict()["sides"]] == ["replay", "trace"]
+    assert found.to_dict()["reference"] == 1  # the measured one
+    assert found.within
+    assert all(side.timeline is not None for side in found.sides)
+
+
+def test_bands_and_signs_of_errors() -> None:
+    sizes = (1024, 65536, 2**20, 16 * 2**20)
+    assert [band_of(size) for size in sizes] == ["small", "mid", "mid", "large"]
+    held = Sheet("a", "all_reduce", "float", 8, 1, True, tuple(Point(s, 10.0, 1.0) for s in sizes))
+    times = (12.0, 8.9, 11.1, 8.0)
+    other = Sheet(
+        "b", "all_reduce", "float", 8, 1, False,
+        tuple(Point(s, t, 1.0) for s, t in zip(sizes, times, strict=True)),
+    )  # fmt: skip
+    (table,) = line_up([[held], [other]], 0)
+    assert [table.error(row, 1) for row in range(4)] == pytest.approx([0.2, -0.11, 0.11, -0.2])
+    bands = table.bands(1)
+    assert bands["mid"] == {
+        "n": 2, "median_abs_err": pytest.approx(0.11), "median_err": pytest.approx(0.0),
+        "worst_err": pytest.approx(-0.11),
+    }  # fmt: skip
+    assert bands["small"]["median_abs_err"] == pytest.approx(0.2)
+    assert table.within(0.21)
+    assert not table.within(0.19)
+
+
+def test_a_log_beside_a_cluster_is_benched_like_it_was_measured() -> None:
+    found = compare(A100, "dgx-a100", tolerance=0.5)
+    (table,) = found.to_dict()["tables"]
+    assert (table["ranks"], table["nodes"]) == ([8, 8], [1, 1])
+    assert len(table["rows"]) == 25
+    cluster = Cluster.preset("dgx-a100")
+    section = LibrarySection(name="nccl", version="2.19.3", launch="process")
+    (row,) = bench(cluster, "all_reduce", [2**20], library=section).results
+    mine = next(one for one in table["rows"] if one["size"] == 2**20)
+    assert mine["time_us"] == [67.31, row.time_us]
+    assert mine["error"] == [None, pytest.approx(row.time_us / 67.31 - 1)]
+    assert mine["busbw_gbs"][0] == pytest.approx(2**20 / 67.31e-6 / 1e9 * 2 * 7 / 8)
+    assert found.within
+
+
+@pytest.mark.parametrize(("pids", "launch"), [([1] * 8, "process"), (range(8), "gpu")])
+def test_the_launch_of_the_log_is_taken_over(tmp_path: Path, pids: list[int], launch: str) -> None:
+    devices = "".join(
+        f"# Rank {r} Pid {pid} on host device {r} [0x0] A100\n" for r, pid in enumerate(pids)
+    )
+    (tmp_path / "x.log").write_text(
+        f"all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8\n{devices}"
+        "1024 256 float sum -1 9 0 0 0 9 0 0 0\n"
+    )
+    section = LibrarySection(name="nccl", launch=launch)
+    (row,) = bench(Cluster.preset("dgx-a100"), "all_reduce", [1024], library=section).results
+    (table,) = compare(tmp_path / "x.log", "dgx-a100").to_dict()["tables"]
+    assert table["rows"][0]["time_us"] == [9.0, row.time_us]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("21203", "NCCL 2.12.3 is older than"), ("29901", "ran NCCL 2.99.1; the default")],
+)
+def test_the_version_of_the_log_is_taken_over(tmp_path: Path, code: str, words: str) -> None:
+    text = Path(A100).read_text().replace("nccl-library=21903", f"nccl-library={code}")
+    (tmp_path / "x.log").write_text(text)
+    notes = compare(tmp_path / "x.log", "dgx-a100").to_dict()["sides"][1]["notes"]
+    assert any(words in note for note in notes)
+
+
+def test_the_measured_one_is_the_reference_wherever_it_stands() -> None:
+    data = compare("dgx-a100", A100).to_dict()
+    assert data["reference"] == 1
+    assert data["tables"][0]["rows"][0]["error"][1] is None
+    assert data["tables"][0]["rows"][0]["error"][0] is not None
+
+
+def test_a_scenario_lends_its_cluster_and_library() -> None:
+    text = json.dumps({
+        "cluster": {"preset": "dgx-a100"},
+        "library": {"name": "nccl", "env": {"NCCL_ALGO": "Tree"}},
+        "workload": {"collectives": [{"op": "all_reduce", "bytes": "1MiB", "group": [0, 1]}]},
+    })  # fmt: skip
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tree.yaml"
+        path.write_text(text)
+        (table,) = compare(A100, path).to_dict()["tables"]
+    assert {row["algo"][1] for row in table["rows"]} == {"Tree"}
+
+
+def test_a_log_of_several_nodes_lays_the_cluster_out_alike() -> None:
+    (table,) = compare(LOGS / "a3mega_h100_16.log", "gcp-a3-mega").to_dict()["tables"]
+    assert (table["ranks"], table["nodes"]) == ([16, 16], [2, 2])
+
+
+def test_old_busbw_is_worked_out_anew() -> None:
+    data = compare(LOGS / "dgx2_12_three_tests.log", "dgx-2").to_dict()
+    gather = next(table for table in data["tables"] if table["op"] == "all_gather")
+    assert [table["op"] for table in data["tables"]] == ["all_gather", "all_reduce", "broadcast"]
+    last = gather["rows"][-1]
+    assert last["busbw_gbs"][0] == pytest.approx(8589934560 / 106773e-6 / 1e9 * 11 / 12)
+    assert last["time_us"][1] is not None  # sizes are rounded differently today
+
+
+def test_repeated_runs_count_by_their_median(tmp_path: Path) -> None:
+    head = "all_gather_perf\n# nThread 1 nGpus 8 minBytes 8\n"
+    row = "1048576 32768 float none -1 {} 1 1 0 {} 1 1 0\n"
+    text = "".join(head + row.format(time, time) for time in (50, 90, 60))
+    other = "1048576 65536 half none -1 10 1 1 0 10 1 1 0\n"
+    (tmp_path / "x.log").write_text(text + other)
+    data = compare(tmp_path / "x.log", "dgx-a100").to_dict()
+    (row_,) = data["tables"][0]["rows"]
+    assert row_["time_us"][0] == 60
+    assert data["tables"][0]["type"] == "float"
+
+
+def test_rows_of_other_types_and_redops_are_left_out(tmp_path: Path) -> None:
+    text = Path(A100).read_text()
+    extra = "1024 512 half sum -1 1 1 1 0 1 1 1 0\n1024 256 float max -1 1 1 1 0 1 1 1 0\n"
+    (tmp_path / "x.log").write_text(text.replace("# Out of bounds", extra + "# Out of bounds"))
+    data = compare(tmp_path / "x.log", "dgx-a100").to_dict()
+    row = next(row for row in data["tables"][0]["rows"] if row["size"] == 1024)
+    assert row["time_us"][0] == 36.57
+    assert "2 rows of other types or redops are left out." in data["sides"][0]["notes"]
+
+
+def test_two_logs_of_different_ranks_are_warned_of() -> None:
+    data = compare(A100, LOGS / "a3mega_h100_16.log").to_dict()
+    assert data["warnings"] == [
+        f"all_reduce: {A100} ran on 8 ranks, {LOGS}/a3mega_h100_16.log on 16."
+    ]
+
+
+def test_a_bench_json_of_all_algorithms_stands_for_its_choice(tmp_path: Path) -> None:
+    cluster = Cluster.preset("dgx-a100")
+    made = bench(cluster, "all_reduce", [2**12, 2**26], algo="all", library="nccl")
+    made.save_json(tmp_path / "b.json")
+    (sheet,) = from_bench(made.to_dict(), "b")
+    chosen = {row.size: row.time_us for row in made.results if row.chosen}
+    assert {point.size: point.time_us for point in sheet.points} == chosen
+    (table,) = compare(A100, tmp_path / "b.json").to_dict()["tables"]
+    assert [row["size"] for row in table["rows"]] == [2**12, 2**26]
+    other = compare(made, made).verdict[0]  # nothing was measured: nobody is off
+    assert other.startswith("all-reduce: 1 x dgx-a100 differs by 0.0% from 16 MiB on")
+
+
+def test_all_reports_are_one_page(tmp_path: Path) -> None:
+    for items in (("1f1b", "gpipe"), (A100, "dgx-a100")):
+        compare(*items).report(tmp_path / "r.html")
+        text = (tmp_path / "r.html").read_text()
+        assert text.startswith("<!doctype html>")
+        assert "http://" not in text.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        (("1f1b",), "needs two or more"),
+        (("1f1b", "1f1c"), "Did you mean '1f1b'"),
+        (("1f1b", "dgx-h100"), "a cluster has no work to run"),
+        ((A100, "1f1b"), "they share nothing"),
+        ((A100, "pcie-rtx2080ti"), "has 8 GPUs on a node, and pcie-rtx2080ti has 2"),
+        (("1f1b", "missing.yaml"), "there is no such file"),
+        (("1f1b", 3), "int cannot be compared"),
+        (("1f1b", ""), "an empty name"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(items: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(ScenarioError, match=words.replace("(", r"\(")):
+        compare(*items)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"schema": 2, "step_time_s": 1.0}', "newer commsim"),
+        ('{"schema": 1, "step_time_s": 1.0}', "missing required field `breakdown`"),
+        ('{"schema": 1, "step_time_s": "x", "breakdown": {}}', "got `str`"),
+        ('{"schema": 1, "step_time_s": 1, "breakdown": {}}', "`compute_s`"),
+        ('{"schema": 1, "results": [{"op": "all_reduce"}]}', "missing required field `size`"),
+        ('{"schema": 1, "results": []}', "holds no row"),
+        ('{"schema": 1, "sides": []}', "a comparison already"),
+        ("just words", "nothing that can be compared"),
+        ("", "is empty"),
+        ('{"traceEvents": 3}', "x.json"),
+    ],
+)
+def test_files_that_hold_nothing_to_compare(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=words):
+        compare("1f1b", path)
+    with pytest.raises(TraceError, match="there is no such file"):
+        compare("1f1b", tmp_path / "gone.json")

@@ -1,0 +1,85 @@
+"""Folded and unfolded training steps are the same steps, over many layouts and fabrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commsim.cluster import Cluster
+from commsim.engine import folded, simulate
+from commsim.libraries import Ideal
+from commsim.libraries.nccl.plans.library import Nccl
+from commsim.metrics import Metrics, measure
+from commsim.sections import decode
+from commsim.workload import TrainingSection, build_training
+
+MODEL = {"layers": 8, "hidden": 512, "heads": 8, "vocab": 4096, "seq_len": 256}
+EXPERTS = {**MODEL, "experts": {"experts": 8, "top_k": 2, "expert_ffn": 256}}
+SPINE = {"kind": "fat_tree", "oversubscription": 4}
+
+LAYOUTS: list[tuple[str, int, dict[str, Any]]] = [
+    ("dgx-h100", 2, {"parallel": {"dp": 16}}),
+    ("dgx-h100", 2, {"parallel": {"dp": 16}, "data_parallel": {"kind": "zero", "stage": 1}}),
+    ("dgx-h100", 2, {"parallel": {"dp": 16}, "data_parallel": {"kind": "fsdp"}}),
+    ("dgx-h100", 4, {"parallel": {"dp": 32}, "data_parallel": {"kind": "hsdp", "shard": 8}}),
+    ("dgx-h100", 4, {"parallel": {"tp": 4, "pp": 2, "dp": 4, "sequence_parallel": True}}),
+    ("dgx-h100", 4, {"parallel": {"tp": 2, "pp": 4, "dp": 4, "schedule": "zb_v"}}),
+    ("dgx-h100", 4, {"parallel": {"tp": 8, "pp": 2, "dp": 2, "order": ["tp", "pp", "cp", "dp"]}}),
+    ("dgx-h100", 2, {"parallel": {"cp": 4, "dp": 4}}),
+    ("dgx-h100", 2, {"parallel": {"dp": 16, "ep": 8}, "model": EXPERTS}),
+    ("dgx-h100", 2, {"parallel": {"dp": 16, "ep": 8, "expert_skew": 2}, "model": EXPERTS}),
+    ("dgx-1v", 4, {"parallel": {"pp": 4, "dp": 8}}),
+    ("dgx-1v", 2, {"parallel": {"dp": 16},
+                   "data_parallel": {"kind": "zero", "stage": 2, "offload": "cpu"}}),
+    ("dgx-h100", 8, {"parallel": {"dp": 16, "pp": 4}, "fabric": SPINE}),
+]  # fmt: skip
+
+
+def run(preset: str, nodes: int, settings: dict[str, Any], *, fold: bool) -> tuple[Metrics, int]:
+    given = dict(settings)
+    fabric = given.pop("fabric", None)
+    cluster = Cluster.preset(preset, nodes=nodes, **({"fabric": fabric} if fabric else {}))
+    base = {"model": MODEL, "batch": {"global": 64, "micro": 1}, "compute": {"efficiency": 0.4},
+            "precision": "fp16"}  # fmt: skip
+    section = decode({**base, **given}, TrainingSection, "x.yaml")
+    work = build_training(section, cluster, fold=fold)
+    if not fold:
+        assert work.graph.folding is None
+        return measure(simulate(work.graph, cluster, library=Ideal())), len(work.graph.lane_rank)
+    graph, planner = folded(work.graph, cluster, Ideal())
+    timeline = simulate(graph, cluster, library=Ideal(), planner=planner)
+    return measure(timeline), len(graph.lane_rank)
+
+
+@pytest.mark.parametrize(("preset", "nodes", "settings"), LAYOUTS)
+def test_folding_changes_nothing(preset: str, nodes: int, settings: dict[str, Any]) -> None:
+    whole, ranks = run(preset, nodes, settings, fold=False)
+    small, lanes = run(preset, nodes, settings, fold=True)
+    assert lanes < ranks
+    assert small.step_time_s == pytest.approx(whole.step_time_s, rel=1e-6)
+    for part in ("compute_s", "exposed_comm_s", "idle_s", "comm_s"):
+        found, expected = getattr(small.breakdown, part), getattr(whole.breakdown, part)
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-9)
+    if whole.bubble_fraction is not None:
+        assert small.bubble_fraction == pytest.approx(whole.bubble_fraction, abs=1e-6)
+
+
+def test_a_small_bucket_on_one_nic_tells_ranks_apart_only_where_that_counts() -> None:
+    """A tenth of the lanes give the same step; a share below the bucket's keeps all lanes."""
+    cluster = Cluster.preset("dgx-h100", nodes=4)
+    section = decode(
+        {"model": {"layers": 4, "hidden": 2048, "heads": 16, "vocab": 4096, "seq_len": 1024},
+         "batch": {"global": 64, "micro": 1}, "parallel": {"dp": 8, "pp": 2, "cp": 2},
+         "data_parallel": {"kind": "zero", "stage": 2, "bucket": "16MiB"}},
+        TrainingSection, "x.yaml",
+    )  # fmt: skip
+    coarse, library = build_training(section, cluster, fold=True).graph, Nccl()
+    lanes, steps = [], []
+    for slight in (0.0, 1e-9, 1e-3):
+        graph, planner = folded(coarse, cluster, library, slight=slight)
+        timeline = simulate(graph, cluster, library=library, planner=planner)
+        lanes.append(len(graph.lane_rank))
+        steps.append(measure(timeline).step_time_s)
+    assert lanes == [10, 10, 2]
+    assert steps == pytest.approx([steps[0]] * 3, rel=1e-4)
