@@ -27,8 +27,8 @@ from commsim.workload.training import (
     COMPUTE,
     EXCHANGE,
     Actions,
-    Piece,
     TrainingPlan,
+    WorkItem,
     resident_memory,
 )
 
@@ -140,7 +140,7 @@ class Floor:
         request = Request("all_gather", _PROBE, ranks, dtype=self._plan.section.precision)
         return self._library.plan(request, self._cluster).sms / self._model.gpu.sm_count
 
-    def _busy(self, script: tuple[Piece, ...], *, memory: bool) -> int:
+    def _busy(self, script: tuple[WorkItem, ...], *, memory: bool) -> int:
         """Return the compute of an action that is limited by memory, or that is not."""
         bandwidth = self._model.gpu.memory_bandwidth / PS_PER_SECOND
         return sum(
@@ -202,7 +202,7 @@ class Floor:
             ends[at.device, at.position] = free[at.device] = end
         return Walk(free[first], min(firsts.values()), lasts)
 
-    def _serial(self, script: tuple[Piece, ...]) -> int:
+    def _serial(self, script: tuple[WorkItem, ...]) -> int:
         """Return what the chain of an action takes, with what runs beside it until they join."""
         last = ring = beside = earlier = after = 0  # when each has ended
         for piece in script:
@@ -219,7 +219,7 @@ class Floor:
                 after, earlier, beside = 0, max(earlier, beside), 0
         return max(last, earlier, beside)
 
-    def _alone(self, piece: Piece) -> int:
+    def _alone(self, piece: WorkItem) -> int:
         """Return what communication takes where nothing hinders it, in ps."""
         key = (piece.kind, piece.axis, piece.size)
         if key not in self._known:
@@ -229,7 +229,7 @@ class Floor:
             )  # fmt: skip
         return self._known[key]
 
-    def _exchanged(self, piece: Piece) -> int:
+    def _exchanged(self, piece: WorkItem) -> int:
         """Return what the links take for a step of all rings, in ps: latencies of steps overlap."""
         key = (self._plan.layout, "ring", None)
         rows = self._groups.rows("ring")

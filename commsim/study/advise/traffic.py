@@ -13,7 +13,7 @@ import numpy as np
 from commsim.cluster import Cluster
 from commsim.libraries import Library, Request
 from commsim.units import PS_PER_SECOND
-from commsim.workload.training import COMPUTE, EXCHANGE, Actions, Piece, TrainingPlan
+from commsim.workload.training import COMPUTE, EXCHANGE, Actions, TrainingPlan, WorkItem
 
 __all__ = ["Groups", "Traffic"]
 
@@ -136,7 +136,7 @@ class Traffic:
 
     def _script(
         self,
-        script: tuple[Piece, ...],
+        script: tuple[WorkItem, ...],
         groups: Groups,
         known: dict[tuple[str, int, str], float],
     ) -> float:
@@ -150,7 +150,7 @@ class Traffic:
                 found += known[key]
         return found
 
-    def _piece(self, piece: Piece, ranks: tuple[int, ...]) -> float:
+    def _piece(self, piece: WorkItem, ranks: tuple[int, ...]) -> float:
         """Return the bytes that each of a group's ranks sends out for a piece, in the mean."""
         if piece.kind == EXCHANGE:
             pairs = zip(ranks, ranks[1:] + ranks[:1], strict=True)

@@ -2,7 +2,6 @@
 
 from commsim.workload.training.build import build_training
 from commsim.workload.training.memory import Actions, peak_memory, resident_memory
-from commsim.workload.training.pieces import COMPUTE, EXCHANGE, Piece
 from commsim.workload.training.plan import TrainingPlan, plan_training
 from commsim.workload.training.section import (
     WIDTH,
@@ -13,6 +12,7 @@ from commsim.workload.training.section import (
     check_settings,
 )
 from commsim.workload.training.stages import make_parts
+from commsim.workload.training.work_items import COMPUTE, EXCHANGE, WorkItem
 
 __all__ = [
     "COMPUTE",
@@ -22,9 +22,9 @@ __all__ = [
     "BatchSection",
     "DataParallelSection",
     "ParallelSection",
-    "Piece",
     "TrainingPlan",
     "TrainingSection",
+    "WorkItem",
     "build_training",
     "check_settings",
     "make_parts",

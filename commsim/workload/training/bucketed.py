@@ -23,7 +23,7 @@ from commsim.units import PS_PER_SECOND
 from commsim.workload.buckets import assign_buckets
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
-from commsim.workload.training.replicas import Alone, Place
+from commsim.workload.training.replicas import ActionContext, ReplicaStrategy
 from commsim.workload.training.stages import Stage
 
 __all__ = ["CPU_ADAM_PER_NODE", "Bucket", "Bucketed", "stage_buckets"]
@@ -75,7 +75,7 @@ def _family(
     ]
 
 
-class Bucketed(Alone):
+class Bucketed(ReplicaStrategy):
     """DDP and ZeRO-1/2 over the replicas of each stage."""
 
     def __init__(
@@ -107,20 +107,22 @@ class Bucketed(Alone):
         self._gathered: dict[int, dict[tuple[int, int], list[int]]] = {}
         self._barrier: dict[int, list[int]] = {}
 
-    def unit_by_unit(self, place: Place) -> bool:
+    def separates_units(self, place: ActionContext) -> bool:
         """Buckets need to know when each unit is done; gathered parameters, when it starts."""
         if place.forward:
             return self.stage > 0 and self.prefetch and place.first
         return self.overlap and (place.last or self.every_microbatch)
 
-    def enter(self, lane: Lane, place: Place, unit: int, done: list[int]) -> list[int]:
+    def before_unit(
+        self, lane: Lane, place: ActionContext, unit: int, done: list[int]
+    ) -> list[int]:
         waits = self._barrier.pop(lane.lane, [])
         if not place.forward:
             return waits
         stage = place.at.action.stage
         return waits + self._gathered.get(lane.lane, {}).pop((stage, unit), [])
 
-    def leave(self, lane: Lane, place: Place, unit: int, op: int) -> None:
+    def after_unit(self, lane: Lane, place: ActionContext, unit: int, op: int) -> None:
         """Reduce the buckets that are complete with this unit's gradients."""
         if place.forward or not (place.last or self.every_microbatch):
             return
@@ -154,7 +156,7 @@ class Bucketed(Alone):
         self._reductions.setdefault(lane.lane, []).append(op)
         return op
 
-    def reduced(self, lane: Lane, step: int) -> list[int]:
+    def finish_reductions(self, lane: Lane, step: int) -> list[int]:
         """Issue what did not overlap; return the ends of all reductions."""
         if not self.overlap and not self.every_microbatch:
             after = lane.ends[-1]
@@ -163,7 +165,7 @@ class Bucketed(Alone):
                     self._reduce(lane, step, stage.number, index, bucket, after)
         return self._reductions.pop(lane.lane, [])
 
-    def updated(self, lane: Lane, step: int, optimizer: int) -> None:
+    def after_optimizer(self, lane: Lane, step: int, optimizer: int) -> None:
         """Gather the parameters that others have updated, in the order they are needed."""
         if not self.stage:
             return

@@ -1,5 +1,5 @@
 """
-Lanes under construction, and how pieces become ops on them.
+Lanes under construction, and how items become ops on them.
 
 Per rank: one compute stream; one per axis of collectives inside layers (tp, cp, ep); a send and
 a receive stream per neighbour in the pipeline; those of data parallelism ("dp", "gather", ...).
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from commsim.graph import GraphBuilder, Tags
-from commsim.workload.training.pieces import COMPUTE, EXCHANGE, Piece
-from commsim.workload.training.scripts import Scripts
+from commsim.workload.training.stage_compiler import StageOps
+from commsim.workload.training.work_items import COMPUTE, EXCHANGE, WorkItem
 
 __all__ = ["Chain", "Lane"]
 
@@ -27,8 +27,8 @@ class Lane:
     lane: int
     rank: int
     device: int
-    scripts: dict[int, Scripts]
-    merged: dict[int, Scripts]
+    stage_ops: dict[int, StageOps]
+    merged: dict[int, StageOps]
     skew: tuple[float, ...] = ()
     """The share of the tokens that each member of its expert group gets; empty: all alike."""
     expert_place: int = -1
@@ -39,7 +39,7 @@ class Lane:
 
 
 class Chain:
-    """The pieces of one action as ops, each after the one before.
+    """The items of one action as ops, each after the one before.
 
     `last` is the op that the next one follows, `on_compute` whether it is on the compute stream,
     which keeps its own order; `after` is what else the next one waits for.
@@ -53,8 +53,8 @@ class Chain:
         self._precision = precision
         self._after = list(after)
         self.on_compute = False
-        self._beside: list[int] = []  # beside the piece that is next
-        self._earlier: list[int] = []  # beside the pieces before it
+        self._beside: list[int] = []  # beside the item that is next
+        self._earlier: list[int] = []  # beside the items before it
         self._received = -1
         self.last = -1
 
@@ -62,18 +62,18 @@ class Chain:
         """Let the next op wait for `ops` too."""
         self._after.extend(ops)
 
-    def add(self, piece: Piece) -> None:
-        """Issue the op (or two, of an exchange) of a piece."""
-        if piece.beside:
-            self._beside.append(self._issue(piece, self._waits(piece)))
+    def add(self, item: WorkItem) -> None:
+        """Issue the op (or two, of an exchange) of an item."""
+        if item.beside:
+            self._beside.append(self._issue(item, self._waits(item)))
             return
-        if piece.joins:
+        if item.joins:
             self._after += self._earlier
             self._earlier = []
-        waits = self._waits(piece)
+        waits = self._waits(item)
         self._after = []
-        self.last = self._issue(piece, waits)
-        self.on_compute = piece.kind == COMPUTE
+        self.last = self._issue(item, waits)
+        self.on_compute = item.kind == COMPUTE
         self._earlier += self._beside
         self._beside = []
 
@@ -87,51 +87,51 @@ class Chain:
         self.close()
         return [*([self.last] if self.last >= 0 else []), *self._after]
 
-    def _waits(self, piece: Piece) -> list[int]:
-        computes = piece.kind == COMPUTE
+    def _waits(self, item: WorkItem) -> list[int]:
+        computes = item.kind == COMPUTE
         if self.last < 0:  # what follows the action before: compute does so by its stream
             return [*([] if computes else self._lane.ends[-1:]), *self._after]
         return [*([] if computes and self.on_compute else [self.last]), *self._after]
 
-    def _issue(self, piece: Piece, after: list[int]) -> int:
-        tags = self._tags_of.get(piece.layer)
+    def _issue(self, item: WorkItem, after: list[int]) -> int:
+        tags = self._tags_of.get(item.layer)
         if tags is None:
-            tags = self._tags_of[piece.layer] = self._tags._replace(layer=piece.layer)
-        if piece.kind == COMPUTE:
+            tags = self._tags_of[item.layer] = self._tags._replace(layer=item.layer)
+        if item.kind == COMPUTE:
             return self._build.compute(
-                self._lane.lane, piece.duration, name=piece.name, after=after, tags=tags,
-                flops=piece.flops, traffic=piece.traffic, alloc=piece.alloc, free=piece.free,
+                self._lane.lane, item.duration, name=item.name, after=after, tags=tags,
+                flops=item.flops, traffic=item.traffic, alloc=item.alloc, free=item.free,
             )  # fmt: skip
-        if piece.kind == EXCHANGE:
-            return self._exchange(piece, after, tags)
-        group = self._build.orbit(piece.axis, self._lane.rank)
-        splits = self._splits(piece)
+        if item.kind == EXCHANGE:
+            return self._exchange(item, after, tags)
+        group = self._build.orbit(item.axis, self._lane.rank)
+        splits = self._splits(item)
         return self._build.collective(
-            self._lane.lane, group, "all_to_all_v" if splits else piece.kind,
-            sum(splits) if splits else piece.size, stream=piece.axis, name=piece.name,
+            self._lane.lane, group, "all_to_all_v" if splits else item.kind,
+            sum(splits) if splits else item.size, stream=item.axis, name=item.name,
             dtype=self._precision, splits=splits or None, after=after, tags=tags,
         )  # fmt: skip
 
-    def _exchange(self, piece: Piece, after: list[int], tags: Tags) -> int:
+    def _exchange(self, item: WorkItem, after: list[int], tags: Tags) -> int:
         """Pass a block on round the ring; what is sent is what came in the step before."""
-        group = self._build.orbit(piece.axis, self._lane.rank)
+        group = self._build.orbit(item.axis, self._lane.rank)
         received = [self._received] if self._received >= 0 else []
         self._build.send(
-            self._lane.lane, RING, piece.size, group=group, stream="cp send", name=piece.name,
+            self._lane.lane, RING, item.size, group=group, stream="cp send", name=item.name,
             after=[*after, *received], tags=tags,
         )  # fmt: skip
         self._received = self._build.recv(
-            self._lane.lane, RING, piece.size, group=group, stream="cp recv", name=piece.name,
+            self._lane.lane, RING, item.size, group=group, stream="cp recv", name=item.name,
             after=after, tags=tags,
         )  # fmt: skip
         return self._received
 
-    def _splits(self, piece: Piece) -> tuple[int, ...]:
+    def _splits(self, item: WorkItem) -> tuple[int, ...]:
         """Return the bytes to each member of the expert group, where they differ."""
-        if piece.kind not in SKEWED:
+        if item.kind not in SKEWED:
             return ()
         shares = self._lane.skew
-        if piece.kind == "to_skewed":
-            return tuple(round(piece.size * share) for share in shares)
+        if item.kind == "to_skewed":
+            return tuple(round(item.size * share) for share in shares)
         own = shares[self._lane.expert_place]
-        return (round(piece.size * own),) * len(shares)
+        return (round(item.size * own),) * len(shares)

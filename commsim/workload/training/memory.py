@@ -28,10 +28,10 @@ from commsim.models import (
 from commsim.timeline import Timeline
 from commsim.workload.result import TrainingFacts
 from commsim.workload.schedules import Work
-from commsim.workload.training.pieces import COMPUTE, Piece
 from commsim.workload.training.plan import TrainingPlan
-from commsim.workload.training.scripts import Scripts
+from commsim.workload.training.stage_compiler import StageOps
 from commsim.workload.training.stages import EMBEDDING, HEAD, Unit, unit_kinds
+from commsim.workload.training.work_items import COMPUTE, WorkItem
 
 __all__ = ["Actions", "peak_memory", "resident_memory", "with_memory"]
 
@@ -41,13 +41,13 @@ _BUCKETS_AT_ONCE = 2  # one that fills, one on its way to the host
 
 
 def with_memory(
-    scripts: Scripts, plan: TrainingPlan, model: ComputeModel, units: tuple[Unit, ...]
-) -> Scripts:
-    """Return the scripts with the bytes that their compute takes and gives back."""
-    forward, backward = list(scripts.forward), list(scripts.backward)
-    first, second = list(scripts.input_backward), list(scripts.weight)
+    stage_ops: StageOps, plan: TrainingPlan, model: ComputeModel, units: tuple[Unit, ...]
+) -> StageOps:
+    """Return the ops of a stage with the bytes that their compute takes and gives back."""
+    forward, backward = list(stage_ops.forward), list(stage_ops.backward)
+    first, second = list(stage_ops.input_backward), list(stage_ops.weight)
     in_forward, in_backward, in_first, in_second = (
-        _places(script) for script in (forward, backward, first, second)
+        _places(work_list) for work_list in (forward, backward, first, second)
     )
     for index, unit in enumerate(units):
         kept, working = _activations(plan, model, unit)
@@ -59,22 +59,24 @@ def with_memory(
         _add(first, in_first[index], alloc=working, free=working if apart else working + kept)
         if apart:
             _add(second, in_second[index], free=kept)
-    return Scripts(tuple(forward), tuple(backward), tuple(first), tuple(second))
+    return StageOps(tuple(forward), tuple(backward), tuple(first), tuple(second))
 
 
-def _places(script: list[Piece]) -> dict[int, tuple[int, int]]:
-    """Return where each unit's first and last compute is in a script."""
+def _places(work_list: list[WorkItem]) -> dict[int, tuple[int, int]]:
+    """Return where each unit's first and last compute is in a work list."""
     found: dict[int, tuple[int, int]] = {}
-    for at, piece in enumerate(script):
-        if piece.kind == COMPUTE:
-            found[piece.unit] = (found.get(piece.unit, (at, at))[0], at)
+    for at, item in enumerate(work_list):
+        if item.kind == COMPUTE:
+            found[item.unit] = (found.get(item.unit, (at, at))[0], at)
     return found
 
 
-def _add(script: list[Piece], places: tuple[int, int], *, alloc: int = 0, free: int = 0) -> None:
+def _add(
+    work_list: list[WorkItem], places: tuple[int, int], *, alloc: int = 0, free: int = 0
+) -> None:
     begin, end = places
-    script[begin] = script[begin]._replace(alloc=script[begin].alloc + alloc)
-    script[end] = script[end]._replace(free=script[end].free + free)
+    work_list[begin] = work_list[begin]._replace(alloc=work_list[begin].alloc + alloc)
+    work_list[end] = work_list[end]._replace(free=work_list[end].free + free)
 
 
 def _activations(plan: TrainingPlan, model: ComputeModel, unit: Unit) -> tuple[int, int]:
@@ -98,22 +100,22 @@ def _activations(plan: TrainingPlan, model: ComputeModel, unit: Unit) -> tuple[i
 class Actions:
     """What the actions of a schedule take and give back: the memory of a step without a run.
 
-    For GPUs of one kind. `scripts` are those of each kind of part, `kind_of` says which a stage
+    For GPUs of one kind. `stage_ops` are the ops of each kind of part, `kind_of` says which a stage
     has: parts with the same kinds of units differ in names only.
     """
 
     def __init__(self, plan: TrainingPlan, model: ComputeModel) -> None:
         self._plan = plan
-        author = plan.author(model)
+        compiler = plan.compiler(model)
         kinds: dict[tuple[str | bool, ...], int] = {}
-        self.scripts: list[Scripts] = []
+        self.stage_ops: list[StageOps] = []
         self.kind_of: list[int] = []
         for stage in plan.stages:
             kind = unit_kinds(plan.model.shape, stage.units)
             if kind not in kinds:
                 kinds[kind] = len(kinds)
-                written = author.scripts(stage.units)
-                self.scripts.append(with_memory(written, plan, model, stage.units))
+                written = compiler.compile(stage.units)
+                self.stage_ops.append(with_memory(written, plan, model, stage.units))
             self.kind_of.append(kinds[kind])
 
     def peaks(self) -> tuple[int, ...]:
@@ -130,24 +132,24 @@ class Actions:
             found.append(most)
         return tuple(found)
 
-    def of_each(self, figure: Callable[[tuple[Piece, ...]], T]) -> dict[Work, list[T]]:
-        """Return a figure of the script of each kind of action, by stage."""
+    def of_each(self, figure: Callable[[tuple[WorkItem, ...]], T]) -> dict[Work, list[T]]:
+        """Return a figure of the work list of each kind of action, by stage."""
         by_kind = {
-            Work.F: [figure(made.forward) for made in self.scripts],
-            Work.B: [figure(made.backward) for made in self.scripts],
-            Work.I: [figure(made.input_backward) for made in self.scripts],
-            Work.W: [figure(made.weight) for made in self.scripts],
+            Work.F: [figure(made.forward) for made in self.stage_ops],
+            Work.B: [figure(made.backward) for made in self.stage_ops],
+            Work.I: [figure(made.input_backward) for made in self.stage_ops],
+            Work.W: [figure(made.weight) for made in self.stage_ops],
         }
         return {work: [row[kind] for kind in self.kind_of] for work, row in by_kind.items()}
 
 
-def _swing(script: tuple[Piece, ...]) -> tuple[int, int]:
-    """Return by how much a script's memory rises above where it began, and where it ends."""
+def _swing(work_list: tuple[WorkItem, ...]) -> tuple[int, int]:
+    """Return by how much a work list's memory rises above where it began, and where it ends."""
     held = most = 0
-    for piece in script:
-        held += piece.alloc
+    for item in work_list:
+        held += item.alloc
         most = max(most, held)
-        held -= piece.free
+        held -= item.free
     return most, held
 
 

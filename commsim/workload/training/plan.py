@@ -27,8 +27,8 @@ from commsim.workload.schedules import (
     load_schedule,
     make_schedule,
 )
-from commsim.workload.training.scripts import Author
 from commsim.workload.training.section import WIDTH, TrainingSection, check_settings
+from commsim.workload.training.stage_compiler import StageCompiler
 from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts
 from commsim.workload.training.times import Estimate
 
@@ -89,10 +89,10 @@ class TrainingPlan:
         """Return the stages of a device."""
         return tuple(stage for stage in self.stages if stage.device == device)
 
-    def author(self, model: ComputeModel, *, load: float = 1.0) -> Author:
-        """Return who writes the scripts of stages for the GPUs of `model`."""
+    def compiler(self, model: ComputeModel, *, load: float = 1.0) -> StageCompiler:
+        """Return what compiles stages into work items for the GPUs of `model`."""
         parallel = self.section.parallel
-        return Author(
+        return StageCompiler(
             self.model.shape, self.split, model, self.width, self.section.recompute,
             parallel.tp_overlap, parallel.context, load, parallel.expert_skew > 1,
         )  # fmt: skip
@@ -203,23 +203,23 @@ def _schedule(
         read = load_schedule(Path(folder) / name, where=f"{where}.schedule")
         _check_read(read, pp, microbatches, f"{where}.schedule")
         check_virtual(read, parallel.virtual_stages, where=f"{where}.schedule")
-        home, pieces = read.home, read.parts // pp
+        home, items = read.home, read.parts // pp
     else:
         home = home_of(name, pp, parallel.virtual_stages, where=f"{where}.schedule")
-        pieces = 1 if name == "dualpipe" else len(home) // pp
-    layers = divide_layers(shape.layers, pp, pieces, parallel.layers_per_stage, where=where)
+        items = 1 if name == "dualpipe" else len(home) // pp
+    layers = divide_layers(shape.layers, pp, items, parallel.layers_per_stage, where=where)
     copied = shape.tied_embeddings and name != "dualpipe" and home[0] != home[len(layers) - 1]
     parts = make_parts(shape, layers, tp=parallel.tp, ep=parallel.ep, copied=copied)
     if read is not None:
         return read, parts
     times = None
     if is_laid_out(name):
-        author = Author(
+        compiler = StageCompiler(
             shape, split, compute, WIDTH[section.precision], section.recompute,
             parallel.tp_overlap, parallel.context,
         )  # fmt: skip
         times = Estimate(layout, cluster, ep=parallel.ep).stages(
-            parts, home, author=author, boundary=_boundary(section, model, split), tied=copied
+            parts, home, compiler=compiler, boundary=_boundary(section, model, split), tied=copied
         )
     schedule = make_schedule(
         name, pp, microbatches, where=f"{where}.schedule", virtual=parallel.virtual_stages,

@@ -16,11 +16,11 @@ from commsim.workload.schedules import Step
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
 
-__all__ = ["Alone", "Place", "add_optimizer"]
+__all__ = ["ActionContext", "ReplicaStrategy", "add_optimizer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ActionContext:
     """Where a rank is in a step: the action, and whether its stage has the first or last one.
 
     `first`: the stage's first forward of the step; `last`: its last gradient.
@@ -33,29 +33,31 @@ class Place:
     last: bool
 
 
-class Alone:
+class ReplicaStrategy:
     """One replica: nothing to keep equal. The base of all strategies."""
 
     def __init__(self, plan: TrainingPlan, build: GraphBuilder) -> None:
         self.plan = plan
         self.build = build
 
-    def unit_by_unit(self, place: Place) -> bool:
-        """Return whether the pieces of an action must stay apart by unit."""
+    def separates_units(self, place: ActionContext) -> bool:
+        """Return whether the items of an action must stay apart by unit."""
         return False
 
-    def enter(self, lane: Lane, place: Place, unit: int, done: list[int]) -> list[int]:
+    def before_unit(
+        self, lane: Lane, place: ActionContext, unit: int, done: list[int]
+    ) -> list[int]:
         """Return what the first op of a unit waits for; `done` are the ends of units before it."""
         return []
 
-    def leave(self, lane: Lane, place: Place, unit: int, op: int) -> None:
+    def after_unit(self, lane: Lane, place: ActionContext, unit: int, op: int) -> None:
         """Take note that a unit has run; `op` ended it."""
 
-    def reduced(self, lane: Lane, step: int) -> list[int]:
+    def finish_reductions(self, lane: Lane, step: int) -> list[int]:
         """Issue what is left of a rank's reductions; return all that its optimizer waits for."""
         return []
 
-    def updated(self, lane: Lane, step: int, optimizer: int) -> None:
+    def after_optimizer(self, lane: Lane, step: int, optimizer: int) -> None:
         """Issue what follows the optimizer."""
 
     def optimizer_entries(self, device: int) -> int:

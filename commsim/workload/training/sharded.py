@@ -16,12 +16,12 @@ from __future__ import annotations
 from commsim.graph import GraphBuilder, Tags
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
-from commsim.workload.training.replicas import Alone, Place
+from commsim.workload.training.replicas import ActionContext, ReplicaStrategy
 
 __all__ = ["Sharded"]
 
 
-class Sharded(Alone):
+class Sharded(ReplicaStrategy):
     """Gathers units before they run, and scatters their gradients.
 
     `axes` and `sizes` are those of the shard groups, by whether the parameters are experts';
@@ -45,11 +45,13 @@ class Sharded(Alone):
         self._gathers: dict[int, dict[int, list[int]]] = {}
         self._reductions: dict[int, list[int]] = {}
 
-    def unit_by_unit(self, place: Place) -> bool:
+    def separates_units(self, place: ActionContext) -> bool:
         """Units are gathered and scattered one by one."""
         return True
 
-    def enter(self, lane: Lane, place: Place, unit: int, done: list[int]) -> list[int]:
+    def before_unit(
+        self, lane: Lane, place: ActionContext, unit: int, done: list[int]
+    ) -> list[int]:
         """Gather this unit and those `ahead` of it."""
         if self.keeps and not place.forward:
             return []
@@ -64,7 +66,7 @@ class Sharded(Alone):
             held[index] = self._gather(lane, place, order[index], after)
         return held[at]
 
-    def leave(self, lane: Lane, place: Place, unit: int, op: int) -> None:
+    def after_unit(self, lane: Lane, place: ActionContext, unit: int, op: int) -> None:
         """Scatter the unit's gradient."""
         if place.forward:
             return
@@ -85,7 +87,7 @@ class Sharded(Alone):
                 )  # fmt: skip
             self._reductions.setdefault(lane.lane, []).append(ended)
 
-    def reduced(self, lane: Lane, step: int) -> list[int]:
+    def finish_reductions(self, lane: Lane, step: int) -> list[int]:
         return self._reductions.pop(lane.lane, [])
 
     def optimizer_entries(self, device: int) -> int:
@@ -97,7 +99,7 @@ class Sharded(Alone):
             for expert in (False, True)
         )
 
-    def _gather(self, lane: Lane, place: Place, unit: int, after: list[int]) -> list[int]:
+    def _gather(self, lane: Lane, place: ActionContext, unit: int, after: list[int]) -> list[int]:
         stage, ops = place.at.action.stage, []
         for expert, axis in self.axes.items():
             entries = self._padded(stage, unit, expert)
@@ -113,7 +115,7 @@ class Sharded(Alone):
     def _collective(
         self,
         lane: Lane,
-        place: Place,
+        place: ActionContext,
         unit: int,
         kind: str,
         axis: str,

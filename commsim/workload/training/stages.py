@@ -36,7 +36,7 @@ EMBEDDING, LAYER, HEAD = "embedding", "layer", "head"
 
 
 class Unit(NamedTuple):
-    """A piece of the model; `layer` is its number, -1 for the embedding and the head.
+    """An item of the model; `layer` is its number, -1 for the embedding and the head.
 
     `tensors` are the parameters that one rank holds of it.
     """

@@ -6,7 +6,7 @@ between stages have a stream per neighbour and direction: a send leaves the comp
 receives from a neighbour are posted in the order in which it sends, when the action before the
 previous one has ended, early enough to hide behind that one; compute waits for them.
 
-Forward and backward that run as one (DualPipe) take turns on the compute stream piece by piece,
+Forward and backward that run as one (DualPipe) take turns on the compute stream item by item,
 so that the communication of one runs beside the compute of the other.
 """
 
@@ -23,11 +23,11 @@ from commsim.workload.training.axes import Axes, hop_name
 from commsim.workload.training.bucketed import Bucketed
 from commsim.workload.training.lanes import Chain, Lane
 from commsim.workload.training.memory import with_memory
-from commsim.workload.training.pieces import Piece, joined
 from commsim.workload.training.plan import TrainingPlan
-from commsim.workload.training.replicas import Alone, Place, add_optimizer
-from commsim.workload.training.scripts import Scripts
+from commsim.workload.training.replicas import ActionContext, ReplicaStrategy, add_optimizer
 from commsim.workload.training.sharded import Sharded
+from commsim.workload.training.stage_compiler import StageOps
+from commsim.workload.training.work_items import WorkItem, joined
 
 __all__ = ["StepBuilder", "build_steps"]
 
@@ -54,7 +54,7 @@ class StepBuilder:
         self.models: dict[int, ComputeModel] = {}
         self.order = list(execution_order(plan.schedule))
         self.lanes: list[list[Lane]] = [[] for _ in range(plan.schedule.devices)]
-        self._written: dict[tuple[int, int, bool], tuple[Scripts, Scripts]] = {}
+        self._written: dict[tuple[int, int, bool], tuple[StageOps, StageOps]] = {}
         for rank in fold.representatives:
             lane = self._lane(rank, cluster)
             self.lanes[lane.device].append(lane)
@@ -78,7 +78,7 @@ class StepBuilder:
         skew, place = self._skew(rank)
         load = skew[place] * len(skew) if skew else 1.0
         written = {
-            stage.number: self._scripts(stage.number, kind, load)
+            stage.number: self._stage_ops(stage.number, kind, load)
             for stage in self.plan.held(device)
         }
         return Lane(
@@ -97,12 +97,12 @@ class StepBuilder:
         rest = (1 - busiest) / (parallel.ep - 1)
         return (busiest, *([rest] * (parallel.ep - 1))), self.axes.expert_place(rank)
 
-    def _scripts(self, stage: int, kind: int, load: float) -> tuple[Scripts, Scripts]:
-        """Return the scripts of a stage, by unit and with units merged."""
+    def _stage_ops(self, stage: int, kind: int, load: float) -> tuple[StageOps, StageOps]:
+        """Return the work items of a stage, by unit and with units merged."""
         key = (self.plan.stages[stage].part, kind, load > 1)
         if key not in self._written:
             model = self.models[kind]
-            whole = self.plan.author(model, load=load).scripts(self.plan.stages[stage].units)
+            whole = self.plan.compiler(model, load=load).compile(self.plan.stages[stage].units)
             whole = with_memory(whole, self.plan, model, self.plan.stages[stage].units)
             self._written[key] = (_map(whole, across=False), _map(whole, across=True))
         return self._written[key]
@@ -124,10 +124,10 @@ class StepBuilder:
             for at in actions
         ]  # fmt: skip
         running = [
-            self._pieces(lane, at, step, chain) for at, chain in zip(actions, chains, strict=True)
+            self._items(lane, at, step, chain) for at, chain in zip(actions, chains, strict=True)
         ]
         while running:
-            running = [pieces for pieces in running if next(pieces, None) is not None]
+            running = [items for items in running if next(items, None) is not None]
         lane.tail = []
         for at, chain in zip(actions, chains, strict=True):
             ends = chain.ends()
@@ -136,42 +136,42 @@ class StepBuilder:
             self._send(lane, at, step, ends)
         lane.ends.append(chains[-1].last)
 
-    def _pieces(self, lane: Lane, at: Step, step: int, chain: Chain) -> Iterator[Piece]:
-        """Issue the pieces of an action one by one, and tell the strategy of its units."""
+    def _items(self, lane: Lane, at: Step, step: int, chain: Chain) -> Iterator[WorkItem]:
+        """Issue the items of an action one by one, and tell the strategy of its units."""
         work, stage, _ = at.action
-        place = Place(
+        place = ActionContext(
             at, step, work == Work.F,
             first=at.position == self.limits.first[stage],
             last=at.position == self.limits.last[stage],
         )  # fmt: skip
         yield from self._gather_boundary(lane, at, chain)
-        apart = self.strategy.unit_by_unit(place)
-        scripts = lane.scripts if apart or not self.merges else lane.merged
-        script = getattr(scripts[stage], _SCRIPT[work])
+        apart = self.strategy.separates_units(place)
+        stage_ops = lane.stage_ops if apart or not self.merges else lane.merged
+        work_list = getattr(stage_ops[stage], _LIST_OF[work])
         units = range(len(self.plan.stages[stage].units))
         order = list(units if work == Work.F else reversed(units))
         done: list[int] = []
         for group in [[unit] for unit in order] if apart else [order]:
             if work != Work.W:
                 for unit in group:
-                    chain.wait(self.strategy.enter(lane, place, unit, done))
-            for piece in script:
-                if not apart or piece.unit == group[0]:
-                    chain.add(piece)
-                    yield piece
+                    chain.wait(self.strategy.before_unit(lane, place, unit, done))
+            for item in work_list:
+                if not apart or item.unit == group[0]:
+                    chain.add(item)
+                    yield item
             if chain.last >= 0:
                 done.append(chain.last)
                 for unit in group if work != Work.I else ():
-                    self.strategy.leave(lane, place, unit, chain.last)
+                    self.strategy.after_unit(lane, place, unit, chain.last)
 
-    def _gather_boundary(self, lane: Lane, at: Step, chain: Chain) -> Iterator[Piece]:
+    def _gather_boundary(self, lane: Lane, at: Step, chain: Chain) -> Iterator[WorkItem]:
         """Gather a boundary of which each rank received its part (scatter-gather)."""
         parallel = self.plan.section.parallel
         if parallel.scatter_gather and parallel.tp > 1 and at.producer is not None:
             whole = self.plan.boundary * parallel.tp
-            piece = Piece(-1, "all_gather boundary", -1, "all_gather", axis="tp", size=whole)
-            chain.add(piece)
-            yield piece
+            item = WorkItem(-1, "all_gather boundary", -1, "all_gather", axis="tp", size=whole)
+            chain.add(item)
+            yield item
 
     def _receive(self, lane: Lane, at: Step, step: int) -> list[int]:
         """Post the messages that a neighbour sends up to the one this action needs."""
@@ -198,7 +198,7 @@ class StepBuilder:
     def _finish(self, lane: Lane, step: int) -> None:
         """Issue what is left of the reductions, the optimizer, and what follows it."""
         stage = self.plan.held(lane.device)[0].number if self.plan.schedule.stages > 1 else -1
-        waits = self.strategy.reduced(lane, step)
+        waits = self.strategy.finish_reductions(lane, step)
         if self.plan.tied_bytes and self._at_an_end(lane.device):
             waits.append(
                 self.build.collective(
@@ -215,7 +215,7 @@ class StepBuilder:
         )  # fmt: skip
         lane.tail = []
         lane.ends.append(optimizer)
-        self.strategy.updated(lane, step, optimizer)
+        self.strategy.after_optimizer(lane, step, optimizer)
 
     def _at_an_end(self, device: int) -> bool:
         home, pipe = self.plan.schedule.home, self.plan.schedule.pipes[0]
@@ -227,7 +227,7 @@ class StepBuilder:
         return Tags(PHASE[work], step, microbatch, stage if staged else -1)
 
 
-_SCRIPT = {Work.F: "forward", Work.B: "backward", Work.I: "input_backward", Work.W: "weight"}
+_LIST_OF = {Work.F: "forward", Work.B: "backward", Work.I: "input_backward", Work.W: "weight"}
 
 
 def _together(order: list[Step], plan: TrainingPlan) -> list[tuple[Step, ...]]:
@@ -285,18 +285,20 @@ def _posting_order(order: list[Step]) -> dict[tuple[int, int], list[tuple[int, i
     return posts
 
 
-def _map(scripts: Scripts, *, across: bool) -> Scripts:
-    return Scripts(
+def _map(stage_ops: StageOps, *, across: bool) -> StageOps:
+    return StageOps(
         *(
-            joined(script, across_units=across)
-            for script in (
-                scripts.forward, scripts.backward, scripts.input_backward, scripts.weight,
+            joined(work_list, across_units=across)
+            for work_list in (
+                stage_ops.forward, stage_ops.backward, stage_ops.input_backward, stage_ops.weight,
             )
         )
     )  # fmt: skip
 
 
-def _strategy(plan: TrainingPlan, build: GraphBuilder, cluster: Cluster, axes: Axes) -> Alone:
+def _strategy(
+    plan: TrainingPlan, build: GraphBuilder, cluster: Cluster, axes: Axes
+) -> ReplicaStrategy:
     """Return how the replicas of a plan keep their parameters equal."""
     data, ep = plan.section.data_parallel, plan.section.parallel.ep
     experts = plan.sharers // ep
@@ -305,7 +307,7 @@ def _strategy(plan: TrainingPlan, build: GraphBuilder, cluster: Cluster, axes: A
     if plan.model.shape.experts is not None and experts > 1:
         names[True] = "edp" if ep > 1 else "dp"
     if plan.sharers == 1 and not data.offload:
-        return Alone(plan, build)
+        return ReplicaStrategy(plan, build)
     if data.offload and plan.model.shape.experts is not None:
         names.setdefault(True, "edp")  # of one rank: nothing to reduce, but copies to the host
     if data.kind in ("fsdp", "hsdp") or data.stage == 3:

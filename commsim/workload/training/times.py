@@ -12,9 +12,9 @@ from commsim.cluster import Cluster
 from commsim.libraries import Ideal, Request
 from commsim.workload.layout import Layout
 from commsim.workload.schedules import StageTimes
-from commsim.workload.training.pieces import COMPUTE, EXCHANGE, Piece
-from commsim.workload.training.scripts import Author
+from commsim.workload.training.stage_compiler import StageCompiler
 from commsim.workload.training.stages import Unit, unit_kinds
+from commsim.workload.training.work_items import COMPUTE, EXCHANGE, WorkItem
 
 __all__ = ["Estimate"]
 
@@ -35,7 +35,7 @@ class Estimate:
         parts: tuple[tuple[Unit, ...], ...],
         home: tuple[int, ...],
         *,
-        author: Author,
+        compiler: StageCompiler,
         boundary: int,
         tied: bool,
     ) -> StageTimes:
@@ -47,11 +47,11 @@ class Estimate:
         rows = []
         for number in range(len(home)):
             units = parts[number % len(parts)]
-            kind = unit_kinds(author.shape, units)
+            kind = unit_kinds(compiler.shape, units)
             if kind not in known:
-                made = author.scripts(units)
-                scripts = (made.forward, made.input_backward, made.weight)
-                first, second, third = (sum(map(self._alone, script)) for script in scripts)
+                made = compiler.compile(units)
+                stage_ops = (made.forward, made.input_backward, made.weight)
+                first, second, third = (sum(map(self._alone, work_list)) for work_list in stage_ops)
                 known[kind] = first, second, third
             rows.append(known[kind])
         forward, backward, weight = (tuple(column) for column in zip(*rows, strict=True))
@@ -59,14 +59,14 @@ class Estimate:
         hops = tuple(self._hop(at, (at + 1) % devices, boundary) for at in range(devices))
         return StageTimes(forward, backward, weight, hops, repeats=True, tied=tied)
 
-    def _alone(self, piece: Piece) -> int:
-        """Return what a piece adds to the chain of its action, in ps."""
-        if piece.kind == COMPUTE:
-            return piece.duration
-        if piece.beside or piece.kind == EXCHANGE:
+    def _alone(self, item: WorkItem) -> int:
+        """Return what an item adds to the chain of its action, in ps."""
+        if item.kind == COMPUTE:
+            return item.duration
+        if item.beside or item.kind == EXCHANGE:
             return 0
-        kind = "all_to_all" if "skewed" in piece.kind else piece.kind
-        return self._idle(kind, piece.size, self._ranks[piece.axis])
+        kind = "all_to_all" if "skewed" in item.kind else item.kind
+        return self._idle(kind, item.size, self._ranks[item.axis])
 
     def _hop(self, source: int, target: int, size: int) -> int:
         if source == target:

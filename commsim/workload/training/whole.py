@@ -6,9 +6,9 @@ from commsim.cluster import Cluster
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.models import ComputeModel, compute_model
 from commsim.workload.training.memory import with_memory
-from commsim.workload.training.pieces import Piece, joined
 from commsim.workload.training.plan import TrainingPlan
-from commsim.workload.training.scripts import Scripts
+from commsim.workload.training.stage_compiler import StageOps
+from commsim.workload.training.work_items import WorkItem, joined
 
 __all__ = ["WholeModel"]
 
@@ -20,7 +20,7 @@ class WholeModel:
         self.plan = plan
         self.build = build
         self._cluster = cluster
-        self._known: dict[int, tuple[ComputeModel, Scripts]] = {}
+        self._known: dict[int, tuple[ComputeModel, StageOps]] = {}
 
     def model(self, rank: int) -> ComputeModel:
         """Return the compute model of a rank's GPU."""
@@ -28,30 +28,32 @@ class WholeModel:
 
     def forward(self, lane: int, rank: int, *, step: int, microbatch: int, after: list[int]) -> int:
         """Issue a forward; return the op that ends it."""
-        scripts = self._of(rank)[1]
+        stage_ops = self._of(rank)[1]
         tags = Tags(Phase.FORWARD, step, microbatch)
-        return self._issue(lane, scripts.forward, tags, after)
+        return self._issue(lane, stage_ops.forward, tags, after)
 
     def backward(
         self, lane: int, rank: int, *, step: int, microbatch: int, after: list[int]
     ) -> int:
         """Issue a backward; return the op that ends it."""
-        scripts = self._of(rank)[1]
+        stage_ops = self._of(rank)[1]
         tags = Tags(Phase.BACKWARD, step, microbatch)
-        return self._issue(lane, scripts.backward, tags, after)
+        return self._issue(lane, stage_ops.backward, tags, after)
 
-    def _issue(self, lane: int, script: tuple[Piece, ...], tags: Tags, after: list[int]) -> int:
+    def _issue(
+        self, lane: int, work_list: tuple[WorkItem, ...], tags: Tags, after: list[int]
+    ) -> int:
         op = -1
-        for piece in joined(script, across_units=False):
+        for item in joined(work_list, across_units=False):
             op = self.build.compute(
-                lane, piece.duration, name=piece.name, after=after,
-                tags=tags._replace(layer=piece.layer), flops=piece.flops, traffic=piece.traffic,
-                alloc=piece.alloc, free=piece.free,
+                lane, item.duration, name=item.name, after=after,
+                tags=tags._replace(layer=item.layer), flops=item.flops, traffic=item.traffic,
+                alloc=item.alloc, free=item.free,
             )  # fmt: skip
             after = []
         return op
 
-    def _of(self, rank: int) -> tuple[ComputeModel, Scripts]:
+    def _of(self, rank: int) -> tuple[ComputeModel, StageOps]:
         gpu = self._cluster.gpu(rank)
         if id(gpu) not in self._known:
             section = self.plan.section
@@ -59,6 +61,8 @@ class WholeModel:
                 gpu, precision=section.precision, section=section.compute, where=self.plan.where
             )
             units = self.plan.stages[0].units
-            scripts = with_memory(self.plan.author(model).scripts(units), self.plan, model, units)
-            self._known[id(gpu)] = (model, scripts)
+            stage_ops = with_memory(
+                self.plan.compiler(model).compile(units), self.plan, model, units
+            )
+            self._known[id(gpu)] = (model, stage_ops)
         return self._known[id(gpu)]

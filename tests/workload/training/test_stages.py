@@ -25,7 +25,7 @@ def times(cluster: Any, *, tied: bool = False, **settings: Any) -> StageTimes:
     )
     return Estimate(plan.layout, cluster, ep=section.parallel.ep).stages(
         tuple(stage.units for stage in plan.stages), plan.schedule.home,
-        author=plan.author(model), boundary=plan.boundary, tied=tied,
+        compiler=plan.compiler(model), boundary=plan.boundary, tied=tied,
     )  # fmt: skip
 
 

@@ -113,11 +113,11 @@ def stated_times(cluster: ToyCluster, **given: Any) -> dict[str, Any]:
     base = {"batch": {"global": 8, "micro": 1}, "compute": {"efficiency": EFFICIENCY}}
     section = decode({**base, **given}, TrainingSection, "x")
     plan = plan_training(section, cluster, where="x")  # type: ignore[arg-type]
-    author = plan.author(compute_model(GPU, precision="bf16", section=section.compute))
-    scripts = [author.scripts(stage.units) for stage in plan.stages[: plan.schedule.parts]]
+    compiler = plan.compiler(compute_model(GPU, precision="bf16", section=section.compute))
+    stage_ops = [compiler.compile(stage.units) for stage in plan.stages[: plan.schedule.parts]]
     times = {
-        name: [f"{sum(piece.duration for piece in getattr(one, script))}ps" for one in scripts]
-        for name, script in (
+        name: [f"{sum(item.duration for item in getattr(one, work_list))}ps" for one in stage_ops]
+        for name, work_list in (
             ("forward", "forward"), ("backward", "input_backward"), ("weight", "weight")
         )
     }  # fmt: skip

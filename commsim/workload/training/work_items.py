@@ -1,9 +1,9 @@
 """
-Pieces: what a rank does in one action of a stage, before it becomes ops.
+Work items: what a rank does in one action of a stage, before it becomes ops.
 
-A piece is compute, a collective on a parallel axis, or a ring exchange. Pieces follow each
-other; one that is `beside` starts together with the piece that follows it, and a later one that
-`joins` waits for it too. The unit of a piece is the part of its stage that it belongs to: the
+An item is compute, a collective on a parallel axis, or a ring exchange. Work items follow each
+other; one that is `beside` starts together with the item that follows it, and a later one that
+`joins` waits for it too. The unit of an item is the part of its stage that it belongs to: the
 embedding, a layer, the head.
 """
 
@@ -16,12 +16,12 @@ from typing import NamedTuple
 from commsim.models import Work
 from commsim.units import PS_PER_SECOND
 
-__all__ = ["COMPUTE", "EXCHANGE", "Piece", "Script", "joined"]
+__all__ = ["COMPUTE", "EXCHANGE", "WorkItem", "WorkList", "joined"]
 
 COMPUTE, EXCHANGE = "compute", "exchange"
 
 
-class Piece(NamedTuple):
+class WorkItem(NamedTuple):
     """One thing to do; times in ps, sizes in bytes."""
 
     unit: int
@@ -40,10 +40,10 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
-class Script:
-    """Writes pieces in order."""
+class WorkList:
+    """Writes items in order."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    items: list[WorkItem] = field(default_factory=list)
     unit: int = 0
     layer: int = -1
     name: str = ""
@@ -51,7 +51,7 @@ class Script:
     _joins: bool = False
 
     def at(self, unit: int, layer: int, name: str) -> None:
-        """Let the next pieces belong to a unit."""
+        """Let the next items belong to a unit."""
         self.unit, self.layer, self.name = unit, layer, name
 
     def compute(self, work: Work, *, block: str = "") -> None:
@@ -60,8 +60,8 @@ class Script:
         if not duration:
             return
         name = f"{self.name} {block}" if block else self.name
-        self.pieces.append(
-            Piece(
+        self.items.append(
+            WorkItem(
                 self.unit, name, self.layer, COMPUTE, duration, work.flops, work.traffic,
                 joins=self._joins,
             )
@@ -72,8 +72,8 @@ class Script:
         """Add a collective of `size` bytes on the group of an axis, or an exchange on its ring."""
         joins = self._joins and not beside
         self._beside |= beside
-        self.pieces.append(
-            Piece(
+        self.items.append(
+            WorkItem(
                 self.unit, f"{kind} {self.name}", self.layer, kind, axis=axis, size=size,
                 beside=beside, joins=joins,
             )
@@ -81,38 +81,38 @@ class Script:
         self._joins = False if joins else self._joins
 
     def join(self) -> None:
-        """Let the next piece wait for what ran beside the one before it."""
+        """Let the next item wait for what ran beside the one before it."""
         self._joins, self._beside = self._joins or self._beside, False
 
 
-def joined(pieces: Iterable[Piece], *, across_units: bool) -> tuple[Piece, ...]:
-    """Return the pieces with neighbouring compute made one, within a unit or across them all.
+def joined(items: Iterable[WorkItem], *, across_units: bool) -> tuple[WorkItem, ...]:
+    """Return the items with neighbouring compute made one, within a unit or across them all.
 
-    What a joined piece takes at its start is the most that its pieces held at once, and what it
+    What a joined item takes at its start is the most that its items held at once, and what it
     gives back at its end leaves what they left, so that peaks stay what they were.
     """
-    made: list[Piece] = []
-    for piece in pieces:
+    made: list[WorkItem] = []
+    for item in items:
         before = made[-1] if made else None
         if (
             before is None
-            or not before.kind == piece.kind == COMPUTE
-            or piece.joins
-            or not (across_units or before.unit == piece.unit)
+            or not before.kind == item.kind == COMPUTE
+            or item.joins
+            or not (across_units or before.unit == item.unit)
         ):
-            made.append(piece)
+            made.append(item)
             continue
         left = before.alloc - before.free
-        most = max(before.alloc, left + piece.alloc)
+        most = max(before.alloc, left + item.alloc)
         made[-1] = before._replace(
-            unit=piece.unit,
-            name=before.name if across_units else _common(before.name, piece.name),
-            layer=before.layer if before.layer == piece.layer else -1,
-            duration=before.duration + piece.duration,
-            flops=before.flops + piece.flops,
-            traffic=before.traffic + piece.traffic,
+            unit=item.unit,
+            name=before.name if across_units else _common(before.name, item.name),
+            layer=before.layer if before.layer == item.layer else -1,
+            duration=before.duration + item.duration,
+            flops=before.flops + item.flops,
+            traffic=before.traffic + item.traffic,
             alloc=most,
-            free=most - (left + piece.alloc - piece.free),
+            free=most - (left + item.alloc - item.free),
         )
     return tuple(made)
 

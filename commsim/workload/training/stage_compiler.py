@@ -1,5 +1,6 @@
 """
-The scripts of a stage: the pieces of its forward, its backward in one, and its backward in two.
+Compiles a stage into work items: those of its forward, of its whole backward, and of a backward
+that is split into the gradients of inputs and of weights.
 
 n  bytes of a microbatch's hidden state      t  tensor-parallel degree      d  context-parallel
 
@@ -32,10 +33,10 @@ from commsim.models import (
     ulysses_bytes,
     value_width,
 )
-from commsim.workload.training.pieces import COMPUTE, EXCHANGE, Piece, Script
 from commsim.workload.training.stages import EMBEDDING, HEAD, Unit
+from commsim.workload.training.work_items import COMPUTE, EXCHANGE, WorkItem, WorkList
 
-__all__ = ["Author", "Scripts"]
+__all__ = ["StageCompiler", "StageOps"]
 
 _MASKED = 0.75
 """What of a later step's results there is under a causal mask: all queries meet half of the keys,
@@ -47,27 +48,27 @@ _LOSS_REDUCTIONS = 3  # the largest logit, the logit of the target, the sum of e
 
 
 @dataclass(frozen=True, slots=True)
-class Scripts:
-    """The pieces of each kind of action of a stage."""
+class StageOps:
+    """The items of each kind of action of a stage."""
 
-    forward: tuple[Piece, ...]
-    backward: tuple[Piece, ...]
-    input_backward: tuple[Piece, ...]
-    weight: tuple[Piece, ...]
+    forward: tuple[WorkItem, ...]
+    backward: tuple[WorkItem, ...]
+    input_backward: tuple[WorkItem, ...]
+    weight: tuple[WorkItem, ...]
 
     @property
     def durations(self) -> tuple[int, int, int]:
         """The compute of a forward, an input and a weight gradient, in ps."""
         forward, first, second = (
-            sum(piece.duration for piece in script)
-            for script in (self.forward, self.input_backward, self.weight)
+            sum(item.duration for item in work_list)
+            for work_list in (self.forward, self.input_backward, self.weight)
         )
         return forward, first, second
 
 
 @dataclass(slots=True)
-class Author:
-    """Writes the scripts of stages for one kind of GPU.
+class StageCompiler:
+    """Compiles stages into work items for one kind of GPU.
 
     `load` is the share of the mean that this rank's experts get (1 where balanced).
     """
@@ -83,9 +84,9 @@ class Author:
     skewed: bool = False
     _layers: dict[bool, tuple[Block, ...]] = field(default_factory=dict)
 
-    def scripts(self, units: tuple[Unit, ...]) -> Scripts:
-        """Return the scripts of a stage of these units."""
-        forward, backward, first, second = Script(), Script(), Script(), Script()
+    def compile(self, units: tuple[Unit, ...]) -> StageOps:
+        """Return the work items of a stage of these units."""
+        forward, backward, first, second = WorkList(), WorkList(), WorkList(), WorkList()
         for index, unit in enumerate(units):
             forward.at(index, unit.layer, f"F {unit.name}")
             if index == 0:
@@ -93,12 +94,12 @@ class Author:
             self._forward(forward, unit)
         for index in reversed(range(len(units))):
             unit = units[index]
-            for script, letter in ((backward, "B"), (first, "B"), (second, "W")):
-                script.at(index, unit.layer, f"{letter} {unit.name}")
+            for work_list, letter in ((backward, "B"), (first, "B"), (second, "W")):
+                work_list.at(index, unit.layer, f"{letter} {unit.name}")
             self._backward(backward, unit, fused=True)
             self._backward(first, unit, fused=False)
             self._weight(second, unit)
-        return Scripts(*(_never_empty(s) for s in (forward, backward, first, second)))
+        return StageOps(*(_never_empty(s) for s in (forward, backward, first, second)))
 
     def blocks(self, layer: int) -> tuple[Block, ...]:
         """Return the blocks of a layer; layers of one kind cost the same."""
@@ -117,18 +118,20 @@ class Author:
     def _gathers(self) -> bool:
         return self.split.tp > 1 and self.split.sequence_parallel
 
-    def _forward(self, script: Script, unit: Unit) -> None:
+    def _forward(self, work_list: WorkList, unit: Unit) -> None:
         if unit.kind == EMBEDDING:
-            script.compute(self.model.embedding(self.shape, self.split).forward)
-            self._leave(script)
+            work_list.compute(self.model.embedding(self.shape, self.split).forward)
+            self._leave(work_list)
         elif unit.kind == HEAD:
-            self._gather(script)
-            script.compute(self.model.head(self.shape, self.split).forward)
-            self._cross_entropy(script)
+            self._gather(work_list)
+            work_list.compute(self.model.head(self.shape, self.split).forward)
+            self._cross_entropy(work_list)
         else:
-            self._layer_forward(script, self.blocks(unit.layer), again=False)
+            self._layer_forward(work_list, self.blocks(unit.layer), again=False)
 
-    def _layer_forward(self, script: Script, blocks: tuple[Block, ...], *, again: bool) -> None:
+    def _layer_forward(
+        self, work_list: WorkList, blocks: tuple[Block, ...], *, again: bool
+    ) -> None:
         """Write a layer's forward, or what full recompute runs of it `again`."""
         beside = self.tp_overlap == "full"
         for block in blocks:
@@ -136,122 +139,124 @@ class Author:
             stops = again and block is blocks[-1] and self.model.stack.early_stop
             leaves = block.name != "router" and not stops
             if block.name != "experts":
-                self._gather(script, beside=beside)
+                self._gather(work_list, beside=beside)
             if leaves and beside:
-                self._leave(script, beside=True)
+                self._leave(work_list, beside=True)
             if block.name == "experts":
-                self._route(script, back=False)
-                script.compute(_scaled(work, self.load), block=block.name)
-                self._route(script, back=True)
+                self._route(work_list, back=False)
+                work_list.compute(_scaled(work, self.load), block=block.name)
+                self._route(work_list, back=True)
             elif block.name == "attention":
-                self._attention(script, work, work.seconds * block.core, backward=False)
+                self._attention(work_list, work, work.seconds * block.core, backward=False)
             else:
-                script.compute(work, block=block.name)
+                work_list.compute(work, block=block.name)
             if beside:
-                script.join()
+                work_list.join()
             elif leaves:
-                self._leave(script)
+                self._leave(work_list)
 
-    def _backward(self, script: Script, unit: Unit, *, fused: bool) -> None:
+    def _backward(self, work_list: WorkList, unit: Unit, *, fused: bool) -> None:
         if unit.kind == EMBEDDING:
-            self._gather(script)
+            self._gather(work_list)
             block = self.model.embedding(self.shape, self.split)
-            script.compute(block.full_backward if fused else block.input_backward)
+            work_list.compute(block.full_backward if fused else block.input_backward)
         elif unit.kind == HEAD:
             block = self.model.head(self.shape, self.split)
-            self._gradient(script, block, fused=fused)
+            self._gradient(work_list, block, fused=fused)
         else:
-            self._layer_backward(script, self.blocks(unit.layer), fused=fused)
+            self._layer_backward(work_list, self.blocks(unit.layer), fused=fused)
 
-    def _layer_backward(self, script: Script, blocks: tuple[Block, ...], *, fused: bool) -> None:
+    def _layer_backward(
+        self, work_list: WorkList, blocks: tuple[Block, ...], *, fused: bool
+    ) -> None:
         if self.recompute == "full":
-            self._layer_forward(script, blocks, again=True)
+            self._layer_forward(work_list, blocks, again=True)
         elif any(block.recompute.seconds for block in blocks):
-            script.compute(sum((block.recompute for block in blocks), Work(0.0)))
+            work_list.compute(sum((block.recompute for block in blocks), Work(0.0)))
         for block in reversed(blocks):
             if block.name != "router":
-                self._gather(script, beside=self.tp_overlap == "full")
+                self._gather(work_list, beside=self.tp_overlap == "full")
             if block.name == "experts":
-                self._route(script, back=True)
+                self._route(work_list, back=True)
                 work = block.backward + block.weight if fused else block.backward
-                script.compute(_scaled(work, self.load), block=block.name)
-                self._route(script, back=False)
+                work_list.compute(_scaled(work, self.load), block=block.name)
+                self._route(work_list, back=False)
             else:
-                self._gradient(script, block, fused=fused)
+                self._gradient(work_list, block, fused=fused)
 
-    def _gradient(self, script: Script, block: Block, *, fused: bool) -> None:
+    def _gradient(self, work_list: WorkList, block: Block, *, fused: bool) -> None:
         """Write the input gradient, what follows it on the tensor axis, and the weight's.
 
         Overlapped in full, that starts with the gradient; beside weights, behind it.
         """
         full, beside = self.tp_overlap == "full", self.tp_overlap == "weight" and fused
         if full:
-            self._leave(script, beside=True)
+            self._leave(work_list, beside=True)
         if self._gathers:  # the input, of which only 1/t was kept
-            script.collective("all_gather", "tp", self._n, beside=True)
+            work_list.collective("all_gather", "tp", self._n, beside=True)
         work = block.backward + block.weight if fused and not beside else block.backward
         if block.name == "attention":
             core = block.backward.seconds * block.core_backward
-            self._attention(script, work, core, backward=True)
+            self._attention(work_list, work, core, backward=True)
         else:
-            script.compute(work, block=_shown(block))
-        script.join()
+            work_list.compute(work, block=_shown(block))
+        work_list.join()
         if not full:
-            self._leave(script, beside=beside)
+            self._leave(work_list, beside=beside)
         if beside:
-            script.compute(block.weight, block=_shown(block))
-            script.join()
+            work_list.compute(block.weight, block=_shown(block))
+            work_list.join()
 
-    def _weight(self, script: Script, unit: Unit) -> None:
+    def _weight(self, work_list: WorkList, unit: Unit) -> None:
         if unit.kind == EMBEDDING:
-            script.compute(self.model.embedding(self.shape, self.split).weight)
+            work_list.compute(self.model.embedding(self.shape, self.split).weight)
         elif unit.kind == HEAD:
-            script.compute(self.model.head(self.shape, self.split).weight)
+            work_list.compute(self.model.head(self.shape, self.split).weight)
         else:
             for block in reversed(self.blocks(unit.layer)):
                 work = _scaled(block.weight, self.load if block.name == "experts" else 1.0)
-                script.compute(work, block=_shown(block))
+                work_list.compute(work, block=_shown(block))
 
-    def _gather(self, script: Script, *, beside: bool = False) -> None:
+    def _gather(self, work_list: WorkList, *, beside: bool = False) -> None:
         if self._gathers:
-            script.collective("all_gather", "tp", self._n, beside=beside)
+            work_list.collective("all_gather", "tp", self._n, beside=beside)
 
-    def _leave(self, script: Script, *, beside: bool = False) -> None:
+    def _leave(self, work_list: WorkList, *, beside: bool = False) -> None:
         if self.split.tp > 1:
             kind = "reduce_scatter" if self._gathers else "all_reduce"
-            script.collective(kind, "tp", self._n, beside=beside)
+            work_list.collective(kind, "tp", self._n, beside=beside)
 
-    def _cross_entropy(self, script: Script) -> None:
+    def _cross_entropy(self, work_list: WorkList) -> None:
         for _ in range(_LOSS_REDUCTIONS if self.split.tp > 1 else 0):
-            script.collective("all_reduce", "tp", _LOSS_BYTES * self.split.tokens)
+            work_list.collective("all_reduce", "tp", _LOSS_BYTES * self.split.tokens)
 
-    def _route(self, script: Script, *, back: bool) -> None:
+    def _route(self, work_list: WorkList, *, back: bool) -> None:
         """Write the all-to-all that brings tokens to their experts, or `back`."""
         if self.split.ep > 1:
             size = expert_all_to_all_bytes(self.shape, self.split, width=self.width)
             kind = "all_to_all"
             if self.skewed:
                 kind = "from_skewed" if back else "to_skewed"
-            script.collective(kind, "ep", size)
+            work_list.collective(kind, "ep", size)
 
-    def _attention(self, script: Script, work: Work, core: float, *, backward: bool) -> None:
+    def _attention(self, work_list: WorkList, work: Work, core: float, *, backward: bool) -> None:
         """Write attention, whose `core` takes so many seconds: a ring hides only behind that."""
         d = self.split.cp
         if d == 1:
-            script.compute(work, block="attention")
+            work_list.compute(work, block="attention")
         elif self.context == "ulysses":
-            self._ulysses(script, work)
+            self._ulysses(work_list, work)
         else:
             size = context_ring_bytes(self.shape, self.split, width=self.width)
             share = core / work.seconds if work.seconds else 0.0
-            script.compute(_scaled(work, 1 - share), block="attention projections")
+            work_list.compute(_scaled(work, 1 - share), block="attention projections")
             for step in range(d):
                 if step < d - 1:
-                    script.collective(EXCHANGE, "cp", size * (2 if backward else 1), beside=True)
+                    work_list.collective(EXCHANGE, "cp", size * (2 if backward else 1), beside=True)
                 masked = 1.0 if step == 0 else _MASKED
                 merge = self.model.merging(masked * self._merged(backward=backward))
-                script.compute(_scaled(work, share / d) + merge, block=f"attention {step}")
-                script.join()
+                work_list.compute(_scaled(work, share / d) + merge, block=f"attention {step}")
+                work_list.join()
 
     def _merged(self, *, backward: bool) -> float:
         """Return the entries that a step of the ring adds up: outputs, or gradients of q, k, v."""
@@ -261,22 +266,22 @@ class Author:
         keys = context_ring_bytes(self.shape, self.split, width=self.width) / self.width
         return tokens * score_width(self.shape) / self.split.tp + keys
 
-    def _ulysses(self, script: Script, work: Work) -> None:
+    def _ulysses(self, work_list: WorkList, work: Work) -> None:
         sizes = {
             tensor: ulysses_bytes(self.shape, self.split, width=self.width, tensor=tensor)
             for tensor in ("q", "k", "v", "o")
         }
         for tensor in ("q", "k", "v"):
-            script.collective("all_to_all", "cp", sizes[tensor])
-        script.compute(work, block="attention")
-        script.collective("all_to_all", "cp", sizes["o"])
+            work_list.collective("all_to_all", "cp", sizes[tensor])
+        work_list.compute(work, block="attention")
+        work_list.collective("all_to_all", "cp", sizes["o"])
 
 
-def _never_empty(script: Script) -> tuple[Piece, ...]:
-    """Return the pieces of a script; one of no time where it has no compute, for what waits."""
-    if not any(piece.kind == COMPUTE for piece in script.pieces):
-        script.pieces.append(Piece(script.unit, script.name, script.layer))
-    return tuple(script.pieces)
+def _never_empty(work_list: WorkList) -> tuple[WorkItem, ...]:
+    """Return the items of a work list; one of no time where it has no compute, for what waits."""
+    if not any(item.kind == COMPUTE for item in work_list.items):
+        work_list.items.append(WorkItem(work_list.unit, work_list.name, work_list.layer))
+    return tuple(work_list.items)
 
 
 def _shown(block: Block) -> str:
