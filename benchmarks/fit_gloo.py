@@ -18,19 +18,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fitting import Prior, fit
 from measured import Case, cases_of, load_map, read_rows
 
+from commsim.arrays import Floats
 from commsim.cluster import Cluster, cluster_from
 from commsim.libraries import Request
 from commsim.libraries.gloo import Gloo
 from commsim.libraries.gloo.constants import Constants, constants
 
-Floats = npt.NDArray[np.float64]
 _OWN = Path(__file__).parents[1] / "commsim/libraries/gloo/constants.yaml"
 _PRIORS = [
     Prior("rate", 4e9, 0.2),

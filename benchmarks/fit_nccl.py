@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -34,12 +33,12 @@ from judging import Judged, bands, classes, peaks_within
 from measured import Case, cases_of, launch_of, load_map, read_rows
 from prediction import runs_for
 
+from commsim.arrays import Floats, Ints
 from commsim.libraries.nccl.timing.constants import terms_of
 from commsim.libraries.nccl.timing.predict import time_runs
 from commsim.libraries.nccl.timing.runs import Runs
 from commsim.libraries.nccl.tuning.releases import release_of
 
-Floats = npt.NDArray[np.float64]
 _OWN = Path(__file__).parents[1] / "commsim/libraries/nccl/timing/timing.yaml"
 _WEIGHT = {3: 1.0, 2: 0.5}
 
@@ -50,7 +49,7 @@ class Data:
 
     cases: list[Case]
     runs: Runs
-    case_of: npt.NDArray[np.int64]
+    case_of: Ints
     seconds: Floats
     """Geometric mean of a size's unflagged rows; NaN where all are flagged."""
     weights: Floats

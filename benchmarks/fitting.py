@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from commsim.arrays import Floats
 
 __all__ = ["Prior", "fit"]
 
-Floats = npt.NDArray[np.float64]
 
 _KNEE = 0.08  # errors beyond 8 % count linearly: a few odd machines must not drag the rest
 _PULL = 0.012  # weight of a constant's prior against one case

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.cluster.cluster import Cluster
 from commsim.cluster.fabric import Fabric
 from commsim.cluster.fabric_section import FabricSection, fabric_spec
@@ -19,8 +19,6 @@ from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
 
 __all__ = ["assemble"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def assemble(

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.cluster.fabric import Fabric
 from commsim.cluster.gpus import GpuSpec
 from commsim.cluster.leaves import Nic
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import networkx
 
 __all__ = ["Cluster"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class PresetCluster(Protocol):

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.cluster.fabric_section import FabricSpec
 from commsim.cluster.leaves import Leaves, Nic, hang
 from commsim.cluster.routes import LinkRows, Route
@@ -130,7 +130,7 @@ class Fabric:
         return self._first + 2 * len(self._nic_up)
 
     @cached_property
-    def nic_links(self) -> npt.NDArray[np.int64]:
+    def nic_links(self) -> Ints:
         """The ids of all NICs' links to their leaves; each link back is the next."""
         return np.asarray(self._nic_up, dtype=np.int64) + self._first
 

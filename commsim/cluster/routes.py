@@ -6,15 +6,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
+from commsim.arrays import Floats, Ints
 from commsim.cluster.spec import Wire
 
 __all__ = ["NOWHERE", "LinkRows", "Links", "Route"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

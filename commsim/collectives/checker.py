@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints, Ints32
 from commsim.collectives.ops import REDUCING, parts
 from commsim.collectives.program import IN_NETWORK, IN_NODE, Program
-from commsim.collectives.state import Counts, Holdings, begin, carry, steps, wanted
+from commsim.collectives.state import Holdings, begin, carry, steps, wanted
 
 __all__ = ["check", "final_state"]
 
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 
 _SHOWN = 8
 
@@ -41,7 +39,7 @@ def check(program: Program) -> list[str]:
     )
 
 
-def final_state(program: Program) -> Counts:
+def final_state(program: Program) -> Ints32:
     """Return what every actor holds after all steps, shape (actors, places, n).
 
     The program must be well formed.
@@ -91,7 +89,7 @@ def _malformed(program: Program) -> Iterator[str]:
         yield f"step {step}: chunk {at} is none of the {chunks} chunks."
 
 
-def _outside(values: Rows, end: int) -> npt.NDArray[np.bool_]:
+def _outside(values: Ints, end: int) -> Bools:
     return (values < 0) | (values >= end)
 
 
@@ -126,7 +124,7 @@ def _self_sends(program: Program) -> Iterator[str]:
         yield f"step {program.step[m]}: {_actor(program, program.source[m])} sends to itself."
 
 
-def _misuses(program: Program, state: Holdings, step: int, rows: Rows) -> Iterator[str]:
+def _misuses(program: Program, state: Holdings, step: int, rows: Ints) -> Iterator[str]:
     """Yield each chunk that is sent, added to or overwritten against the rules in one step."""
     of, chunk, place = program.message[rows], program.chunk[rows], program.places[rows]
     source, target, reduce = program.source[of], program.target[of], program.reduce[of]

@@ -5,13 +5,11 @@ Find what each message of a program waits for.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Ints
 from commsim.collectives.program import Program
 
 __all__ = ["dependencies"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def dependencies(program: Program) -> tuple[Ints, Ints]:
@@ -39,7 +37,7 @@ def dependencies(program: Program) -> tuple[Ints, Ints]:
     return _compressed(waiting, writes[_ranges(begin, end)], count)
 
 
-def _last_copy(reduce: npt.NDArray[np.bool_], end: Ints) -> Ints:
+def _last_copy(reduce: Bools, end: Ints) -> Ints:
     """Return, for each end, the last copy before it, of whatever place; 0 if there is none."""
     latest = np.maximum.accumulate(np.where(reduce, 0, np.arange(len(reduce))))
     return np.where(end > 0, latest[end - 1], 0)

@@ -15,8 +15,8 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.collectives.checker import check
 from commsim.collectives.msccl_file import Algorithm, Block, Step, Where, read_msccl
 from commsim.collectives.msccl_places import Places
@@ -25,7 +25,6 @@ from commsim.errors import ScenarioError
 
 __all__ = ["Custom", "load_msccl"]
 
-Ints = npt.NDArray[np.int64]
 
 _MOST_STATE = 1 << 27  # counters that the proof may take
 _MOST_EVENTS = 20_000  # above, races are not looked for: that takes their square in bits

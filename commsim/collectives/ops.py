@@ -15,12 +15,11 @@ those of rank 0 first; in an all-to-all those from 0 to 0, then from 0 to 1, and
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from commsim.arrays import Bools, Ints, Ints32
 
 __all__ = ["OWNED", "PAIRED", "REDUCING", "ROOTED", "bus_factor", "parts", "promise", "start"]
 
-Ints = npt.NDArray[np.int64]
-State = npt.NDArray[np.int32]
 
 ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
@@ -45,7 +44,7 @@ def parts(op: str, n: int) -> int:
     return n if op in OWNED else 1
 
 
-def start(op: str, n: int, chunks: int, root: int) -> State:
+def start(op: str, n: int, chunks: int, root: int) -> Ints32:
     """Return what every rank holds before the op; a barrier's ranks hold a token each."""
     state = np.zeros((n, chunks, n), dtype=np.int32)
     ranks = np.arange(n)
@@ -59,7 +58,7 @@ def start(op: str, n: int, chunks: int, root: int) -> State:
     return state
 
 
-def promise(op: str, n: int, chunks: int, root: int) -> tuple[State, npt.NDArray[np.bool_]]:
+def promise(op: str, n: int, chunks: int, root: int) -> tuple[Ints32, Bools]:
     """Return what every rank holds after the op, and for which (rank, chunk) that is promised."""
     state = np.zeros((n, chunks, n), dtype=np.int32)
     if op in REDUCING:
@@ -71,7 +70,7 @@ def promise(op: str, n: int, chunks: int, root: int) -> tuple[State, npt.NDArray
     return state, _promised(op, n, chunks, root)
 
 
-def _promised(op: str, n: int, chunks: int, root: int) -> npt.NDArray[np.bool_]:
+def _promised(op: str, n: int, chunks: int, root: int) -> Bools:
     promised = np.zeros((n, chunks), dtype=np.bool_)
     if op in ("reduce", "gather"):
         promised[root] = True

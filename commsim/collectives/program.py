@@ -15,12 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from commsim.arrays import Bools, Floats, Ints
 
 __all__ = ["IN_NETWORK", "IN_NODE", "Layout", "Program", "ProgramBuilder"]
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 IN_NODE, IN_NETWORK = "node", "network"
@@ -65,7 +63,7 @@ class Program:
     step: Ints
     source: Ints
     target: Ints
-    reduce: npt.NDArray[np.bool_]
+    reduce: Bools
     phase: Ints
     switches: tuple[str, ...] = ()
     into: Ints | None = None

@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints, Ints32
 from commsim.collectives.ops import REDUCING, promise, start
 from commsim.collectives.program import Program
 
 __all__ = ["Holdings", "begin", "carry", "steps", "wanted"]
-
-Ints = npt.NDArray[np.int64]
-Counts = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +24,7 @@ class Holdings:
     """What all actors hold: `what` of shape (actors, places), `count` (actors, places, n)."""
 
     what: Ints
-    count: Counts
+    count: Ints32
 
 
 def begin(program: Program) -> Holdings:

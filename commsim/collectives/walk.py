@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Ints
 from commsim.collectives.program import Program
 from commsim.collectives.state import begin, carry, steps, wanted
 
 __all__ = ["Move", "Picture", "Stage", "Walk", "walk"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Picture:
 
     chunk: Ints
     parts: Ints
-    done: npt.NDArray[np.bool_]
+    done: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +59,12 @@ class Walk:
     program: Program
     start: Picture
     stages: tuple[Stage, ...]
-    promised: npt.NDArray[np.bool_]
+    promised: Bools
 
     @property
-    def bare(self) -> npt.NDArray[np.bool_]:
+    def bare(self) -> Bools:
         """The places that matter to anybody: held at the start, promised, or sent."""
-        used: npt.NDArray[np.bool_] = np.zeros(self.start.chunk.shape[1], dtype=np.bool_)
+        used: Bools = np.zeros(self.start.chunk.shape[1], dtype=np.bool_)
         used |= (self.start.chunk >= 0).any(axis=0) | self.promised.any(axis=0)
         used[self.program.chunk] = True
         used[self.program.places] = True

@@ -13,9 +13,9 @@ import heapq
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 from simpy.events import Event
 
+from commsim.arrays import Floats
 from commsim.engine.clock import Clock
 from commsim.engine.fair_share import Flows, fair_rates
 from commsim.libraries import Phase
@@ -94,7 +94,7 @@ class FluidNetwork:
     def __init__(
         self,
         env: Clock,
-        capacity: npt.NDArray[np.float64],
+        capacity: Floats,
         *,
         log: Callable[[Flow, int], None],
         note: Callable[[str], None],

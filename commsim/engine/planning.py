@@ -10,13 +10,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from commsim.arrays import Bools, Ints
 from commsim.cluster import Cluster
 from commsim.graph import Device, Graph, OpKind
 from commsim.libraries import Library, Phase, Plan, Request, Start, library_of
 
 __all__ = ["EagerPlanner", "Planner"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class Planner:
@@ -130,7 +129,7 @@ def _codes(values: Sequence[Hashable]) -> Ints:
     return np.fromiter(map(known.__getitem__, values), np.int64, len(values))
 
 
-def _on_host(graph: Graph, kind: OpKind, rows: int) -> npt.NDArray[np.bool_]:
+def _on_host(graph: Graph, kind: OpKind, rows: int) -> Bools:
     """Return, per collective or message, whether its data is in host memory."""
     ops = np.flatnonzero(graph.kind == kind)
     found = np.zeros(rows, dtype=np.bool_)

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.export.counters import Counter, link_counters, memory_counters
 from commsim.export.rows import Rows, arrows, described, lay_out, process_name, track_name
 from commsim.graph import Graph
@@ -120,7 +120,7 @@ def _slices(timeline: Timeline, rows: Rows) -> Iterator[list[str]]:
         )
 
 
-def _us(time: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _us(time: Ints) -> tuple[Ints, Ints]:
     """Return the whole microseconds of picoseconds, and the digits after the point."""
     whole, rest = np.divmod(time, _US)
     return whole, rest

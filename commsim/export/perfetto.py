@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.export.counters import Counter, link_counters, memory_counters
 from commsim.export.perfetto_schema import (
     CLEARED,
@@ -42,7 +42,6 @@ from commsim.timeline import Timeline
 
 __all__ = ["write_perfetto"]
 
-Ints = npt.NDArray[np.int64]
 
 _NS = 1000  # picoseconds
 _CHUNK = 50_000  # spans per write

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.graph import Graph, OpKind, Phase
 from commsim.metrics import arrivals
 from commsim.timeline import Timeline
 
 __all__ = ["Rows", "arrows", "described", "lay_out", "process_name", "track_name"]
 
-Ints = npt.NDArray[np.int64]
 
 _TAGS = ("step", "microbatch", "stage", "layer")
 

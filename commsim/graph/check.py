@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from commsim.arrays import Ints
 from commsim.errors import ScenarioError
-from commsim.graph.table import Graph, Ints, OpKind, Way, op_columns
+from commsim.graph.table import Graph, OpKind, Way, op_columns
 
 __all__ = ["validate"]
 

@@ -9,14 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.errors import ScenarioError
 from commsim.graph.table import Device, Graph, OpKind, op_columns
 
 __all__ = ["add_work", "insert_work", "scale_compute"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def scale_compute(graph: Graph, factor: float) -> Graph:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from commsim.arrays import Ints
 from commsim.graph.check import validate
 from commsim.graph.npz import (
     Arrays,
@@ -28,7 +29,6 @@ from commsim.graph.table import (
     Folding,
     Graph,
     Group,
-    Ints,
     Messages,
     OpKind,
     Phase,

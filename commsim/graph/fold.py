@@ -13,13 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.errors import ScenarioError
 
 __all__ = ["Axis", "Fold"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

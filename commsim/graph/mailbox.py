@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commsim.arrays import Ints
 from commsim.errors import ScenarioError
-from commsim.graph.table import Ints, Messages, OpKind
+from commsim.graph.table import Messages, OpKind
 from commsim.units import format_size
 
 __all__ = ["Mailbox"]

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from commsim.arrays import Ints
 from commsim.errors import ScenarioError
 from commsim.graph.fold import Fold
-from commsim.graph.table import Folding, Group, Ints, Messages
+from commsim.graph.table import Folding, Group, Messages
 
 __all__ = ["Orbits"]
 

@@ -12,20 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Ints
 from commsim.errors import ScenarioError
 from commsim.graph.fold import Fold
-from commsim.graph.table import (
-    Collectives,
-    Folding,
-    Graph,
-    Group,
-    Ints,
-    Messages,
-    OpKind,
-    op_columns,
-)
+from commsim.graph.table import Collectives, Folding, Graph, Group, Messages, OpKind, op_columns
 
 __all__ = ["refold"]
 
@@ -165,9 +156,7 @@ class _Copies:
         rows[ops] = np.argsort(order)[number]
         return made, rows, pairs, pair[order]
 
-    def _pair_of(
-        self, old: Ints, rank: Ints, sends: npt.NDArray[np.bool_], offset: list[int]
-    ) -> Ints:
+    def _pair_of(self, old: Ints, rank: Ints, sends: Bools, offset: list[int]) -> Ints:
         """Return the new orbit of pairs of each end of a message."""
         found = np.empty(len(old), np.int64)
         for at in np.unique(old).tolist():

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.units import format_size
 
 __all__ = [
@@ -39,7 +40,6 @@ __all__ = [
     "op_columns",
 ]
 
-Ints = npt.NDArray[np.int64]
 
 COLLECTIVES = (
     "all_reduce",
@@ -187,8 +187,8 @@ class Graph:
     lane: Ints
     stream: Ints
     duration: Ints
-    flops: npt.NDArray[np.float64]
-    traffic: npt.NDArray[np.float64]
+    flops: Floats
+    traffic: Floats
     size: Ints
     item: Ints
     name: Ints

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster, Links, Route
 from commsim.collectives import (
     ALGORITHMS,
@@ -49,8 +49,6 @@ _SMALL_RING = 16  # members; below, expanding the program is as quick as the clo
 _EXPANDED_RING = 64  # members; above, a ring whose edges share links is not expanded either
 _SHARED = "ring: edges that share a link are timed with an even share of it each."
 
-Counts = npt.NDArray[np.int64]
-
 
 class Ideal:
     """Plans every op by one named algorithm, by an MSCCL XML file, or by the usual one of each.
@@ -78,7 +76,7 @@ class Ideal:
         self._pieces = pieces
         self._cluster: Cluster | None = None
         self._plans: dict[Request, Plan] = {}
-        self._last_ring: tuple[tuple[object, ...], npt.NDArray[np.float64]] = ((), np.zeros(0))
+        self._last_ring: tuple[tuple[object, ...], Floats] = ((), np.zeros(0))
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Return the plan of one op; plans are kept for as long as the cluster is the same."""
@@ -236,9 +234,7 @@ class Ideal:
         best = round((depth * transfer / max(latency, 1)) ** 0.5)
         return int(np.clip(best, 1, most))
 
-    def _arrivals(
-        self, latency: npt.NDArray[np.float64], service: npt.NDArray[np.float64], steps: int
-    ) -> npt.NDArray[np.float64]:
+    def _arrivals(self, latency: Floats, service: Floats, steps: int) -> Floats:
         """Return the last arrivals of a ring; channels are mostly alike, so one is worked out."""
         key = (latency.tobytes(), service.tobytes(), steps)
         if key != self._last_ring[0]:
@@ -296,12 +292,12 @@ def _per_node(algorithm: str, order: list[int], ranks: tuple[int, ...], cluster:
     return next(iter(counts.values()))
 
 
-def _costs(routes: list[Route], links: Links, crowd: Counts) -> npt.NDArray[np.float64]:
+def _costs(routes: list[Route], links: Links, crowd: Ints) -> Floats:
     """Return the ps per byte of each route, links divided by the edges that cross them."""
     counts = [len(route.link) for route in routes]
     link = np.array([i for route in routes for i in route.link], dtype=np.int64)
     share = np.array([s for route in routes for s in route.share])
     cost = share * crowd[link] / links.capacity[link] * 1e12
     first = np.concatenate(([0], np.cumsum(counts)[:-1]))
-    worst: npt.NDArray[np.float64] = np.maximum.reduceat(cost, first)
+    worst: Floats = np.maximum.reduceat(cost, first)
     return worst

@@ -18,16 +18,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.cluster import Route
 
 __all__ = [
     "Copy", "Delays", "Messages", "Part", "Phase", "Plan", "Request", "Start", "empty_phase",
 ]  # fmt: skip
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Start(IntEnum):

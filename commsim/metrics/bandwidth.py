@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.collectives import bus_factor
 from commsim.graph import Graph, OpKind
 from commsim.metrics.breakdown import compute_time
@@ -24,8 +24,6 @@ from commsim.timeline import Timeline
 
 __all__ = ["MESSAGE", "GroupUse", "Instances", "bandwidths", "instance_numbers", "instances"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 MESSAGE = "send_recv"
 """What a message counts as among the collectives, the name that nccl-tests has for it."""

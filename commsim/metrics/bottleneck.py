@@ -9,15 +9,14 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.graph import OpKind
 from commsim.metrics.bandwidth import instance_numbers
 from commsim.timeline import LinkUse, Timeline
 
 __all__ = ["bottlenecks"]
 
-Ints = npt.NDArray[np.int64]
 
 _COMMUNICATION = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
 

@@ -31,8 +31,8 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 from commsim.collectives import ROOTED
 from commsim.errors import ScenarioError
@@ -41,7 +41,6 @@ from commsim.metrics.bound_cuts import Level, Partition, cuts_of
 
 __all__ = ["Bound", "bound"]
 
-Floats = npt.NDArray[np.float64]
 Splits = Sequence[Sequence[int]]
 
 _MESSAGES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
@@ -156,7 +155,7 @@ def _crossing(
 
 
 def _rooted(
-    with_root: npt.NDArray[np.bool_], op: str, size: float, own: Floats, others: Floats,
+    with_root: Bools, op: str, size: float, own: Floats, others: Floats,
     nothing: Floats,
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Return what must cross for an op with a root: away from it, or towards it."""
@@ -168,9 +167,7 @@ def _rooted(
     return np.where(with_root, nothing, far), np.where(with_root, near, nothing)
 
 
-def _pairs(
-    op: str, size: float, n: int, splits: Splits | None
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+def _pairs(op: str, size: float, n: int, splits: Splits | None) -> tuple[Ints, Ints, Floats]:
     """Return who sends to whom, and how much."""
     if op == "send_recv":
         member = np.arange(n)

@@ -17,15 +17,12 @@ from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 
 __all__ = ["Cuts", "Level", "Partition", "cuts_of"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _EXACT = 16  # devices; their sets are all looked at
 _PAIRS = 144  # GPUs; above, the links between all pairs are not collected

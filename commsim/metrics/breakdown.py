@@ -11,17 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.graph import Device, OpKind
 from commsim.metrics.intervals import Intervals, lengths, subtract, union
 from commsim.metrics.window import Window, arrivals, clip, measured_window
 from commsim.timeline import Timeline
 
 __all__ = ["Breakdown", "breakdown", "compute_time", "computes"]
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +36,7 @@ class Breakdown:
     comm: Ints
     wait: Ints
 
-    def overlap(self) -> npt.NDArray[np.float64]:
+    def overlap(self) -> Floats:
         """Return the share of each lane's communication that hides under compute, NaN for none."""
         comm = np.where(self.comm > 0, self.comm, np.nan)
         return 1 - self.exposed_comm / comm
@@ -69,10 +66,10 @@ def breakdown(timeline: Timeline, *, window: Window | None = None) -> Breakdown:
     )
 
 
-def computes(timeline: Timeline) -> Flags:
+def computes(timeline: Timeline) -> Bools:
     """Return which spans count as compute: those on the GPU, or on the CPU of a lane without."""
-    compute: Flags = timeline.kind == OpKind.COMPUTE
-    on_gpu: Flags = compute & (timeline.graph.device[timeline.op] == Device.CUDA)
+    compute: Bools = timeline.kind == OpKind.COMPUTE
+    on_gpu: Bools = compute & (timeline.graph.device[timeline.op] == Device.CUDA)
     has_gpu = np.zeros(len(timeline.graph.lane_rank), dtype=np.bool_)
     has_gpu[timeline.lane[on_gpu]] = True
     return on_gpu | (compute & ~has_gpu[timeline.lane])
@@ -84,5 +81,5 @@ def compute_time(timeline: Timeline) -> Intervals:
     return union(Intervals(timeline.lane[chosen], timeline.start[chosen], timeline.end[chosen]))
 
 
-def _set(timeline: Timeline, chosen: Flags, start: Ints, end: Ints, window: Window) -> Intervals:
+def _set(timeline: Timeline, chosen: Bools, start: Ints, end: Ints, window: Window) -> Intervals:
     return union(clip(Intervals(timeline.lane[chosen], start[chosen], end[chosen]), window))

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.graph import Graph, OpKind, Phase
 from commsim.metrics.breakdown import computes
 from commsim.metrics.intervals import Intervals, lengths, union
@@ -25,9 +25,6 @@ from commsim.timeline import Timeline
 
 __all__ = ["Bubbles", "bubbles", "lane_stages"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 _INSIDE = ("tp", "cp", "ep")  # axes whose collectives are part of a stage's own work
 
@@ -87,7 +84,7 @@ def lane_stages(graph: Graph) -> Ints:
     return np.where(stage == none, -1, stage)
 
 
-def _work(timeline: Timeline, window: Window) -> Flags:
+def _work(timeline: Timeline, window: Window) -> Bools:
     """Return which spans are the stages' own work in the measured step."""
     graph = timeline.graph
     phase = graph.phase[timeline.op]
@@ -97,7 +94,7 @@ def _work(timeline: Timeline, window: Window) -> Flags:
     return tagged & (computes(timeline) | _collective_inside(timeline))
 
 
-def _collective_inside(timeline: Timeline) -> Flags:
+def _collective_inside(timeline: Timeline) -> Bools:
     graph = timeline.graph
     inside = np.array([group.axis in _INSIDE for group in graph.groups], dtype=np.bool_)
     chosen = np.flatnonzero(timeline.kind == OpKind.COLLECTIVE)
@@ -106,7 +103,7 @@ def _collective_inside(timeline: Timeline) -> Flags:
     return flags
 
 
-def _busy_and_span(timeline: Timeline, work: Flags) -> tuple[Ints, Ints]:
+def _busy_and_span(timeline: Timeline, work: Bools) -> tuple[Ints, Ints]:
     """Return, per lane, the time with any work, and the time from its first to its last."""
     lanes = len(timeline.graph.lane_rank)
     begins = np.where(timeline.communicates, arrivals(timeline), timeline.start)

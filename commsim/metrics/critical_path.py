@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Ints
 from commsim.graph import Graph, OpKind
 from commsim.metrics.bandwidth import MESSAGE, instance_numbers
 from commsim.metrics.bottleneck import bottlenecks
@@ -26,7 +26,6 @@ from commsim.timeline import Cause, Timeline
 
 __all__ = ["DELAY", "CriticalPath", "critical_path"]
 
-Ints = npt.NDArray[np.int64]
 
 Key = TypeVar("Key", str, int)
 
@@ -140,7 +139,7 @@ def _members(timeline: Timeline) -> tuple[Ints, Ints]:
     return spans[order], np.searchsorted(number[order], np.arange(count + 1))
 
 
-def _kinds(timeline: Timeline, span: Ints, delay: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+def _kinds(timeline: Timeline, span: Ints, delay: Bools) -> tuple[str, ...]:
     work = computes(timeline)[span]
     ops = timeline.op[span].tolist()
     return tuple(

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Intervals", "before", "intersect", "lengths", "subtract", "union"]
+from commsim.arrays import Bools, Ints
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+__all__ = ["Intervals", "before", "intersect", "lengths", "subtract", "union"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +34,7 @@ class Intervals:
     def __len__(self) -> int:
         return len(self.line)
 
-    def take(self, chosen: Ints | Flags) -> Intervals:
+    def take(self, chosen: Ints | Bools) -> Intervals:
         """Return the chosen intervals, in that order."""
         return Intervals(self.line[chosen], self.start[chosen], self.end[chosen])
 
@@ -91,7 +90,7 @@ def _last_started(intervals: Intervals, line: Ints, time: Ints) -> Ints:
     return last[len(intervals) :]
 
 
-def _sweep(holds: Callable[[list[Ints]], Flags], *sets: Intervals) -> Intervals:
+def _sweep(holds: Callable[[list[Ints]], Bools], *sets: Intervals) -> Intervals:
     """Return the instants at which `holds`, given how many intervals of each set lie there."""
     sets = tuple(one.take(one.end > one.start) for one in sets)
     line = np.concatenate([np.concatenate((one.line, one.line)) for one in sets])

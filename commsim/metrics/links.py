@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.metrics.window import Window, measured_window
 from commsim.timeline import LinkUse, Timeline
 
 __all__ = ["UseOverTime", "Utilization", "busiest", "use_of_kinds", "use_over_time", "utilization"]
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.graph import Graph, Phase
 from commsim.metrics.intervals import Intervals
 from commsim.timeline import Timeline
 
 __all__ = ["Window", "arrivals", "clip", "measured_window", "span_of_op"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,13 +17,11 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.graph import Graph, OpKind
 from commsim.units import format_time
 
 __all__ = ["Cause", "LinkUse", "Memory", "Timeline"]
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Cause(IntEnum):
@@ -153,7 +151,7 @@ class Timeline:
         return self.graph.kind[self.op]
 
     @property
-    def communicates(self) -> npt.NDArray[np.bool_]:
+    def communicates(self) -> Bools:
         """Whether each span is a collective, a send or a receive."""
         return (self.kind >= OpKind.COLLECTIVE) & (self.kind <= OpKind.RECV)
 

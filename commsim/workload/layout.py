@@ -14,13 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.errors import ScenarioError
 
 __all__ = ["AXES", "Layout", "check_world", "divided", "make_layout"]
 
-Ints = npt.NDArray[np.int64]
 
 AXES = ("tp", "cp", "dp", "pp")
 _SAID = ("tp", "pp", "dp", "cp")  # the order of the arithmetic in messages

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from commsim.arrays import Ints
 from commsim.charts.compare.runs import (
     costs_section,
     figures_section,
@@ -28,7 +26,6 @@ from commsim.units import format_time
 __all__ = ["compare_page"]
 
 _STYLE = Path(__file__).with_name("compare.css")
-Ints = npt.NDArray[np.int64]
 
 
 def compare_page(

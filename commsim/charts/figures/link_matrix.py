@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.charts.figures.pairs import Pairs, pair_bytes, pair_speeds
 from commsim.charts.theme import INK, MUTED, base_layout
 from commsim.cluster import Cluster
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["bandwidth_matrix", "traffic_matrix"]
 
-Floats = npt.NDArray[np.float64]
 
 _MOST = 64  # rows that are legible
 _SCALE = ((0.0, "#EAF0F6"), (0.35, "#A9C0DA"), (0.7, "#4C78A8"), (1.0, "#1F3A5F"))

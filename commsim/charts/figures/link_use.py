@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.charts.theme import GRID, LINES, MUTED, base_layout, markup, time_unit
 from commsim.metrics import UseOverTime, busiest, measured_window, use_over_time, utilization
 from commsim.timeline import Timeline
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 __all__ = ["link_use"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def link_use(timeline: Timeline, *, top: int = 8) -> Figure:
@@ -60,7 +58,7 @@ def _curves(timeline: Timeline, chosen: Ints) -> list[tuple[list[int], UseOverTi
     return list(found.values())
 
 
-def _words(timeline: Timeline, share: npt.NDArray[np.float64], chosen: Ints) -> tuple[str, str]:
+def _words(timeline: Timeline, share: Floats, chosen: Ints) -> tuple[str, str]:
     if not len(chosen):
         return "No link carries anything", ""
     name = timeline.links.names[int(chosen[0])]

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.charts.theme import GRID, LINES, MUTED, base_layout, time_unit
 from commsim.metrics import Window, lane_stages, measured_window
 from commsim.timeline import Timeline
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["memory"]
 
-Ints = npt.NDArray[np.int64]
 
 _MOST_LINES = 8  # as many colours as there are; the fullest lanes are drawn
 _POINTS = 4_000

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats
 from commsim.cluster import Cluster, Route
 from commsim.engine import Planner
 from commsim.graph import Graph
@@ -18,8 +18,6 @@ from commsim.timeline import Timeline
 
 __all__ = ["Pairs", "pair_bytes", "pair_speeds"]
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 _DIRECT = ("all_to_all", "all_to_all_v")
 _MOST_MEMBERS = 256  # a program of more members has millions of messages
@@ -58,7 +56,7 @@ def pair_bytes(timeline: Timeline, cluster: Cluster | None, library: Library | N
     return Pairs(tuple(str(rank) for rank in ranks), values, tuple(notes))
 
 
-def _in_step(timeline: Timeline) -> Flags:
+def _in_step(timeline: Timeline) -> Bools:
     """Return which ops have a span that ends in the measured step."""
     window = measured_window(timeline)
     inside = (timeline.end > window.first) & (timeline.end <= window.last)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.charts.gantt.headline import headline
 from commsim.charts.gantt.hover import hover
 from commsim.charts.gantt.scene import Boxes, Scene, scene
@@ -190,7 +190,7 @@ def _traces(timeline: Timeline, picture: Scene, size: int) -> list[dict[str, Any
 
 
 def _boxes(
-    timeline: Timeline, picture: Scene, chosen: npt.NDArray[np.int64], size: int, look: Family
+    timeline: Timeline, picture: Scene, chosen: Ints, size: int, look: Family
 ) -> dict[str, Any]:
     """Return the bar trace of the chosen boxes, all of one family, and all waiting or none."""
     boxes = picture.boxes.take(chosen)

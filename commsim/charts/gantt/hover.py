@@ -5,8 +5,8 @@ What a box says of itself: op, rank, start, duration, bytes, bus bandwidth.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.charts.gantt.scene import Scene
 from commsim.charts.theme import FAMILIES, op_label, plain, shorten
 from commsim.collectives import bus_factor
@@ -19,7 +19,7 @@ __all__ = ["hover"]
 Hover = tuple[str, str, str, str]  # what, where, when, how much
 
 
-def hover(timeline: Timeline, picture: Scene, boxes: npt.NDArray[np.int64]) -> list[Hover]:
+def hover(timeline: Timeline, picture: Scene, boxes: Ints) -> list[Hover]:
     """Return (what, where, when, how much) of the chosen boxes of `picture`, as plain text."""
     chosen = picture.boxes.take(boxes)
     busbw = _busbw(timeline, np.unique(chosen.span[chosen.span >= 0]))
@@ -73,7 +73,7 @@ def _how_much(timeline: Timeline, span: int, busbw: dict[int, float]) -> str:
     return ", ".join(parts)
 
 
-def _busbw(timeline: Timeline, spans: npt.NDArray[np.int64]) -> dict[int, float]:
+def _busbw(timeline: Timeline, spans: Ints) -> dict[int, float]:
     """Return the bus bandwidth in bytes/s of each collective that the spans belong to.
 
     The time of a collective runs from its first member's start to its last one's end.

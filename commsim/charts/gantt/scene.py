@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Ints
 from commsim.charts.theme import FAMILIES, family_of
 from commsim.graph import Device, Graph, OpKind, Phase
 from commsim.timeline import Timeline
@@ -33,8 +33,6 @@ __all__ = [
     "scene",
 ]
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 MAX_BOXES = 5_000  # what a browser draws as plotly boxes without a pause
 MAX_LANES = 64  # more rows than this are not legible on a page
@@ -63,7 +61,7 @@ class Boxes:
 
     row: Ints
     family: Ints
-    waits: Flags
+    waits: Bools
     start: Ints
     end: Ints
     span: Ints
@@ -80,7 +78,7 @@ class Boxes:
         """Return the columns as lists, to walk over box by box."""
         return tuple(column.tolist() for column in self.columns())
 
-    def take(self, chosen: Ints | Flags) -> Boxes:
+    def take(self, chosen: Ints | Bools) -> Boxes:
         """Return the chosen boxes, in that order."""
         return Boxes(*(column[chosen] for column in self.columns()))
 
@@ -150,7 +148,7 @@ def drawn_spans(timeline: Timeline, lanes: Ints) -> Ints:
     return np.flatnonzero(keep)
 
 
-def below_compute(timeline: Timeline, spans: Ints) -> Flags:
+def below_compute(timeline: Timeline, spans: Ints) -> Bools:
     """Return which spans belong under the compute row.
 
     Communication does, and copies that have a stream of their own: a copy between two kernels

@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.cluster import Cluster
 from commsim.metrics import Metrics
 from commsim.timeline import Timeline
 
 __all__ = ["Facts", "Residents", "Section", "resident_bytes"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,14 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.graph import Graph
 from commsim.metrics import lane_stages
 
 __all__ = ["LanePlaces", "lane_places"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
+from commsim.arrays import Floats
 from commsim.charts.theme import plain, time_unit
 
 __all__ = [
@@ -30,8 +28,6 @@ __all__ = [
 
 HEIGHTS = (0.05, 0.1, 0.25, 0.5, 1.0)
 """Parts of what there is (of a link, of a memory) that the height of an area may stand for."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class Part(NamedTuple):

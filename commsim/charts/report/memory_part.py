@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.charts.report.facts import Facts, Residents, Section
 from commsim.charts.report.markup import HEIGHTS, and_alike, area, table, text, time_ticks
 from commsim.metrics import lane_stages
@@ -17,7 +17,6 @@ from commsim.units import format_size
 
 __all__ = ["memory_section"]
 
-Ints = npt.NDArray[np.int64]
 
 _ROWS = 16
 _LOOKED = 64  # ranks that are looked at for them

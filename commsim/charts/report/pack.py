@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.charts.gantt import families
 from commsim.charts.report.columns import column
 from commsim.charts.report.lanes import lane_places
@@ -30,7 +30,6 @@ from commsim.timeline import Timeline
 
 __all__ = ["Run", "pack", "span_count"]
 
-Ints = npt.NDArray[np.int64]
 
 _FAR = 2**62
 _NAME = 160  # letters of a name that the viewer keeps

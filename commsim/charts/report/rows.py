@@ -7,15 +7,14 @@ It is the picture of `charts.scene` without its limits: every lane, every span.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.charts.gantt import below_compute, drawn_spans
 from commsim.metrics import arrivals
 from commsim.timeline import Timeline
 
 __all__ = ["place_spans"]
 
-Ints = npt.NDArray[np.int64]
 
 _SUB_ROWS = 3
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import (
     HEIGHTS,
@@ -37,7 +37,6 @@ from commsim.units import format_bandwidth, format_size, format_time
 
 __all__ = ["bandwidth_section", "links_section"]
 
-Ints = npt.NDArray[np.int64]
 
 _LINKS = 8  # rows of links; those that do the same at the same time share one
 _LOOKED = 6  # links of one kind and mean use that are looked at for them

@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.charts.topology.fold import Folded, fold_cluster
 from commsim.charts.topology.layout import LEVELS, Place, places
 from commsim.cluster import Cluster
@@ -35,7 +35,6 @@ __all__ = [
     "topology_scene",
 ]
 
-Floats = npt.NDArray[np.float64]
 
 _BEND = 0.16  # how far an arc of one column hangs below its row
 _ARC = 8  # straight pieces of an arc

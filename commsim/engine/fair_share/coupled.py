@@ -14,12 +14,11 @@ here say so in their notes.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from commsim.arrays import Floats, Ints
 
 __all__ = ["settle"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _SWEEPS = 2000
 _LARGEST_SYSTEM = 200  # links; beyond, sweeping alone decides

@@ -18,14 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.engine.fair_share.coupled import settle
 
 __all__ = ["Flows", "Rates", "fair_rates", "unfairness"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _TIE = 1 + 1e-12
 

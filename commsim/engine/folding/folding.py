@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 from commsim.engine.copies import copy_phase
 from commsim.engine.folding.node_plans import NodePlans
@@ -25,9 +25,6 @@ from commsim.libraries import Library, Part, Phase, Plan, Request, Start, links_
 
 __all__ = ["FoldedPlanner", "folded"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 _MOST_ROUNDS = 12
 _MANY = 10  # slight plans may together move so many times their share

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.libraries import Plan
 
 __all__ = ["Entries", "Hashes", "entries_of", "mix", "refine"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
 
 _DIGITS = 9  # loads that agree to so many digits are equal
@@ -34,7 +33,7 @@ class Entries:
     load: Floats
     conns: Floats
 
-    def of(self, plans: npt.NDArray[np.bool_]) -> Entries:
+    def of(self, plans: Bools) -> Entries:
         """Return the entries of the plans that are True."""
         kept = plans[self.plan]
         return Entries(

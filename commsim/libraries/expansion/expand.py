@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.cluster import NOWHERE, Links, Route
 from commsim.collectives import Program, dependencies
 from commsim.libraries.expansion.traffic import arrivals
@@ -17,8 +17,6 @@ from commsim.libraries.routing import Router, switch_routes
 
 __all__ = ["coupled", "lay", "part_of", "per_byte", "split_by_kind", "whole"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _SLACK = 1 + 1e-12  # a phase any shorter than its bytes would run late
 

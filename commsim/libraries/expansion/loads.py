@@ -12,15 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster, Route
 from commsim.libraries.routing import Router
 
 __all__ = ["Connections", "LinkLoads", "loads_of", "no_loads"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _NEAREST = -1
 

@@ -5,11 +5,10 @@ The last arrivals of a ring in closed form: a ring of 1,024 GPUs without its two
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from commsim.arrays import Floats
 
 __all__ = ["ring_arrivals"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def ring_arrivals(latency: Floats, service: Floats, steps: int) -> Floats:

@@ -25,8 +25,8 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.cluster import Links, Route
 from commsim.libraries.plan import Messages
 
@@ -228,7 +228,7 @@ def _book(busy: _Busy, start: float, end: float) -> None:
     busy.insert(at, (start, end))
 
 
-def arrivals(messages: Messages, links: Links) -> npt.NDArray[np.float64]:
+def arrivals(messages: Messages, links: Links) -> Floats:
     """Return when each message has arrived on otherwise idle links, in ps from the start."""
     done = np.zeros(len(messages.size))
     if not len(done):

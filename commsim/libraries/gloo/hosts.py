@@ -13,16 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster, Links, Route
 from commsim.errors import ScenarioError, TopologyError
 from commsim.libraries.gloo.constants import Constants, Medium
 
 __all__ = ["LINK_KIND", "Hosts", "Wakes"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 PREAMBLE = 48  # bytes that go ahead of each message: six words, gloo/transport/tcp/pair.h
 LINK_KIND = "tcp"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.cluster import Links, Route
 from commsim.libraries.expansion import coupled, whole
 from commsim.libraries.gloo import ring_time
@@ -23,7 +23,6 @@ from commsim.libraries.plan import Part, Phase
 
 __all__ = ["Pairs", "pairs_of", "pairs_part", "reduce_part", "ring_part"]
 
-Floats = npt.NDArray[np.float64]
 Ranks = tuple[int, ...]
 
 

@@ -15,17 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.collectives import Program, dependencies
 from commsim.libraries.gloo.constants import Constants
 from commsim.libraries.gloo.hosts import Hosts, Wakes
 from commsim.libraries.plan import Delays, Messages
 
 __all__ = ["Discipline", "lay"]
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ def lay(
 
 def _waits(
     program: Program, told: Floats, discipline: Discipline
-) -> tuple[Ints, Ints, Floats, npt.NDArray[np.bool_]]:
+) -> tuple[Ints, Ints, Floats, Bools]:
     """Return CSR (ptr, messages, delays) of what each message waits for, and who is told first.
 
     The last says for which messages the receiver posts before it has received anything.
@@ -92,9 +89,7 @@ def _waits(
     return ptr, on[order], delay[order], first
 
 
-def _received(
-    program: Program, member: Ints, window: int
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def _received(program: Program, member: Ints, window: int) -> tuple[Ints, Ints, Bools]:
     """Return (message, what `member[message]` received in its latest step a window before).
 
     The third says for which messages there is no such step.

@@ -18,15 +18,13 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.cluster import Links, Route
 from commsim.libraries.gloo.hosts import Wakes
 from commsim.libraries.gloo.rings import RingSchedule
 
 __all__ = ["Edges", "RingTimes", "costs", "run"]
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

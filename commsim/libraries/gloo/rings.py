@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.collectives import Program, ProgramBuilder
 
 __all__ = [
@@ -23,8 +23,6 @@ __all__ = [
     "program_of", "reduce_scatter", "segments",
 ]  # fmt: skip
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 MAX_SEGMENT = 1 << 20  # AllreduceOptions::kMaxSegmentSize
 _LEAST_CHUNK = 256  # elements, of the class ring_chunked
@@ -69,7 +67,7 @@ class RingSchedule:
     phases: tuple[RingPhase, ...]
     sends_empty: bool = False
 
-    def sent(self, chunk: Ints) -> npt.NDArray[np.bool_]:
+    def sent(self, chunk: Ints) -> Bools:
         """Return whether a message is sent for each of some chunks."""
         return (self.length[chunk] > 0) | self.sends_empty
 

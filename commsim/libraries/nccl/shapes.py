@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
+
+from commsim.arrays import Ints32
 
 __all__ = [
     "Algorithm",
@@ -29,8 +30,6 @@ __all__ = [
     "TreeLinks",
     "Trees",
 ]
-
-Ints = npt.NDArray[np.int32]
 
 
 class PathType(IntEnum):
@@ -147,8 +146,8 @@ class Trees:
     `up` has the shape (channels, ranks), `down` (channels, ranks, 3): filled from the front.
     """
 
-    up: Ints
-    down: Ints
+    up: Ints32
+    down: Ints32
 
     @property
     def channels(self) -> int:
@@ -161,7 +160,7 @@ class Trees:
         return TreeLinks(int(self.up[channel, rank]), down)
 
 
-def _no_rings() -> Ints:
+def _no_rings() -> Ints32:
     return np.empty((0, 0), dtype=np.int32)
 
 
@@ -180,8 +179,8 @@ class NetEnds:
     another one that it reaches over NVLink (PXN).
     """
 
-    nics: Ints
-    relays: Ints
+    nics: Ints32
+    relays: Ints32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +210,7 @@ class Communicator:
     total_bw: float
     graphs: Mapping[str, SearchGraph]
     channels: int
-    rings: Ints = field(default_factory=_no_rings)
+    rings: Ints32 = field(default_factory=_no_rings)
     trees: Trees = field(default_factory=_no_trees)
     nets: Mapping[str, NetEnds] = field(default_factory=dict)
     gdr: bool = True

@@ -12,8 +12,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools
 from commsim.cluster import Cluster
 from commsim.libraries.routing.routes import Router
 
@@ -93,7 +93,7 @@ def _fast_order(router: Router, ranks: tuple[int, ...], members: list[int]) -> l
     return [members[i] for i in best] if best else members
 
 
-def _ring(allowed: npt.NDArray[np.bool_]) -> list[int] | None:
+def _ring(allowed: Bools) -> list[int] | None:
     """Return a ring over all members along allowed pairs, None if there is none.
 
     `ends[visited]` holds, as bits, where a path from member 0 over exactly those members can

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries import LibrarySection, make_library
@@ -28,7 +28,6 @@ from commsim.study.bench.nccl_tests import shape_of
 
 __all__ = ["NcclContest", "NcclMessages"]
 
-Floats = npt.NDArray[np.float64]
 
 _IN_NETWORK = (
     Algorithm.CollNetDirect, Algorithm.CollNetChain, Algorithm.NVLS, Algorithm.NVLSTree,

@@ -7,15 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.metrics import measured_window
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND, format_time
 
 __all__ = ["errors", "rank_table", "relative", "steps", "worst"]
 
-Ints = npt.NDArray[np.int64]
 _LEAST = 1_000_000  # ps: a share of less than 1 us says nothing
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.errors import TraceError
 from commsim.graph import Fold, Graph, GraphBuilder, Phase, Tags
 from commsim.traces.capture.axes import Axes, message_axes
@@ -31,7 +31,6 @@ from commsim.traces.capture.records import (
 
 __all__ = ["assemble", "op_name", "roles_of"]
 
-Ints = npt.NDArray[np.int64]
 _ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather", "all_to_all_v"})
 
 

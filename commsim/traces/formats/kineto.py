@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.errors import TraceError
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 
@@ -60,7 +60,6 @@ _KINDS = {
     "cuda_sync": EventKind.CUDA_SYNC,
 }
 _GPU = frozenset({EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET})
-Floats = npt.NDArray[np.float64]
 
 
 class Args(msgspec.Struct, gc=False):

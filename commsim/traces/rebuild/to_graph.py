@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Collectives, Graph, Group, Messages, OpKind, validate
 from commsim.traces.formats import ROOTED
@@ -26,7 +26,6 @@ from commsim.units import format_time
 
 __all__ = ["Built", "RankFragment", "build_graph"]
 
-Ints = npt.NDArray[np.int64]
 _MAX_APART = 3_600 * 10**12
 
 

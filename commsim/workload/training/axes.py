@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.cluster import Cluster
 from commsim.workload.layout import divided
 from commsim.workload.training.lanes import RING
 from commsim.workload.training.plan import TrainingPlan
 
 __all__ = ["Axes", "hop_name"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class Axes:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from commsim.cluster import Cluster
 from commsim.graph import Fold
@@ -39,8 +38,6 @@ from commsim.workload.training.section import TrainingSection
 from commsim.workload.training.step import build_steps
 
 __all__ = ["build_training"]
-
-Ints = npt.NDArray[np.int64]
 
 
 _ALIKE = 1.01  # paces of workers that count as one

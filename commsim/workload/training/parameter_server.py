@@ -16,8 +16,8 @@ server", OSDI 2014.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.cluster import Cluster
 from commsim.graph import Graph, GraphBuilder, Phase, Tags
 from commsim.models import MemoryUse, state_bytes
@@ -28,7 +28,6 @@ from commsim.workload.training.whole import WholeModel
 
 __all__ = ["build_parameter_server", "paces", "server_memory", "staleness"]
 
-Ints = npt.NDArray[np.int64]
 
 _AXIS = "ps"
 

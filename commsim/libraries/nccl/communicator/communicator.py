@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints32
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.communicator.agreement import agreed, common_cpu
@@ -41,7 +41,6 @@ from commsim.libraries.nccl.topology import (
 __all__ = ["communicator_from_xml", "communicator_of"]
 
 Environment = Knobs | Mapping[str, str | int | bool]
-Ints = npt.NDArray[np.int32]
 _WIDE_RING = 45.0
 
 
@@ -306,7 +305,7 @@ def _has_collnet(graphs: Mapping[str, SearchGraph], knobs: Knobs, nodes: int) ->
 
 def _connect(
     nodes: Sequence[PlacedNode], graphs: Mapping[str, SearchGraph], count: int
-) -> tuple[Ints, Trees]:
+) -> tuple[Ints32, Trees]:
     channels = graphs["ring"].n_channels
     rings = connect_rings([_chains(node, "ring") for node in nodes], channels)
     return rings, connect_trees([_chains(node, "tree") for node in nodes], channels, count)

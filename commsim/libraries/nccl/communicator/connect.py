@@ -15,11 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from commsim.arrays import Ints32
 from commsim.libraries.nccl.shapes import Pattern, SearchGraph, Trees
 
 __all__ = ["Chains", "TreePlace", "connect_rings", "connect_trees", "double_tree"]
-
-Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Chains:
     """A graph in one node: `ranks[c]` are the ranks that channel c visits there, in order."""
 
     graph: SearchGraph
-    ranks: Ints
+    ranks: Ints32
 
 
 class TreePlace(NamedTuple):
@@ -38,7 +37,7 @@ class TreePlace(NamedTuple):
     side: int
 
 
-def connect_rings(nodes: Sequence[Chains], channels: int) -> Ints:
+def connect_rings(nodes: Sequence[Chains], channels: int) -> Ints32:
     """Return the ranks of each ring from rank 0 on, shape (channels, ranks).
 
     Where a node's graph swaps NICs between two channels (crossNic 2), every odd node exchanges
@@ -74,7 +73,7 @@ def connect_trees(nodes: Sequence[Chains], channels: int, ranks: int) -> Trees:
     return Trees(up, down)
 
 
-def _join(nodes: Sequence[Chains], up: Ints, down: Ints, channels: int) -> None:
+def _join(nodes: Sequence[Chains], up: Ints32, down: Ints32, channels: int) -> None:
     """Link the nodes' chains by the two binary trees."""
     tops = [node.ranks[:channels, 0] for node in nodes]
     ends = [_child_ends(node, channels) for node in nodes]
@@ -88,7 +87,7 @@ def _join(nodes: Sequence[Chains], up: Ints, down: Ints, channels: int) -> None:
                     _add_child(down, rows, ends[node][side], tops[child])
 
 
-def _child_ends(node: Chains, channels: int) -> tuple[Ints, Ints]:
+def _child_ends(node: Chains, channels: int) -> tuple[Ints32, Ints32]:
     """Return the ranks that talk to the first and to the second child, per channel."""
     pattern = node.graph.pattern
     first = 0 if pattern == Pattern.TREE else 1
@@ -96,7 +95,7 @@ def _child_ends(node: Chains, channels: int) -> tuple[Ints, Ints]:
     return node.ranks[:channels, first], node.ranks[:channels, second]
 
 
-def _add_child(down: Ints, rows: npt.NDArray[np.int_], parents: Ints, children: Ints) -> None:
+def _add_child(down: Ints32, rows: npt.NDArray[np.int_], parents: Ints32, children: Ints32) -> None:
     free = (down[rows, parents] < 0).argmax(axis=1)
     down[rows, parents, free] = children
 

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints32
 from commsim.libraries.nccl.communicator.node import NodeView
 from commsim.libraries.nccl.shapes import NetEnds, SearchGraph
 
 __all__ = ["PlacedNode", "net_ends"]
 
-Ints = npt.NDArray[np.int32]
 _Ends = tuple[tuple[int, int], tuple[int, int]]
 """(GPU, NET) twice."""
 
@@ -25,8 +24,8 @@ class PlacedNode:
     """A node of a group: what it found, the rank of each of its GPUs, the id of each NET."""
 
     view: NodeView
-    ranks: Ints
-    nics: Ints
+    ranks: Ints32
+    nics: Ints32
 
 
 def net_ends(
@@ -39,7 +38,7 @@ def net_ends(
 def _ends_of(nodes: Sequence[PlacedNode], name: str, channels: int) -> NetEnds:
     nics = np.full((channels, len(nodes), 2), -1, dtype=np.int32)
     relays = np.full((channels, len(nodes), 2), -1, dtype=np.int32)
-    kept: dict[tuple[int, bool], tuple[Ints, Ints]] = {}
+    kept: dict[tuple[int, bool], tuple[Ints32, Ints32]] = {}
     for index, node in enumerate(nodes):
         graph = node.view.graphs[name]
         swapped = graph.cross_nic == 2 and channels % 2 == 0 and index % 2 == 1
@@ -51,7 +50,7 @@ def _ends_of(nodes: Sequence[PlacedNode], name: str, channels: int) -> NetEnds:
     return NetEnds(nics, relays)
 
 
-def _local(view: NodeView, name: str, channels: int, *, swapped: bool) -> tuple[Ints, Ints]:
+def _local(view: NodeView, name: str, channels: int, *, swapped: bool) -> tuple[Ints32, Ints32]:
     """Return per channel and end the feeding GPU and the NET, by index; (channels, 2) each."""
     ends = [_channel_ends(view.graphs[name], name, c, swapped=swapped) for c in range(channels)]
     gpus = [[view.relays[gpu][net] for gpu, net in pair] for pair in ends]

@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.cluster import Cluster
 from commsim.libraries.nccl.communicator.communicator import communicator_of
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Communicator, NetEnds
 
 __all__ = ["Communicators", "NicTable"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class Communicators:

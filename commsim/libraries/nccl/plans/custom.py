@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from commsim.collectives import Custom
 from commsim.errors import ScenarioError
@@ -21,8 +20,6 @@ from commsim.libraries.nccl.timing import default_terms, hop_latency, reach_late
 from commsim.libraries.plan import Delays, Messages, Part, Plan, Request, Start
 
 __all__ = ["custom_plan"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def custom_plan(custom: Custom, request: Request, group: NcclGroup) -> Plan:

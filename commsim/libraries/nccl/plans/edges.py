@@ -6,8 +6,8 @@ rings and trees as connections between ranks, with the NICs that NCCL's search g
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries.expansion import Connections
@@ -15,9 +15,6 @@ from commsim.libraries.nccl.communicator import NicTable
 from commsim.libraries.nccl.shapes import Algorithm, Communicator
 
 __all__ = ["Edges"]
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Edges:
@@ -151,9 +148,7 @@ class Edges:
         kept = np.arange(self.comm.n_ranks) != root
         return self._along_rings(channels, 1.0, kept, 0 if towards else 1)
 
-    def _along_rings(
-        self, channels: int, share: float, kept: npt.NDArray[np.bool_], end: int
-    ) -> Connections:
+    def _along_rings(self, channels: int, share: float, kept: Bools, end: int) -> Connections:
         """Return the ring's edges whose source (end 0) or target (end 1) is `kept`."""
         chosen = np.arange(channels) % len(self.comm.rings)
         ends = self.comm.rings[chosen].astype(np.int64)

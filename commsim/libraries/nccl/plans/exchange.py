@@ -9,17 +9,14 @@ on them.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster, Route
 from commsim.libraries.expansion import Connections, LinkLoads, loads_of
 from commsim.libraries.nccl.plans.edges import Edges
 from commsim.libraries.routing import Router
 
 __all__ = ["alike_nodes", "exchange_loads"]
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def alike_nodes(edges: Edges) -> list[int]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.cluster import Cluster
 from commsim.libraries.expansion import LinkLoads, loads_of
 from commsim.libraries.nccl.communicator import Communicators, NicTable
@@ -44,7 +44,6 @@ from commsim.libraries.routing import Router
 
 __all__ = ["LAUNCHES", "NcclGroup", "Site"]
 
-Ints = npt.NDArray[np.int64]
 
 _LARGEST_EXCHANGE = 256  # ranks; beyond, all pairs would be too many to route one by one
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.cluster import Cluster, Route
 from commsim.collectives import Custom
 from commsim.errors import ScenarioError, did_you_mean
@@ -29,7 +29,6 @@ from commsim.libraries.plan import Part, Phase, Plan, Request, Start, empty_phas
 
 __all__ = ["Nccl"]
 
-Ints = npt.NDArray[np.int64]
 
 _ELEMENT = {
     "int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8": 1, "half": 2, "float16": 2, "fp16": 2,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints, Ints32
 from commsim.cluster import Route
 from commsim.libraries.expansion import Connections
 from commsim.libraries.nccl.plans.group import NcclGroup
@@ -22,7 +22,6 @@ from commsim.libraries.plan import Delays, Messages
 
 __all__ = ["programs_of"]
 
-Ints = npt.NDArray[np.int64]
 
 _CHAINED = ("broadcast", "reduce")
 _MAKE = {Algorithm.Ring: ring_edges, Algorithm.Tree: tree_edges}
@@ -125,7 +124,7 @@ def _chain(order: Ints, root: int, pieces: int, op: str) -> _Shape:
     return _Shape(turned[:-1], turned[1:], edge, ptr, dep)
 
 
-def _tree(up: npt.NDArray[np.int32], pieces: int) -> _Shape:
+def _tree(up: Ints32, pieces: int) -> _Shape:
     """Return the pieces up the tree, each after those of the children, and down again."""
     parent = up.astype(np.int64)
     child = np.flatnonzero(parent >= 0)

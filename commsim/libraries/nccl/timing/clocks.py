@@ -8,11 +8,10 @@ arrived whole. All times in seconds, all arguments arrays of one shape (or plain
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from commsim.arrays import Floats
 
 __all__ = ["ring_time"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def ring_time(

@@ -14,14 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 
+from commsim.arrays import Floats
 from commsim.libraries.nccl.shapes import Protocol
 
 __all__ = ["GENERATIONS", "TRANSPORTS", "Terms", "default_terms", "read_values", "terms_of"]
 
-Floats = npt.NDArray[np.float64]
 
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
 """GPU generations in NCCL's order; a GPU older than Volta counts as Volta."""

@@ -8,8 +8,8 @@ they are close: neither is ever exceeded.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, Terms
 from commsim.libraries.nccl.timing.runs import Runs, Way
@@ -23,7 +23,6 @@ __all__ = [
     "smaller",
 ]
 
-Floats = npt.NDArray[np.float64]
 
 _TCP = TRANSPORTS.index("tcp")
 _SHARPNESS = 8.0  # of the blend: two equal limits give 0.92 of either

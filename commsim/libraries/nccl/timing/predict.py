@@ -12,15 +12,13 @@ import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.libraries.nccl.timing.constants import Terms, default_terms
 from commsim.libraries.nccl.timing.runs import Runs
 from commsim.libraries.nccl.timing.shapes import program_time
 
 __all__ = ["Timing", "latencies", "time_runs"]
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

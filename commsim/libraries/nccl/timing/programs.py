@@ -11,15 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.libraries.nccl.timing.constants import Terms
 from commsim.libraries.nccl.timing.edges import hop_latency, local_rate, net_rate, reach_latency
 from commsim.libraries.nccl.timing.runs import LinkKind, Runs
 
 __all__ = ["Edges", "chain_edges", "levels_of", "ring_edges", "tree_edges", "tree_flows"]
 
-Floats = npt.NDArray[np.float64]
 
 # Bytes on the way over an edge before what waits for them goes on: LL, LL128, Simple. Of the
 # size of NCCL's own slices; `fill` says how much of such a window really counts.

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
+
+from commsim.arrays import Bools, Floats, Ints
 
 __all__ = ["LinkKind", "Runs", "Shape", "Way"]
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class Shape(IntEnum):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Floats
 from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing.clocks import ring_time
 from commsim.libraries.nccl.timing.constants import Terms
@@ -28,7 +28,6 @@ from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Shape
 
 __all__ = ["program_time"]
 
-Floats = npt.NDArray[np.float64]
 
 _NVLS_WINDOW, _NVLS_TREE_WINDOW = 131072.0, 262144.0
 _COLLNET = 31e-6  # seconds: NCCL's own table for CollNetDirect; no measurement has it

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commsim.arrays import Singles
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
@@ -22,7 +23,7 @@ from commsim.libraries.nccl.tuning.algo_filter import FUNCTIONS
 from commsim.libraries.nccl.tuning.channels import Widths
 from commsim.libraries.nccl.tuning.chunks import Chunks
 from commsim.libraries.nccl.tuning.enabling import enabled
-from commsim.libraries.nccl.tuning.model import Cost, Floats, Tuning
+from commsim.libraries.nccl.tuning.model import Cost, Tuning
 from commsim.libraries.nccl.tuning.nvls import nvls_setup
 from commsim.libraries.nccl.tuning.partition import Cut, cut, interleaved
 from commsim.libraries.nccl.tuning.reduction import Reduction
@@ -156,7 +157,7 @@ class Tuner:
             self._usable[op, reduction] = usable, notes
         return self._usable[op, reduction]
 
-    def _times(self, call: _Call, sizes: Sequence[int]) -> tuple[list[Pair], Floats]:
+    def _times(self, call: _Call, sizes: Sequence[int]) -> tuple[list[Pair], Singles]:
         moved = np.array([call.moved(size) for size in sizes], dtype=np.int64)
         costs, _ = self._costs(call.op, call.reduction)
         rows = [self.tuning.times(call.op, *pair, moved, cost) for pair, cost in costs.items()]

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints, Singles
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, CpuArch, Protocol
 from commsim.libraries.nccl.tuning.bandwidth import Bandwidths
@@ -52,9 +52,6 @@ _TREE_CORRECTION = np.array(
 """Share of a tree's bandwidth by protocol and log2(bytes / 64): NCCL's treeCorrectionFactor."""
 _TREE_SIZES, _NVLSTREE_SIZES = 23, 24
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -83,7 +80,7 @@ class Tuning:
 
     def times(
         self, op: str, algorithm: Algorithm, protocol: Protocol, sizes: Ints, cost: Cost
-    ) -> Floats:
+    ) -> Singles:
         """Return the predicted time (us) of `op` for each size in bytes."""
         bandwidth = np.full(sizes.shape, cost.bandwidth, dtype=np.float32)
         latency = np.full(sizes.shape, cost.latency, dtype=np.float32)
@@ -97,10 +94,10 @@ class Tuning:
                 plateau = sizes // (self.channels * self.comm.n_ranks) >= 64
                 factor = 1.9 if self.comm.min_compute_capability < 80 else 1.4
                 latency[plateau] = np.float32(single(cost.latency) * factor)
-        spent: Floats = latency + sizes.astype(np.float32) / (np.float32(1000) * bandwidth)
+        spent: Singles = latency + sizes.astype(np.float32) / (np.float32(1000) * bandwidth)
         return spent
 
-    def _correction(self, algorithm: Algorithm, protocol: Protocol, sizes: Ints) -> Floats:
+    def _correction(self, algorithm: Algorithm, protocol: Protocol, sizes: Ints) -> Singles:
         known = {Algorithm.Tree: _TREE_SIZES}
         if (
             self.tables.nvlstree_correction

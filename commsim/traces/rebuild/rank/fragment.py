@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.graph import Device, OpKind, Phase
 from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.calls import CollectiveCall, RankCollectives
@@ -29,7 +29,6 @@ from commsim.traces.rebuild.rank.gloo_work import FIRST_MESSAGES
 
 __all__ = ["Fragment", "fragment_of"]
 
-Ints = npt.NDArray[np.int64]
 _MAX_NAME = 200
 
 
