@@ -13,6 +13,7 @@ import re
 from typing import Any, NamedTuple
 
 from commsim.graph import OpKind, Phase
+from commsim.ops import REDUCING
 from commsim.units import format_time
 
 __all__ = [
@@ -70,7 +71,6 @@ FAMILIES = (
 )
 COMMUNICATION = range(5, 8)  # positions in FAMILIES that can wait
 _FORWARD, _COMPUTE, _REDUCE, _GATHER, _P2P, _COPY = 0, 4, 5, 6, 7, 8
-_REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _BY_PHASE = {
     Phase.FORWARD: _FORWARD,
     Phase.BACKWARD: 1,
@@ -96,7 +96,7 @@ def family_of(kind: int, phase: int, collective: str) -> int:
     only moves bytes and belongs to the gather family.
     """
     if kind == OpKind.COLLECTIVE:
-        return _REDUCE if collective in _REDUCING else _GATHER
+        return _REDUCE if collective in REDUCING else _GATHER
     if kind in (OpKind.SEND, OpKind.RECV):
         return _P2P
     if kind == OpKind.COPY:

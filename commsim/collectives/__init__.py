@@ -15,16 +15,12 @@ from commsim.collectives.dependencies import dependencies
 from commsim.collectives.direct import all_to_all as direct_all_to_all
 from commsim.collectives.direct import all_to_all_v as direct_all_to_all_v
 from commsim.collectives.msccl import Custom, load_msccl
-from commsim.collectives.ops import PAIRED, REDUCING, ROOTED, bus_factor
 from commsim.collectives.program import IN_NODE, Program, ProgramBuilder
 from commsim.collectives.walk import Move, Picture, Walk, walk
 
 __all__ = [
     "ALGORITHMS",
     "IN_NODE",
-    "PAIRED",
-    "REDUCING",
-    "ROOTED",
     "SWITCHED",
     "TWO_LEVEL",
     "Custom",
@@ -34,7 +30,6 @@ __all__ = [
     "ProgramBuilder",
     "Walk",
     "algorithms_for",
-    "bus_factor",
     "check",
     "default_per_node",
     "dependencies",

@@ -19,10 +19,9 @@ from commsim.collectives import (
     tree,
     two_level,
 )
-from commsim.collectives.ops import ROOTED
 from commsim.collectives.program import Program, ProgramBuilder
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import COLLECTIVES
+from commsim.ops import COLLECTIVES, ROOTED
 
 __all__ = [
     "ALGORITHMS",

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints, Ints32
-from commsim.collectives.ops import REDUCING, parts
 from commsim.collectives.program import IN_NETWORK, IN_NODE, Program
+from commsim.collectives.semantics import parts
 from commsim.collectives.state import Holdings, begin, carry, steps, wanted
+from commsim.ops import REDUCING
 
 __all__ = ["check", "final_state"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from commsim.collectives.msccl_file import Algorithm, Where
-from commsim.collectives.ops import PAIRED, ROOTED
 from commsim.collectives.program import Layout
 from commsim.errors import ScenarioError
+from commsim.ops import PAIRED, ROOTED
 
 __all__ = ["Places"]
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.arrays import Ints, Ints32
-from commsim.collectives.ops import REDUCING, promise, start
 from commsim.collectives.program import Program
+from commsim.collectives.semantics import promise, start
+from commsim.ops import REDUCING
 
 __all__ = ["Holdings", "begin", "carry", "steps", "wanted"]
 

@@ -20,7 +20,6 @@ from commsim.graph.npz import (
 )
 from commsim.graph.refold import refold
 from commsim.graph.table import (
-    COLLECTIVES,
     Collectives,
     Device,
     Folding,
@@ -34,7 +33,6 @@ from commsim.graph.table import (
 )
 
 __all__ = [
-    "COLLECTIVES",
     "Arrays",
     "Axis",
     "Collectives",

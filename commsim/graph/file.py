@@ -24,7 +24,6 @@ from commsim.graph.npz import (
     write_arrays,
 )
 from commsim.graph.table import (
-    COLLECTIVES,
     Collectives,
     Folding,
     Graph,
@@ -34,6 +33,7 @@ from commsim.graph.table import (
     Phase,
     op_columns,
 )
+from commsim.ops import COLLECTIVES
 
 __all__ = ["load_graph", "pack_graph", "save_graph", "unpack_graph"]
 

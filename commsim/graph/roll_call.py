@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph.table import COLLECTIVES, Collectives, Group
+from commsim.graph.table import Collectives, Group
+from commsim.ops import COLLECTIVES, ROOTED
 from commsim.units import format_size
 
 __all__ = ["Call", "RollCall"]
-
-_ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 
 
 class Call(NamedTuple):
@@ -100,8 +99,8 @@ class RollCall:
         if rank not in ranks:
             name = self._groups[call.group].name
             raise ScenarioError(f"rank {rank}: {kind}: not in group {name!r} {list(ranks)}.")
-        if (kind in _ROOTED) != (call.root >= 0):
-            needs = "needs a root" if kind in _ROOTED else "has no root"
+        if (kind in ROOTED) != (call.root >= 0):
+            needs = "needs a root" if kind in ROOTED else "has no root"
             raise ScenarioError(f"rank {rank}: {kind} {needs}.")
         if (kind == "all_to_all_v") != (splits is not None):
             needs = "needs splits" if kind == "all_to_all_v" else "has no splits"

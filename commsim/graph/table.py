@@ -26,7 +26,6 @@ from commsim.arrays import Floats, Ints
 from commsim.units import format_size
 
 __all__ = [
-    "COLLECTIVES",
     "Collectives",
     "Device",
     "Folding",
@@ -39,20 +38,6 @@ __all__ = [
     "member_lanes",
     "op_columns",
 ]
-
-
-COLLECTIVES = (
-    "all_reduce",
-    "reduce",
-    "broadcast",
-    "scatter",
-    "gather",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "all_to_all_v",
-    "barrier",
-)
 
 
 class OpKind(IntEnum):

@@ -35,10 +35,10 @@ from commsim.libraries.expansion import (
 )
 from commsim.libraries.plan import Messages, Part, Plan, Request, Start, empty_phase
 from commsim.libraries.routing import Router, channel_orders, neighbours
+from commsim.ops import ROOTED
 
 __all__ = ["Ideal"]
 
-_PATH_KINDS = frozenset({"broadcast", "reduce", "scatter", "gather"})
 _RING_ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 _PIPELINED = frozenset({"ring", "tree", "double_tree", "collnet_chain"})
 _WAVES = {"nvls": 3, "nvls_tree": 7, "sharp": 2, "collnet_direct": 4, "collnet_chain": 16}
@@ -107,7 +107,7 @@ class Ideal:
             cluster, self._router, request.ranks,
             channels=self._channels if algorithm in _PIPELINED else 1,
         )  # fmt: skip
-        start = Start.PATH if request.kind in _PATH_KINDS else Start.ALL
+        start = Start.PATH if request.kind in ROOTED else Start.ALL
         parts: list[Part] = []
         programs: list[Callable[[], Messages]] = []
         for order in orders:
@@ -143,7 +143,7 @@ class Ideal:
         """Return the plan of an imported algorithm; rank i of the group is its GPU i."""
         shape, members = custom.program, len(request.ranks)
         messages = lay(shape, request.size, range(members), request.ranks, self._router)
-        together = request.kind not in _PATH_KINDS
+        together = request.kind not in ROOTED
         part = part_of(messages, shape.phase, members, cluster.links, together=together)
         start = Start.ALL if together else Start.PATH
         return Plan(
@@ -207,7 +207,7 @@ class Ideal:
         messages = laid(shape)
         if request.kind in ("all_to_all", "all_to_all_v") and algorithm == "direct":
             return list(split_by_kind(messages, members, cluster.links)), lambda: messages
-        together = request.kind not in _PATH_KINDS
+        together = request.kind not in ROOTED
         part = part_of(messages, shape.phase, members, cluster.links, together=together)
         return [part], lambda: messages
 

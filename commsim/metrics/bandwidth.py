@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.arrays import Floats, Ints
-from commsim.collectives import bus_factor
 from commsim.graph import Graph, OpKind
 from commsim.metrics.breakdown import compute_time
 from commsim.metrics.intervals import before
 from commsim.metrics.window import Window, arrivals, measured_window
+from commsim.ops import bus_factor
 from commsim.timeline import Timeline
 
 __all__ = ["MESSAGE", "GroupUse", "Instances", "bandwidths", "instance_numbers", "instances"]

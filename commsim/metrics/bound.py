@@ -34,10 +34,9 @@ import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
-from commsim.collectives import ROOTED
 from commsim.errors import ScenarioError
-from commsim.graph import COLLECTIVES
 from commsim.metrics.bound_cuts import Level, Partition, cuts_of
+from commsim.ops import COLLECTIVES, ROOTED
 
 __all__ = ["Bound", "bound"]
 

@@ -40,7 +40,7 @@ from commsim.models.parameters import (
     parameter_count,
     tensor_total,
 )
-from commsim.models.roofline import PRECISIONS, resolve_durations, shapes_of
+from commsim.models.roofline import precision_of, resolve_durations, shapes_of
 from commsim.models.section import Model, ModelSection, build_model
 from commsim.models.shape import (
     Experts,
@@ -65,7 +65,6 @@ from commsim.models.work import Block, Work
 __all__ = [
     "BACKWARD_PER_FORWARD",
     "FLOP_CONVENTIONS",
-    "PRECISIONS",
     "RECOMPUTE",
     "Block",
     "ComputeModel",
@@ -113,6 +112,7 @@ __all__ = [
     "model_text",
     "optimizer_entries",
     "parameter_count",
+    "precision_of",
     "resolve_durations",
     "score_width",
     "shapes_of",

@@ -20,19 +20,11 @@ from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind
 from commsim.models.constants import GpuConstants, gpu_constants
 from commsim.models.matmul import Machine, Matmul, matmul_seconds
+from commsim.ops import element_bytes, element_type
 from commsim.units import PS_PER_SECOND
 
-__all__ = ["PRECISIONS", "OpShape", "op_seconds", "resolve_durations", "shapes_of"]
+__all__ = ["OpShape", "op_seconds", "precision_of", "resolve_durations", "shapes_of"]
 
-PRECISIONS: Mapping[str, tuple[str, int]] = {
-    "bfloat16": ("bf16", 2),
-    "float16": ("fp16", 2),
-    "float32": ("fp32", 4),
-    "tf32": ("tf32", 4),
-    "float8_e4m3fn": ("fp8", 1),
-    "float8_e5m2": ("fp8", 1),
-}
-"""What a dtype of torch is called in a GPU's table of peaks, and its bytes."""
 _CAUSAL = 0.5
 _WIDE_HEAD = 128
 
@@ -51,6 +43,12 @@ class OpShape:
     batch: int
     dtype: str
     causal: bool = False
+
+
+def precision_of(dtype: str) -> str:
+    """Return what a dtype of torch, or "tf32", is called in a GPU's table of peaks."""
+    known = None if dtype == "tf32" else element_type(dtype)
+    return dtype if known is None or known.peak is None else known.peak
 
 
 def shapes_of(graph: Graph) -> dict[str, OpShape]:
@@ -128,7 +126,7 @@ def _rate(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> float:
 
 
 def _peak(gpu: GpuSpec, dtype: str) -> tuple[float, int]:
-    precision, width = PRECISIONS.get(dtype, (dtype, 4))
+    precision, width = precision_of(dtype), element_bytes(dtype)
     peak = gpu.tflops.get(precision)
     if not peak:
         having = ", ".join(gpu.tflops) or "none"

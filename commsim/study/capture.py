@@ -12,7 +12,7 @@ import numpy as np
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind, refold
-from commsim.models import PRECISIONS, MemoryUse, resolve_durations, shapes_of
+from commsim.models import MemoryUse, precision_of, resolve_durations, shapes_of
 from commsim.units import format_size
 from commsim.workload import TrainingFacts, Workload
 
@@ -121,6 +121,7 @@ def _peak(graph: Graph, cluster: Cluster) -> float:
         if shape is not None and flops > 0:
             weight[shape.dtype] = weight.get(shape.dtype, 0.0) + flops
     most = max(weight, key=lambda dtype: weight[dtype], default="bfloat16")
-    precision = PRECISIONS.get(most, (most, 0))[0]
-    peaks = [cluster.gpu(rank).tflops.get(precision, 0.0) for rank in range(cluster.world_size)]
+    peaks = [
+        cluster.gpu(rank).tflops.get(precision_of(most), 0.0) for rank in range(cluster.world_size)
+    ]
     return float(np.mean(peaks)) * 1e12

@@ -19,7 +19,7 @@ from commsim.collectives import (
     walk,
 )
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import COLLECTIVES
+from commsim.ops import COLLECTIVES
 
 __all__ = ["Explanation", "explain"]
 

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import COLLECTIVES
+from commsim.ops import COLLECTIVES, ROOTED
 from commsim.workload.calls import Coalesced, CollectiveCall, ObjectCall
 from commsim.workload.torch_words import OBJECT_WORDS, WORDS, check_dtype, check_redop
 
 __all__ = ["ROOTED", "Meaning", "check_call", "coalesced", "meaning", "object_meanings"]
 
-ROOTED = ("broadcast", "reduce", "scatter", "gather")
 _ENDS = ("root", "src", "dst", "group_src", "group_dst")
 
 

@@ -13,20 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.ops import ELEMENT_TYPES, REDUCE_OPS, element_type
 
 __all__ = [
-    "DTYPE_BYTES", "OBJECT_WORDS", "REDUCE_OPS", "WORDS", "Step", "Word", "check_dtype",
+    "OBJECT_WORDS", "WORDS", "Step", "Word", "check_dtype",
     "check_redop",
 ]  # fmt: skip
-
-REDUCE_OPS = ("sum", "avg", "min", "max", "product", "premul_sum", "band", "bor", "bxor")
-"""torch.distributed.ReduceOp in lower case."""
-
-DTYPE_BYTES = {
-    "float32": 4, "float": 4, "float64": 8, "double": 8, "float16": 2, "half": 2, "bfloat16": 2,
-    "int8": 1, "uint8": 1, "bool": 1, "int16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "complex64": 8, "complex128": 16,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +104,14 @@ def check_dtype(dtype: str, size: int, where: str) -> None:
     """Raise ScenarioError for an unknown type, or bytes that are no whole number of elements."""
     if not dtype:
         return
-    if dtype not in DTYPE_BYTES:
+    known = element_type(dtype)
+    if known is None:
         raise ScenarioError(
-            f"{where}.dtype: unknown type {dtype!r}.{did_you_mean(dtype, DTYPE_BYTES)}"
-            f" Known: {', '.join(DTYPE_BYTES)}."
+            f"{where}.dtype: unknown type {dtype!r}.{did_you_mean(dtype, ELEMENT_TYPES)}"
+            f" Known: {', '.join(ELEMENT_TYPES)}."
         )
-    if size % DTYPE_BYTES[dtype]:
+    if size % known.bytes:
         raise ScenarioError(
             f"{where}.bytes: {size} bytes are no whole number of {dtype}, which has"
-            f" {DTYPE_BYTES[dtype]} bytes."
+            f" {known.bytes} bytes."
         )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from commsim.collectives import Program, check
 from commsim.collectives.checker import final_state
-from commsim.collectives.ops import REDUCING, promise
+from commsim.collectives.semantics import promise
+from commsim.ops import REDUCING
 
 # The scatter and all-gather of this broadcast send a rank back what it has just handed on, and
 # the NVSwitch already holds the sum that the owner multicasts through it.

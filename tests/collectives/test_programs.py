@@ -9,7 +9,7 @@ from helpers.chunk_programs import PAIRS, SIZES, make, roots
 from commsim.collectives import Program, ProgramBuilder, algorithms_for, check, program
 from commsim.collectives.tree import parents
 from commsim.errors import ScenarioError
-from commsim.graph import COLLECTIVES
+from commsim.ops import COLLECTIVES
 
 
 @pytest.mark.parametrize(("op", "algorithm"), PAIRS)

@@ -7,10 +7,10 @@ import pytest
 from helpers.star import US, Star
 
 from commsim.collectives.catalogue import ALGORITHMS
-from commsim.collectives.ops import ROOTED
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
+from commsim.ops import ROOTED
 from commsim.timeline import Timeline
 
 SIZE = 1 << 20

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from commsim.errors import TraceError
 from commsim.graph import (
-    COLLECTIVES,
     Device,
     Graph,
     GraphBuilder,
@@ -22,6 +21,7 @@ from commsim.graph import (
     load_graph,
     save_graph,
 )
+from commsim.ops import COLLECTIVES
 
 ROOTED = ("reduce", "broadcast", "scatter", "gather")
 
@@ -77,7 +77,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 def one_call(draw: st.DrawFn, build: GraphBuilder, group: int, lane: int, ranks: int) -> None:
     """Issue a collective on one lane, in a group of its own so that nothing must match it."""
     group = build.group(f"own{group}", range(ranks), axis="dp")
-    kind = draw(st.sampled_from(COLLECTIVES))
+    kind = draw(st.sampled_from(list(COLLECTIVES)))
     build.collective(
         lane,
         group,

@@ -8,7 +8,7 @@ import numpy as np
 
 from commsim.collectives import Program, program
 from commsim.collectives.catalogue import ALGORITHMS
-from commsim.collectives.ops import ROOTED
+from commsim.ops import ROOTED
 
 SIZES = [*range(2, 18), 32]
 PAIRS = sorted(ALGORITHMS)

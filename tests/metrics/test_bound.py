@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from commsim.cluster import Cluster
 from commsim.cluster.section import cluster_from
 from commsim.collectives import algorithms_for
-from commsim.collectives.ops import ROOTED
 from commsim.errors import ScenarioError
 from commsim.libraries import Ideal, Request
 from commsim.metrics.bound import bound
 from commsim.metrics.bound_cuts import cuts_of
+from commsim.ops import ROOTED
 
 GIB = 2**30
 EVERY = [

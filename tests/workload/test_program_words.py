@@ -287,7 +287,7 @@ WRONG: list[tuple[str, str]] = [
     ("{all_reduce: {bytes: 1B, op: mean}}", "all[0].all_reduce.op: no reduce op 'mean'. Known"),
     ("{all_reduce: {bytes: 1B, op: summ}}", "no reduce op 'summ'. Did you mean 'sum'?"),
     ("{all_gather: {bytes: 1B, op: sum}}", "all_gather.op: all_gather reduces nothing"),
-    ("{all_reduce: {bytes: 1B, dtype: bf16}}", "dtype: unknown type 'bf16'. Did you mean"),
+    ("{all_reduce: {bytes: 1B, dtype: bfloat17}}", "dtype: unknown type 'bfloat17'. Did you mean"),
     ("{all_reduce: {bytes: 3B, dtype: float16}}", "3 bytes are no whole number of float16"),
     ("{all_reduce: {bytes: 1B, src: 0}}", "all_reduce.src: all_reduce has no src. Leave it out."),
     ("{broadcast: {bytes: 1B, dst: 0}}", "broadcast has no dst. It has src or group_src or root."),

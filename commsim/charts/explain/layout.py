@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, cos, inf, pi, sin, sqrt
 
-from commsim.collectives import PAIRED, Program
+from commsim.collectives import Program
+from commsim.ops import PAIRED
 
 __all__ = ["Card", "Frame", "Point", "frame", "positions"]
 

@@ -16,8 +16,9 @@ import numpy as np
 from commsim.charts.explain.layout import frame
 from commsim.charts.explain.text import actor_name, headline, move_text, place_list, place_name
 from commsim.charts.theme import LINES, plain
-from commsim.collectives import REDUCING, Move, Picture, Walk
+from commsim.collectives import Move, Picture, Walk
 from commsim.errors import ScenarioError
+from commsim.ops import REDUCING
 
 __all__ = ["explain_page"]
 

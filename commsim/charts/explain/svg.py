@@ -12,8 +12,9 @@ import numpy as np
 from commsim.charts.explain.layout import Card, Frame, Point, frame
 from commsim.charts.explain.text import actor_name, headline, place_list, place_name
 from commsim.charts.theme import FAMILIES, FONT, GRID, INK, LINES, MUTED, PAPER, plain
-from commsim.collectives import REDUCING, Move, Picture, Walk
+from commsim.collectives import Move, Picture, Walk
 from commsim.errors import ScenarioError
+from commsim.ops import REDUCING
 
 __all__ = ["MOST_PANELS", "cell_colour", "explain_svg"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.charts.gantt.scene import Scene
 from commsim.charts.theme import FAMILIES, op_label, plain, shorten
-from commsim.collectives import bus_factor
 from commsim.graph import OpKind
+from commsim.ops import bus_factor
 from commsim.timeline import Timeline
 from commsim.units import format_bandwidth, format_size, format_time
 

@@ -23,9 +23,9 @@ from commsim.charts.report.columns import column
 from commsim.charts.report.lanes import lane_places
 from commsim.charts.report.rows import place_spans
 from commsim.charts.theme import op_label, plain, shorten
-from commsim.collectives import bus_factor
 from commsim.graph import Graph, OpKind
 from commsim.metrics import arrivals, critical_path, measured_window
+from commsim.ops import bus_factor
 from commsim.timeline import Timeline
 
 __all__ = ["Run", "pack", "span_count"]

@@ -33,6 +33,7 @@ from commsim.metrics import (
     use_over_time,
     utilization,
 )
+from commsim.ops import REDUCING
 from commsim.units import format_bandwidth, format_size, format_time
 
 __all__ = ["bandwidth_section", "links_section"]
@@ -89,7 +90,7 @@ def _use_row(use: CollectiveMetrics, highest: float, which: str) -> list[str]:
 
 
 def _look(op: str) -> str:
-    if op in ("all_reduce", "reduce", "reduce_scatter"):
+    if op in REDUCING:
         return "comm"
     return "p2p" if op == "send_recv" else "gather"
 

@@ -23,6 +23,7 @@ from commsim.libraries.gloo.protocol import Discipline, lay
 from commsim.libraries.gloo.rings import RingSchedule
 from commsim.libraries.gloo.staging import STAGED, bytes_in, bytes_out
 from commsim.libraries.plan import Copy, Messages, Part, Plan, Request, Start, empty_phase
+from commsim.ops import ROOTED, element_bytes
 
 __all__ = ["ALGORITHMS", "Gloo"]
 
@@ -30,11 +31,6 @@ ALGORITHMS = ("ring", "bcube", "halving_doubling", "ring_chunked")
 """Of the all_reduce; ProcessGroupGloo takes the ring, the others exist in Gloo's own interface."""
 
 _MOST_MESSAGES = 4096  # a ring of more is timed by recurrence
-_PATH_KINDS = frozenset({"broadcast", "reduce", "scatter", "gather"})
-_ELEMENT = {
-    "int8": 1, "uint8": 1, "half": 2, "float16": 2, "bfloat16": 2, "bf16": 2, "fp16": 2,
-    "double": 8, "float64": 8, "fp64": 8, "int64": 8, "uint64": 8,
-}  # fmt: skip
 _IN_PAIRS = Discipline(window=2)
 _BY_ROUND = Discipline(window=1)
 _AT_ONCE = Discipline(window=0)
@@ -111,7 +107,7 @@ class Gloo:
         _refuse(request, on_gpu=on_gpu)
         made = self._algorithm(request)
         parts, programs_ = self._parts(request, made, hosts)
-        start = Start.PATH if request.kind in _PATH_KINDS else Start.ALL
+        start = Start.PATH if request.kind in ROOTED else Start.ALL
         into, out = self._copies(request, cluster) if on_gpu else ((), ())
         return Plan(
             parts,
@@ -127,7 +123,7 @@ class Gloo:
     def _algorithm(self, request: Request) -> _Made:
         """Return how an op is done."""
         n, size, kind = len(request.ranks), request.size, request.kind
-        element = _ELEMENT.get(request.dtype, 4)
+        element = element_bytes(request.dtype)
         root = max(request.root, 0)
         if kind in ("all_reduce", "reduce_scatter"):
             return self._all_reduce(n, size, element)
@@ -176,7 +172,7 @@ class Gloo:
         messages = expand()
         if request.kind in ("all_to_all", "all_to_all_v"):
             return split_by_kind(messages, n, hosts.links), (lambda: messages,)
-        together = request.kind not in _PATH_KINDS
+        together = request.kind not in ROOTED
         phase = np.zeros_like(messages.source)
         part = part_of(messages, phase, n, hosts.links, together=together)
         return (part,), (lambda: messages,)

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from commsim.libraries.plan import Request
+from commsim.ops import COLLECTIVES
 
 __all__ = ["STAGED", "bytes_in", "bytes_out"]
 
-STAGED = frozenset({
-    "all_reduce", "reduce", "broadcast", "scatter", "gather", "all_gather", "reduce_scatter",
-    "all_to_all", "all_to_all_v",
-})  # fmt: skip
+STAGED = frozenset(COLLECTIVES) - {"barrier"}
 
 Bytes = Callable[[Request, int], int]
 

@@ -7,6 +7,6 @@ and elements as nccl-tests does.
 """
 
 from commsim.study.bench.bench import BenchResult, BenchRow, bench
-from commsim.study.bench.nccl_tests import TYPE_BYTES, shape_of, sweep
+from commsim.study.bench.nccl_tests import shape_of, sweep
 
-__all__ = ["TYPE_BYTES", "BenchResult", "BenchRow", "bench", "shape_of", "sweep"]
+__all__ = ["BenchResult", "BenchRow", "bench", "shape_of", "sweep"]

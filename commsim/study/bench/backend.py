@@ -19,7 +19,8 @@ from commsim.engine import simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Library, LibrarySection, Request, make_library
-from commsim.study.bench.nccl_tests import TYPE_BYTES, shape_of
+from commsim.ops import NCCL_TESTS_TYPES
+from commsim.study.bench.nccl_tests import shape_of
 
 __all__ = ["AUTO", "Contest", "EngineContest", "Facts"]
 
@@ -194,7 +195,7 @@ def _graph(op: str, size: int, ranks: Sequence[int]) -> Graph:
 
 def element_bytes(dtype: str) -> int:
     """Return the bytes of one element of an nccl-tests type."""
-    return TYPE_BYTES[dtype]
+    return NCCL_TESTS_TYPES[dtype]
 
 
 def whole_picoseconds(seconds: np.ndarray) -> list[int]:

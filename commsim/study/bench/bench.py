@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from commsim.cluster import Cluster
-from commsim.collectives import bus_factor
 from commsim.errors import ScenarioError
 from commsim.files import write_json
 from commsim.libraries import LibrarySection, usual_library
 from commsim.metrics import bound
+from commsim.ops import bus_factor
 from commsim.study.bench.backend import Contest, EngineContest
 from commsim.study.bench.nccl_tests import Shape, check_names, shape_of
 from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size

@@ -11,13 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.ops import NCCL_TESTS_TYPES, REDUCING, ROOTED
 
-__all__ = ["BENCH_OPS", "TYPE_BYTES", "Shape", "check_names", "shape_of", "sweep"]
-
-TYPE_BYTES = {
-    "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
-    "half": 2, "float": 4, "double": 8, "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1,
-}  # fmt: skip
+__all__ = ["BENCH_OPS", "Shape", "check_names", "shape_of", "sweep"]
 
 BENCH_OPS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "scatter", "gather",
@@ -26,8 +22,6 @@ BENCH_OPS = (
 
 _ALIGNED_BLOCKS = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 _PLAIN_BLOCKS = frozenset({"scatter", "gather"})
-_REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
-_ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 _MOST_SIZES = 10_000
 
 
@@ -43,7 +37,7 @@ class Shape:
 
 def shape_of(op: str, size: int, *, dtype: str, ranks: int) -> Shape:
     """Return what nccl-tests really moves when it is asked for `size` bytes."""
-    word = TYPE_BYTES[dtype]
+    word = NCCL_TESTS_TYPES[dtype]
     count = size // word
     if op in _ALIGNED_BLOCKS or op in _PLAIN_BLOCKS:
         count //= ranks
@@ -52,8 +46,8 @@ def shape_of(op: str, size: int, *, dtype: str, ranks: int) -> Shape:
         moved = count * ranks * word
     else:
         moved = count * word
-    redop = "sum" if op in _REDUCES else "none"
-    return Shape(moved, count, redop, 0 if op in _ROOTED else -1)
+    redop = "sum" if op in REDUCING else "none"
+    return Shape(moved, count, redop, 0 if op in ROOTED else -1)
 
 
 def sweep(first: int, last: int, factor: float) -> list[int]:
@@ -90,8 +84,8 @@ def check_names(ops: list[str], dtype: str) -> None:
                 f"{op!r} is not an op to bench.{did_you_mean(op, BENCH_OPS)}"
                 f" Known: {', '.join(BENCH_OPS)}."
             )
-    if dtype not in TYPE_BYTES:
+    if dtype not in NCCL_TESTS_TYPES:
         raise ScenarioError(
-            f"-d {dtype}: unknown type.{did_you_mean(dtype, TYPE_BYTES)}"
-            f" Known: {', '.join(TYPE_BYTES)}."
+            f"-d {dtype}: unknown type.{did_you_mean(dtype, NCCL_TESTS_TYPES)}"
+            f" Known: {', '.join(NCCL_TESTS_TYPES)}."
         )

@@ -13,7 +13,8 @@ from commsim.cluster import Cluster, cluster_from
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
 from commsim.libraries.nccl import release_of, tables_of
-from commsim.study.bench import TYPE_BYTES, bench, shape_of
+from commsim.ops import NCCL_TESTS_TYPES
+from commsim.study.bench import bench, shape_of
 from commsim.study.compare.tables import Sheet, from_bench
 from commsim.traces.formats import NcclTests
 
@@ -55,7 +56,7 @@ def bench_like(place: Place, table: NcclTests) -> Sheet:
     ]
     if not sizes:
         raise ScenarioError(f"{table.source}: none of its sizes is one that a rank can send.")
-    assert dtype in TYPE_BYTES
+    assert dtype in NCCL_TESTS_TYPES
     result = bench(cluster, table.op, sizes, library=library, dtype=dtype, gpus_per_node=per_node)
     (sheet,) = from_bench(result.to_dict(), place.name)
     return Sheet(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from commsim.collectives import bus_factor
+from commsim.ops import bus_factor
 from commsim.traces.formats import NcclTests
 
 __all__ = ["BANDS", "Point", "Sheet", "TableRows", "band_of", "from_bench", "from_log", "line_up"]

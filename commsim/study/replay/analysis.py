@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any
 
 from commsim.cluster import Cluster
-from commsim.collectives import bus_factor
 from commsim.errors import CommsimError
 from commsim.libraries import Library, Request, library_of
 from commsim.metrics import Metrics
+from commsim.ops import ROOTED, bus_factor
 from commsim.traces import CollectiveRow, Trace
 from commsim.units import PS_PER_SECOND, format_size, format_time
 
@@ -93,7 +93,7 @@ def _predicted(
     """Return the ps that the library takes on the idle cluster, None where it cannot say."""
     if cluster is None or library is None or max(ranks) >= cluster.world_size:
         return None
-    rooted = op in ("broadcast", "reduce", "gather", "scatter")
+    rooted = op in ROOTED
     kind = "all_to_all" if op == "all_to_all_v" else op
     request = Request(kind, size, ranks, root=0 if rooted else -1, dtype=dtype)
     try:

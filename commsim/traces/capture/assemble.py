@@ -16,6 +16,7 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.errors import TraceError
 from commsim.graph import Fold, Graph, GraphBuilder, Phase, Tags
+from commsim.ops import ROOTED
 from commsim.traces.capture.axes import Axes, message_axes
 from commsim.traces.capture.records import (
     Call,
@@ -31,7 +32,7 @@ from commsim.traces.capture.records import (
 
 __all__ = ["assemble", "op_name", "roles_of"]
 
-_ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather", "all_to_all_v"})
+_ROOTED = ROOTED | {"all_to_all_v"}
 
 
 def assemble(recordings: Mapping[int, Recording], *, script: str = "") -> Graph:

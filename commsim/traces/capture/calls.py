@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import FakeWork, ProcessGroup, _resolve_process_group
 
 from commsim.errors import TraceError
+from commsim.ops import COLLECTIVES, REDUCING, op_of
 from commsim.traces.capture.costs import tensors
 from commsim.traces.capture.recorder import current_stream, recorder
 from commsim.traces.capture.records import Call, GroupMade, Message, Waited
@@ -24,37 +25,7 @@ from commsim.traces.capture.records import Call, GroupMade, Message, Waited
 __all__ = ["groups_made", "is_communication", "made_group", "record_communication", "wait_for_work"]
 
 _NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"})
-_KINDS = {
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce",
-    "all_reduce": "all_reduce",
-    "all_reduce_": "all_reduce",
-    "all_reduce_coalesced": "all_reduce",
-    "all_reduce_coalesced_": "all_reduce",
-    "_allgather_base_": "all_gather",
-    "allgather_": "all_gather",
-    "allgather_coalesced_": "all_gather",
-    "allgather_into_tensor_coalesced_": "all_gather",
-    "all_gather_into_tensor": "all_gather",
-    "all_gather_into_tensor_out": "all_gather",
-    "all_gather_into_tensor_coalesced": "all_gather",
-    "_reduce_scatter_base_": "reduce_scatter",
-    "reduce_scatter_": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced_": "reduce_scatter",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "broadcast_": "broadcast",
-    "broadcast": "broadcast",
-    "reduce_": "reduce",
-    "alltoall_base_": "all_to_all",
-    "alltoall_": "all_to_all",
-    "all_to_all_single": "all_to_all",
-    "shard_dim_alltoall": "all_to_all",
-    "gather_": "gather",
-    "scatter_": "scatter",
-    "barrier": "barrier",
-}
-_REDUCES = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+_SHARD_DIM = "shard_dim_alltoall"  # of DTensor: an all-to-all
 
 
 def is_communication(namespace: str) -> bool:
@@ -90,11 +61,12 @@ def record_communication(
         _record_message(name, given, ranks, number)
         out = func(*args, **kwargs)
     else:
-        if name not in _KINDS:
+        kind = "all_to_all" if name == _SHARD_DIM else op_of(name)
+        if kind not in COLLECTIVES:
             raise TraceError(f"{namespace}::{name}: this collective is not captured yet.")
         before = dict(given)
         out = func(*args, **kwargs)
-        _record_call(_KINDS[name], before, out, ranks, number, functional=namespace != "c10d")
+        _record_call(kind, before, out, ranks, number, functional=namespace != "c10d")
     if namespace != "c10d":
         for tensor in tensors(out):
             _pending[id(tensor.untyped_storage())] = number
@@ -142,7 +114,7 @@ def _record_call(
     kind: str, given: dict[str, Any], out: Any, ranks: list[int], number: int, *, functional: bool
 ) -> None:
     size, splits = _size_of(kind, given, out, len(ranks))
-    root = given.get("root_rank", given.get("src", -1)) if kind not in _REDUCES - {"reduce"} else -1
+    root = given.get("root_rank", given.get("src", -1)) if kind not in REDUCING - {"reduce"} else -1
     moved = tensors(list(given.values()))
     if len(ranks) == 1:
         return  # nothing leaves the rank
@@ -151,7 +123,7 @@ def _record_call(
             "all_to_all_v" if splits else kind, _place(ranks), size, current_stream().number,
             number, functional or bool(given.get("async_op", True)),
             str(moved[0].dtype).removeprefix("torch.") if moved else "",
-            _redop(given) if kind in _REDUCES else "", ranks[root] if root >= 0 else -1, splits,
+            _redop(given) if kind in REDUCING else "", ranks[root] if root >= 0 else -1, splits,
             **recorder.tags,
         )
     )  # fmt: skip

@@ -23,13 +23,11 @@ from commsim.traces.formats.kineto import (
 )
 from commsim.traces.formats.nccl_tests import NcclTests, is_nccl_tests, merged, read_nccl_tests
 from commsim.traces.formats.param import write_param
-from commsim.traces.formats.records import COLLECTIVE_OPS, ROOTED, Issued, RankRecord, buffer_size
-from commsim.traces.formats.words import dtype_of, numbers_of, op_of
+from commsim.traces.formats.records import Issued, RankRecord, buffer_size
+from commsim.traces.formats.words import dtype_of, numbers_of
 
 __all__ = [
     "BAD_JSON",
-    "COLLECTIVE_OPS",
-    "ROOTED",
     "Args",
     "CommNode",
     "Document",
@@ -52,7 +50,6 @@ __all__ = [
     "is_tar",
     "merged",
     "numbers_of",
-    "op_of",
     "read_kineto",
     "read_nccl_tests",
     "record_of",

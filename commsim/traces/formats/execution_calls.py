@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from commsim.ops import ROOTED, op_of
 from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
-from commsim.traces.formats.records import ROOTED, Issued, RankRecord
-from commsim.traces.formats.words import dtype_of, op_of
+from commsim.traces.formats.records import Issued, RankRecord
+from commsim.traces.formats.words import dtype_of
 
 __all__ = ["record_of"]
 

@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
+from commsim.ops import op_of
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto import integer, rank_in_name
-from commsim.traces.formats.words import numbers_of, op_of
+from commsim.traces.formats.words import numbers_of
 
 __all__ = ["CommNode", "ExecutionTrace", "is_execution_trace", "read_execution_trace"]
 

@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
+from commsim.ops import ROOTED, op_of
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto import integer, rank_in_name
 from commsim.traces.formats.plain_pickle import looks_pickled, plain_values
 from commsim.traces.formats.records import Issued, RankRecord
-from commsim.traces.formats.words import dtype_of, numbers_of, op_of
+from commsim.traces.formats.words import dtype_of, numbers_of
 
 __all__ = ["is_flight_recorder", "read_flight_recorder"]
 
@@ -155,7 +156,7 @@ def _notes(name: str, calls: list[Issued], library: str, version: Any) -> tuple[
         f"flight recorder {version}: the order and the sizes of calls; it has"
         " no durations and no work between them."
     ]
-    if any(call.op in ("broadcast", "reduce", "gather", "scatter") for call in calls):
+    if any(call.op in ROOTED for call in calls):
         notes.append("a flight recorder does not say roots: the first rank of a group is taken.")
     if library == "gloo":
         notes.append("a flight recorder of Gloo holds no sends and receives.")

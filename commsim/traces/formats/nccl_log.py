@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from commsim.errors import TraceError
+from commsim.ops import NCCL_TYPES, ROOTED, element_bytes, op_of
 from commsim.traces.formats.files import Data, Document
-from commsim.traces.formats.records import ROOTED, Issued, RankRecord
-from commsim.traces.formats.words import op_of
+from commsim.traces.formats.records import Issued, RankRecord
 
 __all__ = ["is_nccl_log", "read_nccl_log"]
 
@@ -35,11 +35,6 @@ _INIT = re.compile(
     r"(?:commId (?P<id>0x[0-9a-f]+))?.*?Init COMPLETE"
 )
 _ID = re.compile(r"commId (0x[0-9a-f]+)")
-_DTYPES = (
-    ("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8),
-    ("float16", 2), ("float32", 4), ("float64", 8), ("bfloat16", 2), ("float8_e4m3fn", 1),
-    ("float8_e5m2", 1),
-)  # fmt: skip
 _MAX_RANKS = 1_000_000
 
 _Process = tuple[str, int, int]  # host, process, device: one process may drive several
@@ -149,7 +144,8 @@ def _calls(
         ranks = members.get(number, tuple(range(nranks)) if nranks < _MAX_RANKS else ())
         op, root = op_of(found["op"]), int(found["root"])
         at = int(found["type"])
-        dtype, itemsize = _DTYPES[at] if at < len(_DTYPES) else ("", -1)
+        dtype = NCCL_TYPES[at] if at < len(NCCL_TYPES) else ""
+        itemsize = element_bytes(dtype) if dtype else -1
         part = int(found["elements"]) * itemsize if itemsize > 0 else -1
         other = ranks[root] if 0 <= root < len(ranks) else -1
         yield Issued(

@@ -11,12 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["COLLECTIVE_OPS", "ROOTED", "Issued", "RankRecord", "buffer_size"]
-
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
-COLLECTIVE_OPS = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "barrier", *ROOTED,
-)  # fmt: skip
+__all__ = ["Issued", "RankRecord", "buffer_size"]
 
 
 @dataclass(frozen=True, slots=True)

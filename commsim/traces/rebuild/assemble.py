@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Device, Graph, GraphBuilder
-from commsim.traces.formats import COLLECTIVE_OPS, ROOTED, Issued, RankRecord
+from commsim.ops import COLLECTIVES, ROOTED
+from commsim.traces.formats import Issued, RankRecord
 
 __all__ = ["assemble"]
 
@@ -112,7 +113,7 @@ def _aligned(records: Mapping[int, RankRecord]) -> tuple[dict[int, RankRecord], 
     numbers: dict[str, dict[int, set[int]]] = {}
     for rank, record in records.items():
         for call in record.calls:
-            if call.op in COLLECTIVE_OPS:
+            if call.op in COLLECTIVES:
                 numbers.setdefault(call.group, {}).setdefault(rank, set()).add(call.sequence)
     shared = {
         label: set.intersection(*of.values())
@@ -128,7 +129,7 @@ def _aligned(records: Mapping[int, RankRecord]) -> tuple[dict[int, RankRecord], 
         calls = tuple(
             call
             for call in record.calls
-            if call.op not in COLLECTIVE_OPS
+            if call.op not in COLLECTIVES
             or call.sequence in shared.get(call.group, (call.sequence,))
         )
         lost += len(record.calls) - len(calls)
@@ -177,7 +178,7 @@ def _add(draft: _Draft, rank: int, call: Issued, after: Iterable[int]) -> int:
         )  # fmt: skip
     if call.op in ("send", "recv"):
         return _add_message(draft, rank, call, after)
-    if call.op not in COLLECTIVE_OPS:
+    if call.op not in COLLECTIVES:
         draft.notes.append(f"{call.name or 'a call'!r} on rank {rank} is no known op; left out.")
         return -1
     ranks, label = _members(draft, rank, call)

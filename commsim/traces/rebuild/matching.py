@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from commsim.errors import TraceError
+from commsim.ops import ROOTED
 from commsim.traces.rebuild.rank import CollectiveCall, RankCollectives
 from commsim.units import format_size
 
@@ -131,7 +132,7 @@ def _check_same(name: str, position: int, together: Mapping[int, CollectiveCall]
     first = together[ranks[0]]
     for rank in ranks[1:]:
         call = together[rank]
-        same_size = first.size == call.size or "all_to_all" in first.op or first.op in _ROOTED
+        same_size = first.size == call.size or "all_to_all" in first.op or first.op in ROOTED
         same_dtype = first.dtype == call.dtype or not (first.dtype and call.dtype)
         if first.op != call.op or not same_dtype or not same_size:
             raise TraceError(
@@ -140,9 +141,6 @@ def _check_same(name: str, position: int, together: Mapping[int, CollectiveCall]
                 f"  rank {rank}: {_show(call)}\n"
                 "Are these files of one run, and of the same steps?"
             )
-
-
-_ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
 def _show(call: CollectiveCall) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Collectives, Graph, Group, Messages, OpKind, validate
-from commsim.traces.formats import ROOTED
+from commsim.ops import ROOTED
 from commsim.traces.rebuild.deskew import Transfer
 from commsim.traces.rebuild.match_messages import Exchange
 from commsim.traces.rebuild.matching import Collective

@@ -26,16 +26,12 @@ from commsim.libraries.nccl.shapes import Choice, Protocol
 from commsim.libraries.nccl.timing import PAIRWISE, Timing
 from commsim.libraries.nccl.tuning import Reduction
 from commsim.libraries.plan import Part, Phase, Plan, Request, Start, empty_phase
+from commsim.ops import REDUCING, element_bytes
 
 __all__ = ["Nccl"]
 
 
-_ELEMENT = {
-    "int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8": 1, "half": 2, "float16": 2, "fp16": 2,
-    "bfloat16": 2, "bf16": 2, "double": 8, "float64": 8, "int64": 8, "uint64": 8,
-}  # fmt: skip
 _REFUSED = frozenset({"band", "bor", "bxor"})
-_REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _BUS = {"all_reduce": 2.0}
 _BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one element
 
@@ -135,7 +131,7 @@ class Nccl:
             loads = group.loads(kind, None, request.root)
             return _plan(request, group, timing, loads, size, None, notes)
         choice = group.choose(
-            kind, size, dtype_size=_ELEMENT.get(request.dtype, 4),
+            kind, size, dtype_size=element_bytes(request.dtype),
             reduction=Reduction(request.dtype, request.redop),
         )  # fmt: skip
         timing = group.timing(kind, [0, size], [choice, choice])
@@ -204,7 +200,7 @@ def _plan(
         group.pairwise.channels if choice is None else choice.channels,
         tuple(dict.fromkeys(notes)),
         sms=group.pairwise.channels if choice is None else choice.channels,
-        touched=bus * (3.0 if request.kind in _REDUCES else 2.0),
+        touched=bus * (3.0 if request.kind in REDUCING else 2.0),
     )
 
 

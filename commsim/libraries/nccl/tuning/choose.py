@@ -28,7 +28,8 @@ from commsim.libraries.nccl.tuning.nvls import nvls_setup
 from commsim.libraries.nccl.tuning.partition import Cut, cut, interleaved
 from commsim.libraries.nccl.tuning.reduction import Reduction
 from commsim.libraries.nccl.tuning.tables import tables_of
-from commsim.libraries.nccl.tuning.terms import COLLNET, GATHERING, NVLS, REDUCING
+from commsim.libraries.nccl.tuning.terms import COLLNET, GATHERING, NVLS
+from commsim.ops import REDUCING
 
 __all__ = ["FLOAT_SUM", "Tuner", "candidates", "choose"]
 

@@ -14,7 +14,8 @@ from commsim.libraries.nccl.tuning.algo_filter import FUNCTIONS, allowed
 from commsim.libraries.nccl.tuning.model import GRAPH
 from commsim.libraries.nccl.tuning.reduction import Reduction
 from commsim.libraries.nccl.tuning.tables import Tables
-from commsim.libraries.nccl.tuning.terms import COLLNET, GATHERING, NVLS, REDUCING
+from commsim.libraries.nccl.tuning.terms import COLLNET, GATHERING, NVLS
+from commsim.ops import REDUCING
 
 __all__ = ["enabled"]
 

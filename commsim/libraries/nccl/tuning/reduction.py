@@ -11,20 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from commsim.ops import element_type, reduce_op_of
+
 __all__ = ["Reduction"]
 
 Kind = Literal["sum", "extreme", "product", "scaled"]
 
-_NAMES = {
-    "fp16": "float16", "half": "float16", "bf16": "bfloat16", "float": "float32",
-    "fp32": "float32", "double": "float64", "fp64": "float64", "int": "int32", "long": "int64",
-    "f8e4m3": "float8", "f8e5m2": "float8", "fp8": "float8", "float8_e4m3fn": "float8",
-    "float8_e5m2": "float8",
-}  # fmt: skip
-"""Other names of data types: torch's, nccl-tests' and the short ones."""
 _KINDS: dict[str, Kind] = {
-    "": "sum", "sum": "sum", "min": "extreme", "max": "extreme", "prod": "product",
-    "product": "product", "avg": "scaled", "premul_sum": "scaled", "mulsum": "scaled",
+    "sum": "sum", "min": "extreme", "max": "extreme", "product": "product", "avg": "scaled",
+    "premul_sum": "scaled",
 }  # fmt: skip
 _EXTREMES = frozenset({"int32", "uint32", "int64", "uint64", "float16", "bfloat16"})
 _SUMS = _EXTREMES | {"float32", "float64"}
@@ -40,13 +35,13 @@ class Reduction:
     @property
     def type(self) -> str:
         """The data type by NCCL's own kind of name; one that NCCL does not have stays itself."""
-        name = self.dtype.lower()
-        return _NAMES.get(name, name) or "float32"
+        known = element_type(self.dtype or "float32")
+        return self.dtype if known is None else known.nccl or known.name
 
     @property
     def kind(self) -> Kind:
         """What the reduction needs; an unknown one can only be done step by step."""
-        return _KINDS.get(self.redop.lower(), "product")
+        return _KINDS.get(reduce_op_of(self.redop or "sum"), "product")
 
     @property
     def in_switches(self) -> bool:

@@ -8,10 +8,9 @@ import numpy as np
 
 from commsim.libraries.nccl.shapes import Algorithm
 
-__all__ = ["COLLNET", "GATHERING", "NVLS", "REDUCING", "single", "steps"]
+__all__ = ["COLLNET", "GATHERING", "NVLS", "single", "steps"]
 
 GATHERING = ("all_gather", "reduce_scatter")
-REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 COLLNET = (Algorithm.CollNetDirect, Algorithm.CollNetChain)
 NVLS = (Algorithm.NVLS, Algorithm.NVLSTree)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from commsim.errors import TraceError
+from commsim.ops import NCCL_TESTS_TYPES, element_bytes
 
 __all__ = [
     "PROGRAMS",
@@ -22,12 +23,8 @@ __all__ = [
     "program_op",
 ]
 
-TYPES = {
-    "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2,
-    "float": 4, "double": 8, "bfloat16": 2, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-}  # fmt: skip
-"""Bytes of an element by nccl-tests' (and rccl-tests') name of its type."""
+TYPES = NCCL_TESTS_TYPES | {name: element_bytes(name) for name in ("fp8_e4m3", "fp8_e5m2")}
+"""Bytes of an element by nccl-tests' name of its type, and by rccl-tests' where it differs."""
 
 PROGRAMS = {
     "all_reduce": "all_reduce",

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from commsim.errors import TraceError
+from commsim.ops import ROOTED, op_of
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto import integer, rank_in_name
-from commsim.traces.formats.records import ROOTED, Issued, RankRecord
-from commsim.traces.formats.words import dtype_of, numbers_of, op_of
+from commsim.traces.formats.records import Issued, RankRecord
+from commsim.traces.formats.words import dtype_of, numbers_of
 
 __all__ = ["is_param", "read_param"]
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from commsim.traces.formats import Args, Event, dtype_of, integer, numbers_of, op_of
+from commsim.ops import op_of
+from commsim.traces.formats import Args, Event, dtype_of, integer, numbers_of
 from commsim.traces.rebuild.rank.calls import CollectiveCall
 
 __all__ = ["elements_of", "even", "first", "inside", "ranks_of", "with_args"]

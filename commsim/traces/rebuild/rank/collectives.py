@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from commsim.ops import ROOTED, op_of
 from commsim.traces.formats import (
-    ROOTED,
     CommNode,
     Event,
     EventKind,
@@ -21,7 +21,6 @@ from commsim.traces.formats import (
     RankRecord,
     dtype_of,
     integer,
-    op_of,
 )
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
 from commsim.traces.rebuild.rank.call_args import elements_of, even, first, inside, with_args

@@ -13,15 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from commsim.traces.formats import (
-    ROOTED,
-    Event,
-    KinetoFile,
-    RankRecord,
-    buffer_size,
-    dtype_of,
-    integer,
-)
+from commsim.ops import ROOTED
+from commsim.traces.formats import Event, KinetoFile, RankRecord, buffer_size, dtype_of, integer
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.call_args import first
 from commsim.traces.rebuild.rank.calls import CollectiveCall, Message

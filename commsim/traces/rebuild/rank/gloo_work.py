@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from commsim.traces.formats import Event, EventKind, integer, op_of
+from commsim.ops import op_of
+from commsim.traces.formats import Event, EventKind, integer
 from commsim.traces.rebuild.rank.calls import Call, Thread
 
 __all__ = ["FIRST_MESSAGES", "GLOO", "gloo_op", "gloo_work", "peer_and_tag"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from commsim.traces.formats import Event, EventKind, dtype_of, integer, op_of
+from commsim.ops import op_of
+from commsim.traces.formats import Event, EventKind, dtype_of, integer
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
 from commsim.traces.rebuild.rank.call_args import elements_of, first, inside, ranks_of, with_args
 from commsim.traces.rebuild.rank.calls import Call, CollectiveCall, Message, Thread

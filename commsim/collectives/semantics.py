@@ -1,11 +1,5 @@
 """
-What the ops of torch.distributed mean: bus factors, roots, and where the data starts and ends.
-
-n  members          S  the op's size in bytes, as nccl-tests counts it (its PERFORMANCE.md):
-all_reduce, broadcast, reduce: the buffer; all_gather: what a rank ends with; reduce_scatter,
-all_to_all: what a rank starts with; scatter, gather: the root's full buffer; all_to_all_v: the
-largest sum that a rank sends. algbw = S/t; busbw = algbw times the bus factor, which makes it
-comparable with the speed of the links.
+What a collective promises: where the data is before it and after it. Sizes are as in `commsim.ops`.
 
 Data is counted, not stored: a state has shape (n, chunks, n) and says, for each rank and chunk,
 how often the contribution of each rank is in it. Chunks stand in the order of their owners:
@@ -17,31 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from commsim.arrays import Bools, Ints, Ints32
+from commsim.ops import DEALT, PAIRED, REDUCING
 
-__all__ = ["OWNED", "PAIRED", "REDUCING", "ROOTED", "bus_factor", "parts", "promise", "start"]
-
-
-ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
-REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
-OWNED = frozenset({"reduce_scatter", "all_gather", "scatter", "gather", "barrier"})
-PAIRED = frozenset({"all_to_all", "all_to_all_v"})
-_WHOLE = frozenset({"broadcast", "reduce", "send_recv"})
-
-
-def bus_factor(op: str, n: int) -> float:
-    """Return busbw / algbw for `n` members; a barrier moves nothing and has factor 0."""
-    if op == "barrier" or n < 2:
-        return 0.0
-    if op == "all_reduce":
-        return 2 * (n - 1) / n
-    return 1.0 if op in _WHOLE else (n - 1) / n
+__all__ = ["parts", "promise", "start"]
 
 
 def parts(op: str, n: int) -> int:
     """Return how many parts S has: one per pair of ranks, one per rank, or the whole."""
     if op in PAIRED:
         return n * n
-    return n if op in OWNED else 1
+    return n if op in DEALT else 1
 
 
 def start(op: str, n: int, chunks: int, root: int) -> Ints32:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commsim.collectives import bus_factor
-from commsim.collectives.ops import promise, start
-from commsim.graph import COLLECTIVES
+from commsim.collectives.semantics import promise, start
+from commsim.ops import COLLECTIVES, bus_factor
 
 EIGHT = {
     "all_reduce": 1.75,
