@@ -71,6 +71,11 @@ class Algorithm(IntEnum):
     NVLSTree = 5
     PAT = 6
 
+    @property
+    def in_network(self) -> bool:
+        """Whether switches add up or multicast for it."""
+        return self.name.startswith(("CollNet", "NVLS"))
+
 
 class Protocol(IntEnum):
     """NCCL's protocols by their ids."""

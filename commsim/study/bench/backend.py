@@ -1,8 +1,8 @@
 """
-Who can run an op, and how long each takes: the algorithms of a library side by side.
+The algorithms of a library side by side: which can run an op, and how long each takes.
 
-A `Contest` answers for one library on one set of ranks. NCCL's is worked out over arrays of
-sizes; the others run the engine on a graph of one op.
+A `Backend` answers for one library on one set of ranks. NCCL's works over arrays of sizes; the
+others run the engine on a graph of one op.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from commsim.engine import simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Library, LibrarySection, Request, make_library
-from commsim.ops import NCCL_TESTS_TYPES
 from commsim.study.bench.nccl_tests import shape_of
 
-__all__ = ["AUTO", "Contest", "EngineContest", "Facts"]
+__all__ = ["AUTO", "Backend", "Facts", "SimulatedBackend"]
 
 AUTO = "auto"
 
@@ -41,11 +40,11 @@ class Facts(msgspec.Struct, frozen=True):
     in_network: bool = False
 
 
-class Contest(Protocol):
-    """The algorithms of one library; a contender is a name, `AUTO` the library's own choice."""
+class Backend(Protocol):
+    """The algorithms of one library by name; `AUTO` is the library's own choice."""
 
-    def contenders(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
-        """Return who takes part among those asked for ("auto", "all" or names).
+    def algorithms(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
+        """Return the names to time among those asked for ("auto", "all" or names).
 
         Raises:
             ScenarioError: a name that is none, or none of them can run the op.
@@ -62,7 +61,7 @@ class Contest(Protocol):
         """What was assumed or replaced."""
 
 
-class EngineContest:
+class SimulatedBackend:
     """Times one op by running the engine on it; every answer is kept."""
 
     def __init__(
@@ -85,19 +84,19 @@ class EngineContest:
         """What the plans and the engine said."""
         return tuple(self._notes)
 
-    def contenders(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
-        """Return the algorithms to time. See `Contest`."""
+    def algorithms(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
+        """Return the algorithms to time. See `Backend`."""
         if list(protos) != [AUTO]:
             raise ScenarioError(
                 f"--proto {','.join(protos)}: {self._section.name} has no protocols. Use nccl."
             )
         if list(asked) == [AUTO]:
             return [AUTO]
-        have = self._algorithms(op)
+        have = self._offered(op)
         if list(asked) == ["all"]:
             return have or [AUTO]
         # Those that need switches which add run only where there are some: they are named.
-        have = self._algorithms(op, switched=True)
+        have = self._offered(op, switched=True)
         names = dict.fromkeys(asked)
         chosen = [name for name in names if name in have or self._made_for(name, op)]
         if not chosen:
@@ -122,7 +121,7 @@ class EngineContest:
             )
         return True
 
-    def _algorithms(self, op: str, *, switched: bool = False) -> list[str]:
+    def _offered(self, op: str, *, switched: bool = False) -> list[str]:
         if self._section.name == "nccl":
             return []
         if self._section.name == "gloo":
@@ -139,9 +138,11 @@ class EngineContest:
         key = (op, size, name)
         if key not in self._known:
             timeline = simulate(
-                _graph(op, size, self._ranks), self._cluster, library=self._library(name),
+                _graph(op, size, self._ranks, self._dtype),
+                self._cluster,
+                library=self._library(name),
                 network=self._network,
-            )  # fmt: skip
+            )
             self._notes.update(dict.fromkeys(timeline.notes))
             self._known[key] = timeline.end_time
         return self._known[key]
@@ -150,7 +151,8 @@ class EngineContest:
         """Return the algorithm and the channels that the library took."""
         ranks = self._ranks[:2] if op == "send_recv" else self._ranks
         root = shape_of(op, size, dtype="int8", ranks=1).root
-        plan = self._library(name).plan(Request(op, size, ranks, root=root), self._cluster)
+        request = Request(op, size, ranks, root=root, dtype=self._dtype)
+        plan = self._library(name).plan(request, self._cluster)
         algo, proto = plan.algorithm, None
         if self._section.name == "nccl" and " " in algo:
             algo, _, proto = algo.rpartition(" ")
@@ -164,7 +166,7 @@ class EngineContest:
 
 
 def _taking(section: LibrarySection, name: str) -> LibrarySection:
-    """Return the section with a contender's algorithm; NCCL's may name a protocol ("Ring LL")."""
+    """Return the section with one algorithm; NCCL's may name a protocol ("Ring LL")."""
     if name == AUTO:
         return section
     if section.name != "nccl" or name.endswith(".xml"):
@@ -176,7 +178,7 @@ def _taking(section: LibrarySection, name: str) -> LibrarySection:
     return msgspec.structs.replace(section, env=env, **asked)
 
 
-def _graph(op: str, size: int, ranks: Sequence[int]) -> Graph:
+def _graph(op: str, size: int, ranks: Sequence[int], dtype: str) -> Graph:
     """Return one op of all ranks; send_recv as nccl-tests does it, to the next rank."""
     build = GraphBuilder()
     lanes = [build.lane(rank) for rank in ranks]
@@ -184,18 +186,13 @@ def _graph(op: str, size: int, ranks: Sequence[int]) -> Graph:
     root = ranks[0] if shape_of(op, size, dtype="int8", ranks=1).root >= 0 else -1
     for i, lane in enumerate(lanes):
         if op != "send_recv":
-            build.collective(lane, world, op, size, stream="comm", root=root)
+            build.collective(lane, world, op, size, stream="comm", root=root, dtype=dtype)
             continue
         batch = build.batch()
         after, before = ranks[(i + 1) % len(ranks)], ranks[i - 1]
         build.send(lane, after, size, group=world, stream="comm", batch=batch)
         build.recv(lane, before, size, group=world, stream="comm", batch=batch)
     return build.build()
-
-
-def element_bytes(dtype: str) -> int:
-    """Return the bytes of one element of an nccl-tests type."""
-    return NCCL_TESTS_TYPES[dtype]
 
 
 def whole_picoseconds(seconds: np.ndarray) -> list[int]:

@@ -20,7 +20,7 @@ from commsim.files import write_json
 from commsim.libraries import LibrarySection, usual_library
 from commsim.metrics import bound
 from commsim.ops import bus_factor
-from commsim.study.bench.backend import Contest, EngineContest
+from commsim.study.bench.backend import Backend, SimulatedBackend
 from commsim.study.bench.nccl_tests import Shape, check_names, shape_of
 from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
 
@@ -145,8 +145,8 @@ def bench(
         section = msgspec.structs.replace(section, name=usual_library(cluster))
     ranks = _ranks(cluster, gpus_per_node)
     files = all(name.endswith(".xml") for name in _listed(algo))
-    contest = _contest(cluster, ranks, section, network=network, dtype=dtype, files=files)
-    contenders = {op: contest.contenders(op, _listed(algo), _listed(proto)) for op in names}
+    backend = _backend(cluster, ranks, section, network=network, dtype=dtype, files=files)
+    names_of = {op: backend.algorithms(op, _listed(algo), _listed(proto)) for op in names}
     rows: list[BenchRow] = []
     crossovers: list[Crossover] = []
     notes: list[str] = []
@@ -163,11 +163,11 @@ def bench(
             notes.append(
                 f"{op}: sizes are rounded as nccl-tests does; those left empty are skipped"
             )
-        table = _Table(contest, cluster, ranks, op, dtype)
-        table.fill(contenders[op], [shape.size for shape in shapes])
-        rows += [table.row(shape, name) for shape in shapes for name in contenders[op]]
-        crossovers += table.crossovers(shapes, contenders[op])
-    notes += contest.notes
+        table = _Table(backend, cluster, ranks, op, dtype)
+        table.fill(names_of[op], [shape.size for shape in shapes])
+        rows += [table.row(shape, name) for shape in shapes for name in names_of[op]]
+        crossovers += table.crossovers(shapes, names_of[op])
+    notes += backend.notes
     system = {
         "cluster": cluster.name,
         "gpus": len(ranks),
@@ -178,7 +178,7 @@ def bench(
     return BenchResult(system, tuple(rows), tuple(crossovers), tuple(notes))
 
 
-def _contest(
+def _backend(
     cluster: Cluster,
     ranks: Sequence[int],
     section: LibrarySection,
@@ -186,49 +186,49 @@ def _contest(
     network: str,
     dtype: str,
     files: bool,
-) -> Contest:
+) -> Backend:
     """Return who runs; algorithms from files are run by the engine, whatever the library."""
     if section.name == "nccl" and network in ("fluid", "steps") and not files:
-        from commsim.study.bench.nccl import NcclContest, NcclMessages
+        from commsim.study.bench.nccl import NcclBackend, NcclStepsBackend
 
-        made = NcclContest if network == "fluid" else NcclMessages
+        made = NcclBackend if network == "fluid" else NcclStepsBackend
         return made(cluster, ranks, section, dtype=dtype)
-    return EngineContest(cluster, ranks, section, network=network, dtype=dtype)
+    return SimulatedBackend(cluster, ranks, section, network=network, dtype=dtype)
 
 
 class _Table:
-    """Rows of one op: every contender at every size, and the bound of each size."""
+    """Rows of one op: every algorithm at every size, and the bound of each size."""
 
     def __init__(
-        self, contest: Contest, cluster: Cluster, ranks: Sequence[int], op: str, dtype: str
+        self, backend: Backend, cluster: Cluster, ranks: Sequence[int], op: str, dtype: str
     ) -> None:
-        self._contest, self._cluster, self._ranks = contest, cluster, ranks
+        self._backend, self._cluster, self._ranks = backend, cluster, ranks
         self._op, self._dtype = op, dtype
         self._known: dict[tuple[str, int], int] = {}
 
     def fill(self, names: Sequence[str], sizes: Sequence[int]) -> None:
-        """Time all contenders at all sizes."""
+        """Time all algorithms at all sizes."""
         for name in names:
-            times = self._contest.picoseconds(self._op, sizes, name)
+            times = self._backend.picoseconds(self._op, sizes, name)
             self._known.update(zip(((name, size) for size in sizes), times, strict=True))
 
     def time(self, name: str, size: int) -> int:
-        """Return the ps of one contender at one size."""
+        """Return the ps of one algorithm at one size."""
         key = (name, size)
         if key not in self._known:
-            self._known[key] = self._contest.picoseconds(self._op, [size], name)[0]
+            self._known[key] = self._backend.picoseconds(self._op, [size], name)[0]
         return self._known[key]
 
     def fastest(self, names: Sequence[str], size: int) -> str:
-        """Return the fastest contender; the first of equals."""
+        """Return the fastest algorithm; the first of equals."""
         return min(names, key=lambda name: self.time(name, size))
 
     def row(self, shape: Shape, name: str) -> BenchRow:
-        """Return the line for one size and contender."""
+        """Return the line for one size and algorithm."""
         time = self.time(name, shape.size)
         rate = shape.size / time * PS_PER_SECOND / 1e9 if time else None
         factor = 1.0 if self._op == "send_recv" else bus_factor(self._op, len(self._ranks))
-        facts = self._contest.facts(self._op, shape.size, name)
+        facts = self._backend.facts(self._op, shape.size, name)
         plain, added = (
             bound(self._cluster, self._op, shape.size, self._ranks, in_network=in_network)
             for in_network in (False, True)
@@ -245,7 +245,7 @@ class _Table:
         )  # fmt: skip
 
     def crossovers(self, shapes: Sequence[Shape], names: Sequence[str]) -> list[Crossover]:
-        """Return where the fastest contender changes between neighbouring sizes."""
+        """Return where the fastest algorithm changes between neighbouring sizes."""
         found: list[Crossover] = []
         for left, right in zip(shapes, shapes[1:], strict=False):
             low = left.size

@@ -1,43 +1,28 @@
 """
 NCCL's algorithms and protocols side by side, over arrays of sizes.
 
-What nccl-tests would print: the calibrated time per iteration, longer where the fabric between
-the switches cannot carry what the op loads it with.
+The prediction is the one that plans are made of (`NcclGroup.predict`), as nccl-tests would print
+it: per iteration of a loop that does not wait for the last rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-import numpy as np
-
-from commsim.arrays import Floats
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries import LibrarySection, make_library
 from commsim.libraries.nccl import PAIRWISE, Algorithm, Choice, Nccl, Protocol
-from commsim.study.bench.backend import (
-    AUTO,
-    EngineContest,
-    Facts,
-    element_bytes,
-    whole_picoseconds,
-)
+from commsim.study.bench.backend import AUTO, Facts, SimulatedBackend, whole_picoseconds
 from commsim.study.bench.nccl_tests import shape_of
 
-__all__ = ["NcclContest", "NcclMessages"]
+__all__ = ["NcclBackend", "NcclStepsBackend"]
 
 
-_IN_NETWORK = (
-    Algorithm.CollNetDirect, Algorithm.CollNetChain, Algorithm.NVLS, Algorithm.NVLSTree,
-)  # fmt: skip
-
-
-class NcclContest:
+class NcclBackend:
     """Times NCCL on one group.
 
-    A contender is "Ring LL"; "Ring" or "auto LL" where NCCL chooses the rest, "auto" all of it.
+    A name is "Ring LL"; "Ring" or "auto LL" where NCCL chooses the rest, "auto" all of it.
     """
 
     def __init__(
@@ -46,9 +31,9 @@ class NcclContest:
         library = make_library(section)
         assert isinstance(library, Nccl)
         self._group = library.group(tuple(ranks), cluster)
-        self._width = element_bytes(dtype)
+        self._dtype = dtype
         self._notes: dict[str, None] = {}
-        self._candidates: dict[tuple[str, int], dict[str, Choice]] = {}
+        self._known: dict[tuple[str, int], dict[str, Choice]] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -56,11 +41,11 @@ class NcclContest:
         every = (*self._group.notes, *self._notes)
         return tuple(dict.fromkeys(every))
 
-    def contenders(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
-        """Return the algorithm and protocol pairs to time. See `Contest`."""
+    def algorithms(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
+        """Return the algorithm and protocol pairs to time. See `Backend`."""
         if op in PAIRWISE or (list(asked) == [AUTO] and list(protos) == [AUTO]):
             return [AUTO]
-        pairs = list(self._group.tuner.costs(op))
+        pairs = self._group.pairs(op, self._dtype)
         algorithms = _known(asked, [a.name for a in Algorithm], "--algo")
         protocols = _known(protos, [p.name for p in Protocol], "--proto")
         fits = [(a, p) for a, p in pairs if a.name in algorithms and p.name in protocols]
@@ -77,85 +62,56 @@ class NcclContest:
 
     def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
         """Return the predicted time per iteration at each size."""
-        choices = self._choices(op, sizes, name)
-        timing = self._group.timing(op, sizes, choices, repeated=True)
-        crowded = self._crowded(op, choices) * np.asarray(sizes, dtype=np.float64)
-        still = self._group.timing(op, [0] * len(sizes), choices, repeated=True).program
-        return whole_picoseconds(timing.launch + np.maximum(timing.program, still + crowded))
+        choices = None if op in PAIRWISE else [self._choice(op, size, name) for size in sizes]
+        root = shape_of(op, 0, dtype=self._dtype, ranks=1).root
+        timing = self._group.predict(op, sizes, choices, root=root, repeated=True)
+        return whole_picoseconds(timing.seconds)
 
     def facts(self, op: str, size: int, name: str) -> Facts:
         """Return what NCCL takes, and what its tuner computed for it."""
         if op in PAIRWISE:
             return Facts("pairwise", None, self._group.pairwise.channels, None, True)
-        choice = self._pairs(op, size)[name]
+        choice, own = self._choice(op, size, name), self._choice(op, size, AUTO)
         self._notes.update(dict.fromkeys(choice.notes))
-        own = self._own(op, size)
         same = (own.algorithm, own.protocol) == (choice.algorithm, choice.protocol)
         return Facts(
             choice.algorithm.name, choice.protocol.name, choice.channels, choice.selection_us, same,
-            choice.algorithm in _IN_NETWORK,
+            choice.algorithm.in_network,
         )  # fmt: skip
 
-    def _choices(self, op: str, sizes: Sequence[int], name: str) -> list[Choice] | None:
-        if op in PAIRWISE:
-            return None
-        if name == AUTO:
-            return [self._own(op, size) for size in sizes]
-        return [self._pairs(op, size)[name] for size in sizes]
-
-    def _own(self, op: str, size: int) -> Choice:
-        return self._pairs(op, size)[AUTO]
-
-    def _pairs(self, op: str, size: int) -> dict[str, Choice]:
-        """Return every pair's choice at a size, and NCCL's own where one or both are free."""
+    def _choice(self, op: str, size: int, name: str) -> Choice:
+        """Return what NCCL runs at a size where only `name` is left to it."""
         key = (op, size)
-        if key not in self._candidates:
-            found = self._group.tuner.candidates(op, [size], dtype_size=self._width)
-            named: dict[str, Choice] = {}
-            for (algorithm, protocol), (made,) in found.items():
-                choice = made if made.channels else replace(made, channels=1)
+        if key not in self._known:
+            named = {AUTO: self._group.choose(op, size, dtype=self._dtype)}
+            for pair, choice in self._group.candidates(op, size, dtype=self._dtype).items():
+                algorithm, protocol = pair
                 named[_name(algorithm, protocol)] = choice
-                for free in (algorithm.name, f"{AUTO} {protocol.name}", AUTO):
+                for free in (algorithm.name, f"{AUTO} {protocol.name}"):
                     # the first of equals stays, as in NCCL's strict comparison
                     kept = named.setdefault(free, choice)
                     if choice.selection_us < kept.selection_us:
                         named[free] = choice
-            self._candidates[key] = named
-        return self._candidates[key]
-
-    def _crowded(self, op: str, choices: Sequence[Choice] | None) -> Floats:
-        """Return the seconds per byte that the busiest link needs at least."""
-        if choices is None:
-            return np.array([self._need(op, None)])
-        widest: dict[Algorithm, Choice] = {}
-        for choice in choices:
-            kept = widest.setdefault(choice.algorithm, choice)
-            if choice.channels > kept.channels:
-                widest[choice.algorithm] = choice
-        need = {algorithm: self._need(op, choice) for algorithm, choice in widest.items()}
-        return np.array([need[choice.algorithm] for choice in choices])
-
-    def _need(self, op: str, choice: Choice | None) -> float:
-        root = shape_of(op, 1 << 20, dtype="int8", ranks=1).root
-        return self._group.least(op, choice, root)
+            self._known[key] = named
+        return self._known[key][name]
 
 
-class NcclMessages(EngineContest):
+class NcclStepsBackend(SimulatedBackend):
     """Times NCCL's algorithms message by message: `network: steps`."""
 
     def __init__(
         self, cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, dtype: str
     ) -> None:
         super().__init__(cluster, ranks, section, network="steps", dtype=dtype)
-        self._choices = NcclContest(cluster, ranks, section, dtype=dtype)
+        self._nccl = NcclBackend(cluster, ranks, section, dtype=dtype)
 
-    def contenders(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
-        """Return the algorithm and protocol pairs to time. See `Contest`."""
-        return self._choices.contenders(op, asked, protos)
+    def algorithms(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
+        """Return the algorithm and protocol pairs to time. See `Backend`."""
+        return self._nccl.algorithms(op, asked, protos)
 
     def facts(self, op: str, size: int, name: str) -> Facts:
         """Return what NCCL takes, and what its tuner computed for it."""
-        return self._choices.facts(op, size, name)
+        return self._nccl.facts(op, size, name)
 
 
 def _name(algorithm: Algorithm, protocol: Protocol) -> str:

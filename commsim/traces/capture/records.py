@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.files import write_bytes
 
 __all__ = [
     "Call",
@@ -173,7 +172,7 @@ def save_recording(recording: Recording, path: Path) -> None:
     import gzip
 
     data = msgspec.json.encode(recording)
-    write_bytes(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def load_recording(path: Path) -> Recording:

@@ -5,6 +5,8 @@ rings and trees as connections between ranks, with the NICs that NCCL's search g
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -50,10 +52,12 @@ class Edges:
                 return self._pat()
             case Algorithm.NVLSTree:
                 return self._heads()
-            case Algorithm.CollNetDirect | Algorithm.CollNetChain:
-                return self._to_neighbours()
+            case Algorithm.CollNetDirect:
+                return Connections.joined([self._to_neighbours(op), self._to_heads(op)])
+            case Algorithm.CollNetChain:
+                return Connections.joined([self._to_neighbours(op), self._along_chains()])
             case Algorithm.NVLS:
-                return self._between(np.zeros(0, np.int64), np.zeros(0, np.int64), 0.0)
+                return self._to_neighbours(op)
         raise ScenarioError(f"NCCL's {algorithm.name} has no {op}.")
 
     def switch_shares(self, algorithm: Algorithm, op: str) -> tuple[float, float]:
@@ -238,19 +242,49 @@ class Edges:
                 several.append(self.pairs(np.array(source), np.array(target), 1 / heads / 2))
         return Connections.joined(several)
 
-    def _to_neighbours(self) -> Connections:
-        """Return S out of and into every node, evenly over its ranks.
+    def _to_neighbours(self, op: str) -> Connections:
+        """Return what the network's switches take from every node and give to it, over its ranks.
 
-        Where the network's switches add up, every node sends its sums and takes the result.
+        They add up, so that a node sends its own sums and takes the result, S each way whatever
+        the number of nodes; of an all-gather or reduce-scatter a node's own part stays with it.
         """
+        nodes = self.comm.n_nodes
+        if nodes == 1:
+            return self._between(self.node[:0], self.node[:0], 0.0)
         local, heads = _places(self.node), int(min(self.comm.local_ranks))
-        chosen = [np.flatnonzero(local == head) for head in range(heads)]
-        several = [self.pairs(row, np.roll(row, -1), 1 / heads) for row in chosen if len(row) > 1]
-        return (
-            Connections.joined(several)
-            if several
-            else self._between(self.node[:0], self.node[:0], 0.0)
-        )
+        share = 1.0 if op == "all_reduce" else (nodes - 1) / nodes
+        rows = [np.flatnonzero(local == head) for head in range(heads)]
+        return Connections.joined([self.pairs(r, np.roll(r, -1), share / heads) for r in rows])
+
+    def _to_heads(self, op: str) -> Connections:
+        """Return the pairs of a node: each head adds up its part of S and hands it out again."""
+        local, heads = _places(self.node), int(min(self.comm.local_ranks))
+        source, target = np.nonzero(self.node[:, None] == self.node[None, :])
+        adds, hands_out = op != "all_gather", op != "reduce_scatter"
+        parts = adds * (local[target] < heads) + hands_out * (local[source] < heads)
+        moves = (source != target) & (parts > 0)
+        source, target, share = source[moves], target[moves], parts[moves] / heads
+        return self.pairs(source, target, share)
+
+    def _along_chains(self) -> Connections:
+        """Return both directions of the chains within the nodes: sums up, results down."""
+        channels = self.comm.graphs["collnet_chain"].channels
+        place = {
+            (node, at): rank
+            for rank, (node, at) in enumerate(
+                zip(self.node.tolist(), _places(self.node).tolist(), strict=True)
+            )
+        }
+        ends = [
+            (place[node, a], place[node, b])
+            for channel in channels
+            for node in range(self.comm.n_nodes)
+            for a, b in itertools.pairwise(channel.intra)
+            if (node, a) in place and (node, b) in place
+        ]
+        up = np.array(ends, dtype=np.int64).reshape(-1, 2)
+        source, target = np.concatenate((up[:, 0], up[:, 1])), np.concatenate((up[:, 1], up[:, 0]))
+        return self._between(source, target, 1 / max(len(channels), 1))
 
 
 def _places(node: Ints) -> Ints:

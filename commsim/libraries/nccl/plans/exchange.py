@@ -16,10 +16,10 @@ from commsim.libraries.expansion import Connections, LinkLoads, loads_of
 from commsim.libraries.nccl.plans.edges import Edges
 from commsim.libraries.routing import Router
 
-__all__ = ["alike_nodes", "exchange_loads"]
+__all__ = ["exchange_loads", "identical_nodes"]
 
 
-def alike_nodes(edges: Edges) -> list[int]:
+def identical_nodes(edges: Edges) -> list[int]:
     """Return the nodes of a group if it has the same GPUs in each, at least two; else []."""
     cluster, gpus = edges.cluster, edges.gpus
     nodes = list(dict.fromkeys(cluster.node_of[gpus].tolist()))
@@ -32,7 +32,7 @@ def alike_nodes(edges: Edges) -> list[int]:
 
 
 def exchange_loads(edges: Edges, nodes: list[int], router: Router) -> LinkLoads:
-    """Return what an all-to-all between `alike_nodes` does to the links, as shares of S."""
+    """Return what an all-to-all between `identical_nodes` does to the links, as shares of S."""
     cluster = edges.cluster
     first, other = (np.flatnonzero(cluster.node_of[edges.gpus] == node) for node in nodes[:2])
     share = 1 / len(edges.gpus)

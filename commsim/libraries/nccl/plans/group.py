@@ -15,12 +15,12 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.cluster import Cluster
-from commsim.libraries.expansion import LinkLoads, loads_of
+from commsim.errors import ScenarioError
 from commsim.libraries.nccl.communicator import Communicators, NicTable
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.plans.edges import Edges
-from commsim.libraries.nccl.plans.exchange import alike_nodes, exchange_loads
-from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator
+from commsim.libraries.nccl.plans.loads import LARGEST_EXCHANGE, OpLoads, OpLoadsOf
+from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
 from commsim.libraries.nccl.timing import (
     PAIRWISE,
     LinkKind,
@@ -33,7 +33,6 @@ from commsim.libraries.nccl.timing import (
     wires_of,
 )
 from commsim.libraries.nccl.tuning import (
-    FLOAT_SUM,
     PeerToPeer,
     Reduction,
     Tuner,
@@ -41,13 +40,10 @@ from commsim.libraries.nccl.tuning import (
     starts_channels_slowly,
 )
 from commsim.libraries.routing import Router
+from commsim.ops import element_bytes, element_type
 
 __all__ = ["LAUNCHES", "NcclGroup", "Site"]
 
-
-_LARGEST_EXCHANGE = 256  # ranks; beyond, all pairs would be too many to route one by one
-
-_IN_SWITCHES = (Algorithm.NVLS, Algorithm.NVLSTree)
 
 LAUNCHES = ("gpu", "process")
 """A process per GPU, as torch starts them, or one process that drives all GPUs of a node."""
@@ -98,21 +94,31 @@ class NcclGroup:
         self.edges = Edges(
             self.comm, self.gpus, self.cluster, site.nics, pxn=not site.knobs.pxn_disable
         )
-        self.trunks = self.cluster.fabric.first_trunk
         self._together = max(self.comm.local_ranks) if site.launch == "process" else 0
         self._old = site.old
-        self._loads: dict[tuple[str, Algorithm | None, int, int], LinkLoads] = {}
+        self._loads = OpLoadsOf(self.edges, site.router)
 
-    def choose(
-        self, op: str, size: int, *, dtype_size: int = 4, reduction: Reduction = FLOAT_SUM
-    ) -> Choice:
+    def choose(self, op: str, size: int, *, dtype: str = "", redop: str = "") -> Choice:
         """Return what NCCL runs, on one channel at least: it launches none for no element.
 
         Raises:
-            ScenarioError: nothing that is allowed works.
+            ScenarioError: nothing that is allowed works, or a type that NCCL does not have.
         """
-        choice = self.tuner.choose(op, size, dtype_size=dtype_size, reduction=reduction)
-        return choice if choice.channels else replace(choice, channels=1)
+        width, reduction = _elements(op, dtype, redop)
+        choice = self.tuner.choose(op, size, dtype_size=width, reduction=reduction)
+        return _on_a_channel(choice)
+
+    def candidates(
+        self, op: str, size: int, *, dtype: str = "", redop: str = ""
+    ) -> dict[tuple[Algorithm, Protocol], Choice]:
+        """Return what NCCL would run under each algorithm and protocol. Raises as `choose`."""
+        width, reduction = _elements(op, dtype, redop)
+        found = self.tuner.candidates(op, [size], dtype_size=width, reduction=reduction)
+        return {pair: _on_a_channel(choice) for pair, (choice,) in found.items()}
+
+    def pairs(self, op: str, dtype: str = "") -> list[tuple[Algorithm, Protocol]]:
+        """Return the algorithms and protocols that NCCL has for an op. Raises as `choose`."""
+        return list(self.tuner.costs(op, _elements(op, dtype, "")[1]))
 
     def timing(
         self,
@@ -143,80 +149,75 @@ class NcclGroup:
             old=self._old, repeated=repeated,
         )  # fmt: skip
 
-    def least(self, op: str, choice: Choice | None, root: int) -> float:
-        """Return the seconds per byte of S that the busiest link needs at least.
+    def predict(
+        self,
+        op: str,
+        sizes: Sequence[int],
+        choices: Sequence[Choice] | None = None,
+        *,
+        root: int = -1,
+        repeated: bool = False,
+    ) -> Timing:
+        """Return what `op` takes on the idle cluster: the one prediction, of plans and of bench.
 
-        What a reducing switch moves is not what its ports are counted to carry: they are left
-        to the timing model.
+        The program's own time, or its latencies and the busiest link, whichever is more.
+        `choices` None for sends and receives; `repeated` as for `timing`.
         """
-        return self.busiest(self.loads(op, choice, root), choice)
+        timing = self.timing(op, sizes, choices, repeated=repeated)
+        latency = self.timing(op, [0] * len(sizes), choices, repeated=repeated).program
+        bytes_ = np.asarray(sizes, dtype=np.float64)
+        spare = ((timing.program - latency) / np.maximum(bytes_, 1.0)).tolist()
+        needs = [
+            self._seconds_per_byte(op, choices[at] if choices else None, root, rest)
+            for at, rest in enumerate(spare)
+        ]
+        return Timing(timing.launch, np.maximum(timing.program, latency + np.array(needs) * bytes_))
 
-    def busiest(self, loads: LinkLoads, choice: Choice | None) -> float:
-        """Return the seconds per byte that the busiest link of some loads needs. See `least`."""
-        in_switches = choice is not None and choice.algorithm in _IN_SWITCHES
-        real = loads.link >= self.trunks if in_switches else np.ones(len(loads.link), dtype=bool)
-        capacity = self.cluster.links.capacity[loads.link[real]]
-        return float(np.max(loads.share[real] / capacity, initial=0.0))
+    def _seconds_per_byte(self, op: str, choice: Choice | None, root: int, spare: float) -> float:
+        """Return what the busiest link needs; a bound of it where that is below `spare`.
 
-    def loads(self, op: str, choice: Choice | None, root: int) -> LinkLoads:
+        The links of c channels are among those of all C: load(c) <= C / c x load(C). A sweep
+        over sizes thus counts the bytes of few numbers of channels.
+        """
+        capacity = self.cluster.links.capacity
+        if choice is not None and choice.channels < choice.max_channels:
+            widest = replace(choice, channels=choice.max_channels)
+            most = self.loads(op, widest, root).seconds_per_byte(capacity)
+            most *= choice.max_channels / choice.channels
+            if most <= spare:
+                return most
+        return self.loads(op, choice, root).seconds_per_byte(capacity)
+
+    def loads(self, op: str, choice: Choice | None, root: int) -> OpLoads:
         """Return what an op does to the links, as shares of its size."""
-        algorithm = None if choice is None else choice.algorithm
-        channels = 1 if choice is None else choice.channels
-        key = (op, algorithm, channels, root)
-        if key not in self._loads:
-            self._loads[key] = self._make_loads(op, algorithm, channels, root)
-        return self._loads[key]
+        return self._loads.of(op, choice, root)
 
-    def _make_loads(
-        self, op: str, algorithm: Algorithm | None, channels: int, root: int
-    ) -> LinkLoads:
-        if algorithm is None:
-            return self._pairwise_loads(op, root)
-        found = loads_of(self.edges.of(algorithm, op, channels, root), self.router)
-        into, out = self.edges.switch_shares(algorithm, op)
-        return self._with_switches(found, into, out) if into else found
 
-    def _pairwise_loads(self, op: str, root: int) -> LinkLoads:
-        if op == "all_to_all":
-            nodes = alike_nodes(self.edges) if len(self.gpus) > _LARGEST_EXCHANGE else []
-            if nodes:
-                return exchange_loads(self.edges, nodes, self.router)
-            return loads_of(self.edges.exchange(), self.router)
-        if op == "send_recv":
-            ranks = np.arange(len(self.gpus))
-            return loads_of(self.edges.pairs(ranks, np.roll(ranks, -1), 1.0), self.router)
-        return loads_of(self.edges.fan(root, gather=op == "gather"), self.router)
+def _on_a_channel(choice: Choice) -> Choice:
+    return choice if choice.channels else replace(choice, channels=1)
 
-    def _with_switches(self, loads: LinkLoads, into: float, out: float) -> LinkLoads:
-        """Add what each GPU sends into and takes out of the switch of its domain."""
-        ports = np.array([self._port(at) for at in range(len(self.gpus))], dtype=np.int64)
-        link = np.concatenate((loads.link, ports[:, 0], ports[:, 1]))
-        share = np.concatenate((loads.share, np.full(len(ports), into), np.full(len(ports), out)))
-        conns = np.concatenate((loads.conns, np.ones(2 * len(ports))))
-        used, where = np.unique(link, return_inverse=True)
-        return LinkLoads(
-            used,
-            np.bincount(where, weights=share).astype(np.float64),
-            np.bincount(where, weights=conns).astype(np.float64),
+
+def _elements(op: str, dtype: str, redop: str) -> tuple[int, Reduction]:
+    """Return the bytes of an element, and what its type leaves of NCCL's algorithms.
+
+    Raises:
+        ScenarioError: no such type, or one that NCCL does not have.
+    """
+    kind = element_type(dtype or "float32")
+    if kind is not None and kind.nccl is None:
+        raise ScenarioError(
+            f"{op} of {dtype}: NCCL has no such type, and torch refuses it. Use gloo, or a type"
+            " that NCCL has."
         )
-
-    def _port(self, at: int) -> tuple[int, int]:
-        """Return the links of a member into its NVSwitch and out of it."""
-        beside = np.flatnonzero(self.edges.node == self.edges.node[at])
-        peer = int(beside[beside != at][0])
-        route = self.cluster.local_route(int(self.gpus[at]), int(self.gpus[peer]))
-        back = self.cluster.local_route(int(self.gpus[peer]), int(self.gpus[at]))
-        assert route is not None
-        assert back is not None
-        return route.link[0], back.link[-1]
+    return element_bytes(dtype), Reduction(dtype, redop)
 
 
 def _averaged(cluster: Cluster, ranks: int) -> list[str]:
     """Say where the paths that connections take by their hash are not looked at one by one."""
-    if cluster.fabric.spec.ecmp != "hash" or ranks <= _LARGEST_EXCHANGE:
+    if cluster.fabric.spec.ecmp != "hash" or ranks <= LARGEST_EXCHANGE:
         return []
     return [
-        f"NCCL: of an all-to-all among more than {_LARGEST_EXCHANGE} ranks, ecmp hash gives every"
+        f"NCCL: of an all-to-all among more than {LARGEST_EXCHANGE} ranks, ecmp hash gives every"
         " path its even share."
     ]
 

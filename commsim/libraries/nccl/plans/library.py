@@ -13,20 +13,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from commsim.arrays import Ints
+from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster, Route
 from commsim.collectives import Custom
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.libraries.expansion import LinkLoads, loads_of, whole
+from commsim.libraries.expansion import loads_of, whole
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.plans.custom import custom_plan
 from commsim.libraries.nccl.plans.group import LAUNCHES, NcclGroup, Site
+from commsim.libraries.nccl.plans.loads import OpLoads
 from commsim.libraries.nccl.plans.messages import programs_of
 from commsim.libraries.nccl.shapes import Choice, Protocol
 from commsim.libraries.nccl.timing import PAIRWISE, Timing
-from commsim.libraries.nccl.tuning import Reduction
 from commsim.libraries.plan import Part, Phase, Plan, Request, Start, empty_phase
-from commsim.ops import REDUCING, element_bytes
+from commsim.ops import REDUCING
 
 __all__ = ["Nccl"]
 
@@ -127,14 +127,11 @@ class Nccl:
         kind = "all_reduce" if request.kind == "barrier" else request.kind
         size = _BARRIER_BYTES if request.kind == "barrier" else request.size
         if kind in PAIRWISE:
-            timing = group.timing(kind, [0, size])
+            timing = group.predict(kind, [size], root=request.root)
             loads = group.loads(kind, None, request.root)
             return _plan(request, group, timing, loads, size, None, notes)
-        choice = group.choose(
-            kind, size, dtype_size=element_bytes(request.dtype),
-            reduction=Reduction(request.dtype, request.redop),
-        )  # fmt: skip
-        timing = group.timing(kind, [0, size], [choice, choice])
+        choice = group.choose(kind, size, dtype=request.dtype, redop=request.redop)
+        timing = group.predict(kind, [size], [choice], root=request.root)
         loads = group.loads(kind, choice, request.root)
         return _plan(request, group, timing, loads, size, choice, (*notes, *choice.notes))
 
@@ -152,8 +149,11 @@ class Nccl:
         start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
         lead, idle = (whole(float(t[0]) * 1e12) for t in (timing.launch, timing.program))
         route = self._at(cluster).router.route(source, target)
+        link, share = _shares(route)
+        wires = float(np.max(share / cluster.links.capacity[link], initial=0.0)) * request.size
+        idle = max(idle, route.latency + whole(wires * 1e12))
         both = np.zeros(2, np.int64)
-        flow = _along(route, request.size, idle, lead)
+        flow = Phase(idle, link, share * request.size, share, lead)
         part = Part((flow,), both, np.full(2, lead + idle, np.int64))
         return Plan((part,), start, 2, (), "send_recv", sms=1, touched=2.0 * request.size)
 
@@ -166,30 +166,28 @@ class Nccl:
         n = len(request.ranks)
         most = max(float(sizes.sum(axis=0).max()), float(sizes.sum(axis=1).max()))
         size = round(most * n / max(n - 1, 1))
-        timing = group.timing("all_to_all", [0, size])
+        timing = group.timing("all_to_all", [size])
+        latency = group.timing("all_to_all", [0]).program
         connections = group.edges.pairs(source, target, sizes[source, target])
-        return _plan(request, group, timing, loads_of(connections, group.router), 1, None, notes)
+        loads = OpLoads.plain(loads_of(connections, group.router))
+        needed = latency + loads.seconds_per_byte(group.cluster.links.capacity)
+        timing = Timing(timing.launch, np.maximum(timing.program, needed))
+        return _plan(request, group, timing, loads, 1, None, notes)
 
 
 def _plan(
     request: Request,
     group: NcclGroup,
     timing: Timing,
-    loads: LinkLoads,
+    loads: OpLoads,
     size: int,
     choice: Choice | None,
     notes: tuple[str, ...],
 ) -> Plan:
-    """Return a plan of one coupled flow; `loads` are shares of `size`.
-
-    `timing` is that of no bytes and of all. The plan takes as long as the program, or as its
-    latencies and the busiest link, whichever is more.
-    """
-    crowded = float(timing.program[0]) + group.busiest(loads, choice) * size
-    lead = whole(float(timing.launch[1]) * 1e12)
-    idle = whole(max(float(timing.program[1]), crowded) * 1e12)
+    """Return a plan of one coupled flow; `loads` are shares of `size`."""
+    lead, idle = (whole(float(seconds[0]) * 1e12) for seconds in (timing.launch, timing.program))
     flow = _flow(group, loads, size, idle, lead)
-    joins, leaves = _attendance(request, group, choice, lead, idle)
+    joins, leaves = _joins_and_leaves(request, group, choice, lead, idle)
     bus = _BUS.get(request.kind, 1.0) * request.size
     return Plan(
         (Part((flow,), joins, leaves),),
@@ -204,20 +202,15 @@ def _plan(
     )
 
 
-def _flow(group: NcclGroup, loads: LinkLoads, size: int, idle: int, lead: int) -> Phase:
-    """Return the flow. Bytes per connection are made equal on all links: one fair share exists.
-
-    A switch that adds up moves fewer bytes than its ports are counted to carry: cut to what fits.
-    """
-    load = loads.share * size
-    fits = group.cluster.links.capacity[loads.link] * idle * 1e-12
-    load = np.where(loads.link < group.trunks, np.minimum(load, fits), load)
+def _flow(group: NcclGroup, loads: OpLoads, size: int, idle: int, lead: int) -> Phase:
+    """Return the flow. Bytes per connection are made equal on all links: one fair share exists."""
+    load = loads.bytes_in(size, idle * 1e-12, group.cluster.links.capacity)
     moves = load > 0
     conns = loads.share * (loads.conns.sum() / loads.share.sum() if loads.share.any() else 1.0)
     return Phase(idle, loads.link[moves], load[moves], conns[moves], lead)
 
 
-def _attendance(
+def _joins_and_leaves(
     request: Request, group: NcclGroup, choice: Choice | None, lead: int, idle: int
 ) -> tuple[Ints, Ints]:
     """Return when the data reaches each member, and when it is done with the last of it.
@@ -241,15 +234,13 @@ def _attendance(
     return joins, np.maximum(leaves, joins)
 
 
-def _along(route: Route, size: int, idle: int, lead: int) -> Phase:
-    """Return one message as a flow. A link that it crosses twice (host memory) counts twice."""
-    links, shares = np.array(route.link, dtype=np.int64), np.array(route.share)
-    order = np.argsort(links)
-    link, share = links[order], shares[order]
-    if np.any(link[1:] == link[:-1]):
-        link, where = np.unique(links, return_inverse=True)
-        share = np.bincount(where, weights=shares).astype(np.float64)
-    return Phase(idle, link, share * size, share, lead)
+def _shares(route: Route) -> tuple[Ints, Floats]:
+    """Return the links of a route, ascending, and the share of its bytes that each carries.
+
+    A link that it crosses twice (host memory) counts twice.
+    """
+    link, where = np.unique(np.array(route.link, dtype=np.int64), return_inverse=True)
+    return link, np.bincount(where, weights=route.share).astype(np.float64)
 
 
 def _place(cluster: Cluster, rank: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import pytest
 
 from commsim.cluster import Cluster
 from commsim.libraries.expansion.loads import LinkLoads, loads_of
-from commsim.libraries.nccl.plans.exchange import alike_nodes, exchange_loads
+from commsim.libraries.nccl.plans.exchange import exchange_loads, identical_nodes
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
 from commsim.study.bench.bench import bench
 
@@ -24,7 +24,7 @@ def test_counting_equals_pairs(preset: str, fabric: str, each: int) -> None:
     gpus = [g for g in range(cluster.world_size) if cluster.local_of[g] < each]
     group = NcclGroup(Site(cluster), gpus)
     router = group.router
-    nodes = alike_nodes(group.edges)
+    nodes = identical_nodes(group.edges)
     assert nodes == [0, 1, 2, 3, 4]
     counted = exchange_loads(group.edges, nodes, router)
     paired = loads_of(group.edges.exchange(), router)
@@ -39,7 +39,7 @@ def test_of_many_hashed_paths_each_gets_about_as_many(kind: str) -> None:
         fabric = {"kind": kind, "nodes_per_leaf": 2, "ecmp": ecmp, "spines": 2}
         cluster = Cluster.preset("dgx-h100", nodes=5, fabric=fabric)
         group = NcclGroup(Site(cluster), range(cluster.world_size))
-        return exchange_loads(group.edges, alike_nodes(group.edges), group.router)
+        return exchange_loads(group.edges, identical_nodes(group.edges), group.router)
 
     even, hashed = loads("even"), loads("hash")
     assert hashed.link.tolist() == even.link.tolist()
@@ -62,4 +62,4 @@ def test_more_ranks_do_not_gather_on_one_hashed_path() -> None:
 def test_uneven_nodes_are_not_alike() -> None:
     cluster = Cluster.preset("dgx-h100", nodes=2)
     group = NcclGroup(Site(cluster), range(12))
-    assert alike_nodes(group.edges) == []
+    assert identical_nodes(group.edges) == []
