@@ -17,10 +17,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from commsim.metrics import PARTS as ACCOUNT
 from commsim.study import run
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
-PARTS = ("compute_s", "exposed_comm_s", "exposed_copy_s", "idle_s", "comm_s", "wait_s")
+PARTS = tuple(f"{part}_s" for part in (*ACCOUNT, "comm"))
 MOVED = 1e-6  # relative: what tests/scenarios/test_catalogue.py lets pass
 
 

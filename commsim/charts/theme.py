@@ -13,10 +13,12 @@ import re
 from typing import Any, NamedTuple
 
 from commsim.graph import OpKind, Phase
+from commsim.metrics import PARTS
 from commsim.ops import REDUCING
 from commsim.units import format_time
 
 __all__ = [
+    "ACCOUNT",
     "COMMUNICATION",
     "FAMILIES",
     "FONT",
@@ -29,6 +31,7 @@ __all__ = [
     "MUTED",
     "PAPER",
     "Family",
+    "TimePart",
     "base_layout",
     "family_of",
     "heading",
@@ -68,6 +71,32 @@ FAMILIES = (
     Family("gather", "#7B6BA8", PAPER),
     Family("send/recv", "#9C755F", PAPER),
     Family("copy", "#B3AE5C", INK),
+)
+
+
+class TimePart(NamedTuple):
+    """A part of the account of time: its key in the JSON, its name, CSS class and colour."""
+
+    key: str
+    label: str
+    look: str
+    fill: str
+
+
+ACCOUNT = tuple(
+    TimePart(f"{part}_s", label, look, fill)
+    for (part, label), (look, fill) in zip(
+        PARTS.items(),
+        (
+            ("compute", "#4C78A8"),
+            ("comm", "#C85C5C"),
+            ("copy", "#B3AE5C"),
+            ("waits", "#E5B4B4"),
+            ("host", "#C9A2D6"),
+            ("idle", IDLE),
+        ),
+        strict=True,
+    )
 )
 COMMUNICATION = range(5, 8)  # positions in FAMILIES that can wait
 _FORWARD, _COMPUTE, _REDUCE, _GATHER, _P2P, _COPY = 0, 4, 5, 6, 7, 8

@@ -22,14 +22,14 @@ def summary(metrics: Metrics, written: Iterable[str], *, memory: str = "") -> st
 
     `memory` says whether the fullest GPU holds it.
     """
+    from commsim.metrics import PARTS
+
     step = metrics.step_time_s
     parts = metrics.breakdown
-    whole = parts.compute_s + parts.exposed_comm_s + parts.exposed_copy_s + parts.idle_s
+    whole = parts.whole_s
     rows = [("step time", _time(step))]
-    for name, value in (
-        ("compute", parts.compute_s), ("exposed communication", parts.exposed_comm_s),
-        ("exposed copy", parts.exposed_copy_s), ("idle", parts.idle_s),
-    ):  # fmt: skip
+    for part, name in PARTS.items():
+        value = getattr(parts, f"{part}_s")
         rows.append((f"  {name}", f"{_time(value):>10}  {_share(value, whole)}"))
     rows.append(("bubble", _percent(metrics.bubble_fraction)))
     if metrics.mfu is not None:

@@ -6,8 +6,8 @@ Everything here is computed from a `Timeline` alone, simulated or measured.
 
 from commsim.metrics.bandwidth import GroupUse, Instances, bandwidths, instances
 from commsim.metrics.bound import Bound, bound
-from commsim.metrics.breakdown import Breakdown, breakdown
-from commsim.metrics.bubbles import Bubbles, bubbles, lane_stages
+from commsim.metrics.breakdown import PARTS, Account, Breakdown, account, breakdown
+from commsim.metrics.bubbles import Bubbles, bubbles
 from commsim.metrics.cost import priced
 from commsim.metrics.critical_path import CriticalPath, critical_path
 from commsim.metrics.links import (
@@ -19,9 +19,12 @@ from commsim.metrics.links import (
     utilization,
 )
 from commsim.metrics.measure import CollectiveMetrics, Metrics, RankTimes, Times, measure
+from commsim.metrics.stages import lane_stages
 from commsim.metrics.window import Window, arrivals, measured_window
 
 __all__ = [
+    "PARTS",
+    "Account",
     "Bound",
     "Breakdown",
     "Bubbles",
@@ -35,6 +38,7 @@ __all__ = [
     "UseOverTime",
     "Utilization",
     "Window",
+    "account",
     "arrivals",
     "bandwidths",
     "bound",

@@ -1,78 +1,148 @@
 """
-Where the time of each lane goes.
+One account of the time of each lane.
 
-Each instant of a lane's window is the first that holds of compute, exposed communication
-(transfer or wait), exposed copy, idle; so the four add up to the window. Lengths are of unions
-of intervals, never sums of durations, in integer picoseconds.
+Each instant of a lane's window is exactly one part, the first of these that holds; so the parts
+add up to the window. Lengths are of unions of intervals, never sums of durations, in integer
+picoseconds.
+
+    compute            a kernel computes
+    exposed transfer   bytes of a collective or message of this lane move
+    exposed copy       a copy to or from host memory runs
+    waiting            for a peer: in a collective or message that cannot move yet, or with
+                       nothing to run until work of another lane ends (of a pipeline stage that
+                       is done: until the last stage is)
+    host               nothing to run until the lane's own CPU has launched or done something
+    idle               nothing left to run, or a fixed delay
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.graph import Device, OpKind
 from commsim.metrics.intervals import Intervals, lengths, subtract, union
+from commsim.metrics.releases import Releases
+from commsim.metrics.stages import lane_stages
 from commsim.metrics.window import Window, arrivals, clip, measured_window
 from commsim.timeline import Timeline
 
-__all__ = ["Breakdown", "breakdown", "compute_time", "computes"]
+__all__ = ["PARTS", "Account", "Breakdown", "account", "breakdown", "compute_time", "computes"]
+
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "compute": "compute",
+        "exposed_transfer": "exposed transfer",
+        "exposed_copy": "exposed copy",
+        "waiting": "waiting for a peer",
+        "host": "waiting for the host",
+        "idle": "idle",
+    }
+)
+"""The parts of the account with their names for people, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Breakdown:
-    """Times per lane in ps; `compute + exposed_comm + exposed_copy + idle` is `window`.
+    """Times per lane in ps; the six of `PARTS` add up to `window`.
 
-    `comm` is all communication, `wait` the part of it before anything moved.
+    `comm` is the time in which bytes of a collective or message move, under compute or not.
     """
 
     window: Ints
     compute: Ints
-    exposed_comm: Ints
+    exposed_transfer: Ints
     exposed_copy: Ints
+    waiting: Ints
+    host: Ints
     idle: Ints
     comm: Ints
-    wait: Ints
 
     def overlap(self) -> Floats:
         """Return the share of each lane's communication that hides under compute, NaN for none."""
         comm = np.where(self.comm > 0, self.comm, np.nan)
-        return 1 - self.exposed_comm / comm
+        return 1 - self.exposed_transfer / comm
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Account:
+    """When each lane does what: disjoint intervals per part; lines are lanes.
+
+    `held` are the parts of `waiting` in which the lane is in no collective or message: they last
+    until work of another lane ends.
+    """
+
+    compute: Intervals
+    exposed_transfer: Intervals
+    exposed_copy: Intervals
+    waiting: Intervals
+    host: Intervals
+    idle: Intervals
+    comm: Intervals
+    held: Intervals
 
 
 def breakdown(timeline: Timeline, *, window: Window | None = None) -> Breakdown:
-    """Return what each lane of `timeline` spends its window on."""
+    """Return how long each lane of `timeline` spends on each part of its window."""
     window = window or measured_window(timeline)
-    lanes = len(timeline.graph.lane_rank)
-    arrive, communicates = arrivals(timeline), timeline.communicates
-    compute = _set(timeline, computes(timeline), timeline.start, timeline.end, window)
-    comm = _set(timeline, communicates, arrive, timeline.end, window)
-    wait = _set(timeline, communicates, arrive, timeline.start, window)
-    copy = _set(timeline, timeline.kind == OpKind.COPY, timeline.start, timeline.end, window)
-    total = lengths(window.on_lanes(), lanes)
-    computing = lengths(compute, lanes)
-    exposed_comm = lengths(subtract(comm, compute), lanes)
-    exposed_copy = lengths(subtract(copy, union(compute, comm)), lanes)
-    return Breakdown(
-        window=total,
-        compute=computing,
-        exposed_comm=exposed_comm,
-        exposed_copy=exposed_copy,
-        idle=total - computing - exposed_comm - exposed_copy,
-        comm=lengths(comm, lanes),
-        wait=lengths(wait, lanes),
+    found, lanes = account(timeline, window=window), len(timeline.graph.lane_rank)
+    times = {part: lengths(getattr(found, part), lanes) for part in (*PARTS, "comm")}
+    return Breakdown(window=lengths(window.on_lanes(), lanes), **times)
+
+
+def account(timeline: Timeline, *, window: Window | None = None) -> Account:
+    """Return when each lane of `timeline` does what in its window."""
+    window = window or measured_window(timeline)
+    communicates, begin = timeline.communicates, timeline.start
+    compute = _set(timeline, computes(timeline), begin, timeline.end, window)
+    comm = _set(timeline, communicates, begin, timeline.end, window)
+    copy = _set(timeline, timeline.kind == OpKind.COPY, begin, timeline.end, window)
+    wait = _set(timeline, communicates, arrivals(timeline), begin, window)
+    at_work = union(compute, comm, copy)
+    gaps = subtract(window.on_lanes(), union(at_work, wait))
+    ended_by = _ended_by(timeline, gaps)
+    held = gaps.take(ended_by == Releases.PEER)
+    return Account(
+        compute=compute,
+        exposed_transfer=subtract(comm, compute),
+        exposed_copy=subtract(copy, union(compute, comm)),
+        waiting=union(subtract(wait, at_work), held),
+        host=gaps.take(ended_by == Releases.HOST),
+        idle=gaps.take(ended_by == Releases.NOBODY),
+        comm=comm,
+        held=held,
     )
+
+
+def _ended_by(timeline: Timeline, gaps: Intervals) -> Ints:
+    """Return what each gap lasted for; a pipeline stage that is done waits for the others."""
+    releases = Releases(timeline, on_gpu(timeline))
+    ended_by = releases.of_gaps(gaps)
+    stage = lane_stages(timeline.graph)
+    if len(np.unique(stage[stage >= 0])) > 1:
+        done = (releases.next_span(gaps) < 0) & (stage[gaps.line] >= 0)
+        ended_by[done] = Releases.PEER
+    return ended_by
 
 
 def computes(timeline: Timeline) -> Bools:
     """Return which spans count as compute: those on the GPU, or on the CPU of a lane without."""
     compute: Bools = timeline.kind == OpKind.COMPUTE
-    on_gpu: Bools = compute & (timeline.graph.device[timeline.op] == Device.CUDA)
+    return compute & on_gpu(timeline)
+
+
+def on_gpu(timeline: Timeline) -> Bools:
+    """Return which spans are no work of a CPU that stands beside a GPU."""
+    compute = timeline.kind == OpKind.COMPUTE
+    cuda: Bools = compute & (timeline.graph.device[timeline.op] == Device.CUDA)
     has_gpu = np.zeros(len(timeline.graph.lane_rank), dtype=np.bool_)
-    has_gpu[timeline.lane[on_gpu]] = True
-    return on_gpu | (compute & ~has_gpu[timeline.lane])
+    has_gpu[timeline.lane[cuda]] = True
+    found: Bools = ~compute | cuda | ~has_gpu[timeline.lane]
+    return found
 
 
 def compute_time(timeline: Timeline) -> Intervals:

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
-from commsim.graph import Graph, OpKind, Phase
+from commsim.graph import OpKind, Phase
 from commsim.metrics.breakdown import computes
 from commsim.metrics.intervals import Intervals, lengths, union
+from commsim.metrics.stages import lane_stages
 from commsim.metrics.window import Window, arrivals, measured_window
 from commsim.timeline import Timeline
 
-__all__ = ["Bubbles", "bubbles", "lane_stages"]
+__all__ = ["Bubbles", "bubbles"]
 
 
 _INSIDE = ("tp", "cp", "ep")  # axes whose collectives are part of a stage's own work
@@ -73,15 +74,6 @@ def bubbles(timeline: Timeline, *, window: Window | None = None) -> Bubbles | No
         ratio=(longest - mean) / mean,
         span=longest,
     )
-
-
-def lane_stages(graph: Graph) -> Ints:
-    """Return the smallest stage that each lane has ops of, -1 for none."""
-    none = np.iinfo(np.int64).max
-    stage = np.full(len(graph.lane_rank), none)
-    staged = graph.stage >= 0
-    np.minimum.at(stage, graph.lane[staged], graph.stage[staged])
-    return np.where(stage == none, -1, stage)
 
 
 def _work(timeline: Timeline, window: Window) -> Bools:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from commsim.metrics.bandwidth import GroupUse, bandwidths
-from commsim.metrics.breakdown import Breakdown, breakdown
-from commsim.metrics.bubbles import bubbles, lane_stages
+from commsim.metrics.breakdown import PARTS, Breakdown, breakdown
+from commsim.metrics.bubbles import bubbles
 from commsim.metrics.critical_path import CriticalPath, critical_path
 from commsim.metrics.links import busiest, utilization
+from commsim.metrics.stages import lane_stages
 from commsim.metrics.window import Window, measured_window
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND
@@ -33,16 +34,22 @@ __all__ = [
 class Times:
     """Where the time goes, in seconds, as the mean over ranks.
 
-    The first four add up to the window. `comm_s` is all communication, `wait_s` the part of it
-    in which nothing moved yet.
+    The first six are the account (`metrics.breakdown`) and add up to the window. `comm_s` is the
+    time in which bytes move, under compute or not.
     """
 
     compute_s: float
-    exposed_comm_s: float
+    exposed_transfer_s: float
     exposed_copy_s: float
+    waiting_s: float
+    host_s: float
     idle_s: float
     comm_s: float
-    wait_s: float
+
+    @property
+    def whole_s(self) -> float:
+        """The window that the account adds up to."""
+        return float(sum(getattr(self, f"{part}_s") for part in PARTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +60,17 @@ class RankTimes:
     multiplicity: int
     stage: int | None
     compute_s: float
-    exposed_comm_s: float
+    exposed_transfer_s: float
     exposed_copy_s: float
+    waiting_s: float
+    host_s: float
     idle_s: float
     comm_s: float
-    wait_s: float
+
+    @property
+    def whole_s(self) -> float:
+        """The rank's window, which the account adds up to."""
+        return float(sum(getattr(self, f"{part}_s") for part in PARTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +172,14 @@ def measure(
     )
 
 
-_PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "comm", "wait")
+_COLUMNS = (*PARTS, "comm")
 
 
 def _mean_times(timeline: Timeline, parts: Breakdown) -> Times:
     weight = timeline.graph.multiplicity
     if not len(weight):
-        return Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    means = (np.average(getattr(parts, part), weights=weight) for part in _PARTS)
+        return Times(*(0.0 for _ in _COLUMNS))
+    means = (np.average(getattr(parts, part), weights=weight) for part in _COLUMNS)
     return Times(*(float(mean) / PS_PER_SECOND for mean in means))
 
 
@@ -174,7 +187,7 @@ def _rank_times(timeline: Timeline, parts: Breakdown) -> tuple[RankTimes, ...]:
     """Return the lanes in order of rank."""
     graph = timeline.graph
     stages = [stage if stage >= 0 else None for stage in lane_stages(graph).tolist()]
-    columns = [(getattr(parts, part) / PS_PER_SECOND).tolist() for part in _PARTS]
+    columns = [(getattr(parts, part) / PS_PER_SECOND).tolist() for part in _COLUMNS]
     rank, multiplicity = graph.lane_rank.tolist(), graph.multiplicity.tolist()
     rows = zip(rank, multiplicity, stages, *columns, strict=True)
     return tuple(RankTimes(*row) for row in sorted(rows, key=lambda row: row[0]))

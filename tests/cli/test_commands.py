@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from commsim.cli.main import call
+from commsim.metrics import PARTS
 
 RUN_KEYS = {
     "schema", "commsim", "scenario", "step_time_s", "bubble_fraction", "bubble_ratio", "breakdown",
@@ -24,8 +25,7 @@ def test_every_key_of_the_json_is_there(name: str, capsys: pytest.CaptureFixture
     data = json.loads(capsys.readouterr().out)
     assert set(data) == RUN_KEYS
     parts = data["breakdown"]
-    four = ("compute_s", "exposed_comm_s", "exposed_copy_s", "idle_s")
-    assert sum(parts[part] for part in four) == pytest.approx(data["step_time_s"], rel=1e-9)
+    assert sum(parts[f"{part}_s"] for part in PARTS) == pytest.approx(data["step_time_s"], rel=1e-9)
     path = sum(piece["seconds"] for piece in data["critical_path"])
     assert path == pytest.approx(data["step_time_s"], rel=1e-9)
 

@@ -1,4 +1,4 @@
-"""Where the time of a lane goes: compute, exposed communication, exposed copy, idle."""
+"""The account of a lane's time: each instant is exactly one part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.graph import Device, GraphBuilder, Phase, Tags
-from commsim.metrics import breakdown, measure
+from commsim.metrics import PARTS, breakdown, measure
 from commsim.metrics.breakdown import Breakdown
 
 
@@ -31,17 +31,67 @@ def worked_example() -> Breakdown:
 def test_each_instant_is_the_first_that_holds() -> None:
     parts = worked_example()
     assert parts.compute.tolist() == [30]  # 10-40; host threads are not compute here
-    assert parts.exposed_comm.tolist() == [30]  # 40-70
+    assert parts.exposed_transfer.tolist() == [20]  # 50-70
+    assert parts.waiting.tolist() == [10]  # 40-50; 30-40 hides under compute
     assert parts.exposed_copy.tolist() == [20]  # 70-90
-    assert parts.idle.tolist() == [20]  # 0-10 and 90-100
+    assert parts.host.tolist() == [10]  # 0-10: the CPU work before it on its stream
+    assert parts.idle.tolist() == [10]  # 90-100
     assert parts.window.tolist() == [100]
 
 
-def test_communication_and_wait_are_counted_hidden_or_not() -> None:
-    parts = worked_example()
-    assert parts.comm.tolist() == [40]
-    assert parts.wait.tolist() == [20]
-    assert parts.overlap().tolist() == [pytest.approx(1 - 30 / 40)]
+def test_communication_is_the_time_in_which_bytes_move_hidden_or_not() -> None:
+    build = GraphBuilder()
+    lane, group = build.lane(0), build.group("dp", [0])
+    build.compute(lane, 1, name="work")
+    build.collective(lane, group, "all_reduce", 8, stream="comm")
+    parts = breakdown(timeline(build, [(0, 40), (10, 20, 70)]))
+    assert parts.comm.tolist() == [50]
+    assert parts.overlap().tolist() == [pytest.approx(20 / 50)]
+
+
+def test_a_gap_that_another_lane_ends_is_waiting_for_a_peer() -> None:
+    build = GraphBuilder()
+    first, second = build.lane(0), build.lane(1)
+    given = build.compute(first, 1, name="F0")
+    build.compute(second, 1, name="F1", after=[(given, 2)])
+    parts = breakdown(timeline(build, [(0, 10), (12, 20)]))
+    assert parts.waiting.tolist() == [0, 12]
+    assert parts.idle.tolist() == [10, 0]  # 10-20 of the first: nothing left, and no pipeline
+
+
+def test_a_gap_that_the_own_cpu_ends_is_waiting_for_the_host() -> None:
+    build = GraphBuilder()
+    lane = build.lane(0)
+    build.compute(lane, 1, name="a", stream="gpu")
+    launch = build.compute(lane, 1, name="launch", stream="cpu", device=Device.CPU)
+    build.compute(lane, 1, name="b", stream="gpu", after=[(launch, 3)])
+    build.compute(lane, 1, name="c", stream="gpu", after=[(launch, 3)])
+    parts = breakdown(timeline(build, [(0, 10), (5, 15), (18, 20), (24, 30)]))
+    assert parts.host.tolist() == [8]  # 10-18: launched at 15, and 3 later there
+    assert parts.idle.tolist() == [4]  # 20-24: the op before it on its stream ended last
+
+
+def test_a_stage_that_is_done_waits_for_the_others() -> None:
+    build = GraphBuilder()
+    for stage in range(2):
+        build.lane(stage)
+        build.compute(stage, 1, name="F", tags=Tags(Phase.FORWARD, stage=stage))
+    parts = breakdown(timeline(build, [(0, 10), (0, 30)]))
+    assert parts.waiting.tolist() == [20, 0]
+    assert parts.idle.tolist() == [0, 0]
+
+
+def test_a_message_that_cannot_move_yet_is_waiting_and_a_late_one_is_not() -> None:
+    """The receiver waits from 2 to 10; the sender, which comes last, never."""
+    build = GraphBuilder()
+    pair = build.group("pp", [0, 1])
+    build.lane(0), build.lane(1)
+    build.compute(0, 1, name="F")
+    build.send(0, 1, 8, group=pair, stream="p2p")
+    build.recv(1, 0, 8, group=pair, stream="p2p")
+    parts = breakdown(timeline(build, [(0, 10), (10, 14), (2, 10, 14)]))
+    assert parts.waiting.tolist() == [0, 8]
+    assert parts.exposed_transfer.tolist() == [4, 4]
 
 
 def test_a_lane_without_gpu_work_computes_on_its_cpu() -> None:
@@ -81,9 +131,9 @@ def test_spans_are_cut_at_the_window() -> None:
     assert optimizer == [0, 1]
     parts = breakdown(timeline(build, [(0, 10), (20, 30), (4, 8, 25)]))
     assert parts.window.tolist() == [20]
-    assert parts.comm.tolist() == [15]  # 10-25 of 4-25
-    assert parts.wait.tolist() == [0]  # 4-8 lies before the window
-    assert (parts.compute.tolist(), parts.exposed_comm.tolist()) == ([10], [10])
+    assert parts.comm.tolist() == [15]  # 10-25 of 8-25
+    assert parts.waiting.tolist() == [0]  # 4-8 lies before the window
+    assert (parts.compute.tolist(), parts.exposed_transfer.tolist()) == ([10], [10])
 
 
 class Piece(NamedTuple):
@@ -130,14 +180,12 @@ def random_breakdown(pieces: list[Piece], lanes: int = 3) -> Breakdown:
 
 
 @given(piece_lists)
-def test_the_four_parts_add_up_to_the_window(pieces: list[Piece]) -> None:
+def test_the_parts_add_up_to_the_window(pieces: list[Piece]) -> None:
     parts = random_breakdown(pieces)
-    total = parts.compute + parts.exposed_comm + parts.exposed_copy + parts.idle
-    assert total.tolist() == parts.window.tolist()
-    for column in (parts.compute, parts.exposed_comm, parts.exposed_copy, parts.idle):
-        assert column.min() >= 0
-    assert np.all(parts.exposed_comm <= parts.comm)
-    assert np.all(parts.wait <= parts.comm)
+    columns = [getattr(parts, part) for part in PARTS]
+    assert sum(columns).tolist() == parts.window.tolist()
+    assert min(column.min() for column in columns) >= 0
+    assert np.all(parts.exposed_transfer <= parts.comm)
 
 
 @given(piece_lists)
@@ -147,20 +195,21 @@ def test_parts_agree_with_counting_instants(pieces: list[Piece]) -> None:
     last = max(p.end for p in pieces)
     has_gpu = {p.lane for p in pieces if p.what == "gpu"}
     for lane in range(3):
-        counts = {"compute": 0, "comm": 0, "copy": 0, "idle": 0}
+        counts = dict.fromkeys(PARTS, 0)
         for now in range(first, last):
             here = [p for p in pieces if p.lane == lane and p.arrive <= now < p.end]
             works = "gpu" if lane in has_gpu else "cpu"
             if any(p.what == works and p.start <= now for p in here):
                 counts["compute"] += 1
-            elif any(p.what == "comm" for p in here):
-                counts["comm"] += 1
+            elif any(p.what == "comm" and p.start <= now for p in here):
+                counts["exposed_transfer"] += 1
             elif any(p.what == "copy" and p.start <= now for p in here):
-                counts["copy"] += 1
+                counts["exposed_copy"] += 1
+            elif any(p.what == "comm" for p in here):
+                counts["waiting"] += 1
             else:
                 counts["idle"] += 1
-        found = (parts.compute, parts.exposed_comm, parts.exposed_copy, parts.idle)
-        assert [int(column[lane]) for column in found] == list(counts.values())
+        assert {part: int(getattr(parts, part)[lane]) for part in PARTS} == counts
 
 
 @given(piece_lists, st.randoms())
@@ -168,7 +217,7 @@ def test_order_of_spans_does_not_matter(pieces: list[Piece], random: st.DataObje
     shuffled = list(pieces)
     random.shuffle(shuffled)
     before, after = random_breakdown(pieces), random_breakdown(shuffled)
-    for column in ("compute", "exposed_comm", "exposed_copy", "idle", "comm", "wait"):
+    for column in (*PARTS, "comm"):
         assert getattr(before, column).tolist() == getattr(after, column).tolist()
 
 

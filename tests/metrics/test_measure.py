@@ -60,24 +60,26 @@ def test_a_worked_example_in_full() -> None:
     assert found["bubble_fraction"] == 0.0  # each stage has one op: no gap within its span
     assert found["breakdown"] == {
         "compute_s": 0.002,
-        "exposed_comm_s": 0.002,
+        "exposed_transfer_s": 0.001,
         "exposed_copy_s": 0.0,
-        "idle_s": 0.001,
-        "comm_s": 0.002,
-        "wait_s": 0.001,
+        "waiting_s": 0.002,
+        "host_s": 0.0,
+        "idle_s": 0.0,
+        "comm_s": 0.001,
     }
     assert found["ranks"][0] == {
         "rank": 0,
         "multiplicity": 1,
         "stage": 0,
         "compute_s": 0.002,
-        "exposed_comm_s": 0.001,
+        "exposed_transfer_s": 0.001,
         "exposed_copy_s": 0.0,
-        "idle_s": 0.002,
+        "waiting_s": 0.002,
+        "host_s": 0.0,
+        "idle_s": 0.0,
         "comm_s": 0.001,
-        "wait_s": 0.0,
     }
-    assert found["ranks"][1]["wait_s"] == 0.002
+    assert found["ranks"][1]["waiting_s"] == 0.002
     assert found["collectives"] == [
         {
             "op": "send_recv",

@@ -9,7 +9,7 @@ from typing import Any
 
 from commsim.charts.compare.words import NONE, figure_text, off_text, quantity_text
 from commsim.charts.report import Part, Section, legend, percent, stack, table, text, time_ticks
-from commsim.charts.theme import op_label, shorten
+from commsim.charts.theme import ACCOUNT, op_label, shorten
 from commsim.units import format_time
 
 __all__ = [
@@ -20,12 +20,6 @@ __all__ = [
     "waits_section",
 ]
 
-_PARTS = (
-    ("compute", "compute", "compute_s"),
-    ("comm", "exposed communication", "exposed_comm_s"),
-    ("copy", "exposed copy", "exposed_copy_s"),
-    ("idle", "idle", "idle_s"),
-)
 _MOST = 6  # collectives that are named per side
 
 
@@ -33,7 +27,7 @@ def time_section(data: dict[str, Any]) -> Section:
     """Return a bar per side, all on one scale of time: what the mean rank's step is spent on."""
     sides = data["sides"]
     longest = max((_whole(side) for side in sides), default=0.0) or 1.0
-    used = [(look, name) for look, name, key in _PARTS if any(s["breakdown"][key] for s in sides)]
+    used = [(p.look, p.label) for p in ACCOUNT if any(s["breakdown"][p.key] for s in sides)]
     rows = []
     for side in sides:
         parts = [
@@ -43,7 +37,7 @@ def time_section(data: dict[str, Any]) -> Section:
                 f"{name} {format_time(side['breakdown'][key] * 1e12)}"
                 f" ({percent(side['breakdown'][key] / (_whole(side) or 1.0))})",
             )
-            for look, name, key in _PARTS
+            for key, name, look, _ in ACCOUNT
         ]
         name = f"<b>{text(side['label'])} {text(shorten(side['name'], 60))}</b>"
         step = format_time(float(side["step_time_s"]) * 1e12)
@@ -55,7 +49,7 @@ def time_section(data: dict[str, Any]) -> Section:
 
 
 def _whole(side: dict[str, Any]) -> float:
-    return sum(float(side["breakdown"][key]) for _, _, key in _PARTS)
+    return sum(float(side["breakdown"][key]) for key, *_ in ACCOUNT)
 
 
 def figures_section(data: dict[str, Any]) -> Section:

@@ -1,5 +1,5 @@
 """
-What each rank or stage spends its step on: compute, exposed communication, idle.
+What each rank or stage spends its step on, by the account of time.
 """
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from commsim.charts.theme import (
+    ACCOUNT,
     GRID,
     HATCH,
-    IDLE,
     INK,
     MUTED,
     PAPER,
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["MOST_BARS", "breakdown"]
 
 MOST_BARS = 64  # more rows are not legible on a page
-_PARTS = (
-    ("compute", "compute_s", "#4C78A8"),
-    ("exposed communication", "exposed_comm_s", "#C85C5C"),
-    ("exposed copy", "exposed_copy_s", "#B3AE5C"),
-    ("idle", "idle_s", IDLE),
-)
 _TOP, _BOTTOM, _BAR = 112, 56, 26
 
 
@@ -44,7 +38,7 @@ def breakdown(metrics: Metrics) -> Figure:
 
     ranks = metrics.ranks
     rows, note = _chosen(ranks)
-    longest = max((_whole(row) for row in rows), default=0.0)
+    longest = max((row.whole_s for row in rows), default=0.0)
     unit, size = time_unit(longest * PS_PER_SECOND)
     scale = PS_PER_SECOND / size
     title, subtitle = _words(metrics)
@@ -76,23 +70,18 @@ def _by_stage(rows: list[RankTimes]) -> bool:
     return None not in stages and len(rows) > 1 and len(dict.fromkeys(stages)) == len(rows)
 
 
-def _whole(row: RankTimes) -> float:
-    return row.compute_s + row.exposed_comm_s + row.exposed_copy_s + row.idle_s
-
-
 def _words(metrics: Metrics) -> tuple[str, str]:
     """Return the finding (the largest loss) and the step that it is part of."""
     mean = metrics.breakdown
-    parts = [(name, getattr(mean, field)) for name, field, _ in _PARTS]
-    whole = sum(seconds for _, seconds in parts)
+    parts = [(part.label, getattr(mean, part.key)) for part in ACCOUNT]
+    whole = mean.whole_s
     if not whole:
         return "Nothing ran", ""
     name, lost = max(parts[1:], key=lambda part: part[1])
     step = f"step {heading(metrics.step_time_s * PS_PER_SECOND)}"
     if not lost:
         return "All of the step is compute", step
-    words = {"idle": "idle", "exposed communication": "waiting for communication"}
-    return f"{lost / whole:.1%} of the mean rank's time is {words.get(name, name)}", (
+    return f"{lost / whole:.1%} of the mean rank's time is {name}", (
         f"{step} · compute {mean.compute_s / whole:.1%}"
     )
 
@@ -101,17 +90,18 @@ def _bars(rows: list[RankTimes], unit: str, scale: float) -> list[dict[str, Any]
     labels = list(range(len(rows)))
     names = [_name(row) for row in rows]
     traces = []
-    for name, field, colour in _PARTS:
+    for field, name, look, colour in ACCOUNT:
         values = [getattr(row, field) * scale for row in rows]
         if not any(values):
             continue
         marker: dict[str, Any] = {"color": colour, "line": {"width": 1, "color": PAPER}}
-        if name == "idle":
+        if look in ("waits", "idle"):
             marker["pattern"] = {
-                "shape": "/", "fgcolor": HATCH, "bgcolor": IDLE, "size": 6, "solidity": 0.25,
+                "shape": "/", "bgcolor": colour,
+                "fgcolor": HATCH if look == "idle" else "#C85C5C", "size": 6, "solidity": 0.25,
             }  # fmt: skip
         shares = [
-            f"{v / scale / max(_whole(r), 1e-30):.1%}" for v, r in zip(values, rows, strict=True)
+            f"{v / scale / max(r.whole_s, 1e-30):.1%}" for v, r in zip(values, rows, strict=True)
         ]
         notes = [list(pair) for pair in zip(names, shares, strict=True)]
         traces.append({

@@ -10,18 +10,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from commsim.charts.theme import plain
+from commsim.charts.theme import ACCOUNT, plain
 from commsim.metrics import Metrics
 from commsim.units import format_size, format_time
 
 __all__ = ["bench_html", "result_html"]
 
-_PARTS = (
-    ("compute", "compute_s", "#4C78A8"),
-    ("exposed communication", "exposed_comm_s", "#C85C5C"),
-    ("exposed copy", "exposed_copy_s", "#B3AE5C"),
-    ("idle", "idle_s", "#C9CDD4"),
-)
+_DARK_IDLE = "#C9CDD4"  # the paper of a notebook may be white: idle would not be seen
 _MOST_ROWS = 48
 _CELL, _NUMBER = 'align="left"', 'align="right"'
 
@@ -46,25 +41,22 @@ def result_html(scenario: str, metrics: Metrics, notes: Sequence[str]) -> str:
 
 
 def _parts(metrics: Metrics) -> list[tuple[str, str]]:
-    whole = _whole(metrics)
+    whole = metrics.breakdown.whole_s or 1.0
     return [
-        (name, f"{format_time(seconds * 1e12)} ({seconds / whole:.1%})")
-        for name, field, _ in _PARTS
-        if (seconds := getattr(metrics.breakdown, field))
+        (part.label, f"{format_time(seconds * 1e12)} ({seconds / whole:.1%})")
+        for part in ACCOUNT
+        if (seconds := getattr(metrics.breakdown, part.key))
     ]
-
-
-def _whole(metrics: Metrics) -> float:
-    return sum(getattr(metrics.breakdown, field) for _, field, _ in _PARTS) or 1.0
 
 
 def _bar(metrics: Metrics) -> str:
     """Return where the mean rank's time goes, as one bar."""
-    whole = _whole(metrics)
+    whole = metrics.breakdown.whole_s or 1.0
     pieces = "".join(
-        f'<span title="{name}" style="width:{100 * share:.2f}%;background:{colour}"></span>'
-        for name, field, colour in _PARTS
-        if (share := getattr(metrics.breakdown, field) / whole)
+        f'<span title="{part.label}" style="width:{100 * share:.2f}%;background:'
+        f'{_DARK_IDLE if part.look == "idle" else part.fill}"></span>'
+        for part in ACCOUNT
+        if (share := getattr(metrics.breakdown, part.key) / whole)
     )
     return f'<div style="display:flex;height:12px;max-width:520px;margin:6px 0">{pieces}</div>'
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from commsim.charts.gantt.scene import Scene
-from commsim.charts.theme import heading
+from commsim.charts.theme import ACCOUNT, heading
 from commsim.metrics import Metrics
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND
@@ -67,13 +67,8 @@ def schedule_words(timeline: Timeline) -> str:
 def _shares(metrics: Metrics) -> str:
     """Say what the mean rank does with its step."""
     parts = metrics.breakdown
-    shares = (
-        ("compute", parts.compute_s),
-        ("exposed communication", parts.exposed_comm_s),
-        ("exposed copy", parts.exposed_copy_s),
-        ("idle", parts.idle_s),
-    )
-    whole = sum(seconds for _, seconds in shares)
+    shares = [(part.label, getattr(parts, part.key)) for part in ACCOUNT]
+    whole = parts.whole_s
     if not whole:
         return ""
     return " · ".join(f"{name} {s / whole:.1%}" for name, s in shares if s / whole >= 0.0005)

@@ -11,7 +11,7 @@ import numpy as np
 
 from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import Part, legend, percent, stack, table, text
-from commsim.charts.theme import op_label, shorten
+from commsim.charts.theme import ACCOUNT, op_label, shorten
 from commsim.metrics import Metrics, RankTimes, bubbles
 from commsim.units import format_time
 
@@ -22,13 +22,6 @@ _PIECES = 600  # of the critical path's strip
 _LONGEST = 10
 _NUMBERS = re.compile(r"\d+")
 
-_PARTS = (
-    ("compute", "compute", "compute_s"),
-    ("comm", "exposed communication", "exposed_comm_s"),
-    ("copy", "exposed copy", "exposed_copy_s"),
-    ("idle", "idle", "idle_s"),
-)
-
 
 def breakdown_section(facts: Facts) -> Section | None:
     """Return what each rank, or each stage, spends its step on; None without any time."""
@@ -37,7 +30,7 @@ def breakdown_section(facts: Facts) -> Section | None:
     if not rows or not metrics.step_time_s:
         return None
     measured = _rows(facts.measured[1])[0] if facts.measured else []
-    longest = max(sum(_seconds(times)) for _, times in (*rows, *measured)) or 1.0
+    longest = max(times.whole_s for _, times in (*rows, *measured)) or 1.0
     if not measured:
         rows = _alike(rows)
     lines = []
@@ -46,8 +39,10 @@ def breakdown_section(facts: Facts) -> Section | None:
             lines.append(_line(f"{label}, measured", measured[at][1], longest))
             label = f"{label}, replayed"
         lines.append(_line(label, times, longest))
-    used = [(look, label) for look, label, key in _PARTS if any(getattr(t, key) for _, t in rows)]
-    body = legend(used) + _sheet(["", "", "compute", "exposed", "idle"], lines)
+    used = [
+        (part.look, part.label) for part in ACCOUNT if any(getattr(t, part.key) for _, t in rows)
+    ]
+    body = legend(used) + _sheet(["", "", "compute", "exposed", "waiting", "idle"], lines)
     return Section("breakdown", "Where the time goes", lead, body)
 
 
@@ -77,19 +72,20 @@ def _joined_label(same: list[tuple[str, RankTimes]]) -> str:
 
 
 def _line(label: str, times: RankTimes, longest: float) -> Sequence[str]:
-    whole = sum(_seconds(times)) or 1.0
+    whole = times.whole_s or 1.0
     parts = [
-        Part(
-            look, getattr(times, key) / longest, f"{name} {format_time(getattr(times, key) * 1e12)}"
-        )
-        for look, name, key in _PARTS
+        Part(part.look, seconds / longest, f"{part.label} {format_time(seconds * 1e12)}")
+        for part, seconds in zip(ACCOUNT, _seconds(times), strict=True)
     ]
-    shares = (times.compute_s, times.exposed_comm_s + times.exposed_copy_s, times.idle_s)
+    shares = (
+        times.compute_s, times.exposed_transfer_s + times.exposed_copy_s,
+        times.waiting_s + times.host_s, times.idle_s,
+    )  # fmt: skip
     return [text(label), stack(parts), *(percent(part / whole) for part in shares)]
 
 
 def _seconds(times: RankTimes) -> list[float]:
-    return [getattr(times, key) for _, _, key in _PARTS]
+    return [getattr(times, part.key) for part in ACCOUNT]
 
 
 def _sheet(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -109,12 +105,12 @@ def _rows(metrics: Metrics) -> tuple[list[tuple[str, RankTimes]], str]:
         return rows, lead
     if len(ranks) <= _ROWS:
         return [(_rank(row), row) for row in ranks], ""
-    order = sorted(ranks, key=lambda row: (-row.exposed_comm_s - row.idle_s, row.rank))
+    order = sorted(ranks, key=lambda row: (row.compute_s, row.rank))
     picked = np.linspace(0, len(order) - 1, _ROWS).round().astype(int).tolist()
     shown = [order[at] for at in picked]
     return [(_rank(row), row) for row in shown], (
-        f"{_ROWS} of {len(ranks):,} ranks, evenly from the one that waits most to the one that"
-        " waits least"
+        f"{_ROWS} of {len(ranks):,} ranks, evenly from the one that computes least to the one that"
+        " computes most"
     )
 
 
@@ -128,7 +124,7 @@ def _mean(rows: list[RankTimes]) -> RankTimes:
     def mean(key: str) -> float:
         return float(sum(getattr(row, key) * row.multiplicity for row in rows)) / weight
 
-    keys = ("compute_s", "exposed_comm_s", "exposed_copy_s", "idle_s", "comm_s", "wait_s")
+    keys = (*(part.key for part in ACCOUNT), "comm_s")
     return RankTimes(rows[0].rank, weight, rows[0].stage, *(mean(key) for key in keys))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from commsim.charts.gantt import schedule_words
 from commsim.charts.report.facts import Facts
 from commsim.charts.report.markup import percent
-from commsim.charts.theme import heading, op_label
+from commsim.charts.theme import ACCOUNT, heading, op_label
 from commsim.graph import Phase
 from commsim.metrics import Metrics
 from commsim.units import format_bandwidth, format_size, format_time
@@ -35,18 +35,20 @@ def finding(facts: Facts) -> str:
     if not parts.compute_s and metrics.collectives:
         return _collective(metrics, step)
     if metrics.bubble_fraction is not None and metrics.bubble_fraction * metrics.step_time_s >= max(
-        parts.exposed_comm_s, parts.exposed_copy_s
+        parts.exposed_transfer_s, parts.exposed_copy_s
     ):
         bubble = percent(metrics.bubble_fraction)
         return f"{schedule_words(facts.timeline)}: {step}, of which {bubble} is bubble"
-    whole = _whole(metrics)
+    whole = parts.whole_s
     if not whole:
         return f"The run takes {step}"
     if parts.compute_s >= _FULL * whole:
         return f"{_name(facts)} takes {step}: {percent(parts.compute_s / whole)} of it is compute"
     share, words = max(
-        (parts.exposed_comm_s, "waits for communication"),
-        (parts.exposed_copy_s, "waits for copies"),
+        (parts.exposed_transfer_s, "is exposed communication"),
+        (parts.exposed_copy_s, "is exposed copies"),
+        (parts.waiting_s, "waits for peers"),
+        (parts.host_s, "waits for the host"),
         (parts.idle_s, "is idle"),
     )
     most = _mostly(metrics, words)
@@ -76,22 +78,15 @@ def _mostly(metrics: Metrics, words: str) -> str:
     return f", most for {op_label(most.op)} on {most.group}" if most.exposed_s > 0 else ""
 
 
-def _whole(metrics: Metrics) -> float:
-    parts = metrics.breakdown
-    return parts.compute_s + parts.exposed_comm_s + parts.exposed_copy_s + parts.idle_s
-
-
 def figures(facts: Facts) -> list[Figure]:
     """Return the figures that the run has, the most asked for first."""
     metrics, parts = facts.metrics, facts.metrics.breakdown
-    whole = _whole(metrics) or 1.0
+    whole = parts.whole_s or 1.0
     found = [Figure("step time", format_time(metrics.step_time_s * 1e12), _against(facts))]
-    for label, seconds in (
-        ("compute", parts.compute_s), ("exposed communication", parts.exposed_comm_s),
-        ("exposed copy", parts.exposed_copy_s), ("idle", parts.idle_s),
-    ):  # fmt: skip
-        if seconds > 0 or label == "exposed communication":
-            found.append(Figure(label, percent(seconds / whole), format_time(seconds * 1e12)))
+    for part in ACCOUNT:
+        seconds = getattr(parts, part.key)
+        if seconds > 0 or part.look == "comm":
+            found.append(Figure(part.label, percent(seconds / whole), format_time(seconds * 1e12)))
     if metrics.bubble_fraction is not None:
         ratio = f"ratio {metrics.bubble_ratio:.3f}" if metrics.bubble_ratio is not None else ""
         found.append(Figure("bubble fraction", percent(metrics.bubble_fraction), ratio))

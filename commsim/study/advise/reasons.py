@@ -116,7 +116,8 @@ def _scarcity(judged: Sequence[Judged]) -> str:
 def waits_for(metrics: Metrics) -> list[str]:
     """Return what a step does not compute for, largest first: shares of it, and what they are."""
     step, parts = metrics.step_time_s, metrics.breakdown
-    shares = [(parts.exposed_comm_s, _exposed(metrics)), (parts.exposed_copy_s, "copies"),
+    shares = [(parts.exposed_transfer_s, _exposed(metrics)), (parts.exposed_copy_s, "copies"),
+              (parts.waiting_s, "waiting for peers"), (parts.host_s, "waiting for the host"),
               (parts.idle_s, "nothing to do")]  # fmt: skip
     shares.sort(key=lambda one: -one[0])
     said = [f"{share / step:.1%} {what}" for share, what in shares if share > _NOTABLE * step]
@@ -132,7 +133,7 @@ def _exposed(metrics: Metrics) -> str:
     if not by_group:
         return "communication"
     op, group = max(by_group, key=lambda key: by_group[key])
-    return f"waiting for {_GROUPS.get(group, group)} ({op})"
+    return f"transfers of {_GROUPS.get(group, group)} ({op})"
 
 
 _GROUPS = {

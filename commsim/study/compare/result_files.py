@@ -15,8 +15,10 @@ __all__ = ["own_json", "what_it_holds"]
 
 class _Times(msgspec.Struct):
     compute_s: float
-    exposed_comm_s: float
+    exposed_transfer_s: float
     exposed_copy_s: float
+    waiting_s: float
+    host_s: float
     idle_s: float
 
 

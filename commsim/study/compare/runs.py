@@ -10,7 +10,7 @@ from typing import Any
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, TraceError
-from commsim.metrics import measure
+from commsim.metrics import PARTS, measure
 from commsim.study.compare.settings import flat, hardware, side_by_side
 from commsim.study.compare.sources import Source
 from commsim.study.result import Result
@@ -40,11 +40,12 @@ class Quantity:
 QUANTITIES = (
     Quantity("step_time_s", "step time", "s", "less"),
     Quantity("breakdown.compute_s", "compute", "s"),
-    Quantity("breakdown.exposed_comm_s", "exposed communication", "s", "less"),
-    Quantity("breakdown.exposed_copy_s", "exposed copy", "s", "less"),
-    Quantity("breakdown.idle_s", "idle", "s", "less"),
-    Quantity("breakdown.comm_s", "communication in all", "s"),
-    Quantity("breakdown.wait_s", "of which waiting", "s"),
+    *(
+        Quantity(f"breakdown.{part}_s", name, "s", "less")
+        for part, name in PARTS.items()
+        if part != "compute"
+    ),
+    Quantity("breakdown.comm_s", "bytes move, hidden or not", "s"),
     Quantity("bubble_fraction", "bubble fraction", "share", "less"),
     Quantity("mfu", "MFU", "share", "more"),
     Quantity("hfu", "HFU", "share", "more"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from commsim.metrics import PARTS
 from commsim.study.compare.runs import Side, value_at
 from commsim.study.compare.tables import TableRows
 from commsim.units import format_time
@@ -145,19 +146,20 @@ def _amount(value: float) -> str:
 def _waits(at: int, side: Side) -> str:
     """Say what a side's step is lost on, and its MFU."""
     parts = side.metrics["breakdown"]
-    whole = sum(parts[key] for key in ("compute_s", "exposed_comm_s", "exposed_copy_s", "idle_s"))
+    whole = sum(parts[f"{part}_s"] for part in PARTS)
     if not whole:
         return ""
-    exposed = parts["exposed_comm_s"] / whole
     most = max(
         side.metrics.get("collectives") or (), key=lambda use: use["exposed_s"], default=None
     )
     named = ""
     if most is not None and most["exposed_s"] > 0:
         named = f" (longest in {most['op'].replace('_', '-')} on {most['group']})"
-    line = f"{label(at)} waits for communication {exposed:.1%} of its step{named}"
-    if parts["idle_s"] > 0.0005 * whole:
-        line += f", is idle {parts['idle_s'] / whole:.1%}"
+    exposed = parts["exposed_transfer_s"] / whole
+    line = f"{label(at)} spends {exposed:.1%} of its step on exposed transfers{named}"
+    for part, name in PARTS.items():
+        if part not in ("compute", "exposed_transfer") and parts[f"{part}_s"] > 0.0005 * whole:
+            line += f", {parts[f'{part}_s'] / whole:.1%} {name}"
     mfu = side.metrics.get("mfu")
     return f"{line}{'' if mfu is None else f'; MFU {mfu:.1%}'}."
 

@@ -30,8 +30,8 @@ def late(trace: Trace, measured: Metrics) -> list[dict[str, Any]]:
         latest = max(mine, key=_late_by, default=None)
         found.append({
             "rank": times.rank,
-            "wait_s": times.wait_s,
-            "overlap": _overlap(times.comm_s, times.exposed_comm_s),
+            "wait_s": times.waiting_s,
+            "overlap": _overlap(times.comm_s, times.exposed_transfer_s),
             "last_arrivals": len(mine),
             "made_others_wait_s": sum(sum(row.waits.values()) for row in mine) / PS_PER_SECOND,
             "latest": None if latest is None else {
@@ -49,7 +49,7 @@ def _overlap(comm: float, exposed: float) -> float | None:
 def overlaps(measured: Metrics) -> float | None:
     """Return the share of communication that compute hid, over all ranks."""
     comm = sum(rank.comm_s for rank in measured.ranks)
-    return _overlap(comm, sum(rank.exposed_comm_s for rank in measured.ranks))
+    return _overlap(comm, sum(rank.exposed_transfer_s for rank in measured.ranks))
 
 
 def _late_by(row: CollectiveRow) -> int:

@@ -245,10 +245,10 @@ def test_the_finding_has_its_number() -> None:
 
 def test_the_finding_is_the_largest_wait() -> None:
     facts = scenario("quickstart")._facts()
-    parts = replace(facts.metrics.breakdown, compute_s=0.1, exposed_comm_s=0.3, idle_s=0.1)
+    parts = replace(facts.metrics.breakdown, compute_s=0.1, exposed_transfer_s=0.3, idle_s=0.1)
     slow = replace(facts, metrics=replace(facts.metrics, breakdown=parts))
-    assert "60.0% of it waits for communication, most for all-reduce on dp0" in finding(slow)
-    parts = replace(parts, exposed_comm_s=0.1, idle_s=0.3)
+    assert "60.0% of it is exposed communication, most for all-reduce on dp0" in finding(slow)
+    parts = replace(parts, exposed_transfer_s=0.1, idle_s=0.3)
     idle = replace(facts, metrics=replace(facts.metrics, breakdown=parts))
     assert finding(idle).endswith("60.0% of it is idle")
 
@@ -276,7 +276,7 @@ def ranks(
     *seconds: float, multiplicity: int = 1, stage: int | None = None
 ) -> tuple[RankTimes, ...]:
     return tuple(
-        RankTimes(rank, multiplicity, stage, one, 1.0 - one, 0.0, 0.0, 1.0 - one, 0.0)
+        RankTimes(rank, multiplicity, stage, one, 1.0 - one, 0.0, 0.0, 0.0, 0.0, 1.0 - one)
         for rank, one in enumerate(seconds)
     )
 

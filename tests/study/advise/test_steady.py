@@ -50,7 +50,7 @@ def test_the_whole_step_is_as_said(candidate: Candidate, monkeypatch: pytest.Mon
     assert (short.metrics.bubble_fraction or 0.0) == pytest.approx(
         whole.metrics.bubble_fraction or 0.0, abs=0.005
     )
-    for name in ("compute_s", "exposed_comm_s", "idle_s"):
+    for name in ("compute_s", "exposed_transfer_s", "idle_s"):
         said, found = (getattr(one.metrics.breakdown, name) for one in (short, whole))
         assert said == pytest.approx(found, abs=0.005 * whole.metrics.step_time_s)
     uses = [

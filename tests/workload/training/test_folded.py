@@ -58,7 +58,7 @@ def test_folding_changes_nothing(preset: str, nodes: int, settings: dict[str, An
     small, lanes = run(preset, nodes, settings, fold=True)
     assert lanes < ranks
     assert small.step_time_s == pytest.approx(whole.step_time_s, rel=1e-6)
-    for part in ("compute_s", "exposed_comm_s", "idle_s", "comm_s"):
+    for part in ("compute_s", "exposed_transfer_s", "waiting_s", "idle_s", "comm_s"):
         found, expected = getattr(small.breakdown, part), getattr(whole.breakdown, part)
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-9)
     if whole.bubble_fraction is not None:

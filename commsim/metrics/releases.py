@@ -1,0 +1,90 @@
+"""
+What the next piece of work of a lane was waiting for: another lane, its own CPU, or nothing.
+
+What released an op is, of the op before it on its stream and of its dependencies with their
+delays, the one that was done last.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from commsim.arrays import Bools, Ints
+from commsim.metrics.intervals import Intervals
+from commsim.metrics.window import arrivals, span_of_op
+from commsim.timeline import Timeline
+
+__all__ = ["Releases"]
+
+
+class Releases:
+    """Answers, for one timeline, what released an op; `on_gpu` are the spans that no CPU does."""
+
+    NOBODY: ClassVar[int] = 0
+    HOST: ClassVar[int] = 1
+    PEER: ClassVar[int] = 2
+
+    def __init__(self, timeline: Timeline, on_gpu: Bools) -> None:
+        self._timeline, self._on_gpu = timeline, on_gpu
+        self._arrive = arrivals(timeline)
+        chosen = np.flatnonzero(on_gpu)
+        self._order = chosen[np.lexsort((self._arrive[chosen], timeline.lane[chosen]))]
+        self._span_of_op = span_of_op(timeline)
+
+    def of_gaps(self, gaps: Intervals) -> Ints:
+        """Return NOBODY, HOST or PEER per gap: who released the lane's first work after it."""
+        found = np.full(len(gaps), self.NOBODY, dtype=np.int64)
+        after = self.next_span(gaps)
+        some = np.flatnonzero(after >= 0)
+        by = self.of_spans(after[some])
+        some, by = some[by >= 0], by[by >= 0]
+        lane = self._timeline.lane[by]
+        found[some] = np.where(
+            lane != gaps.line[some], self.PEER, np.where(self._on_gpu[by], self.NOBODY, self.HOST)
+        )
+        return found
+
+    def next_span(self, gaps: Intervals) -> Ints:
+        """Return the first span of the lane that arrives at or after the end of each gap, or -1."""
+        lane, arrive = self._timeline.lane[self._order], self._arrive[self._order]
+        moments = np.unique(np.concatenate((arrive, gaps.end)))  # small numbers: no key overflows
+        key = lane * len(moments) + np.searchsorted(moments, arrive)
+        at = np.searchsorted(key, gaps.line * len(moments) + np.searchsorted(moments, gaps.end))
+        found = np.full(len(gaps), -1, dtype=np.int64)
+        inside = np.flatnonzero(at < len(lane))
+        inside = inside[lane[at[inside]] == gaps.line[inside]]
+        found[inside] = self._order[at[inside]]
+        return found
+
+    def of_spans(self, spans: Ints) -> Ints:
+        """Return the span that released each of `spans`, -1 where nothing did."""
+        graph, end = self._timeline.graph, self._timeline.end
+        ops = self._timeline.op[spans]
+        count = graph.dep_ptr[ops + 1] - graph.dep_ptr[ops]
+        row = np.repeat(np.arange(len(ops)), count)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        entry = graph.dep_ptr[ops][row] + within
+        before = self._before_on_stream(spans)
+        row = np.concatenate((row, np.arange(len(ops))))
+        by = np.concatenate((self._span_of_op[graph.dep_op[entry]], before))
+        delay = np.concatenate((graph.dep_delay[entry], np.zeros(len(ops), np.int64)))
+        known = by >= 0
+        row, by, delay = row[known], by[known], delay[known]
+        # In order of row and of when each was done: the last entry of a row released it.
+        order = np.lexsort((end[by] + delay, row))
+        found = np.full(len(ops), -1, dtype=np.int64)
+        found[row[order]] = by[order]
+        return found
+
+    def _before_on_stream(self, spans: Ints) -> Ints:
+        """Return the span before each of `spans` on its stream, -1 for the first."""
+        timeline, graph = self._timeline, self._timeline.graph
+        streams = max(1, len(graph.streams))
+        queue = timeline.lane * streams + graph.stream[timeline.op]
+        order = np.lexsort((timeline.op, queue))
+        before = np.full(len(timeline), -1, dtype=np.int64)
+        same = queue[order[1:]] == queue[order[:-1]]
+        before[order[1:][same]] = order[:-1][same]
+        return before[spans]
