@@ -12,6 +12,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import Graph
 from commsim.libraries.library import HasLinks, Library, links_of
 from commsim.libraries.plan import Plan, Request
+from commsim.libraries.recorded import Recorded
 from commsim.libraries.section import LibrarySection, make_library
 
 __all__ = ["Libraries", "for_groups", "library_of"]
@@ -68,7 +69,12 @@ def for_groups(default: Library, graph: Graph) -> Library:
     others = [name for name in names if name not in ("", default.name)]
     if not others:
         return default
-    return Libraries(default, {name: make_library(LibrarySection(name=name)) for name in others})
+    return Libraries(default, {name: _named(name) for name in others})
+
+
+def _named(name: str) -> Library:
+    """Return the library of a name; "recorded" plays back what was measured."""
+    return Recorded() if name == Recorded.name else make_library(LibrarySection(name=name))
 
 
 def library_of(library: Library, group: str) -> Library:

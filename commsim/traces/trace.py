@@ -37,10 +37,11 @@ class Trace:
         self._parts = {part.rank: part for part in sorted(parts, key=lambda part: part.rank)}
         self.ranks: tuple[int, ...] = tuple(self._parts)
         calls = {rank: part.calls for rank, part in self._parts.items()}
-        self._matched, match_notes = match(calls, _world(parts))
-        self._exchanges, message_notes = match_messages(calls)
         first = min(part.zero_ns for part in parts)
         zeros = {r: (part.zero_ns - first) * _PS_PER_NS for r, part in self._parts.items()}
+        known = {rank: part.groups for rank, part in self._parts.items()}
+        self._matched, match_notes = match(calls, _world(parts), known, zeros)
+        self._exchanges, message_notes = match_messages(calls)
         self._clocks: Clocks = align(self._matched, zeros)
         self._shift = {rank: zeros[rank] - self._clocks.offsets[rank] for rank in self.ranks}
         self._transfers = [transfer_of(c, self._shift) for c in self._matched]

@@ -116,9 +116,12 @@ def _rules(
             f"the run has {last + 1} ranks, the cluster {cluster.world_size} GPUs. Add --nodes."
         )
     unsized = sum(
-        size < 0 and kind != "barrier"
-        for size, kind in zip(graph.collectives.size.tolist(), graph.collectives.kind, strict=True)
-    )
+        size < 0 and kind != "barrier" and graph.groups[group].library != Recorded.name
+        for size, kind, group in zip(
+            graph.collectives.size.tolist(), graph.collectives.kind,
+            graph.collectives.group.tolist(), strict=True,
+        )
+    )  # fmt: skip
     if unsized:
         raise ScenarioError(
             f"--comm modelled: {unsized} of {len(graph.collectives)} collectives have no known"

@@ -18,7 +18,7 @@ import numpy as np
 
 from commsim.errors import ScenarioError
 from commsim.graph import Device, Graph, Group, OpKind, scale_compute
-from commsim.libraries import LibrarySection
+from commsim.libraries import LibrarySection, Recorded
 from commsim.scenario import apply_sets
 from commsim.sections import Section, decode
 
@@ -93,7 +93,10 @@ def _quoted(word: str) -> str:
 
 def with_library(graph: Graph, name: str) -> Graph:
     """Return `graph` with all groups communicating by library `name`, data where that has it."""
-    groups = tuple(replace(group, library=name) for group in graph.groups)
+    groups = tuple(
+        group if group.library == Recorded.name else replace(group, library=name)
+        for group in graph.groups
+    )
     device = graph.device.copy()
     if name == "nccl":
         speaks = np.isin(graph.kind, (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV))

@@ -87,6 +87,7 @@ class Args(msgspec.Struct, gc=False):
     target: Any = msgspec.field(name="Dst Rank", default=None)
     concrete: Any = msgspec.field(name="Concrete Inputs", default=None)
     sequence: Any = msgspec.field(name="Seq", default=None)
+    bytes: Any = None
 
 
 _NO_ARGS = Args()
@@ -326,7 +327,7 @@ def _keep(columns: _Columns, raw: _Raw, kind: EventKind) -> None:
 
 def _tells(kind: EventKind, name: str, args: Args) -> bool:
     """Say whether arguments are used later: those of communication and of synchronisation."""
-    if kind == EventKind.CUDA_SYNC or args.collective is not None:
+    if kind in (EventKind.CUDA_SYNC, EventKind.MEMCPY) or args.collective is not None:
         return True
     return name.startswith(("record_param_comms", "c10d", "_c10d", "nccl", "gloo"))
 

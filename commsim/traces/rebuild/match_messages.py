@@ -43,8 +43,6 @@ def match_messages(ranks: Mapping[int, RankCollectives]) -> tuple[list[Exchange]
     recvs: dict[_Key, list[tuple[End, Message, str]]] = {}
     for rank, of_rank in sorted(ranks.items()):
         for number, call in enumerate(of_rank.calls):
-            if any(message.peer < 0 for message in call.messages):
-                continue  # the kernel keeps its recorded time
             for at, message in enumerate(call.messages):
                 end = (rank, number, at)
                 if message.op == "send":

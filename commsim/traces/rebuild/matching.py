@@ -2,8 +2,8 @@
 Which calls on different ranks are one collective.
 
 Groups are told apart by (ranks, name); within one, calls are matched by their sequence number
-where the trace has one, else the k-th with the k-th in the order of issue. A trace that does
-not say who is in a group is taken to speak of all ranks.
+where the trace has one, else the k-th with the k-th in the order of issue. Where a trace does
+not say who is in a group, `communicators` infers it, and the collective says so.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from dataclasses import dataclass
 
 from commsim.errors import TraceError
 from commsim.ops import ROOTED
+from commsim.traces.rebuild.communicators import GroupKey, RankCalls, inferred_groups
 from commsim.traces.rebuild.rank import CollectiveCall, RankCollectives
 from commsim.units import format_size
 
 __all__ = ["Collective", "match"]
-
-GroupKey = tuple[tuple[int, ...], str]
-_Numbered = tuple[int, CollectiveCall]
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
     """One collective: `calls` by rank. `group_ranks` are all members, recorded or not.
 
-    `numbers` are the places of the calls among those of their ranks.
+    `numbers` are the places of the calls among those of their ranks. `inferred`: no file says
+    which ranks are members. `alone`: one rank's call, whose partners nobody knows.
     """
 
     group: str
     group_ranks: tuple[int, ...]
     calls: Mapping[int, CollectiveCall]
     numbers: Mapping[int, int]
+    inferred: bool = False
+    alone: bool = False
 
     @property
     def first(self) -> CollectiveCall:
@@ -56,38 +57,57 @@ class Collective:
 
 
 def match(
-    ranks: Mapping[int, RankCollectives], world: tuple[int, ...]
+    ranks: Mapping[int, RankCollectives],
+    world: tuple[int, ...],
+    known: Mapping[int, Mapping[str, tuple[int, ...]]],
+    zeros: Mapping[int, int],
 ) -> tuple[list[Collective], list[str]]:
     """Return the collectives in an order that every rank agrees with, and notes.
+
+    `known` are the groups that each rank's file lists; `zeros` is each file's zero in ps.
 
     Raises:
         TraceError: calls at one position differ; both are shown.
     """
-    groups: dict[GroupKey, dict[int, list[_Numbered]]] = {}
-    nameless = 0
+    groups: dict[GroupKey, RankCalls] = {}
+    unplaced: RankCalls = {}
+    kept: list[Collective] = []
     for rank, collectives in sorted(ranks.items()):
         for number, call in enumerate(collectives.calls):
-            nameless += not call.op or any(message.peer < 0 for message in call.messages)
-            if call.op and call.op != "messages":
-                key = (call.ranks or world, call.group if call.ranks else "")
-                groups.setdefault(key, {}).setdefault(rank, []).append((number, call))
+            if call.alone:
+                kept.append(_alone(rank, number, call, call.group or "unknown"))
+            elif call.op == "messages":
+                continue
+            elif call.ranks:
+                of_group = groups.setdefault((call.ranks, call.group), {})
+                of_group.setdefault(rank, []).append((number, call))
+            else:
+                unplaced.setdefault(rank, []).append((number, call))
+    inferred = inferred_groups(unplaced, known, zeros, world)
+    names = _names({**groups, **inferred})
     found: list[tuple[int, int, Collective]] = []
     notes: list[str] = []
-    names = _names(groups)
-    for order, (key, calls) in enumerate(groups.items()):
+    every = [(key, calls, False) for key, calls in groups.items()]
+    every += [(key, calls, True) for key, calls in inferred.items()]
+    for order, (key, calls, guessed) in enumerate(every):
         latest = 0
-        for collective in _match_group(names[key], key[0], calls, notes):
+        if guessed and len(calls) == 1 < len(ranks):
+            # Nobody says who the other members are, and no other rank has the same calls.
+            ((rank, own),) = calls.items()
+            kept += [_alone(rank, number, call, names[key]) for number, call in own]
+            continue
+        for collective in _match_group(names[key], key[0], calls, notes, inferred=guessed):
             # In the order of the group, whatever the ranks' clocks say.
             latest = max(latest, min(call.start for call in collective.calls.values()))
             found.append((latest, order, collective))
+    found += [(one.first.start, len(every) + at, one) for at, one in enumerate(kept)]
     matched = [collective for _, _, collective in sorted(found, key=lambda item: item[:2])]
     _note_unknown(matched, ranks, notes)
-    if nameless:
-        notes.append(
-            f"{nameless} communication kernels do not say what they do or with whom: they keep the"
-            " time that was recorded, waits included."
-        )
     return matched, notes
+
+
+def _alone(rank: int, number: int, call: CollectiveCall, group: str) -> Collective:
+    return Collective(group, (rank,), {rank: call}, {rank: number}, alone=True)
 
 
 def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
@@ -98,7 +118,7 @@ def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
 
 
 def _match_group(
-    name: str, ranks: tuple[int, ...], calls: dict[int, list[_Numbered]], notes: list[str]
+    name: str, ranks: tuple[int, ...], calls: RankCalls, notes: list[str], *, inferred: bool
 ) -> list[Collective]:
     at: dict[int, dict[int, CollectiveCall]] = {}
     numbers: dict[int, dict[int, int]] = {}
@@ -117,7 +137,7 @@ def _match_group(
                 f"group {name!r}, call {position} ({_show(together[min(together)])}) is not"
                 f" recorded on ranks {absent}; it is replayed without them."
             )
-        found.append(Collective(name, ranks, together, numbers[position]))
+        found.append(Collective(name, ranks, together, numbers[position], inferred))
         if len({call.size for call in together.values()}) > 1 and found[-1].op == "all_to_all":
             notes.append(
                 f"group {name!r}, call {position}: the ranks of an all_to_all send different"
@@ -151,15 +171,23 @@ def _show(call: CollectiveCall) -> str:
 def _note_unknown(
     found: list[Collective], ranks: Mapping[int, RankCollectives], notes: list[str]
 ) -> None:
-    unsized = sum(collective.size < 0 for collective in found)
+    unsized = sum(c.size < 0 and not c.alone for c in found)
     if unsized:
         notes.append(
             f"{unsized} of {len(found)} collectives have no known size: the trace has no"
             " arguments for them, and no Execution Trace of the same run was given."
         )
-    if len(ranks) > 1 and any(not call.ranks for c in found for call in c.calls.values()):
-        labels = {call.group for of in ranks.values() for call in of.calls if not call.ranks}
-        many = f" ({len(labels)} group handles occur)" if len(labels) > len(ranks) else ""
+    nameless = sum(c.alone and c.first.library in ("nccl", "gloo") for c in found)
+    if nameless:
         notes.append(
-            f"the trace does not say which ranks form a group{many}: all recorded ranks are taken."
+            f"{nameless} communication kernels do not say what they do or with whom: they keep the"
+            " time that was recorded, waits included."
+        )
+    inferred = [collective for collective in found if collective.inferred]
+    if inferred:
+        names = dict.fromkeys(collective.group for collective in inferred)
+        notes.append(
+            f"{len(inferred)} of {len(found)} collectives do not say which ranks form their group:"
+            f" inferred from streams, order and times ({len(names)} groups: "
+            f"{', '.join([*names][:6])}{', ...' if len(names) > 6 else ''})."
         )

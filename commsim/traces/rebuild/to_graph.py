@@ -27,6 +27,8 @@ from commsim.units import format_time
 __all__ = ["Built", "RankFragment", "build_graph"]
 
 _MAX_APART = 3_600 * 10**12
+RECORDED = "recorded"
+"""The library of groups whose members are not known: their calls keep their recorded time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,13 @@ class Built:
 
 @dataclass(slots=True)
 class _Tables:
-    """The rows of collectives and messages, and the groups that they name."""
+    """The rows of collectives, and the groups that they and messages name."""
 
     groups: dict[Group, int] = field(default_factory=dict)
+    kinds: list[str] = field(default_factory=list)
+    splits: list[tuple[tuple[int, ...], ...] | None] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    rows: list[tuple[int, int, int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def group(self, name: str, ranks: tuple[int, ...], library: str) -> int:
@@ -83,11 +89,11 @@ def build_graph(
         )
     columns = _columns(ranks, min(begins))
     tables = _Tables()
-    table = _collectives(tables, collectives, transfers)
+    _add_collectives(tables, collectives, transfers)
     _join_collectives(columns, collectives, transfers)
     messages = _join_messages(columns, tables, exchanges)
-    _leave_out_absent(columns, tables)
-    graph = _graph(columns, begins, ranks, tables, table, messages)
+    _keep_lone_messages(columns, tables)
+    graph = _graph(columns, begins, ranks, tables, _collectives(tables), messages)
     _note(tables.notes, ranks, collectives, columns)
     return Built(
         graph, columns["start"], columns["end"], columns["cause"], columns["last"], tables.notes
@@ -137,28 +143,32 @@ def _ops_of_calls(columns: Mapping[str, Any]) -> dict[tuple[int, int, int], int]
     return dict(zip(keys, ops.tolist(), strict=True))
 
 
-def _collectives(
+def _add_collectives(
     tables: _Tables, collectives: Sequence[Collective], transfers: Sequence[Transfer]
-) -> Collectives:
-    kinds: list[str] = []
-    splits: list[tuple[tuple[int, ...], ...] | None] = []
-    rows: list[tuple[int, int, int, int]] = []
+) -> None:
     for collective, transfer in zip(collectives, transfers, strict=True):
         matrix = _splits(tables, collective)
-        kinds.append("all_to_all" if _is_even(collective, matrix) else collective.op)
-        splits.append(matrix)
-        group = tables.group(collective.group, collective.group_ranks, collective.first.library)
-        rows.append((group, max(-1, collective.size), _root(tables, collective), transfer.duration))
-    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        library = RECORDED if collective.alone else collective.first.library
+        group = tables.group(collective.group, collective.group_ranks, library)
+        tables.kinds.append("all_to_all" if _is_even(collective, matrix) else collective.op)
+        tables.splits.append(matrix)
+        tables.dtypes.append(collective.dtype)
+        tables.rows.append(
+            (group, max(-1, collective.size), _root(tables, collective), transfer.duration)
+        )
+
+
+def _collectives(tables: _Tables) -> Collectives:
+    table = np.array(tables.rows, dtype=np.int64).reshape(-1, 4)
     return Collectives(
-        kind=tuple(kinds),
+        kind=tuple(tables.kinds),
         group=table[:, 0].copy(),
         size=table[:, 1].copy(),
         root=table[:, 2].copy(),
         recorded=table[:, 3].copy(),
-        dtype=tuple(collective.dtype for collective in collectives),
-        redop=("",) * len(kinds),
-        splits=tuple(splits),
+        dtype=tuple(tables.dtypes),
+        redop=("",) * len(tables.kinds),
+        splits=tuple(tables.splits),
     )
 
 
@@ -168,7 +178,7 @@ def _is_even(collective: Collective, matrix: object) -> bool:
 
 def _splits(tables: _Tables, collective: Collective) -> tuple[tuple[int, ...], ...] | None:
     """Return the bytes from member to member; ranks that are not recorded send the mean."""
-    if collective.op != "all_to_all_v":
+    if collective.op != "all_to_all_v" or collective.alone:
         return None
     calls, ranks = collective.calls, collective.group_ranks
     if any(len(call.splits) != len(ranks) for call in calls.values()):
@@ -183,7 +193,7 @@ def _splits(tables: _Tables, collective: Collective) -> tuple[tuple[int, ...], .
 
 
 def _root(tables: _Tables, collective: Collective) -> int:
-    if collective.op not in ROOTED:
+    if collective.op not in ROOTED or collective.alone:
         return -1
     place = max(call.root for call in collective.calls.values())
     if 0 <= place < len(collective.group_ranks):
@@ -233,17 +243,32 @@ def _join_messages(
     return Messages(*(table[:, column].copy() for column in range(8)))
 
 
-def _leave_out_absent(columns: dict[str, Any], tables: _Tables) -> None:
-    """Let what has no other end recorded keep its recorded time, waits included."""
-    kinds = columns["kind"]
+def _keep_lone_messages(columns: dict[str, Any], tables: _Tables) -> None:
+    """Let a send or receive without its other end keep its recorded time, waits included.
+
+    One kernel may hold several: its time counts once, and not at all beside a message of the
+    same kernel whose other end is known.
+    """
+    kinds, item = columns["kind"], columns["item"]
     messages = (kinds == OpKind.SEND) | (kinds == OpKind.RECV)
-    alone = np.flatnonzero((messages | (kinds == OpKind.COLLECTIVE)) & (columns["item"] < 0))
-    if alone.size:
-        kinds[alone] = OpKind.COPY
-        columns["duration"][alone] = (columns["end"] - columns["start"])[alone]
-        columns["batch"][alone] = -1
+    lone = np.flatnonzero(messages & (item < 0))
+    met = np.flatnonzero(messages & (item >= 0))
+    counted = set(zip(columns["rank"][met].tolist(), columns["call"][met].tolist(), strict=True))
+    for op in lone.tolist():
+        rank, call = int(columns["rank"][op]), int(columns["call"][op])
+        whole = int(columns["end"][op] - columns["start"][op])
+        recorded = 0 if (rank, call) in counted else whole
+        counted.add((rank, call))
+        group = tables.group("messages", (rank,), RECORDED)
+        kinds[op], item[op] = OpKind.COLLECTIVE, len(tables.rows)
+        columns["batch"][op], columns["last"][op] = -1, op
+        tables.kinds.append("send_recv")
+        tables.splits.append(None)
+        tables.dtypes.append("")
+        tables.rows.append((group, int(columns["size"][op]), -1, recorded))
+    if lone.size:
         tables.notes.append(
-            f"{alone.size} sends and receives have no other end in the recording: they keep the"
+            f"{lone.size} sends and receives have no other end in the recording: they keep the"
             " time that was recorded, waits included."
         )
 
@@ -312,7 +337,7 @@ def _note(
     absent = {
         (c.group, c.group_ranks): sorted(c.calls)
         for c in collectives
-        if len(c.calls) < len(c.group_ranks)
+        if len(c.calls) < len(c.group_ranks) and not c.alone
     }
     for (group, members), recorded in absent.items():
         notes.append(

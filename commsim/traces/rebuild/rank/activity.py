@@ -14,15 +14,20 @@ from dataclasses import dataclass
 from commsim.errors import TraceError
 from commsim.traces.formats import Event, EventKind, KinetoFile
 from commsim.traces.rebuild.rank.calls import Call, Thread
+from commsim.traces.rebuild.rank.communication_kernels import (
+    KernelFamily,
+    family_of,
+    looks_like_communication,
+)
 from commsim.traces.rebuild.rank.gloo_work import GLOO, gloo_work
 
 __all__ = ["AUTOGRAD", "Activity", "Call", "GpuOp", "Thread", "activity_of"]
 
 AUTOGRAD = "autograd::engine"
 _STEP = "ProfilerStep"
+_SHOWN, _NAME_LENGTH = 4, 100
 _POLLING = frozenset({"cudaEventQuery", "hipEventQuery", "cudaStreamQuery"})
 _COMMUNICATES = ("ncclKernel", "ncclDevKernel", "ncclSym", "rccl", GLOO)
-_OTHERS = ("deep_ep", "cross_device_reduce", "mscclpp", "multimem_", "nvshmem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,16 @@ class GpuOp:
     def is_collective(self) -> bool:
         """Whether this communicates: a kernel of NCCL or RCCL, or what Gloo does on the CPU."""
         return self.event.name.startswith(_COMMUNICATES)
+
+    @property
+    def family(self) -> KernelFamily | None:
+        """The library outside torch.distributed whose kernel this is, None for all others."""
+        return None if self.is_collective else family_of(self.event.name)
+
+    @property
+    def communicates(self) -> bool:
+        """Whether this moves data between ranks, by whatever library."""
+        return self.is_collective or family_of(self.event.name) is not None
 
     @property
     def is_gloo(self) -> bool:
@@ -150,14 +165,22 @@ def _busiest(threads: dict[tuple[str, str], Thread], gpu: list[GpuOp]) -> tuple[
 
 
 def _strange_kernels(gpu: list[GpuOp]) -> Iterator[str]:
-    """Yield a note on kernels that communicate by other means than NCCL."""
-    found = Counter(
-        part for op in gpu for part in _OTHERS if part in op.event.name and not op.is_collective
-    )
-    for part, count in sorted(found.items()):
+    """Yield notes on kernels that communicate, or seem to, by other means than NCCL."""
+    found = Counter(op.family.library for op in gpu if op.family is not None)
+    for library, count in sorted(found.items()):
         yield (
-            f"{count} kernels of {part} communicate without NCCL: they keep the time that was"
-            " recorded, waits included."
+            f"{count} kernels of {library} communicate outside torch.distributed: they keep the"
+            " time that was recorded, waits included."
+        )
+    suspicious = Counter(
+        op.event.name
+        for op in gpu
+        if not op.is_collective and looks_like_communication(op.event.name)
+    )
+    for name, count in suspicious.most_common(_SHOWN):
+        yield (
+            f"{count} kernels {name[:_NAME_LENGTH]!r} have a name like communication, of no library"
+            " that is known: they count as compute."
         )
 
 

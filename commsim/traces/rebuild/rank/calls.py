@@ -52,7 +52,9 @@ class CollectiveCall:
 
     `size` and `splits` in bytes as in commsim.graph; `root` as a group rank; `ranks` is empty
     and `group` "" where the trace does not say. A kernel that sends and receives has the op
-    "messages", and what it moves as `messages`.
+    "messages", and what it moves as `messages`. `members` is the size of the group where the
+    buffers say it, `stream` the one that it ran on. `alone`: no partner can be known, so the call
+    keeps its recorded time, waits included.
     """
 
     rank: int
@@ -70,6 +72,9 @@ class CollectiveCall:
     sequence: int = -1
     library: str = "nccl"
     messages: tuple[Message, ...] = ()
+    members: int = -1
+    stream: int = -1
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

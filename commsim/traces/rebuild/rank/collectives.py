@@ -25,6 +25,7 @@ from commsim.traces.formats import (
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
 from commsim.traces.rebuild.rank.call_args import elements_of, even, first, inside, with_args
 from commsim.traces.rebuild.rank.calls import Call, CollectiveCall, RankCollectives, Wait
+from commsim.traces.rebuild.rank.communication_kernels import KernelFamily
 from commsim.traces.rebuild.rank.gloo_calls import gloo_call, with_groups
 from commsim.traces.rebuild.rank.message_kernels import BareCalls, with_messages
 
@@ -49,7 +50,9 @@ def collectives_of(
             found.append(gloo_call(activity, index))
         elif op.is_collective:
             call = _collective(activity, index, op, nodes)
-            found.append(with_messages(activity, call, op, bare))
+            found.append(_kept(with_messages(activity, call, op, bare)))
+        elif op.family is not None:
+            found.append(_of_family(activity, index, op, op.family))
     found.sort(key=lambda call: (call.launched, call.start))
     found = with_groups(found, activity.file, dump, notes)
     by_sequence = {
@@ -63,6 +66,26 @@ def collectives_of(
         if _is_wait(activity, call, nodes)
     ]
     return RankCollectives(tuple(found), tuple(w for w in waits if w.call > -2), tuple(notes))
+
+
+def _kept(call: CollectiveCall) -> CollectiveCall:
+    """Mark a call that does not say what it does or with whom: it keeps its recorded time."""
+    if not call.op:
+        return replace(call, op="unknown", alone=True)
+    if any(message.peer < 0 for message in call.messages):
+        return replace(call, op="send_recv", messages=(), alone=True)
+    return call
+
+
+def _of_family(activity: Activity, index: int, op: GpuOp, family: KernelFamily) -> CollectiveCall:
+    """Return the call of a kernel that communicates outside torch.distributed."""
+    event = op.event
+    return CollectiveCall(
+        activity.rank, family.op, index, event.start, event.end,
+        activity.event(op.launch).start if op.launch else event.start,
+        size=integer(event.args.bytes), group=family.library, library=family.library,
+        stream=event.stream, alone=True,
+    )  # fmt: skip
 
 
 def _comms(activity: Activity) -> list[Call]:
@@ -143,6 +166,7 @@ def _collective(
         start=op.event.start,
         end=op.event.end,
         launched=launched,
+        stream=op.event.stream,
     )
     for event in reversed(around):
         if event.name.startswith("c10d::") or event.name == _COMMS:

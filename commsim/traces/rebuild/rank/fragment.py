@@ -118,16 +118,18 @@ def _stream_names(work: RankWork) -> dict[object, str]:
     for number, thread in enumerate(work.pieces, start=1):
         backward = thread in work.activity.backward and "autograd" not in names.values()
         names.setdefault(thread, "autograd" if backward else f"cpu {number}")
-    kinds: dict[int, set[bool]] = {}
+    kinds: dict[int, set[str]] = {}
     for op in work.activity.gpu:
-        kinds.setdefault(op.event.stream, set()).add(op.is_collective)
-    for stream, collective in kinds.items():
+        kind = "nccl" if op.is_collective else "comm" if op.communicates else "stream"
+        kinds.setdefault(op.event.stream, set()).add(kind)
+    for stream, of_stream in kinds.items():
         if stream <= FIRST_MESSAGES:
             names[stream] = f"messages {FIRST_MESSAGES - stream + 1}"
         elif stream < -1:
             names[stream] = f"gloo {-1 - stream}"
         else:
-            names[stream] = f"nccl {stream}" if collective == {True} else f"stream {stream}"
+            kind = of_stream.pop() if len(of_stream) == 1 else "stream"
+            names[stream] = f"{kind} {stream}"
     return names
 
 
@@ -163,7 +165,7 @@ def _add_gpu(draft: _Draft, index: int, streams: Mapping[object, str]) -> tuple[
     phase = _phase(draft.work, index)
     device = Device.CPU if op.is_gloo else Device.CUDA
     number, call = draft.calls.get(index, (-1, None))
-    if call is not None and call.op == "messages" and all(m.peer >= 0 for m in call.messages):
+    if call is not None and call.op == "messages":
         batch = draft.batches if len(call.messages) > 1 else -1
         draft.batches += batch >= 0
         return tuple(
@@ -172,7 +174,7 @@ def _add_gpu(draft: _Draft, index: int, streams: Mapping[object, str]) -> tuple[
                  batch=batch, item=number, message=at)
             for at, message in enumerate(call.messages)
         )  # fmt: skip
-    if call is not None and call.op not in ("", "messages"):
+    if call is not None:
         return (
             _add(draft, OpKind.COLLECTIVE, stream, call.op, event.start, event.end, device=device,
                  phase=phase, item=number),

@@ -38,13 +38,20 @@ def gloo_call(activity: Activity, index: int) -> CollectiveCall:
     call = CollectiveCall(
         activity.rank, op, index, work.event.start, work.event.end, issued.start, dtype=dtype,
         library="gloo", size=buffer_size(op, sent, received, 0),
-        root=_root(issued) if op in ROOTED else -1,
+        root=_root(issued) if op in ROOTED else -1, members=_members(op, sent, received),
     )  # fmt: skip
     if op not in ("send", "recv"):
         return call
     peer, tag = peer_and_tag(issued)
     message = Message(op, peer, max(sent, received), dtype, tag)
     return replace(call, op="messages", messages=(message,))
+
+
+def _members(op: str, sent: int, received: int) -> int:
+    """Return the size of the group where a gathered or scattered buffer holds a part of each."""
+    part, whole = (sent, received) if op in ("all_gather", "gather") else (received, sent)
+    named = op in ("all_gather", "gather", "reduce_scatter", "scatter")
+    return whole // part if named and 0 < part < whole else -1
 
 
 def _sides(event: Event, op: str) -> tuple[int, int]:
@@ -96,8 +103,8 @@ def with_groups(
             found.append(call)
     if unknown and len(file.groups) > 1:
         notes.append(
-            f"{file.name}: {unknown} calls of Gloo do not say which of {len(file.groups)} groups"
-            " they are of: give the flight recorder's dumps (TORCH_FR_BUFFER_SIZE) of the same run."
+            f"calls of Gloo do not say which of {len(file.groups)} groups they are of: the flight"
+            " recorder's dumps (TORCH_FR_BUFFER_SIZE) of the same run would."
         )
     return found
 

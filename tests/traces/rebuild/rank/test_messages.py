@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.kineto_writer import COMPUTE, Recording
+from helpers.kineto_writer import Recording
 
 from commsim.engine import simulate
 from commsim.errors import TraceError
@@ -123,8 +123,8 @@ def test_a_peer_that_is_not_recorded_keeps_its_time(tmp_path: Path) -> None:
     record.save(tmp_path)
     trace = load_trace(tmp_path)
     graph = trace.graph()
-    (copy,) = np.flatnonzero(graph.kind == OpKind.COPY)
-    assert graph.duration[copy] == 230 * US
+    (kept,) = np.flatnonzero(graph.kind == OpKind.COLLECTIVE)
+    assert graph.collectives.recorded[graph.item[kept]] == 230 * US
     assert any("no other end" in note for note in trace.notes)
     assert int(simulate(graph, None, library=Recorded()).end.max()) == 900 * US
 
@@ -135,7 +135,7 @@ def test_a_kernel_that_does_not_say_its_peers_keeps_its_time(tmp_path: Path) -> 
     record.kernel(SEND_RECV, 45, 100, 230, stream=20)
     record.save(tmp_path)
     trace = load_trace(tmp_path)
-    assert 230 * US in trace.graph().duration.tolist()
+    assert trace.graph().collectives.recorded.tolist() == [230 * US]
     assert any("do not say what they do" in note for note in trace.notes)
 
 
@@ -203,15 +203,6 @@ def test_kernels_of_a_cuda_graph_wait_for_each_other(tmp_path: Path) -> None:
 
     again = simulate(replace(graph, duration=slower), None, library=Recorded())
     assert int(again.end[op["c"]]) == (415 + 100) * US
-
-
-def test_kernels_that_communicate_without_nccl_are_noted(tmp_path: Path) -> None:
-    record = Recording(0, world=1)
-    record.note("ProfilerStep#1", 0, 500)
-    record.kernel("void deep_ep::internode::dispatch<true>", 20, 40, 100, stream=COMPUTE)
-    record.save(tmp_path)
-    assert any("1 kernels of deep_ep communicate without NCCL" in n for n in load_trace(
-        tmp_path).notes)  # fmt: skip
 
 
 def test_reading_in_processes_gives_the_same(tmp_path: Path, monkeypatch: Any) -> None:

@@ -1,0 +1,114 @@
+"""Groups that no file names: inferred from streams, order and times; and kernels of others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.captured import DATA
+from helpers.kineto_writer import Recording
+
+from commsim.graph import OpKind
+from commsim.metrics import measure
+from commsim.study.replay import replay
+from commsim.traces import Trace, load_trace
+from commsim.traces.rebuild.rank.communication_kernels import family_of, looks_like_communication
+
+
+def rows(trace: Trace) -> list[tuple[object, ...]]:
+    return [(r.op, r.ranks, r.size, r.transfer, r.last_arriver) for r in trace.collectives]
+
+
+@pytest.mark.parametrize("run", ["fsdp2-tp-4", "fsdp2-4", "tp-2"])
+def test_subgroups_of_gloo_are_found_without_a_flight_recorder(run: str, tmp_path: Path) -> None:
+    """Every row, its ranks, its transfer and who came last, as with the dumps."""
+    for file in (DATA / "gloo_runs" / run).glob("rank?.json.gz"):
+        shutil.copy(file, tmp_path)
+    assert rows(load_trace(tmp_path)) == rows(load_trace(DATA / "gloo_runs" / run))
+
+
+def test_streams_that_overlap_are_communicators_of_their_own(shared_data: Path) -> None:
+    """Rank 0 of 16 A100, three NCCL streams: the union of the recording, not 189 ms of waits."""
+    found = replay(shared_data / "traces_2/dev_hta_a100_rank0of16")
+    assert {row.group for row in found.trace.collectives} >= {"stream 84", "stream 285"}
+    for times in (found.measured.breakdown, found.result.metrics.breakdown):
+        assert times.exposed_comm_s == pytest.approx(30.58e-3, abs=5e-6)
+        assert times.comm_s == pytest.approx(31.08e-3, abs=5e-6)
+        assert times.compute_s == pytest.approx(35.72e-3, abs=5e-6)
+
+
+def test_two_ranks_of_many_share_only_what_agrees(shared_data: Path) -> None:
+    """Ranks 0 and 1 of 128: 16 of 20 kernels are of groups that the other is not in."""
+    found = replay(shared_data / "traces_2/dev_hta_pair_of_128")
+    alone = [row for row in found.trace.collectives if len(row.waits) == 1]
+    assert len(alone) == 16
+    assert all(abs(rank["step_time"]) < 1e-3 for rank in found.result.extra["error"]["ranks"])
+
+
+def nccl(record: Recording, stream: int, at: float, dur: float, op: str = "AllReduce") -> None:
+    name = f"ncclKernel_{op}_RING_LL_Sum_float(ncclWorkElem)"
+    record.kernel(name, at - 20, at, dur, stream=stream)
+
+
+def test_calls_that_never_end_together_are_of_different_groups(tmp_path: Path) -> None:
+    """Both ranks run three all-reduces; their ends differ by 0, 300 and 900 ms."""
+    for rank, steps in ((0, (1e5, 2e5, 3e5)), (1, (1e5, 5e5, 12e5))):
+        record = Recording(rank, world=4)
+        record.note("ProfilerStep#1", 0, 2e6)
+        for at in steps:
+            nccl(record, 20, at, 100)
+        record.save(tmp_path)
+    found = load_trace(tmp_path).collectives
+    assert len(found) == 6
+    assert all(len(row.waits) == 1 for row in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "op"),
+    [
+        ("void deep_ep::internode::dispatch<false, 4, true>(int4*, float*)", "DeepEP", "dispatch"),
+        ("void deep_ep::internode::combine<4, __nv_bfloat16>(int4*)", "DeepEP", "combine"),
+        ("void deep_ep::internode::notify_dispatch<false, 4>(int const*)", "DeepEP", "notify"),
+        ("void uccl::internode::dispatch<false, 2>(int4*)", "UCCL", "dispatch"),
+        ("void vllm::cross_device_reduce_2stage<nv_bfloat16, 8>(vllm::RankData*)",
+         "vLLM custom all-reduce", "all_reduce"),
+        ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<1>()",
+         "TensorRT-LLM", "all_reduce"),
+        ("void c10d::symmetric_memory::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BF*)",
+         "symmetric memory", "all_reduce"),
+        ("userbuffers_fp16_sum_inplace_gpu_rr_rs_oop(int, int)",
+         "TransformerEngine userbuffers", "reduce_scatter"),
+        ("Memcpy PtoP (Device -> Device)", "copy engine", "copy"),
+    ],
+)  # fmt: skip
+def test_kernels_of_other_libraries_are_known(name: str, library: str, op: str) -> None:
+    family = family_of(name)
+    assert family is not None
+    assert (family.library, family.op) == (library, op)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["void deep_ep::get_dispatch_layout<256>(long const*)", "volta_sgemm_128x64_nn",
+     "Memcpy DtoH (Device -> Pageable)", "void at::native::vectorized_elementwise_kernel<4>()"],
+)  # fmt: skip
+def test_compute_is_not_taken_for_communication(name: str) -> None:
+    assert family_of(name) is None
+    assert not looks_like_communication(name)
+
+
+def test_a_dispatch_of_deepep_is_communication_and_not_compute(tmp_path: Path) -> None:
+    record = Recording(0, world=2)
+    record.note("ProfilerStep#1", 0, 1000)
+    record.kernel("volta_sgemm", 10, 20, 100)
+    record.kernel("void deep_ep::internode::dispatch<false, 4>(int4*)", 20, 130, 400, stream=30)
+    record.kernel("my_allreduce_kernel", 30, 600, 50)
+    record.save(tmp_path)
+    trace = load_trace(tmp_path)
+    times = measure(trace.timeline()).breakdown
+    assert times.exposed_comm_s == pytest.approx(400e-6)
+    assert times.compute_s == pytest.approx(150e-6)
+    assert [(row.op, row.group) for row in trace.collectives] == [("dispatch", "DeepEP")]
+    assert any("my_allreduce_kernel" in note for note in trace.notes)
+    assert OpKind.COLLECTIVE in trace.graph().kind
