@@ -82,7 +82,7 @@ class Judge:
 
     def section(self, candidate: Candidate) -> TrainingSection:
         """Return the training section of a layout."""
-        return section_of(candidate, self._section, layers=self.layers)
+        return section_of(candidate, self._section)
 
     def _ways(self, shape: Candidate, ways: list[str]) -> list[Judged]:
         try:

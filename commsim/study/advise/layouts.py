@@ -129,7 +129,7 @@ def candidate_of(section: TrainingSection) -> Candidate | None:
     )
 
 
-def section_of(candidate: Candidate, section: TrainingSection, *, layers: int) -> TrainingSection:
+def section_of(candidate: Candidate, section: TrainingSection) -> TrainingSection:
     """Return the scenario's training section with the layout of `candidate`.
 
     What the scenario says beside the layout stays: overlap, context, bucket sizes, precision.
@@ -146,7 +146,7 @@ def section_of(candidate: Candidate, section: TrainingSection, *, layers: int) -
         parallel=ParallelSection(
             dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, sequence_parallel=tp > 1,
             schedule=candidate.schedule, virtual_stages=candidate.virtual,
-            layers_per_stage=_uneven(layers, pp, candidate.virtual), **kept,
+            **kept,
         ),
         data_parallel=_data_parallel(candidate.shard, section.data_parallel),
         batch=BatchSection(global_=section.batch.global_, micro=candidate.micro),
@@ -165,18 +165,6 @@ def _data_parallel(shard: str, given: DataParallelSection) -> DataParallelSectio
         made |= {"bucket": given.bucket, "first_bucket": given.first_bucket}
         made |= {"kind": "ddp"} if shard == "ddp" else {"kind": "zero", "stage": int(shard[-1])}
     return DataParallelSection(**made)
-
-
-def _uneven(layers: int, pp: int, virtual: int) -> tuple[int, ...] | None:
-    """Return layers per stage where they do not divide, the ends (embedding, head) lightest.
-
-    None where they do divide, or where virtual stages want them to.
-    """
-    each, more = divmod(layers, pp)
-    if not more or virtual > 1:
-        return None
-    first = (pp - more + 1) // 2
-    return tuple(each + (first <= stage < first + more) for stage in range(pp))
 
 
 def _divisors(number: int) -> list[int]:

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 EMBEDDING, LAYER, HEAD = "embedding", "layer", "head"
+_EMBEDDING_LAYERS = _HEAD_LAYERS = 1  # torchtitan's input_weight and output_weight
 
 
 class Unit(NamedTuple):
@@ -105,19 +106,24 @@ def unit_kinds(shape: ModelShape, units: tuple[Unit, ...]) -> tuple[str | bool, 
 def divide_layers(
     layers: int, pp: int, virtual: int, listed: tuple[int, ...] | None, *, where: str
 ) -> tuple[range, ...]:
-    """Return the layers of each part: pp x virtual of them, evenly unless listed.
+    """Return the layers of each part: pp x virtual of them, evenly where they divide.
+
+    Otherwise the embedding and the head count as a layer each, and the first parts hold the rest,
+    as torchtitan splits a model (`generate_llm_fqn_per_model_part` with weights of 1; Megatron's
+    account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split count alike):
+    126 layers on 16 stages are 7 + 14 x 8 + 7.
 
     Raises:
-        ScenarioError: they do not divide, the list does not add up, or a stage has nothing.
+        ScenarioError: the list does not add up, or a stage has nothing.
     """
     parts = pp * virtual
-    if listed is None and layers % parts:
+    if listed is None and layers + _EMBEDDING_LAYERS + _HEAD_LAYERS < parts:
         stages = f"{pp} stages" + (f" × {virtual} virtual stages" if virtual > 1 else "")
         raise ScenarioError(
-            f"{where}.pp: {layers} layers do not divide into {stages}. Give"
-            f" layers_per_stage, or degrees whose product divides {layers}."
+            f"{where}.pp: {layers} layers are too few for {stages}: only the"
+            " first (embedding) and the last (head) can do without. Lower pp."
         )
-    counts = listed if listed is not None else (layers // parts,) * parts
+    counts = listed if listed is not None else _spread(layers, parts)
     if len(counts) == pp < parts and all(count % virtual == 0 for count in counts):
         counts = tuple(count // virtual for count in counts) * virtual
     if len(counts) != parts or sum(counts) != layers:
@@ -134,3 +140,14 @@ def divide_layers(
         )
     starts = [sum(counts[:part]) for part in range(parts)]
     return tuple(range(start, start + n) for start, n in zip(starts, counts, strict=True))
+
+
+def _spread(layers: int, parts: int) -> tuple[int, ...]:
+    """Return the layers of each part that nobody listed."""
+    if layers % parts == 0:
+        return (layers // parts,) * parts
+    each, more = divmod(layers + _EMBEDDING_LAYERS + _HEAD_LAYERS, parts)
+    counts = [each + (part < more) for part in range(parts)]
+    counts[0] -= _EMBEDDING_LAYERS
+    counts[-1] -= _HEAD_LAYERS
+    return tuple(counts)

@@ -13,6 +13,7 @@ from commsim.models import compute_model
 from commsim.sections import decode
 from commsim.workload.schedules import StageTimes
 from commsim.workload.training import TrainingSection, plan_training
+from commsim.workload.training.stages import divide_layers
 from commsim.workload.training.times import Estimate
 
 
@@ -66,3 +67,24 @@ def test_pipelines_that_share_a_nic_send_one_after_another() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_tied_table_is_known(tied: bool) -> None:
     assert times(ToyCluster(2), parallel={"pp": 2}, tied=tied).tied == tied
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "virtual", "counts"),
+    [
+        (80, 8, 1, [10] * 8),
+        (126, 16, 1, [7, *[8] * 14, 7]),  # the Llama 3 paper
+        (61, 16, 1, [3, *[4] * 14, 2]),  # DeepSeek-V3
+        (61, 8, 1, [7, *[8] * 6, 6]),
+        (126, 8, 2, [7, *[8] * 14, 7]),
+        (3, 5, 1, [0, 1, 1, 1, 0]),
+        (4, 5, 1, [1, 1, 1, 1, 0]),
+    ],
+)
+def test_layers_that_do_not_divide_leave_the_ends_lighter(
+    layers: int, pp: int, virtual: int, counts: list[int]
+) -> None:
+    """torchtitan counts the embedding and the head as a layer each."""
+    parts = divide_layers(layers, pp, virtual, None, where="x")
+    assert [len(part) for part in parts] == counts
+    assert [layer for part in parts for layer in part] == list(range(layers))

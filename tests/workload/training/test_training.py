@@ -310,15 +310,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "parallel.layers_per_stage: stage 1 has no layer. Only the first",
     ),
     (
-        {"parallel": {"pp": 4}, "model": {**SMALL, "layers": 6}},
-        "parallel.pp: 6 layers do not divide into 4 stages",
+        {"parallel": {"pp": 4}, "model": {**SMALL, "layers": 1}},
+        "parallel.pp: 1 layers are too few for 4 stages: only the first",
     ),
     (
         {
             "parallel": {"pp": 4, "schedule": "interleaved_1f1b", "virtual_stages": 3},
-            "model": {**SMALL, "layers": 32},
+            "model": {**SMALL, "layers": 9},
         },
-        "32 layers do not divide into 4 stages × 3 virtual stages",
+        "9 layers are too few for 4 stages × 3 virtual stages",
     ),
     ({"data_parallel": {"kind": "zero"}}, "data_parallel.stage is missing"),
     ({"data_parallel": {"kind": "zero", "stage": 4}}, "data_parallel.stage"),
