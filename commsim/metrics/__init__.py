@@ -5,7 +5,7 @@ Everything here is computed from a `Timeline` alone, simulated or measured.
 """
 
 from commsim.metrics.bandwidth import GroupUse, Instances, bandwidths, instances
-from commsim.metrics.bound import Bound, bound
+from commsim.metrics.bound import Bound, bound, slowest
 from commsim.metrics.breakdown import PARTS, Account, Breakdown, account, breakdown
 from commsim.metrics.bubbles import Bubbles, bubbles
 from commsim.metrics.cost import priced
@@ -51,6 +51,7 @@ __all__ = [
     "measure",
     "measured_window",
     "priced",
+    "slowest",
     "use_of_kinds",
     "use_over_time",
     "utilization",

@@ -35,28 +35,34 @@ import numpy as np
 from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
-from commsim.metrics.bound_cuts import Level, Partition, cuts_of
+from commsim.metrics.bound_cuts import HOST_LEVELS, Level, Partition, cuts_of, slowest_link
 from commsim.ops import COLLECTIVES, ROOTED
 
-__all__ = ["Bound", "bound"]
+__all__ = ["Bound", "bound", "slowest"]
 
 Splits = Sequence[Sequence[int]]
 
 _MESSAGES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
 """Messages between k parts for each byte of S, divided by k - 1, where nothing adds on the way."""
 
-_known: WeakKeyDictionary[Cluster, dict[tuple[int, ...], tuple[list[Level], list[Partition]]]] = (
-    WeakKeyDictionary()
-)
+_ONE_WAY = frozenset({"broadcast", "reduce"})
+"""Ops whose iterations in a loop run one behind the other: only their bytes bound the pace."""
+
+_Cuts = tuple[list[Level], list[Partition]]
+_known: WeakKeyDictionary[Cluster, dict[tuple[tuple[int, ...], bool], _Cuts]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A least time in seconds, what kind of statement that is, and the cut that sets it."""
+    """A least time in seconds, what kind of statement that is, and the cut that sets it.
+
+    `latency` is the part of it that no bytes need.
+    """
 
     seconds: float
     kind: Literal["proven", "best known"]
     cut: str
+    latency: float = 0.0
 
 
 def bound(
@@ -68,12 +74,17 @@ def bound(
     in_network: bool = False,
     root: int = 0,
     splits: Splits | None = None,
+    repeated: bool = False,
+    on_host: bool = False,
+    every_set: bool = True,
 ) -> Bound:
     """Return the least time of an op of S = `size` bytes among `gpus` (global indices).
 
     `in_network`: switches may add and multicast (NVLS, SHARP). `root` is a member index.
     `send_recv` is nccl-tests' ring: each member sends S to the next. `splits[i][j]` are the
-    bytes from member i to j of an all_to_all_v.
+    bytes from member i to j of an all_to_all_v. `repeated`: the time per iteration of a loop, in
+    which a broadcast or reduce hides its latency behind those before it. `on_host`: the data is in
+    host memory. `every_set` looks at all sets of up to 16 devices (see `cuts_of`).
 
     Raises:
         ScenarioError: no such op, or an all_to_all_v without splits.
@@ -84,23 +95,34 @@ def bound(
         raise ScenarioError("all_to_all_v: its bound needs the splits.")
     if len(gpus) < 2:
         return Bound(0.0, "proven", "")
-    levels, partitions = _cuts(cluster, tuple(gpus))
+    levels, partitions = _cuts(cluster, tuple(gpus), every_set=every_set)
+    if on_host:
+        levels = [level for level in levels if level.what.startswith(HOST_LEVELS)]
+        partitions = [part for part in partitions if part.what.startswith(HOST_LEVELS)]
+    waits = 0.0 if repeated and op in _ONE_WAY else 1.0
     best = Bound(0.0, "proven", "")
     for level in levels:
-        best = max(best, _worst(level, op, size, len(gpus), root, splits), key=_seconds)
+        best = max(best, _worst(level, op, size, len(gpus), root, splits, waits), key=_seconds)
     if not in_network and op in _MESSAGES:
         for part in partitions:
             moved = _MESSAGES[op] * (part.parts - 1) * size
-            time = moved / part.capacity + part.latency if part.capacity else np.inf
-            best = max(best, Bound(float(time), "proven", part.name), key=_seconds)
+            late = part.latency * waits
+            time = moved / part.capacity + late if part.capacity else np.inf
+            best = max(best, Bound(float(time), "proven", part.name, late), key=_seconds)
     return best
 
 
-def _cuts(cluster: Cluster, gpus: tuple[int, ...]) -> tuple[list[Level], list[Partition]]:
+def slowest(cluster: Cluster, gpus: Sequence[int], found: Bound) -> str:
+    """Return the name of the link that sets a bound; "" where no link does."""
+    by_latency = found.latency > found.seconds / 2
+    return slowest_link(cluster, tuple(gpus), found.cut, by_latency=by_latency)
+
+
+def _cuts(cluster: Cluster, gpus: tuple[int, ...], *, every_set: bool) -> _Cuts:
     kept = _known.setdefault(cluster, {})
-    if gpus not in kept:
-        kept[gpus] = cuts_of(cluster, gpus)
-    return kept[gpus]
+    if (gpus, every_set) not in kept:
+        kept[gpus, every_set] = cuts_of(cluster, gpus, every_set=every_set)
+    return kept[gpus, every_set]
 
 
 def _seconds(found: Bound) -> float:
@@ -108,21 +130,26 @@ def _seconds(found: Bound) -> float:
 
 
 def _worst(
-    level: Level, op: str, size: float, n: int, root: int, splits: Splits | None
+    level: Level, op: str, size: float, n: int, root: int, splits: Splits | None, waits: float
 ) -> Bound:  # fmt: skip
     """Return the bound of the slowest cut of a level."""
     out, into = _crossing(level, op, size, n, root, splits)
     cuts = level.cuts
     times = np.stack((
-        _time(out, cuts.out, cuts.late_out), _time(into, cuts.into, cuts.late_into)
+        _time(out, cuts.out, cuts.late_out, waits), _time(into, cuts.into, cuts.late_into, waits)
     ))  # fmt: skip
     way, at = np.unravel_index(int(np.argmax(times)), times.shape)
     name = f"{'out of' if way == 0 else 'into'} {cuts.name[int(at)]}"
-    return Bound(float(times[way, at]), "proven", name)
+    late = (cuts.late_out, cuts.late_into)[int(way)][int(at)] * waits if times[way, at] else 0.0
+    return Bound(float(times[way, at]), "proven", name, float(late))
 
 
-def _time(crossing: Floats, capacity: Floats, latency: Floats) -> Floats:
-    """Return bytes / capacity + latency where something crosses (NaN marks nothing), else 0."""
+def _time(crossing: Floats, capacity: Floats, latency: Floats, waits: float) -> Floats:
+    """Return bytes / capacity + latency where something crosses (NaN marks nothing), else 0.
+
+    `waits` 0 leaves the latency out.
+    """
+    latency = latency * waits if waits else np.zeros_like(latency)
     with np.errstate(divide="ignore", invalid="ignore"):
         time: Floats = np.where(np.isnan(crossing), 0.0, crossing / capacity + latency)
     return np.where((crossing == 0) & np.isnan(time), latency, time)

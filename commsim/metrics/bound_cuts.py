@@ -21,8 +21,11 @@ import numpy as np
 from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 
-__all__ = ["Cuts", "Level", "Partition", "cuts_of"]
+__all__ = ["HOST_LEVELS", "Cuts", "Level", "Partition", "cuts_of", "slowest_link"]
 
+
+HOST_LEVELS = ("node", "NVLink", "leaf", "group")
+"""First words of the levels whose sets hold the GPUs' host memory as well."""
 
 _EXACT = 16  # devices; their sets are all looked at
 _PAIRS = 144  # GPUs; above, the links between all pairs are not collected
@@ -50,6 +53,7 @@ class Level:
     cuts: Cuts
     unit: Ints | None = None
     mask: Bools | None = None
+    what: str = "set"
 
     def inside(self, member: int) -> Bools:
         """Return for each cut whether a member is inside."""
@@ -92,17 +96,39 @@ class Partition:
     parts: int
     capacity: float
     latency: float
+    what: str = "set"
 
 
-def cuts_of(cluster: Cluster, gpus: tuple[int, ...]) -> tuple[list[Level], list[Partition]]:
-    """Return the cuts of a group's GPUs, and the partitions that whole levels of them make."""
+def cuts_of(
+    cluster: Cluster, gpus: tuple[int, ...], *, every_set: bool = True
+) -> tuple[list[Level], list[Partition]]:
+    """Return the cuts of a group's GPUs, and the partitions that whole levels of them make.
+
+    `every_set`: on up to 16 devices look at all sets of them, which takes a tenth of a second.
+    """
     wires = _Wires(cluster, gpus)
     levels = [wires.level(what, mask) for what, mask in wires.kinds()]
     levels = [level for level in levels if len(level.cuts.members) > 1]
     partitions = [_partition(level, len(gpus)) for level in levels]
-    if wires.devices <= _EXACT:
+    if every_set and wires.devices <= _EXACT:
         levels.append(wires.every_set())
     return levels, partitions
+
+
+def slowest_link(cluster: Cluster, gpus: tuple[int, ...], cut: str, *, by_latency: bool) -> str:
+    """Return the name of the link across a cut (as `Bound.cut` names it) that sets its bound.
+
+    The one of least capacity, or of least latency `by_latency`; "" for a set without a name.
+    """
+    wires = _Wires(cluster, gpus)
+    words = cut.removeprefix("out of ").removeprefix("into ")
+    for what, within in wires.kinds():
+        level = wires.level(what, within)
+        whole = cut.startswith("between ") and _partition(level, len(gpus)).name == cut
+        if whole or words in level.cuts.name:
+            at = -1 if whole else level.cuts.name.index(words)
+            return wires.crossing(within, at, inward=cut.startswith("into "), late=by_latency)
+    return ""
 
 
 def _partition(level: Level, n: int) -> Partition:
@@ -114,6 +140,7 @@ def _partition(level: Level, n: int) -> Partition:
         len(cuts.members),
         float(min(cuts.out.sum(), cuts.into.sum())),
         float(min(cuts.late_out.min(), cuts.late_into.min())),
+        level.what,
     )
 
 
@@ -123,6 +150,7 @@ class _Wires:
     def __init__(self, cluster: Cluster, gpus: tuple[int, ...]) -> None:
         links = cluster.links
         chosen = _usable(cluster, gpus)
+        self._links, self._chosen = links, chosen
         number: dict[str, int] = {}
         ends = [
             np.fromiter(
@@ -202,7 +230,20 @@ class _Wires:
         first[unit[::-1]] = np.arange(len(unit))[::-1]
         names = tuple(self._name(what, member) for member in first.tolist())
         members = np.bincount(unit, minlength=count)
-        return Level(Cuts(names, members, out, into, late_out, late_into), unit)
+        return Level(Cuts(names, members, out, into, late_out, late_into), unit, what=what)
+
+    def crossing(self, within: Bools, at: int, *, inward: bool, late: bool) -> str:
+        """Return the slowest link out of (`inward`: into) set `at` of a level; -1: any of them."""
+        label = _components(self.devices, self._source[within], self._target[within])
+        sets = np.unique(label[self._gpu])
+        inside = np.isin(label, sets if at < 0 else sets[at : at + 1])
+        ends = (self._target, self._source) if inward else (self._source, self._target)
+        apart = label[self._source] != label[self._target]
+        across = np.flatnonzero(inside[ends[0]] & apart)
+        if not across.size:
+            return ""
+        worst = np.argmin((self._latency if late else self._capacity)[across])
+        return self._links.names[int(self._chosen[across[worst]])]
 
     def _name(self, what: str, member: int) -> str:
         rank = self._gpus[member]

@@ -18,6 +18,7 @@ from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure, priced
 from commsim.scenario import Scenario, ScenarioFile, load_scenario
 from commsim.study.capture import graph_workload
+from commsim.study.guard import too_fast_plans
 from commsim.study.result import Result
 from commsim.timeline import Timeline
 from commsim.workload import (
@@ -81,7 +82,8 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         after = (*after, f"memory: {memory}")
     if cluster is not None:
         metrics = priced(metrics, cluster)
-    said = [*work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
+    guard = too_fast_plans(graph, cluster, library) if cluster is not None else ()
+    said = [*guard, *work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
     said += _chosen(scenario, library, graph)
     return Result(
         scenario.name, timeline, metrics, tuple(dict.fromkeys(said)),

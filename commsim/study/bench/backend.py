@@ -56,6 +56,9 @@ class Backend(Protocol):
     def facts(self, op: str, size: int, name: str) -> Facts:
         """Say what runs."""
 
+    repeated: bool
+    """Whether times are per iteration of a loop that does not wait for the last rank."""
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed or replaced."""
@@ -63,6 +66,8 @@ class Backend(Protocol):
 
 class SimulatedBackend:
     """Times one op by running the engine on it; every answer is kept."""
+
+    repeated = False
 
     def __init__(
         self,

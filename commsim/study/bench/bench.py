@@ -22,6 +22,7 @@ from commsim.metrics import bound
 from commsim.ops import bus_factor
 from commsim.study.bench.backend import Backend, SimulatedBackend
 from commsim.study.bench.nccl_tests import Shape, check_names, shape_of
+from commsim.study.guard import too_fast
 from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
 
 __all__ = ["BenchResult", "BenchRow", "Crossover", "bench"]
@@ -166,6 +167,7 @@ def bench(
         table = _Table(backend, cluster, ranks, op, dtype)
         table.fill(names_of[op], [shape.size for shape in shapes])
         rows += [table.row(shape, name) for shape in shapes for name in names_of[op]]
+        notes += table.notes
         crossovers += table.crossovers(shapes, names_of[op])
     notes += backend.notes
     system = {
@@ -205,6 +207,7 @@ class _Table:
         self._backend, self._cluster, self._ranks = backend, cluster, ranks
         self._op, self._dtype = op, dtype
         self._known: dict[tuple[str, int], int] = {}
+        self.notes: dict[str, None] = {}
 
     def fill(self, names: Sequence[str], sizes: Sequence[int]) -> None:
         """Time all algorithms at all sizes."""
@@ -230,10 +233,16 @@ class _Table:
         factor = 1.0 if self._op == "send_recv" else bus_factor(self._op, len(self._ranks))
         facts = self._backend.facts(self._op, shape.size, name)
         plain, added = (
-            bound(self._cluster, self._op, shape.size, self._ranks, in_network=in_network)
+            bound(
+                self._cluster, self._op, shape.size, self._ranks, in_network=in_network,
+                root=max(shape.root, 0), repeated=self._backend.repeated,
+            )
             for in_network in (False, True)
-        )
+        )  # fmt: skip
         least = added if facts.in_network else plain
+        ranks = tuple(self._ranks)
+        said = too_fast(self._op, shape.size, ranks, time, least, self._cluster)
+        self.notes.update(dict.fromkeys(said))
         return BenchRow(
             op=self._op, size=shape.size, count=shape.count, type=self._dtype,
             redop=shape.redop, root=shape.root, time_us=time / 1e6, algbw_gbs=rate,

@@ -25,6 +25,8 @@ class NcclBackend:
     A name is "Ring LL"; "Ring" or "auto LL" where NCCL chooses the rest, "auto" all of it.
     """
 
+    repeated = True
+
     def __init__(
         self, cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, dtype: str
     ) -> None:

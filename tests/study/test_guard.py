@@ -1,0 +1,92 @@
+"""The guard: a time below the proven bound is never passed on in silence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.counting import python_calls
+
+from commsim.cluster import Cluster
+from commsim.cluster.section import cluster_from
+from commsim.graph import Graph, GraphBuilder
+from commsim.libraries import Ideal, Part, Plan, Request, Start
+from commsim.libraries.plan import empty_phase
+from commsim.scenario import load_scenario
+from commsim.study import guard
+from commsim.study.run import run
+
+ONE_SLOW_NODE = cluster_from(
+    {
+        "nodes": [
+            {"preset": "dgx-h100"},
+            {"preset": "dgx-h100", "overrides": {"nic": {"bandwidth": "10Gbps"}}},
+        ],
+        "fabric": {"kind": "fat_tree"},
+    },
+    "one slow node",
+)
+
+
+class Hasty:
+    """A library that takes a microsecond for everything."""
+
+    name = "ideal"
+    concurrency = 1
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        n = len(request.ranks)
+        ends = np.zeros(n, np.int64), np.full(n, 10**6)
+        return Plan((Part((empty_phase(10**6),), *ends),), Start.ALL, n, algorithm="ring")
+
+
+def one_op(op: str, size: int, ranks: int, *, root: int = -1) -> Graph:
+    build = GraphBuilder()
+    lanes = [build.lane(rank) for rank in range(ranks)]
+    world = build.group("world", range(ranks))
+    for lane in lanes:
+        build.collective(lane, world, op, size, stream="comm", root=root)
+    return build.build()
+
+
+def test_a_plan_faster_than_its_links_is_named_with_the_link() -> None:
+    (note,) = guard.too_fast_plans(one_op("all_reduce", 2**30, 16), ONE_SLOW_NODE, Hasty())
+    assert note.startswith("TOO FAST, do not trust: all_reduce of 1 GiB among 16 ranks")
+    assert "node1/nic" in note or "nic8" in note, note
+
+
+def test_a_latency_that_is_left_out_is_named_with_its_link() -> None:
+    slow = Cluster.preset("dgx-h100", nodes=2, overrides={"nic": {"latency": "1ms"}})
+    (note,) = guard.too_fast_plans(one_op("all_reduce", 8, 16), slow, Hasty())
+    assert "1 ms" in note or "1000 us" in note, note
+    assert "nic" in note
+
+
+def test_an_honest_library_is_left_alone() -> None:
+    for op, root in (("all_reduce", -1), ("broadcast", 3), ("all_to_all", -1), ("scatter", 0)):
+        for size in (8, 2**30):
+            graph = one_op(op, size, 16, root=root)
+            assert guard.too_fast_plans(graph, ONE_SLOW_NODE, Ideal()) == ()
+
+
+def test_a_run_says_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Ideal.plan
+
+    def halved(self: Ideal, request: Request, cluster: Cluster | None) -> Plan:
+        made = Hasty().plan(request, cluster)
+        return made if request.size > 2**20 else plan(self, request, cluster)
+
+    monkeypatch.setattr(Ideal, "plan", halved)
+    result = run("quickstart", ["library.name=ideal"])
+    assert result.notes[0].startswith("TOO FAST")
+
+
+def test_it_costs_under_a_twentieth_of_a_run() -> None:
+    scenario = load_scenario("quickstart")
+    run(scenario)
+    result = []
+    whole = python_calls(lambda: result.append(run(scenario)))
+    graph, cluster = result[0].timeline.graph, result[0].cluster
+    library = result[0].library
+    assert cluster is not None
+    own = python_calls(lambda: guard.too_fast_plans(graph, cluster, library))
+    assert 20 * own < whole
