@@ -53,6 +53,9 @@ def replay(
             [Path(trace) for trace in traces], cluster=place, comm=comm, what_if=change,
             progress=progress,
         )  # fmt: skip
+    if found.headline:
+        console.show(found.headline)
+        console.show("")
     for heading, rows in found.tables.items():
         console.show(f"{heading}:")
         console.show(columns(rows, right=range(len(rows[0]))))

@@ -17,6 +17,8 @@ from commsim.libraries import Library, Phase, Plan, Request, Start, library_of
 
 __all__ = ["EagerPlanner", "Planner"]
 
+_SPEAKS = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
+
 
 class Planner:
     """Asks `library` for the plan of each collective and message of a graph."""
@@ -28,6 +30,7 @@ class Planner:
         self._on_host = _on_host(graph, OpKind.COLLECTIVE, len(graph.collectives))
         self._sent_from_host = _on_host(graph, OpKind.SEND, len(graph.messages))
         self._index = [{rank: i for i, rank in enumerate(g.ranks)} for g in graph.groups]
+        self._late = self._lateness()
 
     def collective(self, row: int) -> Plan:
         """Return the plan of collective `row`."""
@@ -45,6 +48,7 @@ class Planner:
         return _alike(
             table.group, table.size, table.root, table.recorded, self._on_host,
             *map(_codes, (table.kind, table.dtype, table.redop, table.splits)),
+            _codes([self._late[0].get(row, ()) for row in range(len(table))]),
         )  # fmt: skip
 
     def alike_messages(self) -> tuple[Ints, Ints]:
@@ -53,6 +57,7 @@ class Planner:
         return _alike(
             table.group, table.source, table.target, table.size, table.recorded,
             self._sent_from_host,
+            _codes([self._late[1].get(row, ()) for row in range(len(table))]),
         )  # fmt: skip
 
     def alike_links(self) -> Ints:
@@ -77,6 +82,26 @@ class Planner:
             dtype=table.dtype[row],
             redop=table.redop[row],
             on_host=bool(self._on_host[row]),
+            late=self._late[0].get(row, ()),
+        )
+
+    def _lateness(self) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
+        """Return, by collective and by message, how long each member was recorded to stay on."""
+        graph = self._graph
+        collectives: dict[int, list[int]] = {}
+        messages: dict[int, list[int]] = {}
+        ops = np.flatnonzero((graph.duration > 0) & (graph.item >= 0))
+        for op in ops[np.isin(graph.kind[ops], _SPEAKS)].tolist():
+            row, late = int(graph.item[op]), int(graph.duration[op])
+            if graph.kind[op] == OpKind.COLLECTIVE:
+                index = self._index[int(graph.collectives.group[row])]
+                of_row = collectives.setdefault(row, [0] * len(index))
+                of_row[index[int(graph.lane_rank[graph.lane[op]])]] = late
+            else:
+                messages.setdefault(row, [0, 0])[int(graph.kind[op] == OpKind.RECV)] = late
+        return (
+            {row: tuple(late) for row, late in collectives.items()},
+            {row: tuple(late) for row, late in messages.items()},
         )
 
     def message_request(self, row: int) -> Request:
@@ -89,6 +114,7 @@ class Planner:
             ranks,
             recorded=int(table.recorded[row]),
             on_host=bool(self._sent_from_host[row]),
+            late=self._late[1].get(row, ()),
         )
 
 

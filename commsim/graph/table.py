@@ -153,7 +153,8 @@ class Graph:
     """Ops as columns. `GraphBuilder` builds and validates one; `save_graph`, `load_graph`.
 
     Columns over ops: `kind` (OpKind), `lane`, `stream` (index into `streams`), `duration`
-    (picoseconds; -1 where the library decides), `flops` and `traffic` (FLOPs and bytes of
+    (picoseconds; -1 where the library decides; of a recorded collective or message, how long its
+    rank stayed beyond the transfer), `flops` and `traffic` (FLOPs and bytes of
     memory traffic of a compute op), `size` (bytes this rank moves), `item` (row in
     `collectives` or `messages`; of a copy its Way), `name` (index into `names`), `device`,
     `alloc` (bytes taken at the start), `free` (bytes returned at the end), `phase`, `step`,

@@ -42,7 +42,8 @@ class Request:
 
     `kind` is a collective or "send_recv" (ranks = source, target). `size` is S of nccl-tests in
     bytes, `root` a member index, `splits[i][j]` bytes from member i to j, `recorded` a measured
-    transfer time in ps; -1 for none. `dtype` and `redop` are "" where nobody said; `on_host`:
+    transfer time in ps; -1 for none. `late[i]`: how long after it member i was recorded to leave.
+    `dtype` and `redop` are "" where nobody said; `on_host`:
     the data is in host memory, not in the GPU's.
     """
 
@@ -55,6 +56,7 @@ class Request:
     dtype: str = ""
     redop: str = ""
     on_host: bool = False
+    late: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,10 +14,23 @@ __all__ = ["Recorded"]
 
 
 class Recorded:
-    """Plays back measured transfer times; waiting is left to the engine to derive."""
+    """Plays back measured transfer times; waiting is left to the engine to derive.
+
+    `concurrency` is how many collectives of one group run at once.
+    """
 
     name = "recorded"
-    concurrency = 1
+
+    def __init__(self, concurrency: int = 1) -> None:
+        self.concurrency = concurrency
+
+    def of(self, group: str) -> Recorded:
+        """Return who plays back for a group that names a library: Gloo runs two calls at once."""
+        if group != "gloo":
+            return self
+        from commsim.libraries.gloo import Gloo
+
+        return Recorded(Gloo.concurrency)
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Return a plan of the recorded duration. Raises ScenarioError where none was recorded."""
@@ -29,6 +42,8 @@ class Recorded:
         members = len(request.ranks)
         joins = np.zeros(members, np.int64)
         leaves = np.full(members, request.recorded, np.int64)
-        part = Part((empty_phase(request.recorded),), joins, leaves)
+        if request.late:
+            leaves += np.array(request.late, np.int64)
+        part = Part((empty_phase(int(leaves.max())),), joins, leaves)
         start = Start.PAIR if request.kind == "send_recv" else Start.ALL
         return Plan((part,), start, members, algorithm="recorded")

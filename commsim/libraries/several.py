@@ -79,4 +79,4 @@ def _named(name: str) -> Library:
 
 def library_of(library: Library, group: str) -> Library:
     """Return who plans for a group that names `group`: one library alone plans for all."""
-    return library.of(group) if isinstance(library, Libraries) else library
+    return library.of(group) if isinstance(library, Libraries | Recorded) else library

@@ -20,7 +20,7 @@ from commsim.traces.rebuild import (
     measured_timeline,
     transfer_of,
 )
-from commsim.traces.rebuild.rank import RankPart
+from commsim.traces.rebuild.rank import OwnAccount, RankPart
 from commsim.traces.table import CollectiveTable
 from commsim.units import format_time
 
@@ -73,6 +73,11 @@ class Trace:
     def notes(self) -> tuple[str, ...]:
         """What was assumed, lost or left out."""
         return tuple(dict.fromkeys((*self._load_notes, *self._built.notes)))
+
+    @property
+    def own_accounts(self) -> dict[int, OwnAccount | None]:
+        """What the events of each rank's step add up to, None for a rank without a GPU."""
+        return {rank: part.account for rank, part in self._parts.items()}
 
     @property
     def collectives(self) -> CollectiveTable:

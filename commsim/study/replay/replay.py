@@ -26,10 +26,13 @@ from commsim.study.replay.analysis import (
     late,
     late_table,
 )
-from commsim.study.replay.errors import errors, rank_table, worst
+from commsim.study.replay.errors import errors, rank_table, steps, worst
+from commsim.study.replay.self_check import AccountCheck, check_account
 from commsim.study.replay.what_if import WhatIf
 from commsim.study.result import Result
+from commsim.timeline import Timeline
 from commsim.traces import Imported, Trace, import_graph
+from commsim.units import format_time
 
 __all__ = ["Replay", "replay"]
 
@@ -42,7 +45,8 @@ class Replay:
     """A replay beside what was measured.
 
     `tables` are for people, by heading. `trace` and `measured` are None where the files hold no
-    times. `trusted` says whether the replay with recorded transfers met every measured step.
+    times. `trusted` says whether the replay with recorded transfers met every measured step and
+    its account; `headline` says so in one line, "" where nothing was measured.
     """
 
     trace: Trace | None
@@ -50,6 +54,7 @@ class Replay:
     measured: Metrics | None
     tables: dict[str, Table]
     trusted: bool
+    headline: str = ""
 
     def __repr__(self) -> str:
         return f"Replay({self.trace!r}, {self.result!r})"
@@ -161,10 +166,15 @@ def _timed(
         timeline = simulate(graph, where, library=rules, overlap_slowdown=False)
     before = measure(measured)
     waited, speeds = late(trace, before), busbw(trace, cluster, _predictor(cluster, change))
-    trusted = worst(check) <= _TRUSTED
-    said = [*found.notes, *notes, *timeline.notes, f"communication: {comm}.", *_verdict(check)]
+    accounts = check_account(trace, measured, again)
+    trusted = worst(check) <= _TRUSTED and not accounts.misses
+    said = [
+        *found.notes, *notes, *timeline.notes, f"communication: {comm}.",
+        *_verdict(check, accounts),
+    ]  # fmt: skip
     extra = {
-        "measured": before.to_dict(), "error": errors(measured, timeline), "self_check": check,
+        "measured": before.to_dict(), "error": errors(measured, timeline),
+        "self_check": {**check, "account": accounts.to_dict()},
         "late": waited, "busbw": speeds,
     }  # fmt: skip
     result = Result(
@@ -180,7 +190,9 @@ def _timed(
         "bus bandwidth": busbw_table(speeds),
         "steps": rank_table(measured, again, other, what=what),
     }
-    return Replay(trace, result, before, _filled(tables), trusted)
+    return Replay(
+        trace, result, before, _filled(tables), trusted, _headline(measured, again, accounts)
+    )
 
 
 def _predictor(cluster: Cluster | None, change: WhatIf) -> Library | None:
@@ -191,7 +203,16 @@ def _filled(tables: dict[str, Table]) -> dict[str, Table]:
     return {heading: rows for heading, rows in tables.items() if len(rows) > 1}
 
 
-def _verdict(check: dict[str, Any]) -> list[str]:
+def _headline(measured: Timeline, again: Timeline, accounts: AccountCheck) -> str:
+    """Return the line that a replay begins with: its step, and whether to believe the account."""
+    was, now = int(steps(measured).max()), int(steps(again).max())
+    line = f"measured step {format_time(was)}, replayed {format_time(now)}"
+    if accounts.misses:
+        return f"{line}. DO NOT TRUST THE BREAKDOWN: {accounts.verdict()}."
+    return f"{line}; {accounts.verdict()}."
+
+
+def _verdict(check: dict[str, Any], accounts: AccountCheck) -> list[str]:
     """Say how well the replay with recorded transfers meets the recording."""
     miss = worst(check)
     if miss > _TRUSTED:
@@ -199,4 +220,9 @@ def _verdict(check: dict[str, Any]) -> list[str]:
             f"self-check: with recorded transfers the replay misses a rank's measured step by"
             f" {miss:.1%}: do not trust what-ifs."
         ]
-    return [f"self-check: with recorded transfers every step is met within {miss:.2%}."]
+    if accounts.misses:
+        return [f"self-check: the account of time misses the recording: {accounts.verdict()}."]
+    return [
+        f"self-check: with recorded transfers every step is met within {miss:.2%};"
+        f" {accounts.verdict()}."
+    ]

@@ -206,23 +206,20 @@ def _root(tables: _Tables, collective: Collective) -> int:
 def _join_collectives(
     columns: dict[str, Any], collectives: Sequence[Collective], transfers: Sequence[Transfer]
 ) -> None:
-    """Give the members of each collective its row, and let late leavers hold what follows."""
-    late = np.zeros(len(columns["kind"]), np.int64)
+    """Give the members of each collective its row, and those that leave late their time more."""
     for row, (collective, transfer) in enumerate(zip(collectives, transfers, strict=True)):
         ops = {rank: columns["op_of"][rank, i, -1] for rank, i in collective.numbers.items()}
         for rank, op in ops.items():
             columns["item"][op] = row
             columns["size"][op] = max(-1, collective.calls[rank].size)
             columns["last"][op] = ops[transfer.last]
-            late[op] = transfer.late(rank)
-    columns["dep_delay"] += late[columns["dep_op"]]
+            columns["duration"][op] = transfer.late(rank) or -1
 
 
 def _join_messages(
     columns: dict[str, Any], tables: _Tables, exchanges: Sequence[Exchange]
 ) -> Messages:
-    """Give both ends of each message its row; what a kernel took beyond it holds what follows."""
-    late = np.zeros(len(columns["kind"]), np.int64)
+    """Give both ends of each message its row, and what its kernel took beyond it."""
     rows: list[tuple[int, ...]] = []
     for exchange in exchanges:
         send, recv = (columns["op_of"][key] for key in (exchange.send, exchange.recv))
@@ -232,13 +229,13 @@ def _join_messages(
         for op in (send, recv):
             columns["item"][op], columns["size"][op] = len(rows), exchange.size
             columns["last"][op] = later
-            late[op] = max(0, columns["end"][op] - until) if exchange.library == "gloo" else 0
+            beyond = max(0, columns["end"][op] - until) if exchange.library == "gloo" else 0
+            columns["duration"][op] = beyond or -1
         group = tables.group(exchange.group, exchange.ranks, exchange.library)
         rows.append((
             group, exchange.send[0], exchange.recv[0], exchange.size, exchange.tag, send, recv,
             until - start,
         ))  # fmt: skip
-    columns["dep_delay"] += late[columns["dep_op"]]
     table = np.array(rows, dtype=np.int64).reshape(-1, 8)
     return Messages(*(table[:, column].copy() for column in range(8)))
 

@@ -33,7 +33,7 @@ def test_streams_that_overlap_are_communicators_of_their_own(shared_data: Path) 
     found = replay(shared_data / "traces_2/dev_hta_a100_rank0of16")
     assert {row.group for row in found.trace.collectives} >= {"stream 84", "stream 285"}
     for times in (found.measured.breakdown, found.result.metrics.breakdown):
-        assert times.exposed_comm_s == pytest.approx(30.58e-3, abs=5e-6)
+        assert times.exposed_transfer_s == pytest.approx(30.58e-3, abs=5e-6)
         assert times.comm_s == pytest.approx(31.08e-3, abs=5e-6)
         assert times.compute_s == pytest.approx(35.72e-3, abs=5e-6)
 
@@ -107,7 +107,7 @@ def test_a_dispatch_of_deepep_is_communication_and_not_compute(tmp_path: Path) -
     record.save(tmp_path)
     trace = load_trace(tmp_path)
     times = measure(trace.timeline()).breakdown
-    assert times.exposed_comm_s == pytest.approx(400e-6)
+    assert times.exposed_transfer_s == pytest.approx(400e-6)
     assert times.compute_s == pytest.approx(150e-6)
     assert [(row.op, row.group) for row in trace.collectives] == [("dispatch", "DeepEP")]
     assert any("my_allreduce_kernel" in note for note in trace.notes)

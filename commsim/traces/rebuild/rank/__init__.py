@@ -8,6 +8,15 @@ In: Kineto events and, where there is one, an Execution Trace. Out: a `RankPart`
 
 from commsim.traces.rebuild.rank.calls import CollectiveCall, Message, RankCollectives
 from commsim.traces.rebuild.rank.fragment import Fragment
+from commsim.traces.rebuild.rank.own_account import OwnAccount
 from commsim.traces.rebuild.rank.part import RankPart, rank_part
 
-__all__ = ["CollectiveCall", "Fragment", "Message", "RankCollectives", "RankPart", "rank_part"]
+__all__ = [
+    "CollectiveCall",
+    "Fragment",
+    "Message",
+    "OwnAccount",
+    "RankCollectives",
+    "RankPart",
+    "rank_part",
+]

@@ -1,0 +1,71 @@
+"""
+What a recording itself says a GPU did in its step: unions of its events, and nothing inferred.
+
+It is taken from the events as they are read, before groups, waits and dependencies are made of
+them, so that a replay can be held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from commsim.traces.formats import EventKind
+from commsim.traces.rebuild.rank.activity import Activity
+
+__all__ = ["OwnAccount", "own_account"]
+
+_COMPUTE, _COMMUNICATION, _COPY = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAccount:
+    """Times in ps: `compute`, `communication` that no compute hides, and the rest of `copy`.
+
+    Communication counts from the start of its kernel, waits included.
+    """
+
+    compute: int
+    communication: int
+    copy: int
+
+
+def own_account(activity: Activity) -> OwnAccount | None:
+    """Return the account of a rank's window, None for a rank without GPU work."""
+    if not any(op.event.on_gpu and not op.is_gloo for op in activity.gpu):
+        return None
+    begin, end = _window(activity)
+    spent = [0, 0, 0]
+    for start, until, kind in _swept(_marks(activity, begin, end)):
+        spent[kind] += until - start
+    return OwnAccount(*spent)
+
+
+def _window(activity: Activity) -> tuple[int, int]:
+    if activity.step:
+        return activity.step.start, activity.step.end
+    events = activity.threads[activity.main].events
+    return events[0].start, max(event.end for event in events)
+
+
+def _marks(activity: Activity, begin: int, end: int) -> list[tuple[int, int, int]]:
+    """Return (time, kind, +1 or -1) of what runs in the window, in order of time."""
+    marks: list[tuple[int, int, int]] = []
+    for op in activity.gpu:
+        start, until = max(begin, op.event.start), min(end, op.event.end)
+        if start < until:
+            kernel = op.event.kind == EventKind.KERNEL
+            kind = _COMMUNICATION if op.communicates else _COMPUTE if kernel else _COPY
+            marks += [(start, kind, 1), (until, kind, -1)]
+    return sorted(marks)
+
+
+def _swept(marks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, end, kind) of each stretch, by the first kind that runs in it."""
+    running, before = [0, 0, 0], 0
+    for time, kind, change in marks:
+        first = next((k for k, count in enumerate(running) if count), -1)
+        if first >= 0 and time > before:
+            yield before, time, first
+        running[kind] += change
+        before = time
