@@ -27,10 +27,21 @@ from commsim.errors import (
 
 if TYPE_CHECKING:
     from commsim.cluster import Cluster
+    from commsim.collectives import Ask, Program, ProgramBuilder, register_algorithm
     from commsim.engine import simulate
     from commsim.graph import Graph, GraphBuilder, load_graph, save_graph
-    from commsim.libraries import Ideal, LibrarySection, Recorded, make_library
+    from commsim.libraries import (
+        Ideal,
+        Library,
+        LibrarySection,
+        Plan,
+        Recorded,
+        Request,
+        make_library,
+        register_library,
+    )
     from commsim.metrics import bound, measure
+    from commsim.sections import Section
     from commsim.study import (
         Result,
         advise,
@@ -45,13 +56,20 @@ if TYPE_CHECKING:
     from commsim.traces import load_trace
 
 _WHERE = {
+    "Ask": "collectives",
     "Cluster": "cluster",
     "Graph": "graph",
     "GraphBuilder": "graph",
     "Ideal": "libraries",
+    "Library": "libraries",
     "LibrarySection": "libraries",
+    "Plan": "libraries",
+    "Program": "collectives",
+    "ProgramBuilder": "collectives",
     "Recorded": "libraries",
+    "Request": "libraries",
     "Result": "study",
+    "Section": "sections",
     "Timeline": "timeline",
     "advise": "study",
     "bench": "study",
@@ -63,6 +81,8 @@ _WHERE = {
     "load_trace": "traces",
     "make_library": "libraries",
     "measure": "metrics",
+    "register_algorithm": "collectives",
+    "register_library": "libraries",
     "replay": "study",
     "run": "study",
     "save_graph": "graph",
@@ -70,16 +90,23 @@ _WHERE = {
 }
 
 __all__ = [
+    "Ask",
     "Cluster",
     "CommsimError",
     "DeadlockError",
     "Graph",
     "GraphBuilder",
     "Ideal",
+    "Library",
     "LibrarySection",
+    "Plan",
+    "Program",
+    "ProgramBuilder",
     "Recorded",
+    "Request",
     "Result",
     "ScenarioError",
+    "Section",
     "Timeline",
     "TopologyError",
     "TraceError",
@@ -95,6 +122,8 @@ __all__ = [
     "load_trace",
     "make_library",
     "measure",
+    "register_algorithm",
+    "register_library",
     "replay",
     "run",
     "save_graph",

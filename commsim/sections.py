@@ -12,8 +12,9 @@ import math
 import re
 import types
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -27,7 +28,7 @@ from commsim.units import (
     parse_size,
 )
 
-__all__ = ["Durations", "Section", "decode"]
+__all__ = ["DecodesItself", "Durations", "Section", "decode"]
 
 T = TypeVar("T")
 _PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?\Z")
@@ -38,6 +39,15 @@ _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of every part of a scenario: immutable, keyword-only, no unknown fields."""
+
+
+class DecodesItself(ABC):
+    """Base of a setting that reads plain data by rules of its own."""
+
+    @classmethod
+    @abstractmethod
+    def decode(cls, data: Any) -> Self:
+        """Return the setting that `data` means. Raises ValueError with what is wrong."""
 
 
 class Durations(tuple[int, ...]):
@@ -65,6 +75,8 @@ def decode(data: Any, kind: type[T], where: str) -> T:
 def _quantity(kind: type, value: Any) -> Any:
     """Read a quantity; msgspec adds the path to a ValueError."""
     try:
+        if issubclass(kind, DecodesItself):
+            return kind.decode(value)
         if kind is Duration:
             return parse_duration(value)
         if kind is Size:

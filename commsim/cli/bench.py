@@ -100,7 +100,7 @@ def bench(
     sizes = sweep(parse_nccl_size(first), parse_nccl_size(last), factor)
     place = open_cluster(cluster, nodes, sets, nccl_xml=nccl_xml)
     section = LibrarySection(
-        name=library or "auto", version=nccl_version, env=_environment(env),
+        library or "auto", version=nccl_version, env=_environment(env) or None,
         launch=launch,
     )  # fmt: skip
     with console.working("timing"):

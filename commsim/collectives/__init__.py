@@ -4,11 +4,14 @@ What an op means: collectives as chunk programs, and the checker that proves the
 
 from commsim.collectives.catalogue import (
     ALGORITHMS,
-    SWITCHED,
-    TWO_LEVEL,
+    Algorithm,
+    Ask,
     algorithms_for,
     default_per_node,
+    is_switched,
+    is_two_level,
     program,
+    register_algorithm,
 )
 from commsim.collectives.checker import check
 from commsim.collectives.dependencies import dependencies
@@ -21,8 +24,8 @@ from commsim.collectives.walk import Move, Picture, Walk, walk
 __all__ = [
     "ALGORITHMS",
     "IN_NODE",
-    "SWITCHED",
-    "TWO_LEVEL",
+    "Algorithm",
+    "Ask",
     "Custom",
     "Move",
     "Picture",
@@ -35,7 +38,10 @@ __all__ = [
     "dependencies",
     "direct_all_to_all",
     "direct_all_to_all_v",
+    "is_switched",
+    "is_two_level",
     "load_msccl",
     "program",
+    "register_algorithm",
     "walk",
 ]

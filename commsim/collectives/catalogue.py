@@ -4,7 +4,7 @@ Which op can be done by which algorithm, and the program for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,17 +19,22 @@ from commsim.collectives import (
     tree,
     two_level,
 )
+from commsim.collectives.checker import check
 from commsim.collectives.program import Program, ProgramBuilder
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import COLLECTIVES, ROOTED
+from commsim.registry import Registry
 
 __all__ = [
     "ALGORITHMS",
-    "SWITCHED",
-    "TWO_LEVEL",
+    "Algorithm",
+    "Ask",
     "algorithms_for",
     "default_per_node",
+    "is_switched",
+    "is_two_level",
     "program",
+    "register_algorithm",
 ]
 
 Splits = tuple[tuple[int, ...], ...]
@@ -49,6 +54,63 @@ class Ask:
 Make = Callable[[Ask], Program]
 
 
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A way to do an op, as a chunk program.
+
+    `switched`: it needs switches that reduce or multicast. `two_level`: it knows nodes, or rows,
+    all of one size. `members` says in words which numbers of members it can do, and `fits` tells
+    whether n is one of them.
+    """
+
+    op: str
+    name: str
+    make: Make
+    switched: bool = False
+    two_level: bool = False
+    members: str = "any number"
+    fits: Callable[[int], bool] = lambda n: True
+    proven: bool = False
+    """The tests prove it; the programs of others are checked when they are made."""
+
+
+MEMBERS: dict[str, Callable[[int], bool]] = {
+    "any number": lambda n: True,
+    "an even number": lambda n: n % 2 == 0,
+    "a power of two": lambda n: n & (n - 1) == 0,
+}
+"""What an algorithm may need of its number of members."""
+
+ALGORITHMS: Registry[tuple[str, str], Algorithm] = Registry("algorithm")
+"""Every algorithm by (op, name)."""
+
+
+def register_algorithm(
+    op: str, name: str, *, members: str = "any number", switched: bool = False,
+    two_level: bool = False,
+) -> Callable[[Make], Make]:  # fmt: skip
+    """Return a decorator that registers a function as an algorithm for `op`.
+
+    The function gets an `Ask` (n, root, pieces, per_node, splits) and returns a `Program`, made
+    with a `ProgramBuilder`. `members`: "any number", "an even number" or "a power of two".
+    `commsim bench`, `explain` and `{name: ideal, algo: NAME}` know it from then on.
+
+    Raises:
+        ScenarioError: no such op, the name is taken, or unknown `members`.
+    """
+    _check_op(op)
+    if members not in MEMBERS:
+        raise ScenarioError(f"members: {members!r} is not one of: {', '.join(MEMBERS)}.")
+
+    def register(make: Make) -> Make:
+        ALGORITHMS.add(
+            (op, name), Algorithm(op, name, make, switched, two_level, members, MEMBERS[members])
+        )
+        return make
+
+    return register
+
+
 def _trees(name: str) -> dict[tuple[str, str], Make]:
     return {
         ("all_reduce", name): lambda a: tree.all_reduce(name, a.n, a.pieces),
@@ -65,7 +127,7 @@ def _two_levels(name: str) -> dict[tuple[str, str], Make]:
     }
 
 
-ALGORITHMS: dict[tuple[str, str], Make] = {
+_BUILT_IN: dict[tuple[str, str], Make] = {
     ("all_reduce", "ring"): lambda a: ring.all_reduce(a.n),
     ("reduce_scatter", "ring"): lambda a: ring.reduce_scatter(a.n),
     ("all_gather", "ring"): lambda a: ring.all_gather(a.n),
@@ -129,22 +191,42 @@ ALGORITHMS: dict[tuple[str, str], Make] = {
     ("all_reduce", "collnet_chain"): lambda a: switches.collnet_chain(a.n, a.per_node, a.pieces),
 }
 
-SWITCHED = ("nvls", "nvls_tree", "sharp", "collnet_direct", "collnet_chain")
-"""Algorithms that need switches which reduce or multicast."""
+_SWITCHED = ("nvls", "nvls_tree", "sharp", "collnet_direct", "collnet_chain")
+_TWO_LEVEL = ("hierarchical", "torus", "nvls_tree", "collnet_direct", "collnet_chain")
+for (_op, _name), _make in _BUILT_IN.items():
+    ALGORITHMS.add(
+        (_op, _name),
+        Algorithm(_op, _name, _make, _name in _SWITCHED, _name in _TWO_LEVEL, proven=True),
+    )
 
-TWO_LEVEL = ("hierarchical", "torus", "nvls_tree", "collnet_direct", "collnet_chain")
-"""Algorithms that know nodes, or rows: all of one size."""
+
+def is_two_level(algorithm: str) -> bool:
+    """Say whether an algorithm, for any op, knows nodes or rows."""
+    return any(each.two_level for each in _named(algorithm))
 
 
-def algorithms_for(op: str, *, switched: bool = False) -> tuple[str, ...]:
-    """Return the names of the algorithms that can do `op` between ranks alone.
+def is_switched(algorithm: str) -> bool:
+    """Say whether an algorithm, for any op, needs switches that reduce or multicast."""
+    return any(each.switched for each in _named(algorithm))
+
+
+def _named(algorithm: str) -> Iterator[Algorithm]:
+    for op in COLLECTIVES:
+        found = ALGORITHMS.find((op, algorithm))
+        if found is not None:
+            yield found
+
+
+def algorithms_for(op: str, *, n: int = 1, switched: bool = False) -> tuple[str, ...]:
+    """Return the names of the algorithms that can do `op` among `n` ranks.
 
     `switched`: also those that need switches which reduce or multicast.
     """
+    found = [ALGORITHMS.find(key) for key in ALGORITHMS if key[0] == op]
     return tuple(
-        algorithm
-        for kind, algorithm in ALGORITHMS
-        if kind == op and (switched or algorithm not in SWITCHED)
+        each.name
+        for each in found
+        if each and (switched or not each.switched) and (n == 1 or each.fits(n))
     )
 
 
@@ -172,7 +254,10 @@ def program(
     _check_names(op, algorithm)
     _check_counts(op, n, root, pieces)
     _check_splits(op, n, splits)
-    if algorithm in TWO_LEVEL:
+    record = ALGORITHMS.get((op, algorithm), "algorithm")
+    if n > 1 and not record.fits(n):
+        raise ScenarioError(f"{algorithm} needs {record.members} of members, not {n}.")
+    if record.two_level:
         per_node = per_node or default_per_node(n)
         if per_node < 0 or n % per_node:
             raise ScenarioError(
@@ -187,7 +272,30 @@ def _made(op: str, algorithm: str, ask: Ask) -> Program:
     if ask.n == 1:
         share = [0.0 if op == "barrier" else 1.0]
         return ProgramBuilder(op, algorithm, 1, share, root=0 if op in ROOTED else -1).build()
-    return ALGORITHMS[op, algorithm](ask)
+    record = ALGORITHMS.get((op, algorithm), "algorithm")
+    made = record.make(ask)
+    if not record.proven:
+        _prove(record, made, ask)
+    return made
+
+
+_MOST_PROVEN = 1 << 22  # entries of the state that the checker follows: members^2 x chunks
+
+
+def _prove(record: Algorithm, made: Program, ask: Ask) -> None:
+    """Raise ScenarioError where a program does not do what its op promises."""
+    if (made.op, made.n) != (record.op, ask.n):
+        raise ScenarioError(
+            f"algorithm {record.name}: returned {made.op} among {made.n} members,"
+            f" asked for {record.op} among {ask.n}."
+        )
+    if ask.n**2 * len(made.share) > _MOST_PROVEN:
+        return
+    problems = check(made)
+    if problems:
+        raise ScenarioError(
+            f"algorithm {record.name}: not a correct {record.op}. {' '.join(problems[:3])}"
+        )
 
 
 def default_per_node(n: int) -> int:
@@ -195,12 +303,16 @@ def default_per_node(n: int) -> int:
     return next(m for m in range(1, n + 1) if m * m >= n and n % m == 0)
 
 
-def _check_names(op: str, algorithm: str) -> None:
+def _check_op(op: str) -> None:
     if op not in COLLECTIVES:
         hint = did_you_mean(op, COLLECTIVES)
         raise ScenarioError(f"{op!r} is not a collective.{hint} Known: {', '.join(COLLECTIVES)}.")
-    possible = algorithms_for(op, switched=True)
-    if algorithm not in possible:
+
+
+def _check_names(op: str, algorithm: str) -> None:
+    _check_op(op)
+    if (op, algorithm) not in ALGORITHMS:
+        possible = algorithms_for(op, switched=True)
         hint = did_you_mean(algorithm, possible)
         raise ScenarioError(
             f"no algorithm {algorithm!r} for {op!r}.{hint} Possible: {', '.join(possible)}."

@@ -60,7 +60,7 @@ def load_msccl(path: str | Path) -> Custom:
     problems, race = check(program)[:_SHOWN], translation.race()
     if problems:
         told = " ".join([*problems, *race])
-        raise ScenarioError(f"{path}: this is no right {algorithm.op}. {told}")
+        raise ScenarioError(f"{path}: not a correct {algorithm.op}. {told}")
     if race:
         raise ScenarioError(f"{path}: {race[0]}")
     return Custom(

@@ -6,15 +6,24 @@ from commsim.libraries.ideal import Ideal
 from commsim.libraries.library import Library, links_of
 from commsim.libraries.plan import Copy, Delays, Messages, Part, Phase, Plan, Request, Start
 from commsim.libraries.recorded import Recorded
-from commsim.libraries.section import LibrarySection, make_library, usual_library
+from commsim.libraries.section import (
+    LIBRARIES,
+    LibraryKind,
+    LibrarySection,
+    make_library,
+    register_library,
+    usual_library,
+)
 from commsim.libraries.several import Libraries, for_groups, library_of
 
 __all__ = [
+    "LIBRARIES",
     "Copy",
     "Delays",
     "Ideal",
     "Libraries",
     "Library",
+    "LibraryKind",
     "LibrarySection",
     "Messages",
     "Part",
@@ -27,5 +36,6 @@ __all__ = [
     "library_of",
     "links_of",
     "make_library",
+    "register_library",
     "usual_library",
 ]

@@ -15,11 +15,11 @@ from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster, Links, Route
 from commsim.collectives import (
     ALGORITHMS,
-    SWITCHED,
-    TWO_LEVEL,
     Custom,
     Program,
     algorithms_for,
+    is_switched,
+    is_two_level,
     load_msccl,
     program,
 )
@@ -215,7 +215,7 @@ class Ideal:
         self, request: Request, algorithm: str, order: list[int], size: float, links: Links
     ) -> int:
         """Return how many pieces a pipelined chain or tree sends its buffer in."""
-        n, switched = len(order), algorithm in SWITCHED and request.kind != "barrier"
+        n, switched = len(order), is_switched(algorithm) and request.kind != "barrier"
         if not switched and (
             algorithm not in _PIPELINED
             or request.kind not in ("all_reduce", "broadcast", "reduce")
@@ -276,7 +276,7 @@ def _per_node(algorithm: str, order: list[int], ranks: tuple[int, ...], cluster:
     Raises:
         ScenarioError: nodes hold different numbers of them.
     """
-    if algorithm not in TWO_LEVEL:
+    if not is_two_level(algorithm):
         return 0
     counts: dict[int, int] = {}
     for member in order:

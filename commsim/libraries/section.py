@@ -1,47 +1,161 @@
 """
-The `library` section of a scenario, and the library it names.
+The `library` section of a scenario, the libraries that it may name, and the settings of each.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from commsim.cluster import Cluster
 from commsim.collectives import load_msccl
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.ideal import Ideal
 from commsim.libraries.library import Library
-from commsim.sections import Section
+from commsim.registry import Registry
+from commsim.sections import DecodesItself, Section, decode
 
-__all__ = ["LIBRARIES", "LibrarySection", "make_library", "usual_library"]
+__all__ = [
+    "LIBRARIES",
+    "LibraryKind",
+    "LibrarySection",
+    "make_library",
+    "register_library",
+    "usual_library",
+]
 
-LIBRARIES = ("ideal", "nccl", "gloo")
-_SETTINGS = {
-    "ideal": ("algo", "channels", "pieces"),
-    "nccl": ("algo", "proto", "version", "env", "launch"),
-    "gloo": ("algo", "interface"),
-}
+_AUTO = "auto"
 
 
-class LibrarySection(Section, frozen=True):
-    """Which library communicates, and how. `name` auto: the one that people run there.
+@dataclass(frozen=True, slots=True)
+class LibraryKind:
+    """A library that scenarios can name: its settings, and how to make it of them."""
 
-    `algo`: an algorithm of the library, for the ops that have it; left out, the usual one of each
-    op. ideal: `channels`: parallel rings or trees (0: one per NIC). `pieces`: into how many a
-    pipelined buffer is cut (0: the number that minimises the time). gloo: `interface`: the NIC of
-    each node that its host name stands for. nccl: `version`; `env`: NCCL_ variables; `proto`: LL,
-    LL128 or Simple; `launch`: gpu (a process per GPU) or process (one drives a node's GPUs).
+    name: str
+    title: str
+    settings: type[Section]
+    make: Callable[[Any], Library]
+
+
+LIBRARIES: Registry[str, LibraryKind] = Registry("library")
+"""Every library by its name."""
+
+
+def register_library(
+    name: str, settings: type[Section], title: str = ""
+) -> Callable[[Callable[[Any], Library]], Callable[[Any], Library]]:
+    """Return a decorator that registers a function from `settings` to a `Library`.
+
+    `settings` is a frozen struct (a subclass of `Section`): scenarios write its fields beside
+    `library.name`, and `commsim bench --library NAME` takes its defaults.
+
+    Raises:
+        ScenarioError: the name is taken.
     """
 
-    name: str = "auto"
+    def register(make: Callable[[Any], Library]) -> Callable[[Any], Library]:
+        LIBRARIES.add(name, LibraryKind(name, title or name, settings, make))
+        return make
+
+    return register
+
+
+class IdealSettings(Section, frozen=True):
+    """The textbook library: a named algorithm, or an MSCCL file, on the cluster's own links.
+
+    `channels`: parallel rings or trees (0: one per NIC). `pieces`: into how many a pipelined
+    buffer is cut (0: the number that minimises the time).
+    """
+
     algo: str | None = None
     channels: int = 0
     pieces: int = 0
+
+
+class GlooSettings(Section, frozen=True):
+    """Gloo: `interface` is the NIC of each node that its host name stands for."""
+
+    algo: str | None = None
     interface: int = 0
+
+
+class NcclSettings(Section, frozen=True):
+    """NCCL: its release, NCCL_ variables, and what forces a choice.
+
+    `proto`: LL, LL128 or Simple. `launch`: gpu (a process per GPU) or process (one drives a
+    node's GPUs).
+    """
+
+    algo: str | None = None
     proto: str | None = None
     version: str | None = None
     env: dict[str, str | int | bool] = {}
     launch: str | None = None
+
+
+class LibrarySection(DecodesItself):
+    """Which library communicates, and its settings. `name` auto: the one that people run there."""
+
+    __slots__ = ("name", "settings")
+
+    def __init__(self, name: str = _AUTO, /, **settings: Any) -> None:
+        self.name = name
+        given = {setting: value for setting, value in settings.items() if value is not None}
+        self.settings: Mapping[str, Any] = given
+
+    def __repr__(self) -> str:
+        settings = "".join(f", {setting}={value!r}" for setting, value in self.settings.items())
+        return f"LibrarySection({self.name!r}{settings})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, LibrarySection)
+            and self.name == other.name
+            and dict(self.settings) == dict(other.settings)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, *sorted(self.settings)))  # values may be mappings
+
+    @classmethod
+    def decode(cls, data: Any) -> LibrarySection:
+        """Return the section of plain data. Raises ValueError: it is no mapping with a name."""
+        if isinstance(data, cls):
+            return data
+        if not isinstance(data, Mapping):
+            raise ValueError("write `library: {name: nccl}`")
+        given = {str(setting): value for setting, value in data.items()}
+        name = given.pop("name", _AUTO)
+        if not isinstance(name, str):
+            raise ValueError(f"library.name is {name!r}, not the name of a library")
+        _check_names(name, given)
+        return cls(name, **given)
+
+    def get(self, setting: str, default: Any = None) -> Any:
+        """Return a setting as it was given."""
+        return self.settings.get(setting, default)
+
+    def having(self, **settings: Any) -> LibrarySection:
+        """Return the section with other settings; None takes one out."""
+        name = settings.pop("name", self.name)
+        return LibrarySection(name, **{**self.settings, **settings})
+
+
+def _check_names(name: str, given: Mapping[str, Any]) -> None:
+    """Raise ValueError for a setting that no library has, so that it is named where it stands."""
+    kinds = [LIBRARIES.find(each) for each in LIBRARIES]
+    known = sorted({setting for kind in kinds if kind for setting in _settings_of(kind)})
+    for setting in given:
+        if setting not in known:
+            raise ValueError(
+                f"unknown setting {setting!r}.{did_you_mean(setting, known)}"
+                f" Known: name, {', '.join(known)}"
+            )
+
+
+def _settings_of(kind: LibraryKind) -> tuple[str, ...]:
+    return tuple(kind.settings.__struct_fields__)
 
 
 def usual_library(cluster: Cluster | None) -> str:
@@ -55,54 +169,54 @@ def make_library(section: LibrarySection, cluster: Cluster | None = None) -> Lib
     """Return the library that a section describes, for work on `cluster`.
 
     Raises:
-        ScenarioError: an unknown library or algorithm, one that is not built yet, or a setting
-            that means nothing to it.
+        ScenarioError: an unknown library or algorithm, or a setting that means nothing to it.
     """
-    name = usual_library(cluster) if section.name == "auto" else section.name
-    if name not in LIBRARIES:
-        raise ScenarioError(
-            f"library.name: unknown library {name!r}.{did_you_mean(name, LIBRARIES)}"
-            f" Available: {', '.join(LIBRARIES)}."
-        )
-    unset, taken = LibrarySection(), " (taken for this cluster)" if section.name == "auto" else ""
-    for field in LibrarySection.__struct_fields__[1:]:
-        value = getattr(section, field)
-        if isinstance(value, int) and value < 0:
-            raise ScenarioError(f"library.{field}: must not be negative; 0 chooses by itself.")
-        if value != getattr(unset, field) and field not in _SETTINGS[name]:
+    auto = section.name == _AUTO
+    kind = LIBRARIES.get(usual_library(cluster) if auto else section.name, "library.name")
+    for setting, value in section.settings.items():
+        if setting not in _settings_of(kind):
+            taken = " (taken for this cluster)" if auto else ""
             raise ScenarioError(
-                f"library.{field}: means nothing to library {name}{taken}. Leave it out."
+                f"library.{setting}: means nothing to library {kind.name}{taken}. Leave it out."
             )
-    if name == "nccl":
-        return _nccl(section)
-    if name == "gloo":
-        from commsim.libraries.gloo import Gloo
-
-        return Gloo(section.algo, interface=section.interface)
-    return Ideal(section.algo, channels=section.channels, pieces=section.pieces)
+        if isinstance(value, int) and value < 0:
+            raise ScenarioError(f"library.{setting}: must not be negative; 0 chooses by itself.")
+    return kind.make(decode(dict(section.settings), kind.settings, "library"))
 
 
-def _nccl(section: LibrarySection) -> Library:
+@register_library("ideal", IdealSettings, "the textbook: a named algorithm on the links alone")
+def _ideal(settings: IdealSettings) -> Library:
+    return Ideal(settings.algo, channels=settings.channels, pieces=settings.pieces)
+
+
+@register_library("nccl", NcclSettings, "NCCL between GPUs")
+def _nccl(settings: NcclSettings) -> Library:
     """Return NCCL; `algo` and `proto` are other words for NCCL_ALGO and NCCL_PROTO."""
     from commsim.libraries.nccl.plans import Nccl
 
-    env = dict(section.env)
-    custom = None
-    if section.algo is not None and section.algo.endswith(".xml"):
-        custom = load_msccl(section.algo)
-        section = msgspec.structs.replace(section, algo=None)
-    for field, variable in (("algo", "NCCL_ALGO"), ("proto", "NCCL_PROTO")):
-        value = getattr(section, field)
+    env = dict(settings.env)
+    algo, custom = settings.algo, None
+    if algo is not None and algo.endswith(".xml"):
+        custom = load_msccl(algo)
+        algo = None
+    for word, variable, value in (
+        ("algo", "NCCL_ALGO", algo),
+        ("proto", "NCCL_PROTO", settings.proto),
+    ):
         if value is None:
             continue
         if variable in env:
             raise ScenarioError(
-                f"library.{field} and library.env.{variable} both choose. Give one of them."
+                f"library.{word} and library.env.{variable} both choose. Give one of them."
             )
         env[variable] = value
     return Nccl(
-        version=section.version or "2.27",
-        env=env,
-        launch=section.launch or "gpu",
-        custom=custom,
+        version=settings.version or "2.27", env=env, launch=settings.launch or "gpu", custom=custom
     )
+
+
+@register_library("gloo", GlooSettings, "Gloo between CPUs, over TCP")
+def _gloo(settings: GlooSettings) -> Library:
+    from commsim.libraries.gloo import Gloo
+
+    return Gloo(settings.algo, interface=settings.interface)

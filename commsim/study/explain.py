@@ -10,10 +10,10 @@ from pathlib import Path
 
 from commsim.collectives import (
     ALGORITHMS,
-    TWO_LEVEL,
     Program,
     Walk,
     default_per_node,
+    is_two_level,
     load_msccl,
     program,
     walk,
@@ -124,16 +124,16 @@ def explain(
     cells = made.actors * len(made.share)
     if cells * max(made.n, made.steps) > _MOST:
         raise ScenarioError(f"{made!r} is too large to be explained. Take fewer ranks (-n).")
-    rows = (per_node or default_per_node(ranks)) if algorithm in TWO_LEVEL else 0
+    rows = (per_node or default_per_node(ranks)) if is_two_level(algorithm) else 0
     return Explanation(walk(made), rows)
 
 
 def _refuse_unused(made: Program, pieces: int, per_node: int) -> None:
     """Refuse settings that the algorithm has no use for."""
-    if per_node and made.algorithm not in TWO_LEVEL:
+    if per_node and not is_two_level(made.algorithm):
         raise ScenarioError(
             f"{made.algorithm} knows no nodes: leave per_node out. Those that do:"
-            f" {', '.join(TWO_LEVEL)}."
+            f" {', '.join(dict.fromkeys(name for _, name in ALGORITHMS if is_two_level(name)))}."
         )
     if pieces > 1 and made.op != "all_to_all_v":
         root = max(made.root, 0)

@@ -8,7 +8,7 @@ library's model; its time is kept, and a note says loudly which link it leaves o
 from __future__ import annotations
 
 from commsim.cluster import Cluster
-from commsim.collectives import SWITCHED
+from commsim.collectives import is_switched
 from commsim.engine import Planner
 from commsim.graph import Graph
 from commsim.libraries import Library, Plan, Recorded, Request, library_of
@@ -20,12 +20,13 @@ __all__ = ["in_network", "too_fast", "too_fast_plans"]
 
 _ROUNDING = 1e-9  # of a time, as plans count whole picoseconds
 _MOST_REQUESTS = 32  # different collectives of a run that are compared: the largest ones
-_IN_NETWORK = frozenset({*SWITCHED, *(each.name for each in Algorithm if each.in_network)})
+_IN_NETWORK = frozenset(each.name for each in Algorithm if each.in_network)
 
 
 def in_network(algorithm: str) -> bool:
     """Say whether switches add up or multicast for an algorithm ("NVLS Simple", "sharp")."""
-    return algorithm.partition(" ")[0] in _IN_NETWORK
+    name = algorithm.partition(" ")[0]
+    return name in _IN_NETWORK or is_switched(name)
 
 
 def too_fast_plans(graph: Graph, cluster: Cluster, library: Library) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.libraries import LIBRARIES
 from commsim.sections import Section
 from commsim.workload.calls import NewGroup
 
 __all__ = [
-    "LIBRARIES",
     "GroupSection",
     "Made",
     "check_groups",
@@ -20,7 +20,6 @@ __all__ = [
     "ranks_text",
 ]
 
-LIBRARIES = ("nccl", "gloo", "ideal")
 
 Made = Mapping[int, Sequence[tuple[str, NewGroup]]]
 """The new_group calls of each rank in their order, with their paths."""

@@ -84,14 +84,14 @@ def test_out_of_place_the_output_must_be_written_too(tmp_path: Path) -> None:
     assert p.bytes_sent == pytest.approx(np.full(3, 2 / 3))
     lazy = changed(tmp_path, ('type="cpy"', 'type="nop"'), source=good)
     assert refusal(lazy) == (
-        "this is no right all_gather. rank 0, output chunk 0: must end with chunk 0, but it"
+        "not a correct all_gather. rank 0, output chunk 0: must end with chunk 0, but it"
         " holds nothing."
     )
 
 
 def test_the_first_mismatch_is_named() -> None:
     assert refusal(FILES / "broken_all_reduce.xml").startswith(
-        "this is no right all_reduce. rank 0, buffer chunk 1: the contribution of rank 2 is missing"
+        "not a correct all_reduce. rank 0, buffer chunk 1: the contribution of rank 2 is missing"
     )
 
 

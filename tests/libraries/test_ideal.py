@@ -122,8 +122,8 @@ def test_zero_bytes_take_the_latency() -> None:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        (LibrarySection(name="ideal", version="2.27"), "library.version: means nothing to"),
-        (LibrarySection(name="ncl"), "Available: ideal"),
+        (LibrarySection("ideal", version="2.27"), "library.version: means nothing to"),
+        (LibrarySection("ncl"), "Available: ideal"),
         (LibrarySection(algo="trees"), "Did you mean 'tree'"),
         (LibrarySection(channels=-1), "library.channels"),
     ],

@@ -56,7 +56,7 @@ def run(calls: list[dict[str, Any]]) -> Timeline:
         {"groups": GROUPS, "ranks": dict.fromkeys(range(4), calls)}, ProgramSection, ""
     )
     graph = build_program(section, world_size=8, library="ideal").graph
-    library = for_groups(make_library(LibrarySection(name="ideal")), graph)
+    library = for_groups(make_library(LibrarySection("ideal")), graph)
     return simulate(graph, CLUSTER, library=library)
 
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from commsim.cluster import Cluster
-from commsim.collectives import SWITCHED, algorithms_for, load_msccl
+from commsim.collectives import algorithms_for, is_switched, load_msccl
 from commsim.engine import simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, GraphBuilder
@@ -133,7 +133,11 @@ class SimulatedBackend:
             from commsim.libraries.gloo import ALGORITHMS
 
             return list(ALGORITHMS) if op == "all_reduce" else []
-        return [] if op == "send_recv" else list(algorithms_for(op, switched=switched))
+        return (
+            []
+            if op == "send_recv"
+            else list(algorithms_for(op, n=len(self._ranks), switched=switched))
+        )
 
     def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
         """Return the simulated time at each size, all ranks arriving at once."""
@@ -161,7 +165,7 @@ class SimulatedBackend:
         algo, proto = plan.algorithm, None
         if self._section.name == "nccl" and " " in algo:
             algo, _, proto = algo.rpartition(" ")
-        in_network = algo in SWITCHED
+        in_network = is_switched(algo)
         return Facts(algo, proto, plan.channels, None, name == AUTO, in_network)
 
     def _library(self, name: str) -> Library:
@@ -175,12 +179,16 @@ def _taking(section: LibrarySection, name: str) -> LibrarySection:
     if name == AUTO:
         return section
     if section.name != "nccl" or name.endswith(".xml"):
-        return msgspec.structs.replace(section, algo=name)
+        return section.having(algo=name)
     algo, _, proto = name.partition(" ")
     asked = {"algo": None if algo == AUTO else algo, "proto": proto or None}
     ruled = [f"NCCL_{field.upper()}" for field, value in asked.items() if value]
-    env = {variable: value for variable, value in section.env.items() if variable not in ruled}
-    return msgspec.structs.replace(section, env=env, **asked)
+    env = {
+        variable: value
+        for variable, value in section.get("env", {}).items()
+        if variable not in ruled
+    }
+    return section.having(env=env, **asked)
 
 
 def _graph(op: str, size: int, ranks: Sequence[int], dtype: str) -> Graph:

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.files import write_json
@@ -141,9 +139,9 @@ def bench(
     if not names or not lengths:
         raise ScenarioError(f"no {'size' if names else 'op'} is given to time. Name one at least.")
     check_names(names, dtype)
-    section = LibrarySection(name=library) if isinstance(library, str) else library
+    section = LibrarySection(library) if isinstance(library, str) else library
     if section.name == "auto":
-        section = msgspec.structs.replace(section, name=usual_library(cluster))
+        section = section.having(name=usual_library(cluster))
     ranks = _ranks(cluster, gpus_per_node)
     files = all(name.endswith(".xml") for name in _listed(algo))
     backend = _backend(cluster, ranks, section, network=network, dtype=dtype, files=files)

@@ -7,8 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from commsim.cluster import Cluster, cluster_from
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
@@ -97,13 +95,13 @@ def _library(place: Place, table: NcclTests) -> tuple[LibrarySection, tuple[str,
     section = place.library
     if section.name not in ("auto", "nccl"):
         return section, ()
-    if section.launch is None and table.launch is not None:
-        section = msgspec.structs.replace(section, launch=table.launch)
-    if section.version is not None or table.nccl is None:
+    if section.get("launch") is None and table.launch is not None:
+        section = section.having(launch=table.launch)
+    if section.get("version") is not None or table.nccl is None:
         return section, ()
     try:
         tables_of(release_of(table.nccl)[0])
     except ScenarioError:
         note = f"{table.source} ran NCCL {table.nccl}; the default version stands for it."
         return section, (note,)
-    return msgspec.structs.replace(section, version=table.nccl), ()
+    return section.having(version=table.nccl), ()

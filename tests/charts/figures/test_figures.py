@@ -183,7 +183,7 @@ def test_the_matrix_of_an_all_to_all_is_what_each_has_for_each() -> None:
 def test_the_matrix_of_nccl_adds_up(op: str, algo: str, each: int) -> None:
     """All ranks together send 2 (n-1) S, or (n-1) S, whichever way they take."""
     cluster = Cluster.preset("dgx-a100", nodes=2)
-    library = make_library(LibrarySection(name="nccl", env={"NCCL_ALGO": algo}), cluster)
+    library = make_library(LibrarySection("nccl", env={"NCCL_ALGO": algo}), cluster)
     build = GraphBuilder()
     world = build.group("world", range(16))
     for lane in range(16):

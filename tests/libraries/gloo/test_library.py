@@ -209,15 +209,15 @@ def test_gloo_needs_a_cluster_and_knows_its_settings() -> None:
     with pytest.raises(ScenarioError, match="Gloo needs a cluster"):
         Gloo().plan(Request("barrier", 0, (0, 1)), None)
     with pytest.raises(ScenarioError, match="no algorithm 'bcub'. Did you mean 'bcube'"):
-        make_library(LibrarySection(name="gloo", algo="bcub"))
+        make_library(LibrarySection("gloo", algo="bcub"))
     for wrong in ({"channels": 2}, {"pieces": 2}):
         with pytest.raises(ScenarioError, match="means nothing to library gloo"):
-            make_library(LibrarySection(name="gloo", **wrong))
+            make_library(LibrarySection("gloo", **wrong))
     with pytest.raises(ScenarioError, match=r"library\.interface: means nothing to library ideal"):
         make_library(LibrarySection(interface=1))
     with pytest.raises(ScenarioError, match="counted from 0"):
         Gloo(interface=-1)
-    assert make_library(LibrarySection(name="gloo", interface=1)).name == "gloo"
+    assert make_library(LibrarySection("gloo", interface=1)).name == "gloo"
 
 
 def test_every_constant_has_a_source() -> None:

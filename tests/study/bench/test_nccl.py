@@ -90,7 +90,7 @@ def test_message_by_message_the_same_pairs_are_timed() -> None:
 
 
 def test_what_the_environment_leaves_is_timed_message_by_message() -> None:
-    section = LibrarySection(name="nccl", env={"NCCL_ALGO": "Ring,Tree", "NCCL_PROTO": "LL"})
+    section = LibrarySection("nccl", env={"NCCL_ALGO": "Ring,Tree", "NCCL_PROTO": "LL"})
     result = bench(H100, "all_reduce", "1K", algo="ring", network="steps", library=section)
     (row,) = result.results
     assert (row.algo, row.proto) == ("Ring", "LL")
@@ -99,7 +99,7 @@ def test_what_the_environment_leaves_is_timed_message_by_message() -> None:
 
 
 def test_the_environment_rules() -> None:
-    section = LibrarySection(name="nccl", env={"NCCL_ALGO": "Ring", "NCCL_PROTO": "^LL128"})
+    section = LibrarySection("nccl", env={"NCCL_ALGO": "Ring", "NCCL_PROTO": "^LL128"})
     result = bench(H100, "all_reduce", SIZES, library=section)
     assert {row.algo for row in result.results} == {"Ring"}
     assert "LL128" not in {row.proto for row in result.results}
@@ -107,8 +107,8 @@ def test_the_environment_rules() -> None:
 
 def test_one_process_for_all_gpus_is_slower_when_small() -> None:
     node = Cluster.preset("dgx-h100")
-    each = bench(node, "all_reduce", "1K", library=LibrarySection(name="nccl", launch="gpu"))
-    one = bench(node, "all_reduce", "1K", library=LibrarySection(name="nccl", launch="process"))
+    each = bench(node, "all_reduce", "1K", library=LibrarySection("nccl", launch="gpu"))
+    one = bench(node, "all_reduce", "1K", library=LibrarySection("nccl", launch="process"))
     assert one.results[0].time_us > 1.2 * each.results[0].time_us
 
 
@@ -129,7 +129,7 @@ def test_an_oversubscribed_fabric_is_slower_when_large() -> None:
         ({"proto": "LL256"}, "--proto LL256"),
         ({"algo": "PAT"}, "NCCL has none of these for all_reduce here. It has: Tree LL"),
         ({"library": "ideal", "proto": "LL"}, "ideal has no protocols"),
-        ({"library": LibrarySection(name="nccl", env={"NCCL_ALGOS": "x"})}, "NCCL_ALGOS"),
+        ({"library": LibrarySection("nccl", env={"NCCL_ALGOS": "x"})}, "NCCL_ALGOS"),
     ],
 )
 def test_what_is_refused(how: dict[str, object], words: str) -> None:
@@ -149,13 +149,13 @@ def test_each_op_once_and_one_at_least() -> None:
 def test_rails_without_relaying_gpus_do_not_reach_each_other() -> None:
     rails = Cluster.preset("dgx-h100", nodes=2, fabric={"kind": "rail_only"})
     assert bench(rails, "all_to_all", "1M").results
-    alone = LibrarySection(name="nccl", env={"NCCL_PXN_DISABLE": "1"})
+    alone = LibrarySection("nccl", env={"NCCL_PXN_DISABLE": "1"})
     with pytest.raises(TopologyError, match="rank 0 cannot reach rank 9"):
         bench(rails, "all_to_all", "1M", library=alone)
     # a leaf per rail, joined by spines: reached, over the spines
     joined = Cluster.preset("dgx-h100", nodes=2, fabric={"oversubscription": 8})
     relayed, crossing = (
         bench(joined, "all_to_all", "1G", library=section).results[0].time_us
-        for section in (LibrarySection(name="nccl"), alone)
+        for section in (LibrarySection("nccl"), alone)
     )
     assert crossing > 2 * relayed

@@ -205,7 +205,7 @@ def test_a_log_beside_a_cluster_is_benched_like_it_was_measured() -> None:
     assert (table["ranks"], table["nodes"]) == ([8, 8], [1, 1])
     assert len(table["rows"]) == 25
     cluster = Cluster.preset("dgx-a100")
-    section = LibrarySection(name="nccl", version="2.19.3", launch="process")
+    section = LibrarySection("nccl", version="2.19.3", launch="process")
     (row,) = bench(cluster, "all_reduce", [2**20], library=section).results
     mine = next(one for one in table["rows"] if one["size"] == 2**20)
     assert mine["time_us"] == [67.31, row.time_us]
@@ -223,7 +223,7 @@ def test_the_launch_of_the_log_is_taken_over(tmp_path: Path, pids: list[int], la
         f"all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8\n{devices}"
         "1024 256 float sum -1 9 0 0 0 9 0 0 0\n"
     )
-    section = LibrarySection(name="nccl", launch=launch)
+    section = LibrarySection("nccl", launch=launch)
     (row,) = bench(Cluster.preset("dgx-a100"), "all_reduce", [1024], library=section).results
     (table,) = compare(tmp_path / "x.log", "dgx-a100").to_dict()["tables"]
     assert table["rows"][0]["time_us"] == [9.0, row.time_us]

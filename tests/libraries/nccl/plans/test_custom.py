@@ -40,15 +40,15 @@ def test_two_channels_copy_less_than_nccl_s_own() -> None:
 
 
 def test_other_ops_are_nccl_s_own() -> None:
-    section = LibrarySection(name="nccl", algo=str(FILES / "ring_all_reduce.xml"))
+    section = LibrarySection("nccl", algo=str(FILES / "ring_all_reduce.xml"))
     library = make_library(section, H100)
-    own = make_library(LibrarySection(name="nccl"), H100)
+    own = make_library(LibrarySection("nccl"), H100)
     request = Request("all_gather", 2**20, RANKS)
     assert library.plan(request, H100).algorithm == own.plan(request, H100).algorithm
 
 
 def test_another_number_of_gpus_is_refused() -> None:
-    section = LibrarySection(name="nccl", algo=str(FILES / "ring_all_reduce.xml"))
+    section = LibrarySection("nccl", algo=str(FILES / "ring_all_reduce.xml"))
     with pytest.raises(ScenarioError, match="is an all_reduce of 4 GPUs, and all_reduce of 2"):
         make_library(section, H100).plan(Request("all_reduce", 64, (0, 1)), H100)
 
