@@ -13,6 +13,7 @@ from commsim.charts.figures import (
     traffic_matrix,
 )
 from commsim.charts.gantt import gantt, gantt_svg
+from commsim.charts.headline import finding, limit_text
 from commsim.charts.report import Facts, Residents, resident_bytes, write_report
 from commsim.charts.save import save_figure, save_page
 from commsim.charts.topology import topology
@@ -23,8 +24,10 @@ __all__ = [
     "bandwidth_matrix",
     "breakdown",
     "busbw",
+    "finding",
     "gantt",
     "gantt_svg",
+    "limit_text",
     "link_use",
     "memory",
     "one_above_other",

@@ -4,6 +4,7 @@ Who hears what: results go to stdout, narration and progress to stderr.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,16 @@ class Console:
     def __init__(self, *, quiet: bool, json_only: bool = False) -> None:
         self._quiet = quiet
         self._json_only = json_only
+        stream = sys.stderr if json_only else sys.stdout
+        self._colour = stream.isatty() and not os.environ.get("NO_COLOR")
+
+    def strong(self, text: str) -> str:
+        """Return `text` bold where a terminal shows it; as it is in pipes and under NO_COLOR."""
+        return click.style(text, bold=True) if self._colour else text
+
+    def alarm(self, text: str) -> str:
+        """Return `text` bold and red where a terminal shows it."""
+        return click.style(text, bold=True, fg="red") if self._colour else text
 
     def say(self, text: str) -> None:
         """Narrate one line."""

@@ -2,7 +2,8 @@
 The command `commsim`: its subcommands, and the one place where errors become exit codes.
 
 0 done; 1 a comparison or check failed; 2 wrong usage or scenario; 3 unreadable trace;
-4 deadlock in the workload. Nothing a user can cause ends in a traceback.
+4 deadlock in the workload; 5 it does not fit in memory. Nothing a user can cause ends in a
+traceback.
 """
 
 from __future__ import annotations

@@ -14,7 +14,15 @@ import click
 
 from commsim.cli.charts import CHARTS, write_chart
 from commsim.cli.console import Console
-from commsim.cli.params import STDOUT, OutputFile, OutputFolder, json_option, quiet_option
+from commsim.cli.notes import say_notes
+from commsim.cli.params import (
+    STDOUT,
+    OutputFile,
+    OutputFolder,
+    json_option,
+    quiet_option,
+    verbose_option,
+)
 from commsim.cli.summary import summary
 
 if TYPE_CHECKING:
@@ -24,6 +32,7 @@ __all__ = ["Outputs", "output_options"]
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+_OUT_OF_MEMORY = 5  # exit code
 _DRAWN = (".html", ".svg", ".png", ".pdf")
 _OPTIONS: tuple[_Decorator, ...] = (
     json_option,
@@ -43,6 +52,11 @@ _OPTIONS: tuple[_Decorator, ...] = (
         help="Write a trace that Perfetto (ui.perfetto.dev) opens.",
     ),
     click.option("--csv", type=OutputFolder(), metavar="DIR", help="Write the tables as CSV."),
+    click.option(
+        "--allow-oom", is_flag=True,
+        help="Exit with 0 although it does not fit in memory (else 5).",
+    ),
+    verbose_option,
     quiet_option,
 )  # fmt: skip
 
@@ -52,10 +66,10 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def gathered(**given: Any) -> Any:
-        quiet = bool(given.pop("quiet"))
+        names = ("json_path", "report", "perfetto", "csv", "quiet", "verbose", "allow_oom")
         charts = {kind: path for kind in CHARTS if (path := given.pop(kind)) is not None}
-        files = {name: given.pop(name) for name in ("json_path", "report", "perfetto", "csv")}
-        return command(outputs=Outputs(quiet=quiet, charts=charts, **files), **given)
+        options = {name: given.pop(name) for name in names}
+        return command(outputs=Outputs(charts=charts, **options), **given)
 
     optioned: Callable[..., Any] = gathered
     for option in reversed(_OPTIONS):
@@ -73,6 +87,8 @@ class Outputs:
     perfetto: Path | None
     csv: Path | None
     quiet: bool = False
+    verbose: bool = False
+    allow_oom: bool = False
 
     @property
     def json_only(self) -> bool:
@@ -83,14 +99,25 @@ class Outputs:
         """Return where the command speaks."""
         return Console(quiet=self.quiet, json_only=self.json_only)
 
-    def finish(self, result: Result, console: Console) -> None:
-        """Write all files, then print the closing table."""
+    def finish(self, result: Result, console: Console) -> int:
+        """Write all files, then print the answer, its table and its notes; return the exit code."""
         written = [str(path) for path in self._write(result)]
-        console.show(summary(result.metrics, written, memory=result.memory))
+        memory = result.metrics.memory_gib
+        fits = memory is None or bool(memory["fits"])
+        if not fits:
+            console.show(console.alarm(f"Does not fit in memory: {result.memory}."))
+        console.show(console.strong(result.headline.replace("\N{NO-BREAK SPACE}", " ")))
+        console.show("")
+        console.show(summary(result.metrics, written, console, memory=result.memory))
+        say_notes(result.notes, console, verbose=self.verbose)
         if self.json_only:
             from commsim.files import json_bytes
 
             console.write(json_bytes(result.to_dict()).decode())
+        if fits or self.allow_oom:
+            return 0
+        console.say("commsim: exit code 5: it does not fit; --allow-oom makes that 0.")
+        return _OUT_OF_MEMORY
 
     def _write(self, result: Result) -> list[Path]:
         written: list[Path] = []

@@ -22,6 +22,7 @@ __all__ = [
     "quiet_option",
     "set_option",
     "silent_option",
+    "verbose_option",
 ]
 
 STDOUT = Path("-")
@@ -103,6 +104,9 @@ json_option: _Decorator = click.option(
 )  # fmt: skip
 quiet_option: _Decorator = click.option(
     "-q", "--quiet", is_flag=True, callback=_here_or_before, help="No narration on stderr."
+)
+verbose_option: _Decorator = click.option(
+    "-v", "--verbose", is_flag=True, help="Show all notes, in full."
 )
 quiet_group: _Decorator = click.option(
     "-q", "--quiet", is_flag=True, expose_value=False, callback=_remember,

@@ -36,7 +36,7 @@ def replay(
     comm: str,
     sets: tuple[str, ...],
     outputs: Outputs,
-) -> None:
+) -> int:
     """Replay recorded traces: align clocks, tell waiting from transfer, run the step again.
 
     With --comm modelled on any cluster: --set compute.scale=0.5 (twice as fast), library.name,
@@ -60,10 +60,8 @@ def replay(
         console.show(f"{heading}:")
         console.show(columns(rows, right=range(len(rows[0]))))
         console.show("")
-    for note in found.result.notes:
-        console.say(f"note: {note}")
     command = _command(traces, cluster, nodes, comm, sets)
-    outputs.finish(replace(found.result, command=command), console)
+    return outputs.finish(replace(found.result, command=command), console)
 
 
 def _command(

@@ -20,7 +20,7 @@ def run(
     scenario: str,
     sets: tuple[str, ...],
     outputs: Outputs,
-) -> None:
+) -> int:
     """Simulate a scenario: a YAML file, or a NAME from `commsim presets scenarios`."""
     console = outputs.console()
     from commsim.study import run as study_run
@@ -28,6 +28,4 @@ def run(
     with console.working(f"simulating {scenario}"):
         result = study_run(scenario, sets)
     console.show(result.scenario)
-    for note in result.notes:
-        console.say(f"note: {note}")
-    outputs.finish(result, console)
+    return outputs.finish(result, console)

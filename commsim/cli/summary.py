@@ -10,37 +10,54 @@ from typing import TYPE_CHECKING
 from commsim.units import format_time
 
 if TYPE_CHECKING:
+    from commsim.cli.console import Console
     from commsim.metrics import Metrics
 
 __all__ = ["columns", "summary"]
 
 _NONE = "–"
+_ALWAYS = ("compute", "exposed_transfer", "waiting")  # parts that are shown though they be zero
 
 
-def summary(metrics: Metrics, written: Iterable[str], *, memory: str = "") -> str:
+def summary(metrics: Metrics, written: Iterable[str], console: Console, *, memory: str = "") -> str:
     """Return step time, its parts, bubble, busiest link, memory, and the files written.
 
     `memory` says whether the fullest GPU holds it.
     """
-    from commsim.metrics import PARTS
-
-    step = metrics.step_time_s
-    parts = metrics.breakdown
-    whole = parts.whole_s
-    rows = [("step time", _time(step))]
-    for part, name in PARTS.items():
-        value = getattr(parts, f"{part}_s")
-        rows.append((f"  {name}", f"{_time(value):>10}  {_share(value, whole)}"))
-    rows.append(("bubble", _percent(metrics.bubble_fraction)))
+    rows = [("step time", console.strong(_time(metrics.step_time_s))), *_account(metrics)]
+    if metrics.bubble_fraction is not None:
+        rows.append(("bubble", f"{metrics.bubble_fraction:>19.1%}  of the stages' own span"))
     if metrics.mfu is not None:
-        rows.append(("MFU", _percent(metrics.mfu)))
+        rows.append(("MFU", f"{metrics.mfu:>19.1%}"))
     if metrics.tokens_per_s is not None:
         rows.append(("tokens", f"{metrics.tokens_per_s:,.0f} per second"))
-    busiest = metrics.links[0] if metrics.links else None
-    rows.append(("busiest link", f"{busiest.name} {busiest.utilization:.1%}" if busiest else _NONE))
-    rows.append(("memory", memory or _NONE))
+    if metrics.cost is not None and metrics.cost.get("per_step") is not None:
+        rows.append(("cost", _cost(metrics.cost)))
+    if metrics.links:
+        busiest = metrics.links[0]
+        rows.append(("busiest link", f"{busiest.name}, {busiest.utilization:.1%} of the step"))
+    if metrics.memory_gib is not None:
+        told = memory if metrics.memory_gib["fits"] else console.alarm(memory)
+        rows.append(("memory", told))
     rows += [("wrote", name) for name in written]
     return columns(rows)
+
+
+def _account(metrics: Metrics) -> list[tuple[str, str]]:
+    from commsim.metrics import PARTS
+
+    parts, whole = metrics.breakdown, metrics.breakdown.whole_s
+    return [
+        (f"  {name}", f"{_time(value):>10}  {_share(value, whole)}")
+        for part, name in PARTS.items()
+        if (value := getattr(parts, f"{part}_s")) or part in _ALWAYS
+    ]
+
+
+def _cost(cost: dict[str, float | str | None]) -> str:
+    per_tokens = cost.get("per_1e9_tokens")
+    more = f", {per_tokens:,.0f} per 1e9 tokens" if isinstance(per_tokens, float) else ""
+    return f"{cost['per_step']:.3g} {cost.get('currency') or ''} a step{more}"
 
 
 def columns(rows: Sequence[tuple[str, ...]], *, right: Iterable[int] = ()) -> str:
@@ -63,7 +80,3 @@ def _time(seconds: float) -> str:
 
 def _share(part: float, whole: float) -> str:
     return f"{part / whole:6.1%}" if whole else ""
-
-
-def _percent(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.1%}"

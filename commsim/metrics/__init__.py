@@ -10,6 +10,7 @@ from commsim.metrics.breakdown import PARTS, Account, Breakdown, account, breakd
 from commsim.metrics.bubbles import Bubbles, bubbles
 from commsim.metrics.cost import priced
 from commsim.metrics.critical_path import CriticalPath, critical_path
+from commsim.metrics.limits import Limit, limits
 from commsim.metrics.links import (
     UseOverTime,
     Utilization,
@@ -32,6 +33,7 @@ __all__ = [
     "CriticalPath",
     "GroupUse",
     "Instances",
+    "Limit",
     "Metrics",
     "RankTimes",
     "Times",
@@ -48,6 +50,7 @@ __all__ = [
     "critical_path",
     "instances",
     "lane_stages",
+    "limits",
     "measure",
     "measured_window",
     "priced",

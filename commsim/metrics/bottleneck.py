@@ -10,10 +10,11 @@ import itertools
 
 import numpy as np
 
-from commsim.arrays import Ints
+from commsim.arrays import Floats, Ints
 from commsim.graph import OpKind
 from commsim.metrics.bandwidth import instance_numbers
 from commsim.timeline import LinkUse, Timeline
+from commsim.units import PS_PER_SECOND
 
 __all__ = ["bottlenecks"]
 
@@ -21,28 +22,31 @@ __all__ = ["bottlenecks"]
 _COMMUNICATION = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
 
 
-def bottlenecks(timeline: Timeline, instance: Ints, begin: Ints, end: Ints) -> Ints:
-    """Return the link that was busiest for each transfer, -1 where none is known.
+def bottlenecks(timeline: Timeline, instance: Ints, begin: Ints, end: Ints) -> tuple[Ints, Floats]:
+    """Return the link that was busiest for each transfer, and the share of it that was in use.
+
+    The link is -1, and the share 0, where none is known.
 
     `instance` is a number by `instance_numbers`; only its traffic between `begin` and `end` (ps)
     counts as its own. A transfer of latency alone has no link.
     """
     found = np.full(len(instance), -1, dtype=np.int64)
+    used = np.zeros(len(instance))
     links = timeline.links
     if not len(links.op):
-        return found
+        return found, used
     owner = _owners(timeline)
     moments = _moments(links, owner, instance, begin, end)
     asked = np.flatnonzero(moments >= 0)
     asked = asked[np.argsort(moments[asked], kind="stable")]
-    memo: dict[tuple[bytes, bytes, bytes], int] = {}
+    memo: dict[tuple[bytes, bytes, bytes], tuple[int, float]] = {}
     for row, active in zip(asked.tolist(), _active(links, moments[asked]), strict=True):
         own = active[owner[active] == instance[row]]
         key = links.flow[own].tobytes(), links.flow[active].tobytes(), links.rate[active].tobytes()
         if key not in memo:
             memo[key] = _busiest(links, own, active)
-        found[row] = memo[key]
-    return found
+        found[row], used[row] = memo[key]
+    return found, used
 
 
 def _owners(timeline: Timeline) -> Ints:
@@ -84,17 +88,18 @@ def _active(links: LinkUse, moments: Ints) -> list[Ints]:
     return [segment[a:b] for a, b in itertools.pairwise(edges.tolist())]
 
 
-def _busiest(links: LinkUse, own: Ints, active: Ints) -> int:
-    """Return, of the links of the segments `own`, the busiest under the segments `active`."""
+def _busiest(links: LinkUse, own: Ints, active: Ints) -> tuple[int, float]:
+    """Return, of the links of the segments `own`, the busiest under `active`, and its use."""
     entries, owner = _entries(links, active)
     traffic = links.load_bytes[entries] * links.rate[active][owner]
     level = np.bincount(links.load_link[entries], weights=traffic, minlength=len(links.names))
     mine = np.unique(links.load_link[_entries(links, own)[0]])
     if not len(mine):
-        return -1
+        return -1, 0.0
     # Equal links should not be told apart by the last bit of a sum of floats.
-    share = level[mine] / links.bandwidth[mine]
-    return int(mine[np.argmax(share >= share.max() * (1 - 1e-9))])
+    share = level[mine] * PS_PER_SECOND / links.bandwidth[mine]
+    at = int(np.argmax(share >= share.max() * (1 - 1e-9)))
+    return int(mine[at]), min(1.0, float(share[at]))
 
 
 def _entries(links: LinkUse, segments: Ints) -> tuple[Ints, Ints]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from commsim.arrays import Bools, Ints
+from commsim.arrays import Bools, Floats, Ints
 from commsim.graph import Graph, OpKind
 from commsim.metrics.bandwidth import MESSAGE, instance_numbers
 from commsim.metrics.bottleneck import bottlenecks
@@ -40,7 +40,8 @@ class CriticalPath:
 
     `kind` is compute, cpu (work of a host thread), copy, delay, or what a collective or message
     counts as (all_reduce, ..., send_recv). `span` is the span that a piece belongs to; for a
-    delay, the one that it held up. `link` is the link that held a transfer back, -1 for none.
+    delay, the one that it held up. `link` is the link that held a transfer back, -1 for none, and
+    `used` the share of its bandwidth that was in use then.
     """
 
     kind: tuple[str, ...]
@@ -48,6 +49,7 @@ class CriticalPath:
     start: Ints
     end: Ints
     link: Ints
+    used: Floats
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -70,11 +72,11 @@ def critical_path(timeline: Timeline, *, window: Window | None = None) -> Critic
     table = np.array([piece[:3] for piece in pieces], dtype=np.int64).reshape(-1, 3)
     delay = np.array([piece[3] for piece in pieces], dtype=np.bool_)
     span, start, end = table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
-    link = np.full(len(span), -1, dtype=np.int64)
+    link, used = np.full(len(span), -1, dtype=np.int64), np.zeros(len(span))
     moving = np.flatnonzero(timeline.communicates[span] & ~delay)
     instance = instance_numbers(timeline.graph, timeline.op[span[moving]])
-    link[moving] = bottlenecks(timeline, instance, start[moving], end[moving])
-    return CriticalPath(_kinds(timeline, span, delay), span, start, end, link)
+    link[moving], used[moving] = bottlenecks(timeline, instance, start[moving], end[moving])
+    return CriticalPath(_kinds(timeline, span, delay), span, start, end, link, used)
 
 
 class _Walk:

@@ -16,7 +16,7 @@ from commsim.metrics.intervals import Intervals
 from commsim.metrics.window import arrivals, span_of_op
 from commsim.timeline import Timeline
 
-__all__ = ["Releases"]
+__all__ = ["Releases", "stream_predecessors"]
 
 
 class Releases:
@@ -66,7 +66,7 @@ class Releases:
         row = np.repeat(np.arange(len(ops)), count)
         within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         entry = graph.dep_ptr[ops][row] + within
-        before = self._before_on_stream(spans)
+        before = stream_predecessors(self._timeline)[spans]
         row = np.concatenate((row, np.arange(len(ops))))
         by = np.concatenate((self._span_of_op[graph.dep_op[entry]], before))
         delay = np.concatenate((graph.dep_delay[entry], np.zeros(len(ops), np.int64)))
@@ -78,13 +78,24 @@ class Releases:
         found[row[order]] = by[order]
         return found
 
-    def _before_on_stream(self, spans: Ints) -> Ints:
-        """Return the span before each of `spans` on its stream, -1 for the first."""
-        timeline, graph = self._timeline, self._timeline.graph
-        streams = max(1, len(graph.streams))
-        queue = timeline.lane * streams + graph.stream[timeline.op]
-        order = np.lexsort((timeline.op, queue))
-        before = np.full(len(timeline), -1, dtype=np.int64)
-        same = queue[order[1:]] == queue[order[:-1]]
-        before[order[1:][same]] = order[:-1][same]
-        return before[spans]
+
+def stream_predecessors(timeline: Timeline) -> Ints:
+    """Return the span before each span on its stream, -1 for the first.
+
+    Ops of one batch run together: before each is what came before the batch, and before what
+    follows is the one of the batch that ended last.
+    """
+    graph = timeline.graph
+    queue = timeline.lane * max(1, len(graph.streams)) + graph.stream[timeline.op]
+    order = np.lexsort((timeline.op, queue))
+    queue, batch = queue[order], graph.batch[timeline.op[order]]
+    joined = (queue[1:] == queue[:-1]) & (batch[1:] == batch[:-1]) & (batch[1:] >= 0)
+    turn = np.cumsum(np.concatenate(([True], ~joined))) - 1 if len(order) else order
+    by_end = np.lexsort((timeline.end[order], turn))
+    last = np.empty(int(turn[-1]) + 1 if len(turn) else 0, dtype=np.int64)
+    last[turn[by_end]] = order[by_end]
+    before = np.full(len(timeline), -1, dtype=np.int64)
+    earlier = np.maximum(turn - 1, 0)
+    same = (turn > 0) & (queue[np.searchsorted(turn, earlier)] == queue)
+    before[order[same]] = last[earlier[same]]
+    return before

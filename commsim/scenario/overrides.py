@@ -8,13 +8,13 @@ reported by the decoder, which knows the right ones. Values are YAML: `true`, `4
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from commsim.errors import ScenarioError
 from commsim.yaml_file import parse_yaml
 
-__all__ = ["apply_sets"]
+__all__ = ["apply_sets", "merge_settings"]
 
 
 def apply_sets(data: Any, sets: Iterable[str]) -> Any:
@@ -32,11 +32,26 @@ def apply_sets(data: Any, sets: Iterable[str]) -> Any:
     return data
 
 
+def merge_settings(data: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a copy of `data` with `settings` laid over it; mappings are merged, the rest replaced.
+
+    A key may be a path: "cluster.nodes".
+    """
+    merged = dict(data) if isinstance(data, Mapping) else {}
+    for key, value in settings.items():
+        name, _, rest = key.partition(".")
+        inner = {rest: value} if rest else value
+        if isinstance(inner, Mapping):
+            inner = merge_settings(merged.get(name), inner)
+        merged[name] = inner
+    return merged
+
+
 def _apart(data: Any) -> Any:
     """Copy plain data; what a YAML alias shares is shared no more, so that one can change."""
-    if isinstance(data, dict):
+    if isinstance(data, Mapping):
         return {key: _apart(value) for key, value in data.items()}
-    return [_apart(value) for value in data] if isinstance(data, list) else data
+    return [_apart(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def _split(text: str) -> tuple[list[str], Any]:

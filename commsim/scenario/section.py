@@ -4,8 +4,9 @@ A scenario: one strict file that says which work runs on which cluster, by whose
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from commsim.cluster import ClusterSection
@@ -13,7 +14,7 @@ from commsim.engine import EngineSection
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
 from commsim.scenario.catalogue import scenario_text
-from commsim.scenario.overrides import apply_sets
+from commsim.scenario.overrides import apply_sets, merge_settings
 from commsim.sections import Section, decode
 from commsim.workload import WorkloadSection
 from commsim.yaml_file import parse_yaml, read_yaml
@@ -41,8 +42,12 @@ class Scenario(Section, frozen=True):
     file: ScenarioFile
 
 
-def load_scenario(name: str | Path, sets: Iterable[str] = ()) -> Scenario:
-    """Read a scenario file, or one of the catalogue by name, with "key.path=value" changes.
+def load_scenario(
+    name: str | Path, sets: Iterable[str] = (), settings: Mapping[str, Any] = MappingProxyType({})
+) -> Scenario:
+    """Read a scenario file, or one of the catalogue by name, with changes.
+
+    `settings` are plain data laid over the file's, `sets` changes as "key.path=value".
 
     Raises:
         ScenarioError: no such file or name, not YAML, or a setting that is wrong.
@@ -55,14 +60,22 @@ def load_scenario(name: str | Path, sets: Iterable[str] = ()) -> Scenario:
     else:
         where, folder = f"{name}.yaml", "."
         data = parse_yaml(scenario_text(str(name)), where)
-    return scenario_from(data, where, sets=sets, folder=folder, default_name=path.stem)
+    return scenario_from(
+        data, where, sets=sets, settings=settings, folder=folder, default_name=path.stem
+    )
 
 
 def scenario_from(
-    data: Any, where: str, *, sets: Iterable[str] = (), folder: str = ".", default_name: str = ""
+    data: Any,
+    where: str,
+    *,
+    sets: Iterable[str] = (),
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    folder: str = ".",
+    default_name: str = "",
 ) -> Scenario:
-    """Return the scenario that plain data describes. Raises ScenarioError."""
-    data = apply_sets(data, sets)
+    """Return the scenario that plain data describes, with changes. Raises ScenarioError."""
+    data = apply_sets(merge_settings(data, settings) if settings else data, sets)
     if data is None:
         raise ScenarioError(f"{where}: the file is empty. `commsim presets scenarios` lists some.")
     if not isinstance(data, dict):

@@ -4,13 +4,14 @@ The result of a run: its timeline, its metrics, and the JSON that they make.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commsim._version import __version__
 from commsim.files import write_json
-from commsim.metrics import Metrics
+from commsim.metrics import Limit, Metrics, limits
 from commsim.timeline import Timeline
 from commsim.units import format_time
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Result"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """What a scenario came to. `extra` holds further keys of the JSON (a replay's errors).
 
@@ -55,13 +56,27 @@ class Result:
 
         return result_html(self.scenario, self.metrics, self.notes)
 
+    @cached_property
+    def limits(self) -> tuple[Limit, ...]:
+        """What the step would be shorter without, those that save most first."""
+        return limits(self.timeline, library=self.library, cluster=self.cluster)
+
+    @cached_property
+    def headline(self) -> str:
+        """How long it takes, and what costs most of the time that is not compute."""
+        from commsim.charts import finding
+
+        return finding(self.timeline, self.metrics, self.limits)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of `commsim run`; every key is always there, null where unknown."""
         return {
             "schema": 1,
             "commsim": __version__,
             "scenario": self.scenario,
+            "headline": self.headline,
             **self.metrics.to_dict(),
+            "limits": [asdict(limit) for limit in self.limits],
             "notes": list(self.notes),
             **self.extra,
         }
@@ -87,8 +102,8 @@ class Result:
 
         return Facts(
             self.scenario, self.timeline, self.metrics, self.notes,
-            command=self.command, cluster=self.cluster, measured=self.measured,
-            resident=self._resident(),
+            headline=self.headline, command=self.command, cluster=self.cluster,
+            measured=self.measured, resident=self._resident(),
         )  # fmt: skip
 
     def _resident(self) -> Residents | None:

@@ -5,10 +5,11 @@ Run a scenario: build its cluster, its work and its library, simulate, measure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from commsim.cluster import Cluster, build_cluster
 from commsim.engine import collecting_later, folded, simulate
@@ -16,7 +17,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, load_graph
 from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure, priced
-from commsim.scenario import Scenario, ScenarioFile, load_scenario
+from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
 from commsim.study.capture import graph_workload
 from commsim.study.guard import too_fast_plans
 from commsim.study.result import Result
@@ -33,8 +34,13 @@ __all__ = ["run"]
 
 
 @collecting_later()
-def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
-    """Simulate a scenario: one that has been loaded, a file, or a name of the catalogue.
+def run(
+    scenario: Scenario | Mapping[str, Any] | str | Path, sets: Iterable[str] = (), **settings: Any
+) -> Result:
+    """Simulate a scenario: a file, a name of the catalogue, a dict, or one that has been loaded.
+
+    `settings` change sections of it, whole or in part: `run("quickstart", cluster={"nodes": 4})`;
+    `sets` do so as "key.path=value".
 
     Raises:
         ScenarioError: it describes something impossible.
@@ -42,9 +48,8 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
         DeadlockError: its ranks wait for each other.
     """
     sets = tuple(sets)
-    command = _command(scenario, sets)
-    if not isinstance(scenario, Scenario):
-        scenario = load_scenario(scenario, sets)
+    command = _command(scenario, sets) if not settings else ""
+    scenario = _loaded(scenario, sets, settings)
     file = scenario.file
     cluster = None if file.cluster is None else build_cluster(file.cluster, scenario.where)
     library: Library = make_library(file.library, cluster)
@@ -91,8 +96,32 @@ def run(scenario: Scenario | str | Path, sets: Iterable[str] = ()) -> Result:
     )  # fmt: skip
 
 
-def _command(scenario: Scenario | str | Path, sets: Iterable[str]) -> str:
-    """Return the command line that runs a scenario again."""
+def _loaded(
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    sets: Iterable[str],
+    settings: dict[str, Any],
+) -> Scenario:
+    if isinstance(scenario, Scenario):
+        if sets or settings:
+            raise ScenarioError(
+                f"{scenario.name}: is loaded already and cannot be changed. Give its file, its name"
+                " or a dict together with the settings."
+            )
+        return scenario
+    if isinstance(scenario, Mapping):
+        return scenario_from(scenario, "the scenario", sets=sets, settings=settings)
+    if not isinstance(scenario, str | Path):
+        raise ScenarioError(
+            f"run takes a file, a name of the catalogue, a dict or a Scenario, not"
+            f" {type(scenario).__name__}."
+        )
+    return load_scenario(scenario, sets, settings)
+
+
+def _command(scenario: object, sets: Iterable[str]) -> str:
+    """Return the command line that runs a scenario again, "" for one that has no file."""
+    if not isinstance(scenario, Scenario | str | Path):
+        return ""
     where = scenario.where if isinstance(scenario, Scenario) else str(scenario)
     return shlex.join(["commsim", "run", where, *(word for one in sets for word in ("--set", one))])
 

@@ -34,14 +34,15 @@ def resident_bytes(held: Sequence[int], capacity: Sequence[int]) -> Residents:
 class Facts:
     """A run to report on.
 
-    `command` runs it again; `resident` is the lanes' memory beside activations; `measured` what a
-    replay is held against.
+    `headline` is what it comes to in a sentence; `command` runs it again; `resident` is the lanes'
+    memory beside activations; `measured` what a replay is held against.
     """
 
     name: str
     timeline: Timeline
     metrics: Metrics
     notes: tuple[str, ...] = ()
+    headline: str = ""
     command: str = ""
     cluster: Cluster | None = None
     resident: Residents | None = None

@@ -1,22 +1,18 @@
 """
-The head of a report: the finding with its number, and the figures that everybody asks for.
+The figures in the head of a report: those that everybody asks for.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from commsim.charts.gantt import schedule_words
 from commsim.charts.report.facts import Facts
 from commsim.charts.report.markup import percent
-from commsim.charts.theme import ACCOUNT, heading, op_label
-from commsim.graph import Phase
+from commsim.charts.theme import ACCOUNT
 from commsim.metrics import Metrics
-from commsim.units import format_bandwidth, format_size, format_time
+from commsim.units import format_time
 
-__all__ = ["Figure", "figures", "finding"]
-
-_FULL = 0.95  # above this share compute is the finding
+__all__ = ["Figure", "figures"]
 
 
 class Figure(NamedTuple):
@@ -25,57 +21,6 @@ class Figure(NamedTuple):
     label: str
     value: str
     remark: str = ""
-
-
-def finding(facts: Facts) -> str:
-    """Say in a sentence what the run shows, with its number."""
-    metrics = facts.metrics
-    step = heading(metrics.step_time_s * 1e12).replace(" ", "\N{NO-BREAK SPACE}")
-    parts = metrics.breakdown
-    if not parts.compute_s and metrics.collectives:
-        return _collective(metrics, step)
-    if metrics.bubble_fraction is not None and metrics.bubble_fraction * metrics.step_time_s >= max(
-        parts.exposed_transfer_s, parts.exposed_copy_s
-    ):
-        bubble = percent(metrics.bubble_fraction)
-        return f"{schedule_words(facts.timeline)}: {step}, of which {bubble} is bubble"
-    whole = parts.whole_s
-    if not whole:
-        return f"The run takes {step}"
-    if parts.compute_s >= _FULL * whole:
-        return f"{_name(facts)} takes {step}: {percent(parts.compute_s / whole)} of it is compute"
-    share, words = max(
-        (parts.exposed_transfer_s, "is exposed communication"),
-        (parts.exposed_copy_s, "is exposed copies"),
-        (parts.waiting_s, "waits for peers"),
-        (parts.host_s, "waits for the host"),
-        (parts.idle_s, "is idle"),
-    )
-    most = _mostly(metrics, words)
-    return f"{_name(facts)} takes {step}: {percent(share / whole)} of it {words}{most}"
-
-
-def _name(facts: Facts) -> str:
-    """Return what the figures are about: a training step, or all of the run."""
-    stepped = bool((facts.timeline.graph.phase == Phase.OPTIMIZER).any())
-    return "A step" if stepped or (facts.timeline.graph.window >= 0).any() else "The run"
-
-
-def _collective(metrics: Metrics, step: str) -> str:
-    most = max(metrics.collectives, key=lambda use: use.time_s)
-    name = op_label(most.op)
-    if most.busbw_gbs is None:
-        return f"{name.capitalize()} on {most.group}: {step}"
-    rate = format_bandwidth(most.busbw_gbs * 1e9)
-    size = format_size(most.bytes / most.count)
-    return f"{name.capitalize()} of {size}: {step}, {rate} on the bus"
-
-
-def _mostly(metrics: Metrics, words: str) -> str:
-    if "communication" not in words or not metrics.collectives:
-        return ""
-    most = max(metrics.collectives, key=lambda use: use.exposed_s)
-    return f", most for {op_label(most.op)} on {most.group}" if most.exposed_s > 0 else ""
 
 
 def figures(facts: Facts) -> list[Figure]:

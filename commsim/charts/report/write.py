@@ -18,7 +18,7 @@ from commsim.charts.report.pack import Run, pack
 from commsim.charts.report.time_parts import breakdown_section, bubble_section, path_section
 from commsim.charts.report.topology import topology_section
 from commsim.charts.report.use_parts import bandwidth_section, links_section
-from commsim.charts.report.words import Figure, figures, finding
+from commsim.charts.report.words import Figure, figures
 from commsim.charts.theme import FAMILIES
 
 __all__ = ["page", "report_page", "viewer_section", "write_report"]
@@ -64,7 +64,11 @@ def report_page(facts: Facts) -> Iterator[str]:
     rest = [section for section in sections if section not in order]
     shown = [*order, viewer_section(runs), *rest, _notes(facts), _again(facts)]
     yield from page(
-        finding(facts), facts.name, [one for one in shown if one], figures(facts), runs=runs
+        facts.headline or facts.name,
+        facts.name,
+        [one for one in shown if one],
+        figures(facts),
+        runs=runs,
     )
 
 

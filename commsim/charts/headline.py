@@ -1,0 +1,126 @@
+"""
+The headline of a run: how long, how much of it is compute, and what costs most of the rest.
+
+What costs most is what saves most where it is gone (`metrics.limits`), never the largest label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from commsim.charts.gantt import schedule_words
+from commsim.charts.theme import heading, op_label
+from commsim.graph import Phase
+from commsim.metrics import Limit, Metrics
+from commsim.timeline import Timeline
+from commsim.units import PS_PER_SECOND, format_bandwidth, format_size
+
+__all__ = ["finding", "limit_text"]
+
+_ALL_COMPUTE = 0.95  # from this share on, compute is the finding
+_RESOURCES = MappingProxyType(
+    {
+        "nvlink": "NVLink",
+        "c2c": "NVLink-C2C",
+        "pcie": "PCIe",
+        "cpu": "the links between CPU sockets",
+        "memory": "host memory",
+        "network": "the NICs",
+        "fabric": "the switches of the network",
+        "tcp": "TCP",
+    }
+)
+
+
+def finding(timeline: Timeline, metrics: Metrics, limits: Sequence[Limit]) -> str:
+    """Return the headline in one or two sentences, with its numbers."""
+    step = metrics.step_time_s
+    told = heading(step * PS_PER_SECOND).replace(" ", "\N{NO-BREAK SPACE}")
+    whole = metrics.breakdown.whole_s
+    most = _costliest(limits)
+    if not metrics.breakdown.compute_s and metrics.collectives:
+        held = f" Held back by {_held_by(most)}." if most else ""
+        return f"{_collective(metrics, told)}.{held}"
+    if not whole:
+        return f"The run takes {told}."
+    share = metrics.breakdown.compute_s / whole
+    line = f"{_subject(timeline)} {told}, {share:.1%} of it compute."
+    if share >= _ALL_COMPUTE or most is None:
+        return line
+    return f"{line} Most of the rest: {limit_text(most, step)}."
+
+
+def limit_text(limit: Limit, step: float) -> str:
+    """Say what a limit is, and what a step of `step` seconds would save without it."""
+    half = "" if limit.halved_s is None else f"{limit.halved_s / step:.1%}"
+    without = f"{limit.removed_s / step:.1%}"
+    if limit.kind == "bandwidth":
+        return f"{_moved(limit)}; twice that bandwidth would save {half}"
+    if limit.kind == "latency":
+        return (
+            f"the latency of {_moved(limit)}, which bandwidth does not help; half would save {half}"
+        )
+    if limit.kind == "pipeline":
+        return f"pipeline stages wait for each other (the bubble); without that, {without} less"
+    if limit.kind == "imbalance":
+        return (
+            f"the others wait for {limit.where}, which computes {limit.ratio:.3g} times the mean;"
+            f" if all were equal, {without} less"
+        )
+    if limit.kind == "copy":
+        return f"copies to and from host memory; twice as fast would save {half}"
+    if limit.kind == "host":
+        return f"the GPUs wait for their host; CPUs twice as fast would save {half}"
+    return f"compute; GPUs twice as fast would save {half}"
+
+
+def _moved(limit: Limit) -> str:
+    over = _RESOURCES.get(limit.resource, "")
+    at = f" ({limit.link})" if limit.link else ""
+    return f"{limit.where}{f' over {over}' if over else ''}{at}"
+
+
+def _held_by(limit: Limit) -> str:
+    if limit.kind not in ("bandwidth", "latency"):
+        return limit.kind
+    over = _RESOURCES.get(limit.resource, "the network")
+    at = f" ({limit.link})" if limit.link else ""
+    return f"{limit.kind} of {over}{at}" if limit.kind == "latency" else f"{over}{at}"
+
+
+def _costliest(limits: Sequence[Limit]) -> Limit | None:
+    """Return the limit beside compute that costs most, bandwidth and latency of a link together."""
+    cost: dict[tuple[str, str], float] = {}
+    for one in limits:
+        key = ("transfer", one.resource) if one.kind in ("bandwidth", "latency") else (one.kind, "")
+        cost[key] = cost.get(key, 0.0) + one.removed_s
+    cost.pop(("compute", ""), None)
+    if not cost:
+        return None
+    kind, resource = max(cost, key=lambda key: cost[key])
+    same = [
+        one
+        for one in limits
+        if (one.kind == kind or (kind == "transfer" and one.kind in ("bandwidth", "latency")))
+        and one.resource == resource
+    ]
+    return max(same, key=lambda one: one.removed_s)
+
+
+def _subject(timeline: Timeline) -> str:
+    """Return what the figures are about: a training step, or all of the run."""
+    stepped = bool((timeline.graph.phase == Phase.OPTIMIZER).any())
+    if stepped or (timeline.graph.window >= 0).any():
+        return "A step takes"
+    return f"{schedule_words(timeline)}:" if "schedule" in timeline.graph.meta else "The run takes"
+
+
+def _collective(metrics: Metrics, step: str) -> str:
+    most = max(metrics.collectives, key=lambda use: use.time_s)
+    name = op_label(most.op)
+    if most.busbw_gbs is None:
+        return f"{name.capitalize()} on {most.group}: {step}"
+    rate = format_bandwidth(most.busbw_gbs * 1e9)
+    size = format_size(most.bytes / most.count)
+    return f"{name.capitalize()} of {size}: {step}, {rate} on the bus"

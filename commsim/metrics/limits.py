@@ -1,0 +1,231 @@
+"""
+What limits a step: what each part of it would save if it were gone, and if it were half.
+
+Parts are looked for on the critical path, and weighed by timing the run's own plan again without
+them (`retime`), never by how much time bears their label:
+
+    bandwidth    of a kind of link: the part of the transfers on it that grows with their bytes
+    latency      of those transfers: the rest of their time
+    pipeline     stages wait for each other: each runs by itself instead
+    imbalance    a stage or a rank computes longer than the mean: all compute alike instead
+    copy         to and from host memory
+    host         the CPU launches or computes while the GPU has nothing to do
+    compute      of the GPUs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from commsim.arrays import Bools, Floats, Ints
+from commsim.cluster import Cluster
+from commsim.graph import OpKind
+from commsim.libraries import Library
+from commsim.metrics.bandwidth import MESSAGE
+from commsim.metrics.breakdown import computes, on_gpu
+from commsim.metrics.critical_path import critical_path
+from commsim.metrics.intervals import Intervals, lengths
+from commsim.metrics.retime import Change, Retiming
+from commsim.metrics.stages import lane_stages
+from commsim.metrics.transfers import sorted_transfers
+from commsim.metrics.window import Window, clip, measured_window
+from commsim.timeline import Timeline
+from commsim.units import PS_PER_SECOND
+
+__all__ = ["Limit", "limits"]
+
+_NOTICED = 0.005  # of the step: a part below this is not looked at
+_UNEVEN = 0.02  # compute within this share of the mean counts as equal
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A part of the step: what it is, and what the step (s) would save without it.
+
+    `kind` is bandwidth, latency, pipeline, imbalance, copy, host or compute; `resource` the kind
+    of link for bandwidth and latency, else "". `where` names what is meant: the ops and groups
+    that move, the link that holds them back, the stage or the rank. `removed_s` is saved if the
+    part took no time, `halved_s` if it took half (None where half has no meaning). `ratio` is, of
+    an imbalance, the longest compute over the mean.
+    """
+
+    kind: str
+    resource: str
+    where: str
+    link: str | None
+    removed_s: float
+    halved_s: float | None = None
+    ratio: float | None = None
+
+
+def limits(
+    timeline: Timeline,
+    *,
+    window: Window | None = None,
+    library: Library | None = None,
+    cluster: Cluster | None = None,
+) -> tuple[Limit, ...]:
+    """Return the parts that the step would be shorter without, those that save most first.
+
+    `library` and `cluster`, those of the run, tell the bandwidth of a transfer from its latency;
+    without them the use of its busiest link does.
+    """
+    window = window or measured_window(timeline)
+    step = window.step_time
+    if step <= 0:
+        return ()
+    search = _Search(timeline, window, library, cluster)
+    found = [one for one in search.all() if one.removed_s * PS_PER_SECOND > _NOTICED * step]
+    return tuple(sorted(found, key=lambda one: -one.removed_s))
+
+
+class _Search:
+    """One timeline's critical path and retiming, asked one question after another."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        window: Window,
+        library: Library | None,
+        cluster: Cluster | None,
+    ) -> None:
+        self._timeline, self._window = timeline, window
+        self._path = critical_path(timeline, window=window)
+        self._retiming = Retiming(timeline, window=window)
+        self._step = self._retiming.step()
+        found = sorted_transfers(timeline, self._path, library, cluster)
+        self._resource, self._used, self._names = found
+
+    def all(self) -> Iterator[Limit]:
+        """Yield a limit per part that the critical path or the stages show."""
+        yield from self._links()
+        yield from self._by_factor("copy", self._timeline.kind == OpKind.COPY)
+        yield from self._host()
+        yield from self._by_factor("compute", computes(self._timeline))
+        yield from self._pipeline()
+        yield from self._imbalance()
+
+    def _saves(self, change: Change) -> float:
+        return (self._step - self._retiming.step(change)) / PS_PER_SECOND
+
+    def _on_path(self, spans: Bools) -> float:
+        """Return the time (ps) that the critical path spends on the flagged spans."""
+        path = self._path
+        return float((path.end - path.start)[spans[path.span]].sum())
+
+    def _links(self) -> Iterator[Limit]:
+        """Weigh bandwidth and latency of each kind of link that the path was held back by."""
+        for at, resource in enumerate(self._names):
+            mine = self._resource == at
+            if self._on_path(mine) <= _NOTICED * self._step:
+                continue
+            where, link = self._moved(mine)
+            for kind, share in (("bandwidth", self._used), ("latency", 1 - self._used)):
+                if not float((share * mine).max()) > 0:
+                    continue
+                saved = [self._saves(Change(1 - share * mine * part)) for part in (1.0, 0.5)]
+                yield Limit(kind, resource, where, link, *saved)
+
+    def _moved(self, mine: Bools) -> tuple[str, str | None]:
+        """Name the ops and groups on the path among `mine`, and the link that held most back."""
+        path, graph = self._path, self._timeline.graph
+        table, messages = graph.collectives, graph.messages
+        ops: dict[tuple[str, str], int] = {}
+        links: dict[int, int] = {}
+        for row in np.flatnonzero(mine[path.span]).tolist():
+            op = int(self._timeline.op[path.span[row]])
+            item = int(graph.item[op])
+            collective = graph.kind[op] == OpKind.COLLECTIVE
+            group = graph.groups[int((table if collective else messages).group[item])]
+            kind = table.kind[item] if collective else MESSAGE
+            lasted = int(path.end[row] - path.start[row])
+            key = kind.replace("_", "-"), group.axis or group.name
+            ops[key] = ops.get(key, 0) + lasted
+            if path.link[row] >= 0:
+                links[int(path.link[row])] = links.get(int(path.link[row]), 0) + lasted
+        names = _listed(ops)
+        link = max(links, key=lambda one: links[one]) if links else None
+        return names, None if link is None else self._timeline.links.names[link]
+
+    def _by_factor(self, kind: str, spans: Bools) -> Iterator[Limit]:
+        if self._on_path(spans) > _NOTICED * self._step:
+            saved = [self._saves(Change(_scaled(spans, part))) for part in (1.0, 0.5)]
+            yield Limit(kind, "", "", None, *saved)
+
+    def _host(self) -> Iterator[Limit]:
+        """Weigh the CPU's work beside a GPU, with the latency of what it launches."""
+        cpu = ~on_gpu(self._timeline)
+        delayed = np.array([kind == "delay" for kind in self._path.kind], dtype=np.bool_)
+        held = self._on_path(cpu) + float(
+            (self._path.end - self._path.start)[delayed].sum() if cpu.any() else 0.0
+        )
+        if held > _NOTICED * self._step:
+            gone = self._saves(Change(_scaled(cpu, 1.0), prompt=cpu))
+            yield Limit("host", "", "", None, gone, self._saves(Change(_scaled(cpu, 0.5))))
+
+    def _pipeline(self) -> Iterator[Limit]:
+        """Weigh what stages wait for each other: messages between them hold nobody up."""
+        timeline, graph = self._timeline, self._timeline.graph
+        stage = lane_stages(graph)
+        stages = len(np.unique(stage[stage >= 0]))
+        if stages < 2:
+            return
+        between = np.zeros(len(timeline), dtype=np.bool_)
+        spans = np.flatnonzero(timeline.communicates)
+        ops = timeline.op[spans]
+        message = graph.kind[ops] != OpKind.COLLECTIVE
+        between[spans[message]] = True
+        # Without messages (a pure delay between stages) work itself depends on other lanes.
+        between |= timeline.kind == OpKind.COMPUTE
+        # A message moves beside the work, so it holds its own stage up neither.
+        factor = np.where(between & timeline.communicates, 0.0, 1.0)
+        saved = self._saves(Change(factor, alone=between))
+        yield Limit("pipeline", "", f"{stages} stages", None, saved)
+
+    def _imbalance(self) -> Iterator[Limit]:
+        """Weigh compute that is longer on some stage or rank than on the mean one."""
+        timeline, graph = self._timeline, self._timeline.graph
+        lanes, work = len(graph.lane_rank), computes(timeline)
+        spans = Intervals(timeline.lane[work], timeline.start[work], timeline.end[work])
+        spent = lengths(clip(spans, self._window), lanes).astype(np.float64)
+        at_work = spent > 0
+        if not at_work.any():
+            return
+        mean = float(np.average(spent[at_work], weights=graph.multiplicity[at_work]))
+        longest = int(np.argmax(spent))
+        if spent[longest] <= (1 + _UNEVEN) * mean:
+            return
+        scale = np.where(at_work, mean / np.where(at_work, spent, 1.0), 1.0)
+        factor = np.where(work, scale[timeline.lane], 1.0)
+        where = _culprit(graph.lane_rank, lane_stages(graph), spent, longest)
+        saved, ratio = self._saves(Change(factor)), float(spent[longest] / mean)
+        yield Limit("imbalance", "", where, None, saved, ratio=ratio)
+
+
+def _scaled(spans: Bools, part: float) -> Floats:
+    """Return a factor per span: the flagged ones lose `part` of their duration."""
+    return np.where(spans, 1.0 - part, 1.0)
+
+
+def _culprit(rank: Ints, stage: Ints, spent: Floats, longest: int) -> str:
+    """Name the stage that computes longest, or the rank where it is longer than its stage."""
+    same = stage == stage[longest]
+    others = spent[same & (spent > 0)]
+    alone = float(others.min()) < (1 - _UNEVEN) * spent[longest]
+    if stage[longest] < 0 or alone:
+        return f"rank {int(rank[longest])}"
+    return f"stage {int(stage[longest])}"
+
+
+def _listed(ops: dict[tuple[str, str], int]) -> str:
+    """Return "all-gather and reduce-scatter on tp", the longest first; what is little is left."""
+    order = sorted(ops, key=lambda key: -ops[key])
+    whole = sum(ops.values())
+    told = [key for key in order if ops[key] >= 0.2 * whole][:3] or order[:1]
+    groups: dict[str, list[str]] = {}
+    for op, group in told:
+        groups.setdefault(group, []).append(op)
+    return ", ".join(f"{' and '.join(names)} on {group}" for group, names in groups.items())

@@ -1,0 +1,126 @@
+"""
+Sorts of transfers (one op on the groups of one axis with one size), what kind of link holds each
+back, and how much of its time grows with its bytes.
+
+The library that planned a transfer is asked what half and twice its bytes would take:
+
+    time = latency + bytes/bandwidth        share = (time(2 S) - time(S/2)) / (1.5 time(S))
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commsim.arrays import Floats, Ints
+from commsim.cluster import Cluster
+from commsim.errors import CommsimError
+from commsim.graph import Graph, OpKind
+from commsim.libraries import Library, Request, library_of
+from commsim.metrics.bandwidth import MESSAGE, instance_numbers
+from commsim.metrics.bottleneck import bottlenecks
+from commsim.metrics.critical_path import CriticalPath
+from commsim.timeline import Timeline
+
+__all__ = ["sorted_transfers"]
+
+
+def sorted_transfers(
+    timeline: Timeline, path: CriticalPath, library: Library | None, cluster: Cluster | None
+) -> tuple[Ints, Floats, tuple[str, ...]]:
+    """Return per span the kind of link that holds it back, and the share of it that is bandwidth.
+
+    One transfer of each sort is looked at, on the path if one is there. Kinds are numbers into
+    the last value; -1 for no transfer. A transfer of unknown links (a recording) counts as all
+    bandwidth of "unknown" links.
+    """
+    spans = np.flatnonzero(timeline.communicates)
+    sort = _sorts(timeline, spans)
+    links, used, chosen = _looked_at(timeline, path, spans, sort)
+    if not len(timeline.links.op):
+        used[:] = 1.0
+    elif library is not None and cluster is not None:
+        for one in np.flatnonzero(chosen >= 0).tolist():
+            op = int(timeline.op[chosen[one]])
+            used[one] = _bandwidth_share(timeline.graph, op, library, cluster, float(used[one]))
+    names: dict[str, int] = {}
+    kinds = ["unknown" if link < 0 else _kind_of_link(timeline, link) for link in links.tolist()]
+    number = np.array([names.setdefault(kind, len(names)) for kind in kinds], dtype=np.int64)
+    resource, share = np.full(len(timeline), -1, np.int64), np.zeros(len(timeline))
+    resource[spans], share[spans] = number[sort], used[sort]
+    return resource, share, tuple(names)
+
+
+def _bandwidth_share(
+    graph: Graph, op: int, library: Library, cluster: Cluster, otherwise: float
+) -> float:
+    """Return the share of an op's time that grows with its bytes, `otherwise` where unknown."""
+    item, table, messages = int(graph.item[op]), graph.collectives, graph.messages
+    if graph.kind[op] == OpKind.COLLECTIVE:
+        group, kind, size = graph.groups[int(table.group[item])], table.kind[item], table.size[item]
+        ranks, root = group.ranks, int(table.root[item])
+        root = ranks.index(root) if root in ranks else -1
+        dtype = table.dtype[item]
+    else:
+        group, kind, size = graph.groups[int(messages.group[item])], MESSAGE, messages.size[item]
+        ranks, root, dtype = (int(messages.source[item]), int(messages.target[item])), -1, ""
+    if kind == "all_to_all_v" or size < 2:
+        return otherwise
+    planner = library_of(library, group.library)
+    try:
+        half, one, twice = (
+            planner.plan(Request(kind, size, ranks, root=root, dtype=dtype), cluster).idle
+            for size in (int(size) // 2, int(size), int(size) * 2)
+        )
+    except CommsimError:
+        return otherwise
+    return min(1.0, max(0.0, (twice - half) / (1.5 * one))) if one else otherwise
+
+
+def _sorts(timeline: Timeline, spans: Ints) -> Ints:
+    """Number the transfers by op, axis of the group (its name without one), and bytes."""
+    graph = timeline.graph
+    ops = timeline.op[spans]
+    collective = graph.kind[ops] == OpKind.COLLECTIVE
+    table, messages = graph.collectives, graph.messages
+    known: dict[tuple[str, str, int], int] = {}
+    found = []
+    for row, is_collective in zip(graph.item[ops].tolist(), collective.tolist(), strict=True):
+        one = table if is_collective else messages
+        group = graph.groups[int(one.group[row])]
+        kind = table.kind[row] if is_collective else MESSAGE
+        key = kind, group.axis or group.name, int(one.size[row])
+        found.append(known.setdefault(key, len(known)))
+    return np.array(found, dtype=np.int64)
+
+
+def _looked_at(
+    timeline: Timeline, path: CriticalPath, spans: Ints, sort: Ints
+) -> tuple[Ints, Floats, Ints]:
+    """Return, per sort, the busiest link of one of its transfers, that link's use, and the span.
+
+    The span is -1 where no transfer of the sort is on the path: those need no second look.
+    """
+    sorts = int(sort.max(initial=-1)) + 1
+    first = np.full(sorts, -1, dtype=np.int64)
+    first[sort[::-1]] = spans[::-1]
+    links, used = np.full(sorts, -1, dtype=np.int64), np.zeros(sorts)
+    if sorts:
+        number = instance_numbers(timeline.graph, timeline.op[first])
+        begin, end = timeline.start[first], timeline.end[first]
+        links, used = bottlenecks(timeline, number, begin, end)
+    at = np.full(len(timeline), -1, dtype=np.int64)
+    at[spans] = sort
+    moving = np.flatnonzero((at[path.span] >= 0) & (path.end > path.start))
+    moving = moving[np.argsort((path.end - path.start)[moving], kind="stable")]
+    chosen = np.full(sorts, -1, dtype=np.int64)
+    chosen[at[path.span[moving]]] = path.span[moving]  # the longest of each sort
+    moving = moving[path.link[moving] >= 0]
+    rows = at[path.span[moving]]
+    links[rows], used[rows] = path.link[moving], path.used[moving]
+    return links, used, chosen
+
+
+def _kind_of_link(timeline: Timeline, link: int) -> str:
+    """Return the kind of a link; links between switches of the network are its "fabric"."""
+    kind, name = timeline.links.kinds[link], timeline.links.names[link]
+    return "fabric" if kind == "network" and "nic" not in name and "leaf" in name else kind

@@ -1,0 +1,155 @@
+"""The headline names the bottleneck that was planted, and a limit what removing it is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.hand_made import timeline
+
+from commsim.charts import finding
+from commsim.graph import Device, GraphBuilder
+from commsim.metrics import limits, measure
+from commsim.study import Result, run
+from commsim.timeline import Cause
+
+MODEL = {"layers": 8, "hidden": 2048, "heads": 16, "vocab": 32000, "seq_len": 1024}
+BOX = {"preset": "dgx-h100"}
+
+
+def training(cluster: dict[str, Any], batch: tuple[int, int], **settings: Any) -> dict[str, Any]:
+    """Return a scenario of a small model; `batch` is (global, micro)."""
+    work = {"model": MODEL, "batch": {"global": batch[0], "micro": batch[1]}, **settings}
+    return {"cluster": cluster, "workload": {"training": work}}
+
+
+def overridden(nodes: int = 1, **overrides: Any) -> dict[str, Any]:
+    return {**BOX, "nodes": nodes, "overrides": overrides}
+
+
+def pipeline(microbatches: int, forward: Any, backward: Any) -> dict[str, Any]:
+    work = {"stages": 4, "microbatches": microbatches, "schedule": "1f1b"}
+    return {"workload": {"pipeline": {**work, "forward": forward, "backward": backward}}}
+
+
+def program(ranks: dict[Any, Any], **cluster: Any) -> dict[str, Any]:
+    return {"cluster": {**BOX, **cluster}, "workload": {"program": {"ranks": ranks}}}
+
+
+SLOW_NIC = {"nic": {"bandwidth": "10Gbps"}}
+SPINE = {"fabric": {"kind": "fat_tree", "oversubscription": 32, "nodes_per_leaf": 1}}
+SMALL = [{"all_reduce": {"bytes": "1KiB"}}, {"compute": "5us"}] * 50
+
+PLANTED: dict[str, tuple[dict[str, Any], str]] = {
+    "slow NICs": (
+        training(overridden(2, **SLOW_NIC), (64, 1), parallel={"dp": 16}),
+        r"all-reduce on dp over the NICs .*; twice that bandwidth would save \d",
+    ),
+    "slow NVLink": (
+        training(
+            overridden(nvlink={"bandwidth": "20GB/s"}),
+            (16, 2),
+            parallel={"tp": 8, "sequence_parallel": True},
+        ),
+        r"(all-gather|reduce-scatter).* on tp over NVLink .*; twice that bandwidth",
+    ),
+    "compute": (training(BOX, (128, 8), parallel={"dp": 8}), r"9\d\.\d% of it compute\.$"),
+    "few microbatches": (pipeline(4, "1ms", "2ms"), r"\(the bubble\); without that, 42\.9% less"),
+    "a slow stage": (
+        pipeline(64, ["1ms", "1ms", "3ms", "1ms"], ["2ms", "2ms", "6ms", "2ms"]),
+        r"the others wait for stage 2, which computes 2 times the mean",
+    ),
+    "a slow rank": (
+        program(
+            {
+                "all": [{"compute": "1ms"}, {"all_reduce": {"bytes": "1MiB"}}],
+                3: [{"compute": "4ms"}, {"all_reduce": {"bytes": "1MiB"}}],
+            }
+        ),
+        r"the others wait for rank 3, which computes 2\.91 times the mean",
+    ),
+    "an offloaded optimizer": (
+        training(
+            {"preset": "pcie-a100"},
+            (4, 1),
+            parallel={"dp": 4},
+            data_parallel={"kind": "zero", "stage": 2, "offload": "cpu"},
+        ),
+        r"the GPUs wait for their host",
+    ),
+    "copies": (
+        program({0: [{"compute": "1ms"}, {"copy_to_host": {"bytes": "1GiB"}}]}),
+        r"copies to and from host memory; twice as fast",
+    ),
+    "latency": (program({"all": SMALL}), r"the latency of all-reduce on world over NVLink"),
+    "an oversubscribed spine": (
+        training({**overridden(8), **SPINE}, (64, 1), parallel={"dp": 64}),
+        r"over the switches of the network .*; twice that bandwidth",
+    ),
+    "one server": (
+        training(BOX, (28, 4), parallel={"dp": 8}, data_parallel={"kind": "parameter_server"}),
+        r"send-recv on ps over NVLink \(node0/(nvswitch->gpu0|gpu0->nvswitch)\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_headline_names_the_planted_bottleneck(name: str) -> None:
+    scenario, words = PLANTED[name]
+    import re
+
+    assert re.search(words, run(scenario).headline)
+
+
+def test_the_headline_names_a_host_that_launches_too_late() -> None:
+    """The twelfth: a recording in which each kernel of 10 us waits for a launch of 30 us."""
+    build = GraphBuilder()
+    lane, times, causes = build.lane(0), [], {}
+    for at in range(20):
+        launch = build.compute(lane, 30, name="launch", stream="cpu", device=Device.CPU)
+        kernel = build.compute(lane, 10, name="kernel", stream="gpu", after=[(launch, 2)])
+        times += [(30 * at, 30 * (at + 1)), (30 * (at + 1) + 2, 30 * (at + 1) + 12)]
+        causes[kernel] = (launch, Cause.DEPENDENCY)
+        if at:
+            causes[launch] = (launch - 2, Cause.STREAM)
+    line = timeline(build, times, causes=causes)
+    found = limits(line)
+    assert "the GPUs wait for their host" in finding(line, measure(line), found)
+    assert found[0].removed_s == pytest.approx((612 - 200) * 1e-12)  # only the kernels are left
+
+
+def halved(scenario: dict[str, Any], kind: str) -> tuple[float, float]:
+    """Return what a limit promises for twice the bandwidth, as a share, and the step (s)."""
+    result = run(scenario)
+    step = result.metrics.step_time_s
+    most = next(one for one in result.limits if one.kind == kind)
+    assert most.halved_s is not None
+    return most.halved_s / step, step
+
+
+def test_what_bandwidth_promises_is_what_a_run_with_twice_of_it_gains() -> None:
+    """A closed form of its own: the ring is all bandwidth, so half of its time goes."""
+    ideal = {"library": {"name": "ideal", "algo": "ring"}}
+    promised, step = halved({**PLANTED["slow NICs"][0], **ideal}, "bandwidth")
+    fast = training(overridden(2, nic={"bandwidth": "20Gbps"}), (64, 1), parallel={"dp": 16})
+    gained = 1 - run({**fast, **ideal}).metrics.step_time_s / step
+    assert promised == pytest.approx(gained, abs=0.01)
+
+
+def test_a_slow_stage_promises_the_run_of_equal_stages() -> None:
+    slow, even = PLANTED["a slow stage"][0], pipeline(64, "1.5ms", "3ms")
+    result = run(slow)
+    promised = next(one for one in result.limits if one.kind == "imbalance").removed_s
+    gained = result.metrics.step_time_s - run(even).metrics.step_time_s
+    assert promised == pytest.approx(gained, rel=1e-9)
+
+
+def test_nothing_ran_nothing_limits() -> None:
+    assert limits(timeline(GraphBuilder(), [])) == ()
+
+
+def test_the_json_carries_headline_and_limits() -> None:
+    result: Result = run("1f1b")
+    found = result.to_dict()
+    assert found["headline"] == result.headline
+    assert [one["kind"] for one in found["limits"]] == ["compute", "pipeline"]

@@ -1,0 +1,66 @@
+"""Timing a plan again: unchanged it is the run itself, changed it is the closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commsim.graph import OpKind
+from commsim.metrics.retime import Change, Retiming
+from commsim.scenario import scenario_names
+from commsim.study import run
+from commsim.timeline import Timeline
+
+CHEAP = ("1f1b", "dp-pp", "ddp", "batched-exchange", "broadcast", "parameter-server",
+         "sub-groups", "host-offload", "dualpipe")  # fmt: skip
+QUICK = sorted(
+    set(scenario_names()) - {"llama3-405b", "zero-offload", "buy-aws-p5", "buy-aws-p6-b200"}
+)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_nothing_changed_is_the_step_that_was(name: str) -> None:
+    result = run(name)
+    step = result.metrics.step_time_s * 1e12
+    assert Retiming(result.timeline).step() == pytest.approx(step, rel=1e-12)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", QUICK)
+def test_nothing_changed_is_the_step_that_was_all_of_the_catalogue(name: str) -> None:
+    test_nothing_changed_is_the_step_that_was(name)
+
+
+def pipeline(stages: int, microbatches: int, forward: int, backward: int) -> Timeline:
+    work = {"stages": stages, "microbatches": microbatches, "schedule": "gpipe",
+            "forward": f"{forward}us", "backward": f"{backward}us"}  # fmt: skip
+    return run({"workload": {"pipeline": work}}).timeline
+
+
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
+def test_a_pipeline_without_waiting_takes_the_work_of_one_stage(
+    stages: int, microbatches: int, forward: int, backward: int
+) -> None:
+    line = pipeline(stages, microbatches, forward, backward)
+    same = np.ones(len(line))
+    alone = Retiming(line).step(Change(same, alone=line.kind == OpKind.COMPUTE))
+    assert alone == microbatches * (forward + backward) * 1e6
+    assert Retiming(line).step() == (microbatches + stages - 1) * (forward + backward) * 1e6
+
+
+@given(st.integers(1, 9), st.floats(0.1, 3.0))
+def test_all_durations_scaled_scale_the_step(microbatches: int, factor: float) -> None:
+    line = pipeline(3, microbatches, 2, 4)
+    retiming = Retiming(line)
+    scaled = retiming.step(Change(np.full(len(line), factor)))
+    assert scaled == pytest.approx(factor * retiming.step(), rel=1e-9)
+
+
+def test_less_time_for_a_part_never_makes_the_step_longer() -> None:
+    line = run("dp-pp").timeline
+    retiming, steps = Retiming(line), []
+    for part in (1.0, 0.7, 0.3, 0.0):
+        steps.append(retiming.step(Change(np.where(line.communicates, part, 1.0))))
+    assert steps == sorted(steps, reverse=True)
