@@ -88,6 +88,11 @@ class Registry(Generic[K, T]):
         """Take a record out again."""
         del self._records[key]
 
+    def records(self) -> tuple[T, ...]:
+        """Return every record, plugins' after ours."""
+        load_plugins()
+        return tuple(self._records.values())
+
     def __iter__(self) -> Iterator[K]:
         load_plugins()
         return iter(tuple(self._records))

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from commsim.registry import Registry
 from commsim.traces.formats.chakra import is_chakra, read_chakra
 from commsim.traces.formats.execution_trace import (
     ExecutionTrace,
@@ -26,7 +27,7 @@ from commsim.traces.formats.nccl_log import is_nccl_log, read_nccl_log
 from commsim.traces.formats.param import is_param, read_param
 from commsim.traces.formats.records import RankRecord
 
-__all__ = ["FORMATS", "Format", "Groups", "Part", "format_of"]
+__all__ = ["FORMATS", "Format", "Groups", "Part", "format_of", "register_format"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,31 @@ def _read_groups(document: Document) -> Part:
     return Groups({name: tuple(ranks) for name, ranks in found.items()})
 
 
-FORMATS = (
+FORMATS: Registry[str, Format] = Registry("trace format")
+"""Every format by its name, in the order in which documents are held against them."""
+
+
+def register_format(
+    name: str, knows: Callable[[Document], bool]
+) -> Callable[[Callable[[Document], Part]], Callable[[Document], Part]]:
+    """Return a decorator that registers a reader of a trace format.
+
+    `knows` says from a document's `data` and `name` whether it is of this format. The reader
+    returns a `RankRecord` (what one rank issued, in order), or several; it raises TraceError for
+    a document that it cannot read.
+
+    Raises:
+        ScenarioError: the name is taken.
+    """
+
+    def register(read: Callable[[Document], Part]) -> Callable[[Document], Part]:
+        FORMATS.add(name, Format(name, knows, read))
+        return read
+
+    return register
+
+
+for _format in (
     Format("Kineto", _by_data(is_kineto), read_kineto),
     Format("flight recorder", _by_data(is_flight_recorder), read_flight_recorder),
     Format("Chakra", lambda d: is_chakra(d.data, d.name), read_chakra),
@@ -76,9 +101,10 @@ FORMATS = (
     Format("GOAL", _by_data(is_goal), read_goal),
     Format("NCCL log", _by_data(is_nccl_log), read_nccl_log),
     Format("groups", _is_groups, _read_groups),
-)
+):
+    FORMATS.add(_format.name, _format)
 
 
 def format_of(document: Document) -> Format | None:
     """Return the format of a document, None where no reader knows it."""
-    return next((format for format in FORMATS if format.knows(document)), None)
+    return next((each for each in FORMATS.records() if each.knows(document)), None)
