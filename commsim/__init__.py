@@ -54,8 +54,10 @@ if TYPE_CHECKING:
     )
     from commsim.timeline import Timeline
     from commsim.traces import load_trace
+    from commsim.workload.schedules import Action, ScheduleAsk, Work, register_schedule
 
 _WHERE = {
+    "Action": "workload.schedules",
     "Ask": "collectives",
     "Cluster": "cluster",
     "Graph": "graph",
@@ -69,8 +71,10 @@ _WHERE = {
     "Recorded": "libraries",
     "Request": "libraries",
     "Result": "study",
+    "ScheduleAsk": "workload.schedules",
     "Section": "sections",
     "Timeline": "timeline",
+    "Work": "workload.schedules",
     "advise": "study",
     "bench": "study",
     "bound": "metrics",
@@ -83,6 +87,7 @@ _WHERE = {
     "measure": "metrics",
     "register_algorithm": "collectives",
     "register_library": "libraries",
+    "register_schedule": "workload.schedules",
     "replay": "study",
     "run": "study",
     "save_graph": "graph",
@@ -90,6 +95,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "Action",
     "Ask",
     "Cluster",
     "CommsimError",
@@ -106,11 +112,13 @@ __all__ = [
     "Request",
     "Result",
     "ScenarioError",
+    "ScheduleAsk",
     "Section",
     "Timeline",
     "TopologyError",
     "TraceError",
     "UnitError",
+    "Work",
     "__version__",
     "advise",
     "bench",
@@ -124,6 +132,7 @@ __all__ = [
     "measure",
     "register_algorithm",
     "register_library",
+    "register_schedule",
     "replay",
     "run",
     "save_graph",

@@ -14,19 +14,9 @@ from commsim.charts.theme import ACCOUNT, heading
 from commsim.metrics import Metrics
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND
+from commsim.workload.schedules import title_of
 
 __all__ = ["Headline", "headline", "schedule_words"]
-
-_SCHEDULES = {
-    "naive": "Naive model parallelism",
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved_1f1b": "Interleaved 1F1B",
-    "zb_h1": "ZB-H1",
-    "zb_1p": "ZB-1p",
-    "zb_v": "ZB-V",
-    "dualpipev": "DualPipeV",
-}
 
 
 class Headline(NamedTuple):
@@ -59,7 +49,7 @@ def schedule_words(timeline: Timeline) -> str:
     graph = timeline.graph
     schedule = str(graph.meta.get("schedule", ""))
     stages, microbatches = int(graph.stage.max()) + 1, int(graph.microbatch.max()) + 1
-    name = _SCHEDULES.get(schedule, schedule) or "Pipeline"
+    name = title_of(schedule) if schedule else "Pipeline"
     plural = "" if microbatches == 1 else "es"
     return f"{name}, {stages} stages × {microbatches} microbatch{plural}"
 

@@ -1,12 +1,16 @@
 """Pipeline schedules: which device does what in which order, by name or from a file."""
 
+from commsim.workload.schedules import built_in as _built_in  # noqa: F401  (registers ours)
 from commsim.workload.schedules.actions import PHASE, Action, Pair, Schedule, Work
 from commsim.workload.schedules.catalogue import (
     SCHEDULES,
+    ScheduleAsk,
     check_name,
     home_of,
     is_laid_out,
     make_schedule,
+    register_schedule,
+    title_of,
 )
 from commsim.workload.schedules.csv_file import (
     check_virtual,
@@ -24,6 +28,7 @@ __all__ = [
     "Action",
     "Pair",
     "Schedule",
+    "ScheduleAsk",
     "StageTimes",
     "Step",
     "Work",
@@ -39,5 +44,7 @@ __all__ = [
     "make_schedule",
     "peak_activations",
     "read_schedule",
+    "register_schedule",
+    "title_of",
     "write_schedule",
 ]

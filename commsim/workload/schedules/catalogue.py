@@ -1,53 +1,122 @@
-"""The schedules by name: what each needs, and how it is made."""
+"""Schedules by name: one record each, ours (`built_in`) and those that users register."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.workload.schedules.actions import Action, Schedule, loop, vee
-from commsim.workload.schedules.classic import (
-    breadth_first,
-    gpipe,
-    interleaved_1f1b,
-    naive,
-    one_f_one_b,
-)
-from commsim.workload.schedules.dualpipe import dualpipe, dualpipev
-from commsim.workload.schedules.fill import UNIT, Cap
-from commsim.workload.schedules.search import search
+from commsim.registry import Registry
+from commsim.workload.schedules.actions import Action, Schedule, loop
+from commsim.workload.schedules.order import check_schedule
 from commsim.workload.schedules.times import StageTimes, equal_times
-from commsim.workload.schedules.vshape import V_CAPS, v_schedule
-from commsim.workload.schedules.zero_bubble import zb_h1, zb_h2
 
-__all__ = ["SCHEDULES", "check_name", "home_of", "is_laid_out", "make_schedule"]
-
-PLAIN: dict[str, Callable[[int, int, int], Iterator[Action]]] = {
-    "naive": naive,
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "zb_h1": zb_h1,
-    "zb_h2": zb_h2,
-}
-LOOPED: dict[str, Callable[[int, int, int, int], Iterator[Action]]] = {
-    "interleaved_1f1b": interleaved_1f1b,
-    "breadth_first": breadth_first,
-}
-SEARCHED = {"zb_1p": 1, "zb_2p": 2}
-"""The cap of live microbatches, in multiples of p."""
-V_SHAPED = (*V_CAPS, "dualpipev")
-
-SCHEDULES = (
-    "naive", "gpipe", "1f1b", "interleaved_1f1b", "breadth_first", "zb_h1", "zb_h2", "zb_1p",
-    "zb_2p", "zb_v", "v_half", "v_min", "dualpipe", "dualpipev",
-)  # fmt: skip
+__all__ = [
+    "SCHEDULES",
+    "ScheduleAsk",
+    "ScheduleKind",
+    "by_order",
+    "check_name",
+    "home_of",
+    "is_laid_out",
+    "make_schedule",
+    "register_schedule",
+    "title_of",
+]
 
 _MOST_CELLS = 1_000_000  # (stage, microbatch) pairs: some 2 GiB of graph
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleAsk:
+    """What a schedule is asked for.
+
+    `virtual`: stages per device, where it is free. `times`: what schedules that depend on the
+    times of their stages are laid out for. `kept`: the share of an activation that lives on from
+    the input gradient to the weight gradient.
+    """
+
+    devices: int
+    microbatches: int
+    virtual: int
+    times: StageTimes
+    kept: float
+
+
+Order = Callable[[int, ScheduleAsk], Iterable[Action]]
+"""The actions of a device, in order."""
+Home = Callable[[int, int], tuple[int, ...]]
+"""The device of each stage, from the number of devices and of stages per device."""
+
+
+def _needs_nothing(devices: int, microbatches: int) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleKind:
+    """A schedule that scenarios can name.
+
+    `make` lays it out. `stages` are its stages per device, None as `virtual_stages` says (2 or
+    more for `interleaved`). `home` places them. `needs` says what is wrong with so many devices
+    and microbatches, "" if nothing is. `is_laid_out`: its order depends on the times of stages.
+    """
+
+    name: str
+    title: str
+    make: Callable[[ScheduleAsk], Schedule]
+    stages: int | None = 1
+    home: Home = loop
+    needs: Callable[[int, int], str] = field(default=_needs_nothing)
+    is_laid_out: bool = False
+    least_virtual: int = 1
+
+
+SCHEDULES: Registry[str, ScheduleKind] = Registry("schedule")
+"""Every schedule by its name."""
+
+
+def register_schedule(
+    name: str,
+    title: str = "",
+    *,
+    stages: int | None = 1,
+    needs: Callable[[int, int], str] = _needs_nothing,
+) -> Callable[[Order], Order]:
+    """Return a decorator that registers a pipeline schedule.
+
+    The function gets a device and a `ScheduleAsk` (devices, microbatches, virtual, ...) and
+    returns the actions of that device in order: `Action(Work.F, stage, microbatch)`. Stages
+    stand on devices round by round. Each schedule that it gives is checked: every action once,
+    and none that waits for itself. `needs(devices, microbatches)` says what is wrong, "" if
+    nothing is.
+
+    Raises:
+        ScenarioError: the name is taken.
+    """
+
+    def register(order: Order) -> Order:
+        def make(ask: ScheduleAsk) -> Schedule:
+            made = by_order(name, order, ask, 1 if stages is None else stages)
+            check_schedule(made, where=f"schedule {name}")
+            return made
+
+        SCHEDULES.add(name, ScheduleKind(name, title or name, make, stages, needs=needs))
+        return order
+
+    return register
+
+
+def by_order(name: str, order: Order, ask: ScheduleAsk, stages: int = 1) -> Schedule:
+    """Return the schedule in which each device does what `order` says, stages round by round."""
+    home = loop(ask.devices, max(ask.virtual, stages))
+    rows = tuple(tuple(order(device, ask)) for device in range(ask.devices))
+    return Schedule(name, rows, home, (tuple(range(len(home))),))
+
+
 def check_name(name: str, *, where: str) -> None:
     """Raise ScenarioError for a schedule that is neither known nor a CSV file."""
-    if name not in SCHEDULES and not name.endswith(".csv"):
+    if not name.endswith(".csv") and name not in SCHEDULES:
         raise ScenarioError(
             f"{where}: no schedule {name!r}.{did_you_mean(name, SCHEDULES)} Available:"
             f" {', '.join(SCHEDULES)}, or a file of torch.distributed.pipelining actions (.csv)."
@@ -56,7 +125,14 @@ def check_name(name: str, *, where: str) -> None:
 
 def is_laid_out(name: str) -> bool:
     """Return whether the order of a schedule depends on the times of its stages."""
-    return name in SEARCHED or name in V_CAPS
+    kind = SCHEDULES.find(name)
+    return kind is not None and kind.is_laid_out
+
+
+def title_of(name: str) -> str:
+    """Return a schedule's name for headlines ("1F1B"); its own where it is in no catalogue."""
+    kind = SCHEDULES.find(name)
+    return name if kind is None else kind.title
 
 
 def home_of(name: str, devices: int, virtual: int, *, where: str) -> tuple[int, ...]:
@@ -66,19 +142,20 @@ def home_of(name: str, devices: int, virtual: int, *, where: str) -> tuple[int, 
         ScenarioError: an unknown name, or virtual stages that it does not have.
     """
     check_name(name, where=where)
-    if name == "interleaved_1f1b" and virtual == 1:
-        raise ScenarioError(f"{where}: {name} needs virtual_stages above 1. With one it is 1f1b.")
-    if name in LOOPED:
-        return loop(devices, virtual)
-    least = 2 if name in V_SHAPED else 1
-    if virtual not in (1, least):
+    kind = SCHEDULES.get(name, where)
+    if virtual < kind.least_virtual:
         raise ScenarioError(
-            f"{where}: {name} has {least} stage{'s' * (least > 1)} per device, but virtual_stages"
-            f" is {virtual}. Leave it out, or use interleaved_1f1b or breadth_first."
+            f"{where}: {name} needs virtual_stages above {kind.least_virtual - 1}."
+            " With one it is 1f1b."
         )
-    if name == "dualpipe":
-        return (*range(devices), *reversed(range(devices)))
-    return vee(devices) if name in V_SHAPED else loop(devices)
+    if kind.stages is None:
+        return kind.home(devices, virtual)
+    if virtual not in (1, kind.stages):
+        raise ScenarioError(
+            f"{where}: {name} has {kind.stages} stage{'s' * (kind.stages > 1)} per device, but"
+            f" virtual_stages is {virtual}. Leave it out, or use interleaved_1f1b or breadth_first."
+        )
+    return kind.home(devices, kind.stages)
 
 
 def make_schedule(
@@ -107,47 +184,9 @@ def make_schedule(
             f" simulates ({_MOST_CELLS:,} pairs). Take fewer microbatches: the steady state"
             " repeats."
         )
-    _check_counts(name, devices, microbatches, where)
+    kind = SCHEDULES.get(name, where)
+    wrong = kind.needs(devices, microbatches)
+    if wrong:
+        raise ScenarioError(f"{where}: {name} {wrong}")
     times = times or equal_times(devices, len(home))
-    pipe = (tuple(range(len(home))),)
-    if name in PLAIN:
-        rows = (tuple(PLAIN[name](i, devices, microbatches)) for i in range(devices))
-        return Schedule(name, tuple(rows), home, pipe)
-    if name in LOOPED:
-        rows = (tuple(LOOPED[name](i, devices, microbatches, virtual)) for i in range(devices))
-        return Schedule(name, tuple(rows), home, pipe)
-    units = round(kept * UNIT)
-    if name in SEARCHED:
-        cap = Cap(SEARCHED[name] * devices * UNIT, units)
-        return Schedule(name, search(microbatches, times, cap=cap).actions, home, pipe)
-    if name in V_CAPS:
-        return Schedule(name, v_schedule(name, microbatches, times, kept=units).actions, home, pipe)
-    return _dual(name, devices, microbatches)
-
-
-def _dual(name: str, devices: int, microbatches: int) -> Schedule:
-    order = dualpipe if name == "dualpipe" else dualpipev
-    made = [order(device, devices, microbatches) for device in range(devices)]
-    actions, paired = tuple(one for one, _ in made), tuple(pairs for _, pairs in made)
-    if name == "dualpipev":
-        return Schedule(name, actions, vee(devices), (tuple(range(2 * devices)),), paired)
-    there, back = tuple(range(devices)), tuple(range(devices, 2 * devices))
-    return Schedule(name, actions, (*there, *reversed(there)), (there, back), paired)
-
-
-def _check_counts(name: str, devices: int, microbatches: int, where: str) -> None:
-    if name == "interleaved_1f1b" and microbatches % devices:
-        raise ScenarioError(
-            f"{where}: {name} takes microbatches {devices} at a time: {microbatches} microbatches"
-            f" do not divide by {devices} stages. Give a multiple of {devices}."
-        )
-    if name in ("dualpipe", "dualpipev") and microbatches < 2 * devices:
-        raise ScenarioError(
-            f"{where}: {name} needs at least 2 x {devices} devices = {2 * devices} microbatches,"
-            f" not {microbatches}."
-        )
-    if name == "dualpipe" and (devices % 2 or microbatches % 2):
-        raise ScenarioError(
-            f"{where}: {name} runs from both ends: {devices} devices and {microbatches}"
-            " microbatches must both be even."
-        )
+    return kind.make(ScheduleAsk(devices, microbatches, virtual, times, kept))

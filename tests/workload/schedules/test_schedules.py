@@ -102,7 +102,7 @@ def test_dualpipe_enters_from_both_ends() -> None:
 
 
 @settings(max_examples=150)
-@given(name=st.sampled_from(SCHEDULES), p=st.integers(1, 8), rounds=st.integers(1, 12))
+@given(name=st.sampled_from(list(SCHEDULES)), p=st.integers(1, 8), rounds=st.integers(1, 12))
 def test_every_schedule_is_complete_and_can_run(name: str, p: int, rounds: int) -> None:
     p, m, v = suited(name, p, rounds)
     schedule = made(name, p, m, v)
@@ -117,7 +117,10 @@ def test_every_schedule_is_complete_and_can_run(name: str, p: int, rounds: int) 
 
 @settings(max_examples=60)
 @given(
-    name=st.sampled_from(SCHEDULES), p=st.integers(1, 6), rounds=st.integers(1, 6), data=st.data()
+    name=st.sampled_from(list(SCHEDULES)),
+    p=st.integers(1, 6),
+    rounds=st.integers(1, 6),
+    data=st.data(),
 )
 def test_sources_are_what_feeds_an_action_from_another_device(
     name: str, p: int, rounds: int, data: st.DataObject
