@@ -14,7 +14,8 @@ from typing import Any
 from commsim.errors import CommsimError
 from commsim.libraries.nccl.communicator.record import read_record
 from commsim.libraries.nccl.env import Knobs, knobs_of
-from commsim.libraries.nccl.tuning.tables import tables_of, versions
+from commsim.libraries.nccl.tuning.releases import release_of
+from commsim.libraries.nccl.tuning.tables import tables_of
 
 Row = Mapping[str, str]
 
@@ -34,26 +35,32 @@ class Case:
     topology: Path | None
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Yield the folder's cases; say in one line what is missing or cannot be read."""
+def cases(folder: Path, topologies: Path | None = None) -> Iterator[Case]:
+    """Yield the folder's cases; say in one line what is missing or cannot be read.
+
+    `topologies` holds the topology files; the folder's own `topo/` by default.
+    """
+    topologies = topologies or folder / "topo"
+    if not topologies.is_dir():
+        print(f"{topologies}: no such folder; name the one of the topology files with --topo.")
     settings = _settings(folder / "ENV.txt")
     for path in sorted(folder.glob("meta_*.json")):
         try:
-            yield _case(folder, path, settings)
+            yield _case(folder, topologies, path, settings)
         except (CommsimError, KeyError, ValueError) as error:
             print(f"{path.name}: skipped: {error}")
 
 
-def _case(folder: Path, path: Path, settings: list[dict[str, str]]) -> Case:
+def _case(folder: Path, topologies: Path, path: Path, settings: list[dict[str, str]]) -> Case:
     name = path.stem.removeprefix("meta_")
     record = read_record(path)
     system = str(record.get("system", name.rpartition("_")[0]))
     nodes = int(record["nNodes"])
     record["nccl"] = _version(name, str(record["nccl"]))
-    files = [folder / "topo" / f"{stem}.xml" for stem in (system, name)]
+    files = [topologies / f"{stem}.xml" for stem in (system, name)]
     topology = next((file for file in files if file.is_file()), None)
     if topology is None:
-        print(f"{name}: no topo/{system}.xml: NCCL's own graphs only")
+        print(f"{name}: no {topologies.name}/{system}.xml: NCCL's own graphs only")
     return Case(
         name=name,
         system=system,
@@ -73,7 +80,7 @@ def _version(name: str, version: str) -> str:
     try:
         tables_of(version)
     except CommsimError as error:
-        nearest = versions()[0 if version.startswith(("1.", "2.1")) else -1]
+        nearest = release_of(version)[0]
         print(f"{name}: {error} Compared with {nearest}.")
         return nearest
     return version

@@ -1,13 +1,14 @@
 """
 Compare commsim's graph search and its choices with what NCCL's own code decided.
 
-    python benchmarks/validate_nccl.py DIR [--json FILE]
+    python benchmarks/validate_nccl.py DIR [--topo DIR] [--json FILE]
 
 DIR holds, per system and node count, `meta_SYSTEM_NODES.json` (NCCL's graphs and version),
 `decisions_SYSTEM_NODES.csv` (what it chose per operation and size), `costs_…csv` (what it
-predicted for every algorithm and protocol), `p2p_…csv` (sends and receives), and in `topo/` the
-topology file of each system. `ENV.txt` may set NCCL variables: lines `NCCL_X=Y sys=SYSTEM
-nodes=N`. What is missing is said in one line each and left out.
+predicted for every algorithm and protocol), `p2p_…csv` (sends and receives), and in `topo/` (or
+the folder that `--topo` names) the topology file of each system. `ENV.txt` may set NCCL
+variables: lines `NCCL_X=Y sys=SYSTEM nodes=N`. What is missing is said in one line each and left
+out.
 
 Two questions are asked apart: does commsim choose alike given NCCL's own graphs, and does it
 choose alike with the graphs of its own search? The JSON holds the second wherever a topology
@@ -191,15 +192,17 @@ def searched(case: Case, comm: Communicator) -> Tally:
 
 
 def connections(case: Case, comm: Communicator) -> Tally:
-    """Compare rings and trees, channel by channel, where the record has them."""
+    """Compare rings and trees, channel by channel, as many ranks of each as the record has."""
     tally, recorded = Tally(), recorded_communicator(case.record, where=case.name)
     pairs = {
-        "ring": zip(recorded.rings.tolist(), comm.rings.tolist(), strict=False),
-        "tree up": zip(recorded.trees.up.tolist(), comm.trees.up.tolist(), strict=False),
-        "tree down": zip(recorded.trees.down.tolist(), comm.trees.down.tolist(), strict=False),
+        "ring": (recorded.rings, comm.rings),
+        "tree up": (recorded.trees.up, comm.trees.up),
+        "tree down": (recorded.trees.down, comm.trees.down),
     }
-    for name, channels in pairs.items():
-        for channel, (expected, found) in enumerate(channels):
+    for name, (theirs, ours) in pairs.items():
+        for channel in range(min(len(theirs), len(ours))):
+            expected = theirs[channel].tolist()
+            found = ours[channel].tolist()[: len(expected)]
             where = {"case": case.name, "graphs": "search", "op": name, "channel": channel}
             tally.count("rings", expected == found, **where, expected=expected, found=found)
     return tally
@@ -272,11 +275,12 @@ def judge(case: Case) -> tuple[Tally, Tally]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--topo", type=Path, metavar="DIR", help="where the topology files lie")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     print(f"{'case':22} {'graphs':7}" + "".join(f"{what:>12}" for what in COLUMNS))
     given, headline, cells = Tally(), Tally(), 0
-    for case in cases(options.folder):
+    for case in cases(options.folder, options.topo):
         try:
             one, other = judge(case)
         except (CommsimError, KeyError, ValueError) as error:

@@ -104,8 +104,17 @@ def _open(name: str, nodes: int | None, sets: tuple[str, ...]) -> Cluster:
 
 def _nccl_view(place: Cluster, version: str) -> str:
     """Return the paths that NCCL sees in the first NVLink domain, and its graphs over all GPUs."""
-    from commsim.libraries.nccl import cluster_xml, communicator_of, path_tables, view_text
+    from commsim.libraries.nccl import (
+        cluster_xml,
+        communicator_of,
+        path_tables,
+        release_of,
+        view_text,
+    )
 
+    version, notes = release_of(version)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
     ranks = range(place.world_size)
     tables = path_tables(cluster_xml(place), version=version)
     return view_text(communicator_of(place, ranks, version=version), tables)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from helpers.paths import ROOT
 
-ROOT = ROOT
 SCRIPT = ROOT / "benchmarks" / "validate_nccl.py"
 DATA = ROOT / "tests" / "data" / "nccl_choice"
 KEYS = ["cells", "choice_agree", "channels_agree", "cost_agree", "search_agree", "disagreements"]
@@ -29,10 +28,10 @@ def write(folder: Path, name: str, records: dict[str, dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def run(folder: Path) -> tuple[dict[str, Any], str]:
+def run(folder: Path, *more: str) -> tuple[dict[str, Any], str]:
     target = folder / "figures.json"
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), "--json", str(target)],
+        [sys.executable, str(SCRIPT), str(folder), "--json", str(target), *more],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -134,6 +133,43 @@ def test_an_unknown_release_is_compared_with_the_nearest(
     assert f"Compared with {nearest}." in out
     assert figures["cells"] > 0
     assert figures["choice_agree"] > 0.5
+
+
+def test_topologies_lie_where_they_are_named_and_trees_are_compared_as_far_as_recorded(
+    tmp_path: Path, nccl_records: dict[str, dict[str, Any]]
+) -> None:
+    """A record may hold the trees of the first ranks alone, and the topologies lie beside it."""
+    from commsim.cluster import Cluster
+    from commsim.libraries.nccl import cluster_xml, communicator_of
+
+    cluster = Cluster.preset("dgx-h100", nodes=2)
+    comm = communicator_of(cluster, range(16), version="2.30.7")
+    trees = {
+        str(rank): [
+            [int(comm.trees.up[channel][rank]), comm.trees.down[channel][rank].tolist()]
+            for channel in range(comm.trees.channels)
+        ]
+        for rank in range(5)
+    }
+    record = {**nccl_records["dgx_h100_2"], "trees_up_down": trees}
+    own, beside = tmp_path / "own", tmp_path / "topologies"
+    own.mkdir()
+    beside.mkdir()
+    write(own, "dgx_h100_2", {"dgx_h100_2": record})
+    (beside / "dgx_h100.xml").write_text(cluster_xml(cluster))
+    assert run(own)[0]["search_agree"] is None
+    figures, out = run(own, "--topo", str(beside))
+    assert figures["search_agree"] == 1
+    wrong = [each for each in figures["disagreements"] if each["what"] == "rings"]
+    assert [each for each in wrong if each["op"].startswith("tree")] == []
+    assert f"{2 * comm.trees.channels}/" in out
+    trees["4"][0] = [2, [3, 3, 3]]
+    write(own, "dgx_h100_2", {"dgx_h100_2": {**record, "trees_up_down": trees}})
+    wrong = run(own, "--topo", str(beside))[0]["disagreements"]
+    assert [each["op"] for each in wrong if each["op"].startswith("tree")] == [
+        "tree up",
+        "tree down",
+    ]
 
 
 def test_an_empty_folder_has_no_figures(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_the_launch_of_the_log_is_taken_over(tmp_path: Path, pids: list[int], la
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [("21203", "NCCL 2.12.3 is older than"), ("29901", "ran NCCL 2.99.1; the default")],
+    [("21203", "NCCL 2.12.3 is older than"), ("29901", "NCCL 2.99.1 is newer than 2.30")],
 )
 def test_the_version_of_the_log_is_taken_over(tmp_path: Path, code: str, words: str) -> None:
     text = Path(A100).read_text().replace("nccl-library=21903", f"nccl-library={code}")

@@ -1,10 +1,12 @@
 """
-NCCL releases older than the tuner's tables: what they choose is guessed, what they cost is not.
+NCCL releases outside the tuner's tables: what they choose is guessed, what they cost is not.
 """
 
 from __future__ import annotations
 
 import re
+
+from commsim.libraries.nccl.tuning.tables import versions
 
 __all__ = ["OLDEST", "release_of", "starts_channels_slowly"]
 
@@ -18,6 +20,14 @@ _FAST_START = (2, 12)
 def release_of(version: str) -> tuple[str, tuple[str, ...]]:
     """Return the release whose rules choose for `version`, and a note where it is another."""
     number = _number(version)
+    last = _number(versions()[-1])
+    assert last is not None
+    if number is not None and number > last:
+        newest = ".".join(map(str, last))
+        return newest, (
+            f"NCCL {version} is newer than {newest}, the newest that commsim knows: it chooses as"
+            f" {newest} does.",
+        )
     if number is None or number >= _FIRST:
         return version, ()
     return OLDEST, (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commsim.errors import ScenarioError
+from commsim.libraries.nccl.tuning.releases import release_of
 from commsim.libraries.nccl.tuning.tables import DEFAULT_VERSION, tables_of, versions
 
 
@@ -73,3 +74,11 @@ def test_a_layer_changes_only_what_it_says() -> None:
         ("Ring", "CollNetDirect", "NVLS"),
     )
     assert tables_of("2.28").nvls_ratio == {}
+
+
+@pytest.mark.parametrize("version", ["2.31", "2.32.1", "3.0"])
+def test_a_newer_release_chooses_as_the_newest_that_is_known(version: str) -> None:
+    release, (note,) = release_of(version)
+    assert release == "2.30"
+    assert note.startswith(f"NCCL {version} is newer than 2.30, the newest that commsim knows")
+    assert release_of("2.30.7") == ("2.30.7", ())

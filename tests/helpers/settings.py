@@ -1,0 +1,104 @@
+"""
+Every numeric setting of a cluster, found by walking the schema, and a worse value of each.
+
+A field that is added to the schema is among them without a word here.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from commsim.cluster.fabric_section import FabricSection
+from commsim.cluster.node import NodeSection
+from commsim.cluster.presets import preset_data
+from commsim.sections import Section
+from commsim.units import Bandwidth, Duration, Size
+
+__all__ = ["Setting", "settings_of"]
+
+_MONEY = ("price", "power")  # of cost alone; whole sections, that need a source
+_LATER = {Bandwidth: "1GB/s", Duration: "1ms", Size: "8GiB", float: 0.25, int: 2}
+"""What a setting gets that the preset leaves out."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting by its path below `overrides` or `fabric`, and a value to give it.
+
+    `worsens`: with it the component is slower, never faster.
+    """
+
+    path: str
+    value: Any
+    worsens: bool
+
+    def section(self, preset: str, nodes: int) -> dict[str, Any]:
+        """Return a cluster section: the preset, with this setting alone changed."""
+        top, *rest = self.path.split(".")
+        value: Any = self.value
+        for key in reversed(rest):
+            value = {key: value}
+        where = "fabric" if top == "fabric" else "overrides"
+        return {"preset": preset, "nodes": nodes, where: value if top == "fabric" else {top: value}}
+
+
+def settings_of(preset: str) -> Iterator[Setting]:
+    """Yield every numeric setting of a preset's node and fabric."""
+    data = preset_data(preset)
+    yield from _walk(NodeSection, data["node"], "")
+    yield from _walk(FabricSection, data.get("fabric") or {}, "fabric.")
+
+
+def _walk(section: type[Section], data: Mapping[str, Any], path: str) -> Iterator[Setting]:
+    hints = typing.get_type_hints(section)
+    for name in section.__struct_fields__:
+        if name in _MONEY or name == "sources":
+            continue
+        for kind in _kinds(hints[name]):
+            if isinstance(kind, type) and issubclass(kind, Section):
+                if name in data:
+                    yield from _walk(kind, data[name], f"{path}{name}.")
+            elif kind in (Bandwidth, Duration, Size, float, int, bool, dict[str, float]):
+                found = _changed(f"{path}{name}", kind, data.get(name))
+                if found is not None:
+                    yield found
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """Return the alternatives of an optional or union type."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return tuple(kind for kind in typing.get_args(hint) if kind is not type(None))
+    return (hint,)
+
+
+def _changed(path: str, kind: Any, now: Any) -> Setting | None:
+    """Return the setting with a worse value, or (for counts) another one."""
+    if kind is bool:
+        return Setting(path, False, worsens=True) if now else None
+    if kind == dict[str, float]:
+        return Setting(
+            path, {key: value / 4 for key, value in (now or {"bf16": 8.0}).items()}, True
+        )
+    if now is None:
+        return Setting(path, _LATER[kind], worsens=kind in (Duration, Bandwidth))
+    if kind is Bandwidth:
+        return Setting(path, _scaled(now, 1 / 4), worsens=True)
+    if kind is Duration:
+        return Setting(path, "1ms", worsens=True)
+    if kind is Size:
+        return Setting(path, "8GiB", worsens=True)
+    if kind is float:
+        oversubscribed = path.endswith("oversubscription")
+        return Setting(path, 4.0 if oversubscribed else now / 4, worsens=True)
+    if not isinstance(now, int):
+        return None  # a matrix of links, not a number
+    return Setting(path, max(1, now // 2), worsens=path.endswith((".generation", ".width")))
+
+
+def _scaled(text: str, factor: float) -> str:
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/")
+    return f"{float(digits) * factor:g}{text[len(digits) :]}"
