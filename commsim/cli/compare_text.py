@@ -98,8 +98,6 @@ def _warned(data: dict[str, Any]) -> list[str]:
 
 
 def _closing(data: dict[str, Any]) -> str:
-    if data["tolerance"] == float("inf"):
-        return ""
     state = "within" if data["within"] else "outside"
     what = "step times" if data["kind"] == "runs" else "medians by band"
     reference = data["sides"][data["reference"]]["label"]

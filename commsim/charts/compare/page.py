@@ -75,8 +75,6 @@ def _answer(data: dict[str, Any]) -> Section:
 
 def _lead(data: dict[str, Any]) -> str:
     reference, tolerance = data["sides"][data["reference"]]["label"], data["tolerance"]
-    if tolerance == float("inf"):
-        return f"Differences are against {reference}."
     what = "step times" if data["kind"] == "runs" else "medians of the error by band of size"
     state = "within" if data["within"] else "outside"
     return f"Differences are against {reference}; {what} are {state} {100 * tolerance:.4g}%."

@@ -112,8 +112,7 @@ def _command(items: Sequence[Comparable], tolerance: float) -> str | None:
     names = [str(item) for item in items if isinstance(item, str | Path)]
     if len(names) < len(items):
         return None
-    share = "any" if tolerance == float("inf") else f"{100 * tolerance:.6g}%"
-    return shlex.join(["commsim", "compare", *names, "--tolerance", share])
+    return shlex.join(["commsim", "compare", *names, "--tolerance", f"{100 * tolerance:.6g}%"])
 
 
 def _runs(

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from commsim.charts import finding
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, TraceError
-from commsim.metrics import PARTS, measure
+from commsim.metrics import PARTS, limits, measure
 from commsim.study.compare.settings import flat, hardware, side_by_side
 from commsim.study.compare.sources import Source
 from commsim.study.result import Result
@@ -77,6 +78,12 @@ class Side:
     cluster: Cluster | None = None
 
     @property
+    def gpus(self) -> int:
+        """Ranks that ran, 0 where the file does not say."""
+        ranks = self.metrics.get("ranks") or ()
+        return sum(int(row["multiplicity"]) for row in ranks)
+
+    @property
     def tokens(self) -> float | None:
         """Tokens of a step."""
         rate = self.metrics.get("tokens_per_s")
@@ -117,9 +124,9 @@ def _recorded(source: Source) -> Side:
     timeline = trace.timeline()
     if not len(timeline):
         raise TraceError(f"{source.name}: holds no work.")
-    return Side(
-        source.name, "trace", True, measure(timeline).to_dict(), {}, trace.notes, timeline
-    )  # fmt: skip
+    metrics = measure(timeline)
+    data = {**metrics.to_dict(), "headline": finding(timeline, metrics, limits(timeline))}
+    return Side(source.name, "trace", True, data, {}, trace.notes, timeline)
 
 
 def value_at(metrics: dict[str, Any], key: str) -> float | None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commsim.metrics import PARTS
 from commsim.study.compare.runs import Side, value_at
 from commsim.study.compare.tables import TableRows
 from commsim.units import format_time
@@ -130,13 +129,27 @@ def _take(sides: Sequence[Side], needs: Sequence[float], unit: str, what: str) -
         )
     other = min((at for at in order if at != fast), key=needs.__getitem__)
     ratio, off = pace[other] / pace[fast], needs[fast] / needs[other] - 1
-    told = f"{_amount(needs[fast])} {unit} for 1e9 tokens against {_amount(needs[other])}"
+    hours = [one * _BILLION / _HOUR for one in pace]
+    told = f"{_amount(needs[fast])} {unit} against {_amount(needs[other])} ({off:+.1%})"
     if off > -_ALIKE and ratio <= 1 + _SAME:
-        return f"Take either: the same time and about the same {what}, {told} ({off:+.1%})."
-    faster = f"Take {names[fast]}: it is {ratio:.2f} times as fast as {label(other)}"
-    if off > -_ALIKE:
-        return f"{faster} for about the same {what}: {told} ({off:+.1%})."
-    return f"{faster} and needs {-off:.0%} less {what}: {told}."
+        return f"Take either: 1e9 tokens take {hours[fast]:.3g} h on both, and {told}."
+    return (
+        f"Take {names[fast]}: 1e9 tokens take {hours[fast]:.3g} h against {hours[other]:.3g} h on"
+        f" {label(other)}{_per_gpu(sides[fast], sides[other], ratio)}, and {told}."
+    )
+
+
+def _per_gpu(fast: Side, other: Side, ratio: float) -> str:
+    """Say on how many GPUs each is, and what is left of the speed per GPU where they differ."""
+    mine, theirs = fast.gpus, other.gpus
+    if not mine or not theirs:
+        return f" ({ratio:.2f} times as fast)"
+    if mine == theirs:
+        return f" ({ratio:.2f} times as fast, on {mine:,} GPUs each)"
+    return (
+        f" ({ratio:.2f} times as fast on {mine:,} GPUs instead of {theirs:,}: per GPU"
+        f" {ratio * theirs / mine:.2f} times)"
+    )
 
 
 def _amount(value: float) -> str:
@@ -145,23 +158,11 @@ def _amount(value: float) -> str:
 
 def _waits(at: int, side: Side) -> str:
     """Say what a side's step is lost on, and its MFU."""
-    parts = side.metrics["breakdown"]
-    whole = sum(parts[f"{part}_s"] for part in PARTS)
-    if not whole:
+    headline = str(side.metrics.get("headline") or "").replace("\N{NO-BREAK SPACE}", " ")
+    if not headline:
         return ""
-    most = max(
-        side.metrics.get("collectives") or (), key=lambda use: use["exposed_s"], default=None
-    )
-    named = ""
-    if most is not None and most["exposed_s"] > 0:
-        named = f" (longest in {most['op'].replace('_', '-')} on {most['group']})"
-    exposed = parts["exposed_transfer_s"] / whole
-    line = f"{label(at)} spends {exposed:.1%} of its step on exposed transfers{named}"
-    for part, name in PARTS.items():
-        if part not in ("compute", "exposed_transfer") and parts[f"{part}_s"] > 0.0005 * whole:
-            line += f", {parts[f'{part}_s'] / whole:.1%} {name}"
     mfu = side.metrics.get("mfu")
-    return f"{line}{'' if mfu is None else f'; MFU {mfu:.1%}'}."
+    return f"{label(at)}: {headline}{'' if mfu is None else f' MFU {mfu:.1%}.'}"
 
 
 def verdict_of_tables(tables: Sequence[TableRows], names: Sequence[str]) -> list[str]:

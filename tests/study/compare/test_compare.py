@@ -114,8 +114,9 @@ def test_faster_and_cheaper_is_taken(tmp_path: Path) -> None:
     slow = training(tmp_path, "slow", price=1, efficiency=0.2)
     fast = training(tmp_path, "fast", price=1, efficiency=0.4)
     found = compare(slow, fast)
-    assert found.verdict[0].startswith(f"Take B ({fast}): it is")
-    assert "less money" in found.verdict[0]
+    assert found.verdict[0].startswith(f"Take B ({fast}): 1e9 tokens take ")
+    cost = metric(found.to_dict(), "cost.per_1e9_tokens")["values"]
+    assert f"({cost[1] / cost[0] - 1:+.1%})" in found.verdict[0]
 
 
 @pytest.mark.parametrize("price", [1.75, 1.95])
@@ -124,11 +125,22 @@ def test_costs_nearer_than_the_model_knows_do_not_decide(tmp_path: Path, price: 
     fast = training(tmp_path, "fast", price=price, efficiency=0.4)
     assert f"Take B ({fast})" in compare(slow, fast).verdict[0]
     found = compare(slow, fast)
-    assert "for about the same money" in found.verdict[0]
     cost = metric(found.to_dict(), "cost.per_1e9_tokens")["values"]
+    assert f"({cost[1] / cost[0] - 1:+.1%})" in found.verdict[0]
     now, dear = (price, "B") if cost[1] > cost[0] else (1, "A")
     even = f"{now * min(cost) / max(cost):,.4g} USD instead of {now:,.4g}."
     assert found.verdict[3] == f"They cost the same where an hour of a GPU of {dear} is {even}"
+
+
+def test_speed_is_told_per_gpu_where_their_numbers_differ(tmp_path: Path) -> None:
+    few = training(tmp_path, "few", price=1, efficiency=0.4)
+    many = training(tmp_path, "many", price=1, efficiency=0.4)
+    text = Path(many).read_text().replace("preset: dgx-a100", "preset: dgx-a100\n  nodes: 2")
+    Path(many).write_text(text.replace("dp: 8", "dp: 16").replace("global: 16", "global: 32"))
+    found = compare(few, many).verdict[0]
+    rates = metric(compare(few, many).to_dict(), "tokens_per_s")["values"]
+    ratio = rates[1] / rates[0]
+    assert f"{ratio:.2f} times as fast on 16 GPUs instead of 8: per GPU {ratio / 2:.2f}" in found
 
 
 def test_the_same_price_and_time_leave_the_choice(tmp_path: Path) -> None:
