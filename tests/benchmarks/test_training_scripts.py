@@ -19,7 +19,6 @@ from helpers.paths import ROOT
 
 from commsim.models.constants import stack_names
 
-ROOT = ROOT
 BENCHMARKS = ROOT / "benchmarks"
 STEPS = ROOT / "tests" / "data" / "training" / "steps.csv"
 STAGES = ROOT / "tests" / "data" / "zero_bubble_table5.csv"

@@ -10,7 +10,6 @@ from typing import Any
 
 from helpers.paths import ROOT
 
-ROOT = ROOT
 TABLE = ROOT / "tests" / "data" / "zero_bubble_table5.csv"
 
 

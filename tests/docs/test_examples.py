@@ -16,7 +16,6 @@ from helpers.paths import ROOT
 from commsim.cli.main import call
 from commsim.cluster import cluster_from
 
-ROOT = ROOT
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from helpers.paths import ROOT
 
-ROOT = ROOT
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 RUN = """

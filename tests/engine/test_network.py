@@ -15,7 +15,6 @@ from commsim.engine.clock import Clock
 from commsim.engine.network import Flow, FluidNetwork
 from commsim.libraries.plan import Phase
 
-ROOT = ROOT
 CASES = sorted((ROOT / "tests" / "data" / "maxmin").glob("*.json"))
 MS = 10**9
 

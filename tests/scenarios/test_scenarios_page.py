@@ -6,8 +6,6 @@ import runpy
 
 from helpers.paths import ROOT
 
-ROOT = ROOT
-
 
 def test_the_page_lists_the_catalogue_as_it_is() -> None:
     made = runpy.run_path(str(ROOT / "benchmarks" / "scenarios_page.py"))

@@ -21,7 +21,7 @@ from commsim.traces.capture.records import Recording, Sync, Work
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
-ROOT = ROOT
+
 SCRIPTS = ROOT / "scenarios/scripts"
 TINY = ("--model", "tiny", "--length", "128")
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from helpers.paths import ROOT
 
-ROOT = ROOT
 ROWS = ROOT / "tests" / "data" / "measured_nccl.csv"
 VALIDATE = ROOT / "benchmarks" / "validate_collectives.py"
 FIT = ROOT / "benchmarks" / "fit_nccl.py"
