@@ -37,6 +37,7 @@ from commsim.libraries.nccl.topology import (
     system_of,
     write_xml,
 )
+from commsim.libraries.nccl.tuning import nvls_setup, tables_of
 
 __all__ = ["communicator_from_xml", "communicator_of"]
 
@@ -253,7 +254,7 @@ def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Com
                          most=rules_of(version).max_channels)  # fmt: skip
     arch, vendor = common_cpu(views)
     nvls = graphs.get("nvls")
-    return Communicator(
+    comm = Communicator(
         version=version,
         node_of=_node_of(nodes, count),
         local_ranks=tuple(len(node.ranks) for node in nodes),
@@ -277,6 +278,23 @@ def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Com
         peer_nvlinks=min(one.peer_nvlinks for one in views),
         notes=tuple(dict.fromkeys([*knobs.notes, *(n for one in views for n in one.notes)])),
     )
+    return _with_channels_of_nvls(comm, knobs)
+
+
+def _with_channels_of_nvls(comm: Communicator, knobs: Knobs) -> Communicator:
+    """Return the communicator with its channels repeated up to those of NVLS.
+
+    NCCL 2.20 to 2.27 do so (ncclTopoPostset in src/graph/connect.cc), so that rings, trees and
+    sends have them too. A limit of the user's holds all the same.
+    """
+    tables = tables_of(comm.version)
+    most = nvls_setup(comm, tables, knobs).channels if comm.nvls_support else 0
+    most = min([most, *(n for n in (knobs.max_nchannels, knobs.max_ctas) if n is not None)])
+    if not tables.grows_to_nvls or most <= comm.channels:
+        return comm
+    order = [channel % comm.channels for channel in range(most)]
+    trees = Trees(comm.trees.up[order], comm.trees.down[order])
+    return replace(comm, channels=most, rings=comm.rings[order], trees=trees)
 
 
 def _place(domains: Sequence[_Domain], version: str) -> list[PlacedNode]:

@@ -7,6 +7,7 @@ peer for sends and receives (`p2p`). The constants of each release stand in vers
 """
 
 from commsim.libraries.nccl.tuning.choose import FLOAT_SUM, Tuner
+from commsim.libraries.nccl.tuning.nvls import nvls_setup
 from commsim.libraries.nccl.tuning.p2p import PeerToPeer
 from commsim.libraries.nccl.tuning.reduction import Reduction
 from commsim.libraries.nccl.tuning.releases import release_of, starts_channels_slowly
@@ -17,6 +18,7 @@ __all__ = [
     "PeerToPeer",
     "Reduction",
     "Tuner",
+    "nvls_setup",
     "release_of",
     "starts_channels_slowly",
     "tables_of",

@@ -83,6 +83,7 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_channels: int
     nvls_channels: dict[str, tuple[int, int]]
     nvls_least_ranks: int
+    grows_to_nvls: bool
     nvls_nets: tuple[NvlsRow, ...]
     nvlstree_correction: bool
     net_channels_per_peer: Literal["two", "bandwidth"]

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from commsim.libraries.nccl.env import Knobs
+from commsim.cluster import Cluster
+from commsim.libraries.nccl.communicator.communicator import communicator_of
+from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, PathType
 from commsim.libraries.nccl.tuning.choose import Tuner, choose
 from commsim.libraries.nccl.tuning.nvls import NvlsSetup, nvls_setup
+from commsim.libraries.nccl.tuning.p2p import PeerToPeer
 from commsim.libraries.nccl.tuning.tables import tables_of
 
 Make = Callable[[str], Communicator]
@@ -106,3 +109,24 @@ def test_blackwell_trees_are_corrected_by_size_on_x86(recorded: Make) -> None:
     moving = plain[pair][0].selection_us - (25 + 2 * 20.9)
     # log2(1 MiB / 64) = 14: half the bandwidth
     assert corrected[pair][0].selection_us - (25 + 2 * 20.9) == pytest.approx(2 * moving, rel=1e-4)
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 16])
+@pytest.mark.parametrize(
+    ("version", "channels"), [("2.19", 16), ("2.27", 32), ("2.28", 16), ("2.30", 16)]
+)
+def test_rings_and_sends_get_the_channels_of_nvls_from_2_20_to_2_27(
+    nodes: int, version: str, channels: int
+) -> None:
+    cluster = Cluster.preset("dgx-b200", nodes=nodes)
+    comm = communicator_of(cluster, range(8 * nodes), version=version)
+    assert (comm.channels, PeerToPeer(comm).channels) == (channels, channels)
+    assert len(comm.rings) == comm.trees.channels == channels
+    ring = Tuner(comm, knobs_of({"NCCL_ALGO": "Ring"})).choose("all_reduce", 2**30)
+    assert ring.channels == channels
+
+
+def test_without_nvls_no_channels_are_added() -> None:
+    cluster = Cluster.preset("dgx-b200", nodes=2)
+    off = communicator_of(cluster, range(16), version="2.27", env={"NCCL_NVLS_ENABLE": 0})
+    assert off.channels == 16
