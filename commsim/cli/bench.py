@@ -28,7 +28,7 @@ __all__ = ["bench"]
 
 _HEAD = (
     "op", "size (B)", "count", "type", "redop", "root", "time (us)", "algbw (GB/s)",
-    "busbw (GB/s)", "algo", "proto", "channels", "bound (us)", "in network (us)", "",
+    "busbw (GB/s)", "algo", "proto", "channels", "bound (us)", "",
 )  # fmt: skip
 
 
@@ -37,13 +37,17 @@ _HEAD = (
 @cluster_option
 @click.option("--nccl-xml", metavar="FILE.xml", help="A node as NCCL_TOPO_DUMP_FILE wrote it.")
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
-@click.option("--gpus-per-node", type=int, help="Use only the first GPUs of each node.")
+@click.option(
+    "-g", "--gpus-per-node", type=int, metavar="G", help="Use only the first GPUs of each node."
+)
 @click.option(
     "-b", "first", default="8", show_default=True, help="Smallest size in bytes (K, M, G)."
 )
 @click.option("-e", "last", default="128M", show_default=True, help="Largest size.")
 @click.option("-f", "factor", default=2.0, show_default=True, help="Factor from size to size.")
 @click.option("-d", "dtype", default="float", show_default=True, help="Type of the elements.")
+@click.option("-n", "iterations", type=int, help="As nccl-tests'; a prediction needs no repeats.")
+@click.option("-w", "warmups", type=int, help="As nccl-tests'; a prediction needs no warm-up.")
 @set_option
 @click.option("--library", help="Whose rules: nccl (of GPUs), gloo (of CPU workers), ideal.")
 @click.option("--nccl-version", metavar="X.Y", help="2.18 to 2.30.  [default: 2.27]")
@@ -77,6 +81,8 @@ def bench(
     last: str,
     factor: float,
     dtype: str,
+    iterations: int | None,
+    warmups: int | None,
     sets: tuple[str, ...],
     library: str | None,
     nccl_version: str | None,
@@ -90,7 +96,10 @@ def bench(
     nccl_tests: Path | None,
     quiet: bool,
 ) -> None:
-    """Time collectives over all GPUs of a cluster: ring or tree, and from which size on."""
+    """Time collectives over all GPUs of a cluster: ring or tree, and from which size on.
+
+    OP is all_reduce, ... or the name of an nccl-tests program (all_reduce_perf).
+    """
     from commsim.libraries import LibrarySection
     from commsim.study.bench import bench as study_bench
     from commsim.study.bench import sweep
@@ -108,6 +117,7 @@ def bench(
             place, ops, sizes, algo=algo, proto=proto, library=section, network=network,
             dtype=dtype, gpus_per_node=gpus_per_node,
         )  # fmt: skip
+    console.show(_header(result, cluster is None and nccl_xml is None))
     console.show(_table(result))
     for crossover in result.crossovers:
         console.show(
@@ -115,6 +125,8 @@ def bench(
         )
     for note in result.notes:
         console.say(f"note: {note}")
+    if iterations is not None or warmups is not None:
+        console.say("note: -n and -w change nothing: the same prediction comes each time.")
     _write(result, json_path, chart, nccl_tests, console)
 
 
@@ -155,13 +167,28 @@ def open_cluster(
         data, where = {"preset": str(path)}, f"--cluster {path}"
     if not isinstance(data, dict):
         raise ScenarioError(f"{where}: a cluster file is a mapping, such as preset: dgx-h100.")
-    if "workload" in data:
-        raise ScenarioError(
-            f"{where}: is a scenario. Give a file of what stands under its cluster."
-        )
+    if "workload" in data:  # a scenario stands for its cluster
+        if not isinstance(data.get("cluster"), dict):
+            raise ScenarioError(f"{where}: is a scenario without a cluster. Give one that has it.")
+        data = data["cluster"]
     if nodes is not None:
         data = {**data, "nodes": nodes}
     return cluster_from(apply_sets(data, sets), where)
+
+
+def _header(result: BenchResult, by_default: bool) -> str:
+    """Return what nccl-tests prints on top: on what, over how many ranks, by which library."""
+    system = result.system
+    named = "  (by default; --cluster names another)" if by_default else ""
+    nodes = f"{system['nodes']} node{'s' if system['nodes'] > 1 else ''}"
+    version = f" {system['version']}" if system["version"] else ""
+    return "\n".join((
+        "# predicted by commsim, not measured",
+        f"# cluster: {system['cluster']}{named}",
+        f"# ranks: {system['gpus']} on {nodes}",
+        f"# library: {system['library']}{version}, network: {system['network']}",
+        "#",
+    ))  # fmt: skip
 
 
 def _table(result: BenchResult) -> str:
@@ -171,15 +198,14 @@ def _table(result: BenchResult) -> str:
     for row in result.results:
         marks = ["chosen"] * row.chosen + ["fastest"] * (best[row.op, row.size] is row)
         rows.append(_cells(row, ", ".join(marks) if several else ""))
-    return columns(rows, right=(1, 2, 5, 6, 7, 8, 11, 12, 13))
+    return columns(rows, right=(1, 2, 5, 6, 7, 8, 11, 12))
 
 
 def _cells(row: BenchRow, marks: str) -> tuple[str, ...]:
     return (
         row.op, str(row.size), str(row.count), row.type, row.redop, str(row.root),
         f"{row.time_us:.2f}", _rate(row.algbw_gbs), _rate(row.busbw_gbs), row.algo,
-        row.proto or "–", str(row.nchannels or "–"), _rate(row.bound_by_gpus_us),
-        _rate(row.bound_in_network_us), marks,
+        row.proto or "–", str(row.nchannels or "–"), _rate(row.bound_us), marks,
     )  # fmt: skip
 
 

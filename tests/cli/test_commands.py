@@ -64,7 +64,10 @@ def test_bench_prints_nccl_tests_columns_and_the_crossover(
     chart, path = tmp_path / "b.html", tmp_path / "b.json"
     assert call(["bench", "all_reduce", *flags, "--chart", str(chart), "--json", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "algbw (GB/s)  busbw (GB/s)" in out.splitlines()[0]
+    head = out.splitlines()[:6]
+    assert head[1] == "# cluster: 2 x dgx-h100  (by default; --cluster names another)"
+    assert head[2:4] == ["# ranks: 16 on 2 nodes", "# library: ideal, network: fluid"]
+    assert "algbw (GB/s)  busbw (GB/s)" in head[5]
     data = json.loads(path.read_text())
     assert data["schema"] == 1
     assert [row["size"] for row in data["results"][::2]] == [2**10, 2**16, 2**22, 2**28]
@@ -73,6 +76,17 @@ def test_bench_prints_nccl_tests_columns_and_the_crossover(
         assert row["algbw_gbs"] == pytest.approx(row["size"] / row["time_us"] * 1e-3, rel=1e-6)
         assert row["busbw_gbs"] == pytest.approx(row["algbw_gbs"] * 2 * 15 / 16, rel=1e-6)
     assert chart.stat().st_size > 10_000
+
+
+def test_bench_takes_the_words_of_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    """all_reduce_perf -b 1M -e 1M -g 4 -n 20 -w 5, as people have it in their shell's history."""
+    words = "bench all_reduce_perf,sendrecv_perf -b 1M -e 1M -g 4 -n 20 -w 5 --cluster dgx-a100"
+    assert call(words.split()) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[2:4] == ["# ranks: 4 on 1 node", "# library: nccl 2.27, network: fluid"]
+    assert [line.split()[0] for line in lines[6:]] == ["all_reduce", "send_recv"]
+    assert "-n and -w change nothing" in captured.err
 
 
 def test_presets_and_topo(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,8 +101,13 @@ def test_presets_show_prints_a_model_with_its_sources(capsys: pytest.CaptureFixt
     assert "70.55e9 parameters, 80 layers of 8192" in capsys.readouterr().out
 
 
-def test_a_scenario_is_no_cluster_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scenario_stands_for_its_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text("cluster: {preset: dgx-h100}\nworkload: {collectives: []}\n")
+    path.write_text("cluster: {preset: dgx-a100}\nworkload: {collectives: []}\n")
+    assert call(["bench", "all_reduce", "-b", "1M", "-e", "1M", "--cluster", str(path)]) == 0
+    assert "# cluster: 1 x dgx-a100" in capsys.readouterr().out
+    path.write_text("workload: {collectives: []}\n")
     assert call(["bench", "all_reduce", "--cluster", str(path)]) == 2
-    assert "is a scenario. Give a file of what stands under its cluster." in capsys.readouterr().err
+    assert "is a scenario without a cluster" in capsys.readouterr().err

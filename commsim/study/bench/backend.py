@@ -60,6 +60,10 @@ class Backend(Protocol):
     """Whether times are per iteration of a loop that does not wait for the last rank."""
 
     @property
+    def version(self) -> str | None:
+        """The release of the library whose rules are followed; None where it has none."""
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed or replaced."""
 
@@ -68,6 +72,7 @@ class SimulatedBackend:
     """Times one op by running the engine on it; every answer is kept."""
 
     repeated = False
+    version: str | None = None
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from commsim.libraries import LibrarySection, usual_library
 from commsim.metrics import bound
 from commsim.ops import bus_factor
 from commsim.study.bench.backend import Backend, SimulatedBackend
-from commsim.study.bench.nccl_tests import Shape, check_names, shape_of
+from commsim.study.bench.nccl_tests import Shape, check_names, op_of, shape_of
 from commsim.study.guard import too_fast
 from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
 
@@ -134,7 +134,7 @@ def bench(
     Raises:
         ScenarioError: an unknown op, algorithm, library or type, or nothing to time.
     """
-    names = list(dict.fromkeys(_listed(ops)))
+    names = list(dict.fromkeys(op_of(name) for name in _listed(ops)))
     lengths = [_bytes(size) for size in _listed(sizes)]
     if not names or not lengths:
         raise ScenarioError(f"no {'size' if names else 'op'} is given to time. Name one at least.")
@@ -173,6 +173,7 @@ def bench(
         "gpus": len(ranks),
         "nodes": len({int(cluster.node_of[rank]) for rank in ranks}),
         "library": section.name,
+        "version": backend.version,
         "network": network,
     }
     return BenchResult(system, tuple(rows), tuple(crossovers), tuple(notes))

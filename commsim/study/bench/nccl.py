@@ -32,6 +32,7 @@ class NcclBackend:
     ) -> None:
         library = make_library(section)
         assert isinstance(library, Nccl)
+        self.version = library.version
         self._group = library.group(tuple(ranks), cluster)
         self._dtype = dtype
         self._notes: dict[str, None] = {}
@@ -106,6 +107,7 @@ class NcclStepsBackend(SimulatedBackend):
     ) -> None:
         super().__init__(cluster, ranks, section, network="steps", dtype=dtype)
         self._nccl = NcclBackend(cluster, ranks, section, dtype=dtype)
+        self.version = self._nccl.version
 
     def algorithms(self, op: str, asked: Sequence[str], protos: Sequence[str]) -> list[str]:
         """Return the algorithm and protocol pairs to time. See `Backend`."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import NCCL_TESTS_TYPES, REDUCING, ROOTED
 
-__all__ = ["BENCH_OPS", "Shape", "check_names", "shape_of", "sweep"]
+__all__ = ["BENCH_OPS", "Shape", "check_names", "op_of", "shape_of", "sweep"]
 
 BENCH_OPS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "scatter", "gather",
@@ -23,6 +23,15 @@ BENCH_OPS = (
 _ALIGNED_BLOCKS = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 _PLAIN_BLOCKS = frozenset({"scatter", "gather"})
 _MOST_SIZES = 10_000
+
+
+_PROGRAMS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}  # spelt otherwise there
+
+
+def op_of(name: str) -> str:
+    """Return the op that a program of nccl-tests times: "alltoall_perf" is all_to_all."""
+    op = name.removesuffix("_perf")
+    return _PROGRAMS.get(op, op)
 
 
 @dataclass(frozen=True, slots=True)
