@@ -15,7 +15,12 @@ from typing import Any
 from commsim.errors import UnitError
 
 __all__ = [
+    "GIB",
+    "MIB",
+    "PS_PER_MS",
+    "PS_PER_NS",
     "PS_PER_SECOND",
+    "PS_PER_US",
     "Bandwidth",
     "Duration",
     "Size",
@@ -29,7 +34,12 @@ __all__ = [
     "to_picoseconds",
 ]
 
-PS_PER_SECOND = 1_000_000_000_000
+PS_PER_NS = 10**3
+PS_PER_US = 10**6
+PS_PER_MS = 10**9
+PS_PER_SECOND = 10**12
+"""Time is integer picoseconds."""
+MIB, GIB = 2**20, 2**30
 _MAX_PICOSECONDS = 2**62  # 53 days: past this, int64 arithmetic on times could overflow
 _MAX_BYTES = 2**62
 

@@ -22,11 +22,11 @@ from commsim.export.counters import Counter, link_counters, memory_counters
 from commsim.export.rows import Rows, arrows, described, lay_out, process_name, track_name
 from commsim.graph import Graph
 from commsim.timeline import Timeline
+from commsim.units import PS_PER_US
 
 __all__ = ["write_chrome"]
 
 _CHUNK = 20_000  # events per write
-_US = 10**6  # picoseconds
 _SLICE = '{"ph":"X","pid":%d,"tid":%d,"ts":%d.%06d,"dur":%d.%06d,"args":{"op":%d%s'
 _WAIT = '{"ph":"X","pid":%d,"tid":%d,"ts":%d.%06d,"dur":%d.%06d,"cat":"wait","name":"wait"}'
 
@@ -122,7 +122,7 @@ def _slices(timeline: Timeline, rows: Rows) -> Iterator[list[str]]:
 
 def _us(time: Ints) -> tuple[Ints, Ints]:
     """Return the whole microseconds of picoseconds, and the digits after the point."""
-    whole, rest = np.divmod(time, _US)
+    whole, rest = np.divmod(time, PS_PER_US)
     return whole, rest
 
 
@@ -148,7 +148,7 @@ def _arrows(timeline: Timeline, rows: Rows) -> Iterator[dict[str, Any]]:
             bound = {"bp": "e"} if phase == "f" else {}
             yield {"ph": phase, "id": message, "cat": "message", "name": "message",
                    "pid": int(graph.lane_rank[rows.lane[track]]), "tid": tids[track],
-                   "ts": int(timeline.start[span]) / _US, **bound}  # fmt: skip
+                   "ts": int(timeline.start[span]) / PS_PER_US, **bound}  # fmt: skip
 
 
 def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
@@ -166,5 +166,5 @@ def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 def _values(counter: Counter, pid: int, unit: str) -> Iterator[dict[str, Any]]:
     for when, value in zip(counter.time, counter.value, strict=True):
-        yield {"ph": "C", "name": counter.name, "pid": pid, "ts": when / _US,
+        yield {"ph": "C", "name": counter.name, "pid": pid, "ts": when / PS_PER_US,
                "args": {unit: value}}  # fmt: skip

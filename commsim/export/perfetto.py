@@ -39,11 +39,11 @@ from commsim.export.perfetto_schema import (
 )
 from commsim.export.rows import Rows, arrows, described, lay_out, process_name, track_name
 from commsim.timeline import Timeline
+from commsim.units import PS_PER_NS
 
 __all__ = ["write_perfetto"]
 
 
-_NS = 1000  # picoseconds
 _CHUNK = 50_000  # spans per write
 _SEQUENCE = 1
 _WAIT = "wait"
@@ -247,7 +247,7 @@ def _varints(values: Ints) -> list[bytes]:
 
 def _stamps(times: Ints) -> list[bytes]:
     """Return the timestamp fields of picoseconds, rounded to ns."""
-    return [_TIMESTAMP + value for value in _varints((times + _NS // 2) // _NS)]
+    return [_TIMESTAMP + value for value in _varints((times + PS_PER_NS // 2) // PS_PER_NS)]
 
 
 def _op_notes(ops: Ints) -> list[bytes]:
@@ -288,7 +288,8 @@ def _counter(counter: Counter, made: PerfettoMessages, track: int, unit: str, pl
         event = made.event(type=COUNTER, track_uuid=track, double_counter_value=value)
         packets.append(
             made.packet(
-                timestamp=(when + _NS // 2) // _NS, trusted_packet_sequence_id=_SEQUENCE,
+                timestamp=(when + PS_PER_NS // 2) // PS_PER_NS,
+                trusted_packet_sequence_id=_SEQUENCE,
                 track_event=event,
             )
         )  # fmt: skip

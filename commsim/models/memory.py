@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commsim.errors import ScenarioError
+from commsim.units import GIB
 
 __all__ = [
     "MemoryUse",
@@ -23,7 +24,6 @@ __all__ = [
     "state_bytes",
 ]
 
-GIB = 2**30
 _WIDTH = {"fp32": 4, "tf32": 4}
 _MASTER_AND_MOMENTS, _MOMENTS = 12, 8
 _WORTH_SAYING = 0.05  # share of the whole

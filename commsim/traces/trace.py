@@ -22,11 +22,10 @@ from commsim.traces.rebuild import (
 )
 from commsim.traces.rebuild.rank import OwnAccount, RankPart
 from commsim.traces.table import CollectiveTable
-from commsim.units import format_time
+from commsim.units import PS_PER_NS, format_time
 
 __all__ = ["Trace"]
 
-_PS_PER_NS = 1000
 _MAX_WORLD = 1_000_000
 
 
@@ -38,7 +37,7 @@ class Trace:
         self.ranks: tuple[int, ...] = tuple(self._parts)
         calls = {rank: part.calls for rank, part in self._parts.items()}
         first = min(part.zero_ns for part in parts)
-        zeros = {r: (part.zero_ns - first) * _PS_PER_NS for r, part in self._parts.items()}
+        zeros = {r: (part.zero_ns - first) * PS_PER_NS for r, part in self._parts.items()}
         known = {rank: part.groups for rank, part in self._parts.items()}
         self._matched, match_notes = match(calls, _world(parts), known, zeros)
         self._exchanges, message_notes = match_messages(calls)

@@ -36,12 +36,10 @@ from commsim.study.advise.simulate import (
     run_best,
     workers,
 )
-from commsim.units import format_time
+from commsim.units import GIB, format_time
 from commsim.workload import chosen_kind
 
 __all__ = ["Advice", "Ranked", "advise"]
-
-GIB = 2**30
 
 
 class Progress(Protocol):

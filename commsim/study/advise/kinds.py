@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from commsim.study.advise.judge import Judged
 from commsim.study.advise.layouts import Candidate
 from commsim.study.advise.simulate import Ran
+from commsim.units import GIB
 
 __all__ = ["Kind", "best_of_kinds"]
-
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)

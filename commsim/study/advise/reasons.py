@@ -16,12 +16,11 @@ from commsim.models import build_model, parameter_count, state_bytes
 from commsim.study.advise.judge import Judged
 from commsim.study.advise.layouts import Candidate
 from commsim.study.advise.simulate import Ran, Worker
-from commsim.units import format_bandwidth, format_time
+from commsim.units import GIB, format_bandwidth, format_time
 from commsim.workload.training import WIDTH, make_parts
 
 __all__ = ["facts", "reasons", "waits_for"]
 
-GIB = 2**30
 _PROBE = 2**30
 _BACKWARD = 2 / 3  # of a step's computing, which is what gradients can hide behind
 _NOTABLE = 0.005  # of a step

@@ -21,9 +21,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Variable
 
-__all__ = ["DistributedDataParallel"]
+from commsim.units import MIB
 
-_MIB = 2**20
+__all__ = ["DistributedDataParallel"]
 
 
 class _Bucket:
@@ -71,8 +71,8 @@ class DistributedDataParallel(nn.Module):
         self._as_view = gradient_as_bucket_view
         self._buffers_sent = broadcast_buffers
         self._unused = find_unused_parameters and not static_graph
-        cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * _MIB)
-        self._limits = [_MIB if bucket_cap_mb is None else cap, cap]
+        cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB)
+        self._limits = [MIB if bucket_cap_mb is None else cap, cap]
         self._params = [p for p in module.parameters() if p.requires_grad]
         self._ready: list[int] = []
         self._rebuilt = self._queued = False

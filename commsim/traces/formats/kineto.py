@@ -22,10 +22,10 @@ import numpy as np
 from commsim.arrays import Floats
 from commsim.errors import TraceError
 from commsim.traces.formats.files import BAD_JSON, Data, Document
+from commsim.units import PS_PER_US
 
 __all__ = ["Args", "Event", "EventKind", "KinetoFile", "is_kineto", "rank_in_name", "read_kineto"]
 
-PS_PER_US = 1_000_000
 _MAX_US = 1e17  # past the year 5000: not a time
 _MAX_RANK = 2**31
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)|_(\d+)(?:\.pt)?(?:\.trace)?\.json", re.I)

@@ -9,7 +9,7 @@ import msgspec
 from commsim.errors import ScenarioError
 from commsim.models import RECOMPUTE, ComputeSection, ModelSection
 from commsim.sections import Section
-from commsim.units import Size
+from commsim.units import MIB, Size
 from commsim.workload.schedules import check_name
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOne = Annotated[float, msgspec.Meta(ge=1)]
-MIB = 2**20
 WIDTH = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4, "fp8": 2}
 """Bytes of an activation, a parameter or a gradient, by precision; fp8 is for products only."""
 

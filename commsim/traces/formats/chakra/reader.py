@@ -23,10 +23,10 @@ from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto import integer
 from commsim.traces.formats.ordering import in_order
 from commsim.traces.formats.records import Issued, RankRecord
+from commsim.units import PS_PER_US
 
 __all__ = ["COLLECTIVES", "Node", "NodeType", "is_chakra", "read_chakra", "read_nodes"]
 
-PS_PER_US = 1_000_000
 COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast",
                "all_to_all", "reduce_scatter", "reduce_scatter", "barrier")  # fmt: skip
 _RANK = re.compile(r"\.(\d+)\.(?:et|json)(?:\.gz)?$")

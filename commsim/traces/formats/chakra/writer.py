@@ -16,6 +16,7 @@ import numpy as np
 from commsim.errors import TraceError
 from commsim.graph import Device, Graph, OpKind
 from commsim.traces.formats.chakra.reader import COLLECTIVES, NodeType
+from commsim.units import PS_PER_US
 
 __all__ = ["write_chakra"]
 
@@ -23,7 +24,6 @@ _TYPES = {
     OpKind.COMPUTE: NodeType.COMPUTE, OpKind.COPY: NodeType.COMPUTE,
     OpKind.COLLECTIVE: NodeType.COLLECTIVE, OpKind.SEND: NodeType.SEND, OpKind.RECV: NodeType.RECV,
 }  # fmt: skip
-_PS_PER_US = 1_000_000
 
 
 def write_chakra(graph: Graph, base: Path, *, as_json: bool) -> tuple[list[Path], list[str]]:
@@ -71,7 +71,7 @@ def _rows(graph: Graph, lane: int) -> Iterator[dict[str, Any]]:
             "Name": graph.op_name(op),
             "NodeType": _TYPES[OpKind(graph.kind[op])],
             "is_cpu_op": bool(graph.device[op] == Device.CPU),
-            "runtime": (duration + _PS_PER_US // 2) // _PS_PER_US,
+            "runtime": (duration + PS_PER_US // 2) // PS_PER_US,
             "data_deps": [dep for dep in dict.fromkeys(deps) if graph.lane[dep] == lane],
             "stream": stream,
             "stream_name": graph.streams[stream],

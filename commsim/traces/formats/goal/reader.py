@@ -22,10 +22,10 @@ from commsim.errors import TraceError
 from commsim.traces.formats.files import Data, Document
 from commsim.traces.formats.ordering import in_order
 from commsim.traces.formats.records import Issued, RankRecord
+from commsim.units import PS_PER_NS
 
 __all__ = ["is_goal", "read_goal"]
 
-PS_PER_NS = 1000
 _OP = re.compile(
     r"(?P<label>\w+)\s*:\s*(?:(?P<way>send|recv)\s+(?P<size>\d+)b?\s+(?:to|from)\s+(?P<peer>\d+)"
     r"(?:\s+tag\s+(?P<tag>\d+))?|calc\s+(?P<time>\d+))(?:\s+cpu\s+(?P<cpu>\d+))?(?:\s+nic\s+\d+)?\s*"

@@ -19,11 +19,11 @@ from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.call_args import first
 from commsim.traces.rebuild.rank.calls import CollectiveCall, Message
 from commsim.traces.rebuild.rank.gloo_work import gloo_op, peer_and_tag
+from commsim.units import PS_PER_NS
 
 __all__ = ["gloo_call", "with_groups"]
 
 _SLACK_NS = 20_000
-_PS_PER_NS = 1000
 
 
 def gloo_call(activity: Activity, index: int) -> CollectiveCall:
@@ -128,8 +128,8 @@ def _labels(
     )
     labels, at = [], 0
     for call in calls:
-        begin = file.zero_ns + call.launched // _PS_PER_NS - _SLACK_NS
-        end = file.zero_ns + call.end // _PS_PER_NS + _SLACK_NS
+        begin = file.zero_ns + call.launched // PS_PER_NS - _SLACK_NS
+        end = file.zero_ns + call.end // PS_PER_NS + _SLACK_NS
         at = max(at, bisect_left(entries, (begin, "")))
         fits = call.library == "gloo" and not call.messages and at < len(entries)
         if fits and entries[at][0] <= end:
