@@ -9,7 +9,8 @@ run is kept, per rank: the Kineto trace (`rank0.json.gz`), the PyTorch Execution
 program told torch.distributed (`rank0.calls.json`), which was taken in a step of its own. A step
 begins with a barrier. Of several repeats the one with the shortest steps stays: the others were
 held up by the machine. Names of hosts, files and processes are taken out; nothing else is changed.
-`ddp-4-late` is `ddp-4` with 30 ms more on rank 2 at the start of the step.
+`ddp-4-late` is `ddp-4` with 30 ms more on rank 2 at the start of the step. `random-SEED-WORLD` is
+a program of `gloo_random`, `random-SEED-WORLD-SHARE` that with the host work of one rank scaled.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
+_PATIENCE = 120  # seconds until a run counts as hung
 
 
 class Run(NamedTuple):
@@ -58,6 +60,13 @@ RUNS = {
 }
 
 
+def run_of(name: str) -> Run:
+    """Return the run of a name; random programs are known by theirs."""
+    if name.startswith("random-"):
+        return Run(name, int(name.split("-")[2]))
+    return RUNS[name]
+
+
 def main() -> None:
     """Record what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
@@ -68,7 +77,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.as_rank:
         name, rank, store, folder = options.as_rank
-        record_rank(RUNS[name], int(rank), store, Path(folder))
+        record_rank(run_of(name), int(rank), store, Path(folder))
         return
     for name in options.only.split(",") if options.only else RUNS:
         best = min((record(name) for _ in range(options.repeats)), key=lambda found: found[0])
@@ -93,7 +102,7 @@ def record(name: str) -> tuple[float, Path]:
             env=environment,
             stdout=subprocess.DEVNULL,
         )
-        for rank in range(RUNS[name].world)
+        for rank in range(run_of(name).world)
     ]
     if not ended(ranks):
         shutil.rmtree(folder)
@@ -106,7 +115,7 @@ def record(name: str) -> tuple[float, Path]:
 
 def ended(ranks: list[subprocess.Popen[bytes]]) -> bool:
     """Wait for all ranks, end them where one fails or hangs; say whether all ended well."""
-    until = time.monotonic() + 40
+    until = time.monotonic() + _PATIENCE
     while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
         if time.monotonic() > until:
             break
@@ -128,13 +137,19 @@ def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
     import torch.distributed as dist
     from gloo_calls import Calls
     from gloo_programs import PROGRAMS
+    from gloo_random import program_of, step_of
     from torch._C._distributed_c10d import _dump_fr_trace
 
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", rank=rank, world_size=run.world, store=dist.FileStore(store, run.world)
     )
-    step = PROGRAMS[run.program]()
+    if run.program.startswith("random-"):
+        _, seed, world, *share = run.program.split("-")
+        program = program_of(int(seed), int(world), changed=float(share[0]) if share else 1.0)
+        step = step_of(program, rank)
+    else:
+        step = PROGRAMS[run.program]()
     observer = None
     if run.execution_trace:
         observer = torch.profiler.ExecutionTraceObserver()

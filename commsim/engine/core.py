@@ -97,10 +97,8 @@ class Engine:
         for group in self._group:
             self._position.append(seen[group])
             seen[group] += 1
-        self._queues = [
-            GroupQueue(library_of(self._library, group.library).concurrency)
-            for group in graph.groups
-        ]
+        at_once = [library_of(self._library, group.library).concurrency for group in graph.groups]
+        self._queues = [GroupQueue(limit) if limit else None for limit in at_once]
 
     @property
     def done(self) -> bool:

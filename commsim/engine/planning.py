@@ -46,7 +46,7 @@ class Planner:
         """Return the first row of each different request, and the number of every row's."""
         table = self._graph.collectives
         return _alike(
-            table.group, table.size, table.root, table.recorded, self._on_host,
+            table.group, table.size, table.root, table.recorded, table.eager, self._on_host,
             *map(_codes, (table.kind, table.dtype, table.redop, table.splits)),
             _codes([self._late[0].get(row, ()) for row in range(len(table))]),
         )  # fmt: skip
@@ -56,7 +56,7 @@ class Planner:
         table = self._graph.messages
         return _alike(
             table.group, table.source, table.target, table.size, table.recorded,
-            self._sent_from_host,
+            self._sent_from_host, table.eager,
             _codes([self._late[1].get(row, ()) for row in range(len(table))]),
         )  # fmt: skip
 
@@ -83,6 +83,7 @@ class Planner:
             redop=table.redop[row],
             on_host=bool(self._on_host[row]),
             late=self._late[0].get(row, ()),
+            eager=int(table.eager[row]),
         )
 
     def _lateness(self) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
@@ -115,6 +116,7 @@ class Planner:
             recorded=int(table.recorded[row]),
             on_host=bool(self._sent_from_host[row]),
             late=self._late[1].get(row, ()),
+            eager=int(table.eager[row]),
         )
 
 

@@ -105,7 +105,28 @@ class Meeting:
             self._starts(member)
             if self._ended:
                 self.release(member)
+        elif self._begun and self.plan.start == Start.ROOT:
+            self._starts(member)
+            self._stay(member)
         return leave
+
+    def _stay(self, *members: int) -> None:
+        """Let members go their own time from now; a root that awaits all, once all are there."""
+        root, complete = self.plan.root, len(self.ops) == len(self.expected)
+        going = [m for m in members if m != root or not self.plan.awaits_all]
+        if complete and self.plan.awaits_all:
+            going.append(root)
+            self._starts(root)
+        for member in going:
+            self._go_after(self.plan.stays[member], member)
+
+    def _go_after(self, time: int, member: int) -> None:
+        def go() -> None:
+            self.release(member)
+            if len(self.ops) == len(self.expected) and not self._exits:
+                self._finish()
+
+        _after(self._engine.env.timeout(time), go)
 
     def missing(self) -> list[int]:
         """Return the members that have not come."""
@@ -122,7 +143,9 @@ class Meeting:
         if self._record >= 0 and self._conduct.choice:
             self._engine.recorder.choices[self._record] = self._conduct.choice
         phase = self._conduct.only
-        if phase is None:
+        if self.plan.start == Start.ROOT:
+            self._stay(*self.ops)
+        elif phase is None:
             self._engine.env.process(self._run())
         elif phase.lead:
             _after(self._engine.env.timeout(phase.lead), self._move)
@@ -157,6 +180,8 @@ class Meeting:
         """Return the members without which nothing moves."""
         if self.plan.start == Start.EAGER:
             return {0}
+        if self.plan.start == Start.ROOT:
+            return {self.plan.root}
         joins = self._conduct.joins
         return {member for member in self.expected if not joins[member]}
 

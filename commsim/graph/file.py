@@ -58,6 +58,9 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redop: tuple[str, ...] | None = None  # a file of before there was one has none
 
 
+_PLAYED_BACK = "recorded"  # the library of calls that keep their recorded time, whatever they do
+
+
 def save_graph(graph: Graph, path: str | Path) -> None:
     """Write `graph` aside, then rename it to `path`."""
     write_arrays(path, pack_graph(graph))
@@ -159,15 +162,17 @@ def _collectives(arrays: Arrays, header: _Header) -> Collectives:
     redop = ("",) * count if header.redop is None else header.redop
     if any(len(column) != count for column in (header.dtype, redop, header.splits)):
         raise ValueError("the collectives' columns differ in length")
-    unknown = [kind for kind in header.kind if kind not in COLLECTIVES]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is not a collective")
+    group = indices(arrays, "c_group", len(header.groups), length=count)
+    for kind, at in zip(header.kind, group.tolist(), strict=True):
+        if kind not in COLLECTIVES and header.groups[at][2] != _PLAYED_BACK:
+            raise ValueError(f"{kind!r} is not a collective")
     return Collectives(
         kind=header.kind,
-        group=indices(arrays, "c_group", len(header.groups), length=count),
+        group=group,
         size=column(arrays, "c_size", np.int64, count),
         root=column(arrays, "c_root", np.int64, count),
         recorded=column(arrays, "c_recorded", np.int64, count),
+        eager=column(arrays, "c_eager", np.int64, count),
         dtype=header.dtype,
         redop=redop,
         splits=header.splits,

@@ -57,7 +57,11 @@ class Mailbox:
                         items[op] = len(rows)
                 rows.append(_row(key, send, recv))
         table = np.array(rows, dtype=np.int64).reshape(-1, 8)
-        return Messages(*(table[:, column].copy() for column in range(8)))
+        columns = [
+            *(table[:, column].copy() for column in range(8)),
+            np.zeros(len(table), np.int64),
+        ]
+        return Messages(*columns)
 
 
 def _row(key: _Key, send: _Posted, recv: _Posted) -> tuple[int, ...]:

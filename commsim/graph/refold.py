@@ -114,6 +114,7 @@ class _Copies:
             size=table.size[row],
             root=self._roots(row, group),
             recorded=table.recorded[row],
+            eager=table.eager[row],
             dtype=tuple(table.dtype[at] for at in was),
             redop=tuple(table.redop[at] for at in was),
             splits=tuple(table.splits[at] for at in was),
@@ -151,6 +152,7 @@ class _Copies:
             group=group[order], source=named[order, 0], target=named[order, 1],
             size=table.size[row][order], tag=table.tag[row][order],
             send_op=ends[order, 0], recv_op=ends[order, 1], recorded=table.recorded[row][order],
+            eager=table.eager[row][order],
         )  # fmt: skip
         rows = np.full(len(source), -1)
         rows[ops] = np.argsort(order)[number]

@@ -84,6 +84,7 @@ class RollCall:
             recorded=np.array(
                 [self._recorded.get(row, -1) for row in range(len(rows))], dtype=np.int64
             ),
+            eager=np.zeros(len(rows), np.int64),
             dtype=tuple(row.dtype for row in rows),
             redop=tuple(row.redop for row in rows),
             splits=tuple(self._split_matrix(row) for row in range(len(rows))),

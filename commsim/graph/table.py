@@ -98,9 +98,10 @@ class Collectives:
 
     `size` is S of nccl-tests in bytes: the largest buffer that one rank holds (all_gather:
     what it ends with; reduce_scatter, all_to_all: what it starts with). `recorded` is a
-    measured transfer time in picoseconds. `root` is a global rank. `dtype` and `redop` (sum,
-    avg, ...) are "" where nobody said. `splits[i]` is an n x n tuple of bytes from member to member
-    (all_to_all_v), or None.
+    measured transfer time in picoseconds, and `eager` is 1 where members were recorded to leave
+    before others came (a broadcast waits for its root alone), 2 where all but the root did. `root`
+    is a global rank. `dtype` and `redop` (sum, avg, ...) are "" where nobody said. `splits[i]` is
+    an n x n tuple of bytes from member to member (all_to_all_v), or None.
     """
 
     kind: tuple[str, ...]
@@ -108,6 +109,7 @@ class Collectives:
     size: Ints
     root: Ints
     recorded: Ints
+    eager: Ints
     dtype: tuple[str, ...]
     redop: tuple[str, ...]
     splits: tuple[tuple[tuple[int, ...], ...] | None, ...]
@@ -118,7 +120,11 @@ class Collectives:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Point-to-point messages, one row each: ranks, bytes, and the two ops (-1: never posted)."""
+    """Point-to-point messages, one row each: ranks, bytes, and the two ops (-1: never posted).
+
+    `eager` is 1 where the send was recorded to end before its receive was posted: a buffer took
+    the data.
+    """
 
     group: Ints
     source: Ints
@@ -128,6 +134,7 @@ class Messages:
     send_op: Ints
     recv_op: Ints
     recorded: Ints
+    eager: Ints
 
     def __len__(self) -> int:
         return len(self.source)

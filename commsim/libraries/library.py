@@ -21,7 +21,7 @@ class Library(Protocol):
 
     @property
     def concurrency(self) -> int:
-        """How many collectives of one group run at once."""
+        """How many collectives of one group run at once, in order of issue; 0: streams decide."""
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Say what an op does to the links of `cluster`, and when.

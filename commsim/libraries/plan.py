@@ -34,6 +34,7 @@ class Start(IntEnum):
     PATH = 1  # members join as the data reaches them
     PAIR = 2  # both ends of a message have been posted
     EAGER = 3  # the send has been posted: the data waits in a buffer of the receiver
+    ROOT = 4  # the root is there: each member leaves `stays` after it and the root have come
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Request:
 
     `kind` is a collective or "send_recv" (ranks = source, target). `size` is S of nccl-tests in
     bytes, `root` a member index, `splits[i][j]` bytes from member i to j, `recorded` a measured
-    transfer time in ps; -1 for none. `late[i]`: how long after it member i was recorded to leave.
+    transfer time in ps; -1 for none. `late[i]`: how long after it member i was recorded to leave;
+    `eager`: members were recorded to leave before others came (2: but not the root).
     `dtype` and `redop` are "" where nobody said; `on_host`:
     the data is in host memory, not in the GPU's.
     """
@@ -57,6 +59,7 @@ class Request:
     redop: str = ""
     on_host: bool = False
     late: tuple[int, ...] = ()
+    eager: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +143,8 @@ class Plan:
     plan has nothing to expand: then its parts run as they are. `copies_in[i]` is what member i
     copies from when it arrives, before it takes part; `copies_out[i]` what it copies once it may
     leave. Empty where nothing is staged. Its kernel holds `sms` of each member's GPU and reads and
-    writes `touched` bytes of its memory.
+    writes `touched` bytes of its memory. A plan that starts by ROOT has a `root` (a member), which
+    leaves `stays` after the last member came where it `awaits_all`.
     """
 
     parts: tuple[Part, ...]
@@ -154,6 +158,9 @@ class Plan:
     copies_out: tuple[Copy | None, ...] = ()
     sms: int = 0
     touched: float = 0.0
+    root: int = -1
+    stays: tuple[int, ...] = ()
+    awaits_all: bool = False
 
     @property
     def idle(self) -> int:

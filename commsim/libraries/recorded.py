@@ -25,12 +25,12 @@ class Recorded:
         self.concurrency = concurrency
 
     def of(self, group: str) -> Recorded:
-        """Return who plays back for a group that names a library: Gloo runs two calls at once."""
-        if group != "gloo":
-            return self
-        from commsim.libraries.gloo import Gloo
+        """Return who plays back for a group that names a library.
 
-        return Recorded(Gloo.concurrency)
+        Gloo has two threads per group on each rank, which the recording shows as streams: they
+        alone say what runs at once.
+        """
+        return Recorded(concurrency=0) if group == "gloo" else self
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Return a plan of the recorded duration. Raises ScenarioError where none was recorded."""
@@ -39,6 +39,8 @@ class Recorded:
                 f"{request.kind} of ranks {list(request.ranks)}: no recorded time."
                 " Replay with --comm modelled and a cluster, or give the op a recorded time."
             )
+        if request.eager:
+            return _eager(request)
         members = len(request.ranks)
         joins = np.zeros(members, np.int64)
         leaves = np.full(members, request.recorded, np.int64)
@@ -47,3 +49,16 @@ class Recorded:
         part = Part((empty_phase(int(leaves.max())),), joins, leaves)
         start = Start.PAIR if request.kind == "send_recv" else Start.ALL
         return Plan((part,), start, members, algorithm="recorded")
+
+
+def _eager(request: Request) -> Plan:
+    """Return the plan of what needs its root alone (of a message: its sender)."""
+    members = len(request.ranks)
+    stays = request.late or (0,) * members
+    part = Part(
+        (empty_phase(max(stays)),), np.zeros(members, np.int64), np.array(stays, np.int64)
+    )  # fmt: skip
+    return Plan(
+        (part,), Start.ROOT, members, algorithm="recorded", root=max(request.root, 0),
+        stays=stays, awaits_all=request.eager > 1,
+    )  # fmt: skip

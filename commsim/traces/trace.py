@@ -40,7 +40,7 @@ class Trace:
         zeros = {r: (part.zero_ns - first) * PS_PER_NS for r, part in self._parts.items()}
         known = {rank: part.groups for rank, part in self._parts.items()}
         self._matched, match_notes = match(calls, _world(parts), known, zeros)
-        self._exchanges, message_notes = match_messages(calls)
+        self._exchanges, message_notes = match_messages(calls, zeros)
         self._clocks: Clocks = align(self._matched, zeros)
         self._shift = {rank: zeros[rank] - self._clocks.offsets[rank] for rank in self.ranks}
         self._transfers = [transfer_of(c, self._shift) for c in self._matched]

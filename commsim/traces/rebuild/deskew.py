@@ -19,6 +19,7 @@ __all__ = ["Clocks", "Transfer", "align", "transfer_of"]
 
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",
                  "barrier")  # fmt: skip
+_FROM_ROOT = ("broadcast", "scatter")  # a member needs the root, and no other
 _ROUNDS = 20
 _ENOUGH = 1_000_000  # ps: ends scatter by more than this
 
@@ -42,12 +43,15 @@ class Transfer:
 
     `duration` is the time on the last rank to arrive; where members leave `apart` (Gloo wakes
     one thread after the other), up to when the first leaves: what is later is each rank's own.
+    `root` is the rank that alone is waited for, where members left before the last one came (a
+    broadcast into buffers), else -1.
     """
 
     arrive: dict[int, int]
     end: dict[int, int]
     last: int
     apart: bool = False
+    root: int = -1
 
     @property
     def start(self) -> int:
@@ -57,17 +61,38 @@ class Transfer:
     @property
     def duration(self) -> int:
         """The transfer in ps, waits apart."""
+        if self.root >= 0:
+            return max(self.late(rank) for rank in self.arrive)
         if self.apart:
             return max(0, min(self.end.values()) - self.start)
         return self.end[self.last] - self.start
 
     def late(self, rank: int) -> int:
-        """Return how long after the transfer `rank` left, in ps; 0 where all leave as one."""
+        """Return how long after the transfer `rank` left, in ps; 0 where all leave as one.
+
+        Where the root alone is waited for: how long it stayed once both were there.
+        """
+        if rank == self.root and self.eager > 1:
+            return max(0, self.end[rank] - self.start)
+        if self.root >= 0:
+            return max(0, self.end[rank] - max(self.arrive[rank], self.arrive[self.root]))
         return max(0, self.end[rank] - self.start - self.duration) if self.apart else 0
 
+    @property
+    def eager(self) -> int:
+        """0: all leave after the last came; 1: after the root came; 2: all but the root do."""
+        return 0 if self.root < 0 else 2 if self.end[self.root] >= self.start else 1
+
+    def waited_for(self, rank: int) -> int:
+        """Return the rank that `rank` waited for: the last to arrive, or the root."""
+        if self.root < 0 or (rank == self.root and self.eager > 1):
+            return self.last
+        return self.root if self.arrive[self.root] > self.arrive[rank] else rank
+
     def wait(self, rank: int) -> int:
-        """Return how long `rank` waited for the last, in ps."""
-        return min(self.start, self.end[rank]) - self.arrive[rank]
+        """Return how long `rank` waited for the others, in ps."""
+        until = self.arrive[self.waited_for(rank)]
+        return min(until, self.end[rank]) - self.arrive[rank]
 
 
 def align(collectives: Sequence[Collective], zeros: Mapping[int, int]) -> Clocks:
@@ -112,4 +137,9 @@ def transfer_of(collective: Collective, shift: Mapping[int, int]) -> Transfer:
     arrive = {rank: call.start + shift[rank] for rank, call in sorted(calls.items())}
     end = {rank: call.end + shift[rank] for rank, call in sorted(calls.items())}
     last = max(arrive, key=lambda rank: (arrive[rank], -rank))
-    return Transfer(arrive, end, last, collective.first.library == "gloo")
+    apart = collective.first.library == "gloo"
+    early = apart and collective.op in _FROM_ROOT and min(end.values()) < arrive[last]
+    place = max(call.root for call in calls.values())
+    known = 0 <= place < len(collective.group_ranks)
+    root = collective.group_ranks[place] if early and known else -1
+    return Transfer(arrive, end, last, apart, root if root in arrive else -1)

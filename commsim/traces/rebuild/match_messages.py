@@ -1,10 +1,13 @@
 """
 Which send belongs to which receive: the k-th from a to b in a group with b's k-th from a.
+
+A receive from any source takes the send of its tag that ended nearest; what is left over on both
+sides is matched by ranks and size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from commsim.errors import TraceError
@@ -30,57 +33,124 @@ class Exchange:
     library: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Post:
+    """A send or receive as it was posted; `begin` and `until` in ps on the files' own clocks."""
+
+    end: End
+    message: Message
+    library: str
+    begin: int
+    until: int
+
+
 _Key = tuple[int, int, str, int]
+_Queues = dict[_Key, list[_Post]]
 
 
-def match_messages(ranks: Mapping[int, RankCollectives]) -> tuple[list[Exchange], list[str]]:
+def match_messages(
+    ranks: Mapping[int, RankCollectives], zeros: Mapping[int, int]
+) -> tuple[list[Exchange], list[str]]:
     """Return the messages of which both ends are recorded, and notes.
+
+    `zeros` is each file's zero in ps.
 
     Raises:
         TraceError: the two ends of a message differ in size; both are shown.
     """
-    sends: dict[_Key, list[tuple[End, Message, str]]] = {}
-    recvs: dict[_Key, list[tuple[End, Message, str]]] = {}
+    sends: _Queues = {}
+    receives: list[tuple[int, _Post]] = []
     for rank, of_rank in sorted(ranks.items()):
         for number, call in enumerate(of_rank.calls):
+            begin, until = zeros[rank] + call.start, zeros[rank] + call.end
             for at, message in enumerate(call.messages):
-                end = (rank, number, at)
+                post = _Post((rank, number, at), message, call.library, begin, until)
                 if message.op == "send":
                     key = (rank, message.peer, message.group, message.tag)
-                    sends.setdefault(key, []).append((end, message, call.library))
+                    sends.setdefault(key, []).append(post)
                 else:
-                    key = (message.peer, rank, message.group, message.tag)
-                    recvs.setdefault(key, []).append((end, message, call.library))
+                    receives.append((rank, post))
+    found, left = _matched(sends, receives)
+    found += _left_over(sends, left)
+    found.sort(key=lambda one: (one.send[0], one.recv[0], one.group, one.tag, one.send))
+    return found, _uneven(ranks, sends, left)
+
+
+def _matched(
+    sends: _Queues, receives: Sequence[tuple[int, _Post]]
+) -> tuple[list[Exchange], list[tuple[int, _Post]]]:
+    """Take for each receive, in the order posted, the next send of its source and tag.
+
+    One from any source takes, of the next sends of all sources, the one that ended nearest to it.
+    """
     found: list[Exchange] = []
-    notes: list[str] = []
-    for key in sorted(sends.keys() & recvs.keys()):
-        found += _pairs(key, sends[key], recvs[key], notes)
-    return found, notes
+    left: list[tuple[int, _Post]] = []
+    for rank, post in receives:
+        message = post.message
+        if message.peer >= 0:
+            key = (message.peer, rank, message.group, message.tag)
+            keys = [key] if sends.get(key) else []
+        else:
+            keys = [
+                key
+                for key, queue in sends.items()
+                if queue and key[1:] == (rank, message.group, message.tag) and _fits(queue[0], post)
+            ]
+        if keys:
+            key = min(keys, key=lambda key: abs(sends[key][0].until - post.until))
+            found.append(_exchange(sends[key].pop(0), post, key))
+        else:
+            left.append((rank, post))
+    return found, left
 
 
-def _pairs(
-    key: _Key,
-    sends: list[tuple[End, Message, str]],
-    recvs: list[tuple[End, Message, str]],
-    notes: list[str],
-) -> list[Exchange]:
+def _left_over(sends: _Queues, left: list[tuple[int, _Post]]) -> Iterator[Exchange]:
+    """Yield what is left over on both sides: same ranks and size, whatever the tag or group."""
+    for rank, post in list(left):
+        source = post.message.peer
+        keys = [
+            key
+            for key, queue in sends.items()
+            if queue and key[1] == rank and source in (-1, key[0]) and _fits(queue[0], post)
+        ]
+        if keys:
+            key = min(keys, key=lambda key: abs(sends[key][0].until - post.until))
+            left.remove((rank, post))
+            yield _exchange(sends[key].pop(0), post, key)
+
+
+def _fits(send: _Post, receive: _Post) -> bool:
+    sizes = {send.message.size, receive.message.size} - {-1}
+    return len(sizes) < 2
+
+
+def _exchange(send: _Post, receive: _Post, key: _Key) -> Exchange:
     source, target, group, tag = key
-    if len(sends) != len(recvs):
-        notes.append(
-            f"rank {source} sends {len(sends)} messages to rank {target}, which receives"
-            f" {len(recvs)}: the first ones are matched with each other."
+    sent, received = send.message.size, receive.message.size
+    if not _fits(send, receive):
+        raise TraceError(
+            f"a message from rank {source} to rank {target} differs:"
+            f" {format_size(sent)} are sent and {format_size(received)} received."
+            " Are these files of one run, and of the same steps?"
         )
-    found = []
-    for number, ((send, sent, library), (recv, received, _)) in enumerate(
-        zip(sends, recvs, strict=False)
-    ):
-        if sent.size >= 0 and received.size >= 0 and sent.size != received.size:
-            raise TraceError(
-                f"message {number} from rank {source} to rank {target} differs:"
-                f" {format_size(sent.size)} are sent and {format_size(received.size)} received."
-                " Are these files of one run, and of the same steps?"
-            )
-        size = max(sent.size, received.size, 0)
-        pair = (min(source, target), max(source, target))
-        found.append(Exchange(send, recv, size, tag, group or "messages", pair, library))
-    return found
+    pair = (min(source, target), max(source, target))
+    return Exchange(
+        send.end, receive.end, max(sent, received, 0), tag, group or "messages", pair, send.library
+    )
+
+
+def _uneven(ranks: Collection[int], sends: _Queues, left: Sequence[tuple[int, _Post]]) -> list[str]:
+    """Say which ranks' messages have no other end though both ranks are recorded."""
+    counts: dict[tuple[int, int], list[int]] = {}
+    for (source, target, _, _), queue in sends.items():
+        if queue and target in ranks:
+            counts.setdefault((source, target), [0, 0])[0] += len(queue)
+    for rank, post in left:
+        if post.message.peer in ranks:
+            counts.setdefault((post.message.peer, rank), [0, 0])[1] += 1
+    return [
+        f"rank {source} sent {sent} messages to rank {target} that no receive matches."
+        if sent
+        else f"rank {target} posted {received} receives from rank {source} that no send matches."
+        for (source, target), (sent, received) in sorted(counts.items())
+    ]

@@ -63,7 +63,7 @@ class _Tables:
     kinds: list[str] = field(default_factory=list)
     splits: list[tuple[tuple[int, ...], ...] | None] = field(default_factory=list)
     dtypes: list[str] = field(default_factory=list)
-    rows: list[tuple[int, int, int, int]] = field(default_factory=list)
+    rows: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def group(self, name: str, ranks: tuple[int, ...], library: str) -> int:
@@ -153,19 +153,21 @@ def _add_collectives(
         tables.kinds.append("all_to_all" if _is_even(collective, matrix) else collective.op)
         tables.splits.append(matrix)
         tables.dtypes.append(collective.dtype)
-        tables.rows.append(
-            (group, max(-1, collective.size), _root(tables, collective), transfer.duration)
-        )
+        tables.rows.append((
+            group, max(-1, collective.size), _root(tables, collective), transfer.duration,
+            transfer.eager,
+        ))  # fmt: skip
 
 
 def _collectives(tables: _Tables) -> Collectives:
-    table = np.array(tables.rows, dtype=np.int64).reshape(-1, 4)
+    table = np.array(tables.rows, dtype=np.int64).reshape(-1, 5)
     return Collectives(
         kind=tuple(tables.kinds),
         group=table[:, 0].copy(),
         size=table[:, 1].copy(),
         root=table[:, 2].copy(),
         recorded=table[:, 3].copy(),
+        eager=table[:, 4].copy(),
         dtype=tuple(tables.dtypes),
         redop=("",) * len(tables.kinds),
         splits=tuple(tables.splits),
@@ -212,7 +214,7 @@ def _join_collectives(
         for rank, op in ops.items():
             columns["item"][op] = row
             columns["size"][op] = max(-1, collective.calls[rank].size)
-            columns["last"][op] = ops[transfer.last]
+            columns["last"][op] = ops[transfer.waited_for(rank)]
             columns["duration"][op] = transfer.late(rank) or -1
 
 
@@ -223,21 +225,34 @@ def _join_messages(
     rows: list[tuple[int, ...]] = []
     for exchange in exchanges:
         send, recv = (columns["op_of"][key] for key in (exchange.send, exchange.recv))
-        start = max(columns["start"][send], columns["start"][recv])
-        until = max(start, min(columns["end"][send], columns["end"][recv]))
+        moved, late, eager = _moved(columns, send, recv)
         later = recv if columns["start"][recv] >= columns["start"][send] else send
-        for op in (send, recv):
+        for op, beyond in zip((send, recv), late, strict=True):
             columns["item"][op], columns["size"][op] = len(rows), exchange.size
-            columns["last"][op] = later
-            beyond = max(0, columns["end"][op] - until) if exchange.library == "gloo" else 0
-            columns["duration"][op] = beyond or -1
+            columns["last"][op] = op if eager else later
+            columns["duration"][op] = beyond if exchange.library == "gloo" and beyond else -1
         group = tables.group(exchange.group, exchange.ranks, exchange.library)
         rows.append((
             group, exchange.send[0], exchange.recv[0], exchange.size, exchange.tag, send, recv,
-            until - start,
+            moved, int(eager),
         ))  # fmt: skip
-    table = np.array(rows, dtype=np.int64).reshape(-1, 8)
-    return Messages(*(table[:, column].copy() for column in range(8)))
+    table = np.array(rows, dtype=np.int64).reshape(-1, 9)
+    return Messages(*(table[:, column].copy() for column in range(9)))
+
+
+def _moved(columns: Mapping[str, Any], send: int, recv: int) -> tuple[int, tuple[int, int], bool]:
+    """Return how long a message moved, how long each end stayed beyond it, and if it was eager."""
+    begin, end = columns["start"], columns["end"]
+    if end[send] < begin[recv]:
+        sent = int(end[send] - begin[send])
+        return sent, (sent, int(end[recv] - begin[recv])), True
+    start = max(begin[send], begin[recv])
+    until = max(start, min(end[send], end[recv]))
+    return (
+        int(until - start),
+        (int(max(0, end[send] - until)), int(max(0, end[recv] - until))),
+        False,
+    )
 
 
 def _keep_lone_messages(columns: dict[str, Any], tables: _Tables) -> None:
@@ -262,7 +277,7 @@ def _keep_lone_messages(columns: dict[str, Any], tables: _Tables) -> None:
         tables.kinds.append("send_recv")
         tables.splits.append(None)
         tables.dtypes.append("")
-        tables.rows.append((group, int(columns["size"][op]), -1, recorded))
+        tables.rows.append((group, int(columns["size"][op]), -1, recorded, 0))
     if lone.size:
         tables.notes.append(
             f"{lone.size} sends and receives have no other end in the recording: they keep the"

@@ -68,10 +68,15 @@ def gloo_op(event: Event) -> str:
 def peer_and_tag(event: Event) -> tuple[int, int]:
     """Return the peer (a rank in the group) and the tag of a c10d send or recv; -1 and 0 unknown.
 
-    They are the last two of its concrete inputs, which record_shapes=True writes.
+    They are the last two of its concrete inputs, which record_shapes=True writes; a receive from
+    any source has the tag alone.
     """
     values = event.args.concrete
-    if not isinstance(values, list) or len(values) < 4:
+    if not isinstance(values, list) or len(values) < 3:
+        return -1, 0
+    if "any_source" in event.name:
+        return -1, max(0, integer(values[-1]))
+    if len(values) < 4:
         return -1, 0
     return integer(values[-2]), max(0, integer(values[-1]))
 

@@ -96,7 +96,7 @@ def test_waiting_for_a_peer_is_no_transfer(tmp_path: Path) -> None:
 
 
 def test_ends_of_a_message_that_differ_are_shown(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"message 0 from rank \d to rank \d differs: 3\.9"):
+    with pytest.raises(TraceError, match=r"a message from rank \d to rank \d differs: 3\.9"):
         exchange(tmp_path, elements=1500)
 
 
