@@ -1,7 +1,7 @@
 """
 Fit the constants of NCCL's time to measured nccl-tests tables.
 
-    python benchmarks/fit_nccl.py FILE.csv [-o timing.yaml] [--leave-out SITE,... | sites]
+    python benchmarks/fit_nccl.py FILE.csv... [-o timing.yaml] [--leave-out sites|classes|NAME,...]
                                   [--systems MAP.yaml] [--json F]
 
 Priors, units and meanings stand in commsim/libraries/nccl/timing/timing.yaml; `-o` writes it
@@ -139,12 +139,13 @@ def summary(name: str, cases: list[Judged]) -> dict[str, Any]:
     return {"bands": found, "peak_busbw_within_10pct": share[0] / max(share[1], 1)}
 
 
-def write(path: Path, source: dict[str, Any], values: dict[str, float], file: Path) -> None:
+def write(path: Path, source: dict[str, Any], values: dict[str, float], files: list[Path]) -> None:
     """Write the table of constants with new values."""
     lines = [
         "# The constants of NCCL's time: written by benchmarks/fit_nccl.py from measured tables of",
-        f"# nccl-tests ({file.name}). Each `value` was fitted and is pulled to its `prior`",
-        "# (log-normal with `spread`) where the data say little; edit priors, never values.",
+        f"# nccl-tests ({', '.join(file.name for file in files)}).",
+        "# Each `value` was fitted and pulled to its `prior` (log-normal with `spread`) where the",
+        "# data say little; edit priors, never values.",
         "constants:",
     ]
     for name, entry in source["constants"].items():
@@ -163,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=Path)
+    parser.add_argument("files", type=Path, nargs="+", metavar="file")
     parser.add_argument("-o", "--output", type=Path, help="write the constants here")
     parser.add_argument(
         "--leave-out", default="", help="site[,site...], or `sites` for each in turn"
@@ -175,7 +176,8 @@ def main() -> None:
     source = yaml.safe_load(_OWN.read_text(encoding="utf-8"))
     priors = [Prior(n, e["prior"], e["spread"]) for n, e in source["constants"].items()]
     fixed = {name: float(entry["value"]) for name, entry in source["fixed"].items()}
-    cases, _ = cases_of(read_rows(options.file), load_map(options.systems), ("nccl",))
+    rows = [row for file in options.files for row in read_rows(file)]
+    cases, _ = cases_of(rows, load_map(options.systems), ("nccl",))
     data = data_of(cases)
     every = np.ones(len(data.runs), dtype=bool)
     values = fitted(data, priors, fixed, every)
@@ -193,7 +195,7 @@ def main() -> None:
         if options.details:
             classes(seen, print)
     if options.output:
-        write(options.output, source, values, options.file)
+        write(options.output, source, values, options.files)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 

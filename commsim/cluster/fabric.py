@@ -14,6 +14,7 @@ one path, they are apart. Plane p is the p-th spine of each group; it has its ow
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -49,6 +50,7 @@ class Fabric:
             self._build(nics)
 
     def _build(self, nics: Sequence[Nic]) -> None:
+        self._kept = (1 - self.spec.congestion) ** math.log2(1 + max(nic.node for nic in nics))
         self.leaves = leaves = hang(nics, self.spec)
         self.kind_of |= dict.fromkeys(leaves.names, "leaf")
         self._nic_up = [
@@ -57,7 +59,7 @@ class Fabric:
         raw, payload = [0.0] * len(leaves.names), [0.0] * len(leaves.names)
         for nic, leaf in zip(nics, leaves.of, strict=True):
             raw[leaf] += nic.bandwidth
-            payload[leaf] += nic.bandwidth * nic.efficiency
+            payload[leaf] += nic.bandwidth * nic.efficiency * self._kept
         if self.kind in ("rail_optimized", "fat_tree"):
             if len(leaves.names) > 1:
                 self._add_trunks(raw, payload)
@@ -71,7 +73,7 @@ class Fabric:
         """Add a NIC's two links; a switch's delay counts half at each of its sides."""
         return self.rows.both(
             f"node{nic.node}/nic{nic.index}", leaf, kind="network", medium=nic.medium,
-            bandwidth=nic.bandwidth, efficiency=nic.efficiency,
+            bandwidth=nic.bandwidth, efficiency=nic.efficiency * self._kept,
             latency=nic.latency + self.spec.cable_latency + self.spec.switch_latency // 2,
         )  # fmt: skip
 

@@ -220,6 +220,8 @@ class Communicator:
     nets: Mapping[str, NetEnds] = field(default_factory=dict)
     gdr: bool = True
     """NICs move the memory of every GPU that sends or receives by itself."""
+    peer_access: bool = True
+    """Neighbours on a node's rings read and write each other's memory, not the host's."""
     nvls_support: bool = False
     collnet_support: bool = False
     net_bandwidth: float = 0.0

@@ -45,8 +45,10 @@ SLOW = box("6GB", gpus=2, nodes=2, nic="10Gbps")
 
 @cache
 def small() -> Advice:
-    """A model of 7 GiB on four GPUs of 40 GB."""
-    return advise(scenario(box("40GB"), MEDIUM, 16), top=6)
+    """A model of 7 GiB on four GPUs of 40 GB behind an NVSwitch."""
+    cluster = box("40GB")
+    cluster["node"]["nvlink"] = {"kind": "switch", "bandwidth": "300GB/s"}
+    return advise(scenario(cluster, MEDIUM, 16), top=6)
 
 
 @cache

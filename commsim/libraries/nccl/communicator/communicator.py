@@ -271,6 +271,7 @@ def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Com
         trees=Trees(trees.up[order], trees.down[order]),
         nets=_nets(nodes, graphs),
         gdr=all(one.gdr for one in views),
+        peer_access=all(one.peer_access for one in views),
         nvls_support=nvls is not None and nvls.n_channels > 0,
         collnet_support=collnet,
         net_bandwidth=min(one.net_bandwidth for one in views),

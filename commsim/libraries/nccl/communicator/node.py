@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.search import limits, search_all
@@ -41,6 +42,7 @@ class NodeView:
     local_nets: int
     peer_nvlinks: int
     gdr: bool
+    peer_access: bool
     notes: tuple[str, ...]
 
 
@@ -110,8 +112,16 @@ def view(
         local_nets=min((_filled_nets(paths, gpu) for gpu in gpus), default=0),
         peer_nvlinks=_peer_nvlinks(paths, rules),
         gdr=all(paths.gdr(gpu, net) for gpu in gpus for net in paths.near_nets(gpu)),
+        peer_access=_peer_access(paths, graphs["ring"]),
         notes=tuple(notes),
     )
+
+
+def _peer_access(paths: Paths, ring: SearchGraph) -> bool:
+    """Say whether all neighbours on a node's rings read and write each other's memory."""
+    gpus = paths.system.gpus
+    pairs = {pair for channel in ring.channels for pair in pairwise(channel.intra)}
+    return all(paths.peer_to_peer(gpus[a], gpus[b]) for a, b in pairs)
 
 
 def _least_net(paths: Paths, gpu: Device) -> int:

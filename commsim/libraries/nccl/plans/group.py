@@ -16,20 +16,24 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
+from commsim.libraries.expansion import Connections
 from commsim.libraries.nccl.communicator import Communicators, NicTable
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.plans.edges import Edges
 from commsim.libraries.nccl.plans.loads import LARGEST_EXCHANGE, OpLoads, OpLoadsOf
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
 from commsim.libraries.nccl.timing import (
-    PAIRWISE,
+    Latency,
     LinkKind,
+    LinkUse,
     Runs,
     Timing,
     Way,
     Wires,
+    latency_of,
     runs_of,
     time_runs,
+    use_of,
     wires_of,
 )
 from commsim.libraries.nccl.tuning import (
@@ -44,6 +48,8 @@ from commsim.ops import element_bytes, element_type
 
 __all__ = ["LAUNCHES", "NcclGroup", "Site"]
 
+
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 LAUNCHES = ("gpu", "process")
 """A process per GPU, as torch starts them, or one process that drives all GPUs of a node."""
@@ -97,6 +103,8 @@ class NcclGroup:
         self._together = max(self.comm.local_ranks) if site.launch == "process" else 0
         self._old = site.old
         self._loads = OpLoadsOf(self.edges, site.router)
+        self._uses: dict[OpLoads, LinkUse] = {}
+        self._latencies: dict[tuple[str, Algorithm | None], Latency] = {}
 
     def choose(self, op: str, size: int, *, dtype: str = "", redop: str = "") -> Choice:
         """Return what NCCL runs, on one channel at least: it launches none for no element.
@@ -126,13 +134,14 @@ class NcclGroup:
         sizes: Sequence[int],
         choices: Sequence[Choice] | None = None,
         *,
+        root: int = -1,
         repeated: bool = False,
     ) -> Timing:
         """Return the times of `op` on the idle cluster; `choices` None for what has none.
 
         `repeated`: the time per iteration of nccl-tests, which does not wait for the last rank.
         """
-        return time_runs(self.runs(op, sizes, choices, repeated=repeated))
+        return time_runs(self.runs(op, sizes, choices, root=root, repeated=repeated))
 
     def runs(
         self,
@@ -140,13 +149,16 @@ class NcclGroup:
         sizes: Sequence[int],
         choices: Sequence[Choice] | None = None,
         *,
+        root: int = -1,
         repeated: bool = False,
     ) -> Runs:
-        """Return what is to be timed, as columns."""
-        channels = self.pairwise.channels if op in PAIRWISE else 1
+        """Return what is to be timed, as columns. An op with a root has rank 0 if none is given."""
+        root = max(root, 0) if op in _ROOTED else -1
+        asked: Sequence[Choice | None] = [None] * len(sizes) if choices is None else choices
+        uses = [(self._use(op, choice, root), self._latency(op, choice)) for choice in asked]
         return runs_of(
-            self.wires, op, sizes, choices, channels=channels, gpus_per_process=self._together,
-            old=self._old, repeated=repeated,
+            self.wires, op, sizes, choices, uses, sends=self.pairwise,
+            gpus_per_process=self._together, old=self._old, repeated=repeated,
         )  # fmt: skip
 
     def predict(
@@ -160,33 +172,47 @@ class NcclGroup:
     ) -> Timing:
         """Return what `op` takes on the idle cluster: the one prediction, of plans and of bench.
 
-        The program's own time, or its latencies and the busiest link, whichever is more.
+        The program's own time, or what the busiest link needs, whichever is more.
         `choices` None for sends and receives; `repeated` as for `timing`.
         """
-        timing = self.timing(op, sizes, choices, repeated=repeated)
-        latency = self.timing(op, [0] * len(sizes), choices, repeated=repeated).program
-        bytes_ = np.asarray(sizes, dtype=np.float64)
-        spare = ((timing.program - latency) / np.maximum(bytes_, 1.0)).tolist()
-        needs = [
-            self._seconds_per_byte(op, choices[at] if choices else None, root, rest)
-            for at, rest in enumerate(spare)
-        ]
-        return Timing(timing.launch, np.maximum(timing.program, latency + np.array(needs) * bytes_))
-
-    def _seconds_per_byte(self, op: str, choice: Choice | None, root: int, spare: float) -> float:
-        """Return what the busiest link needs; a bound of it where that is below `spare`.
-
-        The links of c channels are among those of all C: load(c) <= C / c x load(C). A sweep
-        over sizes thus counts the bytes of few numbers of channels.
-        """
+        timing = self.timing(op, sizes, choices, root=root, repeated=repeated)
         capacity = self.cluster.links.capacity
-        if choice is not None and choice.channels < choice.max_channels:
-            widest = replace(choice, channels=choice.max_channels)
-            most = self.loads(op, widest, root).seconds_per_byte(capacity)
-            most *= choice.max_channels / choice.channels
-            if most <= spare:
-                return most
-        return self.loads(op, choice, root).seconds_per_byte(capacity)
+        needs = [
+            self.loads(op, choices[at] if choices else None, root).seconds_per_byte(capacity) * size
+            for at, size in enumerate(sizes)
+        ]
+        return Timing(timing.launch, np.maximum(timing.program, np.array(needs)))
+
+    def _use(self, op: str, choice: Choice | None, root: int) -> LinkUse:
+        """Return what an op asks of the links, by its algorithm and channels."""
+        loads = self.loads(op, choice, root)
+        if loads not in self._uses:
+            self._uses[loads] = use_of(loads.link, loads.share, self.cluster, self.wires.link)
+        return self._uses[loads]
+
+    def _latency(self, op: str, choice: Choice | None) -> Latency:
+        """Return the latencies of the routes that an algorithm uses."""
+        algorithm = None if choice is None else choice.algorithm
+        key = "" if choice else op, algorithm
+        if key not in self._latencies:
+            own = latency_of(self._routed(op, algorithm), self.router)
+            if not (own.hop and own.reach):
+                ring = latency_of(self.edges.of(Algorithm.Ring, "all_gather", 1, -1), self.router)
+                own = Latency(
+                    own.hop or ring.hop, own.reach or ring.reach, own.longest or ring.longest
+                )
+            self._latencies[key] = own
+        return self._latencies[key]
+
+    def _routed(self, op: str, algorithm: Algorithm | None) -> Connections:
+        """Return connections that show which routes an algorithm takes."""
+        if algorithm is None:
+            ranks = np.arange(len(self.gpus))
+            away = 1 if op == "send_recv" else max(1, len(ranks) // 2)
+            return self.edges.pairs(ranks, np.roll(ranks, -away), 1.0)
+        if algorithm in (Algorithm.Ring, Algorithm.PAT):
+            return self.edges.of(Algorithm.Ring, "all_gather", self.comm.channels, -1)
+        return self.edges.of(algorithm, "all_reduce", self.comm.channels, -1)
 
     def loads(self, op: str, choice: Choice | None, root: int) -> OpLoads:
         """Return what an op does to the links, as shares of its size."""

@@ -138,6 +138,7 @@ class Nccl:
     def _message(self, request: Request, cluster: Cluster) -> Plan:
         """Return the plan of a send, timed once for all pairs that are placed alike."""
         source, target = request.ranks
+        route = self._at(cluster).router.route(source, target)
         key = (request.size, *(_place(cluster, rank) for rank in request.ranks),
                _apart(cluster, source, target))  # fmt: skip
         if key not in self._pairs:
@@ -148,7 +149,6 @@ class Nccl:
         # LL writes into a buffer of the receiver's, whether it has come or not.
         start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
         lead, idle = (whole(float(t[0]) * 1e12) for t in (timing.launch, timing.program))
-        route = self._at(cluster).router.route(source, target)
         link, share = _shares(route)
         wires = float(np.max(share / cluster.links.capacity[link], initial=0.0)) * request.size
         idle = max(idle, route.latency + whole(wires * 1e12))
@@ -225,7 +225,8 @@ def _joins_and_leaves(
     after_root = np.roll(ring, -int(np.flatnonzero(ring == request.root)[0]))
     order = after_root if request.kind == "broadcast" else np.roll(after_root, -1)
     assert choice is not None
-    latency = float(group.timing(request.kind, [0], [choice]).program[0]) * 1e12
+    still = group.timing(request.kind, [0], [choice], root=request.root).program
+    latency = float(still[0]) * 1e12
     hop = min(latency, idle) / (n - 1)
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)

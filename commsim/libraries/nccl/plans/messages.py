@@ -53,7 +53,7 @@ def programs_of(
 
     def program(channel: int) -> Callable[[], Messages]:
         def expand() -> Messages:
-            timed = make(group.runs(op, [choice.size], [choice]), default_terms())
+            timed = make(group.runs(op, [choice.size], [choice], root=root), default_terms())
             return _channel(group, op, choice, channel, root, timed, lead)
 
         return expand

@@ -1,13 +1,15 @@
 """
 NCCL's predicted time: a calibrated model of what a choice takes on an idle cluster.
 
-In: choices (`runs`), the links that they use (`wires`) and the fitted constants (timing.yaml, read
-by `constants`). Out: seconds per run and what they are made of (`predict`). `edges` gives latency
-and rate of each hop, `programs` the messages, `clocks` and `shapes` the time of a whole program.
+In: choices (`runs`), what they ask of the cluster's links (`link_use`) and the fitted constants
+(timing.yaml, read by `constants`). Out: seconds per run and what they are made of (`predict`).
+`edges` gives latency and rate of each hop, `programs` the messages, `clocks` and `shapes` the time
+of a whole program.
 """
 
 from commsim.libraries.nccl.timing.constants import default_terms
 from commsim.libraries.nccl.timing.edges import hop_latency, reach_latency
+from commsim.libraries.nccl.timing.link_use import Latency, LinkUse, latency_of, use_of
 from commsim.libraries.nccl.timing.predict import Timing, time_runs
 from commsim.libraries.nccl.timing.programs import Edges, chain_edges, ring_edges, tree_edges
 from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Way
@@ -16,7 +18,9 @@ from commsim.libraries.nccl.timing.wires import PAIRWISE, Wires, runs_of, wires_
 __all__ = [
     "PAIRWISE",
     "Edges",
+    "Latency",
     "LinkKind",
+    "LinkUse",
     "Runs",
     "Timing",
     "Way",
@@ -24,10 +28,12 @@ __all__ = [
     "chain_edges",
     "default_terms",
     "hop_latency",
+    "latency_of",
     "reach_latency",
     "ring_edges",
     "runs_of",
     "time_runs",
     "tree_edges",
+    "use_of",
     "wires_of",
 ]

@@ -24,8 +24,10 @@ __all__ = ["GENERATIONS", "TRANSPORTS", "Terms", "default_terms", "read_values",
 
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
 """GPU generations in NCCL's order; a GPU older than Volta counts as Volta."""
+_NVLINK = ("ampere", "ampere", "hopper", "blackwell")
 _WITH_NVLS = ("hopper", "hopper", "hopper", "blackwell")  # none before Hopper has it
 _FITTED_TRANSPORTS = ("ib", "roce", "slingshot", "efa_v2", "efa_v1", "tcpxo", "tcpx", "tcp")
+_SOFTWARE = MappingProxyType({"tcpx": "tcp"})  # one table: its latency is taken as TCP's
 _ALIKE = MappingProxyType({"efa_v3": "efa_v2", "efa_v4": "efa_v2"})
 TRANSPORTS = (*_FITTED_TRANSPORTS, *_ALIKE)
 """What carries messages between nodes; nothing was measured on EFA v3 and v4: they take v2's."""
@@ -45,7 +47,8 @@ class Terms:
     Latencies in seconds, rates in bytes/s, efficiencies and factors plain.
     """
 
-    launch: Floats
+    launch: float
+    """Seconds from the call to the first message of a kernel."""
     launch_one_process: float
     """One process starts the kernels of its GPUs one after another: seconds for each GPU."""
     launch_channel: float
@@ -62,7 +65,7 @@ class Terms:
     rendezvous: Floats
     """Per transport: seconds more for a message beyond what it sends at once."""
     link: Floats
-    """(nvlink, pcie, shm) x protocol: payload share of the physical rate."""
+    """Generation x (nvlink, pcie, shm) x protocol: payload share of the links' capacity."""
     channel: Floats
     """Generation x protocol: bytes/s that one channel copies."""
     tree: float
@@ -72,15 +75,24 @@ class Terms:
     tcp: float
     """bytes/s that a node's TCP sockets carry at most."""
     tree_net: float
+    collnet: float
+    """Payload share of a NIC's rate when the network's switches add up."""
     nvls: float
-    nvls_bus: Floats
+    nvls_share: Floats
+    """Per generation: payload share of NVLink's rate of what a switch adds up."""
     staged: float
     """bytes/s of a node whose messages are staged through host memory."""
     exchange_net: Floats
     """Per transport: payload share that all-to-all and sends reach, against collectives."""
-    exchange_peer: float
-    pair_net: float
-    fill_ring: float
+    exchange_near: float
+    """Seconds for each peer of an all-to-all within the domain."""
+    exchange_peer: Floats
+    """Per transport: seconds for each peer beyond the domain."""
+    pair_channel: float
+    """bytes/s of a send between domains on each of its channels."""
+    fill_ring: Floats
+    """Per protocol."""
+    fill_chain: float
     fill_tree: Floats
     fill_nvls: float
     fill_nvls_tree: float
@@ -90,11 +102,11 @@ def terms_of(values: Mapping[str, float]) -> Terms:
     """Return the constants `values` (names and units as in `timing.yaml`) as arrays."""
     us = {name: value * _US for name, value in values.items()}
     return Terms(
-        launch=np.array([us[f"launch.{g}"] for g in GENERATIONS]),
+        launch=us["launch.host"],
         launch_one_process=us["launch.one_process"],
         launch_channel=us["launch.old_channel"],
         hop=_hops(us),
-        net=_by_transport({t: us[f"net.{t}"] for t in _FITTED_TRANSPORTS}),
+        net=_by_transport({t: us[f"net.{_SOFTWARE.get(t, t)}"] for t in _FITTED_TRANSPORTS}),
         net_protocol=np.array([us[f"net.{p}"] for p in _PROTOCOLS]),
         skew=values["net.skew"],
         ring_net=_by_transport(
@@ -109,16 +121,22 @@ def terms_of(values: Mapping[str, float]) -> Terms:
         nic=_nic_shares(values),
         tcp=values["rate.tcp_node"] * _GB,
         tree_net=values["rate.tree_net"],
+        collnet=values["rate.collnet"],
         nvls=us["nvls.latency"],
-        nvls_bus=np.array([values[f"rate.nvls_{g}"] for g in _WITH_NVLS]),
+        nvls_share=np.array([values[f"rate.nvls_{g}"] for g in _WITH_NVLS]),
         staged=values["rate.staged_node"] * _GB,
         exchange_net=_by_transport(
             dict.fromkeys(_FITTED_TRANSPORTS, 1.0) | {"slingshot": values["exchange.slingshot"]}
         ),
-        exchange_peer=us["exchange.peer"],
-        pair_net=values["exchange.pair"],
-        fill_ring=values["fill.ring"],
-        fill_tree=np.array([values[f"fill.tree_{p}"] for p in _PROTOCOLS]),
+        exchange_near=us["exchange.near"],
+        exchange_peer=_by_transport(
+            dict.fromkeys(_FITTED_TRANSPORTS, us["exchange.peer"])
+            | {"slingshot": us["exchange.peer_slingshot"]}
+        ),
+        pair_channel=values["rate.pair_channel"] * _GB,
+        fill_ring=_fills(values, "ring"),
+        fill_chain=values["fill.chain"],
+        fill_tree=_fills(values, "tree"),
         fill_nvls=values["fill.nvls"],
         fill_nvls_tree=values["fill.nvls_tree"],
     )
@@ -143,13 +161,19 @@ def _hops(us: Mapping[str, float]) -> Floats:
     return np.stack((nvlink, nvlink * _PCIE_HOPS, np.array([low, (low * high) ** 0.5, high])))
 
 
+def _fills(values: Mapping[str, float], shape: str) -> Floats:
+    lines = values[f"fill.{shape}_lines"]
+    return np.array([lines, lines, values[f"fill.{shape}_Simple"]])
+
+
 def _by_transport(values: Mapping[str, float]) -> Floats:
     return np.array([values.get(_ALIKE.get(t, t), 0.0) for t in TRANSPORTS])
 
 
 def _link_shares(values: Mapping[str, float]) -> Floats:
-    nvlink = np.array([values[f"rate.nvlink_{p}"] for p in _PROTOCOLS])
-    return np.stack((nvlink, values["rate.pcie"] * _FRAMING, values["rate.shm"] * _FRAMING))
+    framing = np.array([values["rate.nvlink_LL"], values["rate.nvlink_LL128"], 1.0])
+    host = np.stack((values["rate.pcie"] * _FRAMING, values["rate.shm"] * _FRAMING))
+    return np.stack([np.stack((values[f"rate.nvlink_{g}"] * framing, *host)) for g in _NVLINK])
 
 
 def _channel_rates(values: Mapping[str, float]) -> Floats:

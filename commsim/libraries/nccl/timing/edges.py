@@ -1,8 +1,10 @@
 """
-Latencies and rates of the edges that a chunk program runs on.
+Latencies and rates of the edges that a chunk program runs on: what the cluster's links give, and
+what NCCL's software makes of it.
 
-Two limits of one edge (the copy rate of a channel, its share of a wire) blend smoothly where
-they are close: neither is ever exceeded.
+A latency is that of the route plus a constant; a rate is the capacity of the busiest link times a
+constant share. Two limits of one edge (the copy rate of a channel, its share of a wire) blend
+where they are close: neither is ever exceeded.
 """
 
 from __future__ import annotations
@@ -15,78 +17,82 @@ from commsim.libraries.nccl.timing.constants import TRANSPORTS, Terms
 from commsim.libraries.nccl.timing.runs import Runs, Way
 
 __all__ = [
+    "channel_rate",
     "hop_latency",
-    "local_rate",
-    "net_rate",
-    "nic_rate",
+    "larger",
+    "local_time",
+    "net_time",
     "reach_latency",
-    "smaller",
+    "wire_rate",
 ]
 
-
 _TCP = TRANSPORTS.index("tcp")
-_SHARPNESS = 8.0  # of the blend: two equal limits give 0.92 of either
+_SHARPNESS = 16.0  # of the blend: two equal limits give 0.96 of either
 _EAGER = 4096.0  # bytes that Slingshot sends without a rendezvous
-_BEFORE_AMPERE = 8 / 9  # NCCL: what a NIC reads from these GPUs takes 1/8 of the way back too
+_BEFORE_AMPERE = 9 / 8  # NCCL: what a NIC reads from these GPUs takes 1/8 of the way back too
 _LL_WIRE = 2.0  # bytes on the wire for a byte of payload
 
 
-def smaller(a: Floats, b: Floats | np.float64) -> Floats:
-    """Return a little less than the smaller of two positive limits."""
-    low, high = np.minimum(a, b), np.maximum(a, b)
-    found: Floats = low * (1 + (low / high) ** _SHARPNESS) ** (-1 / _SHARPNESS)
+def larger(a: Floats, b: Floats) -> Floats:
+    """Return a little more than the larger of two times."""
+    high, low = np.maximum(a, b), np.minimum(a, b)
+    ratio = np.divide(low, high, out=np.zeros_like(high), where=high > 0)
+    found: Floats = high * (1 + ratio**_SHARPNESS) ** (1 / _SHARPNESS)
     return found
 
 
 def hop_latency(runs: Runs, terms: Terms) -> Floats:
     """Return the seconds of a hop between two GPUs of a domain."""
-    latency: Floats = terms.hop[runs.link, runs.protocol]
+    latency: Floats = runs.hop + terms.hop[runs.link, runs.protocol]
     return latency
 
 
-def reach_latency(runs: Runs, terms: Terms, message: Floats) -> Floats:
-    """Return the seconds of a hop through the network for a message of so many payload bytes."""
+def reach_latency(
+    runs: Runs, terms: Terms, message: Floats, *, route: Floats | None = None
+) -> Floats:
+    """Return the seconds of a hop between domains for a message of so many payload bytes.
+
+    `route` is the latency of the way itself; the mean of the routes used if it is not given.
+    """
     root = np.where(runs.way == Way.ROOT, terms.root, 0.0)
     base = terms.net[runs.transport] + terms.net_protocol[runs.protocol] + root
     late = (runs.protocol == Protocol.LL) & (message * _LL_WIRE > _EAGER)
-    return _skewed(runs, terms, base + np.where(late, terms.rendezvous[runs.transport], 0.0))
+    software = base + np.where(late, terms.rendezvous[runs.transport], 0.0)
+    # More nodes: deeper queues, and waiting for the slowest.
+    grown = software * (1 + terms.skew * np.log2(np.maximum(runs.domains / 2, 1.0)))
+    latency: Floats = (runs.reach if route is None else route) + grown
+    return latency
 
 
-def _skewed(runs: Runs, terms: Terms, latency: Floats) -> Floats:
-    """Return a network latency grown with the fabric: deeper, and waiting for the slowest."""
-    found: Floats = latency * (1 + terms.skew * np.log2(np.maximum(runs.domains / 2, 1.0)))
-    return found
-
-
-def _channel_rate(runs: Runs, terms: Terms) -> Floats:
+def channel_rate(runs: Runs, terms: Terms) -> Floats:
     """Return the bytes/s that one channel copies."""
     rate: Floats = terms.channel[runs.generation, runs.protocol]
     return rate
 
 
-def local_rate(runs: Runs, terms: Terms, *, flows: Floats | float, copies: float) -> Floats:
-    """Return the bytes/s of a channel's edge between two GPUs of a domain.
+def local_time(runs: Runs, terms: Terms) -> Floats:
+    """Return the seconds for a byte of S on the busiest link within a domain."""
+    time: Floats = runs.local / terms.link[runs.generation, runs.link, runs.protocol]
+    return time
 
-    Each channel has `flows` such edges out of a GPU; `copies` is what the algorithm leaves of
-    the channel's rate.
+
+def net_time(runs: Runs, terms: Terms) -> Floats:
+    """Return the seconds for a byte of S on the busiest link between domains.
+
+    The CPU's part is a rate of the node: TCP sockets, and messages staged through host memory.
     """
-    port = runs.port * terms.link[runs.link, runs.protocol] / (runs.channels * flows)
-    return smaller(_channel_rate(runs, terms) * copies, port)
+    time = runs.net / terms.nic[runs.transport, runs.protocol]
+    time = np.where(runs.generation == 0, time * _BEFORE_AMPERE, time)
+    time = np.where(runs.way == Way.ROOT, time / terms.root_rate, time)
+    staged = np.where(runs.way == Way.STAGED, runs.leaving / terms.staged, 0.0)
+    sockets = np.where(runs.transport == _TCP, runs.leaving / terms.tcp, 0.0)
+    return larger(larger(time, staged), sockets)
 
 
-def net_rate(runs: Runs, terms: Terms, *, flows: Floats | float, share: Floats | float) -> Floats:
-    """Return the bytes/s of a channel's edge through the network; `flows` out of a domain."""
-    wire = nic_rate(runs, terms) * share / (runs.channels * flows)
-    return smaller(_channel_rate(runs, terms), wire)
+def wire_rate(copy: Floats, wire: Floats, share: Floats) -> Floats:
+    """Return the bytes/s of a channel's edge that carries `share` of S.
 
-
-def nic_rate(runs: Runs, terms: Terms) -> Floats:
-    """Return the payload bytes/s of the NICs of a domain, one way; never 0, even without NICs."""
-    used = np.minimum(runs.nics, runs.channels)
-    rate = np.maximum(used, 1e-9) * runs.nic_rate * terms.nic[runs.transport, runs.protocol]
-    rate = np.where(runs.generation == 0, rate * _BEFORE_AMPERE, rate)
-    rate = np.where(runs.way == Way.ROOT, rate * terms.root_rate, rate)
-    rate = np.where(runs.way == Way.STAGED, smaller(rate, np.float64(terms.staged)), rate)
-    rate = np.where(runs.transport == _TCP, smaller(rate, np.float64(terms.tcp)), rate)
-    found: Floats = np.maximum(rate, 1.0)
-    return found
+    `copy` is the rate of the channel itself, `wire` the seconds for a byte of S on the links.
+    """
+    rate: Floats = 1 / larger(1 / copy, wire / share)
+    return rate

@@ -39,7 +39,7 @@ def time_runs(runs: Runs, terms: Terms | None = None) -> Timing:
     """Return the time of each run on an idle cluster, with the constants `terms`."""
     terms = terms or default_terms()
     program = program_time(runs, terms)
-    launch = terms.launch[runs.generation]
+    launch = np.full(len(runs), terms.launch)
     if runs.old.any():
         launch = launch + np.where(runs.old, _staggered(runs, terms, program), 0.0)
     # One process starts all its GPUs before any of them can end: a floor, not an addend.
@@ -52,7 +52,8 @@ def _staggered(runs: Runs, terms: Terms, program: Floats) -> Floats:
 
     The last channel starts late, but does without the others' traffic as long as they wait.
     """
-    alone = dataclasses.replace(runs, port=runs.port * 1e6, nic_rate=runs.nic_rate * 1e6)
+    free = np.zeros_like(runs.size)
+    alone = dataclasses.replace(runs, local=free, net=free, leaving=free)
     late = terms.launch_channel * runs.channels
     lost: Floats = np.maximum(late - (program - program_time(alone, terms)), 0.0)
     return lost

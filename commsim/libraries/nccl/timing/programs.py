@@ -3,7 +3,7 @@ The chunk programs behind the clocks: which messages a run sends over each edge,
 takes for one of them.
 
 Simulated step by step on an idle cluster (each edge first in, first out) they take exactly what
-`timing_shapes` says in closed form. Every channel runs the same program at the same time.
+`shapes` says in closed form. Every channel runs the same program at the same time.
 """
 
 from __future__ import annotations
@@ -14,18 +14,27 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.libraries.nccl.timing.constants import Terms
-from commsim.libraries.nccl.timing.edges import hop_latency, local_rate, net_rate, reach_latency
-from commsim.libraries.nccl.timing.runs import LinkKind, Runs
+from commsim.libraries.nccl.timing.edges import (
+    channel_rate,
+    hop_latency,
+    local_time,
+    net_time,
+    reach_latency,
+    wire_rate,
+)
+from commsim.libraries.nccl.timing.runs import Runs
 
-__all__ = ["Edges", "chain_edges", "levels_of", "ring_edges", "tree_edges", "tree_flows"]
+__all__ = [
+    "Edges",
+    "branch_delay",
+    "chain_edges",
+    "levels_of",
+    "ring_edges",
+    "tree_edges",
+    "tree_share",
+]
 
 
-# Bytes on the way over an edge before what waits for them goes on: LL, LL128, Simple. Of the
-# size of NCCL's own slices; `fill` says how much of such a window really counts.
-_RING_WINDOW = np.array([8192.0, 16384.0, 131072.0])
-_CHAIN_WINDOW = np.array([32768.0, 73728.0, 131072.0])
-_CHAIN_PART = np.array([0.25, 0.25, 1.0])
-_TREE_WINDOW = np.array([16384.0, 32768.0, 131072.0])
 _TREE_HOP = np.array([1.0, 1.25 / 1.9, 4 / 3.4])
 """A hop in a tree against one in a ring: the ratios of NCCL's own latency table."""
 
@@ -61,43 +70,34 @@ class Edges:
 def ring_edges(runs: Runs, terms: Terms) -> Edges:
     """Return rounds x (n - 1) messages of S/n over a channel's ring; each waits for the last."""
     message = runs.size / (runs.ranks * runs.channels)
-    window = terms.fill_ring * np.minimum(message, _RING_WINDOW[runs.protocol])
-    local, net = _ring_rates(runs, terms)
+    window = terms.fill_ring[runs.protocol] * np.minimum(message, runs.window)
+    count = runs.rounds * (runs.ranks - 1)
+    share = np.maximum(count, 1.0) / (runs.ranks * runs.channels)
+    local, net = _rates(runs, terms, channel_rate(runs, terms), share)
     hop = hop_latency(runs, terms) + window / local
     reach = _ring_reach(runs, terms, message) + window / net
-    return Edges(
-        message, runs.rounds * (runs.ranks - 1), hop, local,
-        np.where(runs.crosses, reach, hop), net,
-    )  # fmt: skip
+    return Edges(message, count, hop, local, np.where(runs.crosses, reach, hop), net)
 
 
 def chain_edges(runs: Runs, terms: Terms) -> Edges:
     """Return the pieces of S that follow one another along a channel's ring, from the root on."""
     piece = runs.size / runs.channels
-    slot, part = _CHAIN_WINDOW[runs.protocol], _CHAIN_PART[runs.protocol]
-    message = terms.fill_ring * np.minimum(piece * part, slot)
-    local, net = _ring_rates(runs, terms)
-    # Where edges share the way to host memory, a chain leaves each more of it than a ring.
-    fewer = runs.ranks / np.maximum(runs.ranks - 1, 1.0)
-    local = np.where(runs.link == LinkKind.SHM, local * fewer, local)
+    count = _messages(piece, terms.fill_chain * runs.window)
+    local, net = _rates(runs, terms, channel_rate(runs, terms), 1 / runs.channels)
     hop = hop_latency(runs, terms)
     reach = np.where(runs.crosses, _ring_reach(runs, terms, piece), hop)
-    return Edges(message, _share(piece, message), hop, local, reach, net)
+    return Edges(piece / count, count, hop, local, reach, net)
 
 
 def tree_edges(runs: Runs, terms: Terms) -> Edges:
     """Return the pieces of S that go up and down a channel's tree, both ways at once."""
     piece = runs.size / runs.channels
-    message = np.minimum(piece / 4, _TREE_WINDOW[runs.protocol])
-    # Up and down on the same port, but for a pair of GPUs.
-    flows = np.where(runs.per_domain == 2, 1.0, 2.0)
-    local = local_rate(runs, terms, flows=flows, copies=terms.tree)
-    flows, share = tree_flows(runs, terms)
-    net = np.where(runs.crosses, net_rate(runs, terms, flows=flows, share=share), local)
-    more = (terms.fill_tree[runs.protocol] - 1) * message
-    hop = hop_latency(runs, terms) * _TREE_HOP[runs.protocol] + more / local
-    reach = np.where(runs.crosses, reach_latency(runs, terms, piece) + more / net, hop)
-    return Edges(message, _share(piece, message), hop, local, reach, net)
+    count = _messages(piece, terms.fill_tree[runs.protocol] * runs.window)
+    copy = channel_rate(runs, terms) * terms.tree / _flows(runs)
+    local, net = _rates(runs, terms, copy, 1 / runs.channels, tree_share(runs, terms))
+    hop = runs.hop + (hop_latency(runs, terms) - runs.hop) * _TREE_HOP[runs.protocol]
+    reach = np.where(runs.crosses, reach_latency(runs, terms, piece), hop)
+    return Edges(piece / count, count, hop, local, reach, net)
 
 
 def levels_of(runs: Runs) -> Floats:
@@ -106,25 +106,47 @@ def levels_of(runs: Runs) -> Floats:
     return levels
 
 
-def tree_flows(runs: Runs, terms: Terms) -> tuple[Floats, Floats]:
-    """Return the bytes out of a domain's NICs over S in a double tree, and what they reach.
+def branch_delay(runs: Runs) -> Floats:
+    """Return how much longer than the mean the longest way of a tree's branch is, up and down."""
+    delay: Floats = np.where(runs.crosses, 2 * (runs.longest - runs.reach), 0.0)
+    return delay
 
-    Of two domains one sends up and the other down, S each; of more, each is inner in one of the
-    two trees (up once, down twice S/2) and a leaf in the other (up S/2).
+
+def _flows(runs: Runs) -> Floats:
+    """Return how many flows the busiest GPU of a tree copies on a channel, each way.
+
+    Up and down; over more than two domains a GPU has a parent and a child beyond its domain
+    besides the one within.
     """
-    many = runs.domains > 2
-    return np.where(many, 2.0, 1.0), np.where(many, terms.tree_net, 1.0)
+    few = np.where((runs.per_domain == 1) | (runs.ranks == 2), 1.0, 2.0)
+    flows: Floats = np.where(runs.domains > 2, 3.0, few)
+    return flows
 
 
-def _ring_rates(runs: Runs, terms: Terms) -> tuple[Floats, Floats]:
-    local = local_rate(runs, terms, flows=1.0, copies=1.0)
-    return local, np.where(runs.crosses, net_rate(runs, terms, flows=1.0, share=1.0), local)
+def tree_share(runs: Runs, terms: Terms) -> Floats:
+    """Return what a double tree over more than two domains makes of the links between them."""
+    return np.where(runs.domains > 2, terms.tree_net, 1.0)
+
+
+def _rates(
+    runs: Runs, terms: Terms, copy: Floats, share: Floats, net_share: Floats | float = 1.0
+) -> tuple[Floats, Floats]:
+    """Return the bytes/s of a channel's edge within and between domains."""
+    local = wire_rate(copy, local_time(runs, terms), share)
+    far = wire_rate(copy, net_time(runs, terms) / net_share, share)
+    return local, np.where(runs.crosses, far, local)
 
 
 def _ring_reach(runs: Runs, terms: Terms, message: Floats) -> Floats:
-    reach: Floats = reach_latency(runs, terms, message) * terms.ring_net[runs.transport]
+    software = reach_latency(runs, terms, message) - runs.reach
+    reach: Floats = runs.reach + software * terms.ring_net[runs.transport]
     return reach
 
 
-def _share(piece: Floats, message: Floats) -> Floats:
-    return np.divide(piece, message, out=np.ones_like(piece), where=message > 0)
+def _messages(piece: Floats, window: Floats) -> Floats:
+    """Return how many messages of at most `window` bytes a piece is cut into, fractions too.
+
+    A whole number would let a larger piece take less time than a smaller one.
+    """
+    count: Floats = np.maximum(piece / window, 1.0)
+    return count

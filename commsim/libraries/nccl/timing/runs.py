@@ -1,5 +1,5 @@
 """
-Runs to be timed, as columns: what NCCL runs, and the wires it runs on.
+Runs to be timed, as columns: what NCCL runs, and what that asks of the links.
 
 A run is one collective of one size with its algorithm, protocol and channels. The columns of one
 communicator differ only in size and choice; the fit puts the runs of many systems side by side.
@@ -59,12 +59,15 @@ class Way(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Columns of equal length. Sizes in bytes, rates in bytes/s of one GPU or NIC, one way.
+    """Columns of equal length: sizes in bytes, times in seconds.
 
-    `port` is what a GPU's links within its domain carry physically; `nics` counts the NICs of
-    a domain that the group uses, each of `nic_rate`. `gpus_per_process` is 0 where each GPU has
-    its own process. `rounds` is 2 for an all-reduce, 1 else. `repeated`: the per-iteration time
-    of nccl-tests, which starts the next broadcast before the last rank has this one.
+    `local` and `net` are the seconds for each byte of S on the busiest link within and between
+    domains, `leaving` the bytes out of the busiest node for each byte of S; `hop`, `reach` and
+    `longest` are latencies of the cluster's routes (see `link_use`). `window` bytes arrive before
+    the next edge may go on, `loop` bytes of S are one round of chunks on all channels.
+    `peer_channels` serve one peer of a send. `gpus_per_process` is 0 where each GPU has its own
+    process. `rounds` is 2 for an all-reduce, 1 else. `repeated`: the per-iteration time of
+    nccl-tests, which starts the next broadcast before the last rank has this one.
     """
 
     shape: Ints
@@ -73,14 +76,20 @@ class Runs:
     domains: Floats
     rounds: Floats
     channels: Floats
+    peer_channels: Floats
     protocol: Ints
+    window: Floats
+    loop: Floats
     generation: Ints
     link: Ints
-    port: Floats
-    nics: Floats
-    nic_rate: Floats
     transport: Ints
     way: Ints
+    local: Floats
+    net: Floats
+    leaving: Floats
+    hop: Floats
+    reach: Floats
+    longest: Floats
     gpus_per_process: Floats
     old: Bools
     """NCCL before 2.12."""

@@ -15,21 +15,28 @@ from commsim.arrays import Floats
 from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing.clocks import ring_time
 from commsim.libraries.nccl.timing.constants import Terms
-from commsim.libraries.nccl.timing.edges import hop_latency, nic_rate, reach_latency
+from commsim.libraries.nccl.timing.edges import (
+    channel_rate,
+    hop_latency,
+    larger,
+    local_time,
+    net_time,
+    reach_latency,
+)
 from commsim.libraries.nccl.timing.programs import (
     Edges,
+    branch_delay,
     chain_edges,
     levels_of,
     ring_edges,
     tree_edges,
-    tree_flows,
+    tree_share,
 )
-from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Shape
+from commsim.libraries.nccl.timing.runs import Runs, Shape
 
 __all__ = ["program_time"]
 
 
-_NVLS_WINDOW, _NVLS_TREE_WINDOW = 131072.0, 262144.0
 _COLLNET = 31e-6  # seconds: NCCL's own table for CollNetDirect; no measurement has it
 _PAT_RANK = 1e-6  # seconds per rank: of the size of NCCL's own 2.8 us / 3.5; not measured
 
@@ -70,7 +77,8 @@ def _tree(runs: Runs, terms: Terms) -> Floats:
     """Time an all-reduce up and down a double binary tree of chains."""
     edges = tree_edges(runs, terms)
     inner, nets = 2 * (runs.per_domain - 1), 2 * levels_of(runs)
-    return inner * edges.hop + nets * edges.reach + _filled(edges, inner, nets)
+    time = inner * edges.hop + nets * edges.reach + branch_delay(runs)
+    return time + _filled(edges, inner, nets)
 
 
 def _filled(edges: Edges, inner: Floats, nets: Floats) -> Floats:
@@ -81,92 +89,78 @@ def _filled(edges: Edges, inner: Floats, nets: Floats) -> Floats:
     return time
 
 
-def _switch_time(runs: Runs, terms: Terms, bus: Floats) -> Floats:
-    """Return the seconds of `bus` bytes per GPU through a switch that reduces and multicasts.
+def _switch_time(runs: Runs, terms: Terms) -> Floats:
+    """Return the seconds for a byte of S through a switch that reduces and multicasts.
 
-    A GPU sends its whole buffer and a reduced share of it, however the bus bandwidth counts.
+    Of what a GPU sends and takes, its own reduced part (1/n) is not felt: 4, 8 and 72 GPUs take
+    as long for a byte of S.
     """
-    # Only where the switch adds up does a port carry less than the bus bandwidth counts.
-    plain = terms.link[LinkKind.NVLINK, Protocol.Simple]
-    share = np.where(runs.rounds > 1, terms.nvls_bus[runs.generation], plain)
-    wire = (runs.rounds - 1) * (1 + 1 / runs.per_domain) * runs.size
-    time: Floats = np.maximum(bus / share, wire) / runs.port
+    own = np.where(runs.rounds > 1, 1 + 1 / runs.per_domain, 1.0)
+    added = runs.local / own / terms.nvls_share[runs.generation]
+    time: Floats = np.where(runs.rounds > 1, added, local_time(runs, terms))
     return time
 
 
 def _nvls(runs: Runs, terms: Terms) -> Floats:
-    """Time a collective of one domain in its switch."""
-    bus = runs.rounds * (runs.ranks - 1) / runs.ranks * runs.size
-    window = terms.fill_nvls * np.minimum(runs.size / 8, _NVLS_WINDOW * runs.channels)
-    return terms.nvls + _switch_time(runs, terms, bus + 2 * window)
+    """Time a collective of one domain in its switch: to it and back, and a loop of chunks more."""
+    filled = runs.size + terms.fill_nvls * np.minimum(runs.size, runs.loop)
+    return terms.nvls + 2 * runs.hop + _switch_time(runs, terms) * filled
 
 
 def _nvls_tree(runs: Runs, terms: Terms) -> Floats:
-    """Time an all-reduce in the switches of the domains, and a double tree between them."""
-    bus = 2 * (runs.per_domain - 1) / runs.per_domain * runs.size
-    flows, share = tree_flows(runs, terms)
+    """Time an all-reduce in the switches of the domains, and a double tree between them.
+
+    Each stage (a hop of the tree, the switch at either end) holds a loop of chunks back.
+    """
     hops = 2 * levels_of(runs)
     reach = reach_latency(runs, terms, runs.size / runs.channels)
-    window = terms.fill_nvls_tree * np.minimum(runs.size / 8, _NVLS_TREE_WINDOW * runs.channels)
-    wires = nic_rate(runs, terms)
-    body = np.maximum(_switch_time(runs, terms, bus), runs.size * flows / (wires * share))
-    return terms.nvls + hops * reach + (hops + 2) * window / wires + body
+    wires = net_time(runs, terms) / tree_share(runs, terms)
+    stage = terms.fill_nvls_tree * np.minimum(runs.size, runs.loop) * wires
+    body = larger(_switch_time(runs, terms), wires) * runs.size
+    latency = terms.nvls + 2 * runs.hop + hops * reach + branch_delay(runs)
+    return latency + (hops + 2) * stage + body
 
 
 def _collnet(runs: Runs, terms: Terms) -> Floats:
     """Time a collective that the network's switches reduce."""
-    bus = runs.rounds * (runs.per_domain - 1) / runs.per_domain * runs.size
-    local = bus / (runs.port * terms.link[runs.link, runs.protocol])
-    return _COLLNET + np.maximum(local, runs.size / nic_rate(runs, terms))
+    local, net = local_time(runs, terms), net_time(runs, terms) / terms.collnet
+    return _COLLNET + 2 * (runs.hop + runs.longest) + larger(local, net) * runs.size
 
 
 def _pat(runs: Runs, terms: Terms) -> Floats:
     """Time an all-gather or reduce-scatter of one GPU per node in parallel aggregated trees."""
-    reach = reach_latency(runs, terms, runs.size / (runs.ranks * runs.channels))
-    bytes_out = (runs.ranks - 1) / runs.ranks * runs.size
-    return levels_of(runs) * reach + _PAT_RANK * runs.ranks + bytes_out / nic_rate(runs, terms)
+    reach = reach_latency(runs, terms, runs.size / (runs.ranks * runs.channels), route=runs.longest)
+    wires = larger(local_time(runs, terms), net_time(runs, terms))
+    return levels_of(runs) * reach + _PAT_RANK * runs.ranks + wires * runs.size
 
 
 def _exchange(runs: Runs, terms: Terms) -> Floats:
-    """Time a message from each to each, within the domain and beyond at the same time."""
-    message, inner = runs.size / runs.ranks, runs.per_domain - 1
-    outer = runs.ranks - runs.per_domain
-    port = runs.port * terms.link[runs.link, runs.protocol]
-    wires = nic_rate(runs, terms) * terms.exchange_net[runs.transport]
-    far = np.where(runs.crosses, runs.per_domain * message * outer / wires, 0.0)
-    peers = inner * terms.hop[runs.link, 0] + outer * terms.exchange_peer
-    first = np.where(runs.crosses, reach_latency(runs, terms, message), hop_latency(runs, terms))
-    time: Floats = first + peers + np.maximum(message * inner / port, far)
-    return time
+    """Time a message between one rank and each other, or each and each.
+
+    A GPU's channels copy its messages, and its proxies hand those beyond the domain to the NIC
+    one after another.
+    """
+    inner, outer = runs.per_domain - 1, runs.ranks - runs.per_domain
+    message = runs.size / runs.ranks
+    far = net_time(runs, terms) / terms.exchange_net[runs.transport]
+    copies = (runs.ranks - 1) / runs.ranks / (channel_rate(runs, terms) * runs.channels)
+    wires = larger(larger(local_time(runs, terms), np.where(runs.crosses, far, 0.0)), copies)
+    first = np.where(runs.crosses, reach_latency(runs, terms, message, route=runs.longest),
+                     hop_latency(runs, terms))  # fmt: skip
+    peers = inner * terms.exchange_near + outer * terms.exchange_peer[runs.transport]
+    return first + peers + wires * runs.size
 
 
 def _pair(runs: Runs, terms: Terms) -> Floats:
-    """Time S from each rank to the next one around the ring."""
-    port = runs.port * terms.link[runs.link, runs.protocol]
-    wire = _own_nic_rate(runs, terms) * terms.pair_net
-    near = hop_latency(runs, terms) + runs.size / port
-    far = reach_latency(runs, terms, runs.size) + runs.size / wire
-    return np.where(runs.crosses, far, near)
-
-
-def _own_nic_rate(runs: Runs, terms: Terms) -> Floats:
-    """Return the payload bytes/s of the NICs nearest to one GPU."""
-    count = np.maximum(np.floor(runs.nics / runs.per_domain), 1.0)
-    own = count * runs.nic_rate * terms.nic[runs.transport, runs.protocol]
-    rate: Floats = np.minimum(np.maximum(own, 1.0), nic_rate(runs, terms))
-    return rate
-
-
-def _fan(runs: Runs, terms: Terms) -> Floats:
-    """Time a message between one rank and each other: through its port, and its own NICs."""
-    message, inner = runs.size / runs.ranks, runs.per_domain - 1
-    outer = runs.ranks - runs.per_domain
-    port = runs.port * terms.link[runs.link, runs.protocol]
-    far = np.where(runs.crosses, message * outer / _own_nic_rate(runs, terms), 0.0)
-    first = np.where(runs.crosses, reach_latency(runs, terms, message), hop_latency(runs, terms))
-    peers = inner * terms.hop[runs.link, 0] + outer * terms.exchange_peer
-    time: Floats = first + peers + np.maximum(message * inner / port, far)
-    return time
+    """Time S from each rank to the next one around the ring, on the channels of one peer."""
+    near = hop_latency(runs, terms) + runs.size * larger(
+        local_time(runs, terms), 1 / (channel_rate(runs, terms) * runs.peer_channels)
+    )
+    far = reach_latency(runs, terms, runs.size, route=runs.longest) + runs.size * larger(
+        net_time(runs, terms) / terms.exchange_net[runs.transport],
+        1 / (terms.pair_channel * runs.peer_channels),
+    )
+    return np.where(runs.crosses, np.maximum(far, near), near)
 
 
 _CLOCKS: Mapping[Shape, Callable[[Runs, Terms], Floats]] = MappingProxyType(
@@ -180,6 +174,6 @@ _CLOCKS: Mapping[Shape, Callable[[Runs, Terms], Floats]] = MappingProxyType(
         Shape.PAT: _pat,
         Shape.EXCHANGE: _exchange,
         Shape.PAIR: _pair,
-        Shape.FAN: _fan,
+        Shape.FAN: _exchange,
     }
 )

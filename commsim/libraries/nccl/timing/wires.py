@@ -1,21 +1,23 @@
 """
-What the timing model needs to know of a cluster: one communicator's wires, and its runs on them.
+What the timing model needs to know of a communicator, and its runs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
-from commsim.cluster import Cluster
+from commsim.arrays import Floats
+from commsim.cluster import Cluster, NodeSpec
 from commsim.libraries.nccl.env import Knobs
-from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, PathType
+from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, PathType, Protocol
 from commsim.libraries.nccl.timing.constants import TRANSPORTS
+from commsim.libraries.nccl.timing.link_use import Latency, LinkUse
 from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Shape, Way
+from commsim.libraries.nccl.tuning import PeerToPeer
 
 __all__ = ["PAIRWISE", "Wires", "runs_of", "wires_of"]
 
@@ -40,6 +42,8 @@ PAIRWISE: Mapping[str, Shape] = MappingProxyType(
     }
 )
 """What NCCL makes of grouped sends and receives, for which the tuner is not asked."""
+_LL_THREAD, _LL128_THREAD = 8.0, 60.0
+"""Bytes that a thread has on the way: NCCL's LL lines of 8, LL128's 1,920 of a warp of 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,32 +54,34 @@ class Wires:
     domains: int
     generation: int
     link: LinkKind
-    port: float
-    nics: int
-    nic_rate: float
     transport: str
     way: Way
+    heads: int
+    """GPUs of a domain that NVLS gives a part of S each."""
 
 
 def wires_of(
     cluster: Cluster, gpus: Sequence[int], comm: Communicator, knobs: Knobs | None = None
 ) -> Wires:
-    """Return the wires of a communicator whose rank r is GPU `gpus[r]` of the cluster."""
+    """Return the wires of a communicator whose rank r is GPU `gpus[r]` of the cluster.
+
+    Where nodes differ, the worst kind of link and way is that of the group.
+    """
     knobs = knobs or Knobs()
-    members = _members(cluster, gpus)
-    link = _link_kind(cluster, members, comm, knobs)
-    nics = _nics(cluster, members) if comm.n_nodes > 1 else ()
-    first = cluster.nics[nics[0]] if nics else None
+    kinds = dict.fromkeys(cluster.spec_of[node] for node in cluster.node_of[list(gpus)].tolist())
+    specs = [cluster.specs[kind] for kind in kinds]
+    spoken = {spec.nic.transport for spec in specs if spec.nic} if comm.n_nodes > 1 else set()
+    nvls = comm.graphs.get("nvls")
     return Wires(
         ranks=comm.n_ranks,
         domains=comm.n_nodes,
         generation=sum(comm.min_compute_capability >= c for c in _FIRST_CAPABILITY),
-        link=link,
-        port=_port(cluster, members, link),
-        nics=len(nics),
-        nic_rate=first.bandwidth if first else 0.0,
-        transport=first.transport if first else TRANSPORTS[0],
-        way=_way(cluster, members, comm, knobs) if first else Way.DIRECT,
+        link=_link_kind(comm),
+        transport=max(spoken, key=TRANSPORTS.index, default=TRANSPORTS[0]),
+        way=max((_way(spec, comm, knobs) for spec in specs), default=Way.DIRECT)
+        if comm.n_nodes > 1
+        else Way.DIRECT,
+        heads=max(1, nvls.n_heads) if nvls else 1,
     )
 
 
@@ -84,48 +90,92 @@ def runs_of(
     op: str,
     sizes: Sequence[int],
     choices: Sequence[Choice] | None,
+    uses: Sequence[tuple[LinkUse, Latency]],
     *,
-    channels: int = 1,
+    sends: PeerToPeer | None = None,
     gpus_per_process: int = 0,
     old: bool = False,
     repeated: bool = True,
 ) -> Runs:
-    """Return runs of `op` at `sizes` with NCCL's `choices`.
+    """Return runs of `op` at `sizes` with NCCL's `choices`, and what each asks of the links.
 
-    Pairwise ops have no choices: they use `channels` and Simple. `gpus_per_process` is 0 where
-    each GPU has its own process, `old` means NCCL before 2.12.
+    Ops made of sends have no choices: `sends` says which channels and protocol they take.
+    `gpus_per_process` is 0 where each GPU has its own process, `old` means NCCL before 2.12.
     """
     count = len(sizes)
-    if choices is None:
-        shapes, used, protocols = [PAIRWISE[op]] * count, [channels] * count, [2] * count
-    else:
-        chain = op in ("broadcast", "reduce")
-        shapes = [Shape.CHAIN if chain else _shape(c.algorithm, wires.domains) for c in choices]
-        used = [choice.channels for choice in choices]
-        protocols = [int(choice.protocol) for choice in choices]
+    rows = (
+        [_send(wires, op, size, sends) for size in sizes]
+        if choices is None
+        else [_collective(wires, op, choice) for choice in choices]
+    )
+    shape, channels, peer_channels, protocol, window, loop = zip(*rows, strict=True)
 
     def every(value: float) -> np.ndarray:
         return np.full(count, value)
 
+    def each(values: Sequence[float]) -> Floats:
+        return np.array(values, dtype=np.float64)
+
     return Runs(
-        shape=np.array(shapes, dtype=np.int64),
-        size=np.array(sizes, dtype=np.float64),
+        shape=np.array(shape, dtype=np.int64),
+        size=each(sizes),
         ranks=every(float(wires.ranks)),
         domains=every(float(wires.domains)),
         rounds=every(2.0 if op == "all_reduce" else 1.0),
-        channels=np.array(used, dtype=np.float64),
-        protocol=np.array(protocols, dtype=np.int64),
+        channels=each(channels),
+        peer_channels=each(peer_channels),
+        protocol=np.array(protocol, dtype=np.int64),
+        window=each(window),
+        loop=each(loop),
         generation=every(wires.generation),
         link=every(wires.link),
-        port=every(wires.port),
-        nics=every(float(wires.nics)),
-        nic_rate=every(wires.nic_rate),
         transport=every(TRANSPORTS.index(wires.transport)),
         way=every(wires.way),
+        local=each([use.local for use, _ in uses]),
+        net=each([use.net for use, _ in uses]),
+        leaving=each([use.leaving for use, _ in uses]),
+        hop=each([latency.hop for _, latency in uses]),
+        reach=each([latency.reach for _, latency in uses]),
+        longest=each([latency.longest for _, latency in uses]),
         gpus_per_process=every(float(gpus_per_process)),
         old=every(old),
         repeated=every(repeated),
     )
+
+
+_Row = tuple[Shape, int, int, Protocol, float, float]
+"""Shape, channels, channels of a peer, protocol, window, loop."""
+
+
+def _collective(wires: Wires, op: str, choice: Choice) -> _Row:
+    shape = _shape(choice.algorithm, wires.domains)
+    if op in ("broadcast", "reduce"):
+        shape = Shape.CHAIN
+    loop = float(choice.channels * wires.heads * choice.chunk)
+    return shape, choice.channels, 1, choice.protocol, _window(shape, choice), loop
+
+
+def _window(shape: Shape, choice: Choice) -> float:
+    """Return the bytes that arrive before the next rank goes on.
+
+    LL and LL128 mark each line, so that what a block of threads has on the way is enough; Simple
+    waits for a slice of a ring or a chunk of a tree.
+    """
+    if choice.protocol is Protocol.LL:
+        return _LL_THREAD * choice.threads
+    if choice.protocol is Protocol.LL128:
+        return _LL128_THREAD * choice.threads
+    return float(choice.chunk if shape is Shape.TREE else choice.slice)
+
+
+def _send(wires: Wires, op: str, size: int, sends: PeerToPeer | None) -> _Row:
+    """Return how sends run: S/n to each peer, or S to the next rank."""
+    assert sends is not None
+    remote = wires.domains > 1
+    each = size if op == "send_recv" else size // max(wires.ranks, 1)
+    message = sends.message(each, remote=remote)
+    shape = PAIRWISE[op]
+    return shape, sends.channels, message.channels, message.protocol, float(message.chunk), 0.0
 
 
 def _shape(algorithm: Algorithm, domains: int) -> Shape:
@@ -135,70 +185,15 @@ def _shape(algorithm: Algorithm, domains: int) -> Shape:
     return _SHAPES[algorithm]
 
 
-def _members(cluster: Cluster, gpus: Sequence[int]) -> tuple[int, ...]:
-    """Return the GPUs of the group in the domain that has the most of them (the first such)."""
-    domains: dict[int, list[int]] = {}
-    for gpu in gpus:
-        domains.setdefault(cluster.domain_of(gpu), []).append(gpu)
-    largest = max(domains.values(), key=len)
-    return tuple(largest)
-
-
-def _link_kind(
-    cluster: Cluster, members: Sequence[int], comm: Communicator, knobs: Knobs
-) -> LinkKind:
-    """Return what a ring within a domain runs on."""
-    kind = comm.graphs["ring"].type_intra
-    if kind <= PathType.C2C:
+def _link_kind(comm: Communicator) -> LinkKind:
+    """Return what a ring within a domain runs on: NVLink, PCIe, or host memory without P2P."""
+    if comm.graphs["ring"].type_intra <= PathType.C2C:
         return LinkKind.NVLINK
-    if not cluster.node_spec(members[0]).pcie.p2p or knobs.p2p_disable:
-        return LinkKind.SHM
-    level = PathType.PXB if knobs.p2p_level is None else knobs.p2p_level
-    return LinkKind.PCIE if kind <= level else LinkKind.SHM
+    return LinkKind.PCIE if comm.peer_access else LinkKind.SHM
 
 
-def _port(cluster: Cluster, members: Sequence[int], link: LinkKind) -> float:
-    """Return what the first GPU's links to the other members carry, in bytes/s one way."""
-    spec = cluster.node_spec(members[0])
-    if link == LinkKind.SHM:
-        return spec.pcie.bandwidth / _sharing_an_uplink(cluster, members)
-    if link == LinkKind.PCIE:
-        return spec.pcie.bandwidth
-    if spec.switch is not None:
-        return spec.switch.bandwidth
-    if spec.nvlink is None:
-        return spec.pcie.bandwidth
-    local = [int(cluster.local_of[gpu]) for gpu in members]
-    links = max(sum(spec.mesh[a][b] for b in local) for a in local)
-    return spec.nvlink.bandwidth * links if links else spec.pcie.bandwidth
-
-
-def _sharing_an_uplink(cluster: Cluster, members: Sequence[int]) -> int:
-    """Return how many members reach host memory by the lanes above one PCIe switch, at most."""
-    switches = cluster.node_spec(members[0]).pcie.switches
-    top = list(range(len(switches)))
-    for index, switch in enumerate(switches):
-        top[index] = index if switch.under < 0 else top[switch.under]
-    local = {int(cluster.local_of[gpu]) for gpu in members}
-    counts = Counter(
-        top[index] for index, switch in enumerate(switches) for gpu in switch.gpus if gpu in local
-    )
-    return max(counts.values(), default=1)
-
-
-def _nics(cluster: Cluster, members: Sequence[int]) -> tuple[int, ...]:
-    """Return the NICs dealt to the members, each once."""
-    own: dict[int, None] = {}
-    for gpu in members:
-        dealt = cluster.node_spec(gpu).nic
-        count = len(dealt.own[int(cluster.local_of[gpu])]) if dealt else 0
-        own.update(dict.fromkeys(cluster.nics_of(gpu)[:count]))
-    return tuple(own)
-
-
-def _way(cluster: Cluster, members: Sequence[int], comm: Communicator, knobs: Knobs) -> Way:
+def _way(spec: NodeSpec, comm: Communicator, knobs: Knobs) -> Way:
     """Return how bytes reach a NIC: by GPUDirect up to NCCL's level, else through the host."""
-    spec = cluster.node_spec(members[0])
     if spec.nic is None or not spec.nic.gdr:
         return Way.STAGED
     kind = comm.graphs["ring"].type_inter

@@ -41,7 +41,8 @@ def test_rings_and_trees_agree(
     fluid, steps = times(cluster, op, size, {"NCCL_ALGO": algo, "NCCL_PROTO": proto})
     # a tree's pieces are whole here, and a fraction of one remains in the closed form; DGX-1V's
     # PCIe links are shared, for which the plan allows a little more than the queues need
-    slack = 2.5e-2 if preset == "dgx-1v" else 1e-2 if algo == "Tree" else 2e-3
+    # (of the few chunks of 16 MiB a fraction is a fortieth)
+    slack = 2.5e-2 if preset == "dgx-1v" else 2.5e-2 if algo == "Tree" else 2e-3
     assert steps == pytest.approx(fluid, rel=slack)
 
 

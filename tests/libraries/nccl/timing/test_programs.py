@@ -72,7 +72,7 @@ def test_a_single_broadcast_takes_its_chain(runs, domains):
     chain = ([local] * 7 + [net]) * (domains - 1) + [local] * 7
     whole = int(edges.count[0])
     few, more = (stepped_chain(chain, count) for count in (whole, whole + 1))
-    assert few <= program_time(run, TERMS)[0] <= more
+    assert few * (1 - 1e-12) <= program_time(run, TERMS)[0] <= more
 
 
 @pytest.mark.parametrize("shape", [Shape.RING, Shape.TREE])

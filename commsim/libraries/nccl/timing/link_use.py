@@ -1,0 +1,141 @@
+"""
+What an algorithm asks of a group's own links: seconds per byte on the busiest of them, and the
+latency of the routes that its messages take.
+
+Everything here is the cluster's: rates and latencies of the links of every node and route that
+the group uses. What NCCL's software adds stands in the constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from commsim.arrays import Floats, Ints
+from commsim.cluster import NOWHERE, Cluster, Route
+from commsim.libraries.expansion import Connections
+from commsim.libraries.nccl.timing.runs import LinkKind
+from commsim.libraries.routing import Router
+from commsim.units import PS_PER_SECOND
+
+__all__ = ["Latency", "LinkUse", "latency_of", "use_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """Seconds for each byte of S on the busiest links, all nodes and paths of the group counted.
+
+    `local`: of the links that join GPUs of a domain; `net`: of the links between domains, the
+    way to the NICs among them. `leaving`: bytes out of the busiest node for each byte of S.
+    """
+
+    local: float
+    net: float
+    leaving: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds of the routes between GPUs: mean within a domain, mean and longest between domains.
+
+    A ring passes all its edges, so their mean counts; a tree waits for its longest branch.
+    """
+
+    hop: float
+    reach: float
+    longest: float
+
+
+def use_of(link: Ints, share: Floats, cluster: Cluster, kind: LinkKind) -> LinkUse:
+    """Return what shares of S on some links ask of them; `kind` joins the GPUs of a domain."""
+    links = cluster.links
+    if not len(link):
+        return LinkUse(0.0, 0.0, 0.0)
+    busy = share / links.capacity[link]
+    kinds = np.array([links.kinds[each] for each in link.tolist()])
+    local = kinds == "nvlink" if kind == LinkKind.NVLINK else kinds != "network"
+    return LinkUse(
+        float(busy[local].max(initial=0.0)),
+        float(busy[~local].max(initial=0.0)),
+        _leaving(link, share, cluster),
+    )
+
+
+def _leaving(link: Ints, share: Floats, cluster: Cluster) -> float:
+    """Return the share of S that goes out of the NICs of the busiest node."""
+    if not cluster.nics:
+        return 0.0
+    carried = np.zeros(len(cluster.links))
+    carried[link] = share
+    node = np.array([nic.node for nic in cluster.nics])
+    ports = cluster.fabric.nic_links
+    return float(np.bincount(node, weights=carried[ports]).max()) if len(ports) else 0.0
+
+
+def latency_of(connections: Connections, router: Router) -> Latency:
+    """Return the latencies of the routes of some connections; 0 where there are none."""
+    if not len(connections.source):
+        return Latency(0.0, 0.0, 0.0)
+    c = connections
+    columns = np.stack((c.source, c.target, c.out, c.into, c.relay))
+    unique, where = np.unique(columns, axis=1, return_inverse=True)
+    count = np.bincount(where.reshape(-1)).astype(np.float64)
+    named = unique[2] >= 0
+    ps, between = np.zeros(unique.shape[1]), named.copy()
+    ps[named] = _by_nics(unique[:, named], router.cluster)
+    kinds = router.cluster.links.kinds
+    for at in np.flatnonzero(~named).tolist():
+        route = router.route(int(unique[0, at]), int(unique[1, at]))
+        ps[at] = route.latency
+        between[at] = any(kinds[link] == "network" for link in route.link)
+    return Latency(
+        _mean(ps[~between], count[~between]),
+        _mean(ps[between], count[between]),
+        float(ps[between].max(initial=0.0)) / PS_PER_SECOND,
+    )
+
+
+def _mean(ps: Floats, count: Floats) -> float:
+    return float(np.average(ps, weights=count)) / PS_PER_SECOND if len(ps) else 0.0
+
+
+def _by_nics(columns: Ints, cluster: Cluster) -> Floats:
+    """Return the ps of routes by named NICs (rows: source, target, out, into, relay)."""
+    source, target, out, into, relay = columns
+    relay = np.where(relay >= 0, relay, source)
+    ports, leaf = cluster.fabric.nic_links, np.asarray(cluster.fabric.leaves.of, dtype=np.int64)
+    found: Floats = (cluster.links.latency[ports[out]] + cluster.links.latency[ports[into]]) * 1.0
+    index = np.array([nic.index for nic in cluster.nics], dtype=np.int64)
+    found += _within(cluster, source, relay, cluster.local_of[relay], _to_relay(cluster))
+    found += _within(cluster, relay, out, index[out], cluster.to_nic)
+    found += _within(cluster, target, into, index[into], lambda a, nic: cluster.from_nic(nic, a))
+    pairs, where = np.unique(np.stack((leaf[out], leaf[into])), axis=1, return_inverse=True)
+    across = [cluster.fabric.leaf_route(a, b) for a, b in pairs.T.tolist()]
+    found += np.array([route.latency if route else 0 for route in across])[where.reshape(-1)]
+    return found
+
+
+def _to_relay(cluster: Cluster) -> Callable[[int, int], Route]:
+    """Return the way from a rank to the one that hands its data to a NIC: none to itself."""
+
+    def way(rank: int, relay: int) -> Route:
+        return (cluster.local_route(rank, relay) if rank != relay else None) or NOWHERE
+
+    return way
+
+
+def _within(
+    cluster: Cluster, rank: Ints, end: Ints, place: Ints, way: Callable[[int, int], Route]
+) -> Floats:
+    """Return the ps of ways within nodes; `place` numbers the ends in a node.
+
+    Each pair of places in a kind of node is worked out once.
+    """
+    kind = np.asarray(cluster.spec_of)[cluster.node_of[rank]]
+    keys = np.stack((kind, cluster.local_of[rank], place))
+    _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    ps = np.array([way(int(rank[at]), int(end[at])).latency for at in first.tolist()])
+    found: Floats = ps[where.reshape(-1)].astype(np.float64)
+    return found
