@@ -123,6 +123,11 @@ def bench(
         console.show(
             f"{crossover.op}: from {crossover.size:,} B on, {crossover.to} beats {crossover.before}"
         )
+    for change in result.choices:
+        console.show(
+            f"{change.op}: from {change.size:,} B on, {result.system['library']} takes {change.to}"
+            f" instead of {change.before}"
+        )
     for note in result.notes:
         console.say(f"note: {note}")
     if iterations is not None or warmups is not None:

@@ -1,8 +1,7 @@
 """
 Bench: one collective at a time over a range of sizes, in nccl-tests' own terms.
 
-Where two algorithms change places between two sizes, the size at which they do is found by
-bisection to 1 %.
+Beside the rows it says where the fastest algorithm changes, and where the library's choice does.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from commsim.files import write_json
 from commsim.libraries import LibrarySection, usual_library
 from commsim.metrics import bound
 from commsim.ops import bus_factor
-from commsim.study.bench.backend import Backend, SimulatedBackend
+from commsim.study.bench.backend import AUTO, Backend, SimulatedBackend
+from commsim.study.bench.crossovers import Crossover, choice_changes, fastest_changes
 from commsim.study.bench.nccl_tests import Shape, check_names, op_of, shape_of
 from commsim.study.guard import too_fast
 from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
 
 __all__ = ["BenchResult", "BenchRow", "Crossover", "bench"]
-
-_PRECISION = 1.01  # crossovers are located to 1 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +56,16 @@ class BenchRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossover:
-    """From `size` bytes on, algorithm `to` is faster than `before`."""
-
-    op: str
-    size: int
-    before: str
-    to: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry of the JSON's crossovers."""
-        return {"op": self.op, "size": self.size, "from": self.before, "to": self.to}
-
-
-@dataclass(frozen=True, slots=True)
 class BenchResult:
-    """The rows of a bench in the order of ops, sizes, algorithms; and where the best changes."""
+    """The rows of a bench in the order of ops, sizes, algorithms.
+
+    `crossovers`: where the fastest algorithm changes; `choices`: where the library's choice does.
+    """
 
     system: dict[str, Any]
     results: tuple[BenchRow, ...]
     crossovers: tuple[Crossover, ...]
+    choices: tuple[Crossover, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:
@@ -96,6 +84,7 @@ class BenchResult:
             "system": self.system,
             "results": [asdict(row) for row in self.results],
             "crossovers": [crossover.to_dict() for crossover in self.crossovers],
+            "choices": [change.to_dict() for change in self.choices],
             "notes": list(self.notes),
         }
 
@@ -148,6 +137,7 @@ def bench(
     names_of = {op: backend.algorithms(op, _listed(algo), _listed(proto)) for op in names}
     rows: list[BenchRow] = []
     crossovers: list[Crossover] = []
+    choices: list[Crossover] = []
     notes: list[str] = []
     for op in names:
         progress(op)
@@ -167,6 +157,7 @@ def bench(
         rows += [table.row(shape, name) for shape in shapes for name in names_of[op]]
         notes += table.notes
         crossovers += table.crossovers(shapes, names_of[op])
+        choices += table.choices(shapes, names_of[op])
     notes += backend.notes
     system = {
         "cluster": cluster.name,
@@ -176,7 +167,9 @@ def bench(
         "version": backend.version,
         "network": network,
     }
-    return BenchResult(system, tuple(rows), tuple(crossovers), tuple(notes))
+    return BenchResult(
+        system, tuple(rows), tuple(crossovers), tuple(choices), tuple(dict.fromkeys(notes))
+    )
 
 
 def _backend(
@@ -221,10 +214,6 @@ class _Table:
             self._known[key] = self._backend.picoseconds(self._op, [size], name)[0]
         return self._known[key]
 
-    def fastest(self, names: Sequence[str], size: int) -> str:
-        """Return the fastest algorithm; the first of equals."""
-        return min(names, key=lambda name: self.time(name, size))
-
     def row(self, shape: Shape, name: str) -> BenchRow:
         """Return the line for one size and algorithm."""
         time = self.time(name, shape.size)
@@ -253,25 +242,19 @@ class _Table:
         )  # fmt: skip
 
     def crossovers(self, shapes: Sequence[Shape], names: Sequence[str]) -> list[Crossover]:
-        """Return where the fastest algorithm changes between neighbouring sizes."""
-        found: list[Crossover] = []
-        for left, right in zip(shapes, shapes[1:], strict=False):
-            low = left.size
-            while (best := self.fastest(names, low)) != self.fastest(names, right.size):
-                low = self._change(low, right.size, names)
-                found.append(Crossover(self._op, low, best, self.fastest(names, low)))
-        return found
+        """Return where the fastest of some algorithms changes."""
+        return fastest_changes(self._op, [shape.size for shape in shapes], names, self.time)
 
-    def _change(self, low: int, high: int, names: Sequence[str]) -> int:
-        """Return a size above `low`, to 1 %, at which what is fastest there no longer is."""
-        best = self.fastest(names, low)
-        while high > low * _PRECISION and high - low > 1:
-            middle = min(max(round((low * high) ** 0.5), low + 1), high - 1)
-            if self.fastest(names, middle) == best:
-                low = middle
-            else:
-                high = middle
-        return high
+    def choices(self, shapes: Sequence[Shape], names: Sequence[str]) -> list[Crossover]:
+        """Return where the library's own choice changes, if it is among what is timed."""
+        sizes = [shape.size for shape in shapes]
+        if not any(self._backend.facts(self._op, sizes[-1], name).chosen for name in names):
+            return []
+        return choice_changes(self._op, sizes, self._choice)
+
+    def _choice(self, size: int) -> str:
+        facts = self._backend.facts(self._op, size, AUTO)
+        return " ".join(filter(None, (facts.algo, facts.proto)))
 
 
 def _shapes(op: str, sizes: Iterable[int], dtype: str, ranks: int) -> list[Shape]:
