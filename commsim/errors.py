@@ -59,6 +59,22 @@ class DeadlockError(CommsimError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest known word, or the empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    """Return " Did you mean 'x'?" for the nearest known words, or the empty string.
+
+    Words that are hardly further off than the nearest are named with it.
+    """
+    every = list(known)
+    near = difflib.get_close_matches(word, every, n=3, cutoff=_SIMILAR)
+    best = [one for one in near if _similarity(word, one) >= _similarity(word, near[0]) - _EQUAL]
+    named = [repr(one) for one in best]
+    if len(named) > 1:
+        return f" Did you mean {', '.join(named[:-1])} or {named[-1]}?"
+    return f" Did you mean {named[0]}?" if named else ""
+
+
+_SIMILAR = 0.6  # difflib's own default: below it, a suggestion is more often wrong than right
+_EQUAL = 0.02  # similarities nearer than this do not tell one word from another
+
+
+def _similarity(word: str, known: str) -> float:
+    return difflib.SequenceMatcher(None, known, word).ratio()

@@ -13,12 +13,13 @@ import re
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from commsim.errors import ScenarioError, UnitError, did_you_mean
+from commsim.setting_words import setting_of, type_error_words, value_hint
 from commsim.units import (
     Bandwidth,
     Duration,
@@ -34,6 +35,7 @@ T = TypeVar("T")
 _PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?\Z")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _CHOICE = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
+_EXPECTED = re.compile(r"Expected `(?P<types>[a-z |]+)`, got `[a-z]+`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 
@@ -69,7 +71,7 @@ def decode(data: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(data, kind, dec_hook=_quantity)
     except msgspec.ValidationError as error:
-        raise ScenarioError(f"{where}: {_explain(str(error), kind)}") from None
+        raise ScenarioError(f"{where}: {_explain(str(error), kind, data)}") from None
 
 
 def _quantity(kind: type, value: Any) -> Any:
@@ -102,26 +104,62 @@ def _numbers(data: Any, path: str) -> Iterator[tuple[str, float]]:
             yield from _numbers(value, f"{path}[{index}]")
 
 
-def _explain(message: str, kind: type) -> str:
+def _explain(message: str, kind: type, data: Any) -> str:
     """Rewrite a msgspec message: the field's path first, then what to do."""
     match = _PATH.match(message)
     what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (message, "")
     unknown, missing, choice = _UNKNOWN.match(what), _MISSING.match(what), _CHOICE.match(what)
+    expected = _EXPECTED.fullmatch(what)
     if unknown:
         known = _fields_at(kind, path)
         field = unknown["field"]
         listing = f" Known: {', '.join(known)}." if known else ""
-        what = f"unknown setting {field!r}.{did_you_mean(field, known)}{listing}"
+        other = setting_of(field)
+        hint = f" Here it is {other!r}." if other else did_you_mean(field, known)
+        what = f"unknown setting {field!r}.{hint}{listing}"
         path = f"{path}.{field}".lstrip(".")
     elif missing:
-        what = f"the setting {missing['field']!r} is missing."
+        lacking = [repr(name) for name in _lacking(data, kind)]
+        what = f"the setting {lacking[0]} is missing."
+        if len(lacking) > 1:
+            what = f"the settings {', '.join(lacking[:-1])} and {lacking[-1]} are missing."
+        path = ""
     elif choice:
         options = _choices_at(kind, path)
-        hint = did_you_mean(choice["value"], options)
+        hint = value_hint(choice["value"]) or did_you_mean(choice["value"], options)
         what = f"{choice['value']!r} is not one of: {', '.join(options)}.{hint}"
+    elif expected:
+        what = type_error_words(expected["types"], _value_at(data, path))
     else:
         what = what.replace("`", "").rstrip(".") + "."
     return f"{path}: {what}" if path else what
+
+
+def _lacking(data: Any, kind: Any, path: str = "") -> list[str]:
+    """Return the paths of all settings that `data` must have as a `kind` and has not."""
+    kind = _struct_in(kind)
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return []
+    if not isinstance(data, dict):
+        return []
+    hints, found = typing.get_type_hints(kind), []
+    for field in msgspec.structs.fields(kind):
+        name = f"{path}.{field.encode_name}".lstrip(".")
+        if field.encode_name in data:
+            found += _lacking(data[field.encode_name], hints[field.name], name)
+        elif field.required:
+            found.append(name)
+    return found
+
+
+def _value_at(data: Any, path: str) -> Any:
+    """Return what the user wrote at a path such as "workload.collectives[0].bytes"."""
+    for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
+        if step.startswith("[") and isinstance(data, list | tuple):
+            data = data[int(step[1:-1])]
+        elif isinstance(data, Mapping):
+            data = data.get(step)
+    return data
 
 
 def _fields_at(kind: Any, path: str) -> list[str]:

@@ -133,13 +133,19 @@ def _parse(text: Any, units: dict[str, Any], what: str, likely: str) -> float:
             f" Units: {_listing(units)}."
         )
     if unit not in units:
-        fold = [known for known in units if known.lower() == unit.lower()]
-        hint = f" Did you mean '{match[1]}{fold[0]}'?" if fold else ""
+        fold = [known for known in units if known.lower() == unit.lower()] or _begun(unit, units)
+        named = " or ".join(f"'{match[1]}{one}'" for one in fold[:2])
+        hint = f" Did you mean {named}?" if fold else ""
         raise UnitError(f"{text!r}: unknown unit {unit!r}.{hint} Units: {_listing(units)}.")
     value = number * float(units[unit])
     if not math.isfinite(value) or value < 0:
         raise UnitError(f"{text!r}: {what} cannot be negative or infinite.")
     return value
+
+
+def _begun(unit: str, units: dict[str, Any]) -> list[str]:
+    """Return the units that go on where an unfinished one stops: "G" is Gbps or GB/s."""
+    return [known for known in units if known.startswith(unit) and "bit" not in known]
 
 
 def _listing(units: dict[str, Any]) -> str:

@@ -152,10 +152,10 @@ def open_cluster(
     name: str | None, nodes: int | None, sets: tuple[str, ...] = (), *, nccl_xml: str | None = None
 ) -> Cluster:
     """Return the cluster that flags describe: a preset's name or a file, changed by --set."""
-    from commsim.cluster import cluster_from
+    from commsim.cluster import cluster_from, preset_names
     from commsim.errors import ScenarioError
-    from commsim.scenario import apply_sets
-    from commsim.yaml_file import read_yaml
+    from commsim.scenario import apply_sets, scenario_names, scenario_text
+    from commsim.yaml_file import parse_yaml, read_yaml
 
     if nccl_xml is not None:
         if name is not None or sets:
@@ -168,6 +168,8 @@ def open_cluster(
     path = Path(name or "dgx-h100")
     if path.suffix in (".yaml", ".yml"):
         data, where = read_yaml(path, str(path)), str(path)
+    elif str(path) not in preset_names() and str(path) in scenario_names():
+        data, where = parse_yaml(scenario_text(str(path)), f"{path}.yaml"), f"{path}.yaml"
     else:
         data, where = {"preset": str(path)}, f"--cluster {path}"
     if not isinstance(data, dict):

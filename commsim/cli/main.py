@@ -28,15 +28,35 @@ from commsim.cli.presets import presets
 from commsim.cli.replay import replay
 from commsim.cli.run import run
 from commsim.cli.topo import topo
-from commsim.errors import CommsimError
+from commsim.errors import CommsimError, did_you_mean
 
 __all__ = ["call", "commsim", "entry"]
 
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # as shells report SIGINT and SIGPIPE
 
 
+_OTHER_NAMES = {
+    "simulate": "run", "sim": "run", "benchmark": "bench", "sweep": "bench", "trace": "replay",
+    "diff": "compare", "optimize": "advise", "search": "advise", "recommend": "advise",
+    "list": "presets", "topology": "topo", "export": "convert", "report": "run",
+}  # fmt: skip
+
+
 class _Commands(click.Group):
     """The group of all commands: says where an option belongs that stands before the command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; another name for it leads to the one that it has here."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            other = _OTHER_NAMES.get(args[0])
+            hint = f" Here it is `commsim {other}`." if other else ""
+            hint = hint or did_you_mean(args[0], self.commands)
+            raise click.UsageError(
+                f"there is no command {args[0]!r}.{hint} `commsim --help` lists them.", ctx
+            )
+        return super().resolve_command(ctx, args)
 
     def make_context(
         self,

@@ -10,6 +10,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from commsim.cluster import preset_names
 from commsim.errors import ScenarioError, did_you_mean
 
 __all__ = ["scenario_names", "scenario_summary", "scenario_text"]
@@ -29,6 +30,11 @@ def scenario_text(name: str) -> str:
     """Return the file of a scenario. Raises ScenarioError for an unknown name."""
     known = scenario_names()
     if name not in known:
+        if name in preset_names():
+            raise ScenarioError(
+                f"{name!r} is a cluster, not a scenario. `commsim topo {name}` describes it; in a"
+                f" scenario it stands as cluster: {{preset: {name}}}."
+            )
         raise ScenarioError(
             f"{name!r} is neither a file nor a scenario that comes with commsim."
             f"{did_you_mean(name, known)} `commsim presets scenarios` lists them."

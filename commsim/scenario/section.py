@@ -4,6 +4,7 @@ A scenario: one strict file that says which work runs on which cluster, by whose
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,10 +17,17 @@ from commsim.libraries import LibrarySection
 from commsim.scenario.catalogue import scenario_text
 from commsim.scenario.overrides import apply_sets, merge_settings
 from commsim.sections import Section, decode
+from commsim.setting_words import config_of_others
 from commsim.workload import WorkloadSection
 from commsim.yaml_file import parse_yaml, read_yaml
 
 __all__ = ["Scenario", "ScenarioFile", "load_scenario", "scenario_from"]
+
+
+_FOREIGN = (
+    "{}, not a scenario. `commsim presets show ddp` prints one to start from: the model, the"
+    " parallel degrees and the batch go under workload.training."
+)
 
 
 class ScenarioFile(Section, frozen=True):
@@ -53,6 +61,18 @@ def load_scenario(
         ScenarioError: no such file or name, not YAML, or a setting that is wrong.
     """
     path = Path(name)
+    if str(name) == "-":
+        data = parse_yaml(sys.stdin.read(), "standard input")
+        return scenario_from(
+            data, "standard input", sets=sets, settings=settings, default_name="standard input"
+        )
+    if path.is_dir():
+        raise ScenarioError(
+            f"{path}: is a folder. Give a scenario file; a folder of traces is for"
+            f" `commsim replay {path}`."
+        )
+    if path.suffix == ".toml":
+        raise ScenarioError(f"{path}: {_FOREIGN.format('a TOML file, as torchtitan reads')}")
     if path.suffix in (".yaml", ".yml") or path.exists():
         if not path.is_file():
             raise ScenarioError(f"{path}: there is no such file.")
@@ -80,6 +100,8 @@ def scenario_from(
         raise ScenarioError(f"{where}: the file is empty. `commsim presets scenarios` lists some.")
     if not isinstance(data, dict):
         raise ScenarioError(f"{where}: a scenario is a mapping (name:, cluster:, workload:).")
+    if other := config_of_others(data):
+        raise ScenarioError(f"{where}: {_FOREIGN.format(f'looks like {other}')}")
     file = decode(data, ScenarioFile, where)
     if file.torch is not None:
         raise ScenarioError(

@@ -160,7 +160,7 @@ MESH = {"kind": "mesh", "per_link": "25GB/s"}
         ({"preset": "dgx-h100", "nodes": 10**12}, "nodes are more than commsim can hold"),
         ({"preset": "dgx-h100", "nodes": 200_000}, "GPUs are more than commsim can hold"),
         ({"preset": "dgx-h100", "nodes": float("nan")}, "nodes: nan is not a number"),
-        ({"preset": "dgx-h100", "nodes": "two"}, "nodes: Expected int"),
+        ({"preset": "dgx-h100", "nodes": "two"}, "nodes: 'two' is not a whole number"),
         ({"nodes": []}, "nodes: is empty"),
         ({"preset": "dgx-h100", "nodes": [{"preset": "dgx-1v"}]}, "preset: means nothing beside"),
         ({"nodes": [{"preset": "dgx-1v", "count": 0}]}, "nodes[0].count: 0 is not a count"),

@@ -1,0 +1,108 @@
+"""
+Other names for settings and values, and what went wrong with a value in plain words.
+
+Users know these from Megatron-LM, torchtitan, DeepSpeed and NeMo; here each leads to the setting
+that commsim has for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["config_of_others", "setting_of", "type_error_words", "value_hint"]
+
+_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "dp": ("data", "data_parallel", "data_parallel_size", "data_parallel_replicate_degree"),
+        "tp": ("tensor", "tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size",
+               "tensor_parallel_degree"),
+        "pp": ("pipeline", "pipeline_parallel", "pipeline_parallel_size",
+               "pipeline_model_parallel_size", "pipeline_parallel_degree"),
+        "cp": ("context_parallel", "context_parallel_size", "context_parallel_degree"),
+        "ep": ("expert", "expert_parallel", "expert_model_parallel_size",
+               "expert_parallel_degree"),
+    }
+)  # fmt: skip
+_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {other: axis for axis, others in _AXES.items() for other in others}
+    | {
+        "global_batch_size": "batch.global",
+        "micro_batch_size": "batch.micro",
+        "seq_length": "model.seq_len",
+        "sequence_length": "model.seq_len",
+        "num_nodes": "cluster.nodes",
+        "virtual_pipeline_model_parallel_size": "parallel.virtual_stages",
+        "activation_checkpointing": "recompute",
+    }
+)
+_VALUES: Mapping[str, str] = MappingProxyType(
+    {
+        **{f"zero{n}": f"kind: zero, stage: {n}" for n in (1, 2, 3)},
+        **{f"zero-{n}": f"kind: zero, stage: {n}" for n in (1, 2, 3)},
+        "fsdp1": "kind: fsdp",
+        "fsdp2": "kind: fsdp",
+        "fully_shard": "kind: fsdp",
+        "hybrid_shard": "kind: hsdp",
+        "ps": "kind: parameter_server",
+        "dp": "kind: dataparallel",
+    }
+)
+_FORMATS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("a NeMo configuration", ("trainer", "exp_manager")),
+    ("a NeMo or Megatron configuration", ("tensor_model_parallel_size", "micro_batch_size")),
+    ("a torchtitan configuration", ("parallelism", "training", "activation_checkpoint", "job")),
+    ("a DeepSpeed configuration", ("zero_optimization", "train_micro_batch_size_per_gpu")),
+)
+_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "int": "a whole number",
+        "float": "a number",
+        "str": "text",
+        "bool": "true or false",
+        "object": "a mapping, such as {key: value}",
+        "array": "a list",
+        "null": "",
+    }
+)
+_RATIO = re.compile(r"(\d+(?:\.\d+)?):1")
+
+
+def setting_of(name: str) -> str:
+    """Return the setting that commsim has for another tool's `name`, "" for none."""
+    return _SETTINGS.get(name.lower(), "")
+
+
+def value_hint(value: str) -> str:
+    """Return what to write instead of another tool's `value`, "" where nothing is known."""
+    known = _VALUES.get(value.lower(), "")
+    return f" Write {{{known}}}." if known else ""
+
+
+def config_of_others(data: Any) -> str:
+    """Return whose configuration file `data` looks like, "" for none that is known."""
+    if not isinstance(data, Mapping) or "workload" in data:
+        return ""
+    return next((name for name, keys in _FORMATS if any(key in data for key in keys)), "")
+
+
+def type_error_words(expected: str, value: Any) -> str:
+    """Return a sentence on `value`, which is none of the `expected` types ("int | null")."""
+    words = [_TYPES.get(one.strip(), one.strip()) for one in expected.split("|")]
+    wanted = " or ".join(word for word in words if word)
+    ratio = _RATIO.fullmatch(value) if isinstance(value, str) and "number" in wanted else None
+    hint = f" Did you mean {ratio[1]}?" if ratio else ""
+    if isinstance(value, str) and "mapping" in wanted:
+        hint = f" Did you mean {{preset: {value}}}?" if re.fullmatch(r"[\w.-]+", value) else ""
+    return f"{_shown(value)} is not {wanted}.{hint}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,80 @@
+"""Words of other tools and unfinished values are answered with what commsim has for them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commsim.cli.main import call
+from commsim.errors import did_you_mean
+from commsim.scenario import load_scenario
+
+TRAINING = "workload.training."
+
+ANSWERS = [
+    ("cluster.fabric.oversubscription=2:1", "'2:1' is not a number. Did you mean 2?"),
+    ("cluster.overrides.nic.bandwidth=400G", "Did you mean '400Gbps' or '400GB/s'?"),
+    ("cluster.overrides.nic.bandwidth=400GB", "Did you mean '400GB/s'?"),
+    (TRAINING + "data_parallel.bucket=25M", "Did you mean '25MB' or '25MiB'?"),
+    (TRAINING + "parallel.tensor=8", "unknown setting 'tensor'. Here it is 'tp'."),
+    (TRAINING + "data_parallel.kind=zero3", "Write {kind: zero, stage: 3}."),
+    (TRAINING + "data_parallel.kind=fsdp2", "Write {kind: fsdp}."),
+    (TRAINING + "batch.global=8.5", "8.5 is not a whole number."),
+    ("cluster=dgx-h100", "Did you mean {preset: dgx-h100}?"),
+]
+
+
+def error_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert call(arguments) == 2
+    text = capsys.readouterr().err
+    for word in ("Expected", "got str", "object", "array", "null", "Traceback"):
+        assert word not in text
+    return text
+
+
+@pytest.mark.parametrize(("setting", "answer"), ANSWERS)
+def test_a_setting_is_answered_with_the_right_one(
+    setting: str, answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answer in error_of(["run", "quickstart", "--set", setting], capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "answer"),
+    [
+        ("nemo.yaml", "trainer: {num_nodes: 4}\nmodel: {}\n", "looks like a NeMo configuration"),
+        ("titan.toml", "[parallelism]\n", "a TOML file, as torchtitan reads"),
+        ("ds.json", '{"zero_optimization": {}}', "looks like a DeepSpeed configuration"),
+        ("miss.yaml", "workload: {training: {}}\n", "'workload.training.model' and 'workload"),
+    ],
+)
+def test_a_file_of_another_tool_is_recognized(
+    name: str, text: str, answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert answer in error_of(["run", str(tmp_path / name)], capsys)
+
+
+def test_a_folder_a_cluster_and_a_command_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is a folder" in error_of(["run", str(tmp_path)], capsys)
+    assert "is a cluster, not a scenario" in error_of(["run", "dgx-h100"], capsys)
+    assert "Here it is `commsim run`" in error_of(["simulate", "quickstart"], capsys)
+
+
+def test_equally_near_words_are_all_named_and_far_ones_never() -> None:
+    known = ["zero-1", "zero-2", "zero-3", "ddp"]
+    assert did_you_mean("zero-4", known).count("zero-") == 3
+    assert did_you_mean("ddpp", known) == " Did you mean 'ddp'?"
+    assert did_you_mean("xylophone", known) == ""
+
+
+def test_a_scenario_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    work: dict[str, Any] = {"stages": 2, "microbatches": 2, "schedule": "gpipe"}
+    text = f"workload: {{pipeline: {{{', '.join(f'{k}: {v}' for k, v in work.items())}"
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}, forward: 1ms, backward: 1ms}}}}"))
+    assert load_scenario("-").name == "standard input"
