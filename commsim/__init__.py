@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         register_library,
     )
     from commsim.metrics import bound, measure
+    from commsim.scenario import Scenario
     from commsim.sections import Section
     from commsim.study import (
         Result,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         compare,
         convert,
         explain,
+        presets,
         replay,
         run,
     )
@@ -71,6 +73,7 @@ _WHERE = {
     "Recorded": "libraries",
     "Request": "libraries",
     "Result": "study",
+    "Scenario": "scenario",
     "ScheduleAsk": "workload.schedules",
     "Section": "sections",
     "Timeline": "timeline",
@@ -85,6 +88,7 @@ _WHERE = {
     "load_trace": "traces",
     "make_library": "libraries",
     "measure": "metrics",
+    "presets": "study",
     "register_algorithm": "collectives",
     "register_library": "libraries",
     "register_schedule": "workload.schedules",
@@ -111,6 +115,7 @@ __all__ = [
     "Recorded",
     "Request",
     "Result",
+    "Scenario",
     "ScenarioError",
     "ScheduleAsk",
     "Section",
@@ -130,6 +135,7 @@ __all__ = [
     "load_trace",
     "make_library",
     "measure",
+    "presets",
     "register_algorithm",
     "register_library",
     "register_schedule",

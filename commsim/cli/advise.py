@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from commsim.cli.console import Console
+from commsim.cli.help import GroupedCommand
 from commsim.cli.params import STDOUT, json_option, quiet_option, set_option
 from commsim.cli.summary import columns
 from commsim.units import format_time
@@ -27,7 +28,7 @@ _MOST_PROCESSES = 16
 _EXPLAINED = 3
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("scenario", metavar="SCENARIO|NAME")
 @set_option
 @click.option("--top", default=10, show_default=True, metavar="N", help="How many to show.")

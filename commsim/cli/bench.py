@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commsim.cli.console import Console
+from commsim.cli.help import GroupedCommand
 from commsim.cli.params import (
     STDOUT,
     OutputFile,
@@ -32,7 +33,7 @@ _HEAD = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("ops", metavar="OP[,OP...]")
 @cluster_option
 @click.option("--nccl-xml", metavar="FILE.xml", help="A node as NCCL_TOPO_DUMP_FILE wrote it.")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from commsim.cli.console import Console
+from commsim.cli.help import GroupedCommand
 from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option
 
 __all__ = ["compare"]
@@ -37,7 +38,7 @@ class _Tolerance(click.ParamType[float]):
         return number / 100 if found[2] else number
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("items", nargs=-1, required=True, metavar="A B...")
 @click.option(
     "--tolerance", type=_Tolerance(), default="5%", show_default=True, metavar="SHARE",

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from commsim.cli.console import Console
+from commsim.cli.help import GroupedCommand
 from commsim.cli.params import quiet_option
 from commsim.cli.summary import columns
 
@@ -17,7 +18,7 @@ __all__ = ["convert"]
 _TO = ("graph", "goal", "chakra", "chakra-json", "param", "csv")
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT")
 @click.option(

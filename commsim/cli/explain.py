@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from commsim.cli.help import GroupedCommand
 from commsim.cli.params import OutputFile, silent_option
 
 __all__ = ["explain"]
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("algorithm", metavar="ALGO|FILE.xml")
 @click.option("-n", "ranks", type=int, help="How many ranks: 4, or as many as the file has.")
 @click.option("--op", help="The collective: all_reduce, or the first that the algorithm can do.")

@@ -23,6 +23,7 @@ from commsim.cli.capture import capture
 from commsim.cli.compare import compare
 from commsim.cli.convert import convert
 from commsim.cli.explain import explain
+from commsim.cli.help import write_commands
 from commsim.cli.params import quiet_group
 from commsim.cli.presets import presets
 from commsim.cli.replay import replay
@@ -44,6 +45,10 @@ _OTHER_NAMES = {
 
 class _Commands(click.Group):
     """The group of all commands: says where an option belongs that stands before the command."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by what they are for."""
+        write_commands(self.commands.items(), formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

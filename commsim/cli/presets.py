@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import click
 
+from commsim.cli.help import GroupedCommand
 from commsim.cli.params import silent_option
 from commsim.cli.summary import columns
 
@@ -14,7 +15,7 @@ __all__ = ["presets"]
 _KINDS = ("clusters", "gpus", "models", "scenarios")
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("what", default="all", metavar="[clusters|gpus|models|scenarios|show]")
 @click.argument("name", default="")
 @silent_option

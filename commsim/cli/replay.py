@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from commsim.cli.bench import open_cluster
+from commsim.cli.help import GroupedCommand
 from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import cluster_option, set_option
 from commsim.cli.progress import counting
@@ -19,7 +20,7 @@ from commsim.cli.summary import columns
 __all__ = ["replay"]
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
 @cluster_option
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")

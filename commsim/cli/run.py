@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import click
 
+from commsim.cli.help import GroupedCommand
 from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import set_option
 
 __all__ = ["run"]
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("scenario", metavar="SCENARIO|NAME")
 @set_option
 @output_options

@@ -11,6 +11,7 @@ import click
 
 from commsim.cli.bench import open_cluster
 from commsim.cli.console import Console
+from commsim.cli.help import GroupedCommand
 from commsim.cli.params import OutputFile, quiet_option, set_option
 from commsim.cli.summary import columns
 from commsim.units import format_bandwidth, format_size, format_time
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["topo"]
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("cluster", metavar="PRESET|FILE.yaml|FILE.xml")
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @set_option

@@ -49,6 +49,25 @@ class Scenario(Section, frozen=True):
     folder: str
     file: ScenarioFile
 
+    def __repr__(self) -> str:
+        work = self.file.workload
+        kinds = [name for name in work.__struct_fields__ if getattr(work, name) is not None]
+        return f"Scenario({self.name!r}, {', '.join(kinds)})"
+
+    @staticmethod
+    def load(source: str | Path | Mapping[str, Any], **settings: Any) -> Scenario:
+        """Read a file, a name of the catalogue or a dict, with `settings` laid over it.
+
+        `Scenario.load("quickstart", cluster={"nodes": 4})`; a key may be a path, as in
+        `Scenario.load("quickstart", **{"cluster.nodes": 4})`.
+
+        Raises:
+            ScenarioError: no such file or name, or a setting that is wrong.
+        """
+        if isinstance(source, Mapping):
+            return scenario_from(source, "the scenario", settings=settings)
+        return load_scenario(source, settings=settings)
+
 
 def load_scenario(
     name: str | Path, sets: Iterable[str] = (), settings: Mapping[str, Any] = MappingProxyType({})

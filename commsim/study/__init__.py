@@ -8,6 +8,7 @@ from commsim.study.capture import captured_summary
 from commsim.study.compare import Comparison, compare
 from commsim.study.convert import convert
 from commsim.study.explain import explain
+from commsim.study.names import presets
 from commsim.study.replay import Replay, replay
 from commsim.study.result import Result
 from commsim.study.run import run
@@ -24,6 +25,7 @@ __all__ = [
     "compare",
     "convert",
     "explain",
+    "presets",
     "replay",
     "run",
 ]

@@ -5,7 +5,7 @@ Run a scenario: build its cluster, its work and its library, simulate, measure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -35,12 +35,16 @@ __all__ = ["run"]
 
 @collecting_later()
 def run(
-    scenario: Scenario | Mapping[str, Any] | str | Path, sets: Iterable[str] = (), **settings: Any
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    sets: Iterable[str] = (),
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+    **settings: Any,
 ) -> Result:
     """Simulate a scenario: a file, a name of the catalogue, a dict, or one that has been loaded.
 
     `settings` change sections of it, whole or in part: `run("quickstart", cluster={"nodes": 4})`;
-    `sets` do so as "key.path=value".
+    `sets` do so as "key.path=value". `progress` hears what is being done.
 
     Raises:
         ScenarioError: it describes something impossible.
@@ -51,6 +55,7 @@ def run(
     command = _command(scenario, sets) if not settings else ""
     scenario = _loaded(scenario, sets, settings)
     file = scenario.file
+    progress("building the work")
     cluster = None if file.cluster is None else build_cluster(file.cluster, scenario.where)
     library: Library = make_library(file.library, cluster)
     kind = chosen_kind(file.workload, where=f"{scenario.where}: workload")
@@ -69,10 +74,12 @@ def run(
     graph, planner = work.graph, None
     if graph.folding is not None and cluster is not None:
         graph, planner = folded(graph, cluster, library)
+    progress(f"simulating {len(graph):,} operations")
     timeline = simulate(
         graph, cluster, library=library, network=file.engine.network, planner=planner,
         overlap_slowdown=file.engine.overlap_slowdown,
     )  # fmt: skip
+    progress("measuring")
     facts = work.training
     metrics = measure(
         timeline,

@@ -13,15 +13,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from commsim.arrays import Bools, Floats, Ints
-from commsim.graph import Graph, OpKind
+from commsim.errors import CommsimError
+from commsim.graph import Graph, OpKind, Phase
 from commsim.units import format_time
 
 __all__ = ["Cause", "LinkUse", "Memory", "Timeline"]
+
+_SECONDS = 1e-12  # per picosecond
 
 
 class Cause(IntEnum):
@@ -139,6 +143,38 @@ class Timeline:
         )
         head = f"{escape(self.source)} timeline: {len(self.graph.lane_rank):,} lanes, "
         return f"<div><b>{head}{format_time(self.end_time)}</b><table>{rows}</table></div>"
+
+    def to_pandas(self) -> Any:
+        """Return the spans as a pandas DataFrame, one row each, times in seconds.
+
+        `ranks` is how many ranks the row stands for; -1 is unknown or none. Needs pandas.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise CommsimError("a table needs pandas: pip install pandas") from None
+        graph, op = self.graph, self.op
+        kinds = np.array([kind.name.lower() for kind in OpKind])
+        phases = np.array([phase.name.lower() for phase in Phase])
+        streams = np.array(graph.streams, dtype=object)
+        unknown = self.arrive < 0
+        return pandas.DataFrame(
+            {
+                "rank": graph.lane_rank[self.lane],
+                "ranks": graph.multiplicity[self.lane],
+                "stream": streams[graph.stream[op]] if len(streams) else "",
+                "op": [graph.op_name(one) for one in op.tolist()],
+                "kind": kinds[self.kind],
+                "phase": phases[graph.phase[op]],
+                "step": graph.step[op],
+                "microbatch": graph.microbatch[op],
+                "stage": graph.stage[op],
+                "bytes": graph.size[op],
+                "arrive_s": np.where(unknown, self.start, self.arrive) * _SECONDS,
+                "start_s": self.start * _SECONDS,
+                "end_s": self.end * _SECONDS,
+            }
+        )
 
     @property
     def lane(self) -> Ints:

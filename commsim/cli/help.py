@@ -1,0 +1,69 @@
+"""
+Help in groups: commands by what they are for, options by what they change, nothing cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+
+__all__ = ["GroupedCommand", "write_commands"]
+
+_COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Simulate", ("run", "bench", "replay", "explore")),
+    ("Decide", ("compare", "advise", "plan", "next", "sweep", "calibrate", "check")),
+    ("Understand", ("explain", "topo", "presets")),
+)
+_FILES = frozenset(
+    ("json_path", "report", "gantt", "breakdown", "links", "matrix", "memory", "topology",
+     "perfetto", "csv", "chart", "nccl_tests", "nccl_xml_out", "output", "html", "svg")
+)  # fmt: skip
+_SPOKEN = frozenset(("quiet", "verbose", "allow_oom"))
+_SETTINGS, _WRITTEN, _OTHER = "Options", "Files to write", "Other"
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists settings first, then files that it writes, then the rest."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, one section per group."""
+        groups: dict[str, list[tuple[str, str]]] = {_SETTINGS: [], _WRITTEN: [], _OTHER: []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                groups[_group_of(param)].append(record)
+        for title, records in groups.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _group_of(option: click.Option) -> str:
+    if option.name in _FILES:
+        return _WRITTEN
+    return _OTHER if option.name in _SPOKEN or "--help" in option.opts else _SETTINGS
+
+
+def write_commands(
+    commands: Iterable[tuple[str, click.Command]], formatter: click.HelpFormatter
+) -> None:
+    """Write all commands by group, each with the whole first sentence of its help."""
+    left = dict(commands)
+    for title, names in (*_COMMANDS, ("Files", tuple(left))):
+        chosen = [(name, left.pop(name)) for name in names if name in left]
+        _section(title, chosen, formatter)
+
+
+def _section(
+    title: str, chosen: Sequence[tuple[str, click.Command]], formatter: click.HelpFormatter
+) -> None:
+    if chosen:
+        with formatter.section(title):
+            formatter.write_dl([(name, _sentence(command.help or "")) for name, command in chosen])
+
+
+def _sentence(text: str) -> str:
+    """Return the first sentence of a help text; a colon or an abbreviation does not end one."""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return paragraph.split(". ")[0].rstrip(".") + "."
