@@ -96,7 +96,10 @@ def instances(timeline: Timeline, *, window: Window | None = None) -> Instances:
     spans = np.flatnonzero(timeline.communicates)
     number = instance_numbers(graph, timeline.op[spans])
     ended = _latest(number, timeline.end[spans], len(graph.collectives) + len(graph.messages))
-    counts = ended >= 0
+    lane, end = timeline.lane[spans], timeline.end[spans]
+    inside = (window.begin[lane] <= end) & (end <= window.end[lane])
+    counts = np.zeros(len(ended), dtype=np.bool_)
+    counts[number[inside]] = True
     if window.step >= 0:
         counts &= (ended > window.first) & (ended <= window.last)
     kept = counts[number]

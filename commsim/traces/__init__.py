@@ -8,13 +8,14 @@ waited for what, `to_graph` and `measured` build the two waists; `load` and `tra
 
 from commsim.traces.capture import capture
 from commsim.traces.load import Imported, import_graph, load_trace
-from commsim.traces.table import CollectiveRow, CollectiveTable
+from commsim.traces.table import CollectiveRow, CollectiveTable, MessageRow
 from commsim.traces.trace import Trace
 
 __all__ = [
     "CollectiveRow",
     "CollectiveTable",
     "Imported",
+    "MessageRow",
     "Trace",
     "capture",
     "import_graph",

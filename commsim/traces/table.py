@@ -1,5 +1,5 @@
 """
-The collectives of a recorded run as a table: what moved, who came last, who waited how long.
+What a recorded run communicated, as tables: what moved, who came last, who waited how long.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from commsim.traces.rebuild import Collective, Transfer
 from commsim.units import format_size, format_time
 
-__all__ = ["CollectiveRow", "CollectiveTable"]
+__all__ = ["CollectiveRow", "CollectiveTable", "MessageRow"]
 
 _HEAD = ("op", "group", "bytes", "type", "transfer", "last", "wait: median", "longest")
 
@@ -20,7 +20,9 @@ class CollectiveRow:
     """One collective: bytes as nccl-tests count them (-1 unknown), times in ps.
 
     `transfer` is the time on the last rank to arrive, `waits` how long each rank waited for it.
-    `splits` are the bytes that each rank sends to each member (all_to_all_v).
+    `splits` are the bytes that each rank sends to each member (all_to_all_v). `in_step`: it ended
+    in the profiled step of one of its ranks. `inferred`: no file says who its members are; `alone`:
+    nor is it known of any other rank, so that its transfer holds what it waited.
     """
 
     op: str
@@ -32,6 +34,28 @@ class CollectiveRow:
     transfer: int
     last_arriver: int
     waits: Mapping[int, int]
+    in_step: bool = True
+    inferred: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """One message from `source` to `target`; times in ps, `waits` of both ends for the other.
+
+    `late` is the end that came later; `start` is when it came, on the common clock.
+    """
+
+    source: int
+    target: int
+    size: int
+    tag: int
+    group: str
+    start: int
+    transfer: int
+    late: int
+    waits: Mapping[int, int]
+    in_step: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +65,21 @@ class CollectiveTable(Sequence[CollectiveRow]):
     rows: tuple[CollectiveRow, ...]
 
     @staticmethod
-    def of(collectives: Sequence[Collective], transfers: Sequence[Transfer]) -> CollectiveTable:
-        """Return the table of matched collectives and their measured transfers."""
+    def of(
+        collectives: Sequence[Collective],
+        transfers: Sequence[Transfer],
+        windows: Mapping[int, tuple[int, int]],
+    ) -> CollectiveTable:
+        """Return the table of matched collectives and their measured transfers.
+
+        `windows` are the profiled steps of the ranks, on the common clock.
+        """
         pairs = zip(collectives, transfers, strict=True)
-        return CollectiveTable(tuple(_row(c, t) for c, t in pairs))
+        return CollectiveTable(tuple(_row(c, t, windows) for c, t in pairs))
+
+    def of_step(self) -> CollectiveTable:
+        """Return those that ended in the profiled step."""
+        return CollectiveTable(tuple(row for row in self.rows if row.in_step))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -68,7 +103,14 @@ class CollectiveTable(Sequence[CollectiveRow]):
         )
 
 
-def _row(collective: Collective, transfer: Transfer) -> CollectiveRow:
+def ends_in(windows: Mapping[int, tuple[int, int]], ends: Mapping[int, int]) -> bool:
+    """Say whether a rank's end, of any rank, lies in its profiled step."""
+    return any(windows[rank][0] <= end <= windows[rank][1] for rank, end in ends.items())
+
+
+def _row(
+    collective: Collective, transfer: Transfer, windows: Mapping[int, tuple[int, int]]
+) -> CollectiveRow:
     return CollectiveRow(
         op=collective.op or "unknown",
         group=collective.group,
@@ -79,6 +121,9 @@ def _row(collective: Collective, transfer: Transfer) -> CollectiveRow:
         transfer=transfer.duration,
         last_arriver=transfer.last,
         waits={rank: transfer.wait(rank) for rank in transfer.arrive},
+        in_step=ends_in(windows, transfer.end),
+        inferred=collective.inferred,
+        alone=collective.alone,
     )
 
 

@@ -12,6 +12,7 @@ from commsim.timeline import Timeline
 from commsim.traces.rebuild import (
     Built,
     Clocks,
+    Exchange,
     RankFragment,
     align,
     build_graph,
@@ -21,7 +22,7 @@ from commsim.traces.rebuild import (
     transfer_of,
 )
 from commsim.traces.rebuild.rank import OwnAccount, RankPart
-from commsim.traces.table import CollectiveTable
+from commsim.traces.table import CollectiveTable, MessageRow, ends_in
 from commsim.units import PS_PER_NS, format_time
 
 __all__ = ["Trace"]
@@ -81,7 +82,42 @@ class Trace:
     @property
     def collectives(self) -> CollectiveTable:
         """What the ranks did together, with the wait of each rank apart from the transfer."""
-        return CollectiveTable.of(self._matched, self._transfers)
+        return CollectiveTable.of(self._matched, self._transfers, self._windows)
+
+    @cached_property
+    def messages(self) -> tuple[MessageRow, ...]:
+        """The sends and receives of which both ends are recorded, with the wait of each end."""
+        rows = (self._message(exchange) for exchange in self._exchanges)
+        return tuple(sorted(rows, key=lambda row: row.start))
+
+    @property
+    def steps(self) -> dict[int, tuple[tuple[str, int], ...]]:
+        """The profiled steps of each rank, by name, in ps; the last one is its window."""
+        return {rank: part.steps for rank, part in self._parts.items()}
+
+    @property
+    def _windows(self) -> dict[int, tuple[int, int]]:
+        return {
+            rank: (part.window[0] + self._shift[rank], part.window[1] + self._shift[rank])
+            for rank, part in self._parts.items()
+        }
+
+    def _message(self, exchange: Exchange) -> MessageRow:
+        ends = {}
+        for rank, number, _ in (exchange.send, exchange.recv):
+            call, shift = self._parts[rank].calls.calls[number], self._shift[rank]
+            ends[rank] = (call.start + shift, call.end + shift)
+        source, target = exchange.send[0], exchange.recv[0]
+        eager = ends[source][1] < ends[target][0]
+        start = ends[target][0] if eager else max(begin for begin, _ in ends.values())
+        until = max(start, min(end for _, end in ends.values()))
+        return MessageRow(
+            source, target, exchange.size, exchange.tag, exchange.group, start,
+            ends[source][1] - ends[source][0] if eager else until - start,
+            late=target if ends[target][0] >= ends[source][0] else source,
+            waits={r: 0 if eager else min(start, end) - begin for r, (begin, end) in ends.items()},
+            in_step=ends_in(self._windows, {rank: end for rank, (_, end) in ends.items()}),
+        )  # fmt: skip
 
     def graph(self) -> Graph:
         """Return the workload graph.

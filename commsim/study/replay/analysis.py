@@ -12,8 +12,8 @@ from commsim.cluster import Cluster
 from commsim.errors import CommsimError
 from commsim.libraries import Library, Request, library_of
 from commsim.metrics import Metrics
-from commsim.ops import ROOTED, bus_factor
-from commsim.traces import CollectiveRow, Trace
+from commsim.ops import COLLECTIVES, ROOTED, bus_factor
+from commsim.traces import CollectiveRow, MessageRow, Trace
 from commsim.units import PS_PER_SECOND, format_size, format_time
 
 __all__ = ["busbw", "busbw_table", "collective_table", "late", "late_table", "overlaps"]
@@ -23,17 +23,21 @@ _ROWS = 40
 
 def late(trace: Trace, measured: Metrics) -> list[dict[str, Any]]:
     """Return per rank what it waited, what it made others wait, and where it was latest."""
-    rows = trace.collectives.rows
+    rows = trace.collectives.of_step().rows
+    messages = [row for row in trace.messages if row.in_step]
     found = []
     for times in measured.ranks:
         mine = [row for row in rows if row.last_arriver == times.rank and len(row.waits) > 1]
+        behind = [row for row in messages if row.late == times.rank and max(row.waits.values())]
         latest = max(mine, key=_late_by, default=None)
         found.append({
             "rank": times.rank,
             "wait_s": times.waiting_s,
             "overlap": _overlap(times.comm_s, times.exposed_transfer_s),
-            "last_arrivals": len(mine),
-            "made_others_wait_s": sum(sum(row.waits.values()) for row in mine) / PS_PER_SECOND,
+            "last_arrivals": len(mine) + len(behind),
+            "made_others_wait_s":
+                (_waited(mine) + _waited(behind)) / PS_PER_SECOND,
+            "inferred": sum(row.inferred for row in mine),
             "latest": None if latest is None else {
                 "op": latest.op, "group": latest.group, "bytes": latest.size,
                 "index": rows.index(latest), "late_s": _late_by(latest) / PS_PER_SECOND,
@@ -52,6 +56,11 @@ def overlaps(measured: Metrics) -> float | None:
     return _overlap(comm, sum(rank.exposed_transfer_s for rank in measured.ranks))
 
 
+def _waited(rows: Sequence[CollectiveRow] | Sequence[MessageRow]) -> int:
+    """Return what all members waited, in ps."""
+    return sum(sum(row.waits.values()) for row in rows)
+
+
 def _late_by(row: CollectiveRow) -> int:
     """Return how long the first of the others waited less than nobody: the last one's delay."""
     others = [wait for rank, wait in row.waits.items() if rank != row.last_arriver]
@@ -64,8 +73,8 @@ def busbw(trace: Trace, cluster: Cluster | None, library: Library | None) -> lis
     The prediction is that of an idle cluster; None without one, or where it cannot plan the op.
     """
     together: dict[tuple[str, str, tuple[int, ...], int, str], list[int]] = {}
-    for row in trace.collectives.rows:
-        if row.size > 0 and row.op != "barrier":
+    for row in trace.collectives.of_step():
+        if row.size > 0 and row.op in COLLECTIVES and row.op != "barrier" and not row.alone:
             key = (row.op, row.group, row.ranks, row.size, row.dtype)
             together.setdefault(key, []).append(row.transfer)
     found = []
@@ -103,16 +112,17 @@ def _predicted(
 
 
 def late_table(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return `late` as rows of text."""
+    """Return `late` as rows of text; "~" marks figures that rest on inferred groups."""
     rows: list[tuple[str, ...]] = [
         ("rank", "waited", "overlap", "last to arrive", "made others wait", "latest in", "by")
     ]
     for row in found:
         latest = row["latest"]
         overlap = "–" if row["overlap"] is None else f"{row['overlap']:.0%}"
+        unsure = "~" if row["inferred"] else ""
         rows.append((
             str(row["rank"]), _time(row["wait_s"]), overlap, f"{row['last_arrivals']} times",
-            _time(row["made_others_wait_s"]),
+            unsure + _time(row["made_others_wait_s"]),
             f"#{latest['index']} {latest['op']}" if latest else "–",
             _time(latest["late_s"]) if latest else "–",
         ))  # fmt: skip
@@ -135,29 +145,36 @@ def busbw_table(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
             share = f"{row['transfer_s'] / expected:.2f}x" if expected else "–"
             cells = (*cells, _time(expected) if expected else "–", share)
         rows.append(cells)
-    if len(found) > _ROWS:
-        rows.append((f"and {len(found) - _ROWS} more", *("",) * (len(rows[0]) - 1)))
-    return rows
+    return _and_more(rows, len(found))
 
 
 def collective_table(trace: Trace) -> list[tuple[str, ...]]:
-    """Return the collectives with the longest waits, in the order they ran."""
-    found = list(enumerate(trace.collectives.rows))
-    if len(found) > _ROWS:
-        longest = sorted(found, key=lambda item: -max(item[1].waits.values()))[:_ROWS]
-        found = sorted(longest, key=lambda item: item[0])
+    """Return the collectives of the step that waited or moved longest, in the order they ran.
+
+    "~" marks waits that rest on an inferred group.
+    """
+    found = list(enumerate(trace.collectives.of_step().rows))
+    longest = sorted(found, key=lambda item: -max(*item[1].waits.values(), item[1].transfer))
     rows: list[tuple[str, ...]] = [
-        ("#", "op", "bytes", "transfer", "longest wait", "of rank", "last arriver")
+        ("#", "op", "group", "bytes", "transfer", "longest wait", "of rank", "last arriver")
     ]
-    for index, row in found:
+    for index, row in sorted(longest[:_ROWS], key=lambda item: item[0]):
         rank, longest_wait = max(row.waits.items(), key=lambda item: item[1])
         size = format_size(row.size) if row.size >= 0 else "unknown"
-        alone = len(row.waits) < 2
+        single, unsure = len(row.waits) < 2, "~" if row.inferred else ""
         rows.append((
-            str(index), row.op, size, format_time(row.transfer),
-            "unknown" if alone else format_time(longest_wait), "–" if alone else str(rank),
-            "unknown" if alone else str(row.last_arriver),
+            str(index), row.op, row.group, size, format_time(row.transfer),
+            "unknown" if single else unsure + format_time(longest_wait),
+            "–" if single else str(rank),
+            "unknown" if single else f"{unsure}{row.last_arriver}",
         ))  # fmt: skip
+    return _and_more(rows, len(found))
+
+
+def _and_more(rows: list[tuple[str, ...]], count: int) -> list[tuple[str, ...]]:
+    """End a table that leaves rows out with their number."""
+    if count > len(rows) - 1:
+        rows.append((f"and {count - len(rows) + 1} more", *("",) * (len(rows[0]) - 1)))
     return rows
 
 

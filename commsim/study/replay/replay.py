@@ -27,6 +27,8 @@ from commsim.study.replay.analysis import (
     late_table,
 )
 from commsim.study.replay.errors import errors, rank_table, steps, worst
+from commsim.study.replay.messages import message_table, pairs, pipeline, pipeline_table
+from commsim.study.replay.recorded_steps import recorded_steps, step_table
 from commsim.study.replay.self_check import AccountCheck, check_account
 from commsim.study.replay.what_if import WhatIf
 from commsim.study.result import Result
@@ -146,7 +148,9 @@ def _untimed(
     said = [*found.notes, *notes, *timeline.notes, "communication: modelled; nothing was measured."]
     result = Result(
         name, timeline, measure(timeline), tuple(dict.fromkeys(said)),
-        extra={"measured": None, "error": None, "self_check": None, "late": None, "busbw": None},
+        extra=dict.fromkeys((
+            "measured", "error", "self_check", "late", "busbw", "messages", "pipeline", "steps",
+        )),
         cluster=cluster, library=rules,
     )  # fmt: skip
     return Replay(None, result, None, {}, trusted=False)
@@ -166,6 +170,8 @@ def _timed(
         timeline = simulate(graph, where, library=rules, overlap_slowdown=False)
     before = measure(measured)
     waited, speeds = late(trace, before), busbw(trace, cluster, _predictor(cluster, change))
+    exchanged, held = pairs(trace), recorded_steps(trace)
+    staged = pipeline(trace, measured)
     accounts = check_account(trace, measured, again)
     trusted = worst(check) <= _TRUSTED and not accounts.misses
     said = [
@@ -175,6 +181,7 @@ def _timed(
     extra = {
         "measured": before.to_dict(), "error": errors(measured, timeline),
         "self_check": {**check, "account": accounts.to_dict()},
+        "messages": exchanged, "pipeline": staged, "steps": held,
         "late": waited, "busbw": speeds,
     }  # fmt: skip
     result = Result(
@@ -186,8 +193,11 @@ def _timed(
     what = "what-if" if change.changes_work else "modelled"
     tables = {
         "collectives": collective_table(trace),
+        "messages": message_table(exchanged),
+        "pipeline": pipeline_table(staged),
         "waiting": late_table(waited) if len(waited) > 1 else [],
         "bus bandwidth": busbw_table(speeds),
+        "recorded steps": step_table(held),
         "steps": rank_table(measured, again, other, what=what),
     }
     return Replay(

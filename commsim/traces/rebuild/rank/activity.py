@@ -72,6 +72,7 @@ class Activity:
     main: tuple[str, str]
     backward: frozenset[tuple[str, str]]
     step: Event | None
+    steps: tuple[Event, ...]
     calls: dict[int, Call]
     notes: tuple[str, ...]
 
@@ -118,6 +119,7 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
             name for name, thread in threads.items() if name != main and _runs_autograd(thread)
         ),
         step=steps[-1] if steps else None,
+        steps=tuple(steps),
         calls=calls,
         notes=(*_step_notes(rank, steps), *_strange_kernels(gpu)),
     )

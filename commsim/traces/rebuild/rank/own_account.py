@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 
-__all__ = ["OwnAccount", "own_account"]
+__all__ = ["OwnAccount", "own_account", "window_of"]
 
 _COMPUTE, _COMMUNICATION, _COPY = range(3)
 
@@ -34,14 +34,15 @@ def own_account(activity: Activity) -> OwnAccount | None:
     """Return the account of a rank's window, None for a rank without GPU work."""
     if not any(op.event.on_gpu and not op.is_gloo for op in activity.gpu):
         return None
-    begin, end = _window(activity)
+    begin, end = window_of(activity)
     spent = [0, 0, 0]
     for start, until, kind in _swept(_marks(activity, begin, end)):
         spent[kind] += until - start
     return OwnAccount(*spent)
 
 
-def _window(activity: Activity) -> tuple[int, int]:
+def window_of(activity: Activity) -> tuple[int, int]:
+    """Return the profiled step, else the whole recording of the main thread, in ps."""
     if activity.step:
         return activity.step.start, activity.step.end
     events = activity.threads[activity.main].events

@@ -15,7 +15,7 @@ from commsim.traces.rebuild.rank.calls import RankCollectives
 from commsim.traces.rebuild.rank.causes import RankWork
 from commsim.traces.rebuild.rank.collectives import collectives_of
 from commsim.traces.rebuild.rank.fragment import Fragment, fragment_of
-from commsim.traces.rebuild.rank.own_account import OwnAccount, own_account
+from commsim.traces.rebuild.rank.own_account import OwnAccount, own_account, window_of
 from commsim.traces.rebuild.rank.streams import cross_stream, issue_order
 from commsim.traces.rebuild.rank.threads import pieces_of
 
@@ -26,9 +26,10 @@ __all__ = ["RankPart", "rank_part"]
 class RankPart:
     """A rank's calls and its part of the graph; `zero_ns` is where its clock begins.
 
-    `rank` and `world_size` are -1 where the file does not say. `step` is the profiled step in ps,
-    -1 without one; `how` says how its streams were tied, "" where there are none; `account` is
-    what its events add up to, None without a GPU.
+    `steps` are the profiled steps by name in ps, `window` the last of them (the whole recording
+    without one) on the file's clock. `rank` and `world_size` are -1 where the file does not say.
+    `step` is the profiled step in ps, -1 without one; `how` says how its streams were tied, ""
+    where there are none; `account` is what its events add up to, None without a GPU.
     """
 
     name: str
@@ -39,6 +40,8 @@ class RankPart:
     calls: RankCollectives
     fragment: Fragment
     step: int
+    steps: tuple[tuple[str, int], ...]
+    window: tuple[int, int]
     how: str
     account: OwnAccount | None
     notes: tuple[str, ...]
@@ -72,6 +75,8 @@ def rank_part(
         calls=calls,
         fragment=fragment_of(work, calls),
         step=activity.step.end - activity.step.start if activity.step else -1,
+        steps=tuple((event.name, event.end - event.start) for event in activity.steps),
+        window=window_of(activity),
         account=own_account(activity),
         how=how if any(not op.is_gloo for op in activity.gpu) else "",
         notes=(*file.notes, *activity.notes, *calls.notes),
