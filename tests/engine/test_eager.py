@@ -47,28 +47,26 @@ TRANSFER = 2 * US + 1000 * US
 
 @pytest.mark.parametrize("network", ["fluid", "steps"])
 def test_an_eager_send_returns_and_a_late_receiver_gets_it_at_once(network: str) -> None:
-    run = simulate(message(5000 * US), Star(2), library=Buffered(MB), network=network)  # type: ignore[arg-type]
+    run = simulate(message(5000 * US), Star(2), library=Buffered(MB), network=network)
     assert run.end[1] == pytest.approx(TRANSFER, abs=US)
     assert run.end[3] == run.start[3] == 5000 * US
 
 
 @pytest.mark.parametrize("network", ["fluid", "steps"])
 def test_a_receiver_that_comes_midway_leaves_when_the_data_is_there(network: str) -> None:
-    run = simulate(message(300 * US), Star(2), library=Buffered(MB), network=network)  # type: ignore[arg-type]
+    run = simulate(message(300 * US), Star(2), library=Buffered(MB), network=network)
     assert run.start[3] == 300 * US
     assert run.end[3] == TRANSFER
 
 
 @pytest.mark.parametrize("network", ["fluid", "steps"])
 def test_a_receiver_that_is_first_waits_for_the_sender(network: str) -> None:
-    run = simulate(  # type: ignore[arg-type]
-        message(0, sender_late=700 * US), Star(2), library=Buffered(MB), network=network
-    )
+    run = simulate(message(0, sender_late=700 * US), Star(2), library=Buffered(MB), network=network)
     assert run.end[3] == 700 * US + TRANSFER
 
 
 def test_above_the_limit_both_sides_must_be_there() -> None:
-    run = simulate(message(5000 * US), Star(2), library=Buffered(MB - 1))  # type: ignore[arg-type]
+    run = simulate(message(5000 * US), Star(2), library=Buffered(MB - 1))
     assert run.end[1] == run.end[3] == 5000 * US + TRANSFER
 
 
@@ -84,9 +82,9 @@ def both_send_first() -> Graph:
 
 def test_a_program_that_hangs_only_above_the_limit_is_told_apart() -> None:
     graph = both_send_first()
-    assert simulate(graph, Star(2), library=Buffered(MB)).end.max() > 0  # type: ignore[arg-type]
+    assert simulate(graph, Star(2), library=Buffered(MB)).end.max() > 0
     with pytest.raises(DeadlockError, match=HINT):
-        simulate(graph, Star(2), library=Buffered(MB - 1))  # type: ignore[arg-type]
+        simulate(graph, Star(2), library=Buffered(MB - 1))
 
 
 def test_a_program_that_hangs_with_any_size_is_not_called_lucky() -> None:
@@ -97,7 +95,7 @@ def test_a_program_that_hangs_with_any_size_is_not_called_lucky() -> None:
         build.recv(lane, 1 - rank, MB, group=world, stream="s")
         build.send(lane, 1 - rank, MB, group=world, stream="s")
     with pytest.raises(DeadlockError) as caught:
-        simulate(build.build(), Star(2), library=Buffered(0))  # type: ignore[arg-type]
+        simulate(build.build(), Star(2), library=Buffered(0))
     assert HINT not in str(caught.value)
 
 
@@ -108,5 +106,5 @@ def test_a_send_that_nobody_receives_would_only_be_lost() -> None:
     build.send(lanes[0], 1, MB, group=world, stream="s")
     build.collective(lanes[0], world, "barrier", 0, stream="s")
     with pytest.raises(DeadlockError) as caught:
-        simulate(build.build(), Star(2), library=Buffered(0))  # type: ignore[arg-type]
+        simulate(build.build(), Star(2), library=Buffered(0))
     assert HINT not in str(caught.value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 
-from commsim.cluster import Route
-from commsim.cluster.routes import NOWHERE
+from commsim.cluster import NOWHERE, GpuSpec, Nic, Route
 from commsim.libraries.gloo.constants import Constants, Medium
+from commsim.units import Bandwidth, Duration, Size
+from helpers import star
 from helpers.star import Star
 
 US = 10**6
@@ -21,14 +22,28 @@ PACKET, AGAIN = 1 << 50, 0
 
 def costs(*, packet: int = PACKET, again: int = AGAIN) -> Constants:
     """Return threads so fast that the star's links of 1 GB/s are what limits."""
+    rate, size, delay = Bandwidth(1e12), Size(packet), Duration(again)
     media = {
-        "ethernet": Medium(rate=1e12, latency=WAKE, packet=packet, again=again),  # type: ignore[arg-type]
-        "loopback": Medium(rate=1e12, latency=US, packet=packet, again=again),  # type: ignore[arg-type]
+        "ethernet": Medium(rate=rate, latency=Duration(WAKE), packet=size, again=delay),
+        "loopback": Medium(rate=rate, latency=Duration(US), packet=size, again=delay),
     }
-    return Constants(media=media, reduce_rate=5e9, op_overhead=OVERHEAD, copy_overhead=3 * US)  # type: ignore[arg-type]
+    return Constants(
+        media=media,
+        reduce_rate=Bandwidth(5e9),
+        op_overhead=Duration(OVERHEAD),
+        copy_overhead=Duration(3 * US),
+    )
 
 
 COSTS = costs()
+
+
+def host_nic(node: int) -> Nic:
+    """Return the only NIC of a host; its link is the star's."""
+    return Nic(
+        node=node, index=0, rail=0, bandwidth=0.0, efficiency=1.0, latency=0, medium="ethernet",
+        transport="tcp", gdr=False,
+    )  # fmt: skip
 
 
 class HostStar(Star):
@@ -40,10 +55,10 @@ class HostStar(Star):
         super().__init__(n, speed, latency)
         self.name = "hosts"
         self.node_of = np.arange(n)
-        self.nics = tuple(SimpleNamespace(node=i, index=0, medium="ethernet") for i in range(n))
+        self.nics = tuple(host_nic(node) for node in range(n))
 
-    def gpu(self, rank: int) -> SimpleNamespace:
-        return SimpleNamespace(device=self.device, sm_count=0, memory_bandwidth=0.0)
+    def gpu(self, rank: int) -> GpuSpec:
+        return replace(star.GPU, device=self.device)
 
     def fabric_route(self, a: int, b: int, *, key: int = 0) -> Route:
         return self.local_route(a, b)

@@ -51,7 +51,7 @@ def _times(
     return ticks[0::2], ticks[1::2]
 
 
-def _timeline(lanes, kind, phase, name, microbatch, item, times) -> Timeline:  # type: ignore[no-untyped-def]
+def _timeline(lanes, kind, phase, name, microbatch, item, times) -> Timeline:
     count, zero = len(kind), np.zeros(0, np.int64)
     rows = int(item.max()) + 1
     none = np.full(count, -1)

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
+from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
-from commsim.cluster import Links, Route
+from commsim.cluster import Cluster, GpuSpec, Links, Nic, Route
 
 US = 10**6
 
+GPU = GpuSpec(
+    name="star",
+    memory_bytes=0,
+    memory_bandwidth=0.0,
+    tflops=MappingProxyType({}),
+    sm_count=0,
+    compute_capability="",
+    multicast=True,
+)
 
-class Star:
+
+class Star(Cluster):
     """n GPUs around one switch. GPU i sends on link 2i and receives on link 2i + 1.
 
-    Speeds in bytes/s and latencies in ps, one for all or one per link.
+    Speeds in bytes/s and latencies in ps, one for all or one per link. It is laid out without
+    a node's template: what needs one (PCIe, host memory, NICs) fails with AttributeError.
     """
 
     def __init__(
-        self, n: int, speed: float | Sequence[float] = 1e9, latency: int | Sequence[int] = US
+        self,
+        n: int,
+        speed: float | Sequence[float] | npt.NDArray[np.float64] = 1e9,
+        latency: int | Sequence[int] | npt.NDArray[np.int64] = US,
     ) -> None:
+        self.name = "star"
         self.world_size = n
         count = 2 * n
         capacity = np.broadcast_to(np.asarray(speed, dtype=np.float64), count).copy()
@@ -39,7 +55,7 @@ class Star:
         self.domains = self.node_of = np.zeros(n, np.int64)
         self.local_of = np.arange(n)
         self.spec_of = (0,)
-        self.nics = ()
+        self.nics: tuple[Nic, ...] = ()
 
     def local_route(self, a: int, b: int) -> Route:
         latency = int(self.links.latency[2 * a] + self.links.latency[2 * b + 1])
@@ -51,5 +67,5 @@ class Star:
     def nics_of(self, rank: int) -> tuple[int, ...]:
         return ()
 
-    def gpu(self, rank: int) -> SimpleNamespace:
-        return SimpleNamespace(name="star", multicast=True, sm_count=0, memory_bandwidth=0.0)
+    def gpu(self, rank: int) -> GpuSpec:
+        return GPU

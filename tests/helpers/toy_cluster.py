@@ -42,4 +42,4 @@ def training(n: int, *, cluster: ToyCluster | None = None, **settings: Any) -> W
         "compute": {"efficiency": 0.5},
     }
     section = decode({**base, **settings}, TrainingSection, "x.yaml")
-    return build_training(section, cluster or ToyCluster(n), where="x.yaml: workload.training")  # type: ignore[arg-type]
+    return build_training(section, cluster or ToyCluster(n), where="x.yaml: workload.training")

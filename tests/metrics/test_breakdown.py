@@ -234,5 +234,5 @@ def test_a_lane_of_multiplicity_k_weighs_like_k_lanes(k: int, short: int, long: 
 
     folded = run([(k, short), (1, long)])
     spread = run([(1, short)] * k + [(1, long)])
-    assert folded["breakdown"] == pytest.approx(spread["breakdown"])  # type: ignore[arg-type]
+    assert folded["breakdown"] == pytest.approx(spread["breakdown"])
     assert folded["step_time_s"] == spread["step_time_s"]

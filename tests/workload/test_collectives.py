@@ -39,7 +39,7 @@ def test_without_a_cluster_the_groups_say_who_there_is() -> None:
 def test_all_start_together_even_on_the_same_ranks() -> None:
     call = {"op": "all_reduce", "bytes": "1MiB"}
     graph = collectives(call, call, world_size=4)
-    timeline = simulate(graph, Star(4), library=make_library(LibrarySection()))  # type: ignore[arg-type]
+    timeline = simulate(graph, Star(4), library=make_library(LibrarySection()))
     assert set(timeline.arrive.tolist()) == {0}
     assert set(timeline.start.tolist()) == {0}
 

@@ -26,7 +26,7 @@ def program(text: str, world_size: int | None = None) -> Graph:
 
 def run(text: str, n: int = 2) -> Timeline:
     library = make_library(LibrarySection())
-    return simulate(program(text), Star(n), library=library)  # type: ignore[arg-type]
+    return simulate(program(text), Star(n), library=library)
 
 
 def spans(timeline: Timeline) -> dict[tuple[int, str], tuple[int, int]]:

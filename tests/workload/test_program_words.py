@@ -30,7 +30,7 @@ def program(text: str, world_size: int | None = None, library: str = "") -> Grap
 
 def run(text: str, n: int = 2, library: str = "") -> Timeline:
     graph = program(text, world_size=n, library=library)
-    return simulate(graph, Star(n), library=Ideal())  # type: ignore[arg-type]
+    return simulate(graph, Star(n), library=Ideal())
 
 
 def refused(text: str, **how: Any) -> str:

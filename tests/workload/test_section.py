@@ -32,7 +32,7 @@ def section(data: dict[str, Any]) -> WorkloadSection:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_becomes_a_graph_on_two_ranks(kind: str) -> None:
-    workload = build_workload(section({kind: KINDS[kind]}), cluster=ToyCluster(2))  # type: ignore[arg-type]
+    workload = build_workload(section({kind: KINDS[kind]}), cluster=ToyCluster(2))
     assert workload.kind == kind
     assert workload.graph.lane_rank.tolist() == [0, 1]
     assert (workload.training is not None) == (kind == "training")
@@ -64,5 +64,5 @@ def test_training_needs_a_cluster() -> None:
 def test_errors_carry_the_whole_path() -> None:
     wrong = {"collectives": [{"op": "all_reduce"}]}
     with pytest.raises(ScenarioError) as caught:
-        build_workload(section(wrong), cluster=ToyCluster(2), where="x.yaml: workload")  # type: ignore[arg-type]
+        build_workload(section(wrong), cluster=ToyCluster(2), where="x.yaml: workload")
     assert str(caught.value).startswith("x.yaml: workload.collectives[0]: ")

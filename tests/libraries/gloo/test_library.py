@@ -129,7 +129,7 @@ def test_two_ops_of_a_group_run_at_once_and_the_third_waits() -> None:
         lane = build.lane(rank)
         for number in range(3):
             build.collective(lane, world, "barrier", 0, stream=f"op {number}")
-    run = simulate(build.build(), HostStar(2), library=Gloo(costs=COSTS))  # type: ignore[arg-type]
+    run = simulate(build.build(), HostStar(2), library=Gloo(costs=COSTS))
     alone = plan("barrier", 0, HostStar(2)).idle
     assert run.end.tolist()[:3] == [alone, alone, 2 * alone]
 

@@ -24,7 +24,7 @@ ADD = 200.0  # ps per byte of the result, at 5 GB/s
 
 def idle(kind: str, size: int, n: int, *, algo: str | None = None, root: int = -1) -> int:
     request = Request(kind, size, tuple(range(n)), root=root)
-    return Gloo(algo, costs=COSTS).plan(request, HostStar(n)).idle  # type: ignore[arg-type]
+    return Gloo(algo, costs=COSTS).plan(request, HostStar(n)).idle
 
 
 def one(cluster: Any, kind: str, size: int, network: str, *, algo: str | None = None) -> Timeline:
@@ -137,7 +137,7 @@ def test_reduce_scatter_costs_an_all_reduce() -> None:
 def test_a_message_of_two_packets_wakes_its_reader_again(size: int) -> None:
     """48 bytes go ahead of each message."""
     two = Gloo(costs=costs(packet=1000, again=5 * US))
-    plan = two.plan(Request("send_recv", size, (0, 1)), HostStar(2))  # type: ignore[arg-type]
+    plan = two.plan(Request("send_recv", size, (0, 1)), HostStar(2))
     more = 5 * US if size > 952 else 0
     assert plan.idle == idle("send_recv", size, 2) + more
 
@@ -158,7 +158,7 @@ def test_the_recurrence_is_the_messages(
         monkeypatch.setattr(gloo_library, "_MOST_MESSAGES", most)
         request = Request("all_reduce", size, tuple(range(n)))
         own = costs(packet=3000, again=5 * US)
-        found[most] = Gloo(algo, costs=own).plan(request, HostStar(n))  # type: ignore[arg-type]
+        found[most] = Gloo(algo, costs=own).plan(request, HostStar(n))
     assert found[0].idle == pytest.approx(found[10**9].idle, rel=1e-9)
     few, many = (found[most].parts[0] for most in (0, 10**9))
     assert few.phases[0].load == pytest.approx(many.phases[0].load, rel=1e-9)
@@ -212,7 +212,7 @@ def test_more_bandwidth_is_never_slower() -> None:
         root = 0 if kind in ("broadcast", "reduce", "gather", "scatter") else -1
         request = Request(kind, 9 * MIB, tuple(range(6)), root=root)
         times = [
-            Gloo(costs=COSTS).plan(request, HostStar(6, speed)).idle  # type: ignore[arg-type]
+            Gloo(costs=COSTS).plan(request, HostStar(6, speed)).idle
             for speed in (1e8, 5e8, 1e9, 3e9, 1e10, 1e11)
         ]
         assert times == sorted(times, reverse=True)
@@ -236,7 +236,7 @@ def test_a_large_reduce_is_its_messages(
     for most in (0, 10**9):
         monkeypatch.setattr(gloo_library, "_MOST_MESSAGES", most)
         request = Request("reduce", size, tuple(range(n)), root=root)
-        found[most] = Gloo(costs=COSTS).plan(request, HostStar(n))  # type: ignore[arg-type]
+        found[most] = Gloo(costs=COSTS).plan(request, HostStar(n))
     assert found[0].idle == pytest.approx(found[10**9].idle, rel=0.02)
     few, many = (found[most].parts[0].phases[0] for most in (0, 10**9))
     assert few.link.tolist() == many.link.tolist()
@@ -252,7 +252,7 @@ def test_large_all_to_alls_fill_the_busiest_link(
         for most in (0, 10**9):
             monkeypatch.setattr(gloo_library, "_MOST_MESSAGES", most)
             request = Request("all_to_all", size, tuple(range(8)))
-            found.append(Gloo().plan(request, cluster))  # type: ignore[arg-type]
+            found.append(Gloo().plan(request, cluster))
         assert found[0].idle == pytest.approx(found[1].idle, rel=0.02)
         loads = [
             sum(float(phase.load.sum()) for part in plan.parts for phase in part.phases)

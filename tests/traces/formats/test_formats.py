@@ -297,7 +297,7 @@ def test_goal_writes_collectives_as_sends_that_move_the_same_bytes(program: Path
 class _Free(Recorded):
     """Messages that take no time."""
 
-    def plan(self, request, cluster):  # type: ignore[no-untyped-def]
+    def plan(self, request, cluster):
         from dataclasses import replace
 
         return super().plan(replace(request, recorded=0), cluster)

@@ -25,19 +25,19 @@ EIGHT = {**SMALL, "layers": 8}
 
 def run(n: int, **settings: Any) -> Timeline:
     cluster = ToyCluster(n)
-    return simulate(training(n, cluster=cluster, **settings).graph, cluster, library=Ideal())  # type: ignore[arg-type]
+    return simulate(training(n, cluster=cluster, **settings).graph, cluster, library=Ideal())
 
 
 def layer_bytes(**settings: Any) -> int:
     base = {"model": EIGHT, "batch": {"global": 8, "micro": 1}, "compute": {"efficiency": 0.5}}
     section = decode({**base, **settings}, TrainingSection, "x")
-    plan = plan_training(section, ToyCluster(4), where="x")  # type: ignore[arg-type]
+    plan = plan_training(section, ToyCluster(4), where="x")
     return layer_activation_bytes(
         plan.model.shape, plan.split, recompute=section.recompute, flash=True
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", list(SCHEDULES))
 def test_activations_peak_where_the_schedule_says(schedule: str) -> None:
     """Layers only: a device without embedding and head holds its schedule's live microbatches."""
     v = 2 if schedule in ("interleaved_1f1b", "breadth_first") else 1
@@ -49,7 +49,7 @@ def test_activations_peak_where_the_schedule_says(schedule: str) -> None:
             {"model": EIGHT, "batch": {"global": 8, "micro": 1}, "parallel": parallel,
              "compute": {"efficiency": 0.5}}, TrainingSection, "x",
         )  # fmt: skip
-        workload_schedule = plan_training(section, ToyCluster(4), where="x").schedule  # type: ignore[arg-type]
+        workload_schedule = plan_training(section, ToyCluster(4), where="x").schedule
     live = peak_activations(workload_schedule)
     held = np.zeros(4, np.int64)
     np.maximum.at(held, timeline.memory.lane, timeline.memory.held)
@@ -171,7 +171,7 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     workload = training(2, parallel={"pp": 2}, model={**EIGHT, "vocab": 320_000, "hidden": 256})
     facts = workload.training
     assert facts is not None
-    timeline = simulate(workload.graph, ToyCluster(2), library=Ideal())  # type: ignore[arg-type]
+    timeline = simulate(workload.graph, ToyCluster(2), library=Ideal())
     use, capacity, sentence = peak_memory(facts, timeline)
     assert use.total > capacity
     assert sentence.startswith("does not fit: 1.3 GiB of 1.0 GiB on stage 1, of which optimizer")

@@ -25,7 +25,7 @@ TINY = {"bucket": "1000B", "first_bucket": "600B"}
 def run(n: int, *, speed: float = 2e9, **settings: Any) -> tuple[Workload, Timeline]:
     cluster = ToyCluster(n, speed=speed, latency=1000)
     workload = training(n, cluster=cluster, **settings)
-    return workload, simulate(workload.graph, cluster, library=Ideal())  # type: ignore[arg-type]
+    return workload, simulate(workload.graph, cluster, library=Ideal())
 
 
 def step_time(n: int, **settings: Any) -> float:
@@ -299,8 +299,8 @@ def test_workers_that_differ_in_pace_are_said_to() -> None:
     speeds = [1e9, 1e9, 1e9, 1e9, 1e7, 1e7]
     for links, said in ((speeds, True), ([1e9] * 6, False)):
         cluster = ToyCluster(3, speed=links, latency=1000)
-        workload = build_training(section, cluster, where="x")  # type: ignore[arg-type]
-        timeline = simulate(workload.graph, cluster, library=Ideal())  # type: ignore[arg-type]
+        workload = build_training(section, cluster, where="x")
+        timeline = simulate(workload.graph, cluster, library=Ideal())
         assert workload.afterwards is not None
         assert ("tokens per second together" in workload.afterwards(timeline)[0]) == said
         fast, slow = paces(timeline)

@@ -32,7 +32,7 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     pp, dp = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2]))
     parallel: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
     parallel["order"] = draw(st.permutations(["tp", "cp", "dp", "pp"]))
-    parallel["schedule"] = draw(st.sampled_from(SCHEDULES)) if pp > 1 else "1f1b"
+    parallel["schedule"] = draw(st.sampled_from(list(SCHEDULES))) if pp > 1 else "1f1b"
     if parallel["schedule"] in ("interleaved_1f1b", "breadth_first"):
         parallel["virtual_stages"] = 2
     if tp > 1:
@@ -67,7 +67,7 @@ def test_any_product_runs_and_does_the_whole_work(given_settings: dict[str, Any]
     workload = training(n, cluster=cluster, **given_settings)
     graph, facts = workload.graph, workload.training
     assert facts is not None
-    timeline = simulate(graph, cluster, library=Ideal())  # type: ignore[arg-type]
+    timeline = simulate(graph, cluster, library=Ideal())
     assert len(timeline) == len(graph)
     work = (graph.kind == OpKind.COMPUTE) & (graph.phase != Phase.OPTIMIZER)
     done = graph.flops[work].sum() / 2
@@ -97,7 +97,7 @@ def test_experts_go_with_everything(
         parallel={"dp": dp, "ep": ep, "tp": tp, "pp": pp, "expert_skew": skew,
                   "schedule": schedule if pp > 1 else "1f1b"},
     )  # fmt: skip
-    timeline = simulate(workload.graph, cluster, library=Ideal())  # type: ignore[arg-type]
+    timeline = simulate(workload.graph, cluster, library=Ideal())
     assert len(timeline) == len(workload.graph)
     exchanges = [k for k in workload.graph.collectives.kind if k.startswith("all_to_all")]
     # four per layer and microbatch, in each group of ep ranks, in both steps

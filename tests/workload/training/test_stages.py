@@ -38,7 +38,7 @@ def test_collectives_that_hold_compute_are_counted_and_others_are_not() -> None:
         times(ToyCluster(4), parallel={**parallel, "tp_overlap": "full"}),
         times(ToyCluster(2), parallel={"pp": 2}),
     )
-    reduce = Ideal().plan(Request("all_reduce", 2 * 16 * 8, (0, 1)), ToyCluster(4)).idle  # type: ignore[arg-type]
+    reduce = Ideal().plan(Request("all_reduce", 2 * 16 * 8, (0, 1)), ToyCluster(4)).idle
     assert held.forward[0] - free.forward[0] == 4 * reduce
     assert held.backward[0] - free.backward[0] == 4 * reduce
     assert held.backward[1] - free.backward[1] == 5 * reduce  # and the head

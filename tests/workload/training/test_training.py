@@ -33,7 +33,7 @@ TINY_BUCKETS = {"bucket": "1000B", "first_bucket": "600B"}
 
 
 def run(workload: Workload, cluster: ToyCluster) -> Timeline:
-    return simulate(workload.graph, cluster, library=make_library(LibrarySection()))  # type: ignore[arg-type]
+    return simulate(workload.graph, cluster, library=make_library(LibrarySection()))
 
 
 def ops_of(graph: Graph, rank: int, step: int) -> list[str]:
@@ -112,7 +112,7 @@ def stated_times(cluster: ToyCluster, **given: Any) -> dict[str, Any]:
     """Return the pipeline whose stages take what those of a training layout compute."""
     base = {"batch": {"global": 8, "micro": 1}, "compute": {"efficiency": EFFICIENCY}}
     section = decode({**base, **given}, TrainingSection, "x")
-    plan = plan_training(section, cluster, where="x")  # type: ignore[arg-type]
+    plan = plan_training(section, cluster, where="x")
     compiler = plan.compiler(compute_model(GPU, precision="bf16", section=section.compute))
     stage_ops = [compiler.compile(stage.units) for stage in plan.stages[: plan.schedule.parts]]
     times = {
@@ -128,7 +128,7 @@ def stated_times(cluster: ToyCluster, **given: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", list(SCHEDULES))
 @pytest.mark.parametrize("pp", [2, 4])
 def test_its_pipeline_is_the_one_of_stated_times(schedule: str, pp: int) -> None:
     """Links that take no time make the step as long as a pipeline without delays: first step."""

@@ -27,7 +27,7 @@ STEPS = 2
 def sent(n: int, **settings: Any) -> list[Fraction]:
     """Return the bytes that each rank sends per step."""
     cluster = ToyCluster(n)
-    timeline = simulate(training(n, cluster=cluster, **settings).graph, cluster, library=Ideal())  # type: ignore[arg-type]
+    timeline = simulate(training(n, cluster=cluster, **settings).graph, cluster, library=Ideal())
     out = timeline.links.link_bytes()[::2]
     return [Fraction(round(float(size) * 1000), 1000 * STEPS) for size in out]
 
@@ -245,7 +245,7 @@ def test_a_skew_sends_more_to_the_busiest() -> None:
     workload = training(
         4, parallel={"dp": 4, "ep": 4, "expert_skew": 2}, cluster=cluster, **settings
     )
-    timeline = simulate(workload.graph, cluster, library=Ideal())  # type: ignore[arg-type]
+    timeline = simulate(workload.graph, cluster, library=Ideal())
     arrived = timeline.links.link_bytes()[1::2]
     assert arrived[0] > arrived[1] == pytest.approx(arrived[2])
     assert timeline.links.link_bytes()[::2][0] > float(even[0]) * STEPS
@@ -308,7 +308,7 @@ def test_dataparallel_overlaps_nothing() -> None:
     workload = training(
         4, cluster=cluster, batch={"global": 8, "micro": 2}, data_parallel={"kind": "dataparallel"}
     )
-    timeline = simulate(workload.graph, cluster, library=Ideal())  # type: ignore[arg-type]
+    timeline = simulate(workload.graph, cluster, library=Ideal())
     for lane in range(4):
         mine = np.flatnonzero(timeline.lane == lane)
         mine = mine[np.argsort(timeline.start[mine], kind="stable")]
