@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from commsim.cli.complete import scenarios
 from commsim.cli.console import Console
 from commsim.cli.help import GroupedCommand
 from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option
@@ -39,7 +40,7 @@ class _Tolerance(click.ParamType[float]):
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("items", nargs=-1, required=True, metavar="A B...")
+@click.argument("items", nargs=-1, required=True, metavar="A B...", shell_complete=scenarios)
 @click.option(
     "--tolerance", type=_Tolerance(), default="5%", show_default=True, metavar="SHARE",
     help="How far a step time, or the median error of a band of sizes, may be off.",

@@ -13,7 +13,8 @@ __all__ = ["GroupedCommand", "write_commands"]
 _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Simulate", ("run", "bench", "replay", "explore")),
     ("Decide", ("compare", "advise", "plan", "next", "sweep", "calibrate", "check")),
-    ("Understand", ("explain", "topo", "presets")),
+    ("Understand", ("explain", "topo")),
+    ("Start", ("presets", "examples", "new", "schema", "completion")),
 )
 _FILES = frozenset(
     ("json_path", "report", "gantt", "breakdown", "links", "matrix", "memory", "topology",

@@ -28,6 +28,7 @@ from commsim.cli.params import quiet_group
 from commsim.cli.presets import presets
 from commsim.cli.replay import replay
 from commsim.cli.run import run
+from commsim.cli.start import completion, examples, new, schema
 from commsim.cli.topo import topo
 from commsim.errors import CommsimError, did_you_mean
 
@@ -93,7 +94,10 @@ def commsim() -> None:
     """Simulate and look at the collective communication of training clusters."""
 
 
-for _command in (run, bench, replay, advise, compare, capture, convert, explain, topo, presets):
+for _command in (
+    run, bench, replay, advise, compare, capture, convert, explain, topo, presets, examples, new,
+    schema, completion,
+):  # fmt: skip
     commsim.add_command(_command)
 
 

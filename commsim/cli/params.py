@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from commsim.cli.complete import clusters, settings
+
 __all__ = [
     "STDOUT",
     "OutputFile",
@@ -96,7 +98,12 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 set_option: _Decorator = click.option(
-    "--set", "sets", multiple=True, metavar="KEY.PATH=VALUE", help="Change a setting; repeatable."
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY.PATH=VALUE",
+    help="Change a setting; repeatable.",
+    shell_complete=settings,
 )
 json_option: _Decorator = click.option(
     "--json", "json_path", type=OutputFile(stdout=True), metavar="F",
@@ -117,5 +124,8 @@ silent_option: _Decorator = click.option(
     help="As elsewhere; this command narrates nothing.",
 )  # fmt: skip
 cluster_option: _Decorator = click.option(
-    "--cluster", metavar="PRESET|FILE.yaml", help="The cluster; `commsim presets` lists presets."
+    "--cluster",
+    metavar="PRESET|FILE.yaml",
+    help="The cluster; `commsim presets` lists presets.",
+    shell_complete=clusters,
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from commsim.cli import complete
 from commsim.cli.bench import open_cluster
 from commsim.cli.help import GroupedCommand
 from commsim.cli.outputs import Outputs, output_options
@@ -21,7 +22,9 @@ __all__ = ["replay"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
+@click.argument(
+    "traces", nargs=-1, required=True, metavar="TRACE...", shell_complete=complete.traces
+)
 @cluster_option
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @click.option(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import click
 
+from commsim.cli.complete import scenarios
 from commsim.cli.help import GroupedCommand
 from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import set_option
@@ -14,7 +15,7 @@ __all__ = ["run"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("scenario", metavar="SCENARIO|NAME")
+@click.argument("scenario", metavar="SCENARIO|NAME", shell_complete=scenarios)
 @set_option
 @output_options
 def run(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commsim.cli.bench import open_cluster
+from commsim.cli.complete import clusters
 from commsim.cli.console import Console
 from commsim.cli.help import GroupedCommand
 from commsim.cli.params import OutputFile, quiet_option, set_option
@@ -23,7 +24,7 @@ __all__ = ["topo"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("cluster", metavar="PRESET|FILE.yaml|FILE.xml")
+@click.argument("cluster", metavar="PRESET|FILE.yaml|FILE.xml", shell_complete=clusters)
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @set_option
 @click.option(

@@ -4,15 +4,21 @@ Scenarios: strict YAML, changes from the command line, and the catalogue that co
 
 from commsim.scenario.catalogue import scenario_names, scenario_summary, scenario_text
 from commsim.scenario.overrides import apply_sets
+from commsim.scenario.schema import scenario_schema, setting_paths
 from commsim.scenario.section import Scenario, ScenarioFile, load_scenario, scenario_from
+from commsim.scenario.starting import TEMPLATES, template_text
 
 __all__ = [
+    "TEMPLATES",
     "Scenario",
     "ScenarioFile",
     "apply_sets",
     "load_scenario",
     "scenario_from",
     "scenario_names",
+    "scenario_schema",
     "scenario_summary",
     "scenario_text",
+    "setting_paths",
+    "template_text",
 ]

@@ -7,6 +7,7 @@ from commsim.study.bench import BenchResult, bench
 from commsim.study.capture import captured_summary
 from commsim.study.compare import Comparison, compare
 from commsim.study.convert import convert
+from commsim.study.examples import EXAMPLES, example_path
 from commsim.study.explain import explain
 from commsim.study.names import presets
 from commsim.study.replay import Replay, replay
@@ -14,6 +15,7 @@ from commsim.study.result import Result
 from commsim.study.run import run
 
 __all__ = [
+    "EXAMPLES",
     "Advice",
     "BenchResult",
     "Comparison",
@@ -24,6 +26,7 @@ __all__ = [
     "captured_summary",
     "compare",
     "convert",
+    "example_path",
     "explain",
     "presets",
     "replay",

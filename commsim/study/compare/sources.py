@@ -18,6 +18,7 @@ from commsim.scenario import Scenario, scenario_from, scenario_names, scenario_t
 from commsim.study.bench import BenchResult
 from commsim.study.compare.benched import Place
 from commsim.study.compare.result_files import own_json, what_it_holds
+from commsim.study.examples import example_path
 from commsim.study.replay import Replay
 from commsim.study.result import Result
 from commsim.traces import Trace
@@ -58,7 +59,7 @@ def recognise(item: Comparable) -> Source:
         TraceError: a file that cannot be read, or that holds nothing to compare.
     """
     if isinstance(item, str | Path):
-        return _path_or_name(str(item))
+        return _path_or_name(str(example_path(item)))
     if isinstance(item, Scenario):
         return Source(item.name, "scenario", item)
     if isinstance(item, Result | Replay):

@@ -19,6 +19,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import Graph
 from commsim.libraries import Library, LibrarySection, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure
+from commsim.study.examples import example_path
 from commsim.study.replay.analysis import (
     busbw,
     busbw_table,
@@ -84,9 +85,10 @@ def replay(
     """
     change = what_if or WhatIf()
     _check(comm, cluster, change)
-    listed = [paths] if isinstance(paths, str | Path) else list(paths)
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    listed = [example_path(path) for path in given]
     found = import_graph(listed, progress=progress)
-    name = ", ".join(str(path) for path in listed)
+    name = ", ".join(str(path) for path in given)
     if found.trace is None and comm == "recorded":
         raise ScenarioError(
             f"{name}: a {found.format} has no measured times of communication. Replay it with"
