@@ -13,6 +13,7 @@ from commsim.cluster import Links
 from commsim.engine.network import Flow
 from commsim.graph import Graph
 from commsim.libraries import Phase
+from commsim.libraries.expansion import LinkService
 from commsim.timeline import Cause, LinkUse, Memory, Timeline
 
 __all__ = ["Recorder"]
@@ -31,7 +32,7 @@ class Recorder:
         self.cause_kind = [int(Cause.NONE)] * count
         self.notes: dict[str, None] = {}  # keeps the first of equal notes, in order
         self.choices: dict[int, str] = {}
-        self.services: list[tuple[int, float, float, int]] = []  # link, start, end, program
+        self.services: list[LinkService] = []
         self.program_op: dict[int, int] = {}  # an op of each program
         self._templates: dict[int, tuple[int, Phase]] = {}
         self._segments: list[tuple[int, int, int, float, int]] = []
@@ -67,11 +68,10 @@ class Recorder:
         loads = [phase.load for phase in phases]
         links = [phase.link for phase in phases]
         segments = list(self._segments)
-        for link, begun, done, program in self.services:
-            # A FIFO link serves one message at its full capacity: a flow of its own.
+        for link, begun, done, share, program in self.services:
             first, span = round(begun), max(round(done) - round(begun), 1)
             links.append(np.array([link]))
-            loads.append(np.array([every.capacity[link] * (done - begun) * 1e-12]))
+            loads.append(np.array([every.capacity[link] * share * (done - begun) * 1e-12]))
             owner = self.program_op.get(program, -1)
             segments.append((len(links) - 1, first, first + span, 1 / span, owner))
         counts = [len(link) for link in links]

@@ -15,7 +15,7 @@ from simpy.events import Event
 from commsim.cluster import Links, Route
 from commsim.engine.clock import Clock
 from commsim.libraries import Messages
-from commsim.libraries.expansion import Hop, Program, Traffic, hops_of
+from commsim.libraries.expansion import Hop, LinkService, Program, Traffic, hops_of
 
 __all__ = ["Courier", "StepNetwork"]
 
@@ -46,9 +46,9 @@ class Courier:
 
 
 class StepNetwork:
-    """Runs programs for the engine; `log` collects (link, start, end, program) of services."""
+    """Runs programs for the engine; `log` collects what links serve."""
 
-    def __init__(self, env: Clock, links: Links, log: list[tuple[int, float, float, int]]) -> None:
+    def __init__(self, env: Clock, links: Links, log: list[LinkService]) -> None:
         self.env = env
         self._links = links
         self._traffic = Traffic(log)

@@ -9,12 +9,13 @@ over FIFO links one by one, `ring_clock` does so for a long ring in closed form.
 from commsim.libraries.expansion.expand import coupled, lay, part_of, per_byte, split_by_kind, whole
 from commsim.libraries.expansion.loads import Connections, LinkLoads, loads_of
 from commsim.libraries.expansion.ring_clock import ring_arrivals
-from commsim.libraries.expansion.traffic import Hop, Program, Traffic, hops_of
+from commsim.libraries.expansion.traffic import Hop, LinkService, Program, Traffic, hops_of
 
 __all__ = [
     "Connections",
     "Hop",
     "LinkLoads",
+    "LinkService",
     "Program",
     "Traffic",
     "coupled",

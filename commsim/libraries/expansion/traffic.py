@@ -3,15 +3,14 @@ Messages in flight over FIFO links: the clock of chunk programs.
 
 The discipline, on an idle cluster and under contention alike: a message enters the first link
 of its route when everything it depends on has arrived, both ends have joined, and its
-connection has sent what came before. Links are FIFO in the order in which the heads of
-messages reach them (ties: the order in which programs were added, then program order). A
-message cuts through: a link of capacity C serves it for size/C, starting no earlier than its
-head arrives and ending no earlier than its tail does. So alone it takes
+connection has sent what came before. Links serve messages in the order in which their heads come
+(ties: the order in which programs were added, then program order): a message keeps the rate at
+which it comes in, as far as those before it left room, and later ones share what is left (see
+`reservations`). A message cuts through, so alone it takes
 
-    sum of latencies + size / smallest capacity.
+    sum of latencies + size / smallest capacity,
 
-What trickles into a fast link from a slower one needs it only just before the tail: until then
-the link serves whom it can serve before that.
+and messages that trickle through a fat link share it without waiting for each other.
 
 Where a program has `delays`, those of software come on top (see `Delays`).
 
@@ -28,9 +27,17 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.cluster import Links, Route
+from commsim.libraries.expansion.reservations import (
+    Curve,
+    Usage,
+    at_once,
+    later,
+    pass_through,
+    spread_over,
+)
 from commsim.libraries.plan import Messages
 
-__all__ = ["Hop", "Program", "Traffic", "arrivals", "hops_of"]
+__all__ = ["Hop", "LinkService", "Program", "Traffic", "arrivals", "hops_of"]
 
 PS = 1e12
 
@@ -90,13 +97,17 @@ class Program:
                     self.waits[message] += 1
 
 
-class Traffic:
-    """All messages in flight. `log`, if given, collects (link, start, end, program) of services."""
+LinkService = tuple[int, float, float, float, int]
+"""Link, from, to (ps), the share of the link that is taken, and the program whose message it is."""
 
-    def __init__(self, log: list[tuple[int, float, float, int]] | None = None) -> None:
-        self._queue: list[tuple[float, int, int, int, float]] = []
+
+class Traffic:
+    """All messages in flight. `log`, if given, collects what links serve."""
+
+    def __init__(self, log: list[LinkService] | None = None) -> None:
+        self._queue: list[tuple[float, int, int, int, Curve]] = []
         self._programs: dict[int, Program] = {}
-        self._busy: dict[int, _Busy] = {}
+        self._usage: dict[int, Usage] = {}
         self._log = log
         self._added = 0
 
@@ -125,24 +136,25 @@ class Traffic:
         """Let everything up to `until` happen; return arrivals as (time, program, message)."""
         arrived = []
         while self._queue and self._queue[0][0] <= until:
-            head, number, message, at, tail = heapq.heappop(self._queue)
+            head, number, message, at, curve = heapq.heappop(self._queue)
             program = self._programs[number]
             hops = program.hops[program.route[message]]
             if at == 0 and program.follower[message] >= 0:
                 self._release(number, program.follower[message], head + program.pace[message])
             if at < len(hops):
-                reached = self._serve(hops[at], program.size[message], head, tail, number)
+                curve = self._serve(hops[at], program.size[message], curve, number)
                 at += 1
-                when = reached[1] if at == len(hops) else reached[0]
-                heapq.heappush(self._queue, (when, number, message, at, reached[1]))
+                when = curve[0][-1 if at == len(hops) else 0]
+                heapq.heappush(self._queue, (when, number, message, at, curve))
                 continue
+            tail = curve[0][-1]
             if at == len(hops) and program.arrive[message]:
                 done = tail + program.arrive[message]
-                heapq.heappush(self._queue, (done, number, message, at + 1, done))
+                heapq.heappush(self._queue, (done, number, message, at + 1, at_once(done)))
                 continue
             arrived.append((tail, number, message))
-            for later, delay in program.after[message]:
-                self._release(number, later, tail + delay)
+            for following, delay in program.after[message]:
+                self._release(number, following, tail + delay)
             program.left -= 1
             if program.left == 0:
                 del self._programs[number]
@@ -156,76 +168,32 @@ class Traffic:
             self._enter(number, message, program.ready[message])
 
     def _enter(self, number: int, message: int, head: float) -> None:
-        """Let a message begin to leave its sender; its tail follows at the sender's pace."""
-        tail = head + self._programs[number].pace[message]
-        heapq.heappush(self._queue, (head, number, message, 0, tail))
+        """Let a message begin to leave its sender, at the sender's pace."""
+        curve = spread_over(head, self._programs[number].pace[message])
+        heapq.heappush(self._queue, (head, number, message, 0, curve))
 
-    def _serve(
-        self, hop: Hop, size: float, head: float, tail: float, number: int
-    ) -> tuple[float, float]:
-        """Pass a message through one hop; return when head and tail reach the next.
-
-        A message that trickles in from a slower link, or from a sender with a pace of its own,
-        goes on at once: this link gives it the time that it needs from its head on, and serves
-        others meanwhile.
-        """
+    def _serve(self, hop: Hop, size: float, curve: Curve, number: int) -> Curve:
+        """Pass a message through one hop; return the curve by which it reaches the next."""
         links, costs, latency = hop
-        service = size * max(costs)
-        start = self._room(links, costs, size, head, head)
-        for link, cost in zip(links, costs, strict=True):
-            _book(self._busy.setdefault(link, []), start, start + size * cost)
-            if self._log is not None:
-                self._log.append((link, start, start + size * cost, number))
-        return start + latency, max(start + service, tail) + latency
+        if not size:
+            return later(curve, latency)
+        usages = [self._usage_of(link) for link in links]
+        head = curve[0][0]
+        for usage in usages:
+            usage.forget(head)
+        works = [size * cost for cost in costs]
+        leaving, services = pass_through(usages, works, curve)
+        if self._log is not None:
+            for begin, end, rate in services:
+                for link, work in zip(links, works, strict=True):
+                    self._log.append((link, begin, end, min(rate * work, 1.0), number))
+        return later(leaving, latency)
 
-    def _room(
-        self,
-        links: Sequence[int],
-        costs: Sequence[float],
-        size: float,
-        wanted: float,
-        now: float,
-    ) -> float:
-        """Return the first time from `wanted` on at which all parallel links have room."""
-        start, before = wanted, -1.0
-        while start != before:
-            before = start
-            for link, cost in zip(links, costs, strict=True):
-                busy = self._busy.get(link)
-                if busy and busy[-1][1] > start:
-                    start = _fit(busy, start, size * cost, now)
-        return start
-
-
-_Busy = list[tuple[float, float]]
-"""When a link is taken, ascending and apart from each other."""
-
-
-def _fit(busy: _Busy, start: float, length: float, now: float) -> float:
-    """Return the first time from `start` on that leaves `length` free; forget what is over."""
-    while busy[0][1] <= now:
-        del busy[0]
-    for begin, end in busy:
-        if end > start:
-            if begin - start >= length:
-                return start
-            start = end
-    return start
-
-
-def _book(busy: _Busy, start: float, end: float) -> None:
-    """Take the time from `start` to `end`, which is free."""
-    if end <= start:
-        return
-    at = len(busy)
-    while at and busy[at - 1][0] >= end:
-        at -= 1
-    if at < len(busy) and busy[at][0] == end:
-        end = busy.pop(at)[1]
-    if at and busy[at - 1][1] == start:
-        at -= 1
-        start = busy.pop(at)[0]
-    busy.insert(at, (start, end))
+    def _usage_of(self, link: int) -> Usage:
+        usage = self._usage.get(link)
+        if usage is None:
+            usage = self._usage[link] = Usage()
+        return usage
 
 
 def arrivals(messages: Messages, links: Links) -> Floats:

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commsim.cluster import Links, Route
-from commsim.libraries.expansion.traffic import Program, Traffic, arrivals, hops_of
+from commsim.libraries.expansion.traffic import (
+    LinkService,
+    Program,
+    Traffic,
+    arrivals,
+    hops_of,
+)
 from commsim.libraries.plan import Messages
 
 US = 1e6
@@ -56,12 +62,12 @@ def test_alone_a_message_takes_its_latencies_and_its_narrowest_link(
 
 
 def test_what_trickles_leaves_room_for_others() -> None:
-    """A takes 10 ms at 1 GB/s; the shared link needs 1 ms for it, and then serves B."""
+    """A trickles in at 1 GB/s for 10 ms; B has the other 9 GB/s of the shared link at once."""
     every = links(1e9, 1e10, 1e10)
     a, b = route(0, 1), route(2, 1)
     done = arrivals(independent([a, b], [1e7, 1e7]), every)
     assert done[0] == pytest.approx(10_000 * US + 2 * US)
-    assert done[1] == pytest.approx(2_000 * US + 2 * US)
+    assert done[1] == pytest.approx(10_000 / 9 * US + 2 * US)
 
 
 def test_a_link_is_never_idle_while_something_waits_for_it() -> None:
@@ -79,29 +85,55 @@ def test_equals_queue_in_order() -> None:
     assert done.tolist() == pytest.approx([1000 * US * k + US for k in (1, 2, 3)])
 
 
-@settings(max_examples=60)
-@given(
-    st.lists(
-        st.tuples(st.permutations(range(4)), st.integers(1, 4), st.floats(1, 1e7)),
-        min_size=1,
-        max_size=12,
-    ),
-    st.lists(st.floats(1e8, 1e10), min_size=4, max_size=4),
+@pytest.mark.parametrize("count", [2, 3, 5, 16, 24])
+def test_a_permutation_through_a_trunk_of_the_same_capacity_does_not_queue(count: int) -> None:
+    """Senders of 1 GB/s each share a trunk of `count` GB/s, in two parallel links."""
+    every = links(*[1e9] * count, count * 1e9 / 3, count * 2e9 / 3, *[1e9] * count)
+    ways = [
+        Route((i, count, count + 1, count + 2 + i), (1.0, 1 / 3, 2 / 3, 1.0), (0, 1, 1, 2), 3 * US)
+        for i in range(count)
+    ]
+    done = arrivals(independent(ways, [1e6] * count), every)
+    assert done == pytest.approx(np.full(count, 1000 * US + 3 * US), rel=1e-9)
+
+
+@pytest.mark.parametrize(("senders", "trunk"), [(3, 2.5), (4, 1.0), (7, 3.0)])
+def test_an_oversubscribed_trunk_is_full_until_all_has_passed(senders: int, trunk: float) -> None:
+    every = links(*[1e9] * senders, trunk * 1e9)
+    done = arrivals(
+        independent([route(i, senders) for i in range(senders)], [1e6] * senders), every
+    )
+    assert done.max() == pytest.approx(senders / trunk * 1000 * US + 2 * US, rel=1e-9)
+
+
+Drawn = list[tuple[list[int], int, float]]
+MESSAGES = st.lists(
+    st.tuples(st.permutations(range(4)), st.integers(1, 4), st.floats(1, 1e7)),
+    min_size=1,
+    max_size=12,
 )
-def test_no_link_serves_two_at_once_and_nobody_is_faster_than_alone(
-    drawn: list[tuple[list[int], int, float]], speeds: list[float]
+SPEEDS = st.lists(st.floats(1e8, 1e10), min_size=4, max_size=4)
+
+
+@settings(max_examples=60)
+@given(MESSAGES, SPEEDS)
+def test_no_link_is_over_its_rate_and_nobody_is_faster_than_alone(
+    drawn: Drawn, speeds: list[float]
 ) -> None:
     every = links(*speeds)
     routes = [route(*order[:length]) for order, length, _ in drawn]
     messages = independent(routes, [size for _, _, size in drawn])
-    log: list[tuple[int, float, float, int]] = []
+    log: list[LinkService] = []
     traffic = Traffic(log)
     traffic.add(Program(messages, [hops_of(r, every) for r in routes], ()), 0.0)
     done = {message: when for when, _, message in traffic.advance(float("inf"))}
     for link in range(4):
-        busy = sorted((start, end) for at, start, end, _ in log if at == link)
-        for (_, end), (start, _) in zip(busy, busy[1:], strict=False):
-            assert start >= end * (1 - 1e-12)
+        services = [(begin, end, share) for at, begin, end, share, _ in log if at == link]
+        for edge in {begin for begin, _, _ in services}:
+            assert sum(share for begin, end, share in services if begin <= edge < end) <= 1 + 1e-6
+        served = sum((end - begin) * share for begin, end, share in services)
+        through = sum(size for order, length, size in drawn if link in order[:length])
+        assert served == pytest.approx(through / speeds[link] * 1e12, rel=1e-6)
     for message, (order, length, size) in enumerate(drawn):
         slowest = min(speeds[link] for link in order[:length])
         assert done[message] >= (length * US + size / slowest * 1e12) * (1 - 1e-9)
