@@ -18,12 +18,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from commsim.arrays import Ints
 from commsim.collectives.dependencies import dependencies
 from commsim.collectives.program import Program, ProgramBuilder
-
-Ints = npt.NDArray[np.int64]
 
 __all__ = ["all_reduce", "barrier", "broadcast", "gather", "parents", "reduce", "scatter"]
 

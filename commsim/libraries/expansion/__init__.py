@@ -6,10 +6,25 @@ plan. `expand` lays a program onto routes, `loads` sums bytes per link, `traffic
 over FIFO links one by one, `ring_clock` does so for a long ring in closed form.
 """
 
-from commsim.libraries.expansion.expand import coupled, lay, part_of, per_byte, split_by_kind, whole
+from commsim.libraries.expansion.expand import (
+    busiest,
+    coupled,
+    lay,
+    part_of,
+    per_byte,
+    split_by_kind,
+    whole,
+)
 from commsim.libraries.expansion.loads import Connections, LinkLoads, loads_of
 from commsim.libraries.expansion.ring_clock import ring_arrivals
-from commsim.libraries.expansion.traffic import Hop, LinkService, Program, Traffic, hops_of
+from commsim.libraries.expansion.traffic import (
+    Hop,
+    LinkService,
+    Program,
+    Traffic,
+    arrivals,
+    hops_of,
+)
 
 __all__ = [
     "Connections",
@@ -18,6 +33,8 @@ __all__ = [
     "LinkService",
     "Program",
     "Traffic",
+    "arrivals",
+    "busiest",
     "coupled",
     "hops_of",
     "lay",

@@ -15,7 +15,7 @@ from commsim.libraries.expansion.traffic import arrivals
 from commsim.libraries.plan import Messages, Part, Phase
 from commsim.libraries.routing import Router, switch_routes
 
-__all__ = ["coupled", "lay", "part_of", "per_byte", "split_by_kind", "whole"]
+__all__ = ["busiest", "coupled", "lay", "part_of", "per_byte", "split_by_kind", "whole"]
 
 
 _SLACK = 1 + 1e-12  # a phase any shorter than its bytes would run late
@@ -110,6 +110,12 @@ def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: L
         np.bincount(where, weights=load, minlength=len(used)).astype(np.float64),
         np.bincount(where, weights=share, minlength=len(used)).astype(np.float64),
     )
+
+
+def busiest(messages: Messages, links: Links) -> float:
+    """Return the ps for which the busiest link of a laid-out program is busy."""
+    flow = _flow(messages, np.arange(len(messages.size)), 0, links)
+    return float(np.max(flow.load / links.capacity[flow.link], initial=0.0)) * 1e12
 
 
 def whole(picoseconds: float) -> int:

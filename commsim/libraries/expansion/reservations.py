@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-__all__ = ["Curve", "Service", "Usage", "at_once", "later", "pass_through", "spread_over"]
+__all__ = ["Curve", "Service", "Usage", "at_once", "pass_through", "shifted", "spread_over"]
 
 Curve = tuple[tuple[float, ...], tuple[float, ...]]
 """Times in ps, ascending, and the share of the message that has come by each; linear between."""
@@ -101,7 +101,7 @@ def spread_over(begin: float, time: float) -> Curve:
     return ((begin, begin + time), (0.0, 1.0)) if time > 0 else at_once(begin)
 
 
-def later(curve: Curve, delay: float) -> Curve:
+def shifted(curve: Curve, delay: float) -> Curve:
     """Return a curve shifted by a delay."""
     return tuple(when + delay for when in curve[0]), curve[1]
 

@@ -31,8 +31,8 @@ from commsim.libraries.expansion.reservations import (
     Curve,
     Usage,
     at_once,
-    later,
     pass_through,
+    shifted,
     spread_over,
 )
 from commsim.libraries.plan import Messages
@@ -176,7 +176,7 @@ class Traffic:
         """Pass a message through one hop; return the curve by which it reaches the next."""
         links, costs, latency = hop
         if not size:
-            return later(curve, latency)
+            return shifted(curve, latency)
         usages = [self._usage_of(link) for link in links]
         head = curve[0][0]
         for usage in usages:
@@ -187,7 +187,7 @@ class Traffic:
             for begin, end, rate in services:
                 for link, work in zip(links, works, strict=True):
                     self._log.append((link, begin, end, min(rate * work, 1.0), number))
-        return later(leaving, latency)
+        return shifted(leaving, latency)
 
     def _usage_of(self, link: int) -> Usage:
         usage = self._usage.get(link)

@@ -8,8 +8,9 @@ from helpers.star import Star
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commsim.libraries import Ideal, Request, ideal
+from commsim.libraries import Ideal, Request
 from commsim.libraries.expansion.ring_clock import ring_arrivals
+from commsim.libraries.ideal import library as ideal
 
 
 def recurrence(latency: np.ndarray, service: np.ndarray, steps: int) -> np.ndarray:

@@ -31,8 +31,8 @@ def end_of(algorithm: str, cluster: Cluster, network: str, *, op: str, size: int
     world = build.group("world", range(cluster.world_size))
     for rank in range(cluster.world_size):
         build.collective(build.lane(rank), world, op, size, stream="c")
-    graph = build.build()
-    return simulate(graph, cluster, library=Ideal(algorithm), network=network).end_time
+    library = Ideal(algorithm, pieces=16)
+    return simulate(build.build(), cluster, library=library, network=network).end_time
 
 
 def loads(found: Plan, cluster: Cluster, kind: str) -> np.ndarray:

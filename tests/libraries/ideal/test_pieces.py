@@ -1,0 +1,68 @@
+"""Pipelined trees and chains: the best number of pieces, and what the textbook says of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.star import Star
+
+from commsim.libraries import Ideal, Request
+from commsim.libraries.ideal import pieces
+
+LARGE = 1 << 32
+SPEED = 1e9
+
+
+def seconds(op: str, algorithm: str, n: int, size: int, count: int = 0) -> float:
+    request = Request(op, size, tuple(range(n)), root=-1 if op == "all_reduce" else 0)
+    return Ideal(algorithm, pieces=count).plan(request, Star(n, SPEED)).idle * 1e-12
+
+
+def sent(op: str, algorithm: str, n: int) -> float:
+    """Return the times S that the busiest rank sends or receives, as the textbook counts them."""
+    if (op, algorithm) == ("all_reduce", "tree"):
+        return min(n - 1, 3)  # up and twice down, or less where the tree is only a chain
+    if (op, algorithm) == ("all_reduce", "double_tree"):
+        return {2: 1.0, 3: 1.5}.get(n, 2.0)
+    return 2.0 if algorithm == "tree" and n > 3 else 1.0
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast", "reduce"])
+@pytest.mark.parametrize("algorithm", ["tree", "double_tree"])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 11, 32, 100])
+def test_large_buffers_take_what_the_busiest_rank_sends(op: str, algorithm: str, n: int) -> None:
+    textbook = sent(op, algorithm, n) * LARGE / SPEED
+    assert textbook <= seconds(op, algorithm, n, LARGE) <= 1.02 * textbook
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast", "reduce"])
+@pytest.mark.parametrize("algorithm", ["tree", "double_tree", "ring"])
+@pytest.mark.parametrize("n", [2, 3, 6, 13])
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_no_other_number_of_pieces_is_much_better(
+    op: str, algorithm: str, n: int, size: int
+) -> None:
+    if (op, algorithm) == ("all_reduce", "ring"):
+        pytest.skip("a ring all-reduce is cut into as many chunks as there are ranks")
+    tried = [
+        seconds(op, algorithm, n, size, count) for count in (1, 2, 3, 4, 6, 8, 12, 24, 64, 128)
+    ]
+    assert seconds(op, algorithm, n, size) <= 1.03 * min(tried)
+
+
+@pytest.mark.parametrize(("op", "algorithm"), [
+    ("all_reduce", "tree"), ("all_reduce", "double_tree"), ("broadcast", "ring"),
+])  # fmt: skip
+def test_pieces_that_are_not_timed_take_as_long_as_those_before(
+    op: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    cluster = Star(9, rng.uniform(1e9, 5e9, 18), rng.integers(10**5, 10**7, 18))
+    request = Request(op, 1 << 26, tuple(range(9)), root=-1 if op == "all_reduce" else 0)
+    exact = Ideal(algorithm, pieces=200).plan(request, cluster).parts[0]
+    monkeypatch.setattr(pieces, "_MOST_MESSAGES", 1000)
+    some = Ideal(algorithm, pieces=200).plan(request, cluster).parts[0]
+    assert some.idle == pytest.approx(exact.idle, rel=0.01)
+    assert some.leaves == pytest.approx(exact.leaves, rel=0.01)
+    assert some.phases[0].load == pytest.approx(exact.phases[0].load)
+    assert some.phases[0].conns == pytest.approx(exact.phases[0].conns)
