@@ -42,6 +42,7 @@ PS_PER_SECOND = 10**12
 MIB, GIB = 2**20, 2**30
 _MAX_PICOSECONDS = 2**62  # 53 days: past this, int64 arithmetic on times could overflow
 _MAX_BYTES = 2**62
+_SHOWN = 48  # characters of a quantity that messages show
 
 _DURATION = {"s": 10**12, "ms": 10**9, "us": 10**6, "µs": 10**6, "ns": 10**3, "ps": 1}
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -71,7 +72,7 @@ def parse_duration(text: Any) -> Duration:
     """Read "3us" as 3,000,000 picoseconds. Zero is allowed; negative raises UnitError."""
     value = _parse(text, _DURATION, "a time", "ms") if text != 0 else 0.0
     if value > _MAX_PICOSECONDS:
-        raise UnitError(f"{text!r} is longer than commsim can hold ({format_time(2**62)}).")
+        raise UnitError(f"{_shown(text)} is longer than commsim can hold ({format_time(2**62)}).")
     return Duration(round(value))
 
 
@@ -79,9 +80,9 @@ def parse_size(text: Any) -> Size:
     """Read "25MiB" as bytes; a fraction of a byte raises UnitError, as does a negative size."""
     value = _parse(text, _SIZE, "a size", "MiB") if text != 0 else 0.0
     if value > _MAX_BYTES:
-        raise UnitError(f"{text!r} is larger than commsim can hold (4 EiB).")
+        raise UnitError(f"{_shown(text)} is larger than commsim can hold (4 EiB).")
     if value != int(value):
-        raise UnitError(f"{text!r} is {value} bytes: give a whole number of bytes.")
+        raise UnitError(f"{_shown(text)} is {value} bytes: give a whole number of bytes.")
     return Size(int(value))
 
 
@@ -89,7 +90,7 @@ def parse_bandwidth(text: Any) -> Bandwidth:
     """Read "400Gbps" as 50e9 bytes per second; zero and negative raise UnitError."""
     value = _parse(text, _BANDWIDTH, "a bandwidth", "Gbps")
     if value <= 0:
-        raise UnitError(f"{text!r}: a bandwidth must be above zero.")
+        raise UnitError(f"{_shown(text)}: a bandwidth must be above zero.")
     return Bandwidth(value)
 
 
@@ -102,8 +103,8 @@ def parse_nccl_size(text: str) -> int:
     letters = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     if match and match[2].upper() in letters:
         value = float(match[1]) * letters[match[2].upper()]
-        if value != int(value) or not 0 <= value <= _MAX_BYTES:
-            raise UnitError(f"{text!r} is not a whole number of bytes from 0 to 4 EiB.")
+        if not 0 <= value <= _MAX_BYTES or value != int(value):
+            raise UnitError(f"{_shown(text)} is not a whole number of bytes from 0 to 4 EiB.")
         return int(value)
     return int(parse_size(text))
 
@@ -115,37 +116,42 @@ def to_picoseconds(seconds: float) -> int:
 
 def _parse(text: Any, units: dict[str, Any], what: str, likely: str) -> float:
     """Return the value in base units, or raise UnitError naming the likely spelling."""
+    shown, known = _shown(text), _listing(units)
+    wrong = UnitError(f"{shown} is not {what}. Write a number and a unit, like '1{likely}'.")
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise UnitError(f"{text!r} is not {what}. Write a number and a unit, like '1{likely}'.")
+        raise wrong
     if not isinstance(text, str):
         if not math.isfinite(text):
-            raise UnitError(f"{text!r} is not {what}. Write a number and a unit, like '1{likely}'.")
-        raise UnitError(
-            f"{text!r} has no unit. Did you mean '{text:g}{likely}'? Units: {_listing(units)}."
-        )
+            raise wrong
+        raise UnitError(f"{shown} has no unit. Did you mean '{text:.12g}{likely}'? Units: {known}.")
     match = _NUMBER.match(text)
     if not match:
-        raise UnitError(f"{text!r} is not {what}. Write a number and a unit, like '1{likely}'.")
+        raise wrong
     number, unit = float(match[1]), match[2]
     if not unit:
         raise UnitError(
-            f"{text!r} has no unit. Did you mean '{text.strip()}{likely}'?"
-            f" Units: {_listing(units)}."
+            f"{shown} has no unit. Did you mean '{text.strip()[:_SHOWN]}{likely}'? Units: {known}."
         )
     if unit not in units:
-        fold = [known for known in units if known.lower() == unit.lower()] or _begun(unit, units)
-        named = " or ".join(f"'{match[1]}{one}'" for one in fold[:2])
+        fold = [each for each in units if each.lower() == unit.lower()] or _begun(unit, units)
+        named = " or ".join(f"'{match[1][:_SHOWN]}{one}'" for one in fold[:2])
         hint = f" Did you mean {named}?" if fold else ""
-        raise UnitError(f"{text!r}: unknown unit {unit!r}.{hint} Units: {_listing(units)}.")
+        raise UnitError(f"{shown}: unknown unit {_shown(unit)}.{hint} Units: {known}.")
     value = number * float(units[unit])
     if not math.isfinite(value) or value < 0:
-        raise UnitError(f"{text!r}: {what} cannot be negative or infinite.")
+        raise UnitError(f"{shown}: {what} cannot be negative or infinite.")
     return value
 
 
 def _begun(unit: str, units: dict[str, Any]) -> list[str]:
     """Return the units that go on where an unfinished one stops: "G" is Gbps or GB/s."""
     return [known for known in units if known.startswith(unit) and "bit" not in known]
+
+
+def _shown(text: Any) -> str:
+    """Return what was written, cut where it is so long that it would hide the message."""
+    told = repr(text)
+    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
 
 
 def _listing(units: dict[str, Any]) -> str:

@@ -113,7 +113,8 @@ def call(arguments: Sequence[str]) -> int:
     """Run `commsim ARGUMENTS`; return the exit code."""
     try:
         code = commsim.main(list(arguments), prog_name="commsim", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a shell's `>&-` leaves none
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()

@@ -93,7 +93,7 @@ def load_scenario(
     if path.suffix == ".toml":
         raise ScenarioError(f"{path}: {_FOREIGN.format('a TOML file, as torchtitan reads')}")
     if path.suffix in (".yaml", ".yml") or path.exists():
-        if not path.is_file():
+        if not path.exists() or path.is_dir():
             raise ScenarioError(f"{path}: there is no such file.")
         data, where, folder = read_yaml(path, str(path)), str(path), str(path.parent)
     else:

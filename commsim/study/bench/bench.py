@@ -280,7 +280,10 @@ def _ranks(cluster: Cluster, gpus_per_node: int | None) -> list[int]:
 def _listed(values: Any) -> list[Any]:
     """Return "a,b" or one value or several as a list."""
     if isinstance(values, str):
-        return [word.strip() for word in values.split(",") if word.strip()]
+        words = [word.strip() for word in values.split(",") if word.strip()]
+        if not words:
+            raise ScenarioError(f"{values!r} names nothing. Give one name or several, with commas.")
+        return words
     return list(values) if isinstance(values, Iterable) else [values]
 
 

@@ -143,6 +143,11 @@ def home_of(name: str, devices: int, virtual: int, *, where: str) -> tuple[int, 
     """
     check_name(name, where=where)
     kind = SCHEDULES.get(name, where)
+    if devices * virtual > _MOST_CELLS:
+        raise ScenarioError(
+            f"{where}: {devices:,} x {virtual:,} stages are more than commsim simulates"
+            f" ({_MOST_CELLS:,}). Take fewer stages."
+        )
     if virtual < kind.least_virtual:
         raise ScenarioError(
             f"{where}: {name} needs virtual_stages above {kind.least_virtual - 1}."

@@ -1,0 +1,63 @@
+"""Odd arguments, odd files and odd streams end in one sentence, never in a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.paths import ROOT
+
+from commsim.cli.main import call
+
+SCENARIO = (ROOT / "scenarios" / "1f1b.yaml").read_text(encoding="utf-8")
+
+ODD = {
+    "bench all_reduce --algo ,": "',' names nothing",
+    "bench , -e 8": "',' names nothing",
+    "bench all_reduce -b 1e400": "'1e400' is not a whole number of bytes",
+    f"bench all_reduce -b {'9' * 400}": "999... is not a whole number of bytes",
+    f"run reduce --set workload.collectives[0].bytes={'9' * 400}MiB": "999...",
+    "run 1f1b --set workload.pipeline.stages=1000000000": "1,000,000,000 x 1 stages are more than",
+}
+
+
+@pytest.mark.parametrize(("line", "told"), ODD.items(), ids=[line[:40] for line in ODD])
+def test_odd_arguments(line: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(line.split()) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert len(error) < 400
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    command = line.replace("commsim", f"{sys.executable} -m commsim")
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "commsim run - < {file}", "commsim run /dev/stdin < {file}", "commsim run <(cat {file})",
+    ],
+)  # fmt: skip
+def test_a_scenario_from_a_pipe(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(SCENARIO)
+    done = shell(line.format(file=file))
+    assert done.returncode == 0, done.stderr
+    assert "step time" in done.stdout
+
+
+def test_a_closed_output_is_no_traceback() -> None:
+    done = shell("commsim presets gpus >&-")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_traceback() -> None:
+    done = shell("commsim presets clusters | head -1")
+    assert done.returncode == 0
+    assert done.stderr == ""
