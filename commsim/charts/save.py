@@ -5,13 +5,13 @@ Figures on disk: a self-contained page, or a picture by kaleido where that is in
 from __future__ import annotations
 
 import importlib.util
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commsim.charts.page import figure_page
 from commsim.errors import ScenarioError
+from commsim.files import write_aside, write_text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -34,23 +34,12 @@ def save_figure(figure: Figure, path: str | Path) -> None:
         return
     if path.suffix not in (".html", *_PICTURES):
         raise ScenarioError(f"{path}: write .html, {', '.join(_PICTURES)}.")
-    _aside(path, lambda aside: _picture(figure, aside))
+    write_aside(path, lambda aside: _picture(figure, aside))
 
 
 def save_page(figures: Sequence[Figure], path: str | Path) -> None:
     """Write figures as one .html page, one above the other (plotly.js inside, no network)."""
-    text = figure_page(figures)
-    _aside(Path(path), lambda aside: aside.write_text(text, encoding="utf-8"))
-
-
-def _aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then rename it: a file is whole or not there."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    try:
-        write(aside)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_text(path, figure_page(figures))
 
 
 def _picture(figure: Figure, path: Path) -> None:

@@ -5,7 +5,6 @@ The charts that `run` and `replay` can write: an option each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,20 +74,15 @@ def _files(result: Result, path: Path) -> list[Path]:
 
 def _gantt_svg(result: Result, path: Path) -> list[Path]:
     from commsim.charts import gantt_svg
-    from commsim.files import write_aside
+    from commsim.files import write_text
 
     runs = [(result.timeline, result.metrics)]
     if result.measured is not None:
         runs.insert(0, result.measured)
     files = _files(result, path)
     for (timeline, metrics), file in zip(runs, files, strict=True):
-        text = gantt_svg(timeline, metrics=metrics).encode()
-        write_aside(file, partial(_write_bytes, text))
+        write_text(file, gantt_svg(timeline, metrics=metrics))
     return files
-
-
-def _write_bytes(data: bytes, path: Path) -> None:
-    path.write_bytes(data)
 
 
 def _gantt(_: Result, timeline: Timeline, metrics: Metrics) -> Figure:

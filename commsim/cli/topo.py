@@ -15,6 +15,7 @@ from commsim.cli.console import Console
 from commsim.cli.help import GroupedCommand
 from commsim.cli.params import OutputFile, quiet_option, set_option
 from commsim.cli.summary import columns
+from commsim.files import write_text
 from commsim.units import format_bandwidth, format_size, format_time
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def topo(
     if nccl_xml is not None:
         from commsim.libraries.nccl import cluster_xml
 
-        nccl_xml.write_text(cluster_xml(place), encoding="utf-8")
+        write_text(nccl_xml, cluster_xml(place))
         click.echo(f"\nwrote {nccl_xml}")
     for draw, path in ((_drawing, chart), (_matrix, matrix)):
         if path is not None:

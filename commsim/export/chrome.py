@@ -9,7 +9,6 @@ of their own process, memory one of each rank's.
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +19,7 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.export.counters import Counter, link_counters, memory_counters
 from commsim.export.rows import Rows, arrows, described, lay_out, process_name, track_name
+from commsim.files import write_aside
 from commsim.graph import Graph
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_US
@@ -35,19 +35,18 @@ _json = msgspec.json.encode
 
 def write_chrome(timeline: Timeline, path: str | Path) -> None:
     """Write `timeline` to a .json or .json.gz file; the same timeline gives the same bytes."""
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    compressed = str(path).endswith(".gz")
+
+    def write(aside: Path) -> None:
         with aside.open("wb") as file:
-            if path.name.endswith(".gz"):
+            if compressed:
                 # No name and no date in the header: the same bytes every time.
                 with gzip.GzipFile("", "wb", compresslevel=4, fileobj=file, mtime=0) as packed:
                     _write(timeline, packed)
             else:
                 _write(timeline, file)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+
+    write_aside(path, write)
 
 
 def _write(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:

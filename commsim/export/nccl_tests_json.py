@@ -9,14 +9,12 @@ it, `experiment_name` what ran.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from commsim._version import __version__
 from commsim.errors import ScenarioError
+from commsim.files import write_json
 
 __all__ = ["nccl_tests_dict", "write_nccl_tests"]
 
@@ -25,14 +23,7 @@ _PROGRAMS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
 
 def write_nccl_tests(bench: dict[str, Any], path: str | Path) -> None:
     """Write the JSON of `commsim bench` in nccl-tests' layout. Raises as `nccl_tests_dict`."""
-    path = Path(path)
-    data = msgspec.json.format(msgspec.json.encode(nccl_tests_dict(bench)), indent=1) + b"\n"
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(data)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_json(nccl_tests_dict(bench), path)
 
 
 def nccl_tests_dict(bench: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ any order: what a million events share is made once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from commsim.export.perfetto_schema import (
     perfetto_messages,
 )
 from commsim.export.rows import Rows, arrows, described, lay_out, process_name, track_name
+from commsim.files import write_aside
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_NS
 
@@ -56,16 +56,14 @@ def write_perfetto(timeline: Timeline, path: str | Path) -> None:
     Raises:
         ScenarioError: protobuf is not installed.
     """
-    path = Path(path)
     made = perfetto_messages()
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+
+    def write(aside: Path) -> None:
         with aside.open("wb") as file:
             for piece in _pieces(timeline, made):
                 file.write(piece)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+
+    write_aside(path, write)
 
 
 def _pieces(timeline: Timeline, made: PerfettoMessages) -> Iterator[bytes]:

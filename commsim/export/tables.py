@@ -5,11 +5,11 @@ The tables of a run as CSV files: spans, ranks, collectives, links, the critical
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from commsim.files import write_aside
 from commsim.graph import OpKind
 from commsim.timeline import Timeline
 
@@ -48,15 +48,13 @@ def _spans(timeline: Timeline) -> Iterable[Sequence[Any]]:
 
 
 def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    def write(aside: Path) -> None:
         with aside.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(head)
             writer.writerows([[_cell(value) for value in row] for row in rows])
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+
+    write_aside(path, write)
     return path
 
 

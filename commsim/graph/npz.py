@@ -4,9 +4,7 @@ Columns in one .npz file: written aside and renamed, read without trusting what 
 
 from __future__ import annotations
 
-import os
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.errors import ScenarioError, TraceError
+from commsim.files import write_aside
 
 __all__ = ["Arrays", "column", "columns_of", "foreign", "indices", "read_arrays", "write_arrays"]
 
@@ -34,16 +33,13 @@ _BROKEN = (
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write `arrays` beside `path`, then rename: a reader never sees half a file."""
-    path = Path(path)
-    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
+    """Write `arrays` to an .npz file, whole or not at all."""
+
+    def write(aside: Path) -> None:
+        with aside.open("wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise
+
+    write_aside(path, write)
 
 
 def read_arrays(path: str | Path) -> Arrays:

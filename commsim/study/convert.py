@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from commsim.errors import ScenarioError, TraceError, did_you_mean
-from commsim.files import write_aside
+from commsim.files import write_aside, write_text
 from commsim.graph import Graph, OpKind, Phase, save_graph
 from commsim.sections import Durations
 from commsim.traces import import_graph
@@ -119,7 +119,7 @@ def _write(graph: Graph, target: Path, to: str) -> tuple[list[Path], list[str]]:
         return [target], lost
     if to == "csv":
         text = write_schedule(_schedule_of(graph))
-        write_aside(target, lambda aside: aside.write_text(text, encoding="ascii"))
+        write_text(target, text)
         return [target], ["csv: only the order of the pipeline's actions is carried: no times."]
     if to == "param":
         return write_param(graph, target)

@@ -4,7 +4,6 @@ Explain: how an algorithm works, step by step, from the very program that is tim
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from commsim.collectives import (
     walk,
 )
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.files import write_text
 from commsim.ops import COLLECTIVES
 
 __all__ = ["Explanation", "explain"]
@@ -78,13 +78,7 @@ class Explanation:
         made = {".html": self.html, ".svg": self.svg, ".txt": self.text}.get(path.suffix)
         if made is None:
             raise ScenarioError(f"{path}: write .html, .svg or .txt.")
-        text = made()
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            aside.write_text(text, encoding="utf-8")
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_text(path, made())
 
 
 def explain(

@@ -18,7 +18,7 @@ ODD = {
     "bench , -e 8": "',' names nothing",
     "bench all_reduce -b 1e400": "'1e400' is not a whole number of bytes",
     f"bench all_reduce -b {'9' * 400}": "999... is not a whole number of bytes",
-    f"run reduce --set workload.collectives[0].bytes={'9' * 400}MiB": "999...",
+    f"run ddp --set workload.training.data_parallel.bucket={'9' * 400}MiB": "999...",
     "run 1f1b --set workload.pipeline.stages=1000000000": "1,000,000,000 x 1 stages are more than",
 }
 

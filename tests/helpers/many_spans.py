@@ -59,7 +59,7 @@ def _timeline(lanes, kind, phase, name, microbatch, item, times) -> Timeline:
     table = Collectives(
         kind=tuple("all_reduce" if row % 2 else "all_gather" for row in range(rows)),
         group=np.zeros(rows, np.int64), size=sizes, root=np.full(rows, -1),
-        recorded=np.full(rows, -1), dtype=("",) * rows, redop=("",) * rows,
+        recorded=np.full(rows, -1), eager=np.zeros(rows, np.int64), dtype=("",) * rows, redop=("",) * rows,
         splits=(None,) * rows,
     )  # fmt: skip
     arrive, start, end = times

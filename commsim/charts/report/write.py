@@ -5,7 +5,6 @@ The report: one HTML file that needs nothing else, written piece by piece.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from commsim.charts.report.topology import topology_section
 from commsim.charts.report.use_parts import bandwidth_section, links_section
 from commsim.charts.report.words import Figure, figures
 from commsim.charts.theme import FAMILIES
+from commsim.files import write_pieces
 
 __all__ = ["page", "report_page", "viewer_section", "write_report"]
 
@@ -42,15 +42,7 @@ _MAKERS: tuple[Callable[[Facts], Section | None], ...] = (
 
 def write_report(facts: Facts, path: str | Path) -> None:
     """Write the report of a run to an .html file; the same run gives the same bytes."""
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
-            for piece in report_page(facts):
-                file.write(piece)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_pieces(path, report_page(facts))
 
 
 def report_page(facts: Facts) -> Iterator[str]:

@@ -8,14 +8,14 @@ nccl-tests) size by size. The reference is the first that was measured, else the
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from commsim._version import __version__
 from commsim.errors import ScenarioError
-from commsim.files import write_aside, write_json
+from commsim.files import write_json, write_pieces
 from commsim.study.compare.benched import bench_like
 from commsim.study.compare.runs import Side, lay_out, open_run
 from commsim.study.compare.sources import Comparable, Source, place_of, recognise, tables_of
@@ -74,12 +74,7 @@ class Comparison:
             if side.timeline is not None
         ]
         pieces = compare_page(self.data, runs)
-        write_aside(Path(path), lambda aside: _write(aside, pieces))
-
-
-def _write(path: Path, pieces: Iterator[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(pieces)
+        write_pieces(path, pieces)
 
 
 def compare(

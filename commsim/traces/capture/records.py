@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from commsim.errors import TraceError
+from commsim.files import write_bytes
 
 __all__ = [
     "Call",
@@ -172,7 +173,7 @@ def save_recording(recording: Recording, path: Path) -> None:
     import gzip
 
     data = msgspec.json.encode(recording)
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    write_bytes(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def load_recording(path: Path) -> Recording:

@@ -29,6 +29,7 @@ from commsim.charts.report.words import figures
 from commsim.charts.report.write import page
 from commsim.charts.theme import FAMILIES
 from commsim.engine import simulate
+from commsim.errors import ScenarioError
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
 from commsim.metrics import measure
@@ -222,7 +223,7 @@ def test_a_page_that_cannot_be_finished_leaves_nothing(
         raise OSError("disk full")
 
     monkeypatch.setattr("commsim.charts.report.write.pack", broken)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ScenarioError, match="disk full"):
         write_report(scenario("1f1b")._facts(), tmp_path / "x.html")
     assert list(tmp_path.iterdir()) == []
 

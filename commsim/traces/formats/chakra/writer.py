@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from commsim.errors import TraceError
+from commsim.files import write_set
 from commsim.graph import Device, Graph, OpKind
 from commsim.traces.formats.chakra.reader import COLLECTIVES, NodeType
 from commsim.units import PS_PER_US
@@ -33,17 +34,16 @@ def write_chakra(graph: Graph, base: Path, *, as_json: bool) -> tuple[list[Path]
         TraceError: work without a duration, or protobuf is not installed.
     """
     stem = base.with_suffix("") if base.suffix in (".et", ".json") else base
-    written: list[Path] = []
+    return write_set(_files(graph, stem, as_json=as_json)), _notes(graph)
+
+
+def _files(graph: Graph, stem: Path, *, as_json: bool) -> Iterator[tuple[Path, bytes]]:
     for lane, rank in enumerate(graph.lane_rank.tolist()):
         rows = list(_rows(graph, lane))
         path = stem.with_name(f"{stem.name}.{rank}.{'json' if as_json else 'et'}")
-        content = {"workload_graph": rows}
-        path.write_bytes(msgspec.json.encode(content) if as_json else _protobuf(rows))
-        written.append(path)
-    groups = stem.with_name(f"{stem.name}.comm_group.json")
+        yield path, msgspec.json.encode({"workload_graph": rows}) if as_json else _protobuf(rows)
     named = {str(number): list(group.ranks) for number, group in enumerate(graph.groups)}
-    groups.write_bytes(msgspec.json.encode(named))
-    return [*written, groups], _notes(graph)
+    yield stem.with_name(f"{stem.name}.comm_group.json"), msgspec.json.encode(named)
 
 
 def _notes(graph: Graph) -> list[str]:

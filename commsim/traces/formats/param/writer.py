@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from commsim.files import write_set
 from commsim.graph import Graph, OpKind
 from commsim.traces.formats.words import dtype_of
 
@@ -32,11 +33,13 @@ _TORCH = {
 def write_param(graph: Graph, base: Path) -> tuple[list[Path], list[str]]:
     """Write a file per rank; return their paths, and what the format could not carry."""
     stem = base.with_suffix("") if base.suffix == ".json" else base
-    written = []
-    for lane, rank in enumerate(graph.lane_rank.tolist()):
-        path = stem.with_name(f"{stem.name}.rank{rank}.json")
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(list(_rows(graph, lane, rank)))))
-        written.append(path)
+    written = write_set(
+        (
+            stem.with_name(f"{stem.name}.rank{rank}.json"),
+            msgspec.json.format(msgspec.json.encode(list(_rows(graph, lane, rank)))),
+        )
+        for lane, rank in enumerate(graph.lane_rank.tolist())
+    )
     return written, [
         "PARAM: only communication is carried, in order: no work, times, streams or dependencies."
     ]
