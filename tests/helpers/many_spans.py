@@ -59,7 +59,8 @@ def _timeline(lanes, kind, phase, name, microbatch, item, times) -> Timeline:
     table = Collectives(
         kind=tuple("all_reduce" if row % 2 else "all_gather" for row in range(rows)),
         group=np.zeros(rows, np.int64), size=sizes, root=np.full(rows, -1),
-        recorded=np.full(rows, -1), eager=np.zeros(rows, np.int64), dtype=("",) * rows, redop=("",) * rows,
+        recorded=np.full(rows, -1), eager=np.zeros(rows, np.int64),
+        dtype=("",) * rows, redop=("",) * rows,
         splits=(None,) * rows,
     )  # fmt: skip
     arrive, start, end = times
@@ -74,7 +75,7 @@ def _timeline(lanes, kind, phase, name, microbatch, item, times) -> Timeline:
         lane_rank=np.arange(lanes), multiplicity=np.ones(lanes, np.int64),
         lane_offset=np.zeros(lanes, np.int64), window=np.full((lanes, 2), -1), names=NAMES,
         streams=("compute", "dp"), groups=(Group("dp", tuple(range(lanes)), axis="dp"),),
-        collectives=table, messages=Messages(*[zero] * 8),
+        collectives=table, messages=Messages(*[zero] * 9),
     )  # fmt: skip
     return Timeline(
         graph=graph, op=np.arange(count), arrive=arrive, start=start, end=end,
