@@ -28,9 +28,9 @@ class Recorded:
         """Return who plays back for a group that names a library.
 
         Gloo has two threads per group on each rank, which the recording shows as streams: they
-        alone say what runs at once.
+        alone say what runs at once. So do those of calls whose group nobody knows.
         """
-        return Recorded(concurrency=0) if group == "gloo" else self
+        return Recorded(concurrency=0) if group in ("gloo", self.name) else self
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Return a plan of the recorded duration. Raises ScenarioError where none was recorded."""

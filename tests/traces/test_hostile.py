@@ -6,16 +6,19 @@ import gzip
 import io
 import json
 import re
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.captured import DATA
 from helpers.kineto_writer import Recording, late_rank
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commsim.errors import TraceError
+from commsim.study.replay import replay
 from commsim.traces import load_trace
 from commsim.traces.formats.files import Limits, documents
 
@@ -257,3 +260,28 @@ def test_odd_execution_trace_nodes_are_passed_over(tmp_path: Path) -> None:
     ]
     (tmp_path / "et_0.json").write_text(json.dumps({"schema": "x", "pid": 4242, "nodes": odd}))
     assert load_trace(tmp_path).collectives[0].op == "all_reduce"
+
+
+@pytest.mark.parametrize("share", [0.05, 0.35, 0.65, 0.95])
+@pytest.mark.parametrize("run", ["ddp-4", "fsdp2-tp-4", "1f1b-4", "p2p-2"])
+def test_one_file_cut_anywhere_replays_or_says_one_sentence(
+    run: str, share: float, tmp_path: Path
+) -> None:
+    """Rank 1's file ends early; the others are replayed with what is left of it."""
+    for file in (DATA / "gloo_runs" / run).iterdir():
+        if file.name == "rank1.json.gz":
+            text = gzip.decompress(file.read_bytes())
+            (tmp_path / "rank1.json").write_bytes(text[: int(len(text) * share)])
+        elif "calls" not in file.name:
+            shutil.copy(file, tmp_path)
+    try:
+        found = replay(tmp_path)
+    except TraceError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if refused:
+        assert "\n" not in refused
+        return
+    assert "DO NOT TRUST" not in found.headline
+    assert any("cut off" in note for note in found.result.notes)

@@ -147,7 +147,10 @@ class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class KinetoFile:
-    """One rank's trace, events in order of start. `rank` is -1 where the file does not say."""
+    """One rank's trace, events in order of start. `rank` is -1 where the file does not say.
+
+    `cut`: the file ended in the middle, so that events of any time may be lost.
+    """
 
     name: str
     rank: int
@@ -157,6 +160,7 @@ class KinetoFile:
     events: tuple[Event, ...]
     groups: dict[str, tuple[int, ...]]
     notes: tuple[str, ...]
+    cut: bool = False
 
     @property
     def is_gloo(self) -> bool:
@@ -176,6 +180,7 @@ def read_kineto(document: Document) -> KinetoFile:
         TraceError: not JSON, cut before its first complete event, or no event of use.
     """
     file, notes = _decode(document)
+    cut = bool(notes)
     distributed = file.distributed or _Distributed()
     columns = _Columns()
     for at in range(0, len(file.events), _CHUNK):
@@ -199,6 +204,7 @@ def read_kineto(document: Document) -> KinetoFile:
         events=tuple(events),
         groups=_groups(distributed),
         notes=tuple(f"{document.name}: {note}" for note in notes),
+        cut=cut,
     )
 
 
@@ -225,7 +231,8 @@ def _decode(document: Document) -> tuple[_File, list[str]]:
     except RecursionError:
         raise TraceError(f"{document.name}: nested too deeply; not a trace.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if not document.cut and "truncated" not in str(error):
+        ends = bytes(document.data[-64:]).rstrip().endswith(b"}")
+        if not document.cut and "truncated" not in str(error) and ends:
             raise TraceError(f"{document.name}: not valid JSON ({error}).") from None
     return _salvage(document)
 

@@ -8,12 +8,12 @@ not say who is in a group, `communicators` infers it, and the collective says so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from commsim.errors import TraceError
 from commsim.ops import ROOTED
-from commsim.traces.rebuild.communicators import GroupKey, RankCalls, inferred_groups
+from commsim.traces.rebuild.communicators import GroupKey, Numbered, RankCalls, inferred_groups
 from commsim.traces.rebuild.rank import CollectiveCall, RankCollectives
 from commsim.units import format_size
 
@@ -25,7 +25,8 @@ class Collective:
     """One collective: `calls` by rank. `group_ranks` are all members, recorded or not.
 
     `numbers` are the places of the calls among those of their ranks. `inferred`: no file says
-    which ranks are members. `alone`: one rank's call, whose partners nobody knows.
+    which ranks are members. `alone`: one rank's call, whose partners nobody knows. `lost`: members
+    that are recorded, but not this call of theirs.
     """
 
     group: str
@@ -34,6 +35,7 @@ class Collective:
     numbers: Mapping[int, int]
     inferred: bool = False
     alone: bool = False
+    lost: tuple[int, ...] = ()
 
     @property
     def first(self) -> CollectiveCall:
@@ -96,7 +98,16 @@ def match(
             ((rank, own),) = calls.items()
             kept += [_alone(rank, number, call, names[key]) for number, call in own]
             continue
-        for collective in _match_group(names[key], key[0], calls, notes, inferred=guessed):
+        placed = _places(calls, {r for r in calls if ranks[r].cut}, zeros)
+        kept += [
+            _alone(rank, number, call, names[key])
+            for rank, own in calls.items()
+            for number, call in own
+            if all(number != one[0] for _, one in placed[rank])
+        ]
+        for one in _match_group(names[key], key[0], placed, notes, inferred=guessed):
+            lost = tuple(rank for rank in key[0] if rank in ranks and rank not in one.calls)
+            collective = replace(one, lost=lost)
             # In the order of the group, whatever the ranks' clocks say.
             latest = max(latest, min(call.start for call in collective.calls.values()))
             found.append((latest, order, collective))
@@ -117,26 +128,77 @@ def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
     return {key: f"{name} {list(key[0])}" if name in twice else name for key, name in plain.items()}
 
 
+_Placed = dict[int, list[tuple[int, Numbered]]]
+
+
+def _places(calls: RankCalls, cut: set[int], zeros: Mapping[int, int]) -> _Placed:
+    """Give each call of a group its place: its number where all have one, else that in the order.
+
+    Of a rank whose file was cut any call may be missing: each is put beside the next call of a
+    whole rank that it agrees with, one that ran at the same time if there is any.
+    """
+    if all(call.sequence >= 0 for of_rank in calls.values() for _, call in of_rank):
+        return {r: [(one[1].sequence, one) for one in of] for r, of in calls.items()}
+    whole = next((rank for rank in calls if rank not in cut), -1)
+    return {
+        rank: list(enumerate(own))
+        if rank not in cut or whole < 0
+        else list(_beside(own, calls[whole], zeros[rank] - zeros[whole]))
+        for rank, own in calls.items()
+    }
+
+
+def _beside(
+    own: Sequence[Numbered], reference: Sequence[Numbered], ahead: int
+) -> Iterator[tuple[int, Numbered]]:
+    """Yield the calls of a cut file with their places in the order of another rank.
+
+    Where the clocks agree (some call ran beside its like) every call must have.
+    """
+    clocks_agree = any(
+        _same(call, other) and _at_once(call, other, ahead)
+        for _, call in own
+        for _, other in reference
+    )
+    following = 0
+    for one in own:
+        place = next(
+            (
+                place
+                for place in range(following, len(reference))
+                if _same(one[1], reference[place][1])
+                and (not clocks_agree or _at_once(one[1], reference[place][1], ahead))
+            ),
+            None,
+        )
+        if place is not None:
+            following = place + 1
+            yield place, one
+
+
+def _at_once(one: CollectiveCall, other: CollectiveCall, ahead: int) -> bool:
+    return one.start + ahead <= other.end and other.start <= one.end + ahead
+
+
+def _same(one: CollectiveCall, other: CollectiveCall) -> bool:
+    """Say whether two calls could be the two sides of one collective."""
+    same_size = one.size == other.size or "all_to_all" in one.op or one.op in ROOTED
+    same_dtype = one.dtype == other.dtype or not (one.dtype and other.dtype)
+    return one.op == other.op and same_dtype and same_size
+
+
 def _match_group(
-    name: str, ranks: tuple[int, ...], calls: RankCalls, notes: list[str], *, inferred: bool
+    name: str, ranks: tuple[int, ...], placed: _Placed, notes: list[str], *, inferred: bool
 ) -> list[Collective]:
     at: dict[int, dict[int, CollectiveCall]] = {}
     numbers: dict[int, dict[int, int]] = {}
-    numbered = all(call.sequence >= 0 for of_rank in calls.values() for _, call in of_rank)
-    for rank, of_rank in calls.items():
-        for position, (number, call) in enumerate(of_rank):
-            place = call.sequence if numbered else position
+    for rank, of_rank in placed.items():
+        for place, (number, call) in of_rank:
             at.setdefault(place, {})[rank] = call
             numbers.setdefault(place, {})[rank] = number
     found = []
     for position, together in sorted(at.items()):
         _check_same(name, position, together)
-        if len(together) < len(calls):
-            absent = [rank for rank in calls if rank not in together]
-            notes.append(
-                f"group {name!r}, call {position} ({_show(together[min(together)])}) is not"
-                f" recorded on ranks {absent}; it is replayed without them."
-            )
         found.append(Collective(name, ranks, together, numbers[position], inferred))
         if len({call.size for call in together.values()}) > 1 and found[-1].op == "all_to_all":
             notes.append(
@@ -152,9 +214,7 @@ def _check_same(name: str, position: int, together: Mapping[int, CollectiveCall]
     first = together[ranks[0]]
     for rank in ranks[1:]:
         call = together[rank]
-        same_size = first.size == call.size or "all_to_all" in first.op or first.op in ROOTED
-        same_dtype = first.dtype == call.dtype or not (first.dtype and call.dtype)
-        if first.op != call.op or not same_dtype or not same_size:
+        if not _same(first, call):
             raise TraceError(
                 f"call {position} on group {name!r} differs between ranks:\n"
                 f"  rank {ranks[0]}: {_show(first)}\n"
@@ -171,6 +231,16 @@ def _show(call: CollectiveCall) -> str:
 def _note_unknown(
     found: list[Collective], ranks: Mapping[int, RankCollectives], notes: list[str]
 ) -> None:
+    gone: dict[int, int] = {}
+    for collective in found:
+        for rank in collective.lost:
+            gone[rank] = gone.get(rank, 0) + 1
+    for rank, count in sorted(gone.items()):
+        notes.append(
+            f"rank {rank}: {count} collectives of its groups are not in its recording"
+            f"{', which was cut' if ranks[rank].cut else ''}: they are replayed without it, and"
+            " what others waited for it counts as transfer."
+        )
     unsized = sum(c.size < 0 and not c.alone for c in found)
     if unsized:
         notes.append(

@@ -148,8 +148,11 @@ def _add_collectives(
 ) -> None:
     for collective, transfer in zip(collectives, transfers, strict=True):
         matrix = _splits(tables, collective)
-        library = RECORDED if collective.alone else collective.first.library
-        group = tables.group(collective.group, collective.group_ranks, library)
+        members = tuple(rank for rank in collective.group_ranks if rank not in collective.lost)
+        alone = collective.alone or len(members) == 1 < len(collective.group_ranks)
+        group = tables.group(
+            collective.group, members, RECORDED if alone else collective.first.library
+        )
         tables.kinds.append("all_to_all" if _is_even(collective, matrix) else collective.op)
         tables.splits.append(matrix)
         tables.dtypes.append(collective.dtype)
@@ -183,6 +186,12 @@ def _splits(tables: _Tables, collective: Collective) -> tuple[tuple[int, ...], .
     if collective.op != "all_to_all_v" or collective.alone:
         return None
     calls, ranks = collective.calls, collective.group_ranks
+    if collective.lost:
+        tables.notes.append(
+            f"group {collective.group!r}: an all_to_all_v lacks a rank's recording; its splits are"
+            " taken as even."
+        )
+        return None
     if any(len(call.splits) != len(ranks) for call in calls.values()):
         tables.notes.append(
             f"group {collective.group!r}: the splits of an all_to_all_v are not in the trace;"
@@ -199,8 +208,9 @@ def _root(tables: _Tables, collective: Collective) -> int:
         return -1
     place = max(call.root for call in collective.calls.values())
     if 0 <= place < len(collective.group_ranks):
-        return collective.group_ranks[place]
-    first = collective.group_ranks[0]
+        root = collective.group_ranks[place]
+        return -1 if root in collective.lost else root
+    first = next(rank for rank in collective.group_ranks if rank not in collective.lost)
     tables.notes.append(f"the root of a {collective.op} is not recorded; rank {first} is taken.")
     return first
 

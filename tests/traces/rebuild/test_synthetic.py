@@ -272,7 +272,7 @@ def test_a_sequence_number_beats_the_order(tmp_path: Path) -> None:
         record.save(tmp_path)
     trace = load_trace(tmp_path)
     assert [(row.size, sorted(row.waits)) for row in trace.collectives] == [(28, [0]), (32, [0, 1])]
-    assert any("is not recorded on ranks [1]" in note for note in trace.notes)
+    assert any("rank 1: 1 collectives of its groups" in note for note in trace.notes)
 
 
 def test_main_thread_does_not_work_while_autograd_does(tmp_path: Path) -> None:

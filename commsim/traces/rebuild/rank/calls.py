@@ -87,8 +87,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class RankCollectives:
-    """A rank's collectives in the order of issue, and where it waits for them."""
+    """A rank's collectives in the order of issue, and where it waits for them.
+
+    `cut`: the rank's file ended in the middle; calls may be missing anywhere.
+    """
 
     calls: tuple[CollectiveCall, ...]
     waits: tuple[Wait, ...]
     notes: tuple[str, ...]
+    cut: bool = False

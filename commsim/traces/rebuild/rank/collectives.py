@@ -65,7 +65,8 @@ def collectives_of(
         for call in _comms(activity)
         if _is_wait(activity, call, nodes)
     ]
-    return RankCollectives(tuple(found), tuple(w for w in waits if w.call > -2), tuple(notes))
+    known = tuple(wait for wait in waits if wait.call > -2)
+    return RankCollectives(tuple(found), known, tuple(notes), activity.file.cut)
 
 
 def _kept(call: CollectiveCall) -> CollectiveCall:
