@@ -14,7 +14,7 @@ from commsim.charts.figures import (
 )
 from commsim.charts.gantt import gantt, gantt_svg
 from commsim.charts.headline import finding, limit_text
-from commsim.charts.report import Facts, Residents, resident_bytes, write_report
+from commsim.charts.report import Facts, Residents, resident_bytes, write_report, write_viewer
 from commsim.charts.save import save_figure, save_page
 from commsim.charts.topology import topology
 
@@ -38,4 +38,5 @@ __all__ = [
     "topology",
     "traffic_matrix",
     "write_report",
+    "write_viewer",
 ]

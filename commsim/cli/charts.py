@@ -5,6 +5,7 @@ The charts that `run` and `replay` can write: an option each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,17 +18,7 @@ if TYPE_CHECKING:
     from commsim.study import Result
     from commsim.timeline import Timeline
 
-__all__ = ["CHARTS", "write_chart"]
-
-CHARTS = {
-    "gantt": "Draw every rank on one timeline.",
-    "breakdown": "Draw what each rank or stage spends its time on.",
-    "links": "Draw the use of the busiest links over time.",
-    "matrix": "Draw the bytes that each GPU sends to each other.",
-    "memory": "Draw the memory of each rank or stage over time.",
-    "topology": "Draw the cluster, its links coloured by their use.",
-}
-"""Option and its help; each takes F.html, .svg, .png or .pdf."""
+__all__ = ["CHARTS", "Chart", "write_chart"]
 
 
 def write_chart(kind: str, result: Result, path: Path) -> list[Path]:
@@ -40,6 +31,9 @@ def write_chart(kind: str, result: Result, path: Path) -> list[Path]:
     """
     from commsim.charts import save_figure, save_page
 
+    if kind == "gantt" and path.suffix == ".html":
+        result.viewer(path)
+        return [path]
     if path.suffix == ".html":
         save_page(_figures(kind, result), path)
         return [path]
@@ -53,8 +47,9 @@ def write_chart(kind: str, result: Result, path: Path) -> list[Path]:
 
 def _figures(kind: str, result: Result) -> list[Figure]:
     """Return the chart of the run; of a replay, the measured one before it."""
-    draw = _DRAW[kind]
-    if result.measured is None or kind not in _ALSO_MEASURED:
+    chart = CHARTS[kind]
+    draw = chart.draw
+    if result.measured is None or not chart.measured:
         return [draw(result, result.timeline, result.metrics)]
     from commsim.charts import one_above_other
 
@@ -123,12 +118,28 @@ def _topology(result: Result, timeline: Timeline, _: Metrics) -> Figure:
     return topology(result.cluster, timeline)
 
 
-_DRAW: dict[str, Callable[[Result, Timeline, Metrics], Figure]] = {
-    "gantt": _gantt,
-    "breakdown": _breakdown,
-    "links": _links,
-    "matrix": _matrix,
-    "memory": _memory,
-    "topology": _topology,
-}
-_ALSO_MEASURED = ("gantt", "breakdown", "memory")
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of a run: the option that asks for it, its help, how it is drawn.
+
+    `measured`: of a replay, the measured run is drawn beside it.
+    """
+
+    name: str
+    help: str
+    draw: Callable[[Result, Timeline, Metrics], Figure]
+    measured: bool = False
+
+
+_EVERY = (
+    Chart("gantt", "Draw every rank on one timeline.", _gantt, measured=True),
+    Chart(
+        "breakdown", "Draw what each rank or stage spends its time on.", _breakdown, measured=True
+    ),
+    Chart("links", "Draw the use of the busiest links over time.", _links),
+    Chart("matrix", "Draw the bytes that each GPU sends to each other.", _matrix),
+    Chart("memory", "Draw the memory of each rank or stage over time.", _memory, measured=True),
+    Chart("topology", "Draw the cluster, its links coloured by their use.", _topology),
+)
+CHARTS = {chart.name: chart for chart in _EVERY}
+"""Charts by the name of their option; each takes F.html, .svg, .png or .pdf."""

@@ -42,9 +42,10 @@ _OPTIONS: tuple[_Decorator, ...] = (
     ),
     *(
         click.option(
-            f"--{kind}", type=OutputFile(*_DRAWN), metavar="F.html|.svg|.png|.pdf", help=words
+            f"--{chart.name}", type=OutputFile(*_DRAWN), metavar="F.html|.svg|.png|.pdf",
+            help=chart.help,
         )
-        for kind, words in CHARTS.items()
+        for chart in CHARTS.values()
     ),
     click.option(
         "--perfetto", type=OutputFile(".json", ".json.gz", ".pftrace"),

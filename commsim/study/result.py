@@ -91,6 +91,12 @@ class Result:
 
         return gantt(self.timeline, metrics=self.metrics)
 
+    def viewer(self, path: str | Path) -> None:
+        """Write the timeline by itself as one self-contained HTML page, to zoom and search."""
+        from commsim.charts import write_viewer
+
+        write_viewer(self._facts(), path)
+
     def report(self, path: str | Path) -> None:
         """Write the run as one self-contained HTML page."""
         from commsim.charts import write_report

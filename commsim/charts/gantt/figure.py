@@ -13,7 +13,7 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.charts.gantt.headline import headline
 from commsim.charts.gantt.hover import hover
-from commsim.charts.gantt.scene import Boxes, Scene, scene
+from commsim.charts.gantt.scene import Boxes, Row, Scene, scene
 from commsim.charts.theme import (
     FAMILIES,
     GRID,
@@ -44,7 +44,9 @@ _TEMPLATE = (
     "%{customdata[2]}<br>%{customdata[3]}<extra></extra>"
 )
 _TOP, _BOTTOM = 112, 56
+_LEGIBLE = 12.0  # pixels of a row: a lower one has no room for its name
 _PLOT = 1300  # pixels that a page usually leaves for the time axis
+_WITH_GAP = 25  # pixels of a box from which a white line of one beside it takes less than 4 %
 
 
 def gantt(
@@ -129,10 +131,12 @@ def _rows_axis(picture: Scene) -> dict[str, Any]:
     named = [row for row in picture.rows if row.compute]
     every = max(1, round(14 / (pixels_per_row(picture) * picture.depth / max(1, len(named)))))
     shown = named[::every]
+    if pixels_per_row(picture) * min(row.height for row in picture.rows) >= _LEGIBLE:
+        shown = list(picture.rows)
     return {
         "tickmode": "array",
         "tickvals": [row.top + row.height / 2 for row in shown],
-        "ticktext": [_row_name(row.label, picture) for row in shown],
+        "ticktext": [_row_name(row, picture) for row in shown],
         "ticklabelstandoff": 4,
         "tickfont": {"size": 11, "color": INK},
         "range": [picture.depth, 0],
@@ -143,8 +147,10 @@ def _rows_axis(picture: Scene) -> dict[str, Any]:
     }
 
 
-def _row_name(label: str, picture: Scene) -> str:
-    return f"stage {label}" if picture.by_stage else label
+def _row_name(row: Row, picture: Scene) -> str:
+    if not row.compute:
+        return f'<span style="font-size:9px;color:{MUTED}">{markup(row.label)}</span>'
+    return f"stage {row.label}" if picture.by_stage else row.label
 
 
 def _ground(picture: Scene, span: float, idle: str) -> dict[str, Any]:
@@ -200,7 +206,7 @@ def _boxes(
     marker: dict[str, Any] = {
         "color": tint(look.fill, 0.3) if waits else look.fill,
         # the white gap is drawn inside the box: a box of two pixels would vanish behind it
-        "line": {"color": PAPER, "width": np.where(part * _PLOT > 5, 1.0, 0.0).tolist()},
+        "line": {"color": PAPER, "width": np.where(part * _PLOT > _WITH_GAP, 1.0, 0.0).tolist()},
     }
     if waits:
         marker["pattern"] = {"shape": "/", "fgcolor": tint(look.fill, 0.55), "size": 5}

@@ -19,6 +19,9 @@ from commsim.workload.schedules import title_of
 __all__ = ["Headline", "headline", "schedule_words"]
 
 
+_HATCHED = "not computing"  # what the hatching of a row means
+
+
 class Headline(NamedTuple):
     """Title, subtitle, and what the legend calls the time in which nothing is computed."""
 
@@ -33,15 +36,14 @@ def headline(timeline: Timeline, picture: Scene, metrics: Metrics | None) -> Hea
     if metrics and metrics.step_time_s is not None:
         step = round(metrics.step_time_s * PS_PER_SECOND)
     bubble = metrics.bubble_fraction if metrics else None
-    idle = "idle" if bubble is None else f"bubble {bubble:.1%}"
     if picture.by_stage:
         subtitle = f"iteration {heading(step)}"
         if bubble is not None:
-            subtitle += f" · {idle} of stage time"
-        return Headline(schedule_words(timeline), subtitle, idle)
+            subtitle += f" · bubble {bubble:.1%} of the stages' own span"
+        return Headline(schedule_words(timeline), subtitle, _HATCHED)
     ranks = int(timeline.graph.multiplicity.sum())
     title = f"{ranks:,} rank{'' if ranks == 1 else 's'}, step {heading(step)}"
-    return Headline(title, _shares(metrics) if metrics else "", "idle")
+    return Headline(title, _shares(metrics) if metrics else "", _HATCHED)
 
 
 def schedule_words(timeline: Timeline) -> str:

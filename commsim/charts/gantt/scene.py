@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from commsim.arrays import Bools, Ints
-from commsim.charts.theme import FAMILIES, family_of
+from commsim.charts.theme import FAMILIES, family_of, shorten
 from commsim.graph import Device, Graph, OpKind, Phase
 from commsim.timeline import Timeline
 from commsim.units import format_time
@@ -36,8 +36,10 @@ __all__ = [
 
 MAX_BOXES = 5_000  # what a browser draws as plotly boxes without a pause
 MAX_LANES = 64  # more rows than this are not legible on a page
-_CELLS = 2_000  # spans shorter than this part of the window may be drawn together
+_PIXELS = 1_290  # of the time axis, on the pages that are usual
+_LOOKS_LONGER = 0.02  # of a row: more than this may not be painted beyond what was busy
 _SUB_ROWS = 3
+_LONGEST_NAME = 14  # letters of a thin row's name
 _COMPUTE_HEIGHT, _SUB_HEIGHT, _SUB_GAP, _LANE_GAP = 1.0, 0.42, 0.06, 0.16
 
 
@@ -115,7 +117,8 @@ def scene(timeline: Timeline, *, max_boxes: int = MAX_BOXES) -> Scene:
     end = int(timeline.end[spans].max()) if spans.size else 1
     below = below_compute(timeline, spans)
     sub_row, sub_rows = _sub_rows(timeline, spans[below])
-    rows, by_stage = _rows(graph, lanes, sub_rows)
+    names = _stream_names(timeline, spans[below], sub_row, sub_rows)
+    rows, by_stage = _rows(graph, lanes, names)
     position = np.full(len(graph.lane_rank), -1, np.int64)
     position[lanes] = np.arange(len(lanes)) * (1 + sub_rows)
     row = position[timeline.lane[spans]]
@@ -197,15 +200,25 @@ def _overlaps(timeline: Timeline, spans: Ints) -> int:
     return int(np.sum((arrive[1:] < latest[:-1]) & (lane[1:] == lane[:-1])))
 
 
-def _rows(graph: Graph, lanes: Ints, sub_rows: int) -> tuple[tuple[Row, ...], bool]:
+def _stream_names(timeline: Timeline, spans: Ints, sub_row: Ints, rows: int) -> list[str]:
+    """Name the rows below compute by the streams that they show."""
+    streams = timeline.graph.stream[timeline.op[spans]]
+    names = timeline.graph.streams
+    listed = [
+        [names[s] for s in np.unique(streams[sub_row == row]).tolist()] for row in range(rows)
+    ]
+    return [shorten(", ".join(one), _LONGEST_NAME) for one in listed]
+
+
+def _rows(graph: Graph, lanes: Ints, sub_rows: list[str]) -> tuple[tuple[Row, ...], bool]:
     stages = _stages(graph, lanes)
     rows: list[Row] = []
     top = 0.0
     for index, lane in enumerate(lanes.tolist()):
         rows.append(Row(lane, _label(graph, lane, stages, index), top, _COMPUTE_HEIGHT, True))
         top += _COMPUTE_HEIGHT
-        for _ in range(sub_rows):
-            rows.append(Row(lane, "", top + _SUB_GAP, _SUB_HEIGHT, False))
+        for name in sub_rows:
+            rows.append(Row(lane, name, top + _SUB_GAP, _SUB_HEIGHT, False))
             top += _SUB_GAP + _SUB_HEIGHT
         top += _LANE_GAP
     return tuple(rows), stages is not None
@@ -265,29 +278,48 @@ def families(graph: Graph) -> Ints:
 
 
 def _thin(boxes: Boxes, begin: int, end: int, limit: int) -> tuple[Boxes, int]:
-    """Draw short neighbours together until at most `limit` boxes are left, or one per row.
+    """Draw short neighbours together where each by itself would look longer than it is.
 
+    A box is at least a pixel wide on a screen. In a row of many shorter ones that would paint more
+    than was busy; so there they become fewer boxes that are as long as they are together. The
+    same is done, with longer and longer spans, until at most `limit` boxes are left.
     Returns the boxes and the length in ps below which spans were drawn together (0: none).
     """
-    tick = max(1, (end - begin) // _CELLS)
-    thin, used = boxes, 0
+    tick = max(1, (end - begin) // _PIXELS)
+    thin, some = _together(boxes, tick, _crowded(boxes, tick, _LOOKS_LONGER * (end - begin)))
+    every = np.ones(int(boxes.row.max(initial=0)) + 1, dtype=np.bool_)
+    used = tick if some else 0
     while len(thin) > limit and used <= end - begin:
-        thin, used = _together(boxes, begin, tick), tick
-        tick *= 2
+        thin, _ = _together(boxes, tick, every)
+        used, tick = tick, 2 * tick
     return thin, used
 
 
-def _together(boxes: Boxes, begin: int, tick: int) -> Boxes:
-    """Put the boxes shorter than `tick` that start in one cell of a row into one box.
+def _crowded(boxes: Boxes, tick: int, excess: float) -> Bools:
+    """Return the rows whose boxes, each at least `tick`, are longer than they are by `excess`."""
+    more = np.maximum(tick - (boxes.end - boxes.start), 0)
+    rows = int(boxes.row.max(initial=0)) + 1
+    crowded: Bools = np.bincount(boxes.row, weights=more, minlength=rows) > excess
+    return crowded
 
-    It is as long as they are together, so that busy time stays, and has the looks of whatever
-    takes most of it.
+
+def _together(boxes: Boxes, tick: int, rows: Bools) -> tuple[Boxes, bool]:
+    """Put boxes shorter than `tick` in the flagged rows into boxes of about `tick`.
+
+    One gathers neighbours until they are that long together. It is as long as they are, so that
+    busy time stays, and has the looks of whatever takes most of it.
     """
     length = boxes.end - boxes.start
-    short = length < tick
+    short = (length < tick) & rows[boxes.row]
+    if not short.any():
+        return boxes, False
     few, long = boxes.take(short), boxes.take(~short)
-    length = length[short]
-    cell = (few.start - begin) // tick
+    few = few.take(np.lexsort((few.start, few.row)))
+    length = few.end - few.start
+    through = np.cumsum(length)
+    row_start = np.searchsorted(few.row, few.row)
+    before = np.where(row_start > 0, through[np.maximum(row_start - 1, 0)], 0)
+    cell = (through - length - before) // tick
     _, first, group = np.unique(
         few.row * (int(cell.max(initial=0)) + 1) + cell, return_index=True, return_inverse=True
     )
@@ -295,20 +327,16 @@ def _together(boxes: Boxes, begin: int, tick: int) -> Boxes:
     looks = few.family + len(FAMILIES) * few.waits
     busy = np.zeros((groups, 2 * len(FAMILIES)), np.int64)
     np.add.at(busy, (group, looks), length)
-    start = np.full(groups, np.iinfo(np.int64).max)
-    np.minimum.at(start, group, few.start)
-    last = np.zeros(groups, np.int64)
-    np.maximum.at(last, group, few.end)
     look = np.argmax(busy, axis=1)
     count = np.bincount(group, minlength=groups)
     merged = Boxes(
         row=few.row[first],
         family=look % len(FAMILIES),
         waits=look >= len(FAMILIES),
-        start=start,
-        end=np.minimum(start + busy.sum(axis=1), last),
+        start=few.start[first],
+        end=few.start[first] + busy.sum(axis=1),
         span=np.where(count == 1, few.span[first], -1),
         count=count.astype(np.int64),
     )
     pairs = zip(long.columns(), merged.columns(), strict=True)
-    return Boxes(*(np.concatenate(pair) for pair in pairs))
+    return Boxes(*(np.concatenate(pair) for pair in pairs)), True

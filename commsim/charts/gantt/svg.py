@@ -30,6 +30,8 @@ __all__ = ["gantt_svg"]
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 1400, 86, 24, 104, 60
 _DIGIT = 7.0  # pixels of a digit at 11 px
+_GAP = 0.04  # the most of a box that the white line beside it may take
+_LEGIBLE = 9.0  # pixels of a row: a lower one has no room for its name
 
 
 def gantt_svg(
@@ -138,8 +140,10 @@ def _rows(picture: Scene, row: float) -> list[str]:
         parts.append(
             f'<rect x="{_LEFT}" y="{y:.1f}" width="{width}" height="{high:.1f}" fill="{fill}"/>'
         )
-        if strip.compute:
-            parts.append(_text(_LEFT - 8, y + high / 2 + 4, strip.label, 11, INK, anchor="end"))
+        size, ink = (11, INK) if strip.compute else (9, MUTED)
+        if high >= _LEGIBLE:
+            middle = y + high / 2 + size / 3
+            parts.append(_text(_LEFT - 8, middle, strip.label, size, ink, anchor="end"))
     if picture.by_stage:
         parts.append(_text(24, _TOP - 10, "stage", 12, MUTED))
     return parts
@@ -152,10 +156,10 @@ def _boxes(timeline: Timeline, picture: Scene, row: float) -> list[str]:
     for at, family, waits, start, end, _, _, label in zip(*columns, strict=True):
         strip, look = picture.rows[at], FAMILIES[family]
         left, right = _x(picture, start), _x(picture, end)
-        gap = 1.0 if right - left > 3 else 0.0
+        gap = min(1.0, _GAP * (right - left))
         y, high = _TOP + strip.top * row, strip.height * row
         fill = tint(look.fill, 0.3) if waits else look.fill
-        wide = max(right - left - gap, 0.3)
+        wide = right - left - gap
         parts.append(
             f'<rect x="{left:.2f}" y="{y:.1f}" width="{wide:.2f}" height="{high:.1f}"'
             f' fill="{fill}"/>'

@@ -6,7 +6,13 @@ from commsim.charts.report.facts import Facts, Residents, Section, resident_byte
 from commsim.charts.report.markup import Part, legend, percent, stack, table, text, time_ticks
 from commsim.charts.report.pack import Run
 from commsim.charts.report.words import Figure
-from commsim.charts.report.write import page, report_page, viewer_section, write_report
+from commsim.charts.report.write import (
+    page,
+    report_page,
+    viewer_section,
+    write_report,
+    write_viewer,
+)
 
 __all__ = [
     "Facts",
@@ -26,4 +32,5 @@ __all__ = [
     "time_ticks",
     "viewer_section",
     "write_report",
+    "write_viewer",
 ]

@@ -21,7 +21,7 @@ from commsim.charts.report.words import Figure, figures
 from commsim.charts.theme import FAMILIES
 from commsim.files import write_pieces
 
-__all__ = ["page", "report_page", "viewer_section", "write_report"]
+__all__ = ["page", "report_page", "viewer_section", "write_report", "write_viewer"]
 
 _HERE = Path(__file__).parent
 _SCRIPTS = (
@@ -45,12 +45,16 @@ def write_report(facts: Facts, path: str | Path) -> None:
     write_pieces(path, report_page(facts))
 
 
+def write_viewer(facts: Facts, path: str | Path) -> None:
+    """Write the timeline of a run, and nothing else, to an .html file."""
+    runs = _runs(facts)
+    shown = [section for section in (viewer_section(runs),) if section]
+    write_pieces(path, page(facts.headline or facts.name, facts.name, shown, runs=runs))
+
+
 def report_page(facts: Facts) -> Iterator[str]:
     """Yield the page of a run in pieces; only the sections that the run has."""
-    nodes = None if facts.cluster is None else facts.cluster.node_of
-    runs = [Run("", facts.timeline, nodes)]
-    if facts.measured is not None:
-        runs = [Run("measured", facts.measured[0], nodes), Run("replayed", facts.timeline, nodes)]
+    runs = _runs(facts)
     sections = [made for make in _MAKERS if (made := make(facts)) is not None]
     order = [section for section in sections if section.key in ("breakdown", "bubble")]
     rest = [section for section in sections if section not in order]
@@ -62,6 +66,14 @@ def report_page(facts: Facts) -> Iterator[str]:
         figures(facts),
         runs=runs,
     )
+
+
+def _runs(facts: Facts) -> list[Run]:
+    """Return what the viewer shows: the run, below what was measured where that is known."""
+    nodes = None if facts.cluster is None else facts.cluster.node_of
+    if facts.measured is None:
+        return [Run("", facts.timeline, nodes)]
+    return [Run("measured", facts.measured[0], nodes), Run("replayed", facts.timeline, nodes)]
 
 
 def page(

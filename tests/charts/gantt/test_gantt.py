@@ -59,7 +59,7 @@ def test_a_pipeline_has_a_box_per_op_with_its_microbatch() -> None:
     assert sorted(map(int, texts)) == sorted([m for m in range(8) for _ in range(8)])
     assert "1F1B, 4 stages" in data["layout"]["title"]["text"]
     assert "bubble 27.3%" in data["layout"]["title"]["subtitle"]["text"]
-    assert data["data"][0]["name"] == "bubble 27.3%"
+    assert data["data"][0]["name"] == "not computing"
     assert {t["marker"]["color"] for t in data["data"][1:]} == {"#4C78A8", "#F2A65A"}
 
 
