@@ -39,24 +39,27 @@ def gloo_work(
         found = _first_after(ran, _RUNS_AS.get(op, (op,)), issued.start)
         if found is None:
             continue
+        start = found.start
         if op in ("send", "recv"):
-            stream = FIRST_MESSAGES - _free_lane(sent_until, found)
+            # ProcessGroupGloo::send posts the buffer before it begins the annotation of its work.
+            start = issued.start
+            stream = FIRST_MESSAGES - _free_lane(sent_until, start, found.end)
         else:
             stream = streams.setdefault(found.thread, -2 - len(streams))
         yield (
-            Event(EventKind.KERNEL, GLOO + op, found.thread, found.start, found.end, -1, stream,
+            Event(EventKind.KERNEL, GLOO + op, found.thread, start, found.end, -1, stream,
                   found.args),
             call,
         )  # fmt: skip
 
 
-def _free_lane(until: list[int], event: Event) -> int:
+def _free_lane(until: list[int], start: int, end: int) -> int:
     """Return the first lane that is free when a message begins: messages do not queue up."""
-    for lane, end in enumerate(until):
-        if end <= event.start:
-            until[lane] = event.end
+    for lane, busy in enumerate(until):
+        if busy <= start:
+            until[lane] = end
             return lane
-    until.append(event.end)
+    until.append(end)
     return len(until) - 1
 
 
