@@ -43,6 +43,7 @@ class EventKind(IntEnum):
     MEMCPY = 5
     MEMSET = 6
     CUDA_SYNC = 7
+    WAIT = 8  # a Python frame of Work.wait()
 
 
 _KINDS = {
@@ -58,6 +59,7 @@ _KINDS = {
     "gpu_memset": EventKind.MEMSET,
     "memset": EventKind.MEMSET,
     "cuda_sync": EventKind.CUDA_SYNC,
+    "python_function": EventKind.WAIT,
 }
 _GPU = frozenset({EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET})
 
@@ -91,6 +93,7 @@ class Args(msgspec.Struct, gc=False):
 
 
 _NO_ARGS = Args()
+_WORK_WAIT = "<built-in method wait of pybind11"  # torch's own classes: Work, and nothing else
 _CHUNK = 4096  # events that are decoded at once
 _FAR = 2**62
 
@@ -194,7 +197,9 @@ def read_kineto(document: Document) -> KinetoFile:
     zero = float(begin.min())
     events = _events(columns, begin, length, zero)
     base = integer(file.base, 0)
-    cpu = [e for e in events if not e.on_gpu and e.kind != EventKind.CUDA_SYNC]
+    cpu = [
+        e for e in events if not e.on_gpu and e.kind not in (EventKind.CUDA_SYNC, EventKind.WAIT)
+    ]
     return KinetoFile(
         name=document.name,
         rank=_rank(distributed, document.name),
@@ -302,6 +307,8 @@ def _take(columns: _Columns, rows: list[msgspec.Raw], name: str) -> None:
         kind = _KINDS.get(raw.cat or "") if raw.ph == "X" else EventKind.OTHER
         if kind is None:
             kind = _KINDS.get((raw.cat or "").lower(), EventKind.OTHER)
+        if kind == EventKind.WAIT and not (raw.name or "").startswith(_WORK_WAIT):
+            continue
         if kind:
             _keep(columns, raw, kind)
 

@@ -25,6 +25,7 @@ __all__ = ["AUTOGRAD", "Activity", "Call", "GpuOp", "Thread", "activity_of"]
 
 AUTOGRAD = "autograd::engine"
 _STEP = "ProfilerStep"
+_BESIDE = (EventKind.CUDA_SYNC, EventKind.WAIT)
 _SHOWN, _NAME_LENGTH = 4, 100
 _POLLING = frozenset({"cudaEventQuery", "hipEventQuery", "cudaStreamQuery"})
 _COMMUNICATES = ("ncclKernel", "ncclDevKernel", "ncclSym", "rccl", GLOO)
@@ -93,7 +94,7 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
     """
     cpu: dict[tuple[str, str], list[Event]] = {}
     for event in file.events:
-        if event.on_gpu or event.kind == EventKind.CUDA_SYNC or event.name in _POLLING:
+        if event.on_gpu or event.kind in _BESIDE or event.name in _POLLING:
             continue
         if not event.name.startswith(GLOO):
             cpu.setdefault(event.thread, []).append(event)

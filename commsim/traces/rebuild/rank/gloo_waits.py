@@ -1,11 +1,14 @@
 """
-Where a CPU thread waits for Gloo: Work.wait() leaves no event, only a gap.
+Where a CPU thread waits for Gloo, and how sure that is.
 
-A send or recv says itself when its wait was over: its annotation ends there. A collective that
-ends inside a gap of its caller, or inside `wait_tensor`, was waited for in it: the time up to its
-end is no work. What nobody was seen waiting for is waited for in the next such gap, at the
-latest at the end of the step: data parallelism waits for all of its buckets before the
-optimizer.
+- A call that blocks holds its c10d op until it has ended: that is waiting.
+- Python frames (with_stack=True) show each Work.wait().
+- Without them Work.wait() leaves only a gap. A gap that ends right after a collective of its
+  thread does is taken for waiting; one that goes on longer was work, and the wait at its end
+  returned at once. The total is said, for what-ifs of host work hang on it.
+
+What nobody was seen waiting for is waited for at the latest at the end of the step: data
+parallelism waits for all of its buckets before the optimizer.
 """
 
 from __future__ import annotations
@@ -16,46 +19,85 @@ from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import Thread
 
-__all__ = ["gloo_waits"]
+__all__ = ["gloo_waits", "unsure_waits"]
 
 _SHORT = 20_000_000  # ps: calling Python between two ops takes less than 20 us
+_RESUMED = 1_000_000_000  # ps: a thread that waited goes on within a millisecond
 _WAIT_TENSOR = "_c10d_functional::wait_tensor"
 
 Span = tuple[int, int]
+Wait = tuple[int, int, tuple[int, ...]]
 
 
-def gloo_waits(activity: Activity, thread: Thread) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+def gloo_waits(activity: Activity, thread: Thread) -> Iterator[Wait]:
     """Yield (start, end, work): from start to end the thread waits for that work of Gloo."""
-    mine = [
+    for wait, _ in _all_waits(activity, thread):
+        yield wait
+
+
+def unsure_waits(activity: Activity) -> int:
+    """Return how long the threads were in gaps that are taken for waiting on no other evidence."""
+    return sum(
+        end - start
+        for thread in activity.threads.values()
+        for (start, end, _), sure in _all_waits(activity, thread)
+        if not sure
+    )
+
+
+def _all_waits(activity: Activity, thread: Thread) -> Iterator[tuple[Wait, bool]]:
+    mine = sorted(
         (op.event.end, index)
         for index, op in enumerate(activity.gpu)
         if op.is_gloo and op.launch and op.launch.thread == thread.name
-    ]
+    )
     if not mine:
         return
-    waiting = sorted(mine)
-    spans = sorted([*_gaps(thread), *_waits(thread)])
-    for start, end in spans:
-        over = [(e, i) for e, i in waiting if e <= end and _issued(activity, i) <= start]
+    left: list[tuple[int, int]] = []
+    for end, index in mine:
+        call = _call(activity, index)
+        if call[0] <= end <= call[1]:
+            yield (call[0], end, (index,)), True
+        else:
+            left.append((end, index))
+    frames = _frames(activity, thread)
+    spans = [(start, end, True) for start, end in (*frames, *_functional(thread))]
+    if not frames:
+        spans += [(start, end, False) for start, end in _gaps(thread)]
+    for start, end, sure in sorted(spans):
+        over = [(e, i) for e, i in left if e <= end and _call(activity, i)[0] <= start]
         if not over or (over[-1][0] <= start and end - start < _SHORT):
             continue
         inside = [e for e, _ in over if e > start]
         if not inside:
             continue
-        waiting = [item for item in waiting if item not in over]
-        yield start, inside[-1], tuple(index for _, index in over)
+        left = [item for item in left if item not in over]
+        work = tuple(index for _, index in over)
+        if sure or end - inside[-1] <= _RESUMED:
+            yield (start, inside[-1], work), sure
+        else:
+            yield (end, end, work), sure
     limit = activity.step.end if activity.step else thread.events[-1].end
-    left = [(e, i) for e, i in waiting if e <= limit and _issued(activity, i) <= limit]
-    if left:
-        yield limit, limit, tuple(index for _, index in left)
+    last = tuple(i for e, i in left if e <= limit and _call(activity, i)[0] <= limit)
+    if last:
+        yield (limit, limit, last), True
 
 
-def _issued(activity: Activity, index: int) -> int:
+def _call(activity: Activity, index: int) -> Span:
+    """Return when the c10d op that issued a piece of work began and ended."""
     launch = activity.gpu[index].launch
-    return activity.event(launch).start if launch else 0
+    return (activity.event(launch).start, activity.event(launch).end) if launch else (0, 0)
 
 
-def _waits(thread: Thread) -> Iterator[Span]:
+def _frames(activity: Activity, thread: Thread) -> list[Span]:
+    return [
+        (event.start, event.end)
+        for event in activity.file.events
+        if event.kind == EventKind.WAIT and event.thread == thread.name
+    ]
+
+
+def _functional(thread: Thread) -> Iterator[Span]:
     """Yield the ops that wait for a functional collective."""
     for event in thread.events:
         if event.name == _WAIT_TENSOR:

@@ -6,20 +6,24 @@ It is small beside the file, so that many ranks can be read in processes of thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from commsim.traces.formats import ExecutionTrace, KinetoFile, RankRecord
-from commsim.traces.rebuild.rank.activity import activity_of
+from commsim.traces.rebuild.rank.activity import Activity, activity_of
 from commsim.traces.rebuild.rank.calls import RankCollectives
 from commsim.traces.rebuild.rank.causes import RankWork
 from commsim.traces.rebuild.rank.collectives import collectives_of
 from commsim.traces.rebuild.rank.fragment import Fragment, fragment_of
+from commsim.traces.rebuild.rank.gloo_waits import unsure_waits
 from commsim.traces.rebuild.rank.own_account import OwnAccount, own_account, window_of
 from commsim.traces.rebuild.rank.streams import cross_stream, issue_order
 from commsim.traces.rebuild.rank.threads import pieces_of
+from commsim.units import format_time
 
 __all__ = ["RankPart", "rank_part"]
+
+_WORTH_SAYING = 1_000_000_000  # ps: less than a millisecond changes no conclusion
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,5 +83,15 @@ def rank_part(
         window=window_of(activity),
         account=own_account(activity),
         how=how if any(not op.is_gloo for op in activity.gpu) else "",
-        notes=(*file.notes, *activity.notes, *calls.notes),
+        notes=(*file.notes, *activity.notes, *calls.notes, *_unsure(activity)),
     )
+
+
+def _unsure(activity: Activity) -> Iterator[str]:
+    """Yield a note on gaps beside async calls of Gloo, which may be waiting or work."""
+    if (unsure := unsure_waits(activity)) > _WORTH_SAYING:
+        yield (
+            f"rank {activity.rank}: {format_time(unsure)} without an event beside async calls of"
+            " Gloo are taken for waiting; if they were work, a what-if of host work is off by up to"
+            " that much. Record with_stack=True to tell."
+        )
