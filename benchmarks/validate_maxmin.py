@@ -22,7 +22,7 @@ import numpy as np
 import simpy
 
 from commsim.engine.clock import Clock
-from commsim.engine.network import FluidNetwork
+from commsim.engine.fluid_network import FluidNetwork
 from commsim.libraries.plan import Phase
 from commsim.units import to_picoseconds
 

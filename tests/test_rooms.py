@@ -18,7 +18,6 @@ def module_of(path: Path) -> str:
 
 
 KNOWN = [
-    ["commsim.engine.core", "commsim.engine.rendezvous"],
     ["commsim.models.attention", "commsim.models.compute"],
 ]
 """Circles that are still to be cut; none may be added."""

@@ -2,9 +2,9 @@
 When it happens: rules and rates over arrays, and the SimPy engine that runs a graph.
 """
 
-from commsim.engine.collecting import collecting_later
 from commsim.engine.core import Engine
 from commsim.engine.folding import folded
+from commsim.engine.gc_paused import gc_paused
 from commsim.engine.planning import Planner
 from commsim.engine.simulate import EngineSection, Extension, simulate
 
@@ -13,7 +13,7 @@ __all__ = [
     "EngineSection",
     "Extension",
     "Planner",
-    "collecting_later",
     "folded",
+    "gc_paused",
     "simulate",
 ]

@@ -22,10 +22,10 @@ class Clock(simpy.Environment):
     """The current time in ps."""
 
     @staticmethod
-    def fire(event: Event) -> None:
-        """Let `event` happen within the one that is happening, without a round of the queue.
+    def trigger(event: Event) -> None:
+        """Trigger `event` now, bypassing the queue: whoever waits runs before this returns.
 
-        Call it from callbacks of events only: whoever waited runs before this returns.
+        Only from callbacks of events. The queue would run it after others of this instant.
         """
         waiting, event.callbacks = event.callbacks, None  # type: ignore[assignment]
         event._ok, event._value = True, None

@@ -11,8 +11,8 @@ import numpy as np
 from simpy.events import Event
 
 from commsim.cluster import Links, Route
-from commsim.engine.network import FluidNetwork
-from commsim.engine.stepwise import Courier, StepNetwork
+from commsim.engine.fluid_network import FluidNetwork
+from commsim.engine.step_network import MessageProgress, StepNetwork
 from commsim.libraries import Messages, Phase
 from commsim.libraries.expansion import coupled, per_byte, whole
 
@@ -22,22 +22,11 @@ _NONE = np.zeros(0, np.int64)
 
 
 class Copies:
-    """Runs copies for the engine; `steps` is the network of single messages, None for fluid.
+    """Runs copies for the engine, as flows or as single messages."""
 
-    `program_op` takes note of whose op the messages are.
-    """
-
-    def __init__(
-        self,
-        links: Links,
-        fluid: FluidNetwork,
-        steps: StepNetwork | None,
-        program_op: dict[int, int],
-    ) -> None:
+    def __init__(self, links: Links, network: FluidNetwork | StepNetwork) -> None:
         self._links = links
-        self._fluid = fluid
-        self._steps = steps
-        self._program_op = program_op
+        self._network = network
         self._phases: dict[tuple[tuple[Route, ...], int], Phase] = {}
 
     def start(self, routes: tuple[Route, ...], size: int, *, op: int) -> Event:
@@ -45,16 +34,14 @@ class Copies:
 
         Several routes are those of ranks that do the same at the same time.
         """
-        if self._steps is None:
-            return self._fluid.start(self._phase(routes, size), op=op).reach(1.0)
+        if isinstance(self._network, FluidNetwork):
+            return self._network.start(self._phase(routes, size), op=op).reach(1.0)
         count = len(routes)
         messages = Messages(
             np.arange(count) * 2, np.arange(count) * 2 + 1, np.full(count, float(size)),
             np.arange(count), routes, np.zeros(count + 1, np.int64), _NONE,
         )  # fmt: skip
-        number, ended = self._steps.start(Courier(messages, lambda _: None), [])
-        self._program_op[number] = op
-        return ended
+        return self._network.send(MessageProgress(messages, lambda _: None), [], op=op)[1]
 
     def _phase(self, routes: tuple[Route, ...], size: int) -> Phase:
         """Return the flow of a copy; equal copies share one, as the record keeps each."""

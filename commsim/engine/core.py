@@ -1,5 +1,5 @@
 """
-The SimPy engine: one process per (lane, stream), meetings, and a network.
+The SimPy engine: one process per (lane, stream), rendezvous, and a network.
 
 A stream takes its ops in order; an op arrives when its stream is free and its dependencies
 have ended; work takes its duration; collectives and messages meet (see `rendezvous`). To add
@@ -14,6 +14,7 @@ a behaviour of your own, pass a generator function of the engine to `simulate`:
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,23 +23,28 @@ from simpy.events import Event
 
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
-from commsim.engine.collecting import collecting_later
-from commsim.engine.conduct import Conduct, conduct_of
 from commsim.engine.copies import Copies
-from commsim.engine.network import FluidNetwork
+from commsim.engine.execution_plan import ExecutionPlan, execution_plan_of, uses_links
+from commsim.engine.fluid_network import FluidNetwork
+from commsim.engine.gc_paused import gc_paused
+from commsim.engine.message_level import send_messages
 from commsim.engine.planning import Planner
 from commsim.engine.recorder import Recorder
-from commsim.engine.rendezvous import GroupQueue, Meeting
+from commsim.engine.rendezvous import GroupQueue, Rendezvous, RunContext
 from commsim.engine.rules import dependents, queues
 from commsim.engine.sharing import Sharing
-from commsim.engine.stepwise import Courier, StepNetwork
+from commsim.engine.step_network import StepNetwork
 from commsim.graph import Graph, OpKind, Way, member_lanes
-from commsim.libraries import Copy, Library, Plan, Start, library_of, links_of
+from commsim.libraries import Copy, Library, Plan, library_of, links_of
 from commsim.timeline import Cause
 
 __all__ = ["Engine"]
 
 Process = Generator[Event, Any, None]
+_NO_PROGRAM = (
+    "network steps: {op} by {plan.algorithm} has no program of messages; its flow is sent in slices"
+    " that queue with the messages of others."
+)
 _DEPENDENCY, _STREAM = int(Cause.DEPENDENCY), int(Cause.STREAM)
 
 
@@ -62,15 +68,19 @@ class Engine:
         self.recorder = Recorder(graph)
         self.links = links_of(library, cluster) if cluster else None
         capacity = self.links.capacity if self.links else np.zeros(0)
-        self.network = FluidNetwork(self.env, capacity, log=self.recorder.segment, note=self._note)
+        self.network: FluidNetwork | StepNetwork = FluidNetwork(
+            self.env, capacity, log=self.recorder.segment, note=self._note
+        )
+        send = None
+        if self.stepwise and self.links is not None:
+            self.network = StepNetwork(self.env, self.links, self.recorder)
+            send = partial(send_messages, self.network)
         if self.links is not None:
-            if self.stepwise:
-                self._steps = StepNetwork(self.env, self.links, self.recorder.services)
-            steps = self._steps if self.stepwise else None
-            self.copies = Copies(self.links, self.network, steps, self.recorder.program_op)
+            self.copies = Copies(self.links, self.network)
+        self._context = RunContext(self.env, self.recorder, self.network, send)
         self._sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
-        self.meetings: dict[tuple[int, int], Meeting] = {}
-        self._conducts: dict[int, Conduct] = {}  # by plan: equal plans are one object
+        self.rendezvous: dict[tuple[int, int], Rendezvous] = {}
+        self._execution_plans: dict[int, ExecutionPlan] = {}  # by plan: equal plans are one object
         self.current: dict[int, list[int]] = {}  # what each stream is at, by queue number
         self._library = library
         self._planner = planner
@@ -109,7 +119,7 @@ class Engine:
         """Run until nothing happens any more."""
         for number, (lane, ops) in enumerate(_lanes_and_ops(self.graph)):
             self.env.process(self._stream(number, lane, ops))
-        with collecting_later():
+        with gc_paused():
             self.env.run()
 
     def _stream(self, number: int, lane: int, ops: list[int]) -> Process:
@@ -166,15 +176,15 @@ class Engine:
             elif self._duration[op]:
                 yield self.env.timeout(self._duration[op])
         else:
-            meeting, member = self._meeting(op)
+            rendezvous, member = self._rendezvous_of(op)
             if self._sharing:
-                self._sharing.take(op, meeting.plan)
-            if meeting.plan.copies_in:
-                yield from self._stage(meeting.plan.copies_in, member, op)
-                meeting.copied[member] = self.env.now - arrived
-            yield meeting.attend(member, op)
-            if meeting.plan.copies_out:
-                yield from self._stage(meeting.plan.copies_out, member, op)
+                self._sharing.take(op, rendezvous.plan)
+            if rendezvous.plan.copies_in:
+                yield from self._stage(rendezvous.plan.copies_in, member, op)
+                rendezvous.copied[member] = self.env.now - arrived
+            yield rendezvous.arrive(member, op)
+            if rendezvous.plan.copies_out:
+                yield from self._stage(rendezvous.plan.copies_out, member, op)
             if self._sharing:
                 self._sharing.give_back(op)
         self._end(op)
@@ -212,63 +222,39 @@ class Engine:
             if not self._waits[later] and later in self._woken:
                 self._woken.pop(later).succeed()
 
-    def _meeting(self, op: int) -> tuple[Meeting, int]:
-        """Return the meeting that an op takes part in, and as which member."""
+    def _rendezvous_of(self, op: int) -> tuple[Rendezvous, int]:
+        """Return the rendezvous that an op takes part in, and as which member."""
         row = self._item[op]
         if not self._in_group[op]:
             key = (1, row)
-            if key not in self.meetings:
+            if key not in self.rendezvous:
                 plan = self._planner.message(row)
-                self.meetings[key] = Meeting(self, self._conduct(plan), (0, 1), None, 0, -1)
-            return self.meetings[key], int(self._receives[op])
+                self.rendezvous[key] = Rendezvous(
+                    self._context, self._execution_plan(plan), (0, 1), None, 0, -1
+                )
+            return self.rendezvous[key], int(self._receives[op])
         group = self._group[row]
-        meeting = self.meetings.get((0, row))
-        if meeting is None:
+        rendezvous = self.rendezvous.get((0, row))
+        if rendezvous is None:
             plan = self._planner.collective(row)
             for text in plan.notes:
                 self._note(text)
-            meeting = self.meetings[0, row] = Meeting(
-                self, self._conduct(plan), self._expected[group], self._queues[group],
-                self._position[row], row,
+            if self.stepwise and not plan.programs and uses_links(plan):
+                self._note(_NO_PROGRAM.format(op=self.graph.collectives.kind[row], plan=plan))
+            rendezvous = self.rendezvous[0, row] = Rendezvous(
+                self._context, self._execution_plan(plan), self._expected[group],
+                self._queues[group], self._position[row], row,
             )  # fmt: skip
-        return meeting, self._member[group][self._lane[op]]
+        return rendezvous, self._member[group][self._lane[op]]
 
-    def _conduct(self, plan: Plan) -> Conduct:
+    def _execution_plan(self, plan: Plan) -> ExecutionPlan:
         """Return how to run a plan."""
-        known = self._conducts.get(id(plan))
+        known = self._execution_plans.get(id(plan))
         if known is None:
-            known = self._conducts[id(plan)] = conduct_of(plan, stepwise=self.stepwise)
+            known = self._execution_plans[id(plan)] = execution_plan_of(
+                plan, stepwise=self.stepwise
+            )
         return known
-
-    def send_messages(self, meeting: Meeting) -> Process:
-        """Run the programs of a meeting's plan message by message; members leave when done."""
-        programs = [expand() for expand in meeting.plan.programs]
-        busy: dict[int, int] = {}
-
-        def done(member: int) -> None:
-            busy[member] -= 1
-            if not busy[member]:
-                meeting.release(member)
-
-        couriers = [Courier(messages, done) for messages in programs]
-        for courier in couriers:
-            for member in courier.left:
-                busy[member] = busy.get(member, 0) + 1
-        absent = meeting.missing() if meeting.plan.start == Start.PATH else []
-        running = [self._steps.start(courier, absent) for courier in couriers]
-        for number, _ in running:
-            self.recorder.program_op[number] = meeting.ops[min(meeting.ops)]
-        for member in absent:
-            came = meeting.come(member)
-            assert came is not None
-            self.env.process(self._admit(meeting, member, came, [n for n, _ in running]))
-        yield simpy.AllOf(self.env, [ended for _, ended in running])
-
-    def _admit(self, meeting: Meeting, member: int, came: Event, programs: list[int]) -> Process:
-        yield came
-        yield from meeting.join(member)
-        for number in programs:
-            self._steps.join(number, member)
 
     def _note(self, text: str) -> None:
         self.recorder.notes[text] = None

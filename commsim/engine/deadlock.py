@@ -15,7 +15,8 @@ _SHOWN = 16  # waiting ops that the message lists
 def sends_wait(engine: Engine) -> bool:
     """Return whether some send has been posted and not received."""
     return any(
-        kind == 1 and list(meeting.ops) == [0] for (kind, _), meeting in engine.meetings.items()
+        kind == 1 and list(rendezvous.ops) == [0]
+        for (kind, _), rendezvous in engine.rendezvous.items()
     )
 
 
@@ -54,13 +55,13 @@ def _waiting(engine: Engine) -> list[tuple[int, list[int]]]:
     """Return (op, ranks it waits for) for every op that has arrived and not begun, by op."""
     graph, recorder = engine.graph, engine.recorder
     found = []
-    for (kind, row), meeting in sorted(engine.meetings.items()):
+    for (kind, row), rendezvous in sorted(engine.rendezvous.items()):
         if kind == 0:
             ranks = graph.groups[graph.collectives.group[row]].ranks
         else:
             ranks = (int(graph.messages.source[row]), int(graph.messages.target[row]))
-        peers = [ranks[member] for member in meeting.missing()]
-        found += [(op, peers) for op in meeting.ops.values() if recorder.end[op] < 0]
+        peers = [ranks[member] for member in rendezvous.missing()]
+        found += [(op, peers) for op in rendezvous.ops.values() if recorder.end[op] < 0]
     return sorted(found)
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from commsim.cluster import Links
-from commsim.engine.network import Flow
+from commsim.engine.fluid_network import Flow
 from commsim.graph import Graph
 from commsim.libraries import Phase
 from commsim.libraries.expansion import LinkService

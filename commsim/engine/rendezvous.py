@@ -1,29 +1,44 @@
 """
 Where ranks meet: a collective or a message waits for its members, moves, and lets them go.
 
-A `Meeting` is one instance. Members attend as they arrive; when the plan's start rule is met
-and the group has a slot free (a library runs only so many collectives of a group at once, in
-issue order), the plan runs and each member leaves at its own exit.
+A `Rendezvous` is one instance. Once enough members for the plan's start rule have arrived and the
+group has a slot free (a library runs only so many collectives of a group at once, in issue
+order), the plan runs, and each member leaves at its own exit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import simpy
 from simpy.events import Event
 
-from commsim.engine.conduct import Conduct
+from commsim.engine.clock import Clock
+from commsim.engine.execution_plan import ExecutionPlan
+from commsim.engine.fluid_network import FluidNetwork
+from commsim.engine.recorder import Recorder
+from commsim.engine.step_network import StepNetwork
 from commsim.libraries import Start
 from commsim.timeline import Cause
 
-if TYPE_CHECKING:
-    from commsim.engine.core import Engine
-
-__all__ = ["GroupQueue", "Meeting"]
+__all__ = ["GroupQueue", "Process", "Rendezvous", "RunContext"]
 
 Process = Generator[Event, Any, None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunContext:
+    """What a rendezvous needs of a run: its clock, its record and its network.
+
+    `send_messages` runs the programs of a plan message by message; None where plans are flows.
+    """
+
+    env: Clock
+    recorder: Recorder
+    network: FluidNetwork | StepNetwork
+    send_messages: Callable[[Rendezvous], Process] | None
 
 
 class GroupQueue:
@@ -32,12 +47,12 @@ class GroupQueue:
     def __init__(self, concurrency: int) -> None:
         self._free = concurrency
         self._turn = 0
-        self._waiting: dict[int, Meeting] = {}
+        self._waiting: dict[int, Rendezvous] = {}
         self._ended = -1  # an op of the collective that last gave its slot back
 
-    def enter(self, position: int, meeting: Meeting) -> None:
-        """Queue a meeting that is ready to start; it starts when its turn comes."""
-        self._waiting[position] = meeting
+    def enter(self, position: int, rendezvous: Rendezvous) -> None:
+        """Queue a rendezvous that is ready to start; it starts when its turn comes."""
+        self._waiting[position] = rendezvous
         self._start_next(held_up=False)
 
     def leave(self, op: int) -> None:
@@ -48,35 +63,35 @@ class GroupQueue:
 
     def _start_next(self, *, held_up: bool) -> None:
         while self._free and self._turn in self._waiting:
-            meeting = self._waiting.pop(self._turn)
+            rendezvous = self._waiting.pop(self._turn)
             self._turn += 1
             self._free -= 1
-            meeting.begin(self._ended if held_up else -1)
+            rendezvous.begin(self._ended if held_up else -1)
 
 
-class Meeting:
+class Rendezvous:
     """One collective or message: who has come, and the plan that runs once enough have."""
 
     __slots__ = (
-        "_begun", "_came", "_conduct", "_ended", "_engine", "_exits", "_last", "_needed",
+        "_begun", "_came", "_context", "_ended", "_execution_plan", "_exits", "_last", "_needed",
         "_position", "_queue", "_queued", "_record", "copied", "expected", "ops", "plan",
     )  # fmt: skip
 
     def __init__(
         self,
-        engine: Engine,
-        conduct: Conduct,
+        context: RunContext,
+        execution_plan: ExecutionPlan,
         expected: Sequence[int],
         queue: GroupQueue | None,
         position: int,
         record: int,
     ) -> None:
-        self.plan = conduct.plan
+        self.plan = execution_plan.plan
         self.expected = expected
         self.ops: dict[int, int] = {}
         self.copied: dict[int, int] = {}  # ps that members copied for before they came
-        self._engine = engine
-        self._conduct = conduct
+        self._context = context
+        self._execution_plan = execution_plan
         self._queue = queue
         self._position = position
         self._record = record
@@ -86,9 +101,9 @@ class Meeting:
         self._begun = self._queued = self._ended = False
         self._needed = self._needed_to_start()
 
-    def attend(self, member: int, op: int) -> Event:
+    def arrive(self, member: int, op: int) -> Event:
         """Let member `member` come with its op; the event fires when it may leave."""
-        env = self._engine.env
+        env = self._context.env
         self.ops[member] = op
         self._last = op
         leave = self._exits[member] = Event(env)
@@ -126,7 +141,7 @@ class Meeting:
             if len(self.ops) == len(self.expected) and not self._exits:
                 self._finish()
 
-        _after(self._engine.env.timeout(time), go)
+        _after(self._context.env.timeout(time), go)
 
     def missing(self) -> list[int]:
         """Return the members that have not come."""
@@ -138,30 +153,30 @@ class Meeting:
         cause, kind = (held_up_by, Cause.QUEUE) if held_up_by >= 0 else (self._last, None)
         for member in self.ops:
             self._held_up(member, cause, kind)
-            if self._engine.stepwise or not self._conduct.joins[member]:
+            if self._context.send_messages or not self._execution_plan.joins[member]:
                 self._starts(member)
-        if self._record >= 0 and self._conduct.choice:
-            self._engine.recorder.choices[self._record] = self._conduct.choice
-        phase = self._conduct.only
+        if self._record >= 0 and self._execution_plan.choice:
+            self._context.recorder.choices[self._record] = self._execution_plan.choice
+        phase = self._execution_plan.only
         if self.plan.start == Start.ROOT:
             self._stay(*self.ops)
         elif phase is None:
-            self._engine.env.process(self._run())
+            self._context.env.process(self._run())
         elif phase.lead:
-            _after(self._engine.env.timeout(phase.lead), self._move)
+            _after(self._context.env.timeout(phase.lead), self._move)
         else:
             self._move()
 
     def _move(self) -> None:
         """Run the only phase, without a process: callbacks cost fewer events."""
         phase = self.plan.parts[0].phases[0]
-        flow = self._engine.network.start(phase, op=self.ops[min(self.ops)])
+        flow = self._context.network.start(phase, op=self.ops[min(self.ops)])
         _after(flow.reach(1.0), self._moved)
 
     def _moved(self) -> None:
         tail = self.plan.parts[0].phases[0].tail
         if tail:
-            _after(self._engine.env.timeout(tail), self._finish)
+            _after(self._context.env.timeout(tail), self._finish)
         else:
             self._finish()
 
@@ -170,9 +185,9 @@ class Meeting:
         self._ended = True
         if self.plan.start == Start.PATH:
             for member in self.ops:
-                self._reached(member)
+                self.reached(member)
         for member in sorted(self._exits):
-            self._engine.env.fire(self._exits.pop(member))
+            self._context.env.trigger(self._exits.pop(member))
         if self._queue is not None:
             self._queue.leave(self.ops[min(self.ops)])
 
@@ -182,31 +197,31 @@ class Meeting:
             return {0}
         if self.plan.start == Start.ROOT:
             return {self.plan.root}
-        joins = self._conduct.joins
+        joins = self._execution_plan.joins
         return {member for member in self.expected if not joins[member]}
 
     def _starts(self, member: int) -> None:
         """Write down that a member moves from now on; copying before it came is moving too."""
-        now = self._engine.env.now
-        self._engine.recorder.start[self.ops[member]] = now - self.copied.get(member, 0)
+        now = self._context.env.now
+        self._context.recorder.start[self.ops[member]] = now - self.copied.get(member, 0)
 
-    def _reached(self, member: int) -> None:
+    def reached(self, member: int) -> None:
         """Let a member that the data has reached start, if it is there and has not yet."""
-        if member in self.ops and self._engine.recorder.start[self.ops[member]] < 0:
+        if member in self.ops and self._context.recorder.start[self.ops[member]] < 0:
             self._starts(member)
 
     def _held_up(self, member: int, cause: int, kind: Cause | None) -> None:
-        """Write down what a member that came before the meeting began had waited for."""
-        recorder, op = self._engine.recorder, self.ops[member]
-        waited = recorder.arrive[op] < self._engine.env.now - self.copied.get(member, 0)
+        """Write down what a member that came before the rendezvous began had waited for."""
+        recorder, op = self._context.recorder, self.ops[member]
+        waited = recorder.arrive[op] < self._context.env.now - self.copied.get(member, 0)
         if waited and cause != op and cause >= 0:
             recorder.cause[op] = cause
             recorder.cause_kind[op] = int(Cause.RENDEZVOUS if kind is None else kind)
 
     def _run(self) -> Process:
-        env = self._engine.env
-        if self._engine.stepwise and self.plan.programs:
-            yield from self._engine.send_messages(self)
+        env = self._context.env
+        if self._context.send_messages and self.plan.programs:
+            yield from self._context.send_messages(self)
         elif len(self.plan.parts) == 1:
             yield from self._part(0)
         else:
@@ -219,22 +234,22 @@ class Meeting:
         if member in self._exits:
             self._exits.pop(member).succeed()
 
-    def come(self, member: int) -> Event | None:
+    def arrival_of(self, member: int) -> Event | None:
         """Return an event for the arrival of a member, None if it is there."""
         if member in self.ops or member not in self.expected:
             return None
-        return self._came.setdefault(member, Event(self._engine.env))
+        return self._came.setdefault(member, Event(self._context.env))
 
     def _part(self, number: int) -> Process:
         """Run the phases of a part, stopping where a member joins or leaves early."""
-        env, before = self._engine.env, 0
-        stops = self._conduct.stops[number]
+        env, before = self._context.env, 0
+        stops = self._execution_plan.stops[number]
         for phase in self.plan.parts[number].phases:
             if phase.lead:
                 yield env.timeout(phase.lead)
             if not phase.idle:  # nothing to move: no flow, and no picosecond for it
                 continue
-            flow = self._engine.network.start(phase, op=self.ops[min(self.ops)])
+            flow = self._context.network.start(phase, op=self.ops[min(self.ops)])
             begin, end = before + phase.lead, before + phase.lead + phase.idle
             for when, members in stops:
                 if not begin <= when < end:
@@ -253,10 +268,10 @@ class Meeting:
 
     def join(self, member: int) -> Process:
         """Wait for a member that the data has reached."""
-        came = self.come(member)
+        came = self.arrival_of(member)
         if came is not None:
             yield came
-        self._reached(member)
+        self.reached(member)
 
 
 def _after(event: Event, act: Callable[[], None]) -> None:

@@ -118,7 +118,7 @@ class Sharing:
         def ring(_: Event) -> None:
             if number == job.alarm:
                 del gpu.jobs[op]
-                self._env.fire(job.done)
+                self._env.trigger(job.done)
 
         # A thousandth of a ps of float noise must not cost a whole one.
         alarm = self._env.timeout(max(-int(-(job.left / job.speed - 1e-3) // 1), 0))

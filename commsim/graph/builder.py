@@ -24,10 +24,10 @@ import numpy as np
 
 from commsim.errors import ScenarioError
 from commsim.graph.check import validate
+from commsim.graph.collective_matcher import Call, CollectiveMatcher
 from commsim.graph.fold import Fold
-from commsim.graph.mailbox import Mailbox
+from commsim.graph.message_matcher import MessageMatcher
 from commsim.graph.orbits import Orbits
-from commsim.graph.roll_call import Call, RollCall
 from commsim.graph.table import (
     Device,
     Graph,
@@ -69,8 +69,10 @@ class GraphBuilder:
         self._names: dict[str, int] = {}
         self._streams: dict[str, int] = {}
         self._groups: list[Group] = []
-        self._roll_call = RollCall(self._groups, [] if fold is None else fold.stands.tolist())
-        self._mailbox = Mailbox()
+        self._collectives = CollectiveMatcher(
+            self._groups, [] if fold is None else fold.stands.tolist()
+        )
+        self._messages = MessageMatcher()
         self._batches = 0
 
     def lane(self, rank: int, *, multiplicity: int = 1, offset: int = 0) -> int:
@@ -204,7 +206,7 @@ class GraphBuilder:
         rank, ranks = self._lanes[lane][0], self._groups[group].ranks
         member = rank if self._orbits is None else self._orbits.member(rank, ranks)
         call = Call(kind, group, size, root, dtype, redop, rank)
-        row = self._roll_call.answer(call, member, splits=splits, recorded=recorded)
+        row = self._collectives.add(call, member, splits=splits, recorded=recorded)
         return self._op(
             OpKind.COLLECTIVE, lane, stream, name or kind, after, tags, device,
             size=size, item=row,
@@ -237,7 +239,7 @@ class GraphBuilder:
         names = ("kind", "lane", "stream", "name", *_PLAIN)
         columns = dict(zip(names, zip(*self._ops, strict=True), strict=True)) if self._ops else {}
         items = np.array(columns.get("item", ()), dtype=np.int64)
-        messages = self._mailbox.match(items)
+        messages = self._messages.match(items)
         arrays = {
             column: np.array(columns.get(column, ()), dtype=_DTYPES.get(column, np.int64))
             for column in op_columns()
@@ -259,7 +261,7 @@ class GraphBuilder:
             names=tuple(self._names),
             streams=tuple(self._streams),
             groups=tuple(self._groups),
-            collectives=self._roll_call.table(),
+            collectives=self._collectives.table(),
             messages=messages,
             meta=MappingProxyType(dict(meta)),
             folding=None
@@ -327,7 +329,7 @@ class GraphBuilder:
         )  # fmt: skip
         ordered_tag = tag if self._groups[group].library == "gloo" else 0
         key = (group, source, target, ordered_tag)
-        self._mailbox.post(kind, op, key, size=size, recorded=recorded)
+        self._messages.post(kind, op, key, size=size, recorded=recorded)
         return op
 
     def _ends(self, kind: OpKind, lane: int, peer: int | str, group: int) -> tuple[int, int]:

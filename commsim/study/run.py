@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from commsim.cluster import Cluster, build_cluster
-from commsim.engine import collecting_later, folded, simulate
+from commsim.engine import folded, gc_paused, simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, load_graph
 from commsim.libraries import Library, Recorded, for_groups, make_library
@@ -33,7 +33,7 @@ from commsim.workload import (
 __all__ = ["run"]
 
 
-@collecting_later()
+@gc_paused()
 def run(
     scenario: Scenario | Mapping[str, Any] | str | Path,
     sets: Iterable[str] = (),

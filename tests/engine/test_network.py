@@ -12,7 +12,7 @@ import pytest
 from helpers.paths import ROOT
 
 from commsim.engine.clock import Clock
-from commsim.engine.network import Flow, FluidNetwork
+from commsim.engine.fluid_network import Flow, FluidNetwork
 from commsim.libraries.plan import Phase
 
 CASES = sorted((ROOT / "tests" / "data" / "maxmin").glob("*.json"))

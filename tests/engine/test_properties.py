@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.link_use import ps_over
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.graph import Graph, GraphBuilder
@@ -79,17 +79,6 @@ def test_no_link_carries_more_than_it_can_message_by_message(seed: int, where: s
     links = run(seed, where, "steps").links
     for link in np.flatnonzero(links.link_bytes()).tolist():
         assert ps_over(*links.segments(link), links.bandwidth[link]) <= 3
-
-
-def ps_over(start: Ints, end: Ints, rate: Floats, capacity: float) -> float:
-    """Return the most ps by which any stretch of time is too short for what a link carries."""
-    edges = np.unique(np.concatenate((start, end)))
-    change = np.zeros(len(edges))
-    np.add.at(change, np.searchsorted(edges, start), rate)
-    np.add.at(change, np.searchsorted(edges, end), -rate)
-    carried = np.cumsum(np.cumsum(change)[:-1] * np.diff(edges)) / capacity
-    ahead = np.concatenate(([0.0], carried)) - (edges - edges[0])
-    return float(np.max(ahead - np.minimum.accumulate(ahead)))
 
 
 @settings(max_examples=25)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from commsim.cluster import Cluster, build_cluster
-from commsim.engine import collecting_later, folded, simulate
+from commsim.engine import folded, gc_paused, simulate
 from commsim.libraries import Library, make_library
 from commsim.metrics import Metrics, bubbles, measure, priced
 from commsim.scenario import Scenario
@@ -95,7 +95,7 @@ class Worker:
         bubble = bubbles(timeline)
         return Short(count, metrics, bubble.span if bubble else 0.0)
 
-    @collecting_later()
+    @gc_paused()
     def _simulated(self, section: TrainingSection) -> tuple[Timeline, Metrics, TrainingFacts]:
         """Return the timeline of a run, its metrics, and what is known of its steps."""
         work = build_training(section, self.cluster, where="advise", fold=True)

@@ -10,14 +10,14 @@ import numpy as np
 
 from commsim.libraries import Part, Phase, Plan, Start
 
-__all__ = ["Conduct", "Stops", "conduct_of"]
+__all__ = ["ExecutionPlan", "Stops", "execution_plan_of", "uses_links"]
 
 Stops = list[tuple[int, list[tuple[bool, int]]]]
 """Idle times at which members join (True) or leave (False)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Conduct:
+class ExecutionPlan:
     """A plan and how to run it.
 
     `joins[i]` is when the first data reaches member i on the idle clock (0 for all, unless they
@@ -32,7 +32,7 @@ class Conduct:
     choice: str
 
 
-def conduct_of(plan: Plan, *, stepwise: bool) -> Conduct:
+def execution_plan_of(plan: Plan, *, stepwise: bool) -> ExecutionPlan:
     """Return how to run a plan; `stepwise`: message by message."""
     joining, alone = plan.start == Start.PATH, len(plan.parts) == 1
     joins = [0] * plan.members
@@ -43,10 +43,15 @@ def conduct_of(plan: Plan, *, stepwise: bool) -> Conduct:
     if alone and not stepwise and not stops[0] and len(plan.parts[0].phases) == 1:
         only = plan.parts[0].phases[0]
     channels = f", {plan.channels} channels" if plan.channels > 1 else ""
-    return Conduct(
+    return ExecutionPlan(
         plan, joins, stops, only if only is not None and only.idle else None,
         plan.algorithm and plan.algorithm + channels,
     )  # fmt: skip
+
+
+def uses_links(plan: Plan) -> bool:
+    """Return whether a plan moves anything over links."""
+    return any(len(phase.link) for part in plan.parts for phase in part.phases)
 
 
 def _stops(part: Part, *, joining: bool, leaving: bool) -> Stops:

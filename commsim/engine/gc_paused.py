@@ -6,11 +6,11 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collecting_later"]
+__all__ = ["gc_paused"]
 
 
 @contextmanager
-def collecting_later() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Hold the garbage collector off: nearly all that a run drops is freed by counting."""
     was = gc.isenabled()
     gc.disable()

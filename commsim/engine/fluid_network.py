@@ -80,7 +80,7 @@ class Flow:
         self.network.log(self, now)
         self.left, self.settled, self.rate, self.wake = self._goal, now, 0.0, _NEVER
         assert self.reached is not None
-        self.network.env.fire(self.reached)
+        self.network.env.trigger(self.reached)
 
 
 class FluidNetwork:

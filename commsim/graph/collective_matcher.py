@@ -14,7 +14,7 @@ from commsim.graph.table import Collectives, Group
 from commsim.ops import COLLECTIVES, ROOTED
 from commsim.units import format_size
 
-__all__ = ["Call", "RollCall"]
+__all__ = ["Call", "CollectiveMatcher"]
 
 
 class Call(NamedTuple):
@@ -29,7 +29,7 @@ class Call(NamedTuple):
     rank: int
 
 
-class RollCall:
+class CollectiveMatcher:
     """Collects the calls of a graph, by group and position; `groups` are the builder's own.
 
     `stands[r]` is the rank that calls for rank r where ranks are folded.
@@ -44,9 +44,7 @@ class RollCall:
         self._position: dict[tuple[int, int], int] = {}
         self._at_position: dict[tuple[int, int], int] = {}
 
-    def answer(
-        self, call: Call, member: int, *, splits: Sequence[int] | None, recorded: int
-    ) -> int:
+    def add(self, call: Call, member: int, *, splits: Sequence[int] | None, recorded: int) -> int:
         """Add a call; return the row of its collective. `member` is the rank of the group that
         the caller stands for, `recorded` a measured transfer time in ps (-1: none).
 

@@ -13,7 +13,7 @@ from commsim.errors import ScenarioError
 from commsim.graph.table import Messages, OpKind
 from commsim.units import format_size
 
-__all__ = ["Mailbox"]
+__all__ = ["MessageMatcher"]
 
 
 class _Posted(NamedTuple):
@@ -26,7 +26,7 @@ _Key = tuple[int, int, int, int]
 _NOBODY = _Posted(-1, -1, -1)
 
 
-class Mailbox:
+class MessageMatcher:
     """Collects the sends and receives of a graph, by group, source, target and tag."""
 
     def __init__(self) -> None:

@@ -1,0 +1,169 @@
+"""
+`network: steps`: messages over FIFO links, as SimPy events.
+
+The discipline is that of `libraries.expansion.traffic`; one `Traffic` serves everything that
+moves in the run, so all of it queues for the same links: the messages of chunk programs, copies,
+and the flows of plans that have no program. A flow goes in slices, each evenly over its part of
+the idle time and over all links of the flow at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from simpy.events import Event
+
+from commsim.cluster import Links, Route
+from commsim.engine.clock import Clock
+from commsim.engine.recorder import Recorder
+from commsim.libraries import Delays, Messages, Phase
+from commsim.libraries.expansion import Hop, Program, Traffic, hops_of
+
+__all__ = ["MessageProgress", "StepFlow", "StepNetwork"]
+
+_SLICES = 64  # of a flow: others wait for no more than one of them
+PS = 1e12
+
+
+class MessageProgress:
+    """One running program: counts, per member, the messages that it still sends or receives.
+
+    Switches (negative numbers) take part in messages and are no members.
+    """
+
+    def __init__(self, messages: Messages, on_done: Callable[[int], None]) -> None:
+        self.messages = messages
+        self.left: dict[int, int] = {}
+        for ends in (messages.source.tolist(), messages.target.tolist()):
+            for member in ends:
+                if member >= 0:
+                    self.left[member] = self.left.get(member, 0) + 1
+        self._on_done = on_done
+
+    def arrived(self, message: int) -> None:
+        """Count a message; tell of members for which it was the last."""
+        for member in (int(self.messages.source[message]), int(self.messages.target[message])):
+            if member < 0:
+                continue
+            self.left[member] -= 1
+            if self.left[member] == 0:
+                self._on_done(member)
+
+
+class StepFlow:
+    """One coupled flow, in slices; `sent` is the share of its phase that has moved."""
+
+    def __init__(self, network: StepNetwork, phase: Phase, op: int) -> None:
+        self.network = network
+        self.phase = phase
+        self.op = op
+        self.sent = 0.0
+
+    def reach(self, fraction: float) -> Event:
+        """Return an event that fires when `fraction` of the phase has moved."""
+        share, self.sent = fraction - self.sent, fraction
+        if not len(self.phase.link):
+            return self.network.env.timeout(round(self.phase.idle * share))
+        messages = _slices(self.phase, share)
+        progress = MessageProgress(messages, lambda _: None)
+        return self.network.run(progress, [self.network.hop_of(self.phase)], [], op=self.op)[1]
+
+
+class StepNetwork:
+    """Runs messages and flows for the engine; `recorder` hears what links serve, and for whom."""
+
+    def __init__(self, env: Clock, links: Links, recorder: Recorder) -> None:
+        self.env = env
+        self._links = links
+        self._recorder = recorder
+        self._traffic = Traffic(recorder.services)
+        self._hops: dict[Route, tuple[Hop, ...]] = {}
+        self._of_phase: dict[int, tuple[Phase, tuple[Hop, ...]]] = {}
+        self._running: dict[int, tuple[MessageProgress, Event]] = {}
+        self._alarm = 0
+
+    def start(self, phase: Phase, *, op: int = -1) -> StepFlow:
+        """Return a flow of `phase`; it moves once somebody asks it to `reach` something.
+
+        `op` is an op whose data it moves, for the record; -1 for none.
+        """
+        return StepFlow(self, phase, op)
+
+    def send(
+        self, progress: MessageProgress, absent: list[int], *, op: int = -1
+    ) -> tuple[int, Event]:
+        """Start a program without the members that are `absent`; return its number and end."""
+        hops = [self._hops_of(route) for route in progress.messages.routes]
+        return self.run(progress, hops, absent, op=op)
+
+    def run(
+        self, progress: MessageProgress, hops: Sequence[tuple[Hop, ...]], absent: list[int], *,
+        op: int,
+    ) -> tuple[int, Event]:  # fmt: skip
+        """Start messages over the hops of each of their routes; return their number and end."""
+        messages = progress.messages
+        number = self._traffic.add(Program(messages, hops, absent), float(self.env.now))
+        self._recorder.program_op[number] = op
+        ended = Event(self.env)
+        if len(messages.size):
+            self._running[number] = (progress, ended)
+        else:
+            ended.succeed()
+        self._set_alarm()
+        return number, ended
+
+    def hop_of(self, phase: Phase) -> tuple[Hop, ...]:
+        """Return all links of a flow as one hop; the whole flow counts as one byte."""
+        known = self._of_phase.get(id(phase))
+        if known is None or known[0] is not phase:
+            cost = phase.load / self._links.capacity[phase.link] * PS
+            hop: Hop = (tuple(phase.link.tolist()), tuple(cost.tolist()), 0.0)
+            known = self._of_phase[id(phase)] = (phase, (hop,))
+        return known[1]
+
+    def join(self, number: int, member: int) -> None:
+        """Let a member that was absent take part from now on."""
+        self._traffic.join(number, member, float(self.env.now))
+        self._set_alarm()
+
+    def _hops_of(self, route: Route) -> tuple[Hop, ...]:
+        if route not in self._hops:
+            self._hops[route] = hops_of(route, self._links)
+        return self._hops[route]
+
+    def _set_alarm(self) -> None:
+        """Wake at the next thing to happen; a newer alarm makes the older ones stale."""
+        following = self._traffic.next_time()
+        if math.isinf(following):
+            return
+        self._alarm += 1
+        number = self._alarm
+        # A thousandth of a ps of float noise must not cost a whole one.
+        delay = max(math.ceil(following - 1e-3) - self.env.now, 0)
+        alarm = self.env.timeout(delay)
+        assert alarm.callbacks is not None
+        alarm.callbacks.append(lambda _: self._ring(number))
+
+    def _ring(self, number: int) -> None:
+        if number != self._alarm:
+            return
+        for _, program, message in self._traffic.advance(self.env.now + 1e-3):
+            progress, ended = self._running[program]
+            progress.arrived(message)
+            if not any(progress.left.values()):
+                del self._running[program]
+                ended.succeed()
+        self._set_alarm()
+
+
+def _slices(phase: Phase, share: float) -> Messages:
+    """Return a share of a flow as messages one behind the other, each at its idle pace."""
+    count = max(math.ceil(share * _SLICES), 1)
+    none, each = np.zeros(count), np.full(count, share / count)
+    delays = Delays(none, none, np.zeros(0), each * phase.idle)
+    first = np.zeros(count, np.int64)
+    return Messages(
+        first, first + 1, each, first, (), np.zeros(count + 1, np.int64), first[:0], delays
+    )

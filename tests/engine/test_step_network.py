@@ -1,0 +1,134 @@
+"""Message by message: flows and messages share one network, and members start before they end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.link_use import ps_over
+from helpers.star import Star
+
+from commsim.cluster import Cluster
+from commsim.engine import simulate
+from commsim.engine.clock import Clock
+from commsim.engine.recorder import Recorder
+from commsim.engine.step_network import MessageProgress, StepNetwork
+from commsim.graph import GraphBuilder
+from commsim.libraries import LibrarySection, Messages, Phase, make_library
+from commsim.timeline import Timeline
+
+MS = 10**9
+MIB = 1 << 20
+
+
+def run(cluster: Cluster, name: str, *ops: tuple[str, int], network: str = "steps") -> Timeline:
+    """Start collectives of everybody at once, each on a stream and a group of its own."""
+    build = GraphBuilder()
+    lanes = [build.lane(rank) for rank in range(cluster.world_size)]
+    for number, (op, size) in enumerate(ops):
+        group = build.group(f"g{number}", range(cluster.world_size))
+        for rank in range(cluster.world_size):
+            root = 0 if op in ("reduce", "broadcast") else -1
+            build.collective(lanes[rank], group, op, size, stream=f"s{number}", root=root)
+    library = make_library(LibrarySection(name), cluster)
+    return simulate(build.build(), cluster, library=library, network=network)
+
+
+def phase(link: int, size: float, idle: int = MS) -> Phase:
+    return Phase(idle, np.array([link]), np.array([size]), np.ones(1))
+
+
+def ends(*work: tuple[int, Phase | float]) -> list[int]:
+    """Return when flows (phases) and messages (bytes over link 0), started at some times, end."""
+    env, star = Clock(), Star(2, 1e9, 0)
+    network = StepNetwork(env, star.links, Recorder(GraphBuilder().build()))
+    found = [0] * len(work)
+
+    def go(number: int, start: int, what: Phase | float) -> Any:
+        yield env.timeout(start)
+        if isinstance(what, Phase):
+            yield network.start(what).reach(1.0)
+        else:
+            one = np.zeros(1, np.int64)
+            messages = Messages(
+                one, one + 1, np.array([what]), one, (star.local_route(0, 1),),
+                np.zeros(2, np.int64), one[:0],
+            )  # fmt: skip
+            yield network.send(MessageProgress(messages, lambda _: None), [])[1]
+        found[number] = env.now
+
+    for number, (start, what) in enumerate(work):
+        env.process(go(number, start, what))
+    env.run()
+    return found
+
+
+def test_a_flow_alone_takes_its_idle_time() -> None:
+    assert ends((0, phase(0, 1e5))) == [MS]
+    assert ends((5, phase(0, 1e6))) == [MS + 5]
+
+
+def test_a_flow_leaves_messages_what_it_does_not_need() -> None:
+    """The flow needs a quarter of the link for 1 ms: beside the first slice of it, the message
+    has the rest, then all; the slices behind it find room enough to end in time.
+    """
+    flow, message = ends((0, phase(0, 0.25e6)), (0, 0.75e6))
+    assert flow == MS
+    assert message == pytest.approx(0.75 * MS + 0.25 * MS / 64, rel=1e-6)
+
+
+def test_a_flow_that_needs_all_of_a_link_and_a_message_take_the_time_of_both() -> None:
+    flow, message = ends((0, phase(0, 1e6)), (0, 0.5e6))
+    assert max(flow, message) == pytest.approx(1.5 * MS, rel=1e-6)
+    assert message < 0.6 * MS  # it waits for a slice, not for the whole flow
+
+
+def test_two_flows_share_a_link() -> None:
+    assert max(ends((0, phase(0, 1e6)), (0, phase(0, 1e6)))) == pytest.approx(2 * MS, rel=1e-6)
+
+
+@pytest.mark.parametrize("op", ["all_to_all", "all_gather"])
+def test_flows_and_messages_of_nccl_share_every_link(op: str) -> None:
+    cluster = Cluster.preset("aws-p3dn", nodes=2)
+    work = (("all_reduce", 64 * MIB), (op, 64 * MIB))
+    links = run(cluster, "nccl", *work).links
+    for link in np.flatnonzero(links.link_bytes()).tolist():
+        assert ps_over(*links.segments(link), float(links.bandwidth[link])) <= 3
+    fluid = run(cluster, "nccl", *work, network="fluid").links
+    assert links.link_bytes() == pytest.approx(fluid.link_bytes(), rel=1e-3, abs=1.0)
+
+
+def test_a_collective_without_a_program_is_named() -> None:
+    found = run(Cluster.preset("dgx-h100"), "nccl", ("all_to_all", MIB))
+    assert any("all_to_all" in note and "no program of messages" in note for note in found.notes)
+    assert not any(
+        "no program" in note
+        for note in run(Cluster.preset("dgx-h100"), "ideal", ("all_to_all", MIB)).notes
+    )
+
+
+@pytest.mark.parametrize("op", ["reduce", "broadcast", "scatter", "gather"])
+@pytest.mark.parametrize("late", [None, 0, 2])
+def test_members_that_come_at_once_start_before_they_end(op: str, late: int | None) -> None:
+    """Whoever of them comes first, and whether one is late."""
+    for name, cluster in (
+        ("gloo", Cluster.preset("cpu-ethernet", nodes=4)),
+        ("ideal", Cluster.preset("dgx-h100")),
+    ):
+        if op in ("scatter", "gather") and name == "gloo":
+            continue
+        build = GraphBuilder()
+        group = build.group("g", range(cluster.world_size))
+        for rank in reversed(range(cluster.world_size)):
+            lane = build.lane(rank)
+            if rank == late:
+                build.compute(lane, 3 * MS, name="c", stream="s")
+            build.collective(lane, group, op, MIB, stream="s", root=1)
+        library = make_library(LibrarySection(name), cluster)
+        found = simulate(build.build(), cluster, library=library, network="steps")
+        assert (found.arrive <= found.start).all()
+        assert (found.start <= found.end).all()
+        spans = found.communicates
+        if late is None:
+            assert (found.start[spans] == found.arrive[spans]).all()
