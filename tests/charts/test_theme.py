@@ -14,7 +14,7 @@ from commsim.charts.theme import FAMILIES, GRID, IDLE, INK, LINES, MUTED, PAPER
 from commsim.charts.topology.figure import KIND_COLOURS, USE_STEPS
 
 PAGE = (Path(commsim.charts.__file__).parent / "page.js").read_text()
-ON_DARK = dict(re.findall(r'"(#[0-9A-F]{6})": "(#[0-9A-F]{6})"', PAGE))
+ON_DARK: dict[str, str] = dict(re.findall(r'"(#[0-9A-F]{6})": "(#[0-9A-F]{6})"', PAGE))
 
 # Linear RGB as eyes without one kind of cone see it: Machado, Oliveira and Fernandes 2009,
 # "A Physiologically-based Model for Simulation of Color Vision Deficiency", severity 1.

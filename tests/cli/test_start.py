@@ -73,8 +73,10 @@ def fits(data: Any, schema: dict[str, Any], defs: dict[str, Any]) -> bool:
     if "enum" in schema:
         return data in schema["enum"]
     named = schema.get("type", [])
-    types = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool,
-             "number": (int, float), "null": type(None)}  # fmt: skip
+    types: dict[str, type | tuple[type, ...]] = {
+        "object": dict, "array": list, "string": str, "integer": int, "boolean": bool,
+        "number": (int, float), "null": type(None),
+    }  # fmt: skip
     if named and not any(
         isinstance(data, types[one]) for one in ([named] if isinstance(named, str) else named)
     ):

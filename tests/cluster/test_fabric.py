@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
+from helpers.optional import present
 
 from commsim.cluster import Cluster, cluster_from
 from commsim.cluster.describe import bisection_bandwidth
@@ -30,7 +31,7 @@ def trunk(cluster: Cluster, leaf: str) -> float:
 
 def hops(cluster: Cluster, a: int, b: int, *, key: int = 0) -> list[str]:
     """Where the way between two NICs goes, one vertex per hop."""
-    route = cluster.fabric_route(a, b, key=key)
+    route = present(cluster.fabric_route(a, b, key=key))
     return [cluster.links.target[link] for link in route.link]
 
 
@@ -112,19 +113,19 @@ def test_an_oversubscription_without_trunks_is_noted():
 
 def test_even_paths_split_over_the_spines_that_are_told_apart():
     cluster = Cluster.preset("dgx-h100", nodes=4, fabric={"spines": 4})
-    route = cluster.fabric_route(0, 1)
+    route = present(cluster.fabric_route(0, 1))
     assert route.hop == (0, 1, 1, 1, 1, 2, 2, 2, 2, 3)
     assert route.share == (1.0, *[0.25] * 8, 1.0)
     merged = Cluster.preset("dgx-h100", nodes=4)
     assert trunk(cluster, "leaf0") == trunk(merged, "leaf0")
-    assert route.latency == merged.fabric_route(0, 1).latency
+    assert route.latency == present(merged.fabric_route(0, 1)).latency
 
 
 def test_even_paths_through_cores_split_evenly_too():
     fabric = {"kind": "fat_tree", "radix": 4, "nodes_per_leaf": 1, "spines": 2}
     cluster = Cluster.preset("dgx-h100", nodes=8, fabric=fabric)
-    route = cluster.fabric_route(0, 63)
-    shares = Counter()
+    route = present(cluster.fabric_route(0, 63))
+    shares: dict[int, float] = defaultdict(float)
     for hop, share in zip(route.hop, route.share, strict=True):
         shares[hop] += share
     assert shares == dict.fromkeys(range(6), 1.0)
@@ -134,7 +135,7 @@ def test_a_hash_picks_one_path_and_always_the_same():
     fabric = {"kind": "fat_tree", "ecmp": "hash", "nodes_per_leaf": 1}
     one, two = (Cluster.preset("dgx-h100", nodes=4, fabric=fabric) for _ in range(2))
     for key in range(50):
-        route = one.fabric_route(0, 9, key=key)
+        route = present(one.fabric_route(0, 9, key=key))
         assert route.share == (1.0,) * 4
         assert route == two.fabric_route(0, 9, key=key)
 
@@ -173,22 +174,22 @@ def test_another_seed_hashes_otherwise():
 def test_cables_and_switches_add_their_latency():
     fabric = {"switch_latency": "100ns", "cable_latency": "25ns"}
     cluster = Cluster.preset("dgx-h100", nodes=2, fabric=fabric)
-    assert cluster.fabric_route(0, 8).latency == 2 * (300_000 + 25_000) + 100_000
-    assert cluster.fabric_route(0, 9).latency == 2 * 300_000 + 4 * 25_000 + 3 * 100_000
+    assert present(cluster.fabric_route(0, 8)).latency == 2 * (300_000 + 25_000) + 100_000
+    assert present(cluster.fabric_route(0, 9)).latency == 2 * 300_000 + 4 * 25_000 + 3 * 100_000
 
 
 def test_nics_of_different_speed_share_a_fabric():
     nodes = [{"preset": "dgx-h100", "count": 2}, {"preset": "dgx-a100", "count": 2}]
     cluster = cluster_from({"nodes": nodes}, "x")
     assert trunk(cluster, "leaf0") == 2 * 50e9 + 2 * 25e9
-    capacity = cluster.links.capacity[list(cluster.fabric_route(0, 16).link)]
+    capacity = cluster.links.capacity[list(present(cluster.fabric_route(0, 16)).link)]
     assert capacity.tolist() == [50e9 * 0.97, 25e9 * 0.94]
     assert cluster.notes == ("fabric: as preset dgx-h100 has it.",)
 
 
 def test_a_trunk_carries_the_payload_of_its_nics():
     cluster = Cluster.preset("dgx-h100", nodes=4)
-    route = cluster.fabric_route(0, 1)
+    route = present(cluster.fabric_route(0, 1))
     capacity = cluster.links.capacity[list(route.link)]
     assert capacity[1] == pytest.approx(4 * capacity[0], rel=1e-12)
 

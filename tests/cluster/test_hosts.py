@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from helpers.optional import present
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commsim.cluster import Cluster, Route, cluster_from, load_cluster
+from commsim.cluster import Cluster, NicSpec, Route, cluster_from, load_cluster
 from commsim.errors import ScenarioError, TopologyError
 
 
@@ -18,13 +21,13 @@ def kinds(cluster: Cluster, route: Route) -> list[str]:
     return [cluster.links.kinds[link] for link in route.link]
 
 
-def error(overrides: dict, preset: str = "dgx-h100") -> str:
+def error(overrides: dict[str, Any], preset: str = "dgx-h100") -> str:
     with pytest.raises(ScenarioError) as raised:
         Cluster.preset(preset, nodes=2, overrides=overrides)
     return str(raised.value)
 
 
-def nic_of(overrides: dict, preset: str = "dgx-h100"):
+def nic_of(overrides: dict[str, Any], preset: str = "dgx-h100") -> NicSpec | None:
     return Cluster.preset(preset, nodes=2, overrides=overrides).node_spec(0).nic
 
 
@@ -41,7 +44,7 @@ def test_memory_is_one_link_for_reads_and_writes():
 
 def test_a_staged_way_passes_memory_twice():
     cluster = Cluster.preset("pcie-rtx4090")
-    route = cluster.local_route(0, 7)
+    route = present(cluster.local_route(0, 7))
     assert names(cluster, route) == [
         "node0/gpu0->cpu0", "node0/cpu0->cpu1", "node0/cpu1->mem1", "node0/cpu1->mem1",
         "node0/cpu1->gpu7",
@@ -52,40 +55,45 @@ def test_a_staged_way_passes_memory_twice():
 def test_p2p_can_be_switched_off_and_on():
     off = Cluster.preset("pcie-a100", overrides={"pcie": {"p2p": False}})
     assert off.local_route(0, 1) == off.staged_route(0, 1)
-    assert kinds(off, off.local_route(0, 1)) == ["pcie"] * 2 + ["memory"] * 2 + ["pcie"] * 2
+    assert (
+        kinds(off, present(off.local_route(0, 1))) == ["pcie"] * 2 + ["memory"] * 2 + ["pcie"] * 2
+    )
     on = Cluster.preset("pcie-rtx5090", overrides={"pcie": {"p2p": True}})
-    assert names(on, on.local_route(0, 1)) == ["node0/gpu0->cpu0", "node0/cpu0->gpu1"]
+    assert names(on, present(on.local_route(0, 1))) == ["node0/gpu0->cpu0", "node0/cpu0->gpu1"]
 
 
 def test_nvlink_needs_no_p2p_over_pcie():
     cluster = Cluster.preset("dgx-1v", overrides={"pcie": {"p2p": False}})
-    assert kinds(cluster, cluster.local_route(0, 1)) == ["nvlink"]
-    assert "memory" in kinds(cluster, cluster.local_route(0, 5))
+    assert kinds(cluster, present(cluster.local_route(0, 1))) == ["nvlink"]
+    assert "memory" in kinds(cluster, present(cluster.local_route(0, 5)))
 
 
 def test_without_memory_bandwidth_memory_is_no_link():
     node = {"gpu": {"count": 2, "spec": "A10G"}, "pcie": {"p2p": False}}
     cluster = cluster_from({"node": node}, "x")
     assert "memory" not in cluster.links.kinds
-    assert names(cluster, cluster.local_route(0, 1)) == ["node0/gpu0->cpu0", "node0/cpu0->gpu1"]
+    assert names(cluster, present(cluster.local_route(0, 1))) == [
+        "node0/gpu0->cpu0",
+        "node0/cpu0->gpu1",
+    ]
     assert cluster.host_route(0, 1) == Route((), (), (), 0)
 
 
 def test_host_to_host_on_one_socket_is_a_copy():
     cluster = Cluster.preset("dgx-h100", nodes=2)
-    assert names(cluster, cluster.host_route(0, 3)) == ["node0/cpu0->mem0"] * 2
+    assert names(cluster, present(cluster.host_route(0, 3))) == ["node0/cpu0->mem0"] * 2
 
 
 def test_host_to_host_across_sockets():
     cluster = Cluster.preset("dgx-h100", nodes=2)
-    assert names(cluster, cluster.host_route(8, 15)) == [
+    assert names(cluster, present(cluster.host_route(8, 15))) == [
         "node1/cpu0->mem0", "node1/cpu0->cpu1", "node1/cpu1->mem1",
     ]  # fmt: skip
 
 
 def test_host_to_host_over_the_network_takes_the_sockets_nics():
     cluster = Cluster.preset("cpu-ethernet", nodes=2)
-    assert names(cluster, cluster.host_route(1, 2)) == [
+    assert names(cluster, present(cluster.host_route(1, 2))) == [
         "node0/cpu1->mem1", "node0/cpu1->cpu0", "node0/cpu0->nic0", "node0/nic0->switch",
         "switch->node1/nic0", "node1/nic0->cpu0", "node1/cpu0->mem0",
     ]  # fmt: skip
@@ -131,7 +139,7 @@ def test_with_gpudirect_staging_must_be_asked_for():
 def test_a_cpu_worker_is_in_host_memory_already():
     cluster = Cluster.preset("cpu-ethernet", nodes=2)
     assert "memory" not in kinds(cluster, cluster.to_nic(0, 0))
-    assert kinds(cluster, cluster.local_route(0, 1)) == ["cpu", "cpu", "cpu"]
+    assert kinds(cluster, present(cluster.local_route(0, 1))) == ["cpu", "cpu", "cpu"]
 
 
 # --- transports ----------------------------------------------------------------------
@@ -150,7 +158,7 @@ def test_a_cpu_worker_is_in_host_memory_already():
     ],
 )
 def test_an_override_of_the_network(nic, transport, gdr):
-    found = nic_of({"nic": nic})
+    found = present(nic_of({"nic": nic}))
     assert (found.transport, found.gdr) == (transport, gdr)
 
 
@@ -236,8 +244,11 @@ def test_memory_share_without_a_bandwidth_means_nothing():
 def test_a_price_is_per_gpu_and_needs_source_and_date():
     price = {"per_gpu_hour": 2.0, "source": "my contract", "date": "2026-10"}
     spec = Cluster.preset("dgx-h100", overrides={"price": price}).node_spec(0)
-    assert (spec.price.per_gpu_hour, spec.price.currency) == (2.0, "USD")
-    assert "'date' is missing" in error({"price": {"per_gpu_hour": 2.0, "source": "x"}})
+    kept = present(spec.price)
+    assert (kept.per_gpu_hour, kept.currency) == (2.0, "USD")
+    assert "'overrides.price.date' is missing" in error(
+        {"price": {"per_gpu_hour": 2.0, "source": "x"}}
+    )
     assert "overrides.price.per_gpu_hour: -1 is below zero" in error(
         {"price": price | {"per_gpu_hour": -1}}
     )
@@ -308,14 +319,15 @@ def test_changed_presets_stay_sound(name, changes, data):
         return
     spec, links = cluster.specs[0], cluster.links
     assert (cluster.world_size, spec.gpus, len(cluster.nics)) == (3 * gpus, gpus, 3 * count)
-    assert spec.nic.gdr == (spec.nic.transport != "tcp" and plain.node_spec(0).nic.gdr)
+    own, before = present(spec.nic), present(plain.node_spec(0).nic)
+    assert own.gdr == (own.transport != "tcp" and before.gdr)
     rank = st.integers(0, cluster.world_size - 1)
     a, b = data.draw(rank), data.draw(rank)
     local = cluster.local_route(a, b)
     assert (local is None) == (cluster.domain_of(a) != cluster.domain_of(b))
     nic, far = cluster.nics_of(a)[0], cluster.nics_of(b)[0]
     for way in (local, cluster.to_nic(a, nic) + cluster.from_nic(nic, a), cluster.host_route(a, b),
-                cluster.to_nic(a, nic) + cluster.fabric_route(nic, far)):  # fmt: skip
+                cluster.to_nic(a, nic) + present(cluster.fabric_route(nic, far))):  # fmt: skip
         if way is None:
             continue
         assert all(0 <= link < len(links) for link in way.link)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
+from collections import defaultdict
 from itertools import pairwise
 
 import pytest
 import yaml
+from helpers.optional import present
 from helpers.paths import TESTS
 
 from commsim.cluster import Cluster, Route
@@ -35,7 +36,7 @@ def spec_of(name: str):
 
 def nvlink_out(cluster: Cluster) -> dict[str, float]:
     """Bytes/s that each GPU of the first node can send over NVLink."""
-    total: Counter[str] = Counter()
+    total: dict[str, float] = defaultdict(float)
     links = cluster.links
     for link, kind in enumerate(links.kinds):
         if kind == "nvlink" and links.source[link].startswith("node0/gpu"):
@@ -191,11 +192,11 @@ def test_four_gpus_in_a_mesh(name, links):
 def test_bridges_join_pairs_and_the_rest_goes_by_pcie():
     cluster = some("pcie-a40-bridges")
     kinds = [
-        {cluster.links.kinds[link] for link in cluster.local_route(a, b).link}
+        {cluster.links.kinds[link] for link in present(cluster.local_route(a, b)).link}
         for a, b in ((0, 1), (6, 7), (1, 2), (0, 7))
     ]
     assert kinds == [{"nvlink"}, {"nvlink"}, {"pcie"}, {"pcie", "cpu"}]
-    assert float(cluster.links.bandwidth[cluster.local_route(2, 3).link[0]]) == 56.25e9
+    assert float(cluster.links.bandwidth[present(cluster.local_route(2, 3)).link[0]]) == 56.25e9
 
 
 def test_polaris_nics_are_where_the_site_says():
@@ -250,7 +251,7 @@ def test_every_kind_of_way_joins_what_it_should(name):
         assert ends(cluster, cluster.from_host(a)) == (socket[a], vertex[a])
         for b in range(gpus):
             if a != b:
-                assert ends(cluster, cluster.local_route(a, b)) == (vertex[a], vertex[b])
+                assert ends(cluster, present(cluster.local_route(a, b))) == (vertex[a], vertex[b])
                 assert ends(cluster, cluster.staged_route(a, b)) == (vertex[a], vertex[b])
         if name in ALONE:
             continue
@@ -258,9 +259,12 @@ def test_every_kind_of_way_joins_what_it_should(name):
         for staged in (None, False, True):
             out = cluster.to_nic(a, nic, staged=staged)
             back = cluster.from_nic(far, gpus + a, staged=staged)
-            whole = out + cluster.fabric_route(nic, far) + back
+            whole = out + present(cluster.fabric_route(nic, far)) + back
             assert ends(cluster, whole) == (vertex[a], vertex[gpus + a])
-        assert ends(cluster, cluster.host_route(a, gpus + a)) == (socket[a], socket[gpus + a])
+        assert ends(cluster, present(cluster.host_route(a, gpus + a))) == (
+            socket[a],
+            socket[gpus + a],
+        )
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 import msgspec
 from helpers.paths import ROOT
 
 from commsim.cluster import node
 from commsim.cluster.presets import preset_names, preset_text
+from commsim.sections import Section
 
 PAGE = (ROOT / "docs" / "reference" / "clusters.md").read_text("utf-8")
 
@@ -21,7 +23,7 @@ def test_every_preset_stands_in_the_table_as_its_file_says():
 
 
 def test_every_field_of_a_node_is_named():
-    parts = {
+    parts: dict[str, type[Section]] = {
         "gpu": node.GpuSection, "nvlink": node.NvlinkSection, "c2c": node.C2cSection,
         "pcie": node.PcieSection, "cpu": node.CpuSection, "nic": node.NicSection,
         "power": node.PowerSection, "price": node.PriceSection,
@@ -34,5 +36,5 @@ def test_every_field_of_a_node_is_named():
 
 
 def test_every_transport_is_named():
-    for transport in node.Transport.__args__:
+    for transport in get_args(node.Transport):
         assert transport in ("efa_v2", "efa_v3") or f"`{transport}`" in PAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.optional import present
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,15 +36,13 @@ def assert_contiguous(cluster: Cluster, route: Route, start: str, end: str) -> N
     assert route.latency == sum(slowest)
 
 
-def whole(cluster: Cluster, a: int, b: int, *, key: int = 0) -> Route | None:
+def whole(cluster: Cluster, a: int, b: int, *, key: int = 0) -> Route:
     """The way between two GPUs by their nearest NICs, or within their node."""
     local = cluster.local_route(a, b)
     if local is not None:
         return local
     out, back = cluster.nics_of(a)[0], cluster.nics_of(b)[0]
-    fabric = cluster.fabric_route(out, back, key=key)
-    if fabric is None:
-        return None
+    fabric = present(cluster.fabric_route(out, back, key=key))
     return cluster.to_nic(a, out) + fabric + cluster.from_nic(back, b)
 
 
@@ -77,7 +76,7 @@ def test_a_gpu_reaches_itself_over_nothing():
     cluster = Cluster.preset("dgx-h100")
     here = cluster.local_route(3, 3)
     assert here == Route((), (), (), 0)
-    assert here + cluster.local_route(3, 4) == cluster.local_route(3, 4)
+    assert here + present(cluster.local_route(3, 4)) == present(cluster.local_route(3, 4))
 
 
 def test_gpus_of_two_nodes_have_no_local_way():
@@ -86,8 +85,8 @@ def test_gpus_of_two_nodes_have_no_local_way():
 
 def test_dgx_1v_pair_with_nvlink_uses_it_and_one_without_crosses_the_sockets():
     cluster = Cluster.preset("dgx-1v")
-    assert names(cluster, cluster.local_route(0, 3)) == ["node0/gpu0->gpu3"]
-    assert names(cluster, cluster.local_route(0, 5)) == [
+    assert names(cluster, present(cluster.local_route(0, 3))) == ["node0/gpu0->gpu3"]
+    assert names(cluster, present(cluster.local_route(0, 5))) == [
         "node0/gpu0->pcie0",
         "node0/pcie0->cpu0",
         "node0/cpu0->cpu1",
@@ -98,13 +97,16 @@ def test_dgx_1v_pair_with_nvlink_uses_it_and_one_without_crosses_the_sockets():
 
 def test_gpus_under_one_switch_meet_there():
     cluster = Cluster.preset("pcie-a100")
-    assert names(cluster, cluster.local_route(0, 3)) == ["node0/gpu0->pcie0", "node0/pcie0->gpu3"]
-    assert cluster.local_route(0, 3).latency == 2 * 50_000 + 110_000
+    assert names(cluster, present(cluster.local_route(0, 3))) == [
+        "node0/gpu0->pcie0",
+        "node0/pcie0->gpu3",
+    ]
+    assert present(cluster.local_route(0, 3)).latency == 2 * 50_000 + 110_000
 
 
 def test_without_nvlink_gpus_go_through_the_host():
     cluster = Cluster.preset("dgx-h100", overrides={"nvlink": {"kind": "none"}})
-    assert names(cluster, cluster.local_route(0, 1)) == [
+    assert names(cluster, present(cluster.local_route(0, 1))) == [
         "node0/gpu0->pcie0",
         "node0/pcie0->cpu0",
         "node0/cpu0->pcie1",
@@ -125,7 +127,7 @@ def test_nested_switches_meet_at_the_lowest_common_one():
         },
     }
     cluster = cluster_from({"node": node}, "x")
-    assert names(cluster, cluster.local_route(0, 3)) == [
+    assert names(cluster, present(cluster.local_route(0, 3))) == [
         "node0/gpu0->pcie1",
         "node0/pcie1->pcie0",
         "node0/pcie0->pcie2",

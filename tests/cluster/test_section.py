@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from helpers.optional import present
 
 from commsim.cluster import Cluster, ClusterSection, build_cluster, cluster_from, load_cluster
 from commsim.cluster.describe import describe
@@ -12,7 +15,7 @@ from commsim.sections import decode
 A10G = {"gpu": {"count": 4, "spec": "A10G"}, "nic": {"count": 1, "bandwidth": "25Gbps"}}
 
 
-def error(data: dict) -> str:
+def error(data: dict[str, Any]) -> str:
     with pytest.raises(ScenarioError) as raised:
         cluster_from(data, "x.yaml")
     return str(raised.value)
@@ -49,7 +52,7 @@ def test_fewer_nics_spread_over_the_old_places():
 def test_fewer_gpus_are_the_first_ones():
     cluster = Cluster.preset("dgx-1v", overrides={"gpu": {"count": 4}})
     assert cluster.world_size == 4
-    assert len(cluster.local_route(0, 3).link) == 1
+    assert len(present(cluster.local_route(0, 3)).link) == 1
 
 
 def test_an_inline_node_takes_defaults_and_says_so():

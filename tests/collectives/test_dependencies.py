@@ -35,7 +35,7 @@ def run_in_any_order(p: Program, seed: int) -> np.ndarray:
     landed: dict[tuple[int, int], list[tuple[int, int, bool, np.ndarray]]] = {}
 
     def holds(actor: int, chunk: int, step: float) -> np.ndarray:
-        value = first[actor, chunk]
+        value: np.ndarray = first[actor, chunk]
         for at, _, adds, cargo in sorted(landed.get((actor, chunk), []), key=lambda e: e[:2]):
             if at < step:
                 value = value + cargo if adds else cargo

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers.chunk_programs import PAIRS, SIZES, make, roots
@@ -261,7 +263,7 @@ def test_the_same_program_is_made_once() -> None:
     ],
 )
 def test_what_cannot_be_is_said(
-    op: str, algorithm: str, n: int, settings: dict[str, int], message: str
+    op: str, algorithm: str, n: int, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ScenarioError, match=message):
         program(op, algorithm, n, **settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from commsim.collectives.semantics import promise, start
@@ -33,7 +35,8 @@ NO = (0, 0, 0)
 
 # Per op: what ranks 0, 1, 2 hold of each chunk before, and what they must hold after (None: of
 # no concern). The root is rank 1.
-MEANINGS = {
+Chunks = Sequence[Sequence[tuple[int, int, int] | None]]
+MEANINGS: dict[str, tuple[Chunks, Chunks]] = {
     "all_reduce": ([[A], [B], [C]], [[ALL], [ALL], [ALL]]),
     "reduce": ([[A], [B], [C]], [[None], [ALL], [None]]),
     "broadcast": ([[NO], [B], [NO]], [[B], [B], [B]]),

@@ -34,7 +34,7 @@ def copies(*ways: Way, streams: tuple[str, ...] = ("copy", "copy")) -> Graph:
 
 def ends(graph: Graph, cluster: Star, network: str = "fluid") -> list[int]:
     timeline = simulate(graph, cluster, library=Ideal(), network=network)
-    return timeline.end.tolist()
+    return [int(end) for end in timeline.end]
 
 
 @pytest.mark.parametrize("network", ["fluid", "steps"])

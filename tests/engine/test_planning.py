@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,18 +33,20 @@ SENDS = st.tuples(
 
 @given(st.lists(CALLS, max_size=8), st.lists(SENDS, max_size=8))
 def test_rows_are_alike_where_their_requests_are(
-    calls: list[dict[str, object]], sends: list[tuple[tuple[int, int], int, int, Device]]
+    calls: list[dict[str, Any]], sends: list[tuple[tuple[int, int], int, int, Device]]
 ) -> None:
     build = GraphBuilder()
     groups = [build.group(name, range(2)) for name in ("a", "b")]
     lanes = [build.lane(rank) for rank in range(2)]
     for call in calls:
-        how = dict(call)
-        kind, group, size = how.pop("kind"), groups[how.pop("group")], how.pop("size")
+        more = dict(call)
+        kind, group, size = more.pop("kind"), groups[more.pop("group")], more.pop("size")
         for lane in lanes:
-            build.collective(lane, group, kind, size, stream="comm", **how)
+            build.collective(lane, group, kind, size, stream="comm", **more)
     for (source, target), size, recorded, device in sends:
-        how = {"group": groups[0], "stream": "p2p", "recorded": recorded, "device": device}
+        how: dict[str, Any] = {
+            "group": groups[0], "stream": "p2p", "recorded": recorded, "device": device,
+        }  # fmt: skip
         build.send(lanes[source], target, size, **how)
         build.recv(lanes[target], source, size, **how)
     graph = build.build()

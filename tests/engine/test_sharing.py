@@ -9,7 +9,7 @@ import pytest
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
-from commsim.graph import Graph, GraphBuilder
+from commsim.graph import Device, Graph, GraphBuilder
 from commsim.libraries import Ideal, Plan, Request
 
 US = 1_000_000
@@ -32,15 +32,17 @@ def overlapped(*, traffic: float = -1.0, late: int = 0) -> Graph:
     for rank in range(2):
         lane = build.lane(rank)
         build.compute(lane, 1000 * US, name="work", traffic=traffic)
-        wait = [build.compute(lane, late, name="late", stream="other", device=1)] if late else []
+        wait = []
+        if late:
+            wait = [build.compute(lane, late, name="late", stream="other", device=Device.CPU)]
         build.collective(
             lane, world, "all_reduce", 2**27, stream="comm", after=wait if rank else []
         )
     return build.build()
 
 
-def ends(graph: Graph, **how: bool) -> tuple[int, int]:
-    timeline = simulate(graph, H100, library=Holding(), **how)
+def ends(graph: Graph, *, overlap_slowdown: bool = True) -> tuple[int, int]:
+    timeline = simulate(graph, H100, library=Holding(), overlap_slowdown=overlap_slowdown)
     work = np.flatnonzero(graph.kind == 0)
     return int(timeline.end[work[0]]), int(timeline.end[graph.kind == 1].max())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -43,14 +44,14 @@ def drop(p: Program, at: int) -> Program:
     """Lose a message."""
     keep = p.message != at
     renumbered = p.message[keep] - (p.message[keep] > at)
-    columns = {c: np.delete(getattr(p, c), at) for c in COLUMNS}
+    columns: dict[str, Any] = {c: np.delete(getattr(p, c), at) for c in COLUMNS}
     return replace(p, message=renumbered, chunk=p.chunk[keep], **columns)
 
 
 def repeat(p: Program, at: int) -> Program:
     """Send a message once more when all else is done."""
     rows = p.message == at
-    columns = {c: np.append(getattr(p, c), getattr(p, c)[at]) for c in COLUMNS}
+    columns: dict[str, Any] = {c: np.append(getattr(p, c), getattr(p, c)[at]) for c in COLUMNS}
     columns["step"][-1] = p.step.max() + 1
     message = np.append(p.message, np.full(rows.sum(), len(p)))
     return replace(p, message=message, chunk=np.append(p.chunk, p.chunk[rows]), **columns)

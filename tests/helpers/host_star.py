@@ -60,7 +60,7 @@ class HostStar(Star):
     def gpu(self, rank: int) -> GpuSpec:
         return replace(star.GPU, device=self.device)
 
-    def fabric_route(self, a: int, b: int, *, key: int = 0) -> Route:
+    def fabric_route(self, a: int, b: int, *, key: int = 0) -> Route | None:
         return self.local_route(a, b)
 
     def host_to_nic(self, rank: int, nic: int) -> Route:

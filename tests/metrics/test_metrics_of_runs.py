@@ -101,7 +101,8 @@ def test_a_step_of_training_is_the_steady_one() -> None:
     build = GraphBuilder()
     world = build.group("dp", [0, 1])
     for rank in range(2):
-        lane, before = build.lane(rank), []
+        lane = build.lane(rank)
+        before: list[int] = []
         for step in range(3):
             work = build.compute(
                 lane, 4 * MS, name="F", after=before, tags=Tags(Phase.FORWARD, step=step)

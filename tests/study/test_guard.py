@@ -12,7 +12,7 @@ from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal, Part, Plan, Request, Start
 from commsim.libraries.plan import empty_phase
 from commsim.scenario import load_scenario
-from commsim.study import guard
+from commsim.study import Result, guard
 from commsim.study.run import run
 
 ONE_SLOW_NODE = cluster_from(
@@ -83,10 +83,11 @@ def test_a_run_says_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_costs_under_a_twentieth_of_a_run() -> None:
     scenario = load_scenario("quickstart")
     run(scenario)
-    result = []
+    result: list[Result] = []
     whole = python_calls(lambda: result.append(run(scenario)))
     graph, cluster = result[0].timeline.graph, result[0].cluster
     library = result[0].library
     assert cluster is not None
+    assert library is not None
     own = python_calls(lambda: guard.too_fast_plans(graph, cluster, library))
     assert 20 * own < whole

@@ -21,7 +21,8 @@ def test_a_dict_is_a_scenario() -> None:
 
 def test_settings_are_laid_over_a_scenario_whole_or_by_path() -> None:
     by_section = cs.run("gpipe", workload={"pipeline": {"microbatches": 8}})
-    by_path = cs.run("gpipe", **{"workload.pipeline.microbatches": 8})
+    setting: dict[str, Any] = {"workload.pipeline.microbatches": 8}
+    by_path = cs.run("gpipe", **setting)
     by_text = cs.run("gpipe", ["workload.pipeline.microbatches=8"])
     assert by_section.to_dict() == by_path.to_dict() == by_text.to_dict()
     assert cs.run("gpipe").metrics.step_time_s < by_path.metrics.step_time_s

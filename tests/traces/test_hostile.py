@@ -254,10 +254,8 @@ def test_a_broken_execution_trace_is_refused(tmp_path: Path, content: str) -> No
 
 def test_odd_execution_trace_nodes_are_passed_over(tmp_path: Path) -> None:
     late_rank(0).save(tmp_path)
-    odd = [
-        {"name": "record_param_comms", "inputs": value}
-        for value in (3, [], {}, [1, 2], [[], [], {}, None, 5])
-    ]
+    inputs: tuple[Any, ...] = (3, [], {}, [1, 2], [[], [], {}, None, 5])
+    odd = [{"name": "record_param_comms", "inputs": value} for value in inputs]
     (tmp_path / "et_0.json").write_text(json.dumps({"schema": "x", "pid": 4242, "nodes": odd}))
     assert load_trace(tmp_path).collectives[0].op == "all_reduce"
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.paths import TESTS
 
 from commsim.study.compare.compare import compare
+from commsim.study.compare.sources import Comparable
 
 pytestmark = [
     pytest.mark.browser,
@@ -26,7 +27,10 @@ Open = Callable[..., Any]
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of runs, and one of a log beside a cluster."""
     folder = tmp_path_factory.mktemp("pages")
-    made = {"runs": ("own-dgx-h100", "own-dgx-b200"), "sizes": (LOG, "dgx-a100")}
+    made: dict[str, tuple[Comparable, Comparable]] = {
+        "runs": ("own-dgx-h100", "own-dgx-b200"),
+        "sizes": (LOG, "dgx-a100"),
+    }
     for name, items in made.items():
         compare(*items).report(folder / f"{name}.html")
     return {name: folder / f"{name}.html" for name in made}

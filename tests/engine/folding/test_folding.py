@@ -10,6 +10,7 @@ from commsim.engine import folded, simulate
 from commsim.errors import ScenarioError
 from commsim.graph import Fold, Graph, GraphBuilder, Way
 from commsim.libraries import Ideal
+from commsim.timeline import Timeline
 
 US = 1_000_000
 MIB = 2**20
@@ -53,7 +54,7 @@ def graph_of(fold: Fold, stage: np.ndarray, *, offload: bool = False) -> Graph:
 
 
 def ends(
-    graph: Graph, timeline: object, stands: np.ndarray | None, world: int
+    graph: Graph, timeline: Timeline, stands: np.ndarray | None, world: int
 ) -> list[list[tuple[int, int]]]:
     """Return (start, end) of the ops of every rank, in order of issue."""
     found: list[list[tuple[int, int]]] = []

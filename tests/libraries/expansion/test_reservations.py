@@ -63,8 +63,8 @@ def test_a_message_leaves_as_the_convolution_says(
     expected = convolution(usage, work, curve, grid)
     leaving, services = pass_through([usage], [float(work)], curve)
     assert np.interp(grid, *leaving) == pytest.approx(np.minimum(expected, 1.0), abs=1e-6)
-    for (_, first), (second, _) in pairwise([(b, e) for b, e, _ in services]):
-        assert first <= second
+    for (_, ended), (began, _) in pairwise([(b, e) for b, e, _ in services]):
+        assert ended <= began
     assert sum((e - b) * rate for b, e, rate in services) == pytest.approx(1.0)
 
 

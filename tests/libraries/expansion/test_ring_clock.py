@@ -15,7 +15,7 @@ from commsim.libraries.ideal import library as ideal
 
 def recurrence(latency: np.ndarray, service: np.ndarray, steps: int) -> np.ndarray:
     """x_i(k) = max(x_{i-1}(k-1) + latency_i, x_i(k-1)) + service_i, step by step."""
-    x = latency + service
+    x: np.ndarray = latency + service
     for _ in range(steps - 1):
         x = np.maximum(np.roll(x, 1) + latency, x) + service
     return x

@@ -17,7 +17,7 @@ from commsim.libraries.expansion.traffic import (
 )
 from commsim.libraries.plan import Messages
 
-US = 1e6
+US = 10**6
 
 
 def links(*speeds: float) -> Links:

@@ -125,8 +125,8 @@ def script(folder: Path, body: str) -> Path:
     return path
 
 
-def captured(folder: Path, body: str, *, world: int = 2, **how: int) -> Recording:
-    return record_ranks(script(folder, body), [0], world=world, **how)[0]
+def captured(folder: Path, body: str, *, world: int = 2, step: int = 2) -> Recording:
+    return record_ranks(script(folder, body), [0], world=world, step=step)[0]
 
 
 def test_value_of_a_tensor_is_told_and_waited_for(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.captured import DATA
 from helpers.kineto_writer import Recording
+from helpers.optional import present
 
 from commsim.graph import OpKind
 from commsim.metrics import measure
@@ -31,8 +32,8 @@ def test_subgroups_of_gloo_are_found_without_a_flight_recorder(run: str, tmp_pat
 def test_streams_that_overlap_are_communicators_of_their_own(shared_data: Path) -> None:
     """Rank 0 of 16 A100, three NCCL streams: the union of the recording, not 189 ms of waits."""
     found = replay(shared_data / "traces_2/dev_hta_a100_rank0of16")
-    assert {row.group for row in found.trace.collectives} >= {"stream 84", "stream 285"}
-    for times in (found.measured.breakdown, found.result.metrics.breakdown):
+    assert {row.group for row in present(found.trace).collectives} >= {"stream 84", "stream 285"}
+    for times in (present(found.measured).breakdown, found.result.metrics.breakdown):
         assert times.exposed_transfer_s == pytest.approx(30.58e-3, abs=5e-6)
         assert times.comm_s == pytest.approx(31.08e-3, abs=5e-6)
         assert times.compute_s == pytest.approx(35.72e-3, abs=5e-6)
@@ -41,7 +42,7 @@ def test_streams_that_overlap_are_communicators_of_their_own(shared_data: Path) 
 def test_two_ranks_of_many_share_only_what_agrees(shared_data: Path) -> None:
     """Ranks 0 and 1 of 128: 16 of 20 kernels are of groups that the other is not in."""
     found = replay(shared_data / "traces_2/dev_hta_pair_of_128")
-    alone = [row for row in found.trace.collectives if len(row.waits) == 1]
+    alone = [row for row in present(found.trace).collectives if len(row.waits) == 1]
     assert len(alone) == 16
     assert all(abs(rank["step_time"]) < 1e-3 for rank in found.result.extra["error"]["ranks"])
 

@@ -136,8 +136,8 @@ def test_sources_are_what_feeds_an_action_from_another_device(
         ran[step.device, step.position] = (work == F, stage, k)
         assert set(step.sources) <= ran.keys()
         target = None if work == W else (after if work == F else before).get(stage)
-        crosses = target is not None and schedule.home[target] != step.device
-        assert step.feeds == (schedule.home[target] if crosses else -1)  # type: ignore[index]
+        home = step.device if target is None else schedule.home[target]
+        assert step.feeds == (home if home != step.device else -1)
         waiting += [(step.device, source) for source in step.sources]
     for device, source in waiting:
         assert source[0] != device

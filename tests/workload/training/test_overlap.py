@@ -34,7 +34,7 @@ def step_time(n: int, **settings: Any) -> float:
 
 def named(graph: Graph, name: str, step: int, lane: int = 0) -> np.ndarray:
     ops = np.flatnonzero((graph.step == step) & (graph.lane == lane))
-    return np.array([op for op in ops if graph.op_name(op).startswith(name)])
+    return np.array([op for op in ops.tolist() if graph.op_name(op).startswith(name)])
 
 
 def test_zero_1_gathers_beside_the_next_forward() -> None:
@@ -101,7 +101,7 @@ def test_the_backward_all_reduce_runs_beside_weight_gradients() -> None:
     ops = named(graph, "all_reduce B layer 2", 0)
     first = ops[0]
     beside = [
-        op for op in np.flatnonzero((graph.kind == OpKind.COMPUTE) & (graph.lane == 0))
+        op for op in np.flatnonzero((graph.kind == OpKind.COMPUTE) & (graph.lane == 0)).tolist()
         if timeline.start[op] < timeline.end[first] and timeline.end[op] > timeline.start[first]
     ]  # fmt: skip
     assert [graph.op_name(op) for op in beside] == ["B layer 2 mlp"]
@@ -123,7 +123,7 @@ def test_each_block_of_the_ring_waits_for_its_keys_and_values() -> None:
     graph = workload.graph
     parts = named(graph, "F layer 1", 0)[2:]  # behind projections and its own; the last: and MLP
     ops = np.flatnonzero((graph.kind == OpKind.RECV) & (graph.lane == 0) & (graph.step == 0))
-    came = [op for op in ops if graph.op_name(op) == "exchange F layer 1"]
+    came = [op for op in ops.tolist() if graph.op_name(op) == "exchange F layer 1"]
     assert len(came) == 3
     for part, exchange in zip(parts, came, strict=True):
         assert timeline.start[part] >= timeline.end[exchange]
@@ -244,8 +244,10 @@ def test_stale_parameters() -> None:
 
 
 def test_a_synchronous_server_updates_once_a_step_after_all() -> None:
-    settings = {"batch": {"global": 4, "micro": 1}, "parallel": {"dp": 5},
-                "data_parallel": {"kind": "parameter_server"}}  # fmt: skip
+    settings: dict[str, Any] = {
+        "batch": {"global": 4, "micro": 1}, "parallel": {"dp": 5},
+        "data_parallel": {"kind": "parameter_server"},
+    }  # fmt: skip
     workload, timeline = run(5, **settings)
     graph = workload.graph
     updates = np.flatnonzero(graph.phase == Phase.OPTIMIZER)
@@ -320,7 +322,7 @@ def test_each_step_of_a_ring_adds_to_what_is_there(monkeypatch: pytest.MonkeyPat
         )  # fmt: skip
         graph = build_training(section, cluster).graph
         ops = np.flatnonzero((graph.lane == 0) & (graph.step == 0))
-        mine = [op for op in ops if graph.op_name(op).startswith(f"{letter} layer 0")]
+        mine = [op for op in ops.tolist() if graph.op_name(op).startswith(f"{letter} layer 0")]
         return int(graph.duration[mine][graph.kind[mine] == OpKind.COMPUTE].sum())
 
     with_merging = {(cp, letter): phase(cp, letter) for cp in (2, 8) for letter in "FB"}

@@ -39,7 +39,7 @@ def run(workload: Workload, cluster: ToyCluster) -> Timeline:
 def ops_of(graph: Graph, rank: int, step: int) -> list[str]:
     """Return the names of a rank's compute ops in one step."""
     chosen = (graph.lane == rank) & (graph.step == step) & (graph.kind == OpKind.COMPUTE)
-    return [graph.op_name(op) for op in np.flatnonzero(chosen)]
+    return [graph.op_name(op) for op in np.flatnonzero(chosen).tolist()]
 
 
 def test_one_gpu_takes_its_flops_and_its_optimizer() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.optional import present
 from helpers.toy_cluster import SMALL, ToyCluster, training
 
 from commsim.engine import simulate
@@ -62,8 +63,7 @@ def test_replicas(data: dict[str, Any], expected: Fraction) -> None:
 
 
 def test_small_buckets_send_the_same() -> None:
-    data = {"bucket": "1000B", "first_bucket": "600B"}
-    assert replicas(kind="ddp", **data) == [2 * SHARE * 2 * P] * 4
+    assert replicas(kind="ddp", bucket="1000B", first_bucket="600B") == [2 * SHARE * 2 * P] * 4
 
 
 def test_who_reduces_in_every_microbatch() -> None:
@@ -262,12 +262,8 @@ def context(kind: str) -> Fraction:
         parallel={"cp": 4, "context": kind},
     )  # fmt: skip
     assert len(set(one)) == 1
-    gradients = 2 * SHARE * 2 * sum(
-        entries for entries in training(4, model=TP_MODEL, parallel={"cp": 4},
-                                        batch={"global": 1, "micro": 1})
-        .training.rank_parameters[:1]  # type: ignore[union-attr]
-    )  # fmt: skip
-    return one[0] - gradients
+    step = training(4, model=TP_MODEL, parallel={"cp": 4}, batch={"global": 1, "micro": 1})
+    return one[0] - 2 * SHARE * 2 * present(step.training).rank_parameters[0]
 
 
 def test_ring_attention_passes_keys_and_values_round() -> None:
@@ -287,7 +283,7 @@ def test_dataparallel_in_its_eight_steps() -> None:
         4, batch={"global": 8, "micro": 2}, data_parallel={"kind": "dataparallel"}
     ).graph
     ops = np.flatnonzero((graph.lane == 0) & (graph.step == 0))
-    names = [graph.op_name(op) for op in ops]
+    names = [graph.op_name(op) for op in ops.tolist()]
     collectives = [name for name in names if not name.startswith(("F ", "B "))]
     assert collectives == [
         "scatter inputs", "replicate", "gather outputs", "loss", "scatter gradients",

@@ -122,7 +122,8 @@ def test_each_node_sends_and_receives_what_the_op_needs(place: str) -> None:
 
     def by_domain(op: str, algo: str | None) -> tuple[Floats, Floats]:
         out, into = across(loads(plan(cluster, op, algo), cluster), cluster)
-        return np.bincount(domains, weights=out), np.bincount(domains, weights=into)
+        sent, got = (np.bincount(domains, weights=each) for each in (out, into))
+        return sent.astype(np.float64), got.astype(np.float64)
 
     for op, algo, needs in (
         ("all_reduce", "Ring", 2 * (n - 1) / n * ring),

@@ -29,7 +29,7 @@ PLACES = [
 ]  # fmt: skip
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all",
        "gather", "scatter")  # fmt: skip
-SETTINGS = (
+SETTINGS: tuple[dict[str, str], ...] = (
     {}, {"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Tree"}, {"NCCL_ALGO": "NVLSTree"},
     {"NCCL_ALGO": "NVLS"}, {"NCCL_PROTO": "LL"}, {"NCCL_PROTO": "Simple"},
 )  # fmt: skip

@@ -39,7 +39,7 @@ def built(preset, *, inter, version="2.27"):
 def loads(paths, graph):
     """Return MB/s on every link when each channel carries what the graph says."""
     gpus, nets = paths.system.gpus, paths.system.nets
-    used = defaultdict(float)
+    used: dict[int, float] = defaultdict(float)
 
     def carry(a, b, rate):
         for link in paths.between(a, b).links:

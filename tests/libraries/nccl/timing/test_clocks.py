@@ -15,7 +15,7 @@ TIMES = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5, 11.0, 40.0])
 
 def in_closed_form(steps: int, period: int, local: tuple[float, float], net: tuple[float, float]):
     """Return `ring_time` of plain numbers."""
-    pairs = [tuple(np.array(value) for value in pair) for pair in (local, net)]
+    pairs = [(np.array(latency), np.array(service)) for latency, service in (local, net)]
     return float(ring_time(np.array(float(steps)), np.array(float(period)), *pairs))
 
 

@@ -28,7 +28,8 @@ def figures(tmp_path_factory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("figures") / "figures.json"
     done = run(VALIDATE, ROWS, "--json", out)
     assert done.returncode == 0, done.stderr
-    return json.loads(out.read_text())
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
 
 
 def test_bands_of_the_rows_kept_here(figures):

@@ -21,7 +21,7 @@ def own_work(rank: int) -> float:
     """Return the seconds in sleeps, sorts and tensors that the recording's own frames show."""
     file = json.loads(gzip.decompress((STACKS / f"rank{rank}.json.gz").read_bytes()))
     events: list[dict[str, Any]] = file["traceEvents"]
-    return sum(e["dur"] for e in events if e["name"].startswith(OWN_WORK)) / 1e6
+    return float(sum(e["dur"] for e in events if e["name"].startswith(OWN_WORK)) / 1e6)
 
 
 def compute(trace: Trace) -> list[float]:
