@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from commsim.sections import Section
     from commsim.study import (
         Result,
+        Sweep,
         advise,
         bench,
         compare,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         presets,
         replay,
         run,
+        sweep,
     )
     from commsim.timeline import Timeline
     from commsim.traces import load_trace
@@ -76,6 +78,7 @@ _WHERE = {
     "Scenario": "scenario",
     "ScheduleAsk": "workload.schedules",
     "Section": "sections",
+    "Sweep": "study",
     "Timeline": "timeline",
     "Work": "workload.schedules",
     "advise": "study",
@@ -96,6 +99,7 @@ _WHERE = {
     "run": "study",
     "save_graph": "graph",
     "simulate": "engine",
+    "sweep": "study",
 }
 
 __all__ = [
@@ -119,6 +123,7 @@ __all__ = [
     "ScenarioError",
     "ScheduleAsk",
     "Section",
+    "Sweep",
     "Timeline",
     "TopologyError",
     "TraceError",
@@ -143,6 +148,7 @@ __all__ = [
     "run",
     "save_graph",
     "simulate",
+    "sweep",
 ]
 
 

@@ -10,6 +10,7 @@ from commsim.charts.figures import (
     memory,
     one_above_other,
     scaling,
+    sweep_figures,
     traffic_matrix,
 )
 from commsim.charts.gantt import gantt, gantt_svg
@@ -35,6 +36,7 @@ __all__ = [
     "save_figure",
     "save_page",
     "scaling",
+    "sweep_figures",
     "topology",
     "traffic_matrix",
     "write_report",

@@ -29,6 +29,7 @@ from commsim.cli.presets import presets
 from commsim.cli.replay import replay
 from commsim.cli.run import run
 from commsim.cli.start import completion, examples, new, schema
+from commsim.cli.sweep import sweep
 from commsim.cli.topo import topo
 from commsim.errors import CommsimError, did_you_mean
 
@@ -38,7 +39,7 @@ _INTERRUPTED, _PIPE_CLOSED = 130, 141  # as shells report SIGINT and SIGPIPE
 
 
 _OTHER_NAMES = {
-    "simulate": "run", "sim": "run", "benchmark": "bench", "sweep": "bench", "trace": "replay",
+    "simulate": "run", "sim": "run", "benchmark": "bench", "trace": "replay",
     "diff": "compare", "optimize": "advise", "search": "advise", "recommend": "advise",
     "list": "presets", "topology": "topo", "export": "convert", "report": "run",
 }  # fmt: skip
@@ -95,7 +96,8 @@ def commsim() -> None:
 
 
 for _command in (
-    run, bench, replay, advise, compare, capture, convert, explain, topo, presets, examples, new,
+    run, bench, replay, advise, sweep, compare, capture, convert, explain, topo, presets, examples,
+    new,
     schema, completion,
 ):  # fmt: skip
     commsim.add_command(_command)

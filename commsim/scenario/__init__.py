@@ -5,7 +5,13 @@ Scenarios: strict YAML, changes from the command line, and the catalogue that co
 from commsim.scenario.catalogue import scenario_names, scenario_summary, scenario_text
 from commsim.scenario.overrides import apply_sets
 from commsim.scenario.schema import scenario_schema, setting_paths
-from commsim.scenario.section import Scenario, ScenarioFile, load_scenario, scenario_from
+from commsim.scenario.section import (
+    Scenario,
+    ScenarioFile,
+    load_scenario,
+    read_scenario,
+    scenario_from,
+)
 from commsim.scenario.starting import TEMPLATES, template_text
 
 __all__ = [
@@ -14,6 +20,7 @@ __all__ = [
     "ScenarioFile",
     "apply_sets",
     "load_scenario",
+    "read_scenario",
     "scenario_from",
     "scenario_names",
     "scenario_schema",

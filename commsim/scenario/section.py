@@ -21,13 +21,20 @@ from commsim.setting_words import config_of_others
 from commsim.workload import WorkloadSection
 from commsim.yaml_file import parse_yaml, read_yaml
 
-__all__ = ["Scenario", "ScenarioFile", "load_scenario", "scenario_from"]
+__all__ = ["Scenario", "ScenarioFile", "load_scenario", "read_scenario", "scenario_from"]
 
 
 _FOREIGN = (
     "{}, not a scenario. `commsim presets show ddp` prints one to start from: the model, the"
     " parallel degrees and the batch go under workload.training."
 )
+
+
+class SweepSection(Section, frozen=True):
+    """What `commsim sweep` varies: values by path, all combinations, or side by side (`zip`)."""
+
+    vary: dict[str, list[Any] | str]
+    zip: bool = False
 
 
 class ScenarioFile(Section, frozen=True):
@@ -39,6 +46,7 @@ class ScenarioFile(Section, frozen=True):
     library: LibrarySection = LibrarySection()
     torch: str | None = None
     engine: EngineSection = EngineSection()
+    sweep: SweepSection | None = None
 
 
 class Scenario(Section, frozen=True):
@@ -79,12 +87,33 @@ def load_scenario(
     Raises:
         ScenarioError: no such file or name, not YAML, or a setting that is wrong.
     """
+    data, where, folder, default = read_scenario(name)
+    return scenario_from(
+        data, where, sets=sets, settings=settings, folder=folder, default_name=default
+    )
+
+
+def read_scenario(
+    source: str | Path | Mapping[str, Any], sets: Iterable[str] = ()
+) -> tuple[Any, str, str, str]:
+    """Return a scenario's plain data, how errors call it, its folder and its name.
+
+    `source` is a file, a name of the catalogue, "-" for standard input, or plain data.
+
+    Raises:
+        ScenarioError: no such file or name, not YAML, or another tool's file.
+    """
+    if isinstance(source, Mapping):
+        return apply_sets(source, sets), "the scenario", ".", "the scenario"
+    data, where, folder, default = _read(source)
+    return apply_sets(data, sets), where, folder, default
+
+
+def _read(name: str | Path) -> tuple[Any, str, str, str]:
     path = Path(name)
     if str(name) == "-":
-        data = parse_yaml(sys.stdin.read(), "standard input")
-        return scenario_from(
-            data, "standard input", sets=sets, settings=settings, default_name="standard input"
-        )
+        where = "standard input"
+        return parse_yaml(sys.stdin.read(), where), where, ".", where
     if path.is_dir():
         raise ScenarioError(
             f"{path}: is a folder. Give a scenario file; a folder of traces is for"
@@ -99,9 +128,7 @@ def load_scenario(
     else:
         where, folder = f"{name}.yaml", "."
         data = parse_yaml(scenario_text(str(name)), where)
-    return scenario_from(
-        data, where, sets=sets, settings=settings, folder=folder, default_name=path.stem
-    )
+    return data, where, folder, path.stem
 
 
 def scenario_from(

@@ -13,6 +13,7 @@ from commsim.study.names import presets
 from commsim.study.replay import Replay, replay
 from commsim.study.result import Result
 from commsim.study.run import run
+from commsim.study.sweep import Sweep, sweep
 
 __all__ = [
     "EXAMPLES",
@@ -21,6 +22,7 @@ __all__ = [
     "Comparison",
     "Replay",
     "Result",
+    "Sweep",
     "advise",
     "bench",
     "captured_summary",
@@ -31,4 +33,5 @@ __all__ = [
     "presets",
     "replay",
     "run",
+    "sweep",
 ]

@@ -97,6 +97,10 @@ def run(
     guard = too_fast_plans(graph, cluster, library) if cluster is not None else ()
     said = [*guard, *work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
     said += _chosen(scenario, library, graph)
+    if file.sweep is not None:
+        said.append(
+            "sweep: this is one run, at the settings as they stand; `commsim sweep` varies."
+        )
     return Result(
         scenario.name, timeline, metrics, tuple(dict.fromkeys(said)),
         command=command, cluster=cluster, library=library, training=facts, memory=memory,

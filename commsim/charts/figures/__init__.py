@@ -13,6 +13,7 @@ from commsim.charts.figures.memory import memory
 from commsim.charts.figures.notebook import bench_html, result_html
 from commsim.charts.figures.scaling import scaling
 from commsim.charts.figures.stack import one_above_other
+from commsim.charts.figures.sweep import sweep_figures
 
 __all__ = [
     "bandwidth_matrix",
@@ -24,5 +25,6 @@ __all__ = [
     "one_above_other",
     "result_html",
     "scaling",
+    "sweep_figures",
     "traffic_matrix",
 ]

@@ -1,0 +1,163 @@
+"""
+What a sweep found: a line where one setting varies, a map where two do, and cost against time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commsim.charts.theme import GRID, LINES, base_layout, markup
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["sweep_figures"]
+
+_STEP, _COST = "step_time_s", "cost.per_1e9_tokens"
+_TABLE = {
+    "step_time_s": "step (s)", "tokens_per_s": "tokens/s", "mfu": "MFU",
+    "bubble_fraction": "bubble", "memory_gib.peak": "peak (GiB)", "error": "error",
+}  # fmt: skip
+_NUMBER = re.compile(r"([\d.]+)(\D*)")
+_MOST_ROWS = 2_000  # of the table in a page
+
+
+def sweep_figures(
+    data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], reports: Sequence[str]
+) -> list[Figure]:
+    """Return the charts of a sweep (`Sweep.to_dict`, `Sweep.rows`), and its points as a table.
+
+    `reports` are the files of the points' own pages, "" where there is none.
+    """
+    paths = [axis["path"] for axis in data["axes"] if len(axis["values"]) > 1]
+    good = [row for row in rows if row["error"] is None]
+    figures = []
+    if len(paths) == 1 and good:
+        figures.append(_line(paths[0], good))
+    elif len(paths) == 2 and good:
+        figures.append(_map(paths, good))
+    if any(row[_COST] is not None for row in good):
+        figures.append(_pareto(good))
+    figures.append(_table(data, rows, reports))
+    return figures
+
+
+def _line(path: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
+    from plotly.graph_objects import Figure, Scatter
+
+    best = min(rows, key=lambda row: row[_STEP])
+    title = f"Step time by {_name(path)}"
+    told = f"shortest at {markup(str(best[path]))}: {best[_STEP]:.4g} s"
+    numbers = [_number(row[path]) for row in rows]
+    numeric = all(number is not None for number in numbers)
+    layout = base_layout(title, told, 460)
+    layout |= {"xaxis": _axis(_name(path)), "yaxis": _axis("step (s)") | {"rangemode": "tozero"}}
+    if not numeric:
+        layout["xaxis"] |= {"type": "category"}
+    line = Scatter(
+        x=numbers if numeric else [str(row[path]) for row in rows],
+        y=[row[_STEP] for row in rows], mode="lines+markers", line={"color": LINES[0]},
+        text=[str(row[path]) for row in rows], hovertemplate="%{text}: %{y:.4g} s<extra></extra>",
+    )  # fmt: skip
+    return Figure(data=[line], layout=layout)
+
+
+def _map(paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
+    from plotly.graph_objects import Figure, Heatmap
+
+    across, down = paths
+    columns = list(dict.fromkeys(str(row[across]) for row in rows))
+    lines = list(dict.fromkeys(str(row[down]) for row in rows))
+    known = {(str(row[down]), str(row[across])): row[_STEP] for row in rows}
+    best = min(rows, key=lambda row: row[_STEP])
+    told = f"shortest at {_name(across)} {best[across]}, {_name(down)} {best[down]}"
+    layout = base_layout("Step time (s)", markup(f"{told}: {best[_STEP]:.4g} s"), 520)
+    layout |= {
+        "xaxis": _axis(_name(across)) | {"type": "category"},
+        "yaxis": _axis(_name(down)) | {"type": "category"},
+    }
+    values = [[known.get((line, column)) for column in columns] for line in lines]
+    heat = Heatmap(
+        x=columns, y=lines, z=values, colorscale="Viridis_r", texttemplate="%{z:.3g}",
+        hovertemplate="%{x}, %{y}: %{z:.4g} s<extra></extra>",
+    )  # fmt: skip
+    return Figure(data=[heat], layout=layout)
+
+
+def _pareto(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw money against time; the points that nothing beats in both are joined."""
+    from plotly.graph_objects import Figure, Scatter
+
+    priced = sorted((row for row in rows if row[_COST] is not None), key=lambda row: row[_STEP])
+    front: list[Mapping[str, Any]] = []
+    for row in priced:
+        if not front or row[_COST] < front[-1][_COST]:
+            front.append(row)
+    layout = base_layout(
+        "Cost against step time", "joined: nothing else is faster and cheaper", 460
+    )
+    layout |= {"xaxis": _axis("step (s)"), "yaxis": _axis("for 1e9 tokens")}
+    skip = set(_TABLE) | {"memory_gib.fits"}
+    told = [
+        ", ".join(f"{_name(k)} {v}" for k, v in row.items() if isinstance(v, str) and k not in skip)
+        for row in priced
+    ]
+    every = Scatter(
+        x=[row[_STEP] for row in priced], y=[row[_COST] for row in priced], mode="markers",
+        text=told, marker={"color": LINES[7]}, hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+    best = Scatter(
+        x=[row[_STEP] for row in front], y=[row[_COST] for row in front], mode="lines+markers",
+        line={"color": LINES[1]}, hoverinfo="skip",
+    )  # fmt: skip
+    return Figure(data=[every, best], layout=layout | {"showlegend": False})
+
+
+def _table(
+    data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], reports: Sequence[str]
+) -> Figure:
+    from plotly.graph_objects import Figure, Table
+
+    shown = rows[:_MOST_ROWS]
+    paths = [axis["path"] for axis in data["axes"]]
+    keys = [*paths, *(key for key in _TABLE if any(row[key] is not None for row in shown))]
+    columns = [[_cell(row[key]) for row in shown] for key in keys]
+    heads = [_TABLE.get(key, _name(key)) for key in keys]
+    if any(reports):
+        columns.append([_link(report) for report in reports[: len(shown)]])
+        heads.append("report")
+    told = f"{len(rows):,} points" + (
+        "" if len(shown) == len(rows) else f", the first {len(shown)}"
+    )
+    height = 160 + 24 * min(len(shown), 30)
+    layout = base_layout(markup(f"{data['scenario']}"), told, height)
+    table = Table(header={"values": [markup(head) for head in heads]}, cells={"values": columns})
+    return Figure(data=[table], layout=layout)
+
+
+def _link(report: str) -> str:
+    path = Path(report)
+    return f'<a href="{path.parent.name}/{path.name}">open</a>' if path.exists() else ""
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else markup(str(value))
+
+
+def _name(path: str) -> str:
+    """Return the end of a path, which is what people call a setting."""
+    return path.rsplit(".", 1)[-1].replace("_", " ")
+
+
+def _number(value: Any) -> float | None:
+    found = _NUMBER.fullmatch(str(value))
+    return float(found[1]) if found else None
+
+
+def _axis(title: str) -> dict[str, Any]:
+    return {"title": {"text": title}, "gridcolor": GRID, "zeroline": False}

@@ -1,0 +1,124 @@
+"""
+`commsim sweep`: one scenario at many settings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from commsim.cli.complete import scenarios
+from commsim.cli.console import Console
+from commsim.cli.help import GroupedCommand
+from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option, set_option
+from commsim.cli.progress import counting
+
+__all__ = ["sweep"]
+
+_SHOWN = 24  # rows that the terminal gets; the files have all
+_FAILED = 1
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("scenario", metavar="SCENARIO|NAME", shell_complete=scenarios)
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar="PATH=a,b,c",
+    help="Values of a setting: a list, or a range like 1..64x2 or 2..8+2. Repeat it for more."
+    " Left out: the scenario's section `sweep`.",
+)
+@click.option(
+    "--zip", "zipped", is_flag=True, help="Take the values side by side, not all combinations."
+)
+@set_option
+@click.option(
+    "--executor",
+    default="processes",
+    metavar="WHO",
+    show_default=True,
+    help="processes[:N], serial, or dask[:ADDRESS] (extra dask).",
+)
+@click.option(
+    "--store",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="F.sqlite",
+    help="Keep results here: a sweep that was stopped goes on where it was.",
+)
+@json_option
+@click.option(
+    "--csv", "csv_path", type=OutputFile(".csv"), metavar="F.csv", help="A row per point."
+)
+@click.option(
+    "--parquet",
+    type=OutputFile(".parquet"),
+    metavar="F.parquet",
+    help="The same as Parquet (needs pandas and pyarrow).",
+)
+@click.option(
+    "--report",
+    type=OutputFile(".html"),
+    metavar="F.html",
+    help="Charts of what was varied, and a page for every point beside it.",
+)
+@quiet_option
+def sweep(
+    scenario: str, vary: tuple[str, ...], zipped: bool, sets: tuple[str, ...], executor: str,
+    store: Path | None, json_path: Path | None, csv_path: Path | None, parquet: Path | None,
+    report: Path | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Run SCENARIO at every combination of the settings that are varied, as a table."""
+    from commsim.study import sweep as study_sweep
+
+    console = Console(quiet=quiet, json_only=json_path == STDOUT)
+    folder = None if report is None else report.with_name(f"{report.stem}_points")
+    with counting("points", quiet=quiet) as progress:
+        found = study_sweep(
+            scenario, vary, zipped=zipped, sets=sets, executor=executor, store=store,
+            reports=folder, progress=progress or (lambda done, of: None),
+        )  # fmt: skip
+    rows = found.rows()
+    console.show(_table(rows, [axis.path for axis in found.axes]))
+    if len(rows) > _SHOWN:
+        console.show(f"and {len(rows) - _SHOWN} more: write --csv or --json for all.")
+    console.say(f"{len(rows)} points, {found.ran} run now, the rest kept from before.")
+    if json_path == STDOUT:
+        from commsim.files import json_bytes
+
+        console.write(json_bytes(found.to_dict()).decode())
+    for path in (json_path, csv_path, parquet, report):
+        if path is not None and path != STDOUT:
+            found.save(path)
+            console.say(f"wrote {path}")
+    return _FAILED if all(error is not None for error in found.errors) else 0
+
+
+def _table(rows: list[dict[str, object]], paths: list[str]) -> str:
+    """Return the first rows as text: settings by the end of their paths, and the main figures."""
+    shown = {"step_time_s": "step", "tokens_per_s": "tokens/s", "mfu": "MFU",
+             "bubble_fraction": "bubble", "memory_gib.peak": "peak GiB"}  # fmt: skip
+    columns = [*paths, *(key for key in shown if any(row[key] is not None for row in rows))]
+    heads = [shown.get(key, key.rsplit(".", 1)[-1]) for key in columns]
+    lines = [heads]
+    for row in rows[:_SHOWN]:
+        cells = [_cell(key, row[key]) for key in columns]
+        lines.append([*cells, f"failed: {row['error']}"] if row["error"] else cells)
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    return "\n".join(
+        "  ".join([*(cell.rjust(width) for cell, width in zip(line, widths, strict=False)),
+                   *line[len(columns):]]).rstrip()
+        for line in lines
+    )  # fmt: skip
+
+
+def _cell(key: str, value: object) -> str:
+    from commsim.units import PS_PER_SECOND, format_time
+
+    if value is None:
+        return "-"
+    if key == "step_time_s" and isinstance(value, float):
+        return format_time(value * PS_PER_SECOND)
+    if key in ("mfu", "bubble_fraction") and isinstance(value, float):
+        return f"{value:.1%}"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,12 @@
+"""
+Many runs of one scenario with settings varied: resumable, over processes or a Dask cluster.
+
+In: a scenario and what to vary (`axes`). Out: a `Sweep`: a row per point, as a table, a file or a
+page. `points` makes the runs and their keys, `store` keeps results by key in SQLite, `executors`
+runs what is not there yet and survives workers that die.
+"""
+
+from commsim.study.sweep.axes import Axis, axis_of
+from commsim.study.sweep.sweep import Sweep, sweep
+
+__all__ = ["Axis", "Sweep", "axis_of", "sweep"]

@@ -1,0 +1,148 @@
+"""
+Running points by a `concurrent.futures.Executor`: local processes, a Dask cluster, or this process.
+
+A worker may die at any time (killed, out of memory). Then a new pool takes over; the points that
+were running are tried again one at a time, and one that kills its worker alone is given up with
+that as its error.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from multiprocessing import get_context
+
+from commsim.errors import ScenarioError
+from commsim.study.sweep.points import Outcome, Point, evaluate
+
+__all__ = ["run_points"]
+
+_TRIES_ALONE = 2
+_DIED = "the worker died twice while it ran this alone: out of memory, or killed"
+
+
+def run_points(points: Sequence[Point], executor: str) -> Iterator[Outcome]:
+    """Yield the outcome of every point as it comes, in any order.
+
+    `executor`: "processes", "processes:4", "serial", "dask" (workers on this machine) or
+    "dask:ADDRESS".
+
+    Raises:
+        ScenarioError: no such executor, or Dask is not installed or not to be reached.
+    """
+    kind, _, detail = executor.partition(":")
+    if kind == "serial" and not detail:
+        yield from map(evaluate, points)
+    elif kind == "processes" and (not detail or detail.isdigit()):
+        yield from _by_processes(points, int(detail or os.cpu_count() or 1))
+    elif kind == "dask":
+        yield from _by_dask(points, detail)
+    else:
+        raise ScenarioError(
+            f"--executor {executor}: give processes, processes:N, serial, dask or dask:ADDRESS."
+        )
+
+
+def _by_processes(points: Sequence[Point], count: int) -> Iterator[Outcome]:
+    count = max(1, min(count, len(points)))
+    left = list(reversed(points))
+    suspects: list[Point] = []
+    while left or suspects:
+        if suspects:
+            yield _alone(suspects.pop())
+            continue
+        with _pool(count) as pool:
+            yield from _until_broken(pool.submit, left, suspects, count)
+
+
+def _until_broken(
+    submit: Callable[..., Future[Outcome]], left: list[Point], suspects: list[Point], count: int
+) -> Iterator[Outcome]:
+    """Run points until none is left or a worker dies; those that ran then become suspects."""
+    running: dict[Future[Outcome], Point] = {}
+    broken = False
+    while running or (left and not broken):
+        while left and len(running) < count and not broken:
+            try:
+                running[submit(evaluate, left[-1])] = left[-1]
+            except BrokenExecutor:
+                broken = True
+                break
+            left.pop()
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            point = running.pop(future)
+            try:
+                yield future.result()
+            except BrokenExecutor:
+                broken = True
+                suspects.append(point)
+
+
+def _alone(point: Point) -> Outcome:
+    """Run a point with nobody beside it who could be blamed."""
+    for _ in range(_TRIES_ALONE):
+        with _pool(1) as pool:
+            try:
+                return pool.submit(evaluate, point).result()
+            except BrokenExecutor:
+                continue
+    return Outcome(point.key, None, _DIED)
+
+
+class _pool:  # noqa: N801  (a context manager, used like a function)
+    """A pool of processes that is gone at the end of the block, whatever happens in it."""
+
+    def __init__(self, count: int) -> None:
+        # A spawned process starts clean: no threads or locks of ours are copied into it.
+        self._pool = ProcessPoolExecutor(
+            count, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_the_parent
+        )
+
+    def __enter__(self) -> Executor:
+        return self._pool
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        processes = list((self._pool._processes or {}).values())
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        if kind is not None:
+            for process in processes:
+                process.terminate()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _by_dask(points: Sequence[Point], address: str) -> Iterator[Outcome]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ScenarioError(
+            'the executor dask needs Dask: pip install "commsim[dask]". Or use processes.'
+        ) from None
+    try:
+        client = Client(address) if address else Client(dashboard_address=None)
+    except (OSError, ValueError) as error:
+        raise ScenarioError(
+            f"--executor dask:{address}: no scheduler there ({error}). Give HOST:PORT."
+        ) from None
+    with client, client.get_executor(pure=False) as executor:
+        running = {executor.submit(evaluate, point): point for point in points}
+        while running:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                point = running.pop(future)
+                try:
+                    yield future.result()
+                except Exception as error:  # a worker may fail in any way: KilledWorker and others
+                    yield Outcome(point.key, None, f"the worker failed: {error}")

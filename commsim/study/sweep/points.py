@@ -1,0 +1,105 @@
+"""
+The points of a sweep: what each runs, the key of its result, and running it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from commsim._version import __version__
+from commsim.errors import CommsimError
+from commsim.scenario import apply_sets, scenario_from
+from commsim.study.run import run
+from commsim.study.sweep.axes import Settings
+
+__all__ = ["Outcome", "Point", "evaluate", "point_of"]
+
+_MOST_BYTES = 2**31  # a file that a scenario names is hashed up to here
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run: the scenario's plain data with `settings` laid over it.
+
+    `key` is the same for runs that must come out the same: it hashes the data, the files that it
+    names, and commsim's version. `report`: where its page goes, "" for none.
+    """
+
+    settings: Settings
+    data: Any
+    where: str
+    folder: str
+    key: str
+    report: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a point: the JSON of its run, or what was wrong with it."""
+
+    key: str
+    result: dict[str, Any] | None
+    error: str | None
+
+
+def point_of(data: Any, settings: Settings, where: str, folder: str) -> Point:
+    """Return the point of a scenario's plain data with settings changed."""
+    changed = apply_sets(data, [f"{path}={value}" for path, value in settings])
+    if isinstance(changed, dict):
+        changed.pop("sweep", None)
+    parts = [__version__.encode(), msgspec.json.encode(changed, order="deterministic")]
+    parts += [_digest(path) for path in _files(changed, Path(folder))]
+    return Point(settings, changed, where, folder, hashlib.sha256(b"\0".join(parts)).hexdigest())
+
+
+def evaluate(point: Point) -> Outcome:
+    """Run a point; what a user can cause becomes its error, and stops nothing else."""
+    told = " ".join(f"{path}={value}" for path, value in point.settings)
+    try:
+        scenario = scenario_from(point.data, f"{point.where} ({told})", folder=point.folder)
+        result = run(scenario)
+        if point.report:
+            result.report(point.report)
+    except CommsimError as error:
+        return Outcome(point.key, None, str(error))
+    except MemoryError:
+        return Outcome(point.key, None, "out of memory")
+    found = {"scenario": scenario.name, **result.metrics.to_dict(), "notes": list(result.notes)}
+    return Outcome(point.key, msgspec.json.decode(msgspec.json.encode(found)), None)
+
+
+def _files(data: Any, folder: Path) -> Iterator[Path]:
+    """Yield the files beside the scenario that its texts name: schedules, graphs, traces."""
+    for text in _texts(data):
+        if re.search(r"\.\w{1,8}\Z", text) and "\0" not in text and len(text) < 1024:
+            path = folder / text
+            if path.is_file():
+                yield path
+
+
+def _texts(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, Mapping):
+        for value in data.values():
+            yield from _texts(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value)
+
+
+def _digest(path: Path) -> bytes:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        read = 0
+        while (block := file.read(1 << 20)) and read < _MOST_BYTES:
+            found.update(block)
+            read += len(block)
+    return found.digest()

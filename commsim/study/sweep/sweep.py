@@ -1,0 +1,216 @@
+"""
+`sweep`: many runs of one scenario, as a table.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commsim._version import __version__
+from commsim.errors import CommsimError, ScenarioError
+from commsim.files import write_json, write_text
+from commsim.scenario import read_scenario
+from commsim.study.sweep.axes import Axis, Settings, axes_of, combinations
+from commsim.study.sweep.executors import run_points
+from commsim.study.sweep.points import Outcome, Point, point_of
+from commsim.study.sweep.store import Store
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["COLUMNS", "Sweep", "sweep"]
+
+COLUMNS = (
+    "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "bubble_fraction",
+    "breakdown.compute_s", "breakdown.exposed_transfer_s", "breakdown.waiting_s",
+    "memory_gib.peak", "memory_gib.fits", "cost.per_1e9_tokens",
+)  # fmt: skip
+"""What a table of points shows of each run: keys of its JSON."""
+
+_SUFFIXES = (".csv", ".json", ".parquet", ".html")
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The points of a sweep, in the order of their settings.
+
+    `results[i]` is the JSON of point i's run, None where `errors[i]` says what was wrong. `ran`
+    counts those that were not in the store.
+    """
+
+    scenario: str
+    axes: tuple[Axis, ...]
+    settings: tuple[Settings, ...]
+    results: tuple[dict[str, Any] | None, ...]
+    errors: tuple[str | None, ...]
+    reports: tuple[str, ...]
+    ran: int
+
+    def __repr__(self) -> str:
+        failed = sum(error is not None for error in self.errors)
+        return f"Sweep({self.scenario!r}, {len(self.settings)} points, {failed} failed)"
+
+    def __len__(self) -> int:
+        return len(self.settings)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row per point: its settings, the figures of `COLUMNS`, its error."""
+        return [
+            dict(settings) | {column: _figure(result, column) for column in COLUMNS}
+            | {"error": error}
+            for settings, result, error in zip(
+                self.settings, self.results, self.errors, strict=True)
+        ]  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON: the axes, and every point with its settings and result or error."""
+        return {
+            "schema": 1,
+            "commsim": __version__,
+            "scenario": self.scenario,
+            "axes": [{"path": axis.path, "values": list(axis.values)} for axis in self.axes],
+            "points": [
+                {"settings": dict(settings), "result": result, "error": error}
+                for settings, result, error in zip(
+                    self.settings, self.results, self.errors, strict=True
+                )
+            ],
+        }
+
+    def to_pandas(self) -> Any:
+        """Return `rows` as a pandas DataFrame. Needs pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise CommsimError("a table needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.rows())
+
+    def figures(self) -> list[Figure]:
+        """Return the charts that fit what was varied."""
+        from commsim.charts import sweep_figures
+
+        return sweep_figures(self.to_dict(), self.rows(), self.reports)
+
+    def save(self, path: str | Path) -> None:
+        """Write .csv, .json, .parquet (needs pandas and pyarrow) or .html.
+
+        Raises:
+            ScenarioError: another suffix, or the file cannot be written.
+        """
+        path = Path(path)
+        if path.suffix == ".csv":
+            write_text(path, self._csv())
+        elif path.suffix == ".json":
+            write_json(self.to_dict(), path)
+        elif path.suffix == ".parquet":
+            self._save_parquet(path)
+        elif path.suffix == ".html":
+            from commsim.charts import save_page
+
+            save_page(self.figures(), path)
+        else:
+            raise ScenarioError(f"{path}: write {', '.join(_SUFFIXES)}.")
+
+    def _csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        rows = self.rows()
+        writer.writerow(rows[0])
+        writer.writerows([["" if v is None else v for v in row.values()] for row in rows])
+        return text.getvalue()
+
+    def _save_parquet(self, path: Path) -> None:
+        try:
+            self.to_pandas().to_parquet(path)
+        except ImportError:
+            raise CommsimError(f"{path}: Parquet needs pyarrow: pip install pyarrow") from None
+
+
+def sweep(
+    scenario: str | Path | Mapping[str, Any],
+    vary: Iterable[str | Axis] | Mapping[str, Any] = (),
+    *,
+    zipped: bool = False,
+    sets: Iterable[str] = (),
+    executor: str = "processes",
+    store: str | Path | None = None,
+    reports: str | Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Sweep:
+    """Run a scenario at every combination of the settings that are varied.
+
+    `vary` is a mapping from paths to lists, or texts as the command line has them; left out, the
+    scenario's section `sweep` says it. `zipped` takes the values side by side instead of all
+    combinations. Results are kept in `store` (an SQLite file) by the content of the scenario and
+    commsim's version: what is there is not run again, so a sweep that was stopped goes on.
+    `reports` is a folder for the page of every point.
+
+    Raises:
+        ScenarioError: nothing to vary, no such scenario or executor, or too many points. A point
+            that cannot run has its error in the result and stops no other.
+    """
+    data, where, folder, name = read_scenario(scenario, sets)
+    section = data.get("sweep") if isinstance(data, dict) else None
+    vary = vary if isinstance(vary, Mapping) else tuple(vary)
+    if not vary and isinstance(section, Mapping):
+        vary, zipped = section.get("vary", {}), bool(section.get("zip", zipped))
+    axes = axes_of(vary)
+    points = [
+        _reporting(point_of(data, settings, where, folder), reports)
+        for settings in combinations(axes, zipped=zipped)
+    ]
+    known, ran = _outcomes(points, executor, store, progress)
+    return Sweep(
+        scenario=name,
+        axes=axes,
+        settings=tuple(point.settings for point in points),
+        results=tuple(known[point.key].result for point in points),
+        errors=tuple(known[point.key].error for point in points),
+        reports=tuple(point.report for point in points),
+        ran=ran,
+    )
+
+
+def _reporting(point: Point, folder: str | Path | None) -> Point:
+    if folder is None:
+        return point
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return replace(point, report=str(Path(folder) / f"{point.key[:16]}.html"))
+
+
+def _outcomes(
+    points: list[Point],
+    executor: str,
+    store: str | Path | None,
+    progress: Callable[[int, int], None],
+) -> tuple[dict[str, Outcome], int]:
+    """Return the outcomes by key, and how many were run."""
+    unique = {point.key: point for point in points}
+    with ExitStack() as stack:
+        kept = stack.enter_context(Store(store if store is not None else ":memory:"))
+        known = dict(kept.get(unique))
+        missing = [
+            point for key, point in unique.items()
+            if key not in known or (point.report and not os.path.exists(point.report)
+                                    and known[key].error is None)
+        ]  # fmt: skip
+        progress(len(unique) - len(missing), len(unique))
+        for done, outcome in enumerate(run_points(missing, executor), 1):
+            kept.put(outcome)
+            known[outcome.key] = outcome
+            progress(len(unique) - len(missing) + done, len(unique))
+    return known, len(missing)
+
+
+def _figure(result: dict[str, Any] | None, column: str) -> Any:
+    value: Any = result
+    for step in column.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value

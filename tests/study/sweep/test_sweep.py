@@ -1,0 +1,231 @@
+"""Sweeps: every combination once, nothing run twice, nothing lost when somebody dies."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import commsim as cs
+from commsim.cli.main import call
+from commsim.study.sweep.axes import axes_of, axis_of, combinations
+from commsim.study.sweep.executors import run_points
+from commsim.study.sweep.points import evaluate, point_of
+from commsim.study.sweep.store import Store
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "cluster": {"preset": "dgx-h100", "nodes": 1},
+    "workload": {"collectives": [{"op": "all_reduce", "bytes": "1MiB"}]},
+    "library": {"name": "ideal"},
+}
+BYTES = "workload.collectives.0.bytes"
+
+RANGES = {
+    "cluster.nodes=1..64x2": ("1", "2", "4", "8", "16", "32", "64"),
+    "cluster.nodes=2..8+2": ("2", "4", "6", "8"),
+    "cluster.nodes=1..3": ("1", "2", "3"),
+    "nic.bandwidth=100Gbps..400Gbpsx2": ("100Gbps", "200Gbps", "400Gbps"),
+    "nic.bandwidth=100..400Gbpsx2": ("100Gbps", "200Gbps", "400Gbps"),
+    "x=0.5..2x2": ("0.5", "1", "2"),
+    "model.preset=gpt2-1.5b, llama3-8b": ("gpt2-1.5b", "llama3-8b"),
+    "group=[0, 1],[0, 1, 2]": ("[0, 1]", "[0, 1, 2]"),
+    'name="a,b",c': ('"a,b"', "c"),
+}
+
+
+@pytest.mark.parametrize(("text", "values"), RANGES.items())
+def test_values_and_ranges(text: str, values: tuple[str, ...]) -> None:
+    assert axis_of(text).values == values
+
+
+WRONG = {
+    "cluster.nodes": "write a path, '=' and values",
+    "=1,2": "write a path, '=' and values",
+    "cluster.nodes=8..1x2": "goes nowhere",
+    "cluster.nodes=1..8x1": "goes nowhere",
+    "nic.bandwidth=1Gbps..8GB/sx2": "write both ends alike",
+}
+
+
+@pytest.mark.parametrize(("text", "told"), WRONG.items())
+def test_wrong_ranges_say_why(text: str, told: str) -> None:
+    with pytest.raises(cs.ScenarioError, match=told):
+        axis_of(text)
+
+
+def test_all_combinations_or_side_by_side() -> None:
+    axes = axes_of({"a": [1, 2], "b": ["x", "y", "z"]})
+    assert len(combinations(axes, zipped=False)) == 6
+    assert combinations(axes, zipped=False)[1] == (("a", "1"), ("b", "y"))
+    with pytest.raises(cs.ScenarioError, match="a has 2, b has 3"):
+        combinations(axes, zipped=True)
+    pairs = combinations(axes_of({"a": [1, 2], "b": ["x", "y"]}), zipped=True)
+    assert pairs == [(("a", "1"), ("b", "x")), (("a", "2"), ("b", "y"))]
+    with pytest.raises(cs.ScenarioError, match="varied twice"):
+        axes_of(["a=1", "a=2"])
+    with pytest.raises(cs.ScenarioError, match="nothing to vary"):
+        axes_of([])
+
+
+def test_a_key_is_the_content_and_nothing_else(tmp_path: Path) -> None:
+    def key(data: Any, *settings: tuple[str, str]) -> str:
+        return point_of(data, settings, "x.yaml", str(tmp_path)).key
+
+    one = key(SMALL, ("cluster.nodes", "2"))
+    assert one == key({**SMALL, "cluster": {"preset": "dgx-h100", "nodes": 2}})
+    assert one == key(
+        {**SMALL, "sweep": {"vary": {"cluster.nodes": [1, 2]}}}, ("cluster.nodes", "2")
+    )
+    assert one != key(SMALL, ("cluster.nodes", "4"))
+    named = {**SMALL, "library": {"name": "ideal", "algo": "mine.xml"}}
+    before = key(named)
+    (tmp_path / "mine.xml").write_text("<algo/>")
+    assert key(named) != before
+
+
+def test_every_point_is_the_run_that_it_stands_for() -> None:
+    found = cs.sweep(SMALL, {"cluster.nodes": [1, 2], BYTES: "1MiB..4MiBx4"}, executor="serial")
+    assert [dict(one)["cluster.nodes"] for one in found.settings] == ["1", "1", "2", "2"]
+    for settings, row in zip(found.settings, found.rows(), strict=True):
+        alone = cs.run({**SMALL}, [f"{path}={value}" for path, value in settings])
+        assert row["step_time_s"] == alone.metrics.step_time_s
+        assert row["error"] is None
+
+
+def test_a_point_that_cannot_run_stops_no_other() -> None:
+    found = cs.sweep(SMALL, ["cluster.nodes=1,none,2"], executor="serial")
+    assert [error is None for error in found.errors] == [True, False, True]
+    assert "cluster.nodes=none" in str(found.errors[1])
+    assert found.rows()[1]["step_time_s"] is None
+
+
+def test_what_is_in_the_store_is_not_run_again(tmp_path: Path) -> None:
+    store = tmp_path / "results.sqlite"
+    first = cs.sweep(SMALL, ["cluster.nodes=1,2"], executor="serial", store=store)
+    wider = cs.sweep(SMALL, ["cluster.nodes=1,2,4"], executor="serial", store=store)
+    assert (first.ran, wider.ran) == (2, 1)
+    assert wider.results[:2] == first.results
+    again = cs.sweep(SMALL, ["cluster.nodes=4,2,1"], executor="serial", store=store)
+    assert again.ran == 0
+    assert again.results == tuple(reversed(wider.results))
+
+
+def test_equal_points_are_run_once() -> None:
+    found = cs.sweep(SMALL, [f"{BYTES}=1MiB,1024KiB,2MiB"], executor="serial")
+    assert found.ran == 3  # written differently: a key is text, not meaning
+    assert cs.sweep(SMALL, [f"{BYTES}=1MiB,1MiB"], executor="serial").ran == 1
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    path.write_text("this is a text, and long enough not to be an empty database " * 20)
+    with pytest.raises(cs.ScenarioError, match=r"x\.sqlite: cannot be a store"):
+        cs.sweep(SMALL, ["cluster.nodes=1,2"], executor="serial", store=path)
+    assert path.read_text().startswith("this is a text")
+
+
+def points(count: int) -> list[Any]:
+    return [
+        point_of(SMALL, ((BYTES, f"{size}KiB"),), "x.yaml", ".") for size in range(1, count + 1)
+    ]
+
+
+def test_processes_give_the_same_as_one() -> None:
+    some = points(4)
+    alone = {point.key: evaluate(point) for point in some}
+    assert {one.key: one for one in run_points(some, "processes:2")} == alone
+
+
+def test_a_worker_that_is_killed_loses_nothing() -> None:
+    some, found = points(5), []
+    for outcome in run_points(some, "processes:2"):
+        found.append(outcome)
+        if len(found) == 1:
+            for child in multiprocessing.active_children():
+                os.kill(child.pid or 0, signal.SIGKILL)
+    assert sorted(one.key for one in found) == sorted(point.key for point in some)
+    assert all(one.error is None for one in found)
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes:many", "serial:2"])
+def test_an_unknown_executor(executor: str) -> None:
+    with pytest.raises(cs.ScenarioError, match="give processes, processes:N, serial, dask"):
+        list(run_points(points(1), executor))
+
+
+def test_a_thousand_results_come_back_from_the_store(tmp_path: Path) -> None:
+    from commsim.study.sweep.points import Outcome
+
+    with Store(tmp_path / "x.sqlite") as store:
+        for number in range(1001):
+            store.put(Outcome(f"{number:04}", {"step_time_s": number / 3}, None))
+        found = store.get(f"{number:04}" for number in range(1001))
+    assert [found[f"{n:04}"].result for n in range(1001)] == [
+        {"step_time_s": n / 3} for n in range(1001)
+    ]
+
+
+def test_the_command_writes_every_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(json.dumps({**SMALL, "sweep": {"vary": {"cluster.nodes": [1, 2]}}}))
+    line = "sweep x.yaml --executor serial --json x.json --csv x.csv --report x.html -q"
+    assert call(line.split()) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["nodes", "step"]
+    data = json.loads(Path("x.json").read_text())
+    assert [point["settings"] for point in data["points"]] == [
+        {"cluster.nodes": "1"}, {"cluster.nodes": "2"},
+    ]  # fmt: skip
+    rows = Path("x.csv").read_text().splitlines()
+    assert len(rows) == 3
+    assert float(rows[1].split(",")[1]) == data["points"][0]["result"]["step_time_s"]
+    assert len(list(Path("x_points").glob("*.html"))) == 2
+    assert "x_points/" in Path("x.html").read_text()
+
+
+def test_run_says_that_it_does_not_sweep() -> None:
+    result = cs.run({**SMALL, "sweep": {"vary": {"cluster.nodes": [1, 2]}}})
+    assert any("commsim sweep" in note for note in result.notes)
+
+
+@pytest.mark.long
+def test_a_parent_and_workers_killed_at_random_lose_nothing(tmp_path: Path) -> None:
+    scenario, store = tmp_path / "x.yaml", tmp_path / "x.sqlite"
+    scenario.write_text(json.dumps(SMALL))
+    command = [
+        sys.executable, "-m", "commsim", "sweep", str(scenario), "--vary", f"{BYTES}=1KiB..60KiB+1",
+        "--store", str(store), "--executor", "processes:2", "--json", str(tmp_path / "x.json"),
+    ]  # fmt: skip
+    chance, kept = random.Random(5), [0]
+    for _ in range(10):
+        process = subprocess.Popen(command, start_new_session=True)
+        time.sleep(chance.uniform(2, 6))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        kept.append(_kept(store))
+    assert kept == sorted(kept)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert f"60 points, {60 - kept[-1]} run now" in done.stderr
+    results = [one["result"] for one in json.loads((tmp_path / "x.json").read_text())["points"]]
+    fresh = cs.sweep(SMALL, [f"{BYTES}=1KiB..60KiB+1"], executor="serial")
+    assert results == json.loads(json.dumps(list(fresh.results)))
+
+
+def _kept(store: Path) -> int:
+    if not store.exists():
+        return 0
+    import sqlite3
+
+    with sqlite3.connect(store) as base:
+        return int(base.execute("select count(*) from results").fetchone()[0])
