@@ -19,7 +19,8 @@ def events(tmp_path: Path, name: str, suffix: str = ".json") -> list[dict[str, A
     write_chrome(run(name, ("engine.fold=off",)).timeline, path)
     raw = path.read_bytes()
     found = json.loads(gzip.decompress(raw) if suffix.endswith("gz") else raw)
-    return found["traceEvents"]  # type: ignore[no-any-return]
+    made: list[dict[str, Any]] = found["traceEvents"]
+    return made
 
 
 def test_a_process_per_rank_and_a_track_per_stream(tmp_path: Path) -> None:

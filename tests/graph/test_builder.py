@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -140,14 +141,12 @@ def test_windows_and_lanes() -> None:
         ({"dtype": "bf16"}, "rank 1: all_reduce of 8 B, bf16"),
     ],
 )
-def test_calls_that_differ_between_ranks_are_both_shown(
-    change: dict[str, object], said: str
-) -> None:
+def test_calls_that_differ_between_ranks_are_both_shown(change: dict[str, Any], said: str) -> None:
     build, world = build_with(2)
-    call = {"kind": "all_reduce", "size": 8, "dtype": ""}
-    build.collective(0, world, stream="s", **call)  # type: ignore[arg-type]
+    call: dict[str, Any] = {"kind": "all_reduce", "size": 8, "dtype": ""}
+    build.collective(0, world, stream="s", **call)
     with pytest.raises(ScenarioError) as caught:
-        build.collective(1, world, stream="s", **(call | change))  # type: ignore[arg-type]
+        build.collective(1, world, stream="s", **(call | change))
     assert "call 0 on group 'world'" in str(caught.value)
     assert "rank 0: all_reduce of 8 B" in str(caught.value)
     assert said in str(caught.value)

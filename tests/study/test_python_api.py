@@ -70,7 +70,7 @@ def test_reprs_fit_on_a_line() -> None:
 def test_spans_become_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pandas is no dependency: a stand-in receives the columns."""
     stand_in = ModuleType("pandas")
-    stand_in.DataFrame = lambda columns: SimpleNamespace(**columns)  # type: ignore[attr-defined]
+    vars(stand_in)["DataFrame"] = lambda columns: SimpleNamespace(**columns)
     monkeypatch.setitem(sys.modules, "pandas", stand_in)
     line = cs.run(PIPELINE).timeline
     table = line.to_pandas()

@@ -113,7 +113,8 @@ def test_an_existing_file_survives_a_failed_save(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
     save_timeline(small_timeline(), path)
     before = path.read_bytes()
-    broken = replace(small_timeline(), source=object())  # type: ignore[arg-type]
+    nothing_to_keep: Any = object()
+    broken = replace(small_timeline(), source=nothing_to_keep)
     with pytest.raises(TypeError):
         save_timeline(broken, path)
     assert path.read_bytes() == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from helpers.optional import present
 
@@ -134,9 +136,9 @@ def test_an_oversubscribed_fabric_is_slower_when_large() -> None:
         ({"library": LibrarySection("nccl", env={"NCCL_ALGOS": "x"})}, "NCCL_ALGOS"),
     ],
 )
-def test_what_is_refused(how: dict[str, object], words: str) -> None:
+def test_what_is_refused(how: dict[str, Any], words: str) -> None:
     with pytest.raises(ScenarioError, match=words.replace("(", r"\(")):
-        bench(H100, "all_reduce", SIZES, **how)  # type: ignore[arg-type]
+        bench(H100, "all_reduce", SIZES, **how)
 
 
 def test_each_op_once_and_one_at_least() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -59,8 +60,8 @@ def recording(
     return Recording(rank, world, "2.13.0", made, streams, records, Memory())
 
 
-def work(name: str, stream: int = 0, **more: object) -> Work:
-    return Work(name, stream, 0.0, 1000, **more)  # type: ignore[arg-type]
+def work(name: str, stream: int = 0, **more: Any) -> Work:
+    return Work(name, stream, 0.0, 1000, **more)
 
 
 def causes(graph: Graph, name: str) -> list[str]:

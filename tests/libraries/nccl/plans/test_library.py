@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -125,9 +127,9 @@ def test_an_average_is_not_done_in_the_switch() -> None:
         ({"env": {"NCCL_ALGOO": "Ring"}}, "Did you mean 'NCCL_ALGO'"),
     ],
 )
-def test_what_is_refused(how: dict[str, object], words: str) -> None:
+def test_what_is_refused(how: dict[str, Any], words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
-        Nccl(**how)  # type: ignore[arg-type]
+        Nccl(**how)
 
 
 def test_host_memory_and_missing_clusters_are_refused() -> None:
