@@ -14,7 +14,7 @@ from commsim.charts.figures import (
     traffic_matrix,
 )
 from commsim.charts.gantt import gantt, gantt_svg
-from commsim.charts.headline import finding, limit_text
+from commsim.charts.headline import finding, limit_name, limit_text
 from commsim.charts.report import Facts, Residents, resident_bytes, write_report, write_viewer
 from commsim.charts.save import save_figure, save_page
 from commsim.charts.topology import topology
@@ -28,6 +28,7 @@ __all__ = [
     "finding",
     "gantt",
     "gantt_svg",
+    "limit_name",
     "limit_text",
     "link_use",
     "memory",

@@ -16,7 +16,7 @@ from commsim.metrics import Limit, Metrics
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND, format_bandwidth, format_size
 
-__all__ = ["finding", "limit_text"]
+__all__ = ["finding", "limit_name", "limit_text"]
 
 _ALL_COMPUTE = 0.95  # from this share on, compute is the finding
 _RESOURCES = MappingProxyType(
@@ -49,6 +49,21 @@ def finding(timeline: Timeline, metrics: Metrics, limits: Sequence[Limit]) -> st
     if share >= _ALL_COMPUTE or most is None:
         return line
     return f"{line} Most of the rest: {limit_text(most, step)}."
+
+
+def limit_name(limit: Limit) -> str:
+    """Name a limit for a table: "bandwidth of NVLink: all-gather on tp (node0/gpu0->gpu1)"."""
+    if limit.kind in ("bandwidth", "latency"):
+        at = f" ({limit.link})" if limit.link else ""
+        over = _RESOURCES.get(limit.resource, "transfers")
+        return f"{limit.kind} of {over}: {limit.where}{at}"
+    if limit.kind == "pipeline":
+        return f"waiting between {limit.where} of the pipeline"
+    if limit.kind == "imbalance":
+        return f"imbalance: {limit.where} computes {limit.ratio:.3g} times the mean"
+    return {"copy": "copies to and from host memory", "host": "waiting for the host"}.get(
+        limit.kind, limit.kind
+    )
 
 
 def limit_text(limit: Limit, step: float) -> str:

@@ -23,7 +23,7 @@ from commsim.cli.params import (
     quiet_option,
     verbose_option,
 )
-from commsim.cli.summary import summary
+from commsim.cli.summary import limits_table, summary
 
 if TYPE_CHECKING:
     from commsim.study import Result
@@ -110,6 +110,9 @@ class Outputs:
         console.show(console.strong(result.headline.replace("\N{NO-BREAK SPACE}", " ")))
         console.show("")
         console.show(summary(result.metrics, written, console, memory=result.memory))
+        if self.verbose and result.limits:
+            console.show("")
+            console.show(limits_table(result))
         say_notes(result.notes, console, verbose=self.verbose)
         if self.json_only:
             from commsim.files import json_bytes

@@ -12,8 +12,9 @@ from commsim.units import format_time
 if TYPE_CHECKING:
     from commsim.cli.console import Console
     from commsim.metrics import Metrics
+    from commsim.study import Result
 
-__all__ = ["columns", "summary"]
+__all__ = ["columns", "limits_table", "summary"]
 
 _NONE = "–"
 _ALWAYS = ("compute", "exposed_transfer", "waiting")  # parts that are shown though they be zero
@@ -41,6 +42,18 @@ def summary(metrics: Metrics, written: Iterable[str], console: Console, *, memor
         rows.append(("memory", told))
     rows += [("wrote", name) for name in written]
     return columns(rows)
+
+
+def limits_table(result: Result) -> str:
+    """Return what the step would save without each part, and with half of it."""
+    from commsim.charts import limit_name
+
+    step = result.metrics.step_time_s
+    rows: list[tuple[str, ...]] = [("the step would be shorter without", "gone", "half")]
+    for limit in result.limits:
+        half = "" if limit.halved_s is None else f"{limit.halved_s / step:.1%}"
+        rows.append((f"  {limit_name(limit)}", f"{limit.removed_s / step:.1%}", half))
+    return columns(rows, right=(1, 2))
 
 
 def _account(metrics: Metrics) -> list[tuple[str, str]]:

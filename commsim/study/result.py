@@ -108,7 +108,7 @@ class Result:
 
         return Facts(
             self.scenario, self.timeline, self.metrics, self.notes,
-            headline=self.headline, command=self.command, cluster=self.cluster,
+            headline=self.headline, limits=self.limits, command=self.command, cluster=self.cluster,
             measured=self.measured, resident=self._resident(),
         )  # fmt: skip
 

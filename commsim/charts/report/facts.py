@@ -11,7 +11,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.cluster import Cluster
-from commsim.metrics import Metrics
+from commsim.metrics import Limit, Metrics
 from commsim.timeline import Timeline
 
 __all__ = ["Facts", "Residents", "Section", "resident_bytes"]
@@ -34,8 +34,9 @@ def resident_bytes(held: Sequence[int], capacity: Sequence[int]) -> Residents:
 class Facts:
     """A run to report on.
 
-    `headline` is what it comes to in a sentence; `command` runs it again; `resident` is the lanes'
-    memory beside activations; `measured` what a replay is held against.
+    `headline` is what it comes to in a sentence, `limits` what the step would be shorter without;
+    `command` runs it again; `resident` is the lanes' memory beside activations; `measured` what a
+    replay is held against.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Facts:
     metrics: Metrics
     notes: tuple[str, ...] = ()
     headline: str = ""
+    limits: tuple[Limit, ...] = ()
     command: str = ""
     cluster: Cluster | None = None
     resident: Residents | None = None

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from commsim.charts.headline import limit_name
 from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import Part, legend, percent, stack, table, text
 from commsim.charts.theme import ACCOUNT, op_label, shorten
 from commsim.metrics import Metrics, RankTimes, bubbles
 from commsim.units import format_time
 
-__all__ = ["breakdown_section", "bubble_section", "path_section"]
+__all__ = ["breakdown_section", "bubble_section", "limits_section", "path_section"]
 
 _ROWS = 16  # ranks that are shown one by one
 _PIECES = 600  # of the critical path's strip
@@ -126,6 +127,27 @@ def _mean(rows: list[RankTimes]) -> RankTimes:
 
     keys = (*(part.key for part in ACCOUNT), "comm_s")
     return RankTimes(rows[0].rank, weight, rows[0].stage, *(mean(key) for key in keys))
+
+
+def limits_section(facts: Facts) -> Section | None:
+    """Return what the step would be shorter without, those that save most first."""
+    step = facts.metrics.step_time_s
+    if not facts.limits or not step:
+        return None
+    rows = [
+        [
+            text(limit_name(limit)),
+            percent(limit.removed_s / step),
+            "" if limit.halved_s is None else percent(limit.halved_s / step),
+        ]
+        for limit in facts.limits
+    ]
+    lead = (
+        "The plan of this run timed again without each part, and with half of it. Not a new run:"
+        " transfers keep the contention that they had"
+    )
+    body = table(["part", "gone", "half"], rows, right=(1, 2))
+    return Section("limits", "What the step would save", lead, body)
 
 
 def bubble_section(facts: Facts) -> Section | None:

@@ -14,7 +14,12 @@ from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import text
 from commsim.charts.report.memory_part import memory_section
 from commsim.charts.report.pack import Run, pack
-from commsim.charts.report.time_parts import breakdown_section, bubble_section, path_section
+from commsim.charts.report.time_parts import (
+    breakdown_section,
+    bubble_section,
+    limits_section,
+    path_section,
+)
 from commsim.charts.report.topology import topology_section
 from commsim.charts.report.use_parts import bandwidth_section, links_section
 from commsim.charts.report.words import Figure, figures
@@ -32,6 +37,7 @@ _SCRIPTS = (
 _MAKERS: tuple[Callable[[Facts], Section | None], ...] = (
     breakdown_section,
     bubble_section,
+    limits_section,
     bandwidth_section,
     links_section,
     topology_section,
@@ -56,7 +62,7 @@ def report_page(facts: Facts) -> Iterator[str]:
     """Yield the page of a run in pieces; only the sections that the run has."""
     runs = _runs(facts)
     sections = [made for make in _MAKERS if (made := make(facts)) is not None]
-    order = [section for section in sections if section.key in ("breakdown", "bubble")]
+    order = [section for section in sections if section.key in ("breakdown", "bubble", "limits")]
     rest = [section for section in sections if section not in order]
     shown = [*order, viewer_section(runs), *rest, _notes(facts), _again(facts)]
     yield from page(
