@@ -18,7 +18,7 @@ _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 _FILES = frozenset(
     ("json_path", "report", "gantt", "breakdown", "links", "matrix", "memory", "topology",
-     "perfetto", "csv", "chart", "nccl_tests", "nccl_xml_out", "output", "html", "svg")
+     "perfetto", "kineto", "csv", "chart", "nccl_tests", "nccl_xml_out", "output", "html", "svg")
 )  # fmt: skip
 _SPOKEN = frozenset(("quiet", "verbose", "allow_oom"))
 _SETTINGS, _WRITTEN, _OTHER = "Options", "Files to write", "Other"

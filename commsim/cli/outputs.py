@@ -52,6 +52,10 @@ _OPTIONS: tuple[_Decorator, ...] = (
         metavar="F.json|.json.gz|.pftrace",
         help="Write a trace that Perfetto (ui.perfetto.dev) opens.",
     ),
+    click.option(
+        "--kineto", type=OutputFolder(), metavar="DIR",
+        help="Write a torch.profiler trace per rank, for HolisticTraceAnalysis and the like.",
+    ),
     click.option("--csv", type=OutputFolder(), metavar="DIR", help="Write the tables as CSV."),
     click.option(
         "--allow-oom", is_flag=True,
@@ -67,7 +71,16 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def gathered(**given: Any) -> Any:
-        names = ("json_path", "report", "perfetto", "csv", "quiet", "verbose", "allow_oom")
+        names = (
+            "json_path",
+            "report",
+            "perfetto",
+            "kineto",
+            "csv",
+            "quiet",
+            "verbose",
+            "allow_oom",
+        )
         charts = {kind: path for kind in CHARTS if (path := given.pop(kind)) is not None}
         options = {name: given.pop(name) for name in names}
         return command(outputs=Outputs(charts=charts, **options), **given)
@@ -86,6 +99,7 @@ class Outputs:
     report: Path | None
     charts: dict[str, Path]
     perfetto: Path | None
+    kineto: Path | None
     csv: Path | None
     quiet: bool = False
     verbose: bool = False
@@ -139,6 +153,10 @@ class Outputs:
             write = write_perfetto if self.perfetto.suffix == ".pftrace" else write_chrome
             write(result.timeline, self.perfetto)
             written.append(self.perfetto)
+        if self.kineto is not None:
+            from commsim.export import write_kineto
+
+            written += write_kineto(result.timeline, self.kineto)
         if self.csv is not None:
             from commsim.export import write_csv
 

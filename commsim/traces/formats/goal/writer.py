@@ -31,11 +31,17 @@ class _Rank:
     lines: list[str] = field(default_factory=list)
     count: int = 0
     ends: dict[int, list[int]] = field(default_factory=dict)
+    cpus: dict[int, int] = field(default_factory=dict)
 
-    def add(self, text: str, needs: list[int]) -> int:
-        """Add a statement that requires others; return its label."""
+    def add(self, text: str, needs: list[int], stream: int) -> int:
+        """Add a statement of a stream that requires others; return its label.
+
+        A stream is a `cpu` of GOAL: statements of two of them run at once (LogGOPSim's default is
+        cpu 0 for all, which undoes every overlap).
+        """
         self.count += 1
-        self.lines.append(f"l{self.count}: {text}")
+        cpu = self.cpus.setdefault(stream, len(self.cpus))
+        self.lines.append(f"l{self.count}: {text} cpu {cpu}")
         self.lines += [f"l{self.count} requires l{need}" for need in dict.fromkeys(needs)]
         return self.count
 
@@ -114,14 +120,18 @@ class _Writer:
             if len(waiting) == self._members[row]:
                 self._expand(row, waiting)
         elif kind in (OpKind.SEND, OpKind.RECV):
-            rank.ends[op] = [rank.add(self._message(op), self._needs(op))]
+            rank.ends[op] = [rank.add(self._message(op), self._needs(op), self._stream(op))]
         else:
-            rank.ends[op] = [rank.add(f"calc {self._nanoseconds(op)}", self._needs(op))]
+            work = f"calc {self._nanoseconds(op)}"
+            rank.ends[op] = [rank.add(work, self._needs(op), self._stream(op))]
+
+    def _stream(self, op: int) -> int:
+        return int(self._graph.stream[op])
 
     def notes(self) -> list[str]:
         """Return what the format could not carry."""
         notes = [
-            "GOAL: names, streams other than their order, memory, tags of phases and the latencies"
+            "GOAL: names (a stream is a cpu), memory, tags of phases and the latencies"
             " of launches are not carried; times are whole nanoseconds."
         ]
         if self._collectives:
@@ -164,7 +174,12 @@ class _Writer:
         graph, table = self._graph, self._graph.collectives
         ranks = graph.groups[int(table.group[row])].ranks
         kind = table.kind[row]
-        algorithm = _ALGORITHMS[kind]
+        algorithm = _ALGORITHMS.get(kind)
+        if algorithm is None:  # a call outside torch.distributed, of which one rank alone is known
+            rank, op = self._ranks[self._rank_of[ops[0]]], ops[0]
+            work = f"calc {max(0, int(table.recorded[row]) + 500) // 1000}"
+            rank.ends[op] = [rank.add(work, self._needs(op), self._stream(op))]
+            return
         self._collectives[kind] = algorithm
         root = ranks.index(int(table.root[row])) if table.root[row] >= 0 else 0
         made = program(kind, algorithm, len(ranks), root=root, splits=table.splits[row])
@@ -176,6 +191,7 @@ class _Writer:
             )
         at = {self._rank_of[op]: op for op in ops}
         needs = {rank: self._needs(op) for rank, op in at.items()}
+        stream = self._stream(ops[0])
         total = max(0, int(table.size[row]))
         sizes = np.rint(made.message_share * total).astype(np.int64).tolist()
         ptr, on = dependencies(made)
@@ -188,8 +204,9 @@ class _Writer:
             before = [arrived[i] for i in on[ptr[number] : ptr[number + 1]].tolist()]
             sender, receiver = self._ranks[one], self._ranks[other]
             first = before or needs.get(one, [])
-            sent[one].append(sender.add(f"send {size}b to {other} tag {tag}", first))
-            arrived.append(receiver.add(f"recv {size}b from {one} tag {tag}", needs.get(other, [])))
+            send, recv = f"send {size}b to {other} tag {tag}", f"recv {size}b from {one} tag {tag}"
+            sent[one].append(sender.add(send, first, stream))
+            arrived.append(receiver.add(recv, needs.get(other, []), stream))
             sent[other].append(arrived[-1])
         for rank, op in at.items():
             self._ranks[rank].ends[op] = sent[rank] or needs[rank]

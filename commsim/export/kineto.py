@@ -1,0 +1,142 @@
+"""
+Kineto files, one per rank: what torch.profiler would have written, for tools that analyse those.
+
+    rank0.json.gz     events of category kernel, gpu_memcpy, cpu_op, cuda_runtime, user_annotation
+
+They hold the measured step. Every span on a GPU is a kernel on its stream, with the launch that it
+hangs on by `correlation`; a kernel of communication begins when its rank arrived, as NCCL's do,
+and is named like NCCL's, so that HolisticTraceAnalysis tells it from compute. Times are
+microseconds with all nanoseconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from commsim.files import write_set
+from commsim.graph import Device, Graph, OpKind
+from commsim.metrics import arrivals, measured_window
+from commsim.timeline import Timeline
+from commsim.units import PS_PER_US
+
+__all__ = ["write_kineto"]
+
+_FIRST_STREAM = 7  # the default stream of a torch process has this number
+_CPU_THREAD = 1000
+_KERNELS = {
+    "all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast", "reduce": "Reduce",
+}  # fmt: skip
+_OTHER_KERNEL = "SendRecv"  # NCCL runs all else as sends and receives
+
+
+def write_kineto(timeline: Timeline, folder: str | Path) -> list[Path]:
+    """Write a file per rank into `folder`; return their paths, in order of rank."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    return write_set(_packed(timeline, place))
+
+
+def _packed(timeline: Timeline, place: Path) -> Iterator[tuple[Path, bytes]]:
+    for lane in np.argsort(timeline.graph.lane_rank, kind="stable").tolist():
+        head = json.dumps(_head(timeline, lane))[:-1]  # HTA looks for the rank as torch spaces it
+        events = msgspec.json.encode(list(_events(timeline, lane)))
+        data = head.encode() + b', "traceEvents": ' + events + b"}"
+        name = f"rank{int(timeline.graph.lane_rank[lane])}.json.gz"
+        yield place / name, gzip.compress(data, compresslevel=4, mtime=0)
+
+
+def _head(timeline: Timeline, lane: int) -> dict[str, Any]:
+    graph = timeline.graph
+    rank = int(graph.lane_rank[lane])
+    world = 1 + max([*graph.lane_rank.tolist(), *(r for g in graph.groups for r in g.ranks)])
+    groups = [
+        {"pg_name": group.name, "pg_desc": group.axis, "backend_config": f"cuda:{group.library}",
+         "pg_size": len(group.ranks), "ranks": list(group.ranks)}
+        for group in graph.groups if rank in group.ranks
+    ]  # fmt: skip
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": rank, "name": "simulated"}],
+        "distributedInfo": {
+            "backend": "nccl", "rank": rank, "world_size": world, "pg_count": len(groups),
+            "pg_config": groups,
+        },
+        "displayTimeUnit": "ms",
+    }  # fmt: skip
+
+
+def _events(timeline: Timeline, lane: int) -> Iterator[dict[str, Any]]:
+    graph = timeline.graph
+    rank = int(graph.lane_rank[lane])
+    window = measured_window(timeline)
+    begin, end = int(window.begin[lane]), int(window.end[lane])
+    yield _complete("user_annotation", "ProfilerStep#0", rank, _CPU_THREAD, begin, end, {})
+    spans = np.flatnonzero(timeline.lane == lane)
+    kinds, device = graph.kind[timeline.op[spans]], graph.device[timeline.op[spans]]
+    computes = kinds == OpKind.COMPUTE
+    on_gpu = ~computes | (device == Device.CUDA)
+    if not (computes & on_gpu).any():
+        on_gpu[:] = True  # a rank without a GPU: its CPU is what computes
+    arrive = arrivals(timeline)
+    for number, (span, gpu) in enumerate(zip(spans.tolist(), on_gpu.tolist(), strict=True)):
+        op, start = int(timeline.op[span]), int(timeline.start[span])
+        if timeline.communicates[span]:
+            start = int(arrive[span])
+        start, stop = max(start, begin), min(int(timeline.end[span]), end)
+        if stop <= start:
+            continue
+        if not gpu:
+            thread = _CPU_THREAD + int(graph.stream[op])
+            yield _complete("cpu_op", graph.op_name(op), rank, thread, start, stop, {})
+        else:
+            yield from _launched(graph, op, rank, start, stop, number + 1)
+
+
+def _launched(
+    graph: Graph, op: int, rank: int, start: int, stop: int, correlation: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the work of an op on a GPU, and its launch at the same instant."""
+    stream = _FIRST_STREAM + int(graph.stream[op])
+    known = {"External id": correlation, "correlation": correlation}
+    yield _complete("cuda_runtime", "cudaLaunchKernel", rank, _CPU_THREAD, start, start, known)
+    category, name, more = _kernel(graph, op)
+    where = {"device": rank, "context": 1, "stream": stream, **known, **more}
+    yield _complete(category, name, rank, stream, start, stop, where)
+
+
+def _kernel(graph: Graph, op: int) -> tuple[str, str, dict[str, Any]]:
+    """Return the category, name and further arguments of an op on a GPU."""
+    kind, row = int(graph.kind[op]), int(graph.item[op])
+    if kind == OpKind.COMPUTE:
+        return "kernel", graph.op_name(op), {}
+    if kind == OpKind.COPY:
+        size = max(0, int(graph.size[op]))
+        return "gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", {"bytes": size}
+    table = graph.collectives if kind == OpKind.COLLECTIVE else graph.messages
+    group = graph.groups[int(table.group[row])]
+    called = graph.collectives.kind[row] if kind == OpKind.COLLECTIVE else graph.op_name(op)
+    elements = max(0, int(table.size[row]))
+    return "kernel", f"ncclDevKernel_{_KERNELS.get(called, _OTHER_KERNEL)}(commsim)", {
+        "Collective name": called, "In msg nelems": elements, "Out msg nelems": elements,
+        "dtype": "Byte", "In split size": "[]", "Out split size": "[]",
+        "Group size": len(group.ranks), "Process Group Name": group.name,
+        "Process Group Ranks": str(list(group.ranks)),
+    }  # fmt: skip
+
+
+def _complete(
+    category: str, name: str, pid: int, tid: int, start: int, stop: int, args: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid,
+        "ts": round(start / PS_PER_US, 3), "dur": round((stop - start) / PS_PER_US, 3),
+        "args": args,
+    }  # fmt: skip
