@@ -5,10 +5,11 @@ Record small training programs that really run by Gloo, as data for tests.
 
 Needs torch. Every program of `gloo_programs` runs on processes of this machine. One step of each
 run is kept, per rank: the Kineto trace (`rank0.json.gz`), the PyTorch Execution Trace
-(`rank0.et.json.gz`; of some runs), the flight recorder's dump (`rank0.fr.pickle`), and what the
-program told torch.distributed (`rank0.calls.json`), which was taken in a step of its own. A step
-begins with a barrier. Of several repeats the one with the shortest steps stays: the others were
-held up by the machine. Names of hosts, files and processes are taken out; nothing else is changed.
+(`rank0.et.json.gz`; of some runs), the flight recorder's dump (`rank0.fr.json`; of `ddp-2` as the
+pickle that torch writes by itself, `rank0.fr.pickle`), and what the program told
+torch.distributed (`rank0.calls.json`), which was taken in a step of its own. A step begins with a
+barrier. Of several repeats the one with the shortest steps stays: the others were held up by the
+machine. Names of hosts, files and processes are taken out; nothing else is changed.
 `ddp-4-late` is `ddp-4` with 30 ms more on rank 2 at the start of the step. `random-SEED-WORLD` is
 a program of `gloo_random`, `random-SEED-WORLD-SHARE` that with the host work of one rank scaled.
 """
@@ -33,16 +34,20 @@ _PATIENCE = 120  # seconds until a run counts as hung
 
 
 class Run(NamedTuple):
-    """A program on so many processes; `late` = (rank, seconds) added to that rank's step."""
+    """A program on so many processes; `late` = (rank, seconds) added to that rank's step.
+
+    `pickled`: the flight recorder's dump is kept as a pickle instead of JSON.
+    """
 
     program: str
     world: int
     late: tuple[int, float] = (0, 0.0)
     execution_trace: bool = False
+    pickled: bool = False
 
 
 RUNS = {
-    "ddp-2": Run("ddp", 2, execution_trace=True),
+    "ddp-2": Run("ddp", 2, execution_trace=True, pickled=True),
     "ddp-4": Run("ddp", 4),
     "ddp-4-late": Run("ddp", 4, late=(2, 0.030)),
     "ddp-real-2": Run("ddp-real", 2),
@@ -138,7 +143,7 @@ def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
     from gloo_calls import Calls
     from gloo_programs import PROGRAMS
     from gloo_random import program_of, step_of
-    from torch._C._distributed_c10d import _dump_fr_trace
+    from torch._C._distributed_c10d import _dump_fr_trace, _dump_fr_trace_json
 
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -166,9 +171,11 @@ def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
                 time.sleep(run.late[1])
             step()
             if number == 3:
-                (folder / f"rank{rank}.fr.pickle").write_bytes(
-                    _dump_fr_trace(includeStackTraces=False)
-                )
+                if run.pickled:
+                    dump = folder / f"rank{rank}.fr.pickle"
+                    dump.write_bytes(_dump_fr_trace(includeStackTraces=False))
+                else:
+                    (folder / f"rank{rank}.fr.json").write_bytes(_dump_fr_trace_json())
             profiler.step()
     profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
     with Calls() as calls:

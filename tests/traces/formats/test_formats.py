@@ -96,9 +96,31 @@ def test_what_a_ring_buffer_forgot_is_left_out_on_all_ranks(tmp_path: Path) -> N
 
 def test_groups_of_a_mesh_are_those_that_speak_of_them() -> None:
     """Gloo's dumps list no ranks; on a 2 x 2 mesh sibling groups have names of their own."""
-    found = import_graph(sorted((GLOO / "fsdp2-tp-4").glob("*.fr.pickle")))
+    found = import_graph(sorted((GLOO / "fsdp2-tp-4").glob("*.fr.json")))
     named = {group.ranks for group in found.graph.groups}
     assert named == {(0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3)}
+
+
+def test_a_dump_that_torch_pickled_holds_the_calls_of_the_run() -> None:
+    """DDP on two ranks: its start-up, then steps; the last is a barrier and two buckets."""
+    found = import_graph(sorted((GLOO / "ddp-2").glob("*.fr.pickle")))
+    table = found.graph.collectives
+    bucket, rest = 98816 * 4, 98944 * 4
+    assert table.kind[:4] == ("all_gather", "broadcast", "broadcast", "barrier")
+    assert table.kind[-3:] == ("barrier", "all_reduce", "all_reduce")
+    assert table.size[-3:].tolist() == [0, bucket, rest]
+    assert table.dtype[-3:] == ("", "float32", "float32")
+    assert len(table) == 16
+
+
+def test_a_pickled_dump_and_its_json_are_read_alike(tmp_path: Path) -> None:
+    for rank in range(2):
+        pickled = (GLOO / f"ddp-2/rank{rank}.fr.pickle").read_bytes()
+        text = json.dumps(plain_values(pickled, "dump"))
+        (tmp_path / f"rank{rank}.fr.json").write_text(text)
+    one, other = import_graph(sorted((GLOO / "ddp-2").glob("*.fr.pickle"))), import_graph(tmp_path)
+    assert rows(one.graph) == rows(other.graph)
+    assert one.notes == other.notes
 
 
 class _Evil:
