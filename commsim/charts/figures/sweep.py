@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commsim.charts.theme import GRID, LINES, base_layout, markup
+from commsim.charts.theme import GRID, LINES, base_layout, markup, time_unit
+from commsim.units import PS_PER_SECOND, format_time
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -18,7 +19,7 @@ __all__ = ["sweep_figures"]
 
 _STEP, _COST = "step_time_s", "cost.per_1e9_tokens"
 _TABLE = {
-    "step_time_s": "step (s)", "tokens_per_s": "tokens/s", "mfu": "MFU",
+    "step_time_s": "step", "tokens_per_s": "tokens/s", "mfu": "MFU",
     "bubble_fraction": "bubble", "memory_gib.peak": "peak (GiB)", "error": "error",
 }  # fmt: skip
 _NUMBER = re.compile(r"([\d.]+)(\D*)")
@@ -50,17 +51,22 @@ def _line(path: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
 
     best = min(rows, key=lambda row: row[_STEP])
     title = f"Step time by {_name(path)}"
-    told = f"shortest at {markup(str(best[path]))}: {best[_STEP]:.4g} s"
+    told = f"shortest at {markup(str(best[path]))}: {_time(best[_STEP])}"
+    unit, times = _scaled(rows)
     numbers = [_number(row[path]) for row in rows]
     numeric = all(number is not None for number in numbers)
     layout = base_layout(title, told, 460)
-    layout |= {"xaxis": _axis(_name(path)), "yaxis": _axis("step (s)") | {"rangemode": "tozero"}}
+    layout |= {
+        "xaxis": _axis(_name(path)),
+        "yaxis": _axis(f"step ({unit})") | {"rangemode": "tozero"},
+    }
     if not numeric:
         layout["xaxis"] |= {"type": "category"}
     line = Scatter(
         x=numbers if numeric else [str(row[path]) for row in rows],
-        y=[row[_STEP] for row in rows], mode="lines+markers", line={"color": LINES[0]},
-        text=[str(row[path]) for row in rows], hovertemplate="%{text}: %{y:.4g} s<extra></extra>",
+        y=times, mode="lines+markers", line={"color": LINES[0]},
+        text=[f"{row[path]}: {_time(row[_STEP])}" for row in rows],
+        hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip
     return Figure(data=[line], layout=layout)
 
@@ -71,10 +77,13 @@ def _map(paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
     across, down = paths
     columns = list(dict.fromkeys(str(row[across]) for row in rows))
     lines = list(dict.fromkeys(str(row[down]) for row in rows))
-    known = {(str(row[down]), str(row[across])): row[_STEP] for row in rows}
+    unit, times = _scaled(rows)
+    known = {
+        (str(row[down]), str(row[across])): time for row, time in zip(rows, times, strict=True)
+    }
     best = min(rows, key=lambda row: row[_STEP])
     told = f"shortest at {_name(across)} {best[across]}, {_name(down)} {best[down]}"
-    layout = base_layout("Step time (s)", markup(f"{told}: {best[_STEP]:.4g} s"), 520)
+    layout = base_layout(f"Step time ({unit})", markup(f"{told}: {_time(best[_STEP])}"), 520)
     layout |= {
         "xaxis": _axis(_name(across)) | {"type": "category"},
         "yaxis": _axis(_name(down)) | {"type": "category"},
@@ -82,7 +91,7 @@ def _map(paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
     values = [[known.get((line, column)) for column in columns] for line in lines]
     heat = Heatmap(
         x=columns, y=lines, z=values, colorscale="Viridis_r", texttemplate="%{z:.3g}",
-        hovertemplate="%{x}, %{y}: %{z:.4g} s<extra></extra>",
+        hovertemplate=f"%{{x}}, %{{y}}: %{{z:.4g}} {unit}<extra></extra>",
     )  # fmt: skip
     return Figure(data=[heat], layout=layout)
 
@@ -99,18 +108,21 @@ def _pareto(rows: Sequence[Mapping[str, Any]]) -> Figure:
     layout = base_layout(
         "Cost against step time", "joined: nothing else is faster and cheaper", 460
     )
-    layout |= {"xaxis": _axis("step (s)"), "yaxis": _axis("for 1e9 tokens")}
+    unit, times = _scaled(priced)
+    fastest = dict(zip(map(id, priced), times, strict=True))
+    layout |= {"xaxis": _axis(f"step ({unit})"), "yaxis": _axis("for 1e9 tokens")}
     skip = set(_TABLE) | {"memory_gib.fits"}
     told = [
         ", ".join(f"{_name(k)} {v}" for k, v in row.items() if isinstance(v, str) and k not in skip)
         for row in priced
     ]
     every = Scatter(
-        x=[row[_STEP] for row in priced], y=[row[_COST] for row in priced], mode="markers",
+        x=times, y=[row[_COST] for row in priced], mode="markers",
         text=told, marker={"color": LINES[7]}, hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip
     best = Scatter(
-        x=[row[_STEP] for row in front], y=[row[_COST] for row in front], mode="lines+markers",
+        x=[fastest[id(row)] for row in front], y=[row[_COST] for row in front],
+        mode="lines+markers",
         line={"color": LINES[1]}, hoverinfo="skip",
     )  # fmt: skip
     return Figure(data=[every, best], layout=layout | {"showlegend": False})
@@ -124,7 +136,7 @@ def _table(
     shown = rows[:_MOST_ROWS]
     paths = [axis["path"] for axis in data["axes"]]
     keys = [*paths, *(key for key in _TABLE if any(row[key] is not None for row in shown))]
-    columns = [[_cell(row[key]) for row in shown] for key in keys]
+    columns = [[_cell(key, row[key]) for row in shown] for key in keys]
     heads = [_TABLE.get(key, _name(key)) for key in keys]
     if any(reports):
         columns.append([_link(report) for report in reports[: len(shown)]])
@@ -143,9 +155,21 @@ def _link(report: str) -> str:
     return f'<a href="{path.parent.name}/{path.name}">open</a>' if path.exists() else ""
 
 
-def _cell(value: Any) -> str:
+def _time(seconds: float) -> str:
+    return format_time(seconds * PS_PER_SECOND)
+
+
+def _scaled(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[float]]:
+    """Return the step times in the unit that suits the longest, and that unit."""
+    unit, size = time_unit(max(row[_STEP] for row in rows) * PS_PER_SECOND)
+    return unit, [row[_STEP] * PS_PER_SECOND / size for row in rows]
+
+
+def _cell(key: str, value: Any) -> str:
     if value is None:
         return ""
+    if key == _STEP:
+        return _time(value)
     return f"{value:.4g}" if isinstance(value, float) else markup(str(value))
 
 
@@ -160,4 +184,4 @@ def _number(value: Any) -> float | None:
 
 
 def _axis(title: str) -> dict[str, Any]:
-    return {"title": {"text": title}, "gridcolor": GRID, "zeroline": False}
+    return {"title": {"text": title}, "gridcolor": GRID, "zeroline": False, "automargin": True}

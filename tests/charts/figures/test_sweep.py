@@ -1,0 +1,47 @@
+"""Charts of a sweep: what fits what was varied, in a unit that people read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commsim.charts import sweep_figures
+
+
+def data(*axes: tuple[str, list[str]]) -> dict[str, Any]:
+    return {"scenario": "a <b>", "axes": [{"path": path, "values": v} for path, v in axes]}
+
+
+def row(step: float | None, cost: float | None = None, **settings: str) -> dict[str, Any]:
+    return {
+        **settings, "step_time_s": step, "tokens_per_s": None, "mfu": None,
+        "bubble_fraction": None, "memory_gib.peak": None, "cost.per_1e9_tokens": cost,
+        "error": None if step else "no such <preset>",
+    }  # fmt: skip
+
+
+def test_one_number_is_a_line_in_a_readable_unit() -> None:
+    rows = [row(2e-6, nodes="1"), row(3e-6, nodes="2"), row(None, nodes="x")]
+    line, table = sweep_figures(data(("nodes", ["1", "2", "x"])), rows, ["", "", ""])
+    assert list(line.data[0].x) == [1, 2]
+    assert list(line.data[0].y) == [2, 3]
+    assert line.layout.yaxis.title.text == "step (us)"
+    assert [len(column) for column in table.data[0].cells["values"]] == [3, 3, 3]
+    assert "&lt;preset&gt;" in table.data[0].cells["values"][2][2]
+
+
+def test_two_settings_are_a_map() -> None:
+    rows = [row(float(n * k), nodes=str(n), micro=str(k)) for n in (1, 2) for k in (1, 2, 4)]
+    heat, _ = sweep_figures(data(("nodes", ["1", "2"]), ("micro", ["1", "2", "4"])), rows, [""] * 6)
+    assert list(heat.data[0].x) == ["1", "2"]
+    assert [list(line) for line in heat.data[0].z] == [[1, 2], [2, 4], [4, 8]]
+
+
+def test_costs_join_what_nothing_beats() -> None:
+    rows = [
+        row(1.0, 9.0, preset="a"), row(2.0, 9.5, preset="b"), row(3.0, 4.0, preset="c"),
+        row(4.0, 5.0, preset="d"),
+    ]  # fmt: skip
+    figures = sweep_figures(data(("preset", ["a", "b", "c", "d"])), rows, [""] * 4)
+    every, front = figures[1].data
+    assert len(every.x) == 4
+    assert list(front.y) == [9.0, 4.0]
