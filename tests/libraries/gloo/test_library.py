@@ -16,6 +16,7 @@ from commsim.libraries import (
     Ideal,
     Libraries,
     LibrarySection,
+    Plan,
     Recorded,
     Request,
     for_groups,
@@ -25,6 +26,7 @@ from commsim.libraries import (
 )
 from commsim.libraries.gloo import Gloo
 from commsim.libraries.gloo.constants import constants
+from commsim.timeline import Timeline
 
 MIB = 1 << 20
 LEAD = 3 * US
@@ -42,12 +44,14 @@ class GpuHosts(HostStar):
         return Route((2 * rank + 1,), (0.5,), (0,), US)
 
 
-def plan(kind: str, size: int, cluster: Any, **more: Any) -> Any:
+def plan(kind: str, size: int, cluster: Cluster, **more: Any) -> Plan:
     ranks = tuple(range(cluster.world_size))
     return Gloo(costs=COSTS).plan(Request(kind, size, ranks, **more), cluster)
 
 
-def one(cluster: Any, kind: str, size: int, *, late: int = 0, device: Device = Device.CUDA) -> Any:
+def one(
+    cluster: Cluster, kind: str, size: int, *, late: int = 0, device: Device = Device.CUDA
+) -> Timeline:
     """Run one op of all ranks, of which rank 0 comes late."""
     build = GraphBuilder()
     world = build.group("world", range(cluster.world_size))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from helpers.host_star import COSTS, LATENCY, OVERHEAD, US, WAKE, HostStar, costs
@@ -27,7 +26,9 @@ def idle(kind: str, size: int, n: int, *, algo: str | None = None, root: int = -
     return Gloo(algo, costs=COSTS).plan(request, HostStar(n)).idle
 
 
-def one(cluster: Any, kind: str, size: int, network: str, *, algo: str | None = None) -> Timeline:
+def one(
+    cluster: Cluster, kind: str, size: int, network: str, *, algo: str | None = None
+) -> Timeline:
     """Run one op of all ranks."""
     build = GraphBuilder()
     n = cluster.world_size

@@ -17,7 +17,7 @@ from commsim.workload.training.stages import divide_layers
 from commsim.workload.training.times import Estimate
 
 
-def times(cluster: Any, *, tied: bool = False, **settings: Any) -> StageTimes:
+def times(cluster: Cluster, *, tied: bool = False, **settings: Any) -> StageTimes:
     base = {"model": SMALL, "batch": {"global": 8, "micro": 1}, "compute": {"efficiency": 0.5}}
     section = decode({**base, **settings}, TrainingSection, "x")
     plan = plan_training(section, cluster, where="x")
