@@ -33,6 +33,7 @@ class Template:
         self.rows = LinkRows()
         self.kind_of: dict[str, str] = {}
         self._branch: dict[str, _Branch] = {}
+        self._nearest: dict[int, tuple[int, ...]] = {}  # NICs by GPU
         self._cross: dict[tuple[str, str], int] = {}
         self._nvlink: dict[tuple[int, int], int] = {}
         self._ports: list[int] = []
@@ -227,6 +228,11 @@ class Template:
         Nearest: under one PCIe switch, several, the same socket, another one. Ties go to the
         NIC dealt to the GPU (its rail), then to the lower number.
         """
+        if gpu not in self._nearest:
+            self._nearest[gpu] = self._by_distance(gpu)
+        return self._nearest[gpu]
+
+    def _by_distance(self, gpu: int) -> tuple[int, ...]:
         nic = self.spec.nic
         if nic is None:
             return ()

@@ -75,25 +75,15 @@ def _edges(engine: Engine, waits: list[tuple[int, list[int]]]) -> dict[int, list
 
 
 def _cycle(edges: dict[int, list[int]]) -> list[int]:
-    """Return the ranks of one cycle of waiting, smallest start first; empty if there is none."""
-    for start in sorted(edges):
-        trail = _back_to(start, edges)
-        if trail:
-            return trail
-    return []
+    """Return the ranks of a shortest cycle through the first rank that is on one; else nothing."""
+    import networkx
 
-
-def _back_to(start: int, edges: dict[int, list[int]]) -> list[int]:
-    """Return the shortest trail from `start` back to itself, by breadth-first search."""
-    trails = [[start]]
-    seen = {start}
-    for trail in trails:
-        for peer in sorted(set(edges.get(trail[-1], []))):
-            if peer == start:
-                return trail
-            if peer not in seen:
-                seen.add(peer)
-                trails.append([*trail, peer])
+    graph = networkx.DiGraph((rank, peer) for rank in sorted(edges) for peer in sorted(edges[rank]))
+    for start in sorted(graph):
+        ways = networkx.single_source_shortest_path(graph, start)
+        ends = [list(ways[rank]) for rank in sorted(graph.predecessors(start)) if rank in ways]
+        if ends:
+            return min(ends, key=len)
     return []
 
 

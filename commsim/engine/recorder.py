@@ -5,10 +5,12 @@ What the engine writes down while it runs: spans by op, and traffic as segments 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
+from commsim.arrays import Floats, Ints
 from commsim.cluster import Links
 from commsim.engine.fluid_network import Flow
 from commsim.graph import Graph
@@ -65,30 +67,59 @@ class Recorder:
         if every is None:
             return LinkUse.nothing()
         phases = [phase for _, phase in self._templates.values()]
-        loads = [phase.load for phase in phases]
-        links = [phase.link for phase in phases]
-        segments = list(self._segments)
-        for link, begun, done, share, program in self.services:
-            first, span = round(begun), max(round(done) - round(begun), 1)
-            links.append(np.array([link]))
-            loads.append(np.array([every.capacity[link] * share * (done - begun) * 1e-12]))
-            owner = self.program_op.get(program, -1)
-            segments.append((len(links) - 1, first, first + span, 1 / span, owner))
-        counts = [len(link) for link in links]
-        flow, start, end, rate, op = zip(*segments, strict=True) if segments else ((),) * 5
+        flow, start, end, rate, op = (
+            zip(*self._segments, strict=True) if self._segments else ((),) * 5
+        )
+        served = _served(self.services, every, self.program_op)
+        single = np.arange(len(served.link)) + len(phases)  # of each service a flow on one link
+        counts = np.array([len(p.link) for p in phases] + [1] * len(single), dtype=np.int64)
         return LinkUse(
             names=every.names,
             kinds=every.kinds,
             bandwidth=every.capacity,
             load_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-            load_link=np.concatenate([np.zeros(0, np.int64), *links]),
-            load_bytes=np.concatenate([np.zeros(0), *loads]),
-            flow=np.array(flow, dtype=np.int64),
-            start=np.array(start, dtype=np.int64),
-            end=np.array(end, dtype=np.int64),
-            rate=np.array(rate, dtype=np.float64),
-            op=np.array(op, dtype=np.int64),
+            load_link=np.concatenate([*(phase.link for phase in phases), served.link]),
+            load_bytes=np.concatenate([*(phase.load for phase in phases), served.carried]),
+            flow=np.concatenate((np.array(flow, dtype=np.int64), single)),
+            start=np.concatenate((np.array(start, dtype=np.int64), served.start)),
+            end=np.concatenate((np.array(end, dtype=np.int64), served.end)),
+            rate=np.concatenate(
+                (np.array(rate, dtype=np.float64), 1 / (served.end - served.start))
+            ),
+            op=np.concatenate((np.array(op, dtype=np.int64), served.op)),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Served:
+    """What links served, as columns: whole ps, bytes, and the op whose data it was."""
+
+    link: Ints
+    start: Ints
+    end: Ints
+    carried: Floats
+    op: Ints
+
+    @property
+    def rate(self) -> Floats:
+        """The share of each that passes per ps."""
+        return 1 / (self.end - self.start)
+
+
+def _served(services: list[LinkService], every: Links, program_op: dict[int, int]) -> _Served:
+    columns = zip(*services, strict=True) if services else ((),) * 5
+    links, begins, ends, shares, programs = columns
+    link = np.array(links, dtype=np.int64)
+    begin, end = np.array(begins, dtype=np.float64), np.array(ends, dtype=np.float64)
+    start = np.round(begin).astype(np.int64)
+    carried = every.capacity[link] * np.array(shares, dtype=np.float64) * (end - begin) * 1e-12
+    return _Served(
+        link,
+        start,
+        np.maximum(np.round(end).astype(np.int64), start + 1),
+        carried,
+        np.array([program_op.get(program, -1) for program in programs], dtype=np.int64),
+    )
 
 
 def _memory(graph: Graph, start: Sequence[int], end: Sequence[int]) -> Memory:

@@ -338,7 +338,7 @@ class GraphBuilder:
         if isinstance(peer, str):
             return self._folded("peer").pair(peer, rank, group, sends=kind == OpKind.SEND)
         for member in (rank, peer):
-            if member not in self._groups[group].ranks:
+            if not self._collectives.is_member(member, group):
                 raise ScenarioError(
                     f"rank {rank}: {kind.name.lower()}: rank {member} is not in group"
                     f" {self._groups[group].name!r} {list(self._groups[group].ranks)}."

@@ -30,7 +30,7 @@ class Call(NamedTuple):
 
 
 class CollectiveMatcher:
-    """Collects the calls of a graph, by group and position; `groups` are the builder's own.
+    """Matches the calls of a graph, by group and position; `groups` are the builder's own.
 
     `stands[r]` is the rank that calls for rank r where ranks are folded.
     """
@@ -38,6 +38,7 @@ class CollectiveMatcher:
     def __init__(self, groups: list[Group], stands: Sequence[int] = ()) -> None:
         self._groups = groups
         self._stands = stands
+        self._members: dict[int, frozenset[int]] = {}  # by group; a tuple of ranks is slow to ask
         self._rows: list[Call] = []  # of each collective the call that came first
         self._recorded: dict[int, int] = {}
         self._splits: dict[int, dict[int, tuple[int, ...]]] = {}
@@ -71,6 +72,12 @@ class CollectiveMatcher:
             self._splits.setdefault(row, {})[call.rank] = tuple(splits)
         return row
 
+    def is_member(self, rank: int, group: int) -> bool:
+        """Return whether a rank is in a group."""
+        if group not in self._members:
+            self._members[group] = frozenset(self._groups[group].ranks)
+        return rank in self._members[group]
+
     def table(self) -> Collectives:
         """Return all collectives, in the order of their first calls."""
         rows = self._rows
@@ -95,7 +102,7 @@ class CollectiveMatcher:
                 f"{kind!r} is not a collective.{did_you_mean(kind, COLLECTIVES)}"
                 f" Known: {', '.join(COLLECTIVES)}."
             )
-        if rank not in ranks:
+        if not self.is_member(rank, call.group):
             name = self._groups[call.group].name
             raise ScenarioError(f"rank {rank}: {kind}: not in group {name!r} {list(ranks)}.")
         if (kind in ROOTED) != (call.root >= 0):

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from commsim.arrays import Floats, Ints
-from commsim.cluster import Cluster, Links, Route
+from commsim.cluster import Cluster
 from commsim.collectives import (
     ALGORITHMS,
     Custom,
@@ -29,13 +28,13 @@ from commsim.libraries.expansion import (
     lay,
     part_of,
     per_byte,
-    ring_arrivals,
     whole,
 )
 from commsim.libraries.ideal.exchange import exchange_parts, in_turns
 from commsim.libraries.ideal.pieces import Pipeline
+from commsim.libraries.ideal.rings import Ring, ring_of
 from commsim.libraries.plan import Messages, Part, Plan, Request, Start, empty_phase
-from commsim.libraries.routing import Router, channel_orders, neighbours
+from commsim.libraries.routing import Router, channel_orders
 from commsim.ops import ROOTED
 
 __all__ = ["Ideal"]
@@ -75,7 +74,7 @@ class Ideal:
         self._cluster: Cluster | None = None
         self._plans: dict[Request, Plan] = {}
         self._last_pieces: tuple[object, int] = ((), 1)
-        self._last_ring: tuple[tuple[object, ...], Floats] = ((), np.zeros(0))
+        self._rings: dict[tuple[tuple[int, ...], int], Ring] = {}
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Return the plan of one op; plans are kept for as long as the cluster is the same."""
@@ -85,7 +84,8 @@ class Ideal:
                 " cluster to send over. Add a cluster section (or --cluster)."
             )
         if cluster is not self._cluster:
-            self._cluster, self._router, self._plans = cluster, Router(cluster), {}
+            self._cluster, self._router = cluster, Router(cluster)
+            self._plans, self._rings = {}, {}
         if request not in self._plans:
             self._plans[request] = self._make(request, cluster)
         return self._plans[request]
@@ -109,8 +109,10 @@ class Ideal:
         start = Start.PATH if request.kind in ROOTED else Start.ALL
         parts: list[Part] = []
         programs: list[Callable[[], Messages]] = []
-        for order in orders:
-            some, expand = self._channel(request, algorithm, order, len(orders), cluster, notes)
+        for channel, order in enumerate(orders):
+            some, expand = self._channel(
+                request, algorithm, order, (channel, len(orders)), cluster, notes
+            )
             parts += some
             programs.append(expand)
         return Plan(
@@ -179,18 +181,22 @@ class Ideal:
         request: Request,
         algorithm: str,
         order: list[int],
-        channels: int,
+        place: tuple[int, int],
         cluster: Cluster,
         notes: dict[str, None],
     ) -> tuple[list[Part], Callable[[], Messages]]:
-        """Return the parts of one channel, which carries an even share of the bytes."""
+        """Return the parts of one channel, which carries an even share of the bytes.
+
+        `place` is its number and the number of channels.
+        """
+        channel, channels = place
         size, members = request.size / channels, len(order)
 
         def laid(made: Program) -> Messages:
             return lay(made, size, order, request.ranks, self._router)
 
         if algorithm == "ring" and request.kind in _RING_ROUNDS and members > _SMALL_RING:
-            ring = self._ring(request, size, order, cluster.links)
+            ring = self._ring(request, size, order, channel)
             if ring is not None:
                 notes.update({} if ring[1] else {_SHARED: None})
                 return [ring[0]], lambda: laid(program(request.kind, "ring", members))
@@ -231,40 +237,21 @@ class Ideal:
             self._last_pieces = (key, pipeline.best_count())
         return self._last_pieces[1]
 
-    def _arrivals(self, latency: Floats, service: Floats, steps: int) -> Floats:
-        """Return the last arrivals of a ring; channels are mostly alike, so one is worked out."""
-        key = (latency.tobytes(), service.tobytes(), steps)
-        if key != self._last_ring[0]:
-            self._last_ring = (key, ring_arrivals(latency, service, steps))
-        return self._last_ring[1]
-
     def _ring(
-        self, request: Request, size: float, order: list[int], links: Links
+        self, request: Request, size: float, order: list[int], channel: int
     ) -> tuple[Part, bool] | None:
         """Return the part of a ring in closed form, and whether it is exact.
 
         Where edges share a link the closed form gives each an even share of it; that is not
         what FIFO links do, so a ring that is small enough is left to the expanded program.
         """
-        n = len(order)
-        edges = neighbours(order)
-        routes = [self._router.route(request.ranks[a], request.ranks[b]) for a, b in edges]
-        used = np.array([link for route in routes for link in route.link], dtype=np.int64)
-        crowd = np.bincount(used, minlength=len(links.capacity))
-        exact = int(crowd.max()) == 1
-        if not exact and n <= _EXPANDED_RING:
+        key = (request.ranks, channel)
+        if key not in self._rings:
+            self._rings[key] = ring_of(order, request.ranks, self._router)
+        ring = self._rings[key]
+        if not ring.exact and len(order) <= _EXPANDED_RING:
             return None
-        steps = _RING_ROUNDS[request.kind] * (n - 1)
-        service = size / n * _costs(routes, links, crowd)
-        latency = np.array([r.latency for r in routes], dtype=np.float64)
-        last = self._arrivals(latency, service, steps)
-        idle = whole(last.max())
-        flow = coupled(routes, [size / n * steps] * n, idle, links)
-        member = np.asarray(order)
-        leaves = np.zeros(n)
-        leaves[member] = np.maximum(np.roll(last, 1), last - latency)
-        leaving = np.minimum(np.ceil(leaves - 1e-3).astype(np.int64), idle)
-        return Part((flow,), np.zeros(n, np.int64), leaving), exact
+        return ring.part(size, _RING_ROUNDS[request.kind]), ring.exact
 
 
 def _in_pieces(kind: str, algorithm: str) -> bool:
@@ -295,14 +282,3 @@ def _per_node(algorithm: str, order: list[int], ranks: tuple[int, ...], cluster:
     if len(counts) == 1 and algorithm == "torus":
         return 0
     return next(iter(counts.values()))
-
-
-def _costs(routes: list[Route], links: Links, crowd: Ints) -> Floats:
-    """Return the ps per byte of each route, links divided by the edges that cross them."""
-    counts = [len(route.link) for route in routes]
-    link = np.array([i for route in routes for i in route.link], dtype=np.int64)
-    share = np.array([s for route in routes for s in route.share])
-    cost = share * crowd[link] / links.capacity[link] * 1e12
-    first = np.concatenate(([0], np.cumsum(counts)[:-1]))
-    worst: Floats = np.maximum.reduceat(cost, first)
-    return worst
