@@ -20,17 +20,26 @@ def ring_arrivals(latency: Floats, service: Floats, steps: int) -> Floats:
         x_i(k) = max(x_{i-1}(k-1) + latency_i, x_i(k-1)) + service_i
 
     The longest path to (i, steps) visits the last h + 1 edges once each and spends the steps
-    that remain on the slowest of them, so x is a maximum over h: no simulation is needed.
+    that remain on the slowest of them, so x is a maximum over h. Once h has gone round all edges
+    the slowest stays, and each further round adds the same: the maximum is in the first round, the
+    second or the last.
     """
     n = len(latency)
     period = _period(latency, service)
-    h = np.arange(steps)
+    total = float(np.sum(latency[:period] + service[:period]))
     last = np.empty(period)
+    h = np.arange(min(period, steps))
+    rounds = (steps - 1 - h) // period  # complete ones that can follow
     for i in range(period):
-        back = (i - h) % n
+        back = (i - h) % period
         path = np.cumsum(latency[back] + service[back])
         slowest = np.maximum.accumulate(service[back])
         last[i] = np.max(path + (steps - 1 - h) * slowest)
+        if steps > period:
+            gain = total - period * slowest[-1]
+            more = rounds if gain > 0 else np.minimum(rounds, 1)
+            again = path + (steps - 1 - h) * slowest[-1] + more * gain
+            last[i] = max(last[i], np.max(again[more > 0], initial=0.0))
     return np.tile(last, n // period)
 
 
