@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["clusters", "scenarios", "settings", "traces"]
+__all__ = ["clusters", "presets_of", "scenarios", "settings", "traces"]
 
 
 def scenarios(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -31,6 +31,15 @@ def traces(_: click.Context, __: click.Parameter, begun: str) -> list[Completion
     from commsim.study import EXAMPLES
 
     return _items((example.name for example in EXAMPLES), begun)
+
+
+def presets_of(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete the name of anything that comes along."""
+    from commsim.study import presets
+
+    kinds = ("clusters", "gpus", "models", "scenarios")
+    names = [name for kind in kinds for name in presets(kind) if name.startswith(begun)]
+    return [CompletionItem(name) for name in names]
 
 
 def settings(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:

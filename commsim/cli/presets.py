@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import click
 
+from commsim.cli.complete import presets_of
 from commsim.cli.help import GroupedCommand
 from commsim.cli.params import silent_option
 from commsim.cli.summary import columns
+from commsim.errors import ScenarioError, did_you_mean
 
 __all__ = ["presets"]
 
@@ -17,38 +19,71 @@ _KINDS = ("clusters", "gpus", "models", "scenarios")
 
 @click.command(cls=GroupedCommand)
 @click.argument("what", default="all", metavar="[clusters|gpus|models|scenarios|show]")
-@click.argument("name", default="")
+@click.argument("words", nargs=-1, metavar="[WORD...|NAME]", shell_complete=presets_of)
 @silent_option
-def presets(what: str, name: str) -> None:
-    """List what comes with commsim; `presets show NAME` prints a file to start from."""
+def presets(what: str, words: tuple[str, ...]) -> None:
+    """List what comes with commsim; `presets show NAME` prints a file to start from.
+
+    With words, only rows that hold them all: `presets clusters h100 usd`.
+    """
     if what == "show":
-        click.echo(_text(name), nl=False)
+        if len(words) != 1:
+            raise click.UsageError("give one name to show: commsim presets show dgx-h100.")
+        click.echo(_text(words[0]), nl=False)
         return
-    if what not in ("all", *_KINDS) or name:
-        raise click.UsageError(f"no presets {what!r}. Use one of {', '.join(_KINDS)}, show NAME.")
+    if what not in ("all", *_KINDS):
+        hint = did_you_mean(what, (*_KINDS, "show"))
+        raise click.UsageError(
+            f"no presets {what!r}.{hint} Use one of {', '.join(_KINDS)}, show NAME."
+        )
     for kind in _KINDS if what == "all" else (what,):
-        rows = _rows(kind)
-        if what == "all":
-            click.echo(f"{kind}:")
-        click.echo(columns([(f"  {a}" if what == "all" else a, b) for a, b in rows]))
+        _list(kind, words, headed=what == "all")
 
 
-def _rows(kind: str) -> list[tuple[str, str]]:
+def _list(kind: str, words: tuple[str, ...], *, headed: bool) -> None:
+    """Print the rows of a kind that hold all words."""
+    head, rows = _rows(kind)
+    found = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words)]
+    if not found and words and not headed:
+        raise ScenarioError(f"no row of {kind} holds {' and '.join(map(repr, words))}.")
+    if headed:
+        click.echo(f"{kind}:")
+    shown = [head, *found] if head else found
+    click.echo(columns([(f"  {row[0]}" if headed else row[0], *row[1:]) for row in shown]))
+
+
+def _rows(kind: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the heads of the columns (none for two plain ones) and the rows."""
     if kind == "scenarios":
         from commsim.scenario import scenario_names, scenario_summary
 
-        return [(name, scenario_summary(name)) for name in scenario_names()]
+        return (), [(name, scenario_summary(name)) for name in scenario_names()]
     if kind == "models":
         from commsim.models import model_names
 
-        return [(name, _model(name)) for name in model_names()]
+        return (), [(name, _model(name)) for name in model_names()]
     if kind == "gpus":
         from commsim.cluster import gpu_names
 
-        return [(name, _gpu(name)) for name in gpu_names()]
-    from commsim.cluster import preset_names, preset_text
+        return (), [(name, _gpu(name)) for name in gpu_names()]
+    from commsim.cluster import preset_names
 
-    return [(name, preset_text(name).splitlines()[0].lstrip("# ")) for name in preset_names()]
+    head = ("name", "GPUs of a node", "NICs of a node", "a GPU-hour", "what it is")
+    return head, [_cluster(name) for name in preset_names()]
+
+
+def _cluster(name: str) -> tuple[str, ...]:
+    """Return the row of a cluster; an empty cell is what it has none of, or no price of."""
+    from commsim.cluster import Cluster, preset_text
+    from commsim.units import format_bandwidth
+
+    spec = Cluster.preset(name).specs[0]
+    gpus = f"{spec.gpus} {spec.gpu.name}"
+    nics = ""
+    if spec.nic is not None and spec.nic.count:
+        nics = f"{spec.nic.count} of {format_bandwidth(spec.nic.wire.bandwidth)}"
+    price = "" if spec.price is None else f"{spec.price.per_gpu_hour:g} {spec.price.currency}"
+    return name, gpus, nics, price, preset_text(name).splitlines()[0].lstrip("# ")
 
 
 def _model(name: str) -> str:
@@ -74,7 +109,6 @@ def _gpu(name: str) -> str:
 def _text(name: str) -> str:
     """Return the file of a cluster, a GPU or a scenario, or the entry of a model."""
     from commsim.cluster import gpu_names, gpu_text, preset_names, preset_text, suggestion
-    from commsim.errors import ScenarioError
     from commsim.models import model_names, model_text
     from commsim.scenario import scenario_names, scenario_text
 

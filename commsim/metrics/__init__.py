@@ -21,6 +21,7 @@ from commsim.metrics.links import (
 )
 from commsim.metrics.measure import CollectiveMetrics, Metrics, RankTimes, Times, measure
 from commsim.metrics.stages import lane_stages
+from commsim.metrics.waits import Wait, waits
 from commsim.metrics.window import Window, arrivals, measured_window
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Times",
     "UseOverTime",
     "Utilization",
+    "Wait",
     "Window",
     "account",
     "arrivals",
@@ -58,4 +60,5 @@ __all__ = [
     "use_of_kinds",
     "use_over_time",
     "utilization",
+    "waits",
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from commsim._version import __version__
 from commsim.files import write_json
-from commsim.metrics import Limit, Metrics, limits
+from commsim.metrics import Limit, Metrics, Wait, limits, waits
 from commsim.timeline import Timeline
 from commsim.units import format_time
 
@@ -62,6 +62,11 @@ class Result:
         return limits(self.timeline, library=self.library, cluster=self.cluster)
 
     @cached_property
+    def waits(self) -> tuple[Wait, ...]:
+        """Who waits for whom, longest first."""
+        return waits(self.timeline)
+
+    @cached_property
     def headline(self) -> str:
         """How long it takes, and what costs most of the time that is not compute."""
         from commsim.charts import finding
@@ -77,6 +82,7 @@ class Result:
             "headline": self.headline,
             **self.metrics.to_dict(),
             "limits": [asdict(limit) for limit in self.limits],
+            "waits": [asdict(wait) for wait in self.waits],
             "notes": list(self.notes),
             **self.extra,
         }
@@ -108,8 +114,8 @@ class Result:
 
         return Facts(
             self.scenario, self.timeline, self.metrics, self.notes,
-            headline=self.headline, limits=self.limits, command=self.command, cluster=self.cluster,
-            measured=self.measured, resident=self._resident(),
+            headline=self.headline, limits=self.limits, waits=self.waits, command=self.command,
+            cluster=self.cluster, measured=self.measured, resident=self._resident(),
         )  # fmt: skip
 
     def _resident(self) -> Residents | None:

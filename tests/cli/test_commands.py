@@ -15,7 +15,7 @@ from commsim.metrics import PARTS
 RUN_KEYS = {
     "schema", "commsim", "scenario", "step_time_s", "bubble_fraction", "bubble_ratio", "breakdown",
     "ranks", "mfu", "hfu", "tflops_per_gpu", "tokens_per_s", "tokens_per_s_per_gpu", "memory_gib",
-    "collectives", "links", "critical_path", "cost", "notes", "headline", "limits",
+    "collectives", "links", "critical_path", "cost", "notes", "headline", "limits", "waits",
 }  # fmt: skip
 
 

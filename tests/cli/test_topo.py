@@ -76,6 +76,23 @@ def test_what_nccl_sees(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'9' is not an NCCL version" in capsys.readouterr().err
 
 
+def test_presets_have_gpus_nics_and_prices_and_are_filtered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(["presets", "clusters", "H100", "usd"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split("  ")[0] == "name"
+    row = next(row for row in rows if row.startswith("aws-p5 "))
+    assert "8 H100-SXM5-80GB" in row
+    assert "8 of 50 GB/s" in row
+    assert "6.88 USD" in row
+    assert all("H100" in row and "USD" in row for row in rows)
+    assert call(["presets", "clusters", "xylophone"]) == 2
+    assert "no row of clusters holds 'xylophone'" in capsys.readouterr().err
+    assert call(["presets", "cluster"]) == 2
+    assert "Did you mean 'clusters'" in capsys.readouterr().err
+
+
 def test_presets_tell_gpus_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["presets", "gpus"]) == 0
     out = capsys.readouterr().out

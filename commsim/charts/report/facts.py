@@ -11,7 +11,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.cluster import Cluster
-from commsim.metrics import Limit, Metrics
+from commsim.metrics import Limit, Metrics, Wait
 from commsim.timeline import Timeline
 
 __all__ = ["Facts", "Residents", "Section", "resident_bytes"]
@@ -34,7 +34,8 @@ def resident_bytes(held: Sequence[int], capacity: Sequence[int]) -> Residents:
 class Facts:
     """A run to report on.
 
-    `headline` is what it comes to in a sentence, `limits` what the step would be shorter without;
+    `headline` is what it comes to in a sentence, `limits` what the step would be shorter without,
+    `waits` who waits for whom;
     `command` runs it again; `resident` is the lanes' memory beside activations; `measured` what a
     replay is held against.
     """
@@ -45,6 +46,7 @@ class Facts:
     notes: tuple[str, ...] = ()
     headline: str = ""
     limits: tuple[Limit, ...] = ()
+    waits: tuple[Wait, ...] = ()
     command: str = ""
     cluster: Cluster | None = None
     resident: Residents | None = None

@@ -16,7 +16,7 @@ from commsim.charts.theme import ACCOUNT, op_label, shorten
 from commsim.metrics import Metrics, RankTimes, bubbles
 from commsim.units import format_time
 
-__all__ = ["breakdown_section", "bubble_section", "limits_section", "path_section"]
+__all__ = ["breakdown_section", "bubble_section", "limits_section", "path_section", "waits_section"]
 
 _ROWS = 16  # ranks that are shown one by one
 _PIECES = 600  # of the critical path's strip
@@ -148,6 +148,29 @@ def limits_section(facts: Facts) -> Section | None:
     )
     body = table(["part", "gone", "half"], rows, right=(1, 2))
     return Section("limits", "What the step would save", lead, body)
+
+
+def waits_section(facts: Facts) -> Section | None:
+    """Return who waits for whom, the longest first; None where nobody does."""
+    step = facts.metrics.step_time_s
+    if not facts.waits or not step:
+        return None
+    rows = [
+        [
+            f"rank {wait.rank}",
+            f"rank {wait.peer}" + ("" if wait.stage is None else f", stage {wait.stage}"),
+            wait.kind,
+            format_time(wait.seconds * 1e12),
+            percent(wait.seconds / step),
+        ]
+        for wait in facts.waits[:_LONGEST]
+    ]
+    more = len(facts.waits) - len(rows)
+    lead = "Bubble: the other works on another stage; skew: it does the same, and is later" + (
+        f". {len(rows)} of {len(facts.waits)} pairs" if more else ""
+    )
+    body = table(["who waits", "for whom", "", "time", "of the step"], rows, right=(3, 4))
+    return Section("waits", "Who waits for whom", lead, body)
 
 
 def bubble_section(facts: Facts) -> Section | None:

@@ -19,6 +19,7 @@ from commsim.charts.report.time_parts import (
     bubble_section,
     limits_section,
     path_section,
+    waits_section,
 )
 from commsim.charts.report.topology import topology_section
 from commsim.charts.report.use_parts import bandwidth_section, links_section
@@ -38,12 +39,14 @@ _MAKERS: tuple[Callable[[Facts], Section | None], ...] = (
     breakdown_section,
     bubble_section,
     limits_section,
+    waits_section,
     bandwidth_section,
     links_section,
     topology_section,
     memory_section,
     path_section,
 )
+_BEFORE_THE_TIMELINE = ("breakdown", "bubble", "limits", "waits")
 
 
 def write_report(facts: Facts, path: str | Path) -> None:
@@ -62,7 +65,7 @@ def report_page(facts: Facts) -> Iterator[str]:
     """Yield the page of a run in pieces; only the sections that the run has."""
     runs = _runs(facts)
     sections = [made for make in _MAKERS if (made := make(facts)) is not None]
-    order = [section for section in sections if section.key in ("breakdown", "bubble", "limits")]
+    order = [section for section in sections if section.key in _BEFORE_THE_TIMELINE]
     rest = [section for section in sections if section not in order]
     shown = [*order, viewer_section(runs), *rest, _notes(facts), _again(facts)]
     yield from page(

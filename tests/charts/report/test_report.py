@@ -172,11 +172,12 @@ def test_ticks_are_fine_enough() -> None:
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("1f1b", "breakdown bubble limits timeline path notes again"),
+        ("1f1b", "breakdown bubble limits waits timeline path notes again"),
         ("quickstart",
          "breakdown limits timeline bandwidth links topology memory path notes again"),
         ("ring-all-reduce", "breakdown limits timeline bandwidth links topology path notes again"),
-        ("p2p-nonblocking", "breakdown limits timeline bandwidth links topology path notes again"),
+        ("p2p-nonblocking",
+         "breakdown limits timeline bandwidth links topology path notes again"),
     ],
 )  # fmt: skip
 def test_a_page_has_the_sections_that_its_run_has(name: str, wanted: str) -> None:

@@ -1,0 +1,71 @@
+"""Who waits for whom: the peers add up to the waiting of the account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.hand_made import timeline
+
+from commsim.graph import GraphBuilder
+from commsim.metrics import measure, waits
+from commsim.study import run
+
+SLOW_RANK: dict[str, Any] = {
+    "cluster": {"preset": "dgx-h100"},
+    "workload": {
+        "program": {
+            "ranks": {
+                "all": [{"compute": "1ms"}, {"all_reduce": {"bytes": "1MiB"}}],
+                3: [{"compute": "4ms"}, {"all_reduce": {"bytes": "1MiB"}}],
+            }
+        }
+    },
+}
+
+
+def test_a_slow_rank_is_named_by_all_others_as_skew() -> None:
+    found = waits(run(SLOW_RANK).timeline)
+    assert {one.peer for one in found} == {3}
+    assert sorted(one.rank for one in found) == [0, 1, 2, 4, 5, 6, 7]
+    assert {one.kind for one in found} == {"skew"}
+    assert [one.seconds for one in found] == pytest.approx([3e-3] * 7)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "dp-pp", "zero-bubble", "p2p-blocking"])
+def test_the_peers_add_up_to_the_waiting_of_each_rank(name: str) -> None:
+    result = run(name)
+    step = result.metrics.step_time_s
+    told = {row.rank: 0.0 for row in result.metrics.ranks}
+    for one in result.waits:
+        told[one.rank] += one.seconds
+    for row in result.metrics.ranks:
+        # waits for one peer under 0.1 % of the step are left out
+        assert told[row.rank] == pytest.approx(row.waiting_s, abs=0.001 * step * len(told))
+
+
+def test_a_pipeline_waits_for_other_stages_and_calls_it_bubble() -> None:
+    found = run("1f1b").waits
+    assert {one.kind for one in found} == {"bubble"}
+    first = [one for one in found if one.rank == 3]  # it waits for its first activation
+    assert {one.stage for one in first} <= {0, 1, 2}
+    assert run("1f1b").to_dict()["waits"][0].keys() == {"rank", "peer", "stage", "kind", "seconds"}
+
+
+def test_two_waits_at_once_count_once() -> None:
+    """Rank 0 waits in two messages from 0 on, until 10 and until 30."""
+    build = GraphBuilder()
+    pair = build.group("pair", [0, 1])
+    build.lane(0), build.lane(1)
+    for at, stream in enumerate(("a", "b")):
+        build.recv(0, 1, 8, group=pair, stream=stream, tag=at)
+        build.send(1, 0, 8, group=pair, stream=stream, tag=at)
+    line = timeline(build, [(0, 10, 12), (10, 10, 12), (0, 30, 32), (30, 30, 32)])
+    (one,) = (found for found in waits(line) if found.rank == 0)
+    assert one.peer == 1
+    assert one.seconds == pytest.approx(28e-12)  # 2 of the 30 move the first
+    assert measure(line).ranks[0].waiting_s == pytest.approx(28e-12)
+
+
+def test_nobody_waits_in_an_empty_run() -> None:
+    assert waits(timeline(GraphBuilder(), [])) == ()
