@@ -20,6 +20,9 @@ from commsim.errors import ScenarioError
 __all__ = ["node_spec"]
 
 _MAX_SOCKETS = 64  # each two are joined, so links grow with the square
+_MOST_TFLOPS = 1e6  # the fastest of the table does 1.5e4 (B300, fp4)
+_FAR_OFF = 20.0  # times: a node draws one to three times what its GPUs do
+_FASTEST_NIC = 200e9  # bytes/s: 1.6 Tb/s
 _STATED = "stated in the cluster's description"
 _ARCH = MappingProxyType(
     {"intel": "x86_64", "amd": "x86_64", "zhaoxin": "x86_64", "arm": "arm64", "ibm": "ppc64"}
@@ -43,8 +46,7 @@ def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
     nic = nic_spec(read, node.nic, gpu=gpu, gpus=gpus)
     nics = nic.count if nic else 0
     nvlink = nvlink_spec(read, node.nvlink, gpu=gpu, gpus=gpus)
-    if node.power is not None and not node.power.watts > 0:
-        raise place.error("power.watts", f"{node.power.watts:g} is not above zero.")
+    _check_watts(read, node, gpu, gpus)
     if node.price is not None and not node.price.per_gpu_hour >= 0:
         raise place.error("price.per_gpu_hour", f"{node.price.per_gpu_hour:g} is below zero.")
     spec = NodeSpec(
@@ -69,10 +71,37 @@ def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
         price=node.price,
         notes=(),
     )
-    if not read.taken:
-        return spec
-    note = f"node {name}: taken by default: {', '.join(read.taken)}."
-    return dataclasses.replace(spec, notes=(note,))
+    notes = _doubts(name, spec)
+    if read.taken:
+        notes.append(f"node {name}: taken by default: {', '.join(read.taken)}.")
+    return dataclasses.replace(spec, notes=tuple(notes))
+
+
+def _check_watts(read: Reader, node: NodeSection, gpu: GpuSpec, gpus: int) -> None:
+    """Refuse a power that is none, or that only kilowatts or milliwatts could be."""
+    if node.power is None:
+        return
+    watts, usual = node.power.watts, (gpu.power_w or 0.0) * gpus
+    if not watts > 0:
+        raise read.place.error("power.watts", f"{watts:g} is not above zero.")
+    factor = 1000 if watts * _FAR_OFF < usual else 1 / 1000
+    if usual and not usual / _FAR_OFF <= watts <= usual * _FAR_OFF:
+        raise read.place.error(
+            "power.watts",
+            f"{watts:g} W is far from what {gpus} x {gpu.name} draw ({usual:g} W). The unit is"
+            f" watts: did you mean {watts * factor:g}?",
+        )
+
+
+def _doubts(name: str, spec: NodeSpec) -> list[str]:
+    """Say which rates are beyond what is built, as bytes for bits make them."""
+    if spec.nic is None or spec.nic.wire.bandwidth <= _FASTEST_NIC:
+        return []
+    rate = spec.nic.wire.bandwidth
+    return [
+        f"node {name}: nic.bandwidth is {rate * 8 / 1e9:g} Gbps, more than any NIC has: is it"
+        f" {rate / 1e9:g}Gbps, bits for bytes?"
+    ]
 
 
 def _cpu(read: Reader, own: CpuSection | None, *, is_worker: bool) -> CpuSection:
@@ -131,6 +160,12 @@ def _gpu(read: Reader, section: GpuSection) -> GpuSpec:
     for precision, rate in section.tflops.items():
         if not rate > 0:
             raise read.place.error("gpu.tflops", f"{precision}: {rate:g} is not above zero.")
+        if rate > _MOST_TFLOPS:
+            raise read.place.error(
+                "gpu.tflops",
+                f"{precision}: {rate:g} TFLOP/s is more than any GPU does: the unit is 1e12 FLOP/s."
+                f" Did you mean {rate / 1e12:g}?",
+            )
     if section.memory is not None and section.memory < 1:
         raise read.place.error("gpu.memory", f"{section.memory} bytes hold nothing.")
     if section.sm_count is not None and section.sm_count < 0:

@@ -71,7 +71,8 @@ class Reader:
         """Return a share above 0 and up to 1."""
         value = self.need(value, field)
         if not 0 < value <= 1:
-            raise self.place.error(field, f"{value:g} is not a share above 0 and up to 1.")
+            hint = f" Did you mean {value / 100:g}?" if 1 < value <= 100 else ""
+            raise self.place.error(field, f"{value:g} is not a share above 0 and up to 1.{hint}")
         return value
 
     def wire(self, section: CpuSection | C2cSection | NicSection, part: str) -> Wire:
