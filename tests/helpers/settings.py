@@ -36,14 +36,19 @@ class Setting:
     value: Any
     worsens: bool
 
-    def section(self, preset: str, nodes: int) -> dict[str, Any]:
-        """Return a cluster section: the preset, with this setting alone changed."""
+    def within(self, base: dict[str, Any]) -> dict[str, Any]:
+        """Return a cluster section with this setting changed."""
         top, *rest = self.path.split(".")
-        value: Any = self.value
-        for key in reversed(rest):
-            value = {key: value}
-        where = "fabric" if top == "fabric" else "overrides"
-        return {"preset": preset, "nodes": nodes, where: value if top == "fabric" else {top: value}}
+        keys = ["fabric", *rest] if top == "fabric" else ["overrides", top, *rest]
+        return _laid(base, keys, self.value)
+
+
+def _laid(data: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+    if not keys:
+        return value if not isinstance(value, dict) else {**data, **value}
+    below = data.get(keys[0])
+    inner = _laid(below if isinstance(below, dict) else {}, keys[1:], value)
+    return {**data, keys[0]: inner}
 
 
 def settings_of(preset: str) -> Iterator[Setting]:
@@ -84,7 +89,8 @@ def _changed(path: str, kind: Any, now: Any) -> Setting | None:
             path, {key: value / 4 for key, value in (now or {"bf16": 8.0}).items()}, True
         )
     if now is None:
-        return Setting(path, _LATER[kind], worsens=kind in (Duration, Bandwidth))
+        value = 4.0 if path.endswith("oversubscription") else _LATER[kind]
+        return Setting(path, value, worsens=kind in (Duration, Bandwidth, float))
     if kind is Bandwidth:
         return Setting(path, _scaled(now, 1 / 4), worsens=True)
     if kind is Duration:
@@ -96,7 +102,8 @@ def _changed(path: str, kind: Any, now: Any) -> Setting | None:
         return Setting(path, 4.0 if oversubscribed else now / 4, worsens=True)
     if not isinstance(now, int):
         return None  # a matrix of links, not a number
-    return Setting(path, max(1, now // 2), worsens=path.endswith((".generation", ".width")))
+    other = now // 2 if now > 1 else now + 1
+    return Setting(path, other, worsens=now > 1 and path.endswith((".generation", ".width")))
 
 
 def _scaled(text: str, factor: float) -> str:

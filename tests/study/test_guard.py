@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers.counting import python_calls
 
 from commsim.cluster import Cluster
+from commsim.cluster.presets import preset_names
 from commsim.cluster.section import cluster_from
+from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal, Part, Plan, Request, Start
 from commsim.libraries.plan import empty_phase
 from commsim.scenario import load_scenario
 from commsim.study import Result, guard
+from commsim.study.bench import bench
+from commsim.study.bench.nccl_tests import BENCH_OPS
 from commsim.study.run import run
 
 ONE_SLOW_NODE = cluster_from(
@@ -91,3 +97,56 @@ def test_it_costs_under_a_twentieth_of_a_run() -> None:
     assert library is not None
     own = python_calls(lambda: guard.too_fast_plans(graph, cluster, library))
     assert 20 * own < whole
+
+
+OVERRIDES: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "slow NICs": {"overrides": {"nic": {"bandwidth": "10Gbps"}}},
+    "NICs of a fifth": {"overrides": {"nic": {"efficiency": 0.2}}},
+    "late NICs": {"overrides": {"nic": {"latency": "1ms"}}},
+    "PCIe 1": {"overrides": {"pcie": {"generation": 1}}},
+    "late PCIe": {"overrides": {"pcie": {"link_latency": "100us"}}},
+    "long cables": {"fabric": {"cable_latency": "10ms"}},
+    "slow switches": {"fabric": {"switch_latency": "1ms"}},
+}
+FEW = ("dgx-h100", "pcie-a100")
+
+
+def check(preset: str, nodes: int, override: str, sizes: list[str]) -> None:
+    try:
+        section = {"preset": preset, "nodes": nodes, **OVERRIDES[override]}
+        cluster = cluster_from(section, "test")
+        result = bench(cluster, BENCH_OPS, sizes, algo="all")
+    except ScenarioError as error:
+        pytest.skip(str(error))
+    for row in result.results:
+        assert row.bound_us is not None
+        assert row.time_us >= row.bound_us * (1 - 1e-9), row
+    assert not any(note.startswith("TOO FAST") for note in result.notes)
+
+
+@pytest.mark.parametrize("override", OVERRIDES)
+@pytest.mark.parametrize("preset", FEW)
+def test_no_time_of_nccl_is_below_its_bound(preset: str, override: str) -> None:
+    check(preset, 2, override, ["1K", "64M"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("override", OVERRIDES)
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+@pytest.mark.parametrize("preset", preset_names())
+def test_no_time_of_nccl_is_below_its_bound_on_any_preset(
+    preset: str, nodes: int, override: str
+) -> None:
+    check(preset, nodes, override, ["8", "1K", "64K", "1M", "64M", "1G"])
+
+
+def test_one_slow_node_sets_the_step_of_ddp() -> None:
+    """GPT-2 1.5B over two DGX H100, the NICs of one at 10 Gbps: what one sends the other gets."""
+    nodes = "[{preset: dgx-h100}, {preset: dgx-h100, overrides: {nic: {bandwidth: 10Gbps}}}]"
+    data = run("quickstart", [f"cluster={{nodes: {nodes}, fabric: {{kind: fat_tree}}}}"]).to_dict()
+    sent = {link["name"]: link["bytes"] for link in data["links"] if "->leaf0" in link["name"]}
+    got = {link["name"]: link["bytes"] for link in data["links"] if "leaf0->" in link["name"]}
+    assert len(sent) == len(got) == 16
+    assert set(sent.values()) == set(got.values()) == {389402800.0}
+    assert data["step_time_s"] > 389402800.0 / (10e9 / 8)

@@ -1,0 +1,178 @@
+"""
+Every numeric setting of a cluster moves a time, is refused, or is named as without effect.
+
+The settings are found by walking the schema: a new field is tried without a word here. A worse
+component never makes an algorithm faster, and no time is below its bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import pytest
+from helpers.paths import ROOT
+from helpers.settings import Setting, settings_of
+
+from commsim.cluster.section import cluster_from
+from commsim.errors import ScenarioError
+from commsim.study.bench import bench
+from commsim.study.run import run
+
+LIBRARIES = ("nccl", "ideal", "gloo")
+OPS = {
+    "nccl": "all_reduce,all_gather,broadcast,all_to_all,send_recv",
+    "ideal": "all_reduce,all_to_all",
+    "gloo": "all_reduce,broadcast",
+}
+ALGOS = {"nccl": "all", "ideal": "ring,direct", "gloo": "auto"}
+SIZES = (1 << 10, 1 << 22)
+TREE = {"kind": "fat_tree", "nodes_per_leaf": 1, "oversubscription": 8.0}
+PLACES: dict[str, dict[str, Any]] = {
+    "two DGX H100": {"preset": "dgx-h100", "nodes": 2},
+    "a DGX H100": {"preset": "dgx-h100"},
+    "two DGX-1V": {"preset": "dgx-1v", "nodes": 2},
+    "GPUs without peer access": {"preset": "pcie-rtx5090"},
+    "GPUs of two sockets": {"preset": "pcie-l40s"},
+    "CPUs": {"preset": "cpu-ethernet", "nodes": 4},
+    "staged NICs": {"preset": "aws-g5", "nodes": 2},
+    "superchips": {
+        "preset": "gb200-nvl72", "nodes": 2, "overrides": {"nvlink": {"domain_nodes": 1}},
+    },
+    "a tree by its radix": {"preset": "dgx-a100", "nodes": 4, "fabric": {"kind": "fat_tree"}},
+    "a thin tree": {
+        "preset": "aws-g5", "nodes": 8, "fabric": {**TREE, "spines": 8, "ecmp": "hash"},
+    },
+}  # fmt: skip
+FIRST = next(iter(PLACES))
+PAGE = (ROOT / "docs" / "reference" / "clusters.md").read_text("utf-8")
+
+Rows = dict[tuple[str, int, str, str | None, int | None], tuple[float, float]]
+
+
+def named_without_effect() -> dict[str, set[str]]:
+    """Return the table of the page: setting -> libraries whose times it leaves alone."""
+    table = PAGE.split("## What a setting changes")[1].split("\n## ")[0]
+    found: dict[str, set[str]] = {}
+    for settings, libraries in re.findall(r"^\| (`.+?) \| .+ \| (.+) \|$", table, re.MULTILINE):
+        for setting in re.findall(r"`([\w.]+)`", settings):
+            found[setting] = set(LIBRARIES) if libraries == "all" else set(libraries.split(", "))
+    return found
+
+
+def rows(section: dict[str, Any], library: str, sizes: tuple[int, ...] = SIZES) -> Rows:
+    cluster = cluster_from(section, "test")
+    result = bench(cluster, OPS[library], sizes, algo=ALGOS[library], library=library)
+    return {
+        (r.op, r.size, r.algo, r.proto, r.nchannels): (r.time_us, r.bound_us or 0.0)
+        for r in result.results
+    }
+
+
+@cache
+def usual(place: str, library: str) -> Rows:
+    return rows(PLACES[place], library)
+
+
+def runs_here(place: str, library: str) -> bool:
+    return (place == "CPUs") <= (library == "gloo")
+
+
+@cache
+def settings_at(place: str) -> dict[str, Setting]:
+    return {setting.path: setting for setting in settings_of(PLACES[place]["preset"])}
+
+
+def changed(path: str, place: str, library: str) -> Rows | None:
+    """Return the rows with a setting changed; None where it is refused or not there."""
+    if path not in settings_at(place):
+        return None
+    try:
+        return rows(settings_at(place)[path].within(PLACES[place]), library)
+    except ScenarioError:
+        return None
+
+
+def moves(path: str, library: str, places: Iterable[str]) -> bool | None:
+    """Say whether a setting moves a time somewhere; None: it is refused wherever it is tried."""
+    refused = True
+    for place in places:
+        now = changed(path, place, library) if runs_here(place, library) else None
+        if now is None:
+            continue
+        refused = False
+        before = usual(place, library)
+        if {key: time for key, (time, _) in now.items()} != {k: t for k, (t, _) in before.items()}:
+            return True
+    return None if refused else False
+
+
+EVERY = sorted({path for place in PLACES for path in settings_at(place)})
+WORSE = [path for path, setting in settings_at(FIRST).items() if setting.worsens]
+
+
+def test_the_walk_finds_the_settings_that_people_change() -> None:
+    assert {
+        "nic.bandwidth", "nic.efficiency", "nic.latency", "nvlink.bandwidth", "nvlink.per_link",
+        "pcie.generation", "fabric.cable_latency", "fabric.switch_latency", "gpu.tflops",
+        "c2c.bandwidth", "cpu.dram_bandwidth", "nic.gdr", "fabric.oversubscription",
+    } <= set(EVERY)  # fmt: skip
+    assert len(EVERY) > 40
+
+
+@pytest.mark.parametrize(
+    "library", ["nccl", *(pytest.param(name, marks=pytest.mark.long) for name in LIBRARIES[1:])]
+)
+@pytest.mark.parametrize("path", EVERY)
+def test_a_setting_moves_a_time_or_is_refused_or_named(path: str, library: str) -> None:
+    if library in named_without_effect().get(path, set()):
+        assert not moves(path, library, list(PLACES)[:3])
+    else:
+        assert moves(path, library, PLACES) in (True, None)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("path", WORSE)
+def test_a_worse_component_is_never_faster_nor_below_the_bound(path: str, library: str) -> None:
+    now, before = changed(path, FIRST, library), usual(FIRST, library)
+    for key, (time, least) in (now or {}).items():
+        assert time >= least * (1 - 1e-9), key
+        assert key not in before or time >= before[key][0] * (1 - 1e-9), key
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("place", list(PLACES))
+def test_every_place(place: str, library: str) -> None:
+    if not runs_here(place, library):
+        pytest.skip("no GPUs")
+    sizes = (8, 1 << 16, 1 << 27)
+    before = rows(PLACES[place], library, sizes)
+    for setting in settings_at(place).values():
+        try:
+            now = rows(setting.within(PLACES[place]), library, sizes)
+        except ScenarioError:
+            continue
+        for key, (time, least) in now.items():
+            assert time >= least * (1 - 1e-9), (setting, key)
+            if setting.worsens and key in before:
+                assert time >= before[key][0] * (1 - 1e-9), (setting, key)
+    for path, libraries in named_without_effect().items():
+        assert library not in libraries or not moves(path, library, [place]), path
+
+
+@pytest.mark.parametrize(
+    "setting", ["gpu.memory=20GiB", "gpu.memory_bandwidth=1TB/s", "gpu.tflops={bf16: 100}",
+                "gpu.sm_count=40"],
+)  # fmt: skip
+def test_what_leaves_collectives_alone_moves_the_step(setting: str) -> None:
+    plain = run("quickstart", ["engine.fold=off"]).to_dict()
+    path, value = setting.split("=")
+    sets = ["engine.fold=off", f"cluster.overrides.{path}={value}"]
+    other = run("quickstart", sets).to_dict()
+    assert (plain["step_time_s"], plain["memory_gib"]) != (
+        other["step_time_s"],
+        other["memory_gib"],
+    )
