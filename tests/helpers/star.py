@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -30,12 +29,7 @@ class Star(Cluster):
     a node's template: what needs one (PCIe, host memory, NICs) fails with AttributeError.
     """
 
-    def __init__(
-        self,
-        n: int,
-        speed: float | Sequence[float] | npt.NDArray[np.float64] = 1e9,
-        latency: int | Sequence[int] | npt.NDArray[np.int64] = US,
-    ) -> None:
+    def __init__(self, n: int, speed: npt.ArrayLike = 1e9, latency: npt.ArrayLike = US) -> None:
         self.name = "star"
         self.world_size = n
         count = 2 * n
