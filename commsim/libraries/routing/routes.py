@@ -25,6 +25,7 @@ class Router:
         self._cluster = cluster
         self._pxn = pxn
         self._routes: dict[tuple[int, int], Route] = {}
+        self._relayed: dict[tuple[int, int], list[tuple[int, Route]]] = {}
         self._nodes: dict[int, list[int]] = {}
         for rank, node in enumerate(cluster.node_of.tolist()):
             self._nodes.setdefault(node, []).append(rank)
@@ -118,17 +119,23 @@ class Router:
         NCCL's PXN stays on one host, also where NVLink reaches further.
         """
         cluster = self._cluster
-        rail = cluster.nics[entering].rail
-        for peer in self._nodes[int(cluster.node_of[source])]:
-            nic = self._nic(peer)
-            if peer == source or cluster.nics[nic].rail != rail:
-                continue
-            hop = cluster.local_route(source, peer)
-            if hop is None or any(cluster.links.kinds[link] != "nvlink" for link in hop.link):
-                continue
-            key = source * cluster.world_size + target
+        key = source * cluster.world_size + target
+        for nic, to_nic in self._relays(source, cluster.nics[entering].rail):
             fabric = cluster.fabric_route(nic, entering, key=key)
             if fabric is not None:
-                to_nic = cluster.to_nic(peer, nic)
-                return hop + to_nic + fabric + cluster.from_nic(entering, target)
+                return to_nic + fabric + cluster.from_nic(entering, target)
         return None
+
+    def _relays(self, source: int, rail: int) -> list[tuple[int, Route]]:
+        """Return the NICs on a rail that peers reach for a rank, and the way to each."""
+        if (source, rail) not in self._relayed:
+            found = self._relayed[source, rail] = []
+            cluster = self._cluster
+            for peer in self._nodes[int(cluster.node_of[source])]:
+                nic = self._nic(peer)
+                if peer == source or cluster.nics[nic].rail != rail:
+                    continue
+                hop = cluster.local_route(source, peer)
+                if hop and all(cluster.links.kinds[link] == "nvlink" for link in hop.link):
+                    found.append((nic, hop + cluster.to_nic(peer, nic)))
+        return self._relayed[source, rail]
