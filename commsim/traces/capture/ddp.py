@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Variable
 
+from commsim.traces.capture.ddp_hooks import GradBucket, run_hook
 from commsim.units import MIB
 
 __all__ = ["DistributedDataParallel"]
@@ -39,6 +40,9 @@ class _Bucket:
         self.views = [v.view(p.shape) for v, p in zip(pieces, params, strict=True)]
         self.missing = len(params)
         self.work: Any = None
+
+
+_IGNORED = "_ddp_params_and_buffers_to_ignore"  # where torch keeps the names too
 
 
 class DistributedDataParallel(nn.Module):
@@ -73,7 +77,13 @@ class DistributedDataParallel(nn.Module):
         self._unused = find_unused_parameters and not static_graph
         cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB)
         self._limits = [MIB if bucket_cap_mb is None else cap, cap]
-        self._params = [p for p in module.parameters() if p.requires_grad]
+        ignored = set(getattr(module, _IGNORED, ()))
+        self._params = [
+            p for name, p in module.named_parameters() if p.requires_grad and name not in ignored
+        ]
+        self._sent = [b for name, b in module.named_buffers() if name not in ignored]
+        self._hook: tuple[Any, Any] | None = None
+        self._joining = False
         self._ready: list[int] = []
         self._rebuilt = self._queued = False
         backwards = list(reversed(range(len(self._params))))
@@ -83,6 +93,11 @@ class DistributedDataParallel(nn.Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the module; send its buffers from the first rank before."""
+        if self._joining:
+            # Who has inputs left (Join.notify_join_context), and who will reduce gradients.
+            for _ in range(2):
+                one = torch.ones(1, device=self._params[0].device)
+                dist.all_reduce(one, group=self.process_group, async_op=True)
         if torch.is_grad_enabled() and self.require_backward_grad_sync:
             self._send_buffers()
         return self.module(*inputs, **kwargs)
@@ -96,11 +111,36 @@ class DistributedDataParallel(nn.Module):
         finally:
             self.require_backward_grad_sync = before
 
+    @contextmanager
+    def join(
+        self, divide_by_initial_world_size: bool = True, enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Iterator[None]:  # fmt: skip
+        """Let ranks run out of inputs at different times; captured with as many on each."""
+        self._joining = enable
+        try:
+            yield
+        finally:
+            if enable:
+                none = torch.zeros(1, device=self._params[0].device)
+                dist.all_reduce(none, group=self.process_group)
+            self._joining = False
+
+    def register_comm_hook(self, state: Any, hook: Any) -> None:
+        """Let `hook(state, bucket)` reduce the buckets, in whatever bytes it makes of them."""
+        if self._hook is not None:
+            raise RuntimeError("register_comm_hook can only be called once.")
+        self._hook = (state, hook)
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Any) -> None:
+        setattr(module, _IGNORED, list(names))
+
     def _send_buffers(self) -> None:
         if not self._buffers_sent:
             return
         by_type: dict[torch.dtype, list[Tensor]] = {}
-        for buffer in self.module.buffers():
+        for buffer in self._sent:
             by_type.setdefault(buffer.dtype, []).append(buffer.detach().reshape(-1))
         for buffers in by_type.values():
             dist.broadcast(torch.cat(buffers), src=self._root(), group=self.process_group)
@@ -130,7 +170,10 @@ class DistributedDataParallel(nn.Module):
         self._ready.append(index)
         bucket, at = self._place[index]
         grad = self._params[index].grad
-        torch.mul(grad, 1.0 / self._world, out=bucket.views[at])
+        if self._hook is None:
+            torch.mul(grad, 1.0 / self._world, out=bucket.views[at])
+        else:
+            bucket.views[at].copy_(grad)
         if self._as_view:
             self._params[index].grad = bucket.views[at]
         bucket.missing -= 1
@@ -143,7 +186,14 @@ class DistributedDataParallel(nn.Module):
                 continue
             if bucket.missing:
                 return
-            bucket.work = dist.all_reduce(bucket.buffer, group=self.process_group, async_op=True)
+            bucket.work = self._reduce(bucket)
+
+    def _reduce(self, bucket: _Bucket) -> Any:
+        if self._hook is None:
+            return dist.all_reduce(bucket.buffer, group=self.process_group, async_op=True)
+        state, hook = self._hook
+        number = self._buckets.index(bucket)
+        return run_hook(hook, state, GradBucket(bucket, number, len(self._buckets)))
 
     def _finish(self) -> None:
         """Wait for all buckets, and give the parameters what was reduced."""

@@ -11,6 +11,7 @@ written down as they are made. It can not be undone: capture runs in a process o
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -48,6 +49,7 @@ def install(rank: int, world: int, local: int, per_node: int) -> None:
     _modules()
     _pipelines()
     _optimizers()
+    _loaders()
     torch.nn.parallel.DistributedDataParallel = ddp.DistributedDataParallel
     torch.nn.parallel.distributed.DistributedDataParallel = ddp.DistributedDataParallel
     resize = torch.UntypedStorage.resize_
@@ -93,6 +95,24 @@ def _groups(rank: int, world: int) -> None:
     from torch._C._distributed_c10d import FakeWork
 
     FakeWork.wait = wait_for_work
+
+
+def _loaders() -> None:
+    """Load data in the captured process: tensors of other processes would be real."""
+    loader = torch.utils.data.DataLoader
+    begin = loader.__init__
+
+    @functools.wraps(begin)
+    def start(self: Any, dataset: Any, *how: Any, **more: Any) -> None:
+        given = inspect.signature(begin).bind(self, dataset, *how, **more)
+        if given.arguments.get("num_workers"):
+            recorder.note("DataLoader: its workers are not captured; it loads in place.")
+        for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory",
+                     "multiprocessing_context", "timeout"):  # fmt: skip
+            given.arguments.pop(name, None)
+        begin(*given.args, **given.kwargs)
+
+    loader.__init__ = start
 
 
 def _meshes() -> None:

@@ -195,11 +195,22 @@ def _reason(error: BaseException, script: str) -> str:
     own = [line for line in lines if Path(line.filename).name == Path(script).name]
     where = f"{Path(script).name}, line {own[-1].lineno}: " if own else ""
     words = str(error).strip().splitlines()
-    text = f"{where}{type(error).__name__}: {words[0] if words else ''}"
+    text = f"{where}{type(error).__name__}: {words[0] if words else ''}{_causes(error)}"
     for name, advice in _ADVICE.items():
         if name in type(error).__name__ or name in str(error):
             return f"{text}\n{advice}"
     return text
+
+
+def _causes(error: BaseException) -> str:
+    """Return what an error was raised from, one after the other."""
+    found, seen = "", {id(error)}
+    while (cause := error.__cause__) is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        words = str(cause).strip().splitlines()
+        found += f"; caused by {type(cause).__name__}: {words[0] if words else ''}"
+        error = cause
+    return found
 
 
 _ADVICE = {

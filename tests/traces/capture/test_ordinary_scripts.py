@@ -1,0 +1,86 @@
+"""What ordinary scripts do: print on rank 0, load data by workers, hook, ignore and join."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commsim.errors import CommsimError
+from commsim.graph import Graph
+from commsim.traces import capture
+
+pytest.importorskip("torch", reason="capture needs torch")
+
+BEGIN = """
+import torch, torch.distributed as dist, torch.nn as nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+"""
+STEPS = """
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(3):
+    net(torch.ones(4, 64)).sum().backward(); opt.step(); opt.zero_grad()
+"""
+LAYER = 4 * (64 * 64 + 64)  # bytes of a layer's gradients
+
+
+def captured(tmp_path: Path, script: str) -> Graph:
+    path = tmp_path / "train.py"
+    path.write_text(BEGIN + script, encoding="utf-8")
+    return capture(path, world_size=4)
+
+
+def sizes(graph: Graph) -> list[int]:
+    table = graph.collectives
+    return [int(s) for kind, s in zip(table.kind, table.size, strict=True) if kind == "all_reduce"]
+
+
+def test_prints_workers_hooks_and_ignored_layers_in_one_script(tmp_path: Path) -> None:
+    """Two layers, one ignored; the other's gradients are reduced as bfloat16."""
+    graph = captured(
+        tmp_path,
+        """
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+data = TensorDataset(torch.ones(64, 64))
+loader = DataLoader(data, batch_size=4, num_workers=2, sampler=DistributedSampler(data))
+model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+DDP._set_params_and_buffers_to_ignore_for_model(model, ["1.weight", "1.bias"])
+net = DDP(model)
+net.register_comm_hook(None, bf16_compress_hook)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for (x,) in loader:
+    loss = net(x).sum()
+    loss.backward(); opt.step(); opt.zero_grad()
+    if dist.get_rank() == 0:
+        print("loss", loss.item())
+""",
+    )
+    assert sizes(graph) == [LAYER // 2]
+    assert "DataLoader" in str(dict(graph.meta))
+
+
+@pytest.mark.long
+def test_join_sends_its_two_words_per_step(tmp_path: Path) -> None:
+    graph = captured(
+        tmp_path, "net = DDP(nn.Linear(64, 64))\nwith net.join():" + STEPS.replace("\n", "\n    ")
+    )
+    assert sorted(sizes(graph)) == [4, 4, LAYER]
+
+
+@pytest.mark.long
+def test_an_error_of_the_script_keeps_its_causes(tmp_path: Path) -> None:
+    with pytest.raises(CommsimError) as caught:
+        captured(
+            tmp_path,
+            """
+try:
+    raise KeyError("the first")
+except KeyError as error:
+    raise RuntimeError("the second") from error
+""",
+        )
+    message = str(caught.value)
+    assert "RuntimeError: the second" in message
+    assert "caused by KeyError: 'the first'" in message
