@@ -7,7 +7,7 @@ them (`retime`), never by how much time bears their label:
     bandwidth    of a kind of link: the part of the transfers on it that grows with their bytes
     latency      of those transfers: the rest of their time
     pipeline     stages wait for each other: each runs by itself instead
-    imbalance    a stage or a rank computes longer than the mean: all compute alike instead
+    imbalance    a stage or a rank computes longer than the mean: all compute the mean instead
     copy         to and from host memory
     host         the CPU launches or computes while the GPU has nothing to do
     compute      of the GPUs

@@ -92,7 +92,7 @@ def _sheet(head: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -> s
 
 def waits_section(data: dict[str, Any]) -> Section | None:
     """Return what each side waits for: the collectives that nothing hides, and busy links."""
-    shown = [_alike(side["collectives"])[:_MOST] for side in data["sides"]]
+    shown = [_merge_equal(side["collectives"])[:_MOST] for side in data["sides"]]
     longest = max((seconds for uses in shown for _, seconds in uses), default=0.0)
     if not longest:
         return None
@@ -119,7 +119,7 @@ def waits_section(data: dict[str, Any]) -> Section | None:
     )
 
 
-def _alike(uses: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
+def _merge_equal(uses: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
     """Return (name, exposed seconds) with groups of one kind (tp0, tp1, ...) put together.
 
     Each rank is in one of them; the longest stands for all.
@@ -137,17 +137,17 @@ def _alike(uses: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
 
 
 def settings_section(data: dict[str, Any]) -> Section | None:
-    """Return settings and hardware: what differs first, what is alike behind a fold."""
+    """Return settings and hardware: what differs first, what is equal folded."""
     blocks = []
     for title, key in (("Settings", "settings"), ("Hardware", "hardware")):
         rows = data[key]
         if rows:
             blocks.append(f"<h3>{title}</h3>{_words(data, [r for r in rows if r['differs']])}")
-            alike = [row for row in rows if not row["differs"]]
-            if alike:
+            equal = [row for row in rows if not row["differs"]]
+            if equal:
                 blocks.append(
-                    f"<details><summary>{len(alike)} that are alike</summary>"
-                    f"{_words(data, alike)}</details>"
+                    f"<details><summary>{len(equal)} that are equal</summary>"
+                    f"{_words(data, equal)}</details>"
                 )
     if not blocks:
         return None

@@ -1,5 +1,5 @@
 """
-Figures of a comparison as people read them, on paper and in the terminal alike.
+Figures of a comparison as people read them, on paper and in the terminal.
 """
 
 from __future__ import annotations

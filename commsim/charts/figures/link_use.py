@@ -31,11 +31,11 @@ def link_use(timeline: Timeline, *, top: int = 8) -> Figure:
     layout["margin"] |= {"l": 60, "t": 128}
     unit, size = time_unit(window.step_time)
     traces: list[dict[str, Any]] = []
-    for at, (alike, over_time) in enumerate(_curves(timeline, chosen)):
-        more = f" and {len(alike) - 1} alike" if len(alike) > 1 else ""
+    for at, (equal, over_time) in enumerate(_curves(timeline, chosen)):
+        more = f" and {len(equal) - 1} equal" if len(equal) > 1 else ""
         traces.append({
             "type": "scatter", "mode": "lines",
-            "name": markup(timeline.links.names[alike[0]] + more),
+            "name": markup(timeline.links.names[equal[0]] + more),
             "x": ((over_time.time - window.first) / size).tolist(),
             "y": [*over_time.share.tolist(), 0.0], "hovertemplate": "%{y:.1%}",
             "line": {"shape": "hv", "width": 1.5, "color": LINES[at % len(LINES)]},

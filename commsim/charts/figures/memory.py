@@ -47,10 +47,10 @@ def memory(timeline: Timeline, *, lines: int = _MOST_LINES) -> Figure:
         "showlegend": True,
     }
     traces = []
-    for at, (alike, when, what) in enumerate(curves[:lines]):
-        more = f" and {len(alike) - 1:,} alike" if len(alike) > 1 else ""
+    for at, (equal, when, what) in enumerate(curves[:lines]):
+        more = f" and {len(equal) - 1:,} equal" if len(equal) > 1 else ""
         traces.append({
-            "type": "scatter", "mode": "lines", "name": _name(timeline, alike[0]) + more,
+            "type": "scatter", "mode": "lines", "name": _name(timeline, equal[0]) + more,
             "x": ((when - window.first) / size).tolist(), "y": (what / 2**30).tolist(),
             "hovertemplate": "%{y:.4g} GiB",
             "line": {"shape": "hv", "width": 1.75, "color": LINES[at % len(LINES)]},
@@ -59,7 +59,7 @@ def memory(timeline: Timeline, *, lines: int = _MOST_LINES) -> Figure:
 
 
 def _curves(timeline: Timeline, lanes: Ints, window: Window) -> list[tuple[list[int], Ints, Ints]]:
-    """Return (lanes, times, bytes from then on), fullest first; lanes that are alike once."""
+    """Return (lanes, times, bytes from then on), fullest first; lanes that are equal once."""
     found: dict[tuple[bytes, bytes], tuple[list[int], Ints, Ints]] = {}
     for lane in lanes.tolist():
         when, what = _steps(timeline, lane, window.first, window.last)
@@ -75,7 +75,7 @@ def _words(
     fullest = int(np.argmax(peak))
     name = _name(timeline, fullest)
     counted = "what ops take and give back; parameters and optimizer states come on top"
-    drawn = sum(len(alike) for alike, _, _ in curves)
+    drawn = sum(len(equal) for equal, _, _ in curves)
     shown = f" · the {drawn} fullest of {lanes:,}" if lanes > drawn else ""
     return f"Peak: {format_size(int(peak[fullest]))} on {name}", counted + shown
 

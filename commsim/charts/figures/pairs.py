@@ -52,7 +52,7 @@ def pair_bytes(timeline: Timeline, cluster: Cluster | None, library: Library | N
         count = f"{len(left_out):,} collective" + ("" if len(left_out) == 1 else "s")
         notes.append(f"without {count} ({why})")
     if graph.folding is not None:
-        notes.append("alike ranks were simulated once: their groups alone")
+        notes.append("equal ranks were simulated once: their groups alone")
     return Pairs(tuple(str(rank) for rank in ranks), values, tuple(notes))
 
 

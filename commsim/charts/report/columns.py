@@ -2,7 +2,7 @@
 Columns of integers inside a page: small, and quick to unpack in a browser.
 
 A column is cut into planes (all lowest bytes, then all second bytes, ...), which deflate packs
-well because neighbours are alike, and written as base64. A browser inflates it natively.
+well because neighbours are equal, and written as base64. A browser inflates it natively.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from commsim.charts.theme import plain, time_unit
 __all__ = [
     "HEIGHTS",
     "Part",
-    "and_alike",
+    "and_equal",
     "area",
     "legend",
     "percent",
@@ -58,9 +58,9 @@ def stack(parts: Iterable[Part], *, tall: bool = False) -> str:
     return f'<div class="bar{" tall" if tall else ""}">{"".join(spans)}</div>'
 
 
-def and_alike(others: int) -> str:
-    """Return " and 7 alike" in a pale ink, nothing for no others."""
-    return f" <span class=muted>and {others:,} alike</span>" if others else ""
+def and_equal(others: int) -> str:
+    """Return " and 7 equal" in muted ink, "" for no others."""
+    return f" <span class=muted>and {others:,} equal</span>" if others else ""
 
 
 def legend(items: Iterable[tuple[str, str]]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.charts.report.facts import Facts, Residents, Section
-from commsim.charts.report.markup import HEIGHTS, and_alike, area, table, text, time_ticks
+from commsim.charts.report.markup import HEIGHTS, and_equal, area, table, text, time_ticks
 from commsim.metrics import lane_stages
 from commsim.timeline import Timeline
 from commsim.units import format_size
@@ -25,14 +25,14 @@ _POINTS = 300
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What a lane holds, in bytes, drawn and in numbers; `alike` others do the same."""
+    """What a lane holds, in bytes, drawn and in numbers; `equal` others do the same."""
 
     label: str
     drawn: str
     fixed: int
     moving: int
     capacity: int
-    alike: int = 0
+    equal: int = 0
 
 
 def memory_section(facts: Facts) -> Section | None:
@@ -71,14 +71,14 @@ def _height(capacity: Ints, peak: Ints) -> tuple[float, str]:
 
 
 def _again(row: _Row) -> _Row:
-    return _Row(row.label, row.drawn, row.fixed, row.moving, row.capacity, row.alike + 1)
+    return _Row(row.label, row.drawn, row.fixed, row.moving, row.capacity, row.equal + 1)
 
 
 def _line(row: _Row) -> list[str]:
     of = f" of {format_size(row.capacity)}" if row.capacity else ""
     fixed = format_size(row.fixed) if row.fixed else "–"
     peak = format_size(row.fixed + row.moving)
-    name = text(row.label) + and_alike(row.alike)
+    name = text(row.label) + and_equal(row.equal)
     return [name, row.drawn, f"{peak}{of}", fixed, format_size(row.moving)]
 
 

@@ -33,7 +33,7 @@ def breakdown_section(facts: Facts) -> Section | None:
     measured = _rows(facts.measured[1])[0] if facts.measured else []
     longest = max(times.whole_s for _, times in (*rows, *measured)) or 1.0
     if not measured:
-        rows = _alike(rows)
+        rows = _merge_equal(rows)
     lines = []
     for at, (label, times) in enumerate(rows):
         if facts.measured and at < len(measured):
@@ -47,7 +47,7 @@ def breakdown_section(facts: Facts) -> Section | None:
     return Section("breakdown", "Where the time goes", lead, body)
 
 
-def _alike(rows: list[tuple[str, RankTimes]]) -> list[tuple[str, RankTimes]]:
+def _merge_equal(rows: list[tuple[str, RankTimes]]) -> list[tuple[str, RankTimes]]:
     """Join neighbours that would read the same, under the names of the first and the last."""
     joined: list[list[tuple[str, RankTimes]]] = []
     for row in rows:

@@ -14,7 +14,7 @@ from commsim.charts.report.facts import Facts, Section
 from commsim.charts.report.markup import (
     HEIGHTS,
     Part,
-    and_alike,
+    and_equal,
     area,
     percent,
     stack,
@@ -46,7 +46,7 @@ _SEPARATE = 8  # rows of collectives above which groups of one kind are joined
 _POINTS = 300
 
 
-class _Alike(NamedTuple):
+class _EqualLinks(NamedTuple):
     """A row of links, and the use over time of the first."""
 
     links: list[int]
@@ -99,12 +99,12 @@ def _by_axis(uses: Sequence[CollectiveMetrics]) -> list[CollectiveMetrics]:
     """Join the groups of one kind ("tp0", "tp1", ...) where the table would be long."""
     if len(uses) <= _SEPARATE:
         return list(uses)
-    alike: dict[tuple[str, str], list[CollectiveMetrics]] = {}
+    equal: dict[tuple[str, str], list[CollectiveMetrics]] = {}
     for use in uses:
-        alike.setdefault((use.op, use.group.rstrip("0123456789")), []).append(use)
+        equal.setdefault((use.op, use.group.rstrip("0123456789")), []).append(use)
     return [
         same[0] if len(same) == 1 else _joined(f"{axis} ({len(same):,} groups)", same)
-        for (_, axis), same in alike.items()
+        for (_, axis), same in equal.items()
     ]
 
 
@@ -127,7 +127,7 @@ def links_section(facts: Facts) -> Section | None:
     chosen = busiest(timeline, use)
     if not len(chosen) or window.step_time <= 0:
         return None
-    found = _alike(facts, use, chosen, window)
+    found = _merge_equal(facts, use, chosen, window)
     highest = max(float(row.over.share.max()) for row in found)
     full = next(height for height in HEIGHTS if height >= min(highest, 1.0))
     rows = [_link_row(facts, use, row, window, full) for row in found]
@@ -141,14 +141,14 @@ def links_section(facts: Facts) -> Section | None:
     return Section("links", "Busiest links", lead, sheet, wide=True)
 
 
-def _alike(facts: Facts, use: Utilization, chosen: Ints, window: Window) -> list[_Alike]:
+def _merge_equal(facts: Facts, use: Utilization, chosen: Ints, window: Window) -> list[_EqualLinks]:
     """Return the links in rows, the busiest first.
 
     Links that are drawn the same share a row. Of those of one kind, speed and mean use only the
-    first _LOOKED are looked at; the others count as alike to the first.
+    first _LOOKED are looked at; the others count as equal to the first.
     """
     timeline = facts.timeline
-    rows: dict[str, _Alike] = {}
+    rows: dict[str, _EqualLinks] = {}
     drawn: dict[tuple[str, float, float], list[str]] = {}
     for link in chosen.tolist():
         kind, speed = timeline.links.kinds[link], float(timeline.links.bandwidth[link])
@@ -158,7 +158,7 @@ def _alike(facts: Facts, use: Utilization, chosen: Ints, window: Window) -> list
         if len(seen) < _LOOKED:
             over = use_over_time(timeline, np.array([link]), points=_POINTS, window=window)
             seen.append(_drawing(over, window, 1.0, kind))
-            rows.setdefault(seen[-1], _Alike([], over)).links.append(link)
+            rows.setdefault(seen[-1], _EqualLinks([], over)).links.append(link)
         else:
             rows[seen[0]].links.append(link)
     return list(rows.values())[:_LINKS]
@@ -170,11 +170,11 @@ def _drawing(over: UseOverTime, window: Window, full: float, kind: str) -> str:
 
 
 def _link_row(
-    facts: Facts, use: Utilization, row: _Alike, window: Window, full: float
+    facts: Facts, use: Utilization, row: _EqualLinks, window: Window, full: float
 ) -> list[str]:
     first, named = row.links[0], facts.timeline.links
     return [
-        text(shorten(named.names[first], 40)) + and_alike(len(row.links) - 1),
+        text(shorten(named.names[first], 40)) + and_equal(len(row.links) - 1),
         _drawing(row.over, window, full, named.kinds[first]), percent(float(use.share[first])),
         percent(float(row.over.share.max())), format_size(float(use.bytes[first])),
         format_bandwidth(float(named.bandwidth[first])),

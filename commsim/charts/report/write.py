@@ -46,7 +46,7 @@ _MAKERS: tuple[Callable[[Facts], Section | None], ...] = (
     memory_section,
     path_section,
 )
-_BEFORE_THE_TIMELINE = ("breakdown", "bubble", "limits", "waits")
+_BEFORE_THE_TIMELINE = ("breakdown", "bubble")
 
 
 def write_report(facts: Facts, path: str | Path) -> None:

@@ -173,7 +173,7 @@ def _vertices(picture: TopologyScene) -> dict[str, Any]:
 
 
 def _stands_for(count: int) -> str:
-    return f" and {count - 1:,} alike" if count > 1 else ""
+    return f" and {count - 1:,} equal" if count > 1 else ""
 
 
 def _bottom(picture: TopologyScene) -> float:

@@ -16,7 +16,7 @@ MAX_SWITCHES = 16  # switches of one level side by side
 
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
-    """A node that is drawn: its number, and how many alike it stands for."""
+    """A node that is drawn: its number, and how many equal it stands for."""
 
     node: int
     count: int
@@ -48,7 +48,7 @@ def fold_cluster(cluster: Cluster) -> Folded:
     for drawn in of.values():
         counts[drawn] += 1
     if not every:
-        notes = ("alike nodes and switches are drawn once",)
+        notes = ("equal nodes and switches are drawn once",)
     elif max(counts.values(), default=1) > 1:
         notes = ("switches with the same neighbours are drawn once",)
     nodes = tuple(DrawnNode(node, shown.count(node)) for node in dict.fromkeys(shown))

@@ -6,7 +6,7 @@ What a drawing of a cluster shows, before anybody draws it: vertices, lines, fra
     NIC     ▢ ▢ ▢ ▢
     GPU     ▢ ▢ ▢ ▢
 
-Up to 16 columns of GPUs are drawn one to one. Above that alike nodes are drawn once, and the
+Up to 16 columns of GPUs are drawn one to one. Above that equal nodes are drawn once, and the
 switches that then have the same neighbours once too; such a line stands for `count` links, and
 its shares are those of the busiest of them. `topology` (plotly) and the report draw the same
 scene. x and y are columns and rows, downwards from 0.
@@ -188,4 +188,4 @@ def _points(a: Place, b: Place, height: dict[str, int]) -> tuple[tuple[float, fl
 def describe_link(link: TopologyLink) -> str:
     """Say what a line is: "nvlink, 450 GB/s each way, 8 wires"."""
     text = f"{link.kind}, {format_bandwidth(link.bandwidth)} each way"
-    return text if link.count == 1 else f"{text}, {link.count:,} alike"
+    return text if link.count == 1 else f"{text}, {link.count:,} equal"

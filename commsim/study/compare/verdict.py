@@ -15,8 +15,8 @@ __all__ = ["label", "verdict_of_runs", "verdict_of_tables"]
 _HOUR = 3600.0
 _BILLION = 1e9
 _SAME = 0.01
-_ALIKE = 0.10
-"""Costs that are nearer than this are alike: a step's time is not known better."""
+_EQUAL_COST = 0.10
+"""Costs that are nearer than this are equal: a step's time is not known better."""
 _WORDS = {"large": "from 16 MiB on", "mid": "from 64 KiB on", "small": "below 64 KiB"}
 
 
@@ -120,7 +120,7 @@ def _take(sides: Sequence[Side], needs: Sequence[float], unit: str, what: str) -
     fast, cheap = min(order, key=pace.__getitem__), min(order, key=needs.__getitem__)
     names = [f"{label(at)} ({side.name})" for at, side in enumerate(sides)]
     more = needs[fast] / needs[cheap] - 1
-    if more >= _ALIKE:
+    if more >= _EQUAL_COST:
         hours = [one * _BILLION / _HOUR for one in pace]
         return (
             f"Take {names[cheap]} for the least {what}, {names[fast]} for the least time: 1e9"
@@ -131,7 +131,7 @@ def _take(sides: Sequence[Side], needs: Sequence[float], unit: str, what: str) -
     ratio, off = pace[other] / pace[fast], needs[fast] / needs[other] - 1
     hours = [one * _BILLION / _HOUR for one in pace]
     told = f"{_amount(needs[fast])} {unit} against {_amount(needs[other])} ({off:+.1%})"
-    if off > -_ALIKE and ratio <= 1 + _SAME:
+    if off > -_EQUAL_COST and ratio <= 1 + _SAME:
         return f"Take either: 1e9 tokens take {hours[fast]:.3g} h on both, and {told}."
     return (
         f"Take {names[fast]}: 1e9 tokens take {hours[fast]:.3g} h against {hours[other]:.3g} h on"

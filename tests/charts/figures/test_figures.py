@@ -137,7 +137,7 @@ def test_memory_steps_where_ops_take_and_give() -> None:
 
 def test_alike_ranks_are_one_line_of_memory() -> None:
     figure = memory(scenario("ddp").timeline).to_dict()
-    assert [trace["name"] for trace in figure["data"]] == ["rank 0 and 3 alike"]
+    assert [trace["name"] for trace in figure["data"]] == ["rank 0 and 3 equal"]
 
 
 def test_the_matrix_holds_each_message_once() -> None:

@@ -127,9 +127,12 @@ def point_at(page: Any, span: int) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("1f1b", "breakdown bubble timeline path notes again"),
-        ("quickstart", "breakdown timeline bandwidth links topology memory path notes again"),
-        ("p2p-nonblocking", "breakdown timeline bandwidth links topology path notes again"),
+        ("1f1b", "breakdown bubble timeline limits waits path notes again"),
+        (
+            "quickstart",
+            "breakdown timeline limits bandwidth links topology memory path notes again",
+        ),
+        ("p2p-nonblocking", "breakdown timeline limits bandwidth links topology path notes again"),
     ],
 )
 def test_sections_are_there_at_every_size(

@@ -1,4 +1,4 @@
-"""Facts of a cluster's drawing: everything is there once, alike things are counted."""
+"""Facts of a cluster's drawing: everything is there once, equal things are counted."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_lines_carry_what_the_metrics_say() -> None:
 
 
 def test_a_folded_run_shows_the_same_use() -> None:
-    """Of alike links a folded run loads one: the drawing does not show the others as idle."""
+    """Of equal links a folded run loads one: the drawing does not show the others as idle."""
     pictures = []
     for fold in ("off", "auto"):
         result = quickstart(fold)
