@@ -38,7 +38,10 @@ Does = Literal["modelled", "not_modelled", "no_effect"]
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One NCCL variable: what it says, and what commsim does with it."""
+    """One NCCL variable: what it says, and what commsim does with it.
+
+    `choice_only`: it changes what NCCL chooses, and no predicted time of that.
+    """
 
     name: str
     does: Does
@@ -46,6 +49,7 @@ class Variable:
     type: str = "text"
     default: int | bool | None = None
     alias: str = ""
+    choice_only: bool = False
 
     @property
     def field(self) -> str:
@@ -127,6 +131,11 @@ def knobs_of(environment: Mapping[str, str | int | bool]) -> Knobs:
             notes.append(f"{name}={text} is the older name of {variable.alias}, which is set too.")
         else:
             fields[variable.field] = _READ[variable.type](name, text)
+            if variable.choice_only:
+                notes.append(
+                    f"{name}={text} is followed in what NCCL chooses alone: the time of a choice"
+                    " does not depend on it here."
+                )
     return replace(Knobs(), **fields, notes=tuple(notes))
 
 

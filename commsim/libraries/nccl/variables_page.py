@@ -23,7 +23,8 @@ This page is written by `python -m commsim.libraries.nccl.variables_page` from
 `commsim/libraries/nccl/variables.yaml`.
 """
 _SECTIONS = {
-    "modelled": "## Followed\n\nDefault: what holds when it is unset; a dash where NCCL decides.\n",
+    "modelled": "## Followed\n\nDefault: what holds when it is unset; a dash where NCCL decides.\n"
+    "Choice only: it changes what NCCL chooses, and the time of a choice does not depend on it.\n",
     "not_modelled": "## Known, not modelled\n\nThey may change what NCCL does; a run that sets one "
     "says so in its notes.\n",
     "no_effect": "## Without effect here\n\nThey change neither choice nor time as modelled.\n",
@@ -48,7 +49,8 @@ def _table(known: list[Variable], *, with_default: bool) -> list[str]:
             f"| `{each.name}` | {each.says} |" for each in known
         ]
     return ["| variable | default | says |", "|---|---|---|"] + [
-        f"| `{each.name}` | {_default(each)} | {each.says}{_alias(each)} |" for each in known
+        f"| `{each.name}` | {_default(each)} | {each.says}{_alias(each)}{_choice(each)} |"
+        for each in known
     ]
 
 
@@ -57,6 +59,10 @@ def _default(variable: Variable) -> str:
     if default is None:
         return "–"
     return str(int(default))
+
+
+def _choice(variable: Variable) -> str:
+    return " (choice only)" if variable.choice_only else ""
 
 
 def _alias(variable: Variable) -> str:
