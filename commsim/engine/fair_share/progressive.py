@@ -9,7 +9,7 @@ max-min fairness.
 
 `fill` fixes, round by round, every link that limits all of its unfixed flows: the share of
 those can only stay or grow elsewhere, so what is fixed stays right. Where no link limits all of
-its flows (two flows that each load another link harder), `core.settle` finishes the rest.
+its flows (two flows that each load another link harder), `coupled_rates` finishes the rest.
 The order of links decides there, because the allocation is not unique.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.arrays import Floats, Ints
-from commsim.engine.fair_share.coupled import settle
+from commsim.engine.fair_share.coupled import coupled_rates
 
 __all__ = ["Flows", "Rates", "fair_rates", "unfairness"]
 
@@ -67,7 +67,7 @@ def fair_rates(flows: Flows, capacity: Floats) -> Rates:
     rate, room = fill(flows, owner, capacity)
     unfixed = np.flatnonzero(np.isnan(rate))
     if unfixed.size:
-        settle(flows.ptr, flows.link, flows.load, flows.conns, flows.cap, room, rate)
+        coupled_rates(flows.ptr, flows.link, flows.load, flows.conns, flows.cap, room, rate)
     return Rates(rate, int(unfixed.size))
 
 
