@@ -13,8 +13,8 @@ a token table's gradient between the ends; or what all nodes send, over all of t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from commsim.cluster import Cluster
@@ -124,8 +124,8 @@ class Floor:
 
         Only compute that is limited by arithmetic is slowed, and only beside them.
         """
-        arithmetic = self._actions.of_each(lambda script: self._busy(script, memory=False))
-        memory = self._actions.of_each(lambda script: self._busy(script, memory=True))
+        arithmetic = self._actions.of_each(lambda work_list, repeats: self._busy(work_list, repeats, memory=False))
+        memory = self._actions.of_each(lambda work_list, repeats: self._busy(work_list, repeats, memory=True))
         actions = self._plan.schedule.actions[device]
         fast = sum(arithmetic[work][stage] for work, stage, _ in actions)
         moves = sum(memory[work][stage] for work, stage, _ in actions)
@@ -140,13 +140,15 @@ class Floor:
         request = Request("all_gather", _PROBE, ranks, dtype=self._plan.section.precision)
         return self._library.plan(request, self._cluster).sms / self._model.gpu.sm_count
 
-    def _busy(self, script: tuple[WorkItem, ...], *, memory: bool) -> int:
+    def _busy(
+        self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...], *, memory: bool
+    ) -> int:
         """Return the compute of an action that is limited by memory, or that is not."""
         bandwidth = self._model.gpu.memory_bandwidth / PS_PER_SECOND
         return sum(
-            piece.duration
-            for piece in script
-            if (piece.traffic > _MEMORY_BOUND * piece.duration * bandwidth) == memory
+            item.duration * repeats[item.unit]
+            for item in work_list
+            if (item.traffic > _MEMORY_BOUND * item.duration * bandwidth) == memory
         )
 
     def _of_replicas(self, kind: str, size: int) -> int:
@@ -202,38 +204,49 @@ class Floor:
             ends[at.device, at.position] = free[at.device] = end
         return Walk(free[first], min(firsts.values()), lasts)
 
-    def _serial(self, script: tuple[WorkItem, ...]) -> int:
+    def _serial(self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...]) -> int:
         """Return what the chain of an action takes, with what runs beside it until they join."""
-        last = ring = beside = earlier = after = 0  # when each has ended
-        for piece in script:
-            start = max(last, after)
-            if piece.kind == EXCHANGE:
-                ring = max(start, ring) + self._alone(piece)
-                beside = max(beside, ring)
-            elif piece.beside:
-                beside = max(beside, start + self._alone(piece))
-            else:
-                if piece.joins:
-                    start, earlier = max(start, earlier), 0
-                last = start + (piece.duration if piece.kind == COMPUTE else self._alone(piece))
-                after, earlier, beside = 0, max(earlier, beside), 0
-        return max(last, earlier, beside)
+        ends = Ends()
+        for unit, items in groupby(work_list, key=lambda item: item.unit):
+            own, times = tuple(items), repeats[unit]
+            self._follow(own, ends)
+            if times > 1:  # each further layer adds what the second does
+                first = ends.last
+                self._follow(own, ends)
+                ends.later((times - 2) * (ends.last - first))
+        return max(ends.last, ends.earlier, ends.beside)
 
-    def _alone(self, piece: WorkItem) -> int:
+    def _follow(self, items: tuple[WorkItem, ...], ends: Ends) -> None:
+        """Run items one after another."""
+        for item in items:
+            start = ends.last
+            if item.kind == EXCHANGE:
+                ends.ring = max(start, ends.ring) + self._alone(item)
+                ends.beside = max(ends.beside, ends.ring)
+            elif item.beside:
+                ends.beside = max(ends.beside, start + self._alone(item))
+            else:
+                if item.joins:
+                    start, ends.earlier = max(start, ends.earlier), 0
+                took = item.duration if item.kind == COMPUTE else self._alone(item)
+                ends.last = start + took
+                ends.earlier, ends.beside = max(ends.earlier, ends.beside), 0
+
+    def _alone(self, item: WorkItem) -> int:
         """Return what communication takes where nothing hinders it, in ps."""
-        key = (piece.kind, piece.axis, piece.size)
+        key = (item.kind, item.axis, item.size)
         if key not in self._known:
-            self._known[key] = self._exchanged(piece) if piece.kind == EXCHANGE else self._idle(
-                piece.kind if "skewed" not in piece.kind else "all_to_all",
-                piece.size, self._groups.ranks(piece.axis), axis=piece.axis,
+            self._known[key] = self._exchanged(item) if item.kind == EXCHANGE else self._idle(
+                item.kind if "skewed" not in item.kind else "all_to_all",
+                item.size, self._groups.ranks(item.axis), axis=item.axis,
             )  # fmt: skip
         return self._known[key]
 
-    def _exchanged(self, piece: WorkItem) -> int:
+    def _exchanged(self, item: WorkItem) -> int:
         """Return what the links take for a step of all rings, in ps: latencies of steps overlap."""
         key = (self._plan.layout, "ring", None)
         rows = self._groups.rows("ring")
-        return self._traffic.together("send_recv", piece.size, rows, key=key)
+        return self._traffic.together("send_recv", item.size, rows, key=key)
 
     def _idle(
         self,
@@ -255,6 +268,27 @@ class Floor:
         key = (self._plan.layout, axis, hop)
         rows = self._groups.hops(*hop) if hop else self._groups.rows(axis)
         return max(alone, self._traffic.together(kind, size, rows, key=key))
+
+
+@dataclass(slots=True)
+class Ends:
+    """When each part of an action has ended, in ps; 0: nothing of it runs.
+
+    `last` the chain, `ring` the last exchange, `beside` what runs beside the item to come,
+    `earlier` what ran beside those before it.
+    """
+
+    last: int = 0
+    ring: int = 0
+    beside: int = 0
+    earlier: int = 0
+
+    def later(self, by: int) -> None:
+        """Let all that runs end later."""
+        self.last += by
+        self.ring += by * (self.ring > 0)
+        self.beside += by * (self.beside > 0)
+        self.earlier += by * (self.earlier > 0)
 
 
 class Walk(NamedTuple):

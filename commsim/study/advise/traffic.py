@@ -101,7 +101,7 @@ class Traffic:
             return 0.0
         world, layout = plan.layout.world, plan.layout
         known: dict[tuple[str, int, str], float] = {}
-        by_work = actions.of_each(lambda script: self._script(script, groups, known))
+        by_work = actions.of_each(lambda work_list, repeats: self._sent(work_list, repeats, groups, known))
         total = 0.0
         for device_actions in plan.schedule.actions:
             for action in device_actions:
@@ -134,30 +134,31 @@ class Traffic:
         reduced = self._seconds("reduce_scatter", gradients, ranks)
         return share * plan.microbatches * (found + copies * (gathered + reduced))
 
-    def _script(
+    def _sent(
         self,
-        script: tuple[WorkItem, ...],
+        work_list: tuple[WorkItem, ...],
+        repeats: tuple[int, ...],
         groups: Groups,
         known: dict[tuple[str, int, str], float],
     ) -> float:
         """Return the bytes that a rank's part of its groups sends out in one action."""
         found = 0.0
-        for piece in script:
-            if piece.kind != COMPUTE:
-                key = (piece.kind, piece.size, piece.axis)
+        for item in work_list:
+            if item.kind != COMPUTE:
+                key = (item.kind, item.size, item.axis)
                 if key not in known:
-                    known[key] = self._piece(piece, groups.ranks(piece.axis))
-                found += known[key]
+                    known[key] = self._item(item, groups.ranks(item.axis))
+                found += known[key] * repeats[item.unit]
         return found
 
-    def _piece(self, piece: WorkItem, ranks: tuple[int, ...]) -> float:
-        """Return the bytes that each of a group's ranks sends out for a piece, in the mean."""
-        if piece.kind == EXCHANGE:
+    def _item(self, item: WorkItem, ranks: tuple[int, ...]) -> float:
+        """Return the bytes that each of a group's ranks sends out for a item, in the mean."""
+        if item.kind == EXCHANGE:
             pairs = zip(ranks, ranks[1:] + ranks[:1], strict=True)
-            sent = sum(self._bytes("send_recv", piece.size, pair) for pair in pairs)
+            sent = sum(self._bytes("send_recv", item.size, pair) for pair in pairs)
         else:
-            kind = piece.kind if "skewed" not in piece.kind else "all_to_all"
-            sent = self._bytes(kind, piece.size, ranks)
+            kind = item.kind if "skewed" not in item.kind else "all_to_all"
+            sent = self._bytes(kind, item.size, ranks)
         return sent / len(ranks)
 
     def _boundaries(self, plan: TrainingPlan, groups: Groups) -> float:

@@ -9,8 +9,9 @@ computed again lives as long as its backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
+from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
@@ -97,26 +98,48 @@ def _activations(plan: TrainingPlan, model: ComputeModel, unit: Unit) -> tuple[i
     )
 
 
+Figure = Callable[[tuple[WorkItem, ...], tuple[int, ...]], T]
+"""What of_each works out: from a work list, and how often each of its units is repeated."""
+
+
 class Actions:
     """What the actions of a schedule take and give back: the memory of a step without a run.
 
-    For GPUs of one kind. `stage_ops` are the ops of each kind of part, `kind_of` says which a stage
-    has: parts with the same kinds of units differ in names only.
+    For GPUs of one kind. Layers of a kind that follow each other are compiled twice at most: the
+    first, and the second for all others. `known` keeps what is compiled for plans that differ in
+    nothing but replicas, stages and schedule.
     """
 
-    def __init__(self, plan: TrainingPlan, model: ComputeModel) -> None:
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        model: ComputeModel,
+        known: dict[Hashable, StageOps] | None = None,
+    ) -> None:
         self._plan = plan
-        compiler = plan.compiler(model)
-        kinds: dict[tuple[str | bool, ...], int] = {}
-        self.stage_ops: list[StageOps] = []
-        self.kind_of: list[int] = []
+        self._known = {} if known is None else known
+        section, parallel = plan.section, plan.section.parallel
+        self._same = (
+            plan.split, section.recompute, parallel.tp_overlap, parallel.context,
+            parallel.expert_skew,
+        )  # fmt: skip
+        kinds: dict[Hashable, int] = {}
+        self._kinds: list[tuple[StageOps, tuple[int, ...]]] = []
+        self._kind_of: list[int] = []
         for stage in plan.stages:
-            kind = unit_kinds(plan.model.shape, stage.units)
-            if kind not in kinds:
-                kinds[kind] = len(kinds)
-                written = compiler.compile(stage.units)
-                self.stage_ops.append(with_memory(written, plan, model, stage.units))
-            self.kind_of.append(kinds[kind])
+            names = unit_kinds(plan.model.shape, stage.units)
+            units, repeats = _counted(names, stage.units)
+            if (names, repeats) not in kinds:
+                kinds[names, repeats] = len(kinds)
+                self._kinds.append((self._compiled(units, model), repeats))
+            self._kind_of.append(kinds[names, repeats])
+
+    def _compiled(self, units: tuple[Unit, ...], model: ComputeModel) -> StageOps:
+        key = (self._same, unit_kinds(self._plan.model.shape, units))
+        if key not in self._known:
+            compiled = self._plan.compiler(model).compile(units)
+            self._known[key] = with_memory(compiled, self._plan, model, units)
+        return self._known[key]
 
     def peaks(self) -> tuple[int, ...]:
         """Return the most bytes of activations that each device holds at once."""
@@ -132,24 +155,44 @@ class Actions:
             found.append(most)
         return tuple(found)
 
-    def of_each(self, figure: Callable[[tuple[WorkItem, ...]], T]) -> dict[Work, list[T]]:
+    def of_each(self, figure: Figure[T]) -> dict[Work, list[T]]:
         """Return a figure of the work list of each kind of action, by stage."""
         by_kind = {
-            Work.F: [figure(made.forward) for made in self.stage_ops],
-            Work.B: [figure(made.backward) for made in self.stage_ops],
-            Work.I: [figure(made.input_backward) for made in self.stage_ops],
-            Work.W: [figure(made.weight) for made in self.stage_ops],
+            Work.F: [figure(made.forward, repeats) for made, repeats in self._kinds],
+            Work.B: [figure(made.backward, repeats) for made, repeats in self._kinds],
+            Work.I: [figure(made.input_backward, repeats) for made, repeats in self._kinds],
+            Work.W: [figure(made.weight, repeats) for made, repeats in self._kinds],
         }
-        return {work: [row[kind] for kind in self.kind_of] for work, row in by_kind.items()}
+        return {work: [row[kind] for kind in self._kind_of] for work, row in by_kind.items()}
 
 
-def _swing(work_list: tuple[WorkItem, ...]) -> tuple[int, int]:
+def _counted(
+    kinds: tuple[str | bool, ...], units: tuple[Unit, ...]
+) -> tuple[tuple[Unit, ...], tuple[int, ...]]:
+    """Return the first two units of each run of equal ones, and how many each stands for."""
+    found: list[Unit] = []
+    repeats: list[int] = []
+    at = 0
+    for _, run in groupby(kinds):
+        length = len(list(run))
+        found += units[at : at + min(length, 2)]
+        repeats += [1, length - 1][: min(length, 2)]
+        at += length
+    return tuple(found), tuple(repeats)
+
+
+def _swing(work_list: tuple[WorkItem, ...], repeats: tuple[int, ...]) -> tuple[int, int]:
     """Return by how much a work list's memory rises above where it began, and where it ends."""
     held = most = 0
-    for item in work_list:
-        held += item.alloc
-        most = max(most, held)
-        held -= item.free
+    for unit, items in groupby(work_list, key=lambda item: item.unit):
+        above = change = 0
+        for item in items:
+            change += item.alloc
+            above = max(above, change)
+            change -= item.free
+        times = repeats[unit]
+        most = max(most, held + above, held + above + (times - 1) * change)
+        held += times * change
     return most, held
 
 
