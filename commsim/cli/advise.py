@@ -99,7 +99,7 @@ class _Bar:
         if self._progress is not None:
             self._progress.stop()
 
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, what: str, total: int | None) -> None:
         """Start a part of the work."""
         if self._progress is not None:
             self._task = self._progress.add_task(what, total=total)

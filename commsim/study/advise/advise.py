@@ -1,14 +1,14 @@
 """
 Which layout to train with: every one that fits, the fastest first, and why.
 
-All layouts are judged for memory, exactly and without a run; those that fit get a floor under
-their step time; then they are simulated in the order of their floors, as long as a floor leaves
-hope. So the best are those of the whole space, not of a sample.
+Every layout gets a bound under its step time; those with the lowest are judged for memory, exactly
+and without a run, and get a floor; those that fit are simulated in the order of their floors, as
+long as a floor leaves hope. So the best are those of the whole space, not of a sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,23 +19,13 @@ from commsim._version import __version__
 from commsim.errors import ScenarioError
 from commsim.files import write_json
 from commsim.metrics import Metrics
-from commsim.models import build_model
 from commsim.scenario import Scenario, load_scenario
 from commsim.study.advise.infeasible import nothing_fits
-from commsim.study.advise.judge import Judged
 from commsim.study.advise.kinds import Kind, best_of_kinds
-from commsim.study.advise.layouts import Candidate, candidate_of, degrees_of
+from commsim.study.advise.layouts import LEAST_BLOCK, Candidate, candidate_of
 from commsim.study.advise.reasons import facts, reasons, waits_for
-from commsim.study.advise.simulate import (
-    MOST,
-    SLACK,
-    Ran,
-    Worker,
-    Workers,
-    judge_all,
-    run_best,
-    workers,
-)
+from commsim.study.advise.search import MOST, SLACK, Search, search
+from commsim.study.advise.simulate import Pool, Ran, Worker, workers
 from commsim.units import GIB, format_time
 from commsim.workload import chosen_kind
 
@@ -45,8 +35,8 @@ __all__ = ["Advice", "Ranked", "advise"]
 class Progress(Protocol):
     """Hears how far the work is."""
 
-    def begin(self, what: str, total: int) -> None:
-        """A part of the work begins that has `total` pieces."""
+    def begin(self, what: str, total: int | None) -> None:
+        """A part of the work begins that has `total` pieces, None where nobody knows."""
 
     def tick(self) -> None:
         """One piece is done."""
@@ -98,8 +88,9 @@ class Advice:
     """The best layouts for a scenario's model and cluster.
 
     `given` is the layout that the scenario itself describes, where it is one that was tried and
-    fits; `kinds` the best of each other kind of layout; `considered`, `fit` and `simulated` count
-    layouts.
+    fits; `kinds` the best of each other kind of layout. Of the layouts that can run `considered`
+    have a bound, the `judged` with the lowest were looked at for memory, `fit` of these fit, and
+    `simulated` were run.
     """
 
     scenario: str
@@ -108,6 +99,7 @@ class Advice:
     kinds: tuple[Kind, ...]
     facts: tuple[str, ...]
     considered: int
+    judged: int
     fit: int
     simulated: int
     notes: tuple[str, ...]
@@ -115,7 +107,7 @@ class Advice:
     def __repr__(self) -> str:
         best = self.layouts[0]
         step = format_time(best.metrics.step_time_s * 1e12)
-        return f"Advice({self.scenario!r}, best of {self.fit}: {best.name}, step {step})"
+        return f"Advice({self.scenario!r}, best of {self.considered}: {best.name}, step {step})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of `commsim advise`."""
@@ -124,6 +116,7 @@ class Advice:
             "commsim": __version__,
             "scenario": self.scenario,
             "considered": self.considered,
+            "judged": self.judged,
             "fit": self.fit,
             "simulated": self.simulated,
             "facts": list(self.facts),
@@ -158,22 +151,18 @@ def advise(
         scenario = load_scenario(scenario, sets)
     _check(scenario, top)
     progress = progress or _Silent()
-    with workers(scenario, processes) as doing:
-        worker = doing.here
-        judged = _judged(doing, progress)
-        fitting = sorted(
-            (one for one in judged if one.fits), key=lambda one: (one.floor, one.candidate)
-        )
-        if not fitting:
-            raise ScenarioError(nothing_fits(scenario, judged))
-        progress.begin("simulating", len(fitting))
-        ran = run_best(doing, fitting, top=top, tick=lambda _: progress.tick())
-        given = _given(worker, judged, ran)
-    return _advice(scenario, worker, judged, ran, given, top)
+    with workers(scenario, processes) as pool:
+        found = _opened(pool.local, progress)
+        progress.begin("simulating", None)
+        search(pool, found, top=top, tick=progress.tick)
+        if not found.ran:
+            raise ScenarioError(nothing_fits(scenario, list(found.smallest()), found.considered))
+        given = _given(pool, found)
+        return _advice(scenario, pool.local, found, given, top)
 
 
 class _Silent:
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, what: str, total: int | None) -> None:
         """Say nothing."""
 
     def tick(self) -> None:
@@ -200,65 +189,58 @@ def _check(scenario: Scenario, top: int) -> None:
     assert section is not None
 
 
-def _judged(doing: Workers, progress: Progress) -> list[Judged]:
-    worker = doing.here
-    shape = build_model(worker.section.model, where="model").shape
-    degrees = list(degrees_of(worker.cluster.world_size, experts=worker.judge.experts))
-    progress.begin("judging", len(degrees))
-    judged = judge_all(doing, degrees, progress.tick)
-    if not judged:
+def _opened(worker: Worker, progress: Progress) -> Search:
+    """Return the search of all layouts, with a bound for each."""
+    judge = worker.judge
+    progress.begin("bounding", sum(1 for _ in judge.degrees()))
+    found = Search(judge)
+    found.open(progress.tick)
+    if not found.considered:
         raise ScenarioError(
-            f"no layout can run: {worker.section.batch.global_} sequences, {shape.layers} layers"
-            f" and {shape.heads} heads go with no degrees whose product is"
+            f"no layout can run: {worker.section.batch.global_} sequences, {judge.shape.layers}"
+            f" layers and {judge.shape.heads} heads go with no degrees whose product is"
             f" {worker.cluster.world_size} GPUs. Change the batch or the cluster."
         )
-    return judged
+    return found
 
 
-def _given(worker: Worker, judged: Sequence[Judged], ran: dict[Candidate, Ran]) -> Candidate | None:
-    """Return the scenario's own layout where it is one of those judged; simulated like them."""
-    candidate = candidate_of(worker.section)
-    found = next((one for one in judged if one.candidate == candidate and one.fits), None)
-    if found is None:
+def _given(pool: Pool, found: Search) -> Candidate | None:
+    """Return the scenario's own layout if it is one of those that fit; simulated like them."""
+    candidate = candidate_of(pool.local.section)
+    judged = None if candidate is None else found.known(candidate)
+    if judged is None or not judged.fits:
         return None
-    if found.candidate not in ran:
-        ran[found.candidate] = worker.run(found.candidate)
-    return found.candidate
+    if judged.candidate not in found.ran:
+        found.ran[judged.candidate] = pool.local.run(judged.candidate)
+    return judged.candidate
 
 
 def _advice(
-    scenario: Scenario,
-    worker: Worker,
-    judged: Sequence[Judged],
-    ran: dict[Candidate, Ran],
-    given: Candidate | None,
-    top: int,
+    scenario: Scenario, worker: Worker, found: Search, given: Candidate | None, top: int
 ) -> Advice:
-    order = sorted(ran.values(), key=lambda one: (one.metrics.step_time_s, one.candidate))
-    floors = {one.candidate: one.floor for one in judged}
-
-    def ranked(rank: int, one: Ran) -> Ranked:
-        return Ranked(
-            rank=rank, candidate=one.candidate,
-            settings=_settings(worker, one.candidate), metrics=one.metrics,
-            memory_gib=one.memory / GIB, floor_s=floors[one.candidate],
-            waits_for=tuple(waits_for(one.metrics)), reasons=tuple(reasons(one, judged, ran)),
-        )  # fmt: skip
-
-    best = [ranked(place, one) for place, one in enumerate(order[:top], 1)]
-    own = next(
-        (ranked(place, one) for place, one in enumerate(order, 1) if one.candidate == given), None
-    )
-    fit = sum(one.fits for one in judged)
+    order = sorted(found.ran.values(), key=lambda one: (one.metrics.step_time_s, one.candidate))
+    own = next((at for at, one in enumerate(order, 1) if one.candidate == given), None)
+    best = tuple(_ranked(place, one, worker, found) for place, one in enumerate(order[:top], 1))
     return Advice(
-        scenario=scenario.name, layouts=tuple(best), given=own,
-        kinds=best_of_kinds(judged, ran, best[0].candidate),
-        facts=tuple(facts(worker, judged, best[0].metrics)),
-        considered=len(judged), fit=fit, simulated=len(ran),
+        scenario=scenario.name, layouts=best,
+        given=None if own is None else _ranked(own, order[own - 1], worker, found),
+        kinds=best_of_kinds(found, best[0].candidate),
+        facts=tuple(facts(worker, found, best[0].metrics)),
+        considered=found.considered, judged=len(found.judged),
+        fit=sum(one.fits for one in found.judged.values()), simulated=len(found.ran),
         notes=(
-            *_notes(worker, len(judged), fit, len(ran), top), *_shortened(ran.values()),
-            *_untried(judged, ran, best), *_broken(ran.values(), floors),
+            *_notes(worker, found, top), *_shortened(found.ran.values()),
+            *_untried(found, best[-1].metrics.step_time_s), *_below_floors(found),
         ),
+    )  # fmt: skip
+
+
+def _ranked(rank: int, one: Ran, worker: Worker, found: Search) -> Ranked:
+    return Ranked(
+        rank=rank, candidate=one.candidate, settings=_settings(worker, one.candidate),
+        metrics=one.metrics, memory_gib=one.memory / GIB,
+        floor_s=found.judged[one.candidate].floor, waits_for=tuple(waits_for(one.metrics)),
+        reasons=tuple(reasons(one, found)),
     )  # fmt: skip
 
 
@@ -285,13 +267,10 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=lambda size: f"{int(size)}B")
 
 
-def _untried(
-    judged: Sequence[Judged], ran: dict[Candidate, Ran], best: Sequence[Ranked]
-) -> tuple[str, ...]:
+def _untried(found: Search, slowest: float) -> tuple[str, ...]:
     """Say how many layouts were left out although their floors left hope."""
-    slowest = best[-1].metrics.step_time_s
-    left = sum(one.fits and one.candidate not in ran and one.floor <= slowest for one in judged)
-    if not left:
+    left = sum(judged and floor <= slowest for floor, _, judged in found.queue)
+    if not left or len(found.ran) < MOST:
         return ()
     return (
         f"{left} more layouts have floors under the last of these, and were not simulated: the"
@@ -299,9 +278,12 @@ def _untried(
     )
 
 
-def _broken(ran: Iterable[Ran], floors: dict[Candidate, float]) -> tuple[str, ...]:
+def _below_floors(found: Search) -> tuple[str, ...]:
     """Say so where runs were faster than their floors: others might be, that were not run."""
-    below = [1 - one.metrics.step_time_s * SLACK / floors[one.candidate] for one in ran]
+    below = [
+        1 - one.metrics.step_time_s * SLACK / found.judged[one.candidate].floor
+        for one in found.ran.values()
+    ]
     most = max(below)
     if most <= 0:
         return ()
@@ -320,14 +302,18 @@ def _shortened(ran: Iterable[Ran]) -> tuple[str, ...]:
     )
 
 
-def _notes(worker: Worker, considered: int, fit: int, simulated: int, top: int) -> tuple[str, ...]:
+def _notes(worker: Worker, found: Search, top: int) -> tuple[str, ...]:
+    judged = len(found.judged)
+    fit = sum(one.fits for one in found.judged.values())
     return (
-        f"{considered} layouts can run: all degrees; ddp, zero-1, zero-2, fsdp (which is zero-3),"
-        " hsdp by node; gpipe, 1f1b, interleaved_1f1b with 2 or 4 virtual stages, zb_h1; micro 1"
-        f" to 64; recompute {', '.join(worker.judge.recomputes)}; sequence parallelism wherever"
-        " tp is above 1",
-        f"{considered - fit} of them do not fit; {fit - simulated} were not simulated: with nothing"
-        f" else on the links they would take longer than the slowest of the best {top}",
+        f"{found.considered} layouts can run: all degrees (cp down to {LEAST_BLOCK} tokens per"
+        " rank); ddp, zero-1, zero-2, fsdp (which is zero-3), hsdp by node; gpipe, 1f1b,"
+        " interleaved_1f1b with 2 or 4 virtual stages, zb_h1; micro 1 to 64; recompute"
+        f" {', '.join(worker.judge.recomputes)}; every tp_overlap, and sequence parallelism,"
+        " wherever tp is above 1",
+        f"{judged} of them have bounds low enough to be judged, of which {fit} fit and"
+        f" {len(found.ran)} were simulated; the others would take longer than the slowest of the"
+        f" best {top} with nothing else on the links",
         "memory: parameters, gradients, optimizer, activations at the schedule's peak; none for"
         " NCCL, CUDA contexts and fragmentation",
     )

@@ -12,8 +12,9 @@ a token table's gradient between the ends; or what all nodes send, over all of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
@@ -27,7 +28,9 @@ from commsim.workload.training import (
     COMPUTE,
     EXCHANGE,
     Actions,
+    StageOps,
     TrainingPlan,
+    Unit,
     WorkItem,
     resident_memory,
 )
@@ -50,29 +53,37 @@ class Floor:
         traffic: Traffic,
         *,
         slows: bool = True,
+        contended: bool = True,
+        known: dict[Hashable, StageOps] | None = None,
     ) -> None:
-        self._plan = plan
+        self.plan = plan
         self._cluster = cluster
         self._library = library
         self._model = model
         self._traffic = traffic
         self._slows = slows
+        self._contended = contended
         self._groups = Groups(plan)
-        self._actions = Actions(plan, model)
-        self._peaks = self._actions.peaks()
-        self._inside = traffic.inside(plan, self._actions, self._groups)
+        self._actions = Actions(plan, model, known)
+        self._inside: float | None = None
         self._walks: dict[tuple[int, ...], Walk] = {}
         self._chains: dict[Work, list[int]] | None = None
         self._known: dict[tuple[str, str, int], int] = {}
+        self._shares: dict[tuple[str, str, int], float] = {}
+        self._computes: dict[int, tuple[int, int]] = {}
 
-    def memory(self, plan: TrainingPlan) -> tuple[MemoryUse, int]:
-        """Return the use of the fullest device and which that is; see `resident_memory`."""
+    def memory(self, plan: TrainingPlan, peaks: Sequence[int]) -> tuple[MemoryUse, int]:
+        """Return the use of the fullest device and which that is; `peaks` as `peaks` gives them."""
         uses = [
-            replace(resident_memory(plan, device), activations=self._peaks[device])
-            for device in range(plan.schedule.devices)
+            replace(resident_memory(plan, device), activations=peak)
+            for device, peak in enumerate(peaks)
         ]
         device = max(range(len(uses)), key=lambda one: uses[one].total)
         return uses[device], device
+
+    def peaks(self) -> tuple[int, ...]:
+        """Return the most bytes of activations that each device holds at once."""
+        return self._actions.peaks()
 
     def seconds(self, plan: TrainingPlan) -> float:
         """Return a step time that no run of the layout can be below."""
@@ -80,7 +91,30 @@ class Floor:
         entries = sum(stage.parameters for stage in plan.held(device))
         optimizer = self._model.optimizer(-(-entries // plan.sharers)).seconds
         alone = (self._replicas(plan, device) + self._tied()) / PS_PER_SECOND + optimizer
+        if self._inside is None:
+            self._inside = self._traffic.inside(self.plan, self._actions, self._groups)
         return max(alone, self._inside + self._traffic.sharing(plan, self._groups))
+
+    def units(self) -> dict[Work, list[tuple[Unit, int]]]:
+        """Return what each unit of the first stage adds to the chain of its action, in ps.
+
+        Of equal units that follow each other there are two, the first and any further one. The
+        collectives of a group are taken to be alone on their links.
+        """
+        units = self._actions.units(0)
+        taken = self._actions.of_each(self._added)
+        return {
+            work: [(units[number], took) for number, took in rows[0].items()]
+            for work, rows in taken.items()
+        }
+
+    def _added(self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...]) -> dict[int, int]:
+        ends, found = Ends(), {}
+        for unit, items in groupby(work_list, key=lambda item: item.unit):
+            before = ends.all
+            self._follow(tuple(items), ends)
+            found[unit] = ends.all - before
+        return found
 
     def _replicas(self, plan: TrainingPlan, device: int) -> int:
         """Return when the first device has its gradients, in ps."""
@@ -102,11 +136,13 @@ class Floor:
         ready = zip(dense, accumulate(dense.values()), strict=True)
         walk = self._walk({stage: fresh * held // whole for stage, held in ready if fresh})
         if data.stage == 2 and not data.no_sync:
-            return max(walk.end, walk.first_backward + plan.microbatches * reduced)
+            every = plan.microbatches * reduced
+            crowded = self._crowded(device, walk.end, every + fresh)
+            return max(crowded, walk.first_backward + every)
         end = 0
         for stage in sorted(dense, key=lambda one: walk.last_backward[one]):
             end = max(end, walk.last_backward[stage]) + reduced * dense[stage] // whole
-        return max(walk.end, end)
+        return max(self._crowded(device, walk.end, reduced + fresh), end)
 
     def _sharded(self, plan: TrainingPlan, gradients: int, parameters: int) -> int:
         """Return what a microbatch gathers and reduces, in ps: ops of one group take turns."""
@@ -124,44 +160,71 @@ class Floor:
 
         Only compute that is limited by arithmetic is slowed, and only beside them.
         """
-        arithmetic = self._actions.of_each(lambda work_list, repeats: self._busy(work_list, repeats, memory=False))
-        memory = self._actions.of_each(lambda work_list, repeats: self._busy(work_list, repeats, memory=True))
-        actions = self._plan.schedule.actions[device]
-        fast = sum(arithmetic[work][stage] for work, stage, _ in actions)
-        moves = sum(memory[work][stage] for work, stage, _ in actions)
+        fast, moves = self._compute(device)
         beside = min(fast, max(communicates - moves, 0))
         return fast + moves + round(beside * self._held())
 
+    def _crowded(self, device: int, end: int, communicates: int) -> int:
+        """Return when a device ends that also reduces and gathers for so long, in ps.
+
+        What does not run in the gaps of its `end` or beside what memory limits holds SMs while
+        it computes: of a step that grows by x for it, all but x.
+        """
+        fast, moves = self._compute(device)
+        share = self._held()
+        beside = min(max(communicates - (end - fast), 0), fast)
+        return end + round(beside * share / (1 + share))
+
+    def _compute(self, device: int) -> tuple[int, int]:
+        """Return a device's compute that arithmetic limits and that memory limits, in ps."""
+        if device not in self._computes:
+            arithmetic, memory = (
+                self._actions.of_each(partial(self._busy, memory=kind)) for kind in (False, True)
+            )
+            actions = self.plan.schedule.actions[device]
+            self._computes[device] = (
+                sum(arithmetic[work][stage] for work, stage, _ in actions),
+                sum(memory[work][stage] for work, stage, _ in actions),
+            )
+        return self._computes[device]
+
     def _held(self) -> float:
-        """Return the share of a GPU's SMs that sharded parameters' collectives hold."""
+        """Return the share of a GPU's SMs that collectives of replicas hold."""
+        return self._share("all_gather", _PROBE, self._groups.ranks("dp"))
+
+    def _share(self, kind: str, size: int, ranks: tuple[int, ...]) -> float:
+        """Return the share of a GPU's SMs that an op holds."""
         if not self._slows:
             return 0.0
-        ranks = self._groups.ranks("dp")
-        request = Request("all_gather", _PROBE, ranks, dtype=self._plan.section.precision)
-        return self._library.plan(request, self._cluster).sms / self._model.gpu.sm_count
+        dtype = self.plan.section.precision if kind != "send_recv" else ""
+        plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
+        return plan.sms / self._model.gpu.sm_count
 
     def _busy(
         self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...], *, memory: bool
     ) -> int:
         """Return the compute of an action that is limited by memory, or that is not."""
-        bandwidth = self._model.gpu.memory_bandwidth / PS_PER_SECOND
         return sum(
             item.duration * repeats[item.unit]
             for item in work_list
-            if (item.traffic > _MEMORY_BOUND * item.duration * bandwidth) == memory
+            if self._by_memory(item) == memory
         )
+
+    def _by_memory(self, item: WorkItem) -> bool:
+        bandwidth = self._model.gpu.memory_bandwidth / PS_PER_SECOND
+        return item.traffic > _MEMORY_BOUND * item.duration * bandwidth
 
     def _of_replicas(self, kind: str, size: int) -> int:
         return self._idle(kind, size, self._groups.ranks("dp"), axis="dp")
 
     def _tied(self) -> int:
         """Return what the ends of a pipeline take to reduce the token table that both hold."""
-        if not self._plan.tied_bytes:
+        if not self.plan.tied_bytes:
             return 0
-        pipes, home = self._plan.schedule.pipes[0], self._plan.schedule.home
+        pipes, home = self.plan.schedule.pipes[0], self.plan.schedule.home
         ends = home[pipes[0]], home[pipes[-1]]
         ranks = tuple(self._groups.ranks("pp")[end] for end in ends)
-        return self._idle("all_reduce", self._plan.tied_bytes, ranks, hop=ends)
+        return self._idle("all_reduce", self.plan.tied_bytes, ranks, hop=ends)
 
     def _walk(self, fresh: Mapping[int, int]) -> Walk:
         """Return the first device's step; `fresh`: when parameters of its stages are there."""
@@ -171,7 +234,7 @@ class Floor:
         return self._walks[key]
 
     def _run(self, fresh: Mapping[int, int]) -> Walk:
-        plan = self._plan
+        plan = self.plan
         first = plan.schedule.home[plan.schedule.pipes[0][0]]
         if self._chains is None:
             self._chains = self._actions.of_each(self._serial)
@@ -214,7 +277,7 @@ class Floor:
                 first = ends.last
                 self._follow(own, ends)
                 ends.later((times - 2) * (ends.last - first))
-        return max(ends.last, ends.earlier, ends.beside)
+        return ends.all
 
     def _follow(self, items: tuple[WorkItem, ...], ends: Ends) -> None:
         """Run items one after another."""
@@ -223,13 +286,18 @@ class Floor:
             if item.kind == EXCHANGE:
                 ends.ring = max(start, ends.ring) + self._alone(item)
                 ends.beside = max(ends.beside, ends.ring)
+                ends.held = max(ends.held, self._held_by(item))
             elif item.beside:
                 ends.beside = max(ends.beside, start + self._alone(item))
+                ends.held = max(ends.held, self._held_by(item))
             else:
                 if item.joins:
                     start, ends.earlier = max(start, ends.earlier), 0
                 took = item.duration if item.kind == COMPUTE else self._alone(item)
-                ends.last = start + took
+                if ends.held and item.kind == COMPUTE and not self._by_memory(item):
+                    beside = max(ends.beside - start, 0)
+                    took += round(min(beside, took / (1 - ends.held)) * ends.held)
+                ends.last, ends.held = start + took, 0.0
                 ends.earlier, ends.beside = max(ends.earlier, ends.beside), 0
 
     def _alone(self, item: WorkItem) -> int:
@@ -237,15 +305,29 @@ class Floor:
         key = (item.kind, item.axis, item.size)
         if key not in self._known:
             self._known[key] = self._exchanged(item) if item.kind == EXCHANGE else self._idle(
-                item.kind if "skewed" not in item.kind else "all_to_all",
+                _plain(item.kind),
                 item.size, self._groups.ranks(item.axis), axis=item.axis,
             )  # fmt: skip
         return self._known[key]
 
+    def _held_by(self, item: WorkItem) -> float:
+        """Return the share of a GPU's SMs that communication beside compute holds."""
+        key = (item.kind, item.axis, item.size)
+        if key not in self._shares:
+            ranks = self._groups.ranks(item.axis)
+            exchange = item.kind == EXCHANGE
+            self._shares[key] = (
+                self._share("send_recv", item.size, ranks[:2]) if exchange
+                else self._share(_plain(item.kind), item.size, ranks)
+            )  # fmt: skip
+        return self._shares[key]
+
     def _exchanged(self, item: WorkItem) -> int:
         """Return what the links take for a step of all rings, in ps: latencies of steps overlap."""
-        key = (self._plan.layout, "ring", None)
+        key = (self.plan.layout, "ring", None)
         rows = self._groups.rows("ring")
+        if not self._contended:
+            return self._traffic.together("send_recv", item.size, rows[:1], key=(*key, "alone"))
         return self._traffic.together("send_recv", item.size, rows, key=key)
 
     def _idle(
@@ -261,13 +343,18 @@ class Floor:
 
         Those are the groups of an axis, or the pipelines at a hop.
         """
-        dtype = self._plan.section.precision if kind != "send_recv" else ""
+        dtype = self.plan.section.precision if kind != "send_recv" else ""
         alone = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster).idle
-        if len(ranks) < 2 or axis == "ep" or not (axis or hop):
+        if len(ranks) < 2 or axis == "ep" or not (axis or hop) or not self._contended:
             return alone
-        key = (self._plan.layout, axis, hop)
+        key = (self.plan.layout, axis, hop)
         rows = self._groups.hops(*hop) if hop else self._groups.rows(axis)
         return max(alone, self._traffic.together(kind, size, rows, key=key))
+
+
+def _plain(kind: str) -> str:
+    """Return the collective of an item; skewed all-to-alls take what even ones do, or more."""
+    return kind if "skewed" not in kind else "all_to_all"
 
 
 @dataclass(slots=True)
@@ -275,13 +362,19 @@ class Ends:
     """When each part of an action has ended, in ps; 0: nothing of it runs.
 
     `last` the chain, `ring` the last exchange, `beside` what runs beside the item to come,
-    `earlier` what ran beside those before it.
+    `earlier` what ran beside those before it; `held` is the share of SMs that `beside` holds.
     """
 
     last: int = 0
     ring: int = 0
     beside: int = 0
     earlier: int = 0
+    held: float = 0.0
+
+    @property
+    def all(self) -> int:
+        """When the action has ended."""
+        return max(self.last, self.earlier, self.beside)
 
     def later(self, by: int) -> None:
         """Let all that runs end later."""

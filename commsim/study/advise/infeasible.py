@@ -14,25 +14,28 @@ from commsim.libraries import Ideal
 from commsim.models import build_model, memory_text
 from commsim.scenario import Scenario
 from commsim.study.advise.judge import Judge, Judged
-from commsim.study.advise.layouts import degrees_of
 from commsim.workload import TrainingSection
 
 __all__ = ["nothing_fits"]
 
-_MOST_TIMES = 64  # as many nodes
+_MOST_TIMES = 64  # as many nodes: beyond that more GPUs are no advice
+_SHORTEST = 256  # tokens
 
 
-def nothing_fits(scenario: Scenario, judged: Sequence[Judged]) -> str:
-    """Return an error message: the closest layout with its arithmetic, and what would fit."""
+def nothing_fits(scenario: Scenario, judged: Sequence[Judged], layouts: int) -> str:
+    """Return an error message: the closest layout with its arithmetic, and what would fit.
+
+    `judged` are those that need least of so many `layouts`.
+    """
     closest = min(judged, key=lambda one: (one.use.total, one.candidate))
-    said = memory_text(closest.use, closest.capacity, stage=closest.stage)
+    need = memory_text(closest.use, closest.capacity, stage=closest.stage)
     changes = list(_changes(scenario, judged))
     advice = " or ".join(changes) if changes else (
         "a smaller model, or GPUs with more memory"
     )  # fmt: skip
     return (
-        f"{scenario.where}: none of {len(judged)} layouts fits. The closest,"
-        f" {closest.candidate.name}: {said}. Would fit: {advice}."
+        f"{scenario.where}: none of {layouts} layouts fits. The closest,"
+        f" {closest.candidate.name}: {need}. Would fit: {advice}."
     )
 
 
@@ -80,7 +83,7 @@ def _nodes(scenario: Scenario, section: TrainingSection) -> Iterator[str]:
 def _shorter(section: TrainingSection, cluster: Cluster) -> Iterator[str]:
     """Yield the longest sequence that fits, of halves."""
     length = whole = build_model(section.model, where="model").seq_len
-    while length > 256:
+    while length > _SHORTEST:
         length //= 2
         model = msgspec.structs.replace(section.model, seq_len=length)
         if _least(msgspec.structs.replace(section, model=model), cluster) is not None:
@@ -91,8 +94,9 @@ def _shorter(section: TrainingSection, cluster: Cluster) -> Iterator[str]:
 def _least(section: TrainingSection, cluster: Cluster) -> Judged | None:
     """Return a layout that fits among those that need least, None where none does."""
     judge = Judge(section, cluster, Ideal())
-    for degrees in degrees_of(cluster.world_size, experts=judge.experts):
-        found = judge.thriftiest(degrees)
+    for degrees in judge.degrees():
+        shard = "fsdp" if degrees.dp * degrees.cp > 1 else "ddp"
+        found = judge.least(degrees, shard, "full")
         if found is not None and found.fits:
             return found
     return None

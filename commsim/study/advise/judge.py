@@ -1,20 +1,41 @@
 """
-Which layouts fit: every product of degrees judged for memory, with a floor under its step time.
+Which layouts fit, and a floor under the step of those that do.
+
+A step of many microbatches is judged by two of few: what a device holds at once grows by the same
+with each further microbatch or not at all, and a floor never grows by less.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
+
+import msgspec
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries import Library
 from commsim.models import MemoryUse, build_model, compute_model
+from commsim.study.advise.bound import Bound
 from commsim.study.advise.floor import Floor
-from commsim.study.advise.layouts import Candidate, Degrees, section_of, shapes, shardings
+from commsim.study.advise.layouts import (
+    Candidate,
+    Degrees,
+    degrees_of,
+    section_of,
+    shapes,
+    shardings,
+)
+from commsim.study.advise.steady import short_counts
 from commsim.study.advise.traffic import Traffic
-from commsim.workload.training import TrainingPlan, TrainingSection, check_settings, plan_training
+from commsim.workload.training import (
+    StageOps,
+    TrainingPlan,
+    TrainingSection,
+    check_settings,
+    plan_training,
+)
 
 __all__ = ["Judge", "Judged"]
 
@@ -47,73 +68,116 @@ class Judge:
         self._slows = slows
         self._cluster = cluster
         self._library = library
-        shape = build_model(section.model, where="model").shape
-        self.experts = shape.experts is not None
-        self.layers = shape.layers
+        model = build_model(section.model, where="model")
+        self.shape, self.seq = model.shape, model.seq_len
         self._compute = compute_model(
             cluster.gpu(0), precision=section.precision, section=section.compute, where="compute"
         )
-        self._capacity = min(cluster.gpu(rank).memory_bytes for rank in range(cluster.world_size))
+        self.capacity = min(cluster.gpu(rank).memory_bytes for rank in range(cluster.world_size))
         self._traffic = Traffic(cluster, library)
         self._node = int((cluster.node_of == cluster.node_of[0]).sum())
+        self._known: dict[Hashable, StageOps] = {}
+        self._bound = Bound(
+            section, self.shape, cluster, library, self._compute, self._traffic, self._known
+        )
+        self._least: dict[tuple[Degrees, str, str], Judged | None] = {}
 
     @property
     def recomputes(self) -> tuple[str, ...]:
         """The kinds of recomputing that differ: a fused attention keeps nothing to recompute."""
         return ("none", "full") if self._compute.flash else ("none", "selective", "full")
 
-    def degrees(self, degrees: Degrees) -> list[Judged]:
-        """Judge all that can run on `degrees`, in order."""
-        ways = shardings(degrees, node=self._node)
-        found: list[Judged] = []
-        for shape in shapes(degrees, self._section, recomputes=self.recomputes):
-            found += self._ways(shape, ways)
-        return found
+    def degrees(self) -> Iterator[Degrees]:
+        """Yield all degrees of the cluster."""
+        experts = self.shape.experts is not None
+        return degrees_of(self._cluster.world_size, experts=experts, seq=self.seq)
+
+    def shapes(self, degrees: Degrees) -> list[tuple[float, Candidate]]:
+        """Return what can run on `degrees`, sharding aside, with a bound in seconds for each."""
+        made = shapes(degrees, self._section, recomputes=self.recomputes)
+        return [
+            (bound, shape) for shape in made if (bound := self._bound.seconds(shape)) is not None
+        ]
+
+    def shardings(self, degrees: Degrees) -> list[str]:
+        """Return how replicas may share what they hold."""
+        return shardings(degrees, node=self._node)
+
+    def ways(self, shape: Candidate) -> list[Judged]:
+        """Judge a layout with every way to shard."""
+        return self._judged(shape, self.shardings(shape.degrees))
 
     def one(self, candidate: Candidate) -> Judged | None:
         """Judge one layout; None where it cannot run."""
-        found = self._ways(candidate, [candidate.shard])
+        found = self._judged(candidate, [candidate.shard])
         return found[0] if found else None
 
-    def thriftiest(self, degrees: Degrees) -> Judged | None:
-        """Judge the layout that needs least memory on `degrees`; None where it cannot run."""
-        shard = "fsdp" if degrees.dp * degrees.cp > 1 else "ddp"
-        return self.one(Candidate(degrees, "1f1b", 1, 1, "full", shard))
+    def least(self, degrees: Degrees, shard: str, recompute: str) -> Judged | None:
+        """Judge the layout of `degrees` and `shard` that needs least memory; None: cannot run.
+
+        That is one sequence at a time under 1F1B, of which the other schedules hold as much or
+        more.
+        """
+        key = (degrees, shard, recompute)
+        if key not in self._least:
+            self._least[key] = self.one(Candidate(degrees, "1f1b", 1, 1, recompute, shard))
+        return self._least[key]
 
     def section(self, candidate: Candidate) -> TrainingSection:
         """Return the training section of a layout."""
         return section_of(candidate, self._section)
 
-    def _ways(self, shape: Candidate, ways: list[str]) -> list[Judged]:
+    def _judged(self, shape: Candidate, ways: list[str]) -> list[Judged]:
+        """Judge a layout with some ways to shard."""
+        section = self.section(shape._replace(shard="ddp"))
+        once = shape.degrees.dp * shape.micro
+        microbatches = section.batch.global_ // once
+        counts: tuple[int, ...] = short_counts(shape.degrees.pp, shape.schedule)
+        if microbatches <= counts[1]:
+            counts = (microbatches,)
         try:
-            plan = plan_training(
-                self.section(shape._replace(shard="ddp")), self._cluster, where="advise"
-            )
+            floors = [self._floor(section, count * once) for count in counts]
         except ScenarioError:
             return []
-        floor = Floor(
-            plan, self._cluster, self._library, self._compute, self._traffic, slows=self._slows
+        ahead = (microbatches - counts[-1]) / (counts[-1] - counts[0]) if len(counts) > 1 else 0.0
+        peaks = tuple(
+            round(last + (last - first) * ahead)
+            for first, last in zip(floors[0].peaks(), floors[-1].peaks(), strict=True)
         )
-        return [
-            judged
-            for way in ways
-            if (judged := self._judge(shape._replace(shard=way), plan, floor)) is not None
-        ]
+        found = (self._judge(shape._replace(shard=way), floors, peaks, ahead) for way in ways)
+        return [judged for judged in found if judged is not None]
 
-    def _judge(self, candidate: Candidate, plan: TrainingPlan, floor: Floor) -> Judged | None:
+    def _floor(self, section: TrainingSection, batch: int) -> Floor:
+        batch_section = msgspec.structs.replace(section.batch, global_=batch)
+        section = msgspec.structs.replace(section, batch=batch_section)
+        plan = plan_training(section, self._cluster, where="advise")
+        return Floor(
+            plan, self._cluster, self._library, self._compute, self._traffic,
+            slows=self._slows, known=self._known,
+        )  # fmt: skip
+
+    def _judge(
+        self, candidate: Candidate, floors: list[Floor], peaks: tuple[int, ...], ahead: float
+    ) -> Judged | None:
         section = self.section(candidate)
         try:
             check_settings(section, where="advise")
         except ScenarioError:
             return None
-        own = _with(plan, section)
-        use, stage = floor.memory(own)
-        fits = use.total <= self._capacity
-        seconds = floor.seconds(own) if fits else float("inf")
+        plans = [_with(floor.plan, section) for floor in floors]
+        use, stage = floors[-1].memory(plans[-1], peaks)
+        seconds = float("inf")
+        if use.total <= self.capacity:
+            first, last = (
+                floor.seconds(plan)
+                for floor, plan in ((floors[0], plans[0]), (floors[-1], plans[-1]))
+            )
+            seconds = last + (last - first) * ahead
         at = stage if candidate.degrees.pp > 1 else -1
-        return Judged(candidate, use, at, self._capacity, seconds)
+        return Judged(candidate, use, at, self.capacity, seconds)
 
 
 def _with(plan: TrainingPlan, section: TrainingSection) -> TrainingPlan:
     """Return a plan of another way to share: nothing else of it depends on that."""
-    return replace(plan, section=section)
+    batch = msgspec.structs.replace(section.batch, global_=plan.section.batch.global_)
+    return replace(plan, section=msgspec.structs.replace(section, batch=batch))

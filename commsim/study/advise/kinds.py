@@ -4,12 +4,11 @@ The best of each kind of layout that people name: what the winner is weighed aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from commsim.study.advise.judge import Judged
 from commsim.study.advise.layouts import Candidate
-from commsim.study.advise.simulate import Ran
+from commsim.study.advise.search import Search
 from commsim.units import GIB
 
 __all__ = ["Kind", "best_of_kinds"]
@@ -23,37 +22,38 @@ class Kind:
     says: str
 
 
-def best_of_kinds(
-    judged: Sequence[Judged], ran: Mapping[Candidate, Ran], winner: Candidate
-) -> tuple[Kind, ...]:
+def best_of_kinds(found: Search, winner: Candidate) -> tuple[Kind, ...]:
     """Return the best of each kind that has layouts, but for the winner's own."""
-    step = ran[winner].metrics.step_time_s
-    found = []
+    step = found.ran[winner].metrics.step_time_s
+    kinds = []
     for name, belongs in _KINDS.items():
-        members = [one for one in judged if belongs(one.candidate)]
-        if members and not belongs(winner):
-            found.append(Kind(name, _says(members, ran, step)))
-    return tuple(found)
+        text = "" if belongs(winner) else _compared(found, belongs, step)
+        if text:
+            kinds.append(Kind(name, text))
+    return tuple(kinds)
 
 
-def _says(members: Sequence[Judged], ran: Mapping[Candidate, Ran], step: float) -> str:
-    fitting = [one for one in members if one.fits]
-    if not fitting:
-        least = min(members, key=lambda one: (one.use.total, one.candidate))
+def _compared(found: Search, belongs: Callable[[Candidate], bool], step: float) -> str:
+    """Return how the best layout of a kind compares with a step; "" where none can run."""
+    times = [
+        (one.metrics.step_time_s, one.candidate)
+        for one in found.ran.values()
+        if belongs(one.candidate)
+    ]
+    rest = found.floor(belongs)
+    if not times and rest == float("inf"):
+        least = found.least(belongs)
+        if least is None:
+            return ""
         need, capacity = least.use.total / GIB, least.capacity / GIB
         return f"does not fit: at least {need:.3g} of {capacity:.3g} GiB"
-    rest = min((one.floor for one in fitting if one.candidate not in ran), default=float("inf"))
-    times = [
-        (ran[one.candidate].metrics.step_time_s, one.candidate)
-        for one in fitting if one.candidate in ran
-    ]  # fmt: skip
     least_more = max(rest / step - 1, 0.0)
     if not times:
         return f"at least {least_more:+.1%}"
     took, candidate = min(times)
     more = took / step - 1
-    said = f"{more:+.1%}" if took <= rest else f"{least_more:+.1%} to {more:+.1%}"
-    return f"{said}: {candidate.name}"
+    text = f"{more:+.1%}" if took <= rest else f"{least_more:+.1%} to {more:+.1%}"
+    return f"{text}: {candidate.name}"
 
 
 def _pure(axis: str) -> Callable[[Candidate], bool]:

@@ -1,15 +1,16 @@
 """
-Every layout that `advise` tries: degrees, sharding, schedule, microbatch, recompute.
+Every layout that `advise` tries: degrees, sharding, schedule, microbatch, recompute, TP overlap.
 
 Degrees are all factorizations of the cluster's GPUs. Sharding: none (DDP), ZeRO-1, ZeRO-2, FSDP
-(which is ZeRO-3), and HSDP with a copy per node. Nothing is left out because of a rule of thumb:
-what the model's shape, the batch or the memory forbids falls out, the rest is for the clock.
+(which is ZeRO-3), and HSDP with a copy per node. No rule of thumb leaves anything out but one:
+context parallelism never cuts a sequence into blocks of less than `LEAST_BLOCK` tokens. What the
+model's shape, the batch or the memory forbids drops out, the rest is for the clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -21,6 +22,7 @@ from commsim.workload.training import (
 )
 
 __all__ = [
+    "LEAST_BLOCK",
     "Candidate",
     "Degrees",
     "candidate_of",
@@ -30,11 +32,15 @@ __all__ = [
     "shardings",
 ]
 
+LEAST_BLOCK = 256
+"""Tokens per rank: below two tiles of 128 of a flash-attention kernel there is nothing to hide a
+ring's messages behind."""
 _MICRO = (1, 2, 4, 8, 16, 32, 64)
 _VIRTUAL = (2, 4)
 _FLAT = ("gpipe", "1f1b", "zb_h1")
 _SHARDED = {0: "ddp", 1: "zero-1", 2: "zero-2", 3: "fsdp"}
-_KEPT = ("context", "expert_skew", "tp_overlap", "order")
+_KEPT = ("context", "expert_skew", "order")
+_OVERLAPS: tuple[str, ...] = get_args(get_type_hints(ParallelSection)["tp_overlap"])
 
 
 class Degrees(NamedTuple):
@@ -48,7 +54,10 @@ class Degrees(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One layout. `shard`: ddp, zero-1, zero-2, fsdp, or the ranks of an HSDP group as hsdp-N."""
+    """One layout. `shard`: ddp, zero-1, zero-2, fsdp, or the ranks of an HSDP group as hsdp-N.
+
+    `overlap` is the section's `tp_overlap`.
+    """
 
     degrees: Degrees
     schedule: str
@@ -56,11 +65,14 @@ class Candidate(NamedTuple):
     micro: int
     recompute: str
     shard: str
+    overlap: str = "none"
 
     @property
     def name(self) -> str:
         """What people call it: "dp 8 · tp 4 · pp 2 · zero-1 · 1f1b · micro 1"."""
         words = [f"{axis} {n}" for axis, n in self.degrees._asdict().items() if n > 1]
+        if self.overlap != "none":
+            words.append(f"tp overlap {self.overlap}")
         if self.shard != "ddp" or self.degrees.dp * self.degrees.cp > 1:
             words.append(self.shard)
         if self.degrees.pp > 1:
@@ -71,11 +83,16 @@ class Candidate(NamedTuple):
         return " · ".join(words)
 
 
-def degrees_of(world: int, *, experts: bool) -> Iterator[Degrees]:
-    """Yield all degrees whose product is `world`; with experts, ep divides dp x cp."""
+def degrees_of(world: int, *, experts: bool, seq: int) -> Iterator[Degrees]:
+    """Yield all degrees whose product is `world`; with experts, ep divides dp x cp.
+
+    `seq` tokens of a sequence are cut into blocks of `LEAST_BLOCK` or more.
+    """
     for tp in _divisors(world):
         for pp in _divisors(world // tp):
             for cp in _divisors(world // tp // pp):
+                if cp > 1 and seq < cp * LEAST_BLOCK:
+                    continue
                 dp = world // tp // pp // cp
                 for ep in _divisors(dp * cp) if experts else [1]:
                     yield Degrees(dp, tp, pp, cp, ep)
@@ -98,7 +115,8 @@ def shapes(
             if virtual > 1 and per_replica // micro % degrees.pp:
                 continue  # Megatron's order needs whole rounds of microbatches
             for recompute in recomputes:
-                yield Candidate(degrees, schedule, virtual, micro, recompute, "ddp")
+                for overlap in _OVERLAPS if degrees.tp > 1 else ("none",):
+                    yield Candidate(degrees, schedule, virtual, micro, recompute, "ddp", overlap)
 
 
 def shardings(degrees: Degrees, *, node: int) -> list[str]:
@@ -125,7 +143,13 @@ def candidate_of(section: TrainingSection) -> Candidate | None:
     degrees = Degrees(parallel.dp, parallel.tp, parallel.pp, parallel.cp, parallel.ep)
     schedule = parallel.schedule if parallel.pp > 1 else "1f1b"
     return Candidate(
-        degrees, schedule, parallel.virtual_stages, section.batch.micro, section.recompute, shard
+        degrees,
+        schedule,
+        parallel.virtual_stages,
+        section.batch.micro,
+        section.recompute,
+        shard,
+        parallel.tp_overlap,
     )
 
 
@@ -138,7 +162,7 @@ def section_of(candidate: Candidate, section: TrainingSection) -> TrainingSectio
     dp, tp, pp, cp, ep = candidate.degrees
     kept: dict[str, Any] = {name: getattr(section.parallel, name) for name in _KEPT}
     unused = ParallelSection()
-    for name, axis in (("context", cp), ("expert_skew", ep), ("tp_overlap", tp)):
+    for name, axis in (("context", cp), ("expert_skew", ep)):
         if axis == 1:
             kept[name] = getattr(unused, name)
     return msgspec.structs.replace(
@@ -146,6 +170,7 @@ def section_of(candidate: Candidate, section: TrainingSection) -> TrainingSectio
         parallel=ParallelSection(
             dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, sequence_parallel=tp > 1,
             schedule=candidate.schedule, virtual_stages=candidate.virtual,
+            tp_overlap=cast(Any, candidate.overlap),
             **kept,
         ),
         data_parallel=_data_parallel(candidate.shard, section.data_parallel),

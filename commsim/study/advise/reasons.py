@@ -7,14 +7,14 @@ and of what a simulated step waits for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 
 from commsim.cluster import Cluster
 from commsim.libraries import Library, Request
 from commsim.metrics import Metrics
-from commsim.models import build_model, parameter_count, state_bytes
-from commsim.study.advise.judge import Judged
-from commsim.study.advise.layouts import Candidate
+from commsim.models import parameter_count, state_bytes
+from commsim.study.advise.layouts import Candidate, Degrees
+from commsim.study.advise.search import Search
 from commsim.study.advise.simulate import Ran, Worker
 from commsim.units import GIB, format_bandwidth, format_time
 from commsim.workload.training import WIDTH, make_parts
@@ -24,38 +24,38 @@ __all__ = ["facts", "reasons", "waits_for"]
 _PROBE = 2**30
 _BACKWARD = 2 / 3  # of a step's computing, which is what gradients can hide behind
 _NOTABLE = 0.005  # of a step
+_ENOUGH = 0.5  # of the layouts fit
 
 
-def facts(worker: Worker, judged: Sequence[Judged], best: Metrics) -> list[str]:
+def facts(worker: Worker, found: Search, best: Metrics) -> list[str]:
     """Return what decides: one GPU, the largest layer, the fabric, how scarce memory is."""
     return [
-        _one_gpu(worker, judged),
+        _one_gpu(worker),
         _largest_layer(worker),
         _fabric(worker, best),
-        _scarcity(judged),
+        _scarcity(found),
     ]
 
 
-def _one_gpu(worker: Worker, judged: Sequence[Judged]) -> str:
-    model = build_model(worker.section.model, where="model")
-    count = parameter_count(model.shape)
-    capacity = judged[0].capacity
+def _one_gpu(worker: Worker) -> str:
+    judge = worker.judge
+    count = parameter_count(judge.shape)
     whole = [
-        one.use.total for one in judged if one.candidate.shard == "ddp" and _unsplit(one.candidate)
+        one.use.total
+        for recompute in judge.recomputes
+        if (one := judge.least(Degrees(worker.cluster.world_size, 1, 1, 1, 1), "ddp", recompute))
     ]
     need = min(whole) if whole else _state(worker, count)
     what = "with gradients, optimizer and the least activations" if whole else "with its optimizer"
-    verdict = "fits" if need <= capacity else "does not fit"
-    return f"model: {count / 1e9:.3g}e9 parameters, {what} {_of(need, capacity)}: {verdict} one GPU"
-
-
-def _unsplit(candidate: Candidate) -> bool:
-    _, tp, pp, cp, ep = candidate.degrees
-    return tp == pp == cp == ep == 1
+    verdict = "fits" if need <= judge.capacity else "does not fit"
+    return (
+        f"model: {count / 1e9:.3g}e9 parameters, {what} {_of(need, judge.capacity)}: {verdict} one"
+        " GPU"
+    )
 
 
 def _largest_layer(worker: Worker) -> str:
-    shape = build_model(worker.section.model, where="model").shape
+    shape = worker.judge.shape
     units = make_parts(shape, (range(shape.layers),), tp=1, ep=1, copied=False)[0]
     unit = max(units, key=lambda one: sum(one.entries(expert=kind) for kind in (False, True)))
     need = _state(worker, sum(unit.entries(expert=kind) for kind in (False, True)))
@@ -79,7 +79,7 @@ def _fabric(worker: Worker, best: Metrics) -> str:
     if len(ranks) == 1:
         return "fabric: one GPU, nothing to send"
     width = WIDTH[section.data_parallel.gradients or section.precision]
-    size = parameter_count(build_model(section.model, where="model").shape) * width
+    size = parameter_count(worker.judge.shape) * width
     took = _idle(library, cluster, "all_reduce", size, ranks)
     hides = best.breakdown.compute_s * _BACKWARD
     speed = "fast" if took <= hides else "slow"
@@ -90,13 +90,13 @@ def _fabric(worker: Worker, best: Metrics) -> str:
 
 
 def _reach(library: Library, cluster: Cluster) -> str:
-    said = []
+    lines = []
     first = next((r for r in range(cluster.world_size) if cluster.node_of[r] > 0), None)
     for peer, where in ((1 if cluster.node_of[1] == 0 else None, "within"), (first, "between")):
         if peer is not None:
             seconds = _idle(library, cluster, "send_recv", _PROBE, (0, peer))
-            said.append(f"{format_bandwidth(_PROBE / seconds)} {where} nodes")
-    return ", ".join(said)
+            lines.append(f"{format_bandwidth(_PROBE / seconds)} {where} nodes")
+    return ", ".join(lines)
 
 
 def _idle(
@@ -105,11 +105,11 @@ def _idle(
     return library.plan(Request(kind, size, ranks), cluster).idle * 1e-12
 
 
-def _scarcity(judged: Sequence[Judged]) -> str:
+def _scarcity(found: Search) -> str:
+    judged = found.judged.values()
     fit = sum(one.fits for one in judged)
-    share = fit / len(judged)
-    word = "scarce" if share < 0.5 else "enough"
-    return f"memory: {word}: {fit} of {len(judged)} layouts fit"
+    word = "scarce" if fit < _ENOUGH * len(judged) else "enough"
+    return f"memory: {word}: {fit} of the {len(judged)} layouts with the lowest bounds fit"
 
 
 def waits_for(metrics: Metrics) -> list[str]:
@@ -119,8 +119,8 @@ def waits_for(metrics: Metrics) -> list[str]:
               (parts.waiting_s, "waiting for peers"), (parts.host_s, "waiting for the host"),
               (parts.idle_s, "nothing to do")]  # fmt: skip
     shares.sort(key=lambda one: -one[0])
-    said = [f"{share / step:.1%} {what}" for share, what in shares if share > _NOTABLE * step]
-    return said or ["hardly anything: it computes"]
+    lines = [f"{share / step:.1%} {what}" for share, what in shares if share > _NOTABLE * step]
+    return lines or ["hardly anything: it computes"]
 
 
 def _exposed(metrics: Metrics) -> str:
@@ -143,46 +143,50 @@ _GROUPS = {
 }  # fmt: skip
 
 
-def reasons(ran: Ran, judged: Sequence[Judged], every: Mapping[Candidate, Ran]) -> list[str]:
+def reasons(ran: Ran, found: Search) -> list[str]:
     """Return why each part of a layout is there: the best that does without, and what it costs."""
     candidate, step = ran.candidate, ran.metrics.step_time_s
-    said = [
-        f"{what}: best without it {_without(judged, every, allowed, step)}"
+    lines = [
+        f"{what}: best without it {_without(found, allowed, step)}"
         for what, allowed in _parts(candidate)
     ]
-    return said + _needed(candidate, judged) + _microbatch(ran, judged, every)
+    return lines + _needed(candidate, found) + _microbatch(ran, found)
 
 
-def _microbatch(ran: Ran, judged: Sequence[Judged], every: Mapping[Candidate, Ran]) -> list[str]:
+def _microbatch(ran: Ran, found: Search) -> list[str]:
     """Say what half and twice the microbatch come to, all else equal."""
-    micro, said = ran.candidate.micro, []
-    known = {one.candidate: one for one in judged}
+    micro, lines = ran.candidate.micro, []
+    batch = found.judge.section(ran.candidate).batch.global_ // ran.candidate.degrees.dp
     for other in (micro // 2, micro * 2):
-        found = known.get(ran.candidate._replace(micro=other))
-        if found is None:
+        one = found.known(ran.candidate._replace(micro=other)) if _divides(other, batch) else None
+        if one is None:
             continue
-        if not found.fits:
-            said.append(f"{other} does not fit ({_of(found.use.total, found.capacity)})")
-        elif found.candidate in every:
-            step = every[found.candidate].metrics.step_time_s
-            said.append(f"{other} takes {step / ran.metrics.step_time_s - 1:+.1%}")
-        elif found.floor > ran.metrics.step_time_s:
-            said.append(f"{other} at least {found.floor / ran.metrics.step_time_s - 1:+.1%}")
-    return [f"micro {micro}: {', '.join(said)}"] if said else []
+        if not one.fits:
+            lines.append(f"{other} does not fit ({_of(one.use.total, one.capacity)})")
+        elif one.candidate in found.ran:
+            step = found.ran[one.candidate].metrics.step_time_s
+            lines.append(f"{other} takes {step / ran.metrics.step_time_s - 1:+.1%}")
+        elif one.floor > ran.metrics.step_time_s:
+            lines.append(f"{other} at least {one.floor / ran.metrics.step_time_s - 1:+.1%}")
+    return [f"micro {micro}: {', '.join(lines)}"] if lines else []
 
 
-def _needed(candidate: Candidate, judged: Sequence[Judged]) -> list[str]:
+def _divides(micro: int, batch: int) -> bool:
+    return micro > 0 and batch % micro == 0
+
+
+def _needed(candidate: Candidate, found: Search) -> list[str]:
     """Say which of its savings a layout needs to fit, all else equal."""
     plainer = {
         candidate.shard: candidate._replace(shard="ddp"),
         f"recompute {candidate.recompute}": candidate._replace(recompute="none"),
     }
-    return [
-        f"{what} is needed: {_of(one.use.total, one.capacity)} without it"
-        for what, other in plainer.items()
-        for one in judged
-        if one.candidate == other and not one.fits
-    ]
+    lines = []
+    for what, other in plainer.items():
+        one = None if other == candidate else found.known(other)
+        if one is not None and not one.fits:
+            lines.append(f"{what} is needed: {_of(one.use.total, one.capacity)} without it")
+    return lines
 
 
 def _parts(candidate: Candidate) -> Iterable[tuple[str, Callable[[Candidate], bool]]]:
@@ -198,31 +202,27 @@ def _parts(candidate: Candidate) -> Iterable[tuple[str, Callable[[Candidate], bo
         yield f"ep {degrees.ep}", lambda one: one.degrees.ep == 1
     if candidate.shard != "ddp":
         yield candidate.shard, lambda one: one.shard == "ddp"
+    if candidate.overlap != "none":
+        yield f"tp overlap {candidate.overlap}", lambda one: one.overlap == "none"
     if candidate.recompute != "none":
         yield f"recompute {candidate.recompute}", lambda one: one.recompute == "none"
 
 
-def _without(
-    judged: Sequence[Judged],
-    every: Mapping[Candidate, Ran],
-    allowed: Callable[[Candidate], bool],
-    step: float,
-) -> str:
+def _without(found: Search, allowed: Callable[[Candidate], bool], step: float) -> str:
     """Say how good the best layout is that does without a part."""
-    others = [one for one in judged if allowed(one.candidate)]
-    fitting = [one for one in others if one.fits]
-    if not others:
-        return "cannot run"
-    if not fitting:
-        least = min(others, key=lambda one: one.use.total)
-        return f"does not fit (at least {_of(least.use.total, least.capacity)})"
-    times = [every[one.candidate].metrics.step_time_s for one in fitting if one.candidate in every]
-    floor = min((one.floor for one in fitting if one.candidate not in every), default=None)
-    if times and (floor is None or min(times) <= floor):
+    times = [one.metrics.step_time_s for one in found.ran.values() if allowed(one.candidate)]
+    floor = found.floor(allowed)
+    if times and min(times) <= floor:
         return f"{min(times) / step - 1:+.1%}"
-    assert floor is not None
     more = max(floor / step - 1, 0.0)
-    return f"at least {more:+.1%}" if not times else f"{more:+.1%} to {min(times) / step - 1:+.1%}"
+    if times:
+        return f"{more:+.1%} to {min(times) / step - 1:+.1%}"
+    if floor < float("inf"):
+        return f"at least {more:+.1%}"
+    least = found.least(allowed)
+    if least is None:
+        return "cannot run"
+    return f"does not fit (at least {_of(least.use.total, least.capacity)})"
 
 
 def _of(need: float, capacity: int) -> str:

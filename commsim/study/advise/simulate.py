@@ -1,16 +1,10 @@
 """
-Simulating the layouts that are worth it, in several processes, with the same answer as in one.
-
-Layouts are taken in the order of their floors. One is skipped when its floor lies above the
-slowest of the `top` best that were known `_WINDOW` layouts before, by more than `SLACK`: that is
-never one of the best, and it is the same one however many processes work.
+Simulating layouts, in one process or in several.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_all_start_methods, get_context
@@ -23,23 +17,17 @@ from commsim.engine import folded, gc_paused, simulate
 from commsim.libraries import Library, make_library
 from commsim.metrics import Metrics, bubbles, measure, priced
 from commsim.scenario import Scenario
-from commsim.study.advise.judge import Judge, Judged
-from commsim.study.advise.layouts import Candidate, Degrees
+from commsim.study.advise.judge import Judge
+from commsim.study.advise.layouts import Candidate
 from commsim.study.advise.steady import Short, extended, few
 from commsim.timeline import Timeline
 from commsim.workload import TrainingFacts, TrainingSection, build_training, peak_memory
 
-__all__ = ["MOST", "SLACK", "Ran", "Worker", "Workers", "judge_all", "run_best", "workers"]
+__all__ = ["Pool", "Ran", "Worker", "workers"]
 
-_WINDOW = 16
-SLACK = 1.03
-"""How far a floor may lie above a step: ranks leave a collective before its end, and the start of
-a message hides where its receiver waits already."""
 SLIGHT = 1e-3
 """What of a link's bytes does not tell ranks apart: one bucket of a few KiB on one NIC of eight
 would otherwise take nine times as many lanes."""
-MOST = 300
-"""Simulations of one call: where floors are weak, so many best by floor are tried."""
 
 
 class Ran(NamedTuple):
@@ -74,7 +62,7 @@ class Worker:
         once = candidate.degrees.dp * candidate.micro
         microbatches = section.batch.global_ // once
         counts = few(
-            microbatches, layers=self.judge.layers, stages=candidate.degrees.pp,
+            microbatches, layers=self.judge.shape.layers, stages=candidate.degrees.pp,
             schedule=candidate.schedule,
         )  # fmt: skip
         if counts is None:
@@ -113,41 +101,35 @@ class Worker:
         return timeline, metrics, facts
 
 
-class Workers:
+class Pool:
     """Does work here, or in other processes that each have a `Worker`."""
 
-    def __init__(self, here: Worker, pool: Executor | None) -> None:
-        self.here = here
-        self._pool = pool
-
-    def degrees(self, degrees: Sequence[Degrees]) -> Iterator[list[Judged]]:
-        """Judge all layouts of each of some degrees, in order."""
-        if self._pool is None:
-            return map(self.here.judge.degrees, degrees)
-        return self._pool.map(_judge, degrees)
+    def __init__(self, local: Worker, executor: Executor | None) -> None:
+        self.local = local
+        self._executor = executor
 
     def run(self, candidate: Candidate) -> Callable[[], Ran]:
         """Begin to simulate a layout; the result waits for it."""
-        if self._pool is None:
-            found = self.here.run(candidate)
+        if self._executor is None:
+            found = self.local.run(candidate)
             return lambda: found
-        future: Future[Ran] = self._pool.submit(_run, candidate)
+        future: Future[Ran] = self._executor.submit(_run, candidate)
         return future.result
 
 
 @contextmanager
-def workers(scenario: Scenario, processes: int) -> Iterator[Workers]:
+def workers(scenario: Scenario, processes: int) -> Iterator[Pool]:
     """Give workers for a scenario; `processes` above 1 start others beside this one."""
     here = Worker(scenario)
     if processes <= 1:
-        yield Workers(here, None)
+        yield Pool(here, None)
         return
     context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else None)
     if hasattr(context, "set_forkserver_preload"):
         context.set_forkserver_preload([__name__])
     pool = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(scenario,))
     try:
-        yield Workers(here, pool)
+        yield Pool(here, pool)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -160,54 +142,6 @@ def _begin(scenario: Scenario) -> None:
     _worker = Worker(scenario)
 
 
-def _judge(degrees: Degrees) -> list[Judged]:
-    assert _worker is not None
-    return _worker.judge.degrees(degrees)
-
-
 def _run(candidate: Candidate) -> Ran:
     assert _worker is not None
     return _worker.run(candidate)
-
-
-def judge_all(doing: Workers, degrees: Sequence[Degrees], tick: Callable[[], None]) -> list[Judged]:
-    """Return all layouts that can run, those that do not fit among them."""
-    found: list[Judged] = []
-    for judged in doing.degrees(degrees):
-        found += judged
-        tick()
-    return found
-
-
-def run_best(
-    doing: Workers, ordered: Iterable[Judged], *, top: int, tick: Callable[[bool], None]
-) -> dict[Candidate, Ran]:
-    """Simulate layouts in order, but for those that cannot be among the `top` best, up to `MOST`.
-
-    `tick` hears of each layout, and whether it was simulated.
-    """
-    ran: dict[Candidate, Ran] = {}
-    best: list[float] = []  # a heap of the `top` best, negated: the slowest is first
-    waiting: deque[tuple[Judged, Callable[[], Ran] | None]] = deque()
-
-    def settle() -> None:
-        judged, result = waiting.popleft()
-        if result is not None:
-            one = result()
-            ran[judged.candidate] = one
-            if one.fits:
-                heapq.heappush(best, -one.metrics.step_time_s)
-                if len(best) > top:
-                    heapq.heappop(best)
-        tick(result is not None)
-
-    for judged in ordered:
-        if len(waiting) >= _WINDOW:
-            settle()
-        hopeless = len(ran) + len(waiting) >= MOST or (
-            len(best) == top and judged.floor > -best[0] * SLACK
-        )
-        waiting.append((judged, None if hopeless else doing.run(judged.candidate)))
-    while waiting:
-        settle()
-    return ran

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from commsim.metrics import CollectiveMetrics, Metrics, Times
 
-__all__ = ["Short", "extended", "few"]
+__all__ = ["Short", "extended", "few", "short_counts"]
 
 _SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p")  # a longer way until every round is the same
 _WORTH = 1_000  # microbatches times layers from which a run is long
@@ -23,13 +23,18 @@ _PER_STEP = ("mfu", "hfu", "tflops_per_gpu", "tokens_per_s", "tokens_per_s_per_g
 Line = Callable[[float, float], float]
 
 
-def few(microbatches: int, *, layers: int, stages: int, schedule: str) -> tuple[int, int] | None:
-    """Return two counts of microbatches to run instead; None where that would save little.
+def short_counts(stages: int, schedule: str) -> tuple[int, int]:
+    """Return two counts of microbatches from which on each further one adds the same.
 
     Both are whole rounds of the pipeline, as interleaved schedules need them.
     """
     first = stages * (2 if stages == 1 or schedule in _SPLIT else 1)
-    counts = first, first + max(stages, 2)
+    return first, first + max(stages, 2)
+
+
+def few(microbatches: int, *, layers: int, stages: int, schedule: str) -> tuple[int, int] | None:
+    """Return two counts of microbatches to run instead; None where that would save little."""
+    counts = short_counts(stages, schedule)
     if microbatches * layers < _WORTH or microbatches < sum(counts):
         return None
     return counts

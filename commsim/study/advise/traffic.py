@@ -101,7 +101,9 @@ class Traffic:
             return 0.0
         world, layout = plan.layout.world, plan.layout
         known: dict[tuple[str, int, str], float] = {}
-        by_work = actions.of_each(lambda work_list, repeats: self._sent(work_list, repeats, groups, known))
+        by_work = actions.of_each(
+            lambda work_list, repeats: self._sent(work_list, repeats, groups, known)
+        )
         total = 0.0
         for device_actions in plan.schedule.actions:
             for action in device_actions:

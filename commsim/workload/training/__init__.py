@@ -11,22 +11,29 @@ from commsim.workload.training.section import (
     TrainingSection,
     check_settings,
 )
-from commsim.workload.training.stages import make_parts
+from commsim.workload.training.stage_compiler import StageOps
+from commsim.workload.training.stages import EMBEDDING, HEAD, LAYER, Unit, divide_layers, make_parts
 from commsim.workload.training.work_items import COMPUTE, EXCHANGE, WorkItem
 
 __all__ = [
     "COMPUTE",
+    "EMBEDDING",
     "EXCHANGE",
+    "HEAD",
+    "LAYER",
     "WIDTH",
     "Actions",
     "BatchSection",
     "DataParallelSection",
     "ParallelSection",
+    "StageOps",
     "TrainingPlan",
     "TrainingSection",
+    "Unit",
     "WorkItem",
     "build_training",
     "check_settings",
+    "divide_layers",
     "make_parts",
     "peak_memory",
     "plan_training",

@@ -125,6 +125,7 @@ class Actions:
         )  # fmt: skip
         kinds: dict[Hashable, int] = {}
         self._kinds: list[tuple[StageOps, tuple[int, ...]]] = []
+        self._units: list[tuple[Unit, ...]] = []
         self._kind_of: list[int] = []
         for stage in plan.stages:
             names = unit_kinds(plan.model.shape, stage.units)
@@ -132,6 +133,7 @@ class Actions:
             if (names, repeats) not in kinds:
                 kinds[names, repeats] = len(kinds)
                 self._kinds.append((self._compiled(units, model), repeats))
+                self._units.append(units)
             self._kind_of.append(kinds[names, repeats])
 
     def _compiled(self, units: tuple[Unit, ...], model: ComputeModel) -> StageOps:
@@ -140,6 +142,10 @@ class Actions:
             compiled = self._plan.compiler(model).compile(units)
             self._known[key] = with_memory(compiled, self._plan, model, units)
         return self._known[key]
+
+    def units(self, stage: int) -> tuple[Unit, ...]:
+        """Return the units of a stage that are compiled, by the numbers that its items have."""
+        return self._units[self._kind_of[stage]]
 
     def peaks(self) -> tuple[int, ...]:
         """Return the most bytes of activations that each device holds at once."""

@@ -13,8 +13,10 @@ from commsim.cli.main import call
 from commsim.errors import ScenarioError
 from commsim.scenario import Scenario, scenario_from
 from commsim.study import Advice, advise, run
-from commsim.study.advise.layouts import Degrees, degrees_of
-from commsim.study.advise.simulate import SLACK, Worker
+from commsim.study.advise.judge import Judged
+from commsim.study.advise.layouts import Candidate, Degrees, degrees_of
+from commsim.study.advise.search import SLACK
+from commsim.study.advise.simulate import Worker
 
 MEDIUM = {"layers": 8, "hidden": 2048, "heads": 16, "vocab": 32000, "seq_len": 1024}
 """0.47e9 parameters: 7 GiB with gradients and optimizer."""
@@ -68,16 +70,59 @@ def slow() -> Advice:
     return advise(scenario(SLOW, MEDIUM, 8), top=3)
 
 
+def every(worker: Worker) -> list[Judged]:
+    """Judge all layouts that can run."""
+    judge = worker.judge
+    return [
+        one
+        for degrees in judge.degrees()
+        for _, shape in judge.shapes(degrees)
+        for one in judge.ways(shape)
+    ]
+
+
 def test_every_factorization_is_tried_once() -> None:
     """12 = 2 x 2 x 3 over dp, tp, pp, cp: ten ways to place the twos, four for the three."""
-    found = list(degrees_of(12, experts=False))
+    found = list(degrees_of(12, experts=False, seq=2048))
     assert len(found) == len(set(found)) == 10 * 4
     assert all(d.dp * d.tp * d.pp * d.cp == 12 for d in found)
 
 
 def test_experts_are_divided_by_divisors_of_the_replicas() -> None:
-    found = [d.ep for d in degrees_of(4, experts=True) if d[:4] == (4, 1, 1, 1)]
+    found = [d.ep for d in degrees_of(4, experts=True, seq=2048) if d[:4] == (4, 1, 1, 1)]
     assert found == [1, 2, 4]
+
+
+def test_no_sequence_is_cut_into_blocks_below_256_tokens() -> None:
+    found = {d.cp for d in degrees_of(64, experts=False, seq=2048)}
+    assert found == {1, 2, 4, 8}
+
+
+def test_every_tp_overlap_is_tried() -> None:
+    worker = Worker(scenario(box("40GB", gpus=2), MEDIUM, 4))
+    cut = [shape for _, shape in worker.judge.shapes(Degrees(1, 2, 1, 1, 1))]
+    assert {shape.overlap for shape in cut} == {"none", "weight", "full"}
+    whole = [shape for _, shape in worker.judge.shapes(Degrees(2, 1, 1, 1, 1))]
+    assert {shape.overlap for shape in whole} == {"none"}
+    candidate = cut[-1]._replace(overlap="weight", shard="ddp")
+    assert worker.judge.section(candidate).parallel.tp_overlap == "weight"
+
+
+def test_a_bound_lies_below_its_floors() -> None:
+    """Bounds leave out sharding and messages; nothing that is judged may be below them."""
+    worker = Worker(scenario(box("6GB", gpus=2, nodes=4, nic="10Gbps"), MEDIUM, 8))
+    bounds: dict[Candidate, float] = {}
+    for degrees in worker.judge.degrees():
+        for bound, shape in worker.judge.shapes(degrees):
+            bounds[shape] = bound
+    assert len(bounds) > 300
+    checked = 0
+    for shape in list(bounds)[::17]:
+        for one in worker.judge.ways(shape):
+            if one.fits:
+                checked += 1
+                assert bounds[shape] <= one.floor * (1 + 1e-9), one.candidate.name
+    assert checked > 30
 
 
 def test_a_model_that_fits_is_trained_data_parallel() -> None:
@@ -134,8 +179,7 @@ def test_a_layout_run_by_itself_gives_the_same() -> None:
 def test_memory_and_floor_hold_for_every_simulated_layout() -> None:
     """Every 61st layout that fits, also those that would not be tried."""
     worker = Worker(scenario(box("6GB", gpus=2, nodes=4, nic="10Gbps"), MEDIUM, 8))
-    judged = [one for d in degrees_of(8, experts=False) for one in worker.judge.degrees(d)]
-    fitting = [one for one in judged if one.fits]
+    fitting = [one for one in every(worker) if one.fits]
     assert len(fitting) > 300
     for one in fitting[::61]:
         ran = worker.run(one.candidate)
@@ -147,12 +191,11 @@ def test_what_is_left_out_is_not_among_the_best() -> None:
     """All that fit, simulated one by one: the same six."""
     given = scenario(box("40GB", gpus=2), {**MEDIUM, "layers": 2}, 4)
     worker = Worker(given)
-    judged = [one for d in degrees_of(2, experts=False) for one in worker.judge.degrees(d)]
-    every = [worker.run(one.candidate) for one in judged if one.fits]
-    best = sorted(every, key=lambda one: (one.metrics.step_time_s, one.candidate))[:6]
+    ran = [worker.run(one.candidate) for one in every(worker) if one.fits]
+    best = sorted(ran, key=lambda one: (one.metrics.step_time_s, one.candidate))[:6]
     advice = advise(given, top=6)
     assert [one.candidate for one in advice.layouts] == [one.candidate for one in best]
-    assert advice.simulated < len(every)
+    assert advice.simulated < len(ran)
 
 
 def test_two_processes_say_the_same() -> None:
@@ -210,5 +253,5 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     assert "layouts can run" in shown.err
     found = json.loads(out.read_bytes())
     assert [one["rank"] for one in found["layouts"]] == [1, 2, 3]
-    assert found["considered"] >= found["fit"] >= found["simulated"] >= 3
+    assert found["considered"] >= found["judged"] >= found["fit"] >= found["simulated"] >= 3
     assert found["given"] is None  # one GPU, of two

@@ -10,8 +10,9 @@ import pytest
 
 from commsim.scenario import Scenario, scenario_from
 from commsim.study import advise
-from commsim.study.advise.layouts import Candidate, Degrees, degrees_of
-from commsim.study.advise.simulate import SLACK, Worker
+from commsim.study.advise.layouts import Candidate, Degrees
+from commsim.study.advise.search import SLACK
+from commsim.study.advise.simulate import Worker
 
 SMALL = {"layers": 4, "hidden": 1024, "heads": 8, "vocab": 8192, "seq_len": 512}
 TABLE = {**SMALL, "vocab": 32000}
@@ -36,8 +37,9 @@ def scenario(memory: str, gpus: int, nodes: int, nic: str, model: Any, batch: in
 
 def fitting(worker: Worker) -> dict[Candidate, float]:
     """Return all layouts that fit, with their floors."""
-    degrees = degrees_of(worker.cluster.world_size, experts=worker.judge.experts)
-    judged = [one for d in degrees for one in worker.judge.degrees(d)]
+    judge = worker.judge
+    shapes = [shape for degrees in judge.degrees() for _, shape in judge.shapes(degrees)]
+    judged = [one for shape in shapes for one in judge.ways(shape)]
     return {one.candidate: one.floor for one in judged if one.fits}
 
 
