@@ -17,8 +17,16 @@ import numpy as np
 from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 from commsim.engine.copies import copy_phase
+from commsim.engine.folding.ample import ample_links
 from commsim.engine.folding.node_plans import NodePlans
-from commsim.engine.folding.refinement import Entries, Hashes, entries_of, mix, refine
+from commsim.engine.folding.refinement import (
+    Entries,
+    Hashes,
+    color_by_plans,
+    entries_of,
+    mix,
+    refine,
+)
 from commsim.engine.planning import Planner
 from commsim.graph import Folding, Graph, OpKind, Way, member_lanes, refold
 from commsim.libraries import Library, Part, Phase, Plan, Request, Start, links_of
@@ -56,8 +64,11 @@ class FoldedPlanner(Planner):
         self._plans = [plan for plans in planned for plan in plans]
         entries = entries_of(self._plans)
         telling = entries.of(~self._slight(entries, slight)) if slight else entries
-        self._color, self.link_color = refine(self._plan_keys(), telling, cluster.links.capacity)
-        self._color_the_rest(entries)
+        ample = ample_links(entries, cluster.links)
+        self._color, self.link_color = refine(
+            self._plan_keys(), telling.without(ample), cluster.links.capacity
+        )
+        self._color_the_rest(entries, ample, cluster)
         self._folded = self._fold(entries, len(cluster.links.capacity))
 
     def alike_links(self) -> Ints:
@@ -151,8 +162,11 @@ class FoldedPlanner(Planner):
         together = np.bincount(entries.link, weights=part * slight[entries.plan])
         return slight if together.max(initial=0.0) <= _MANY * share else np.zeros_like(slight)
 
-    def _color_the_rest(self, entries: Entries) -> None:
-        """Give links that only slight plans use a color each."""
+    def _color_the_rest(self, entries: Entries, ample: Bools, cluster: Cluster) -> None:
+        """Color the links that told nobody apart: ample ones by their plans, others one by one."""
+        on = entries.of_links(ample)
+        used, color = color_by_plans(self._color, on, cluster.links.capacity)
+        self.link_color[used] = int(self.link_color.max(initial=-1)) + 1 + color
         rest = np.unique(entries.link[self.link_color[entries.link] < 0])
         self.link_color[rest] = int(self.link_color.max(initial=-1)) + 1 + np.arange(len(rest))
 
@@ -233,8 +247,7 @@ def _copy_plan(cluster: Cluster, rank: int, way: Way, size: int) -> Plan:
 def _times(plan: Plan) -> tuple[object, ...]:
     """Return what must be equal for two plans to be alike, apart from their links."""
     phases = tuple(
-        tuple((phase.idle, phase.lead, phase.tail, len(phase.link)) for phase in part.phases)
-        for part in plan.parts
+        tuple((phase.idle, phase.lead, phase.tail) for phase in part.phases) for part in plan.parts
     )
     return (phases, plan.start, plan.algorithm, plan.channels)
 

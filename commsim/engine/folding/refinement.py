@@ -16,7 +16,7 @@ import numpy.typing as npt
 from commsim.arrays import Bools, Floats, Ints
 from commsim.libraries import Plan
 
-__all__ = ["Entries", "Hashes", "entries_of", "mix", "refine"]
+__all__ = ["Entries", "Hashes", "color_by_plans", "entries_of", "mix", "refine"]
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -35,7 +35,22 @@ class Entries:
 
     def of(self, plans: Bools) -> Entries:
         """Return the entries of the plans that are True."""
-        kept = plans[self.plan]
+        return self._kept(plans[self.plan])
+
+    def of_links(self, links: Bools) -> Entries:
+        """Return the entries on the links that are True; links beyond these are not."""
+        known = self.link < len(links)
+        kept = np.zeros(len(self.link), np.bool_)
+        kept[known] = links[self.link[known]]
+        return self._kept(kept)
+
+    def without(self, links: Bools) -> Entries:
+        """Return the entries on all but the links that are True."""
+        beyond = np.zeros(int(self.link.max(initial=-1)) + 1, np.bool_)
+        beyond[: len(links)] = links[: len(beyond)]
+        return self._kept(~beyond[self.link])
+
+    def _kept(self, kept: Bools) -> Entries:
         return Entries(
             self.plan[kept], self.phase[kept], self.link[kept], self.load[kept], self.conns[kept]
         )
@@ -65,7 +80,7 @@ def entries_of(plans: Sequence[Plan]) -> Entries:
 
 def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints, Ints]:
     """Return stable colors of plans and of links (-1: a link that nothing uses)."""
-    weight = mix(mix(_digits(entries.load), _digits(entries.conns)), entries.phase + 1)
+    weight = _weights(entries)
     used, link = np.unique(entries.link, return_inverse=True)
     by_link = np.argsort(link, kind="stable")
     link_starts = np.flatnonzero(np.diff(link[by_link], prepend=-1))
@@ -84,6 +99,18 @@ def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints,
     colors = np.full(len(capacity), -1)
     colors[used] = link_color
     return plan_color, colors
+
+
+def color_by_plans(plan_color: Ints, entries: Entries, capacity: Floats) -> tuple[Ints, Ints]:
+    """Return the links of `entries` and their colors: equal where equal plans load them alike."""
+    used, link = np.unique(entries.link, return_inverse=True)
+    loaded = np.zeros(len(used), np.uint64)
+    np.add.at(loaded, link, mix(_weights(entries), plan_color[entries.plan]))
+    return used, _number(mix(_digits(capacity[used]), loaded))
+
+
+def _weights(entries: Entries) -> Hashes:
+    return mix(mix(_digits(entries.load), _digits(entries.conns)), entries.phase + 1)
 
 
 def _number(keys: Hashes) -> Ints:

@@ -19,7 +19,7 @@ from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from commsim.cluster import Cluster
-from commsim.libraries import Library, Request
+from commsim.libraries import Library, Plan, Request
 from commsim.models import ComputeModel, MemoryUse
 from commsim.study.advise.traffic import Groups, Traffic
 from commsim.units import PS_PER_SECOND
@@ -39,6 +39,7 @@ __all__ = ["Floor"]
 
 _PROBE = 2**26
 _MEMORY_BOUND = 0.5  # share of an op's time, as in `engine.sharing`
+_MOST_TAKEN = 0.9  # of a GPU, likewise
 
 
 class Floor:
@@ -69,7 +70,7 @@ class Floor:
         self._walks: dict[tuple[int, ...], Walk] = {}
         self._chains: dict[Work, list[int]] | None = None
         self._known: dict[tuple[str, str, int], int] = {}
-        self._shares: dict[tuple[str, str, int], float] = {}
+        self._shares: dict[tuple[str, str, int], Share] = {}
         self._computes: dict[int, tuple[int, int]] = {}
 
     def memory(self, plan: TrainingPlan, peaks: Sequence[int]) -> tuple[MemoryUse, int]:
@@ -162,18 +163,22 @@ class Floor:
         """
         fast, moves = self._compute(device)
         beside = min(fast, max(communicates - moves, 0))
-        return fast + moves + round(beside * self._held())
+        return fast + moves + round(beside * self._held().sms)
 
     def _crowded(self, device: int, end: int, communicates: int) -> int:
         """Return when a device ends that also reduces and gathers for so long, in ps.
 
-        What does not run in the gaps of its `end` or beside what memory limits holds SMs while
-        it computes: of a step that grows by x for it, all but x.
+        What does not run in the gaps of its `end` takes SMs and memory bandwidth from compute,
+        from that first which it slows least: of a step that grows by x for it, all but x.
         """
         fast, moves = self._compute(device)
-        share = self._held()
-        beside = min(max(communicates - (end - fast), 0), fast)
-        return end + round(beside * share / (1 + share))
+        held = self._held()
+        left, slower = max(communicates - (end - fast - moves), 0), 0.0
+        for share, work in sorted(((held.sms, fast), (held.memory, moves))):
+            beside = min(left, work)
+            left -= beside
+            slower += beside * share / (1 + share)
+        return end + round(slower)
 
     def _compute(self, device: int) -> tuple[int, int]:
         """Return a device's compute that arithmetic limits and that memory limits, in ps."""
@@ -188,17 +193,21 @@ class Floor:
             )
         return self._computes[device]
 
-    def _held(self) -> float:
-        """Return the share of a GPU's SMs that collectives of replicas hold."""
+    def _held(self) -> Share:
+        """Return what collectives of replicas take of a GPU."""
         return self._share("all_gather", _PROBE, self._groups.ranks("dp"))
 
-    def _share(self, kind: str, size: int, ranks: tuple[int, ...]) -> float:
-        """Return the share of a GPU's SMs that an op holds."""
+    def _share(self, kind: str, size: int, ranks: tuple[int, ...]) -> Share:
+        """Return what an op takes of a GPU, as `engine.sharing` has it."""
         if not self._slows:
-            return 0.0
+            return Share(0.0, 0.0)
         dtype = self.plan.section.precision if kind != "send_recv" else ""
         plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
-        return plan.sms / self._model.gpu.sm_count
+        gpu = self._model.gpu
+        if not plan.sms or not plan.idle:
+            return Share(0.0, 0.0)
+        moved = plan.touched / plan.idle * PS_PER_SECOND
+        return Share(plan.sms / gpu.sm_count, moved / gpu.memory_bandwidth)
 
     def _busy(
         self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...], *, memory: bool
@@ -286,18 +295,20 @@ class Floor:
             if item.kind == EXCHANGE:
                 ends.ring = max(start, ends.ring) + self._alone(item)
                 ends.beside = max(ends.beside, ends.ring)
-                ends.held = max(ends.held, self._held_by(item))
+                ends.hold(self._held_by(item))
             elif item.beside:
-                ends.beside = max(ends.beside, start + self._alone(item))
-                ends.held = max(ends.held, self._held_by(item))
+                ends.stream = max(start, ends.stream) + self._alone(item)
+                ends.beside = max(ends.beside, ends.stream)
+                ends.hold(self._held_by(item))
             else:
                 if item.joins:
                     start, ends.earlier = max(start, ends.earlier), 0
                 took = item.duration if item.kind == COMPUTE else self._alone(item)
-                if ends.held and item.kind == COMPUTE and not self._by_memory(item):
-                    beside = max(ends.beside - start, 0)
-                    took += round(min(beside, took / (1 - ends.held)) * ends.held)
-                ends.last, ends.held = start + took, 0.0
+                if ends.beside > start and item.kind == COMPUTE:
+                    share = ends.memory if self._by_memory(item) else ends.sms
+                    share = min(share, _MOST_TAKEN)
+                    took += round(min(ends.beside - start, took / (1 - share)) * share)
+                ends.last, ends.sms, ends.memory = start + took, 0.0, 0.0
                 ends.earlier, ends.beside = max(ends.earlier, ends.beside), 0
 
     def _alone(self, item: WorkItem) -> int:
@@ -310,8 +321,8 @@ class Floor:
             )  # fmt: skip
         return self._known[key]
 
-    def _held_by(self, item: WorkItem) -> float:
-        """Return the share of a GPU's SMs that communication beside compute holds."""
+    def _held_by(self, item: WorkItem) -> Share:
+        """Return what communication beside compute takes of a GPU."""
         key = (item.kind, item.axis, item.size)
         if key not in self._shares:
             ranks = self._groups.ranks(item.axis)
@@ -344,7 +355,9 @@ class Floor:
         Those are the groups of an axis, or the pipelines at a hop.
         """
         dtype = self.plan.section.precision if kind != "send_recv" else ""
-        alone = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster).idle
+        plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
+        # The launch of a message hides where its receiver waits already.
+        alone = plan.idle if kind != "send_recv" else _moving(plan)
         if len(ranks) < 2 or axis == "ep" or not (axis or hop) or not self._contended:
             return alone
         key = (self.plan.layout, axis, hop)
@@ -352,24 +365,43 @@ class Floor:
         return max(alone, self._traffic.together(kind, size, rows, key=key))
 
 
+def _moving(plan: Plan) -> int:
+    """Return what an op takes on an idle cluster without its launch, in ps."""
+    return max(sum(phase.idle + phase.tail for phase in part.phases) for part in plan.parts)
+
+
 def _plain(kind: str) -> str:
     """Return the collective of an item; skewed all-to-alls take what even ones do, or more."""
     return kind if "skewed" not in kind else "all_to_all"
+
+
+class Share(NamedTuple):
+    """The shares of a GPU's SMs and of its memory bandwidth that communication takes."""
+
+    sms: float
+    memory: float
 
 
 @dataclass(slots=True)
 class Ends:
     """When each part of an action has ended, in ps; 0: nothing of it runs.
 
-    `last` the chain, `ring` the last exchange, `beside` what runs beside the item to come,
-    `earlier` what ran beside those before it; `held` is the share of SMs that `beside` holds.
+    `last` the chain, `ring` the last exchange, `stream` the last collective beside the chain,
+    `beside` what runs beside the item to come, `earlier` what ran beside those before it; `sms`
+    and `memory` are the shares that `beside` takes of the GPU.
     """
 
     last: int = 0
     ring: int = 0
+    stream: int = 0
     beside: int = 0
     earlier: int = 0
-    held: float = 0.0
+    sms: float = 0.0
+    memory: float = 0.0
+
+    def hold(self, share: Share) -> None:
+        """Let what runs beside the next item take so much of the GPU."""
+        self.sms, self.memory = max(self.sms, share.sms), max(self.memory, share.memory)
 
     @property
     def all(self) -> int:
@@ -380,6 +412,7 @@ class Ends:
         """Let all that runs end later."""
         self.last += by
         self.ring += by * (self.ring > 0)
+        self.stream += by * (self.stream > 0)
         self.beside += by * (self.beside > 0)
         self.earlier += by * (self.earlier > 0)
 

@@ -132,7 +132,9 @@ class Judge:
         section = self.section(shape._replace(shard="ddp"))
         once = shape.degrees.dp * shape.micro
         microbatches = section.batch.global_ // once
-        counts: tuple[int, ...] = short_counts(shape.degrees.pp, shape.schedule)
+        counts: tuple[int, ...] = short_counts(
+            shape.degrees.pp, shape.schedule, virtual=shape.virtual
+        )
         if microbatches <= counts[1]:
             counts = (microbatches,)
         try:

@@ -17,18 +17,19 @@ from commsim.metrics import CollectiveMetrics, Metrics, Times
 __all__ = ["Short", "extended", "few", "short_counts"]
 
 _SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p")  # a longer way until every round is the same
-_WORTH = 1_000  # microbatches times layers from which a run is long
+_WORTH = 250  # microbatches times layers from which a run takes more than some tenths of a second
 _PER_STEP = ("mfu", "hfu", "tflops_per_gpu", "tokens_per_s", "tokens_per_s_per_gpu")
 
 Line = Callable[[float, float], float]
 
 
-def short_counts(stages: int, schedule: str) -> tuple[int, int]:
+def short_counts(stages: int, schedule: str, *, virtual: int = 1) -> tuple[int, int]:
     """Return two counts of microbatches from which on each further one adds the same.
 
-    Both are whole rounds of the pipeline, as interleaved schedules need them.
+    Both are whole rounds of the pipeline, as interleaved schedules need them. `virtual` stages
+    hold the most at once only from the second round on.
     """
-    first = stages * (2 if stages == 1 or schedule in _SPLIT else 1)
+    first = stages * (2 if stages == 1 or virtual > 1 or schedule in _SPLIT else 1)
     return first, first + max(stages, 2)
 
 

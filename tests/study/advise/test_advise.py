@@ -83,7 +83,7 @@ def every(worker: Worker) -> list[Judged]:
 
 def test_every_factorization_is_tried_once() -> None:
     """12 = 2 x 2 x 3 over dp, tp, pp, cp: ten ways to place the twos, four for the three."""
-    found = list(degrees_of(12, experts=False, seq=2048))
+    found = list(degrees_of(12, experts=False, seq=4096))
     assert len(found) == len(set(found)) == 10 * 4
     assert all(d.dp * d.tp * d.pp * d.cp == 12 for d in found)
 

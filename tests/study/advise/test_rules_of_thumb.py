@@ -55,10 +55,14 @@ def test_a_layer_does_not_fit_tensor() -> None:
     assert found.degrees == (1, 4, 1, 1, 1), found.name
 
 
-def test_fast_fabric_zero() -> None:
-    """Replicas everywhere: no stages and no cut layers, though the model does not fit a GPU."""
+def test_fast_fabric_zero_or_tensor_within_nodes() -> None:
+    """No stages, though the model does not fit a GPU: replicas, or layers cut inside NVSwitch.
+
+    Where collectives of tensor parallelism hide in full, both take the same time within 0.1 %.
+    """
     found = best("14GB", nodes=2, fast=True)
-    assert found.degrees.tp == found.degrees.pp == 1, found.name
+    assert found.degrees.pp == 1, found.name
+    assert found.degrees.tp in (1, 4), found.name
     assert found.shard != "ddp"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from commsim.cluster import Cluster
 from commsim.engine import folded, simulate
-from commsim.libraries import Ideal
+from commsim.libraries import Ideal, Library
 from commsim.libraries.nccl.plans.library import Nccl
 from commsim.metrics import Metrics, measure
 from commsim.sections import decode
@@ -36,8 +36,10 @@ LAYOUTS: list[tuple[str, int, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def run(preset: str, nodes: int, settings: dict[str, Any], *, fold: bool) -> tuple[Metrics, int]:
-    given = dict(settings)
+def run(
+    preset: str, nodes: int, settings: dict[str, Any], *, fold: bool, library: Library | None = None
+) -> tuple[Metrics, int]:
+    given, library = dict(settings), library or Ideal()
     fabric = given.pop("fabric", None)
     cluster = Cluster.preset(preset, nodes=nodes, **({"fabric": fabric} if fabric else {}))
     base = {"model": MODEL, "batch": {"global": 64, "micro": 1}, "compute": {"efficiency": 0.4},
@@ -46,9 +48,9 @@ def run(preset: str, nodes: int, settings: dict[str, Any], *, fold: bool) -> tup
     work = build_training(section, cluster, fold=fold)
     if not fold:
         assert work.graph.folding is None
-        return measure(simulate(work.graph, cluster, library=Ideal())), len(work.graph.lane_rank)
-    graph, planner = folded(work.graph, cluster, Ideal())
-    timeline = simulate(graph, cluster, library=Ideal(), planner=planner)
+        return measure(simulate(work.graph, cluster, library=library)), len(work.graph.lane_rank)
+    graph, planner = folded(work.graph, cluster, library)
+    timeline = simulate(graph, cluster, library=library, planner=planner)
     return measure(timeline), len(graph.lane_rank)
 
 
@@ -83,3 +85,19 @@ def test_a_small_bucket_on_one_nic_tells_ranks_apart_only_where_that_counts() ->
         steps.append(measure(timeline).step_time_s)
     assert lanes == [10, 10, 2]
     assert steps == pytest.approx([steps[0]] * 3, rel=1e-4)
+
+
+def test_links_that_are_never_full_tell_nobody_apart() -> None:
+    """Eight nodes, pods of three: pairs of stages meet on a leaf or above, at the same rate."""
+    settings: dict[str, Any] = {
+        "parallel": {"tp": 8, "pp": 2, "dp": 4}, "batch": {"global": 16, "micro": 1},
+        "fabric": {"kind": "rail_optimized", "radix": 6},
+    }  # fmt: skip
+    whole, ranks = run("dgx-h100", 8, settings, fold=False, library=Nccl())
+    small, lanes = run("dgx-h100", 8, settings, fold=True, library=Nccl())
+    assert (ranks, lanes) == (64, 2)
+    assert small.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
+    used = {link.name: link.bytes for link in whole.links}
+    assert any("spine" in link.name for link in small.links)
+    for link in small.links:
+        assert link.bytes == pytest.approx(used[link.name], rel=1e-6)

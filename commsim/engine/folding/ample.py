@@ -1,0 +1,98 @@
+"""
+Ample links: between switches, and never full whatever their traffic. They tell nobody apart.
+
+What goes up a link between switches has come into its lower end from below, over links that are
+slower or fewer. If all of these together, at full speed, put no more on it than it carries, it
+never limits a flow: with or without it the fair shares are the same. Likewise for what goes down
+and leaves its lower end downwards. In a fabric without oversubscription that is every link above
+the leaves; without them nodes that cross different leaves fold together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commsim.arrays import Bools, Floats, Ints
+from commsim.cluster import Links
+from commsim.engine.folding.refinement import Entries
+
+__all__ = ["ample_links"]
+
+_EXACT = 1 + 1e-9  # rounding of capacities that are sums
+
+
+def ample_links(entries: Entries, links: Links) -> Bools:
+    """Return the links that cannot be full under any mixture of the plans of `entries`.
+
+    Each phase of a plan moves its loads together: what it puts on a link is at most `share` of
+    what it puts on the links below, and those carry at most their capacities.
+    """
+    ample = np.zeros(len(links), np.bool_)
+    source, target, level = _levels(links)
+    up = (level[source] > 0) & (level[target] == level[source] + 1)
+    down = (level[target] > 0) & (level[source] == level[target] + 1)
+    if not (up | down).any():
+        return ample
+    own = entries.link < len(links)  # a library's own links have no ends
+    phase, link, load = entries.plan[own], entries.link[own], entries.load[own]
+    phase = phase * (int(entries.phase.max(initial=0)) + 1) + entries.phase[own]
+    used = np.zeros(len(links), np.bool_)
+    used[link] = True
+    for rows, end, feeds in (
+        (up, source, (level[target] == level[source] + 1, target)),
+        (down, target, (level[source] == level[target] + 1, source)),
+    ):
+        feeding, at = feeds
+        below = np.bincount(
+            at[feeding & used], weights=links.capacity[feeding & used], minlength=len(level)
+        )
+        share = _largest_share(phase, link, load, rows, end, feeding, at)
+        bound = share * below[end]
+        ample |= rows & used & (bound <= links.capacity * _EXACT)
+    return ample
+
+
+def _largest_share(
+    phase: Ints, link: Ints, load: Floats, rows: Bools, end: Ints, feeding: Bools, at: Ints
+) -> Floats:
+    """Return per link the most that a phase puts on it, as a share of what it puts on those below.
+
+    `end` is the lower end of each of `rows`, `at` the end at which each of `feeding` meets it.
+    """
+    nodes = int(max(end.max(), at.max())) + 1
+    fed = feeding[link]
+    keys, where = np.unique(phase[fed] * nodes + at[link[fed]], return_inverse=True)
+    below = np.bincount(where, weights=load[fed], minlength=len(keys))
+    mine = rows[link]
+    key = phase[mine] * nodes + end[link[mine]]
+    place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
+    known = keys[place] == key if len(keys) else np.zeros(len(key), np.bool_)
+    share = np.full(len(key), np.inf)
+    share[known] = load[mine][known] / below[place[known]]
+    largest = np.zeros(len(end))
+    np.maximum.at(largest, link[mine], share)
+    return largest
+
+
+def _levels(links: Links) -> tuple[Ints, Ints, Ints]:
+    """Return the ends of each link as numbers, and how far each is from a NIC over the network.
+
+    -1 off the network. NICs are the ends that it shares with other links.
+    """
+    names = dict.fromkeys((*links.source, *links.target))
+    number = {name: at for at, name in enumerate(names)}
+    source = np.array([number[name] for name in links.source], dtype=np.int64)
+    target = np.array([number[name] for name in links.target], dtype=np.int64)
+    network = np.array([kind == "network" for kind in links.kinds], dtype=np.bool_)
+    inside = np.zeros(len(names), np.bool_)
+    inside[source[~network]] = inside[target[~network]] = True
+    level = np.full(len(names), -1)
+    ends = np.unique(np.concatenate((source[network], target[network])))
+    level[ends[inside[ends]]] = 0
+    reached = 0
+    while True:
+        fresh = target[network & (level[source] == reached) & (level[target] < 0)]
+        if not fresh.size:
+            return source, target, level
+        reached += 1
+        level[fresh] = reached
