@@ -3,7 +3,7 @@ Long steps from short ones: a step of many microbatches by two steps of few.
 
 Once a pipeline is full, every further microbatch adds the same time, bytes and work. So what a step
 of m microbatches takes follows from two shorter ones on a line: exactly for most schedules, within
-0.2 % where weight gradients fill the bubbles (`tests/study/test_advise_steady.py`).
+0.2 % where weight gradients fill the bubbles (`tests/study/advise/test_steady.py`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -59,9 +60,8 @@ def sound(given: Scenario, floors: dict[Candidate, float], steps: dict[Candidate
     pytest.param(("2GB", 2, 1, "100Gbps", EXPERTS, 16), id="experts"),
 ])  # fmt: skip
 def test_the_winner_is_the_best_of_all(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "commsim.study.advise.layouts._OVERLAPS", ("none", "full")
-    )  # a third fewer runs
+    layouts = sys.modules["commsim.study.advise.layouts"]
+    monkeypatch.setattr(layouts, "_OVERLAPS", ("none", "full"))  # a third fewer runs
     made = scenario(*given)
     worker = Worker(made)
     floors = fitting(worker)
