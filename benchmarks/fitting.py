@@ -71,7 +71,7 @@ def fit(
                 x, e, best, damping = trial, trial_error, trial_cost, max(damping / 3, 1e-6)
                 break
             damping *= 4
-        if before - best <= 1e-6 * before:
+        if before - best <= 1e-4 * before:
             break
     return dict(zip(names, np.exp(x).tolist(), strict=True))
 

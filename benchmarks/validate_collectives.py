@@ -1,7 +1,7 @@
 """
 Predict measured collectives as `commsim bench` does, and print the errors.
 
-    python benchmarks/validate_collectives.py FILE.csv [--systems MAP.yaml] [--json F]
+    python benchmarks/validate_collectives.py FILE.csv... [--systems MAP.yaml] [--json F]
 
 FILE.csv has the columns of the reference table (case_id, system, sysclass, gpus_per_node, nodes,
 library, op, size_bytes, time_us; trust, flag and fabric_notes where known). NCCL and Gloo rows
@@ -166,17 +166,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=Path)
+    parser.add_argument("files", type=Path, nargs="+", metavar="file")
     parser.add_argument("--systems", type=Path, help="a map of systems, before the repository's")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    cases, skipped = cases_of(read_rows(options.file), load_map(options.systems), ("nccl", "gloo"))
+    rows = [row for file in options.files for row in read_rows(file)]
+    cases, skipped = cases_of(rows, load_map(options.systems), ("nccl", "gloo"))
     found, assumed = judge_all(cases, skipped)
     result = figures(found)
     show(result, skipped, assumed)
     if options.json:
-        rows = [{"class": c, "reason": r, "rows": n} for (c, r), n in sorted(skipped.items())]
-        extra = {"skipped": rows, "assumed": dict(assumed)}
+        left = [{"class": c, "reason": r, "rows": n} for (c, r), n in sorted(skipped.items())]
+        extra = {"skipped": left, "assumed": dict(assumed)}
         options.json.write_text(json.dumps(result | extra, indent=1) + "\n", encoding="utf-8")
 
 

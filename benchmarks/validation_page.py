@@ -2,8 +2,9 @@
 Write docs/validation.md from what the validators wrote.
 
     python benchmarks/validate_nccl.py DIR --json OUT/nccl.json
-    python benchmarks/validate_collectives.py MEASURED.csv --json OUT/collectives.json
-    python benchmarks/fit_nccl.py MEASURED.csv --leave-out sites --json OUT/left_out.json
+    python benchmarks/validate_collectives.py MEASURED.csv... --json OUT/collectives.json
+    python benchmarks/fit_nccl.py MEASURED.csv... --leave-out sites --json OUT/sites.json
+    python benchmarks/fit_nccl.py MEASURED.csv... --leave-out classes --json OUT/classes.json
     python benchmarks/validate_pipeline.py TABLE5.csv --json OUT/pipeline.json
     python benchmarks/validate_training.py TRAINING.csv --json OUT/training.json
     python benchmarks/validation_page.py OUT -o docs/validation.md
@@ -66,7 +67,7 @@ def nccl(data: dict[str, Any]) -> Iterator[str]:
 def collectives(data: dict[str, Any]) -> Iterator[str]:
     """Say how far predicted times are from measured ones."""
     yield "## What nccl-tests prints\n"
-    yield "    python benchmarks/validate_collectives.py MEASURED.csv\n"
+    yield "    python benchmarks/validate_collectives.py MEASURED.csv...\n"
     yield "Median error of time by message size, and cases whose largest bus bandwidth is within"
     yield "10 %; tables that can be trusted. The constants were fitted on these.\n"
     yield "| class | " + " | ".join(text for _, text in BANDS) + " | peaks |\n|---|---|---|---|---|"
@@ -83,15 +84,24 @@ def collectives(data: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def left_out(data: dict[str, Any]) -> Iterator[str]:
-    """Say how well systems are predicted that the fit never saw."""
+def sites(data: dict[str, Any]) -> Iterator[str]:
+    """Say how well sites are predicted that the fit never saw."""
     yield "### Systems never seen\n"
-    yield "    python benchmarks/fit_nccl.py MEASURED.csv --leave-out sites\n"
-    yield f"{data['constants']} constants, all sites of a table left out of the fit in turn:\n"
+    yield from _left_out(data, "sites", "all machines of an operator")
+
+
+def classes(data: dict[str, Any]) -> Iterator[str]:
+    """Say how well classes of machines are predicted that the fit never saw."""
+    yield from _left_out(data, "classes", "all machines of a class")
+
+
+def _left_out(data: dict[str, Any], kind: str, text: str) -> Iterator[str]:
+    yield f"    python benchmarks/fit_nccl.py MEASURED.csv... --leave-out {kind}\n"
+    yield f"{data['constants']} constants; {text} left out of the fit in turn:\n"
     yield "| | " + " | ".join(text for _, text in BANDS) + " | peaks |\n|---|---|---|---|---|"
-    for key, text in (("fitted_on_all", "fitted on all"), ("sites_left_out", "sites left out")):
+    for key, name in (("fitted_on_all", "fitted on all"), (f"{kind}_left_out", f"{kind} left out")):
         cells = " | ".join(_band(data[key]["bands"][band]) for band, _ in BANDS)
-        yield f"| {text} | {cells} | {_percent(data[key]['peak_busbw_within_10pct'])} |"
+        yield f"| {name} | {cells} | {_percent(data[key]['peak_busbw_within_10pct'])} |"
     yield ""
 
 
@@ -132,7 +142,8 @@ def training(data: dict[str, Any]) -> Iterator[str]:
 SECTIONS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "nccl": nccl,
     "collectives": collectives,
-    "left_out": left_out,
+    "sites": sites,
+    "classes": classes,
     "pipeline": pipeline,
     "training": training,
 }

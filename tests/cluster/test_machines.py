@@ -44,6 +44,10 @@ def nvlink_out(cluster: Cluster) -> dict[str, float]:
     return dict(total)
 
 
+AS_ONE = {"aws-p5": 4, "aws-p5e": 4, "aws-p5en": 2, "aws-p6-b300": 2, "oci-h100": 2}
+"""Ports that NCCL takes for one NIC."""
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_preset_has_the_gpus_and_the_nvlink_of_its_machine(name):
     row, cluster = KNOWN[name], some(name)
@@ -59,7 +63,9 @@ def test_a_preset_has_the_gpus_and_the_nvlink_of_its_machine(name):
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_preset_has_the_nics_of_its_machine(name):
     row, nic = KNOWN[name], spec_of(name).nic
-    as_one = {"aws-p5": 4, "aws-p5e": 4, "aws-p5en": 2, "aws-p6-b300": 2}.get(name, 1)
+    as_one = {"aws-p5": 4, "aws-p5e": 4, "aws-p5en": 2, "aws-p6-b300": 2, "oci-h100": 2}.get(
+        name, 1
+    )
     assert nic.count * as_one == int(row["nics"])
     assert nic.wire.bandwidth == as_one * float(row["nic_gbps"]) * 1e9 / 8
 

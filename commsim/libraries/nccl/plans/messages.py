@@ -23,6 +23,7 @@ from commsim.libraries.plan import Delays, Messages
 __all__ = ["programs_of"]
 
 
+_MOST = 256  # messages over an edge of a tree or chain: more cost time and show nothing
 _CHAINED = ("broadcast", "reduce")
 _MAKE = {Algorithm.Ring: ring_edges, Algorithm.Tree: tree_edges}
 
@@ -64,7 +65,11 @@ def programs_of(
 def _channel(
     group: NcclGroup, op: str, choice: Choice, channel: int, root: int, timed: Edges, lead: int
 ) -> Messages:
-    count = max(round(float(timed.count[0])), 1)
+    around = choice.algorithm == Algorithm.Ring and op not in _CHAINED
+    exact = float(timed.count[0])
+    # Small messages go together; a hop is shorter by what its first one no longer waits for.
+    several = 1.0 if around else max(exact / _MOST, 1.0)
+    count = max(round(exact / several), 1)
     if choice.algorithm == Algorithm.Tree:
         shape = _tree(group.comm.trees.up[channel % group.comm.trees.channels], count)
         name = "tree"
@@ -77,12 +82,13 @@ def _channel(
     crosses = np.array(group.edges.node[shape.source] != group.edges.node[shape.target])
     latency = np.where(crosses, timed.reach[0], timed.hop[0]) * 1e12
     pace = np.where(crosses, timed.net_service[0], timed.local_service[0]) * 1e12
+    latency -= (several - 1) * pace
+    pace *= several
     more = np.maximum(latency - np.array([route.latency for route in routes]), 0.0)
     size = np.full(len(shape.edge), choice.size / choice.channels)
-    size *= 1 / group.comm.n_ranks if choice.algorithm == Algorithm.Ring and op not in _CHAINED \
-        else 1 / count  # fmt: skip
+    size *= 1 / group.comm.n_ranks if around else 1 / count
     delays = Delays(
-        hold=np.full(len(shape.edge), float(lead)),
+        hold=np.full(len(shape.edge), lead + float(timed.start[0]) * 1e12),
         after=more[shape.edge],
         dep=np.zeros(len(shape.dep)),
         pace=pace[shape.edge],

@@ -92,6 +92,8 @@ class Terms:
     """bytes/s of a send between domains on each of its channels."""
     fill_ring: Floats
     """Per protocol."""
+    fill_ring_net: float
+    """Windows that each hop of a ring between domains holds back besides."""
     fill_chain: float
     fill_tree: Floats
     fill_nvls: float
@@ -134,9 +136,10 @@ def terms_of(values: Mapping[str, float]) -> Terms:
             | {"slingshot": us["exchange.peer_slingshot"]}
         ),
         pair_channel=values["rate.pair_channel"] * _GB,
-        fill_ring=_fills(values, "ring"),
+        fill_ring=_fills(values, "ring", "lines", "lines"),
+        fill_ring_net=values["fill.ring_net"],
         fill_chain=values["fill.chain"],
-        fill_tree=_fills(values, "tree"),
+        fill_tree=_fills(values, "tree", "LL", "LL128"),
         fill_nvls=values["fill.nvls"],
         fill_nvls_tree=values["fill.nvls_tree"],
     )
@@ -161,9 +164,8 @@ def _hops(us: Mapping[str, float]) -> Floats:
     return np.stack((nvlink, nvlink * _PCIE_HOPS, np.array([low, (low * high) ** 0.5, high])))
 
 
-def _fills(values: Mapping[str, float], shape: str) -> Floats:
-    lines = values[f"fill.{shape}_lines"]
-    return np.array([lines, lines, values[f"fill.{shape}_Simple"]])
+def _fills(values: Mapping[str, float], shape: str, *lines: str) -> Floats:
+    return np.array([values[f"fill.{shape}_{name}"] for name in (*lines, "Simple")])
 
 
 def _by_transport(values: Mapping[str, float]) -> Floats:

@@ -17,6 +17,7 @@ from commsim.libraries.nccl.timing.constants import TRANSPORTS, Terms
 from commsim.libraries.nccl.timing.runs import Runs, Way
 
 __all__ = [
+    "SENDS",
     "channel_rate",
     "hop_latency",
     "larger",
@@ -28,16 +29,17 @@ __all__ = [
 
 _TCP = TRANSPORTS.index("tcp")
 _SHARPNESS = 16.0  # of the blend: two equal limits give 0.96 of either
+SENDS = 4.0  # of the blend of a send's channels with its NIC, whose proxies take turns: 0.84
 _EAGER = 4096.0  # bytes that Slingshot sends without a rendezvous
 _BEFORE_AMPERE = 9 / 8  # NCCL: what a NIC reads from these GPUs takes 1/8 of the way back too
 _LL_WIRE = 2.0  # bytes on the wire for a byte of payload
 
 
-def larger(a: Floats, b: Floats) -> Floats:
+def larger(a: Floats, b: Floats, sharpness: float = _SHARPNESS) -> Floats:
     """Return a little more than the larger of two times."""
     high, low = np.maximum(a, b), np.minimum(a, b)
     ratio = np.divide(low, high, out=np.zeros_like(high), where=high > 0)
-    found: Floats = high * (1 + ratio**_SHARPNESS) ** (1 / _SHARPNESS)
+    found: Floats = high * (1 + ratio**sharpness) ** (1 / sharpness)
     return found
 
 

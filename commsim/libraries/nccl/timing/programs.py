@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.arrays import Floats
+from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing.constants import Terms
 from commsim.libraries.nccl.timing.edges import (
     channel_rate,
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 
+_LINES = 8
+"""Parts in which a block's lines of LL and LL128 go on: each warp's as they come."""
 _TREE_HOP = np.array([1.0, 1.25 / 1.9, 4 / 3.4])
 """A hop in a tree against one in a ring: the ratios of NCCL's own latency table."""
 
@@ -53,6 +56,8 @@ class Edges:
     local: Floats
     reach: Floats
     net: Floats
+    start: Floats
+    """Seconds before the first message leaves: the pipeline of slices fills once."""
 
     @property
     def local_service(self) -> Floats:
@@ -70,34 +75,40 @@ class Edges:
 def ring_edges(runs: Runs, terms: Terms) -> Edges:
     """Return rounds x (n - 1) messages of S/n over a channel's ring; each waits for the last."""
     message = runs.size / (runs.ranks * runs.channels)
-    window = terms.fill_ring[runs.protocol] * np.minimum(message, runs.window)
     count = runs.rounds * (runs.ranks - 1)
     share = np.maximum(count, 1.0) / (runs.ranks * runs.channels)
     local, net = _rates(runs, terms, channel_rate(runs, terms), share)
-    hop = hop_latency(runs, terms) + window / local
-    reach = _ring_reach(runs, terms, message) + window / net
-    return Edges(message, count, hop, local, np.where(runs.crosses, reach, hop), net)
+    hop = hop_latency(runs, terms)
+    window = np.minimum(message, runs.window)
+    far = _ring_reach(runs, terms, message) + terms.fill_ring_net * window / net
+    reach = np.where(runs.crosses, far, hop)
+    held = terms.fill_ring[runs.protocol] * window
+    return Edges(message, count, hop, local, reach, net, held / np.minimum(local, net))
 
 
 def chain_edges(runs: Runs, terms: Terms) -> Edges:
     """Return the pieces of S that follow one another along a channel's ring, from the root on."""
     piece = runs.size / runs.channels
-    count = _messages(piece, terms.fill_chain * runs.window)
+    fill = np.where(runs.protocol == Protocol.Simple, terms.fill_chain, 1 / _LINES)
+    count = _messages(piece, fill * runs.window)
     local, net = _rates(runs, terms, channel_rate(runs, terms), 1 / runs.channels)
     hop = hop_latency(runs, terms)
     reach = np.where(runs.crosses, _ring_reach(runs, terms, piece), hop)
-    return Edges(piece / count, count, hop, local, reach, net)
+    return Edges(piece / count, count, hop, local, reach, net, np.zeros_like(piece))
 
 
 def tree_edges(runs: Runs, terms: Terms) -> Edges:
     """Return the pieces of S that go up and down a channel's tree, both ways at once."""
     piece = runs.size / runs.channels
-    count = _messages(piece, terms.fill_tree[runs.protocol] * runs.window)
+    lines = runs.protocol != Protocol.Simple
+    fill = terms.fill_tree[runs.protocol]
+    count = _messages(piece, runs.window * np.where(lines, 1 / _LINES, fill))
     copy = channel_rate(runs, terms) * terms.tree / _flows(runs)
     local, net = _rates(runs, terms, copy, 1 / runs.channels, tree_share(runs, terms))
     hop = runs.hop + (hop_latency(runs, terms) - runs.hop) * _TREE_HOP[runs.protocol]
+    held = np.where(lines, fill * np.minimum(piece, runs.window) / channel_rate(runs, terms), 0.0)
     reach = np.where(runs.crosses, reach_latency(runs, terms, piece), hop)
-    return Edges(piece / count, count, hop, local, reach, net)
+    return Edges(piece / count, count, hop + held, local, reach + held, net, np.zeros_like(piece))
 
 
 def levels_of(runs: Runs) -> Floats:

@@ -16,6 +16,7 @@ from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing.clocks import ring_time
 from commsim.libraries.nccl.timing.constants import Terms
 from commsim.libraries.nccl.timing.edges import (
+    SENDS,
     channel_rate,
     hop_latency,
     larger,
@@ -56,7 +57,7 @@ def _ring(runs: Runs, terms: Terms) -> Floats:
     edges = ring_edges(runs, terms)
     period = np.where(runs.crosses, runs.per_domain, 1.0)
     local, net = (edges.hop, edges.local_service), (edges.reach, edges.net_service)
-    return ring_time(edges.count, period, local, net)
+    return edges.start + ring_time(edges.count, period, local, net)
 
 
 def _chain(runs: Runs, terms: Terms) -> Floats:
@@ -144,6 +145,8 @@ def _exchange(runs: Runs, terms: Terms) -> Floats:
     message = runs.size / runs.ranks
     far = net_time(runs, terms) / terms.exchange_net[runs.transport]
     copies = (runs.ranks - 1) / runs.ranks / (channel_rate(runs, terms) * runs.channels)
+    used = np.minimum(np.maximum(outer, 1.0) * runs.peer_channels, runs.channels)
+    far = larger(far, outer / runs.ranks / (terms.pair_channel * used), SENDS)
     wires = larger(larger(local_time(runs, terms), np.where(runs.crosses, far, 0.0)), copies)
     first = np.where(runs.crosses, reach_latency(runs, terms, message, route=runs.longest),
                      hop_latency(runs, terms))  # fmt: skip
@@ -158,8 +161,8 @@ def _pair(runs: Runs, terms: Terms) -> Floats:
     )
     far = reach_latency(runs, terms, runs.size, route=runs.longest) + runs.size * larger(
         net_time(runs, terms) / terms.exchange_net[runs.transport],
-        1 / (terms.pair_channel * runs.peer_channels),
-    )
+        1 / (terms.pair_channel * runs.peer_channels), SENDS,
+    )  # fmt: skip
     return np.where(runs.crosses, np.maximum(far, near), near)
 
 

@@ -42,8 +42,8 @@ PAIRWISE: Mapping[str, Shape] = MappingProxyType(
     }
 )
 """What NCCL makes of grouped sends and receives, for which the tuner is not asked."""
-_LL_THREAD, _LL128_THREAD = 8.0, 60.0
-"""Bytes that a thread has on the way: NCCL's LL lines of 8, LL128's 1,920 of a warp of 32."""
+_LL_THREAD, _LL128_THREAD = 8.0, 15.0
+"""Bytes of payload that a thread sends at once: LL's 8 of 16, LL128's 120 of 128 for 8 threads."""
 
 
 @dataclass(frozen=True, slots=True)

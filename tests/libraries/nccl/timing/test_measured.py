@@ -77,7 +77,7 @@ def test_a_map_of_ones_own_stands_before_the_repositorys(tmp_path):
     assert done.returncode == 0, done.stderr
     figures = json.loads(out.read_text())
     assert [case["case_id"] for case in figures["cases"]] == ["a"]
-    assert figures["cases"][0]["peak_predicted"] == pytest.approx(230, rel=0.05)
+    assert 220 < figures["cases"][0]["peak_predicted"] < 250  # of 300 GB/s of NVLink
     assert figures["bands"]["large"]["n"] == 1  # a table that says nothing of trust counts
     assert figures["peak_busbw_within_10pct"] == 1.0
     reasons = {row["reason"]: row["rows"] for row in figures["skipped"]}
