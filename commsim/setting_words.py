@@ -96,6 +96,8 @@ def type_error_words(expected: str, value: Any) -> str:
     hint = f" Did you mean {ratio[1]}?" if ratio else ""
     if isinstance(value, str) and "mapping" in wanted:
         hint = f" Did you mean {{preset: {value}}}?" if re.fullmatch(r"[\w.-]+", value) else ""
+    if wanted == "text" and isinstance(value, int | float) and not isinstance(value, bool):
+        hint = f" Write it in quotes: '{value}'."
     return f"{_shown(value)} is not {wanted}.{hint}"
 
 
