@@ -4,7 +4,7 @@ What limits a step: what each part of it would save if it were gone, and if it w
 Parts are looked for on the critical path, and weighed by timing the run's own plan again without
 them (`retime`), never by how much time bears their label:
 
-    bandwidth    of a kind of link: the part of the transfers on it that grows with their bytes
+    bandwidth    of a kind of link: the transfers on it, but for what the fewest bytes would take
     latency      of those transfers: the rest of their time
     pipeline     stages wait for each other: each runs by itself instead
     imbalance    a stage or a rank computes longer than the mean: all compute the mean instead

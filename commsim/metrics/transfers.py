@@ -1,10 +1,11 @@
 """
 Sorts of transfers (one op on the groups of one axis with one size), what kind of link holds each
-back, and how much of its time grows with its bytes.
+back, and how much of its time is bandwidth.
 
-The library that planned a transfer is asked what half and twice its bytes would take:
+The library that planned a transfer is asked what the fewest bytes would take: that is latency. The
+rest is bandwidth, filling a pipeline of chunks over a slow link included.
 
-    time = latency + bytes/bandwidth        share = (time(2 S) - time(S/2)) / (1.5 time(S))
+    share = 1 - time(least)/time(S)
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from commsim.metrics.critical_path import CriticalPath
 from commsim.timeline import Timeline
 
 __all__ = ["sorted_transfers"]
+
+_LEAST = 16  # bytes per rank: what NCCL aligns blocks to
 
 
 def sorted_transfers(
@@ -53,7 +56,7 @@ def sorted_transfers(
 def _bandwidth_share(
     graph: Graph, op: int, library: Library, cluster: Cluster, otherwise: float
 ) -> float:
-    """Return the share of an op's time that grows with its bytes, `otherwise` where unknown."""
+    """Return the share of an op's time that is bandwidth, `otherwise` where unknown."""
     item, table, messages = int(graph.item[op]), graph.collectives, graph.messages
     if graph.kind[op] == OpKind.COLLECTIVE:
         group, kind, size = graph.groups[int(table.group[item])], table.kind[item], table.size[item]
@@ -67,13 +70,13 @@ def _bandwidth_share(
         return otherwise
     planner = library_of(library, group.library)
     try:
-        half, one, twice = (
-            planner.plan(Request(kind, size, ranks, root=root, dtype=dtype), cluster).idle
-            for size in (int(size) // 2, int(size), int(size) * 2)
+        few, all_of_it = (
+            planner.plan(Request(kind, asked, ranks, root=root, dtype=dtype), cluster).idle
+            for asked in (min(_LEAST * len(ranks), int(size)), int(size))
         )
     except CommsimError:
         return otherwise
-    return min(1.0, max(0.0, (twice - half) / (1.5 * one))) if one else otherwise
+    return min(1.0, max(0.0, 1 - few / all_of_it)) if all_of_it else otherwise
 
 
 def _sorts(timeline: Timeline, spans: Ints) -> Ints:
