@@ -2,25 +2,24 @@
 A published training step through commsim itself: a scenario, its graph, the engine.
 
 The scenario of a row is what a user would write: a preset of the node with the network that the
-row names, the layout, the software stack. Nothing is fitted here.
+row names, the layout, the software stack. Nothing is fitted here. A published layer is the
+difference between a model of some layers and one of a few more.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
-from closed_form import layers_per_stage, overlapped, scattered
-from fitted import Fitted
-from stack_communication import stack_communication
+from step_compute import layers_per_stage
 from training_rows import Row
 
 from commsim.errors import ScenarioError
-from commsim.models import RECOMPUTE
 from commsim.scenario import scenario_from
 from commsim.study.run import run
 
-__all__ = ["engine_seconds", "row_scenario"]
+__all__ = ["Simulated", "engine_step", "row_scenario"]
 
 NODES = {
     "V100-SXM3-32GB": "dgx-2",
@@ -29,49 +28,72 @@ NODES = {
     "A100-SXM4-40GB": "dgx-a100-40gb",
     "A100-SXM4-80GB": "dgx-a100",
     "H100-SXM5-80GB": "dgx-h100",
+    "H800-SXM5-80GB": "dgx-h100",
     "H200-SXM-141GB": "dgx-h200",
     "B200-SXM-180GB": "dgx-b200",
+    "B300-SXM-288GB": "aws-p6-b300",
+    "GB200-per-GPU": "gb200-nvl72",
+    "GH200-96GB": "alps",
 }
+NCCL = {
+    "megatron-2020": "2.18", "megatron-2021": "2.18", "megatron-2022": "2.18",
+    "megatron-2023": "2.18", "megatron-deepspeed": "2.18", "megatron-deepspeed-2021": "2.18",
+    "llm-foundry": "2.18",
+}  # fmt: skip
+"""The release of a stack's time where that is not commsim's own; older ones choose as 2.18, the
+oldest that commsim knows."""
+_FEW, _MORE = 4, 8
 
 
-def engine_seconds(row: Row, fitted: Fitted) -> float:
-    """Return the step time that commsim simulates for a row, in seconds.
+class Simulated(msgspec.Struct, frozen=True):
+    """What the engine says of a row: seconds, and the memory of the fullest GPU in bytes."""
+
+    seconds: float
+    memory: float
+    fits: bool
+    notes: tuple[str, ...]
+
+
+def engine_step(row: Row) -> Simulated:
+    """Return what commsim simulates for a row.
 
     Raises:
-        ScenarioError: the row is no whole step, or a layout that commsim does not have.
+        ScenarioError: a layout or a GPU that commsim does not have.
     """
+    if row.is_layer:
+        few, more = (_run(_layers(row, count)) for count in (_FEW, _MORE))
+        seconds = (more.seconds - few.seconds) / (_MORE - _FEW)
+        return Simulated(seconds, more.memory, more.fits, more.notes)
+    return _run(row)
+
+
+def _layers(row: Row, count: int) -> Row:
     assert row.shape is not None
-    if row.shape.vocab == 1:
-        raise ScenarioError("a published layer, not a step")
-    if row.slower is not None or row.recompute not in RECOMPUTE:
-        raise ScenarioError("a GPU or a recompute that commsim does not have")
-    data = row_scenario(row, attention=attention(row, fitted))
-    result = run(scenario_from(data, row.case_id, default_name=row.case_id))
-    return float(result.metrics.step_time_s)
+    return replace(row, shape=msgspec.structs.replace(row.shape, layers=count))
 
 
-def attention(row: Row, fitted: Fitted) -> str:
-    """Return the attention that a row ran with: the stack's own if fused, else as it says."""
-    own = fitted.stack(row.stack).attention
-    if not row.flash:
-        return "unfused"
-    return "fa2" if own == "unfused" else own
+def _run(row: Row) -> Simulated:
+    result = run(scenario_from(row_scenario(row), row.case_id, default_name=row.case_id))
+    memory = result.metrics.memory_gib or {"reserved": 0.0, "fits": True}
+    return Simulated(
+        float(result.metrics.step_time_s), memory["reserved"] * 2**30, bool(memory["fits"]),
+        tuple(result.notes),
+    )  # fmt: skip
 
 
-def row_scenario(row: Row, *, attention: str) -> dict[str, Any]:
+def row_scenario(row: Row) -> dict[str, Any]:
     """Return the scenario of a row as plain data."""
     return {
         "name": row.case_id,
         "cluster": _cluster(row),
-        "workload": {"training": _training(row, attention)},
+        "workload": {"training": _training(row)},
         "library": _library(row),
     }
 
 
 def _library(row: Row) -> dict[str, Any]:
     """Return the NCCL of the row's time: what it makes of small groups differs by release."""
-    version = stack_communication(row.stack).nccl
-    return {"name": "nccl"} | ({"version": version} if version else {})
+    return {"name": "nccl"} | ({"version": NCCL[row.stack]} if row.stack in NCCL else {})
 
 
 def _cluster(row: Row) -> dict[str, Any]:
@@ -85,15 +107,32 @@ def _cluster(row: Row) -> dict[str, Any]:
     if row.nics == 4 and row.gpu.startswith("A100") and row.node == 8:
         preset, nics = "abci-a", 4  # two GPUs share a NIC
         overrides["gpu"] = {"spec": row.gpu}
-    if nodes > 1:
+    if nodes > 1 and row.gpu != "GB200-per-GPU":
         overrides["nic"] = {"bandwidth": f"{row.network / nics * 8 / 1e9:g}Gbps"}
-    if inside < row.node:
+    if inside < 8 and row.gpu != "GB200-per-GPU":
         overrides["gpu"] = overrides.get("gpu", {}) | {"count": inside}
+    if row.gpu.startswith("H800"):
+        overrides["gpu"] = overrides.get("gpu", {}) | {"spec": row.gpu}
+        overrides["nvlink"] = {"bandwidth": "200GB/s"}
+    if row.gpu.startswith("H200") and row.node == 4:  # four on a board, each wired to each
+        preset, overrides["gpu"] = "snellius-h100", {"spec": row.gpu, "count": inside}
+    if row.slower is not None:
+        spec = row.gpu_spec
+        overrides["gpu"] = overrides.get("gpu", {}) | {
+            "memory_bandwidth": f"{spec.memory_bandwidth:g}B/s",
+            "memory": f"{spec.memory_bytes}B",
+            "tflops": dict(spec.tflops),
+        }
     return {"preset": preset, "nodes": nodes, "overrides": overrides}
 
 
-def _training(row: Row, attention: str) -> dict[str, Any]:
-    stack = row.stack
+def _training(row: Row) -> dict[str, Any]:
+    compute: dict[str, Any] = {"stack": row.stack}
+    if row.attention:
+        compute["attention"] = row.attention
+    if row.is_layer:
+        nothing = {"forward": "0ps", "backward": "0ps"}
+        compute |= {"embedding": nothing, "head": nothing, "optimizer": "1ps"}
     return {
         "model": _model(row),
         "parallel": _parallel(row),
@@ -101,7 +140,7 @@ def _training(row: Row, attention: str) -> dict[str, Any]:
         "batch": {"global": row.microbatches * row.dp * row.micro, "micro": row.micro},
         "precision": row.precision,
         "recompute": row.recompute,
-        "compute": {"stack": stack, "attention": attention},
+        "compute": compute,
     }
 
 
@@ -111,8 +150,9 @@ def _model(row: Row) -> dict[str, Any]:
         for name, value in msgspec.structs.asdict(row.shape).items()
         if value is not None and name != "max_seq"
     }
-    if row.shape is not None and row.shape.experts is not None:
-        shape["experts"] = msgspec.structs.asdict(row.shape.experts)
+    for name in ("experts", "latent"):
+        if shape.get(name) is not None:
+            shape[name] = msgspec.structs.asdict(shape[name])
     return shape | {"seq_len": row.seq}
 
 
@@ -128,10 +168,17 @@ def _parallel(row: Row) -> dict[str, Any]:
         "virtual_stages": row.vpp if row.pp > 1 else 1,
         "scatter_gather": scattered(row),
     }
+    if row.tp > 1 and row.tp_overlap:
+        parallel["tp_overlap"] = row.tp_overlap
     layers = row.shape.layers if row.shape else 0
     if row.pp > 1 and layers % (row.pp * row.vpp):
         parallel["layers_per_stage"] = _uneven(row)
     return parallel
+
+
+def scattered(row: Row) -> bool:
+    """Return whether each rank of a tensor-parallel group sends its part of a boundary."""
+    return row.pp > 1 and row.tp > 1 and not row.sequence_parallel
 
 
 def _uneven(row: Row) -> list[int]:
@@ -144,23 +191,17 @@ def _uneven(row: Row) -> list[int]:
 
 
 def _data_parallel(row: Row) -> dict[str, Any]:
-    data: dict[str, Any] = {"overlap": overlapped(row)}
-    if row.dp == 1:
+    if row.dp * row.cp == 1 and not row.sharded:
         return {}
-    if row.zero == 3 or row.schedule == "fsdp":
-        data = {"kind": "fsdp"}
+    data: dict[str, Any] = {"kind": "ddp"}
+    if row.sharded:
+        data = {"kind": "fsdp"} if not row.shard else {"kind": "hsdp", "shard": row.shard}
+        if row.zero == 2:
+            data["shard"] = "grad_op"
+        elif "deepspeed" in row.stack:
+            data = {"kind": "zero", "stage": 3}
     elif row.zero:
-        data |= {"kind": "zero", "stage": row.zero}
-    if row.precision == "bf16" and row.stack != "torch-fsdp":
-        data["gradients"] = "fp32"
-    if row.stack == "torch-fsdp":
-        data["gradients"] = "fp32" if "mp_mode DEFAULT" in row.note else "bf16"
-    return data | _buckets(row, 4 if data.get("gradients") == "fp32" else 2)
-
-
-def _buckets(row: Row, width: int) -> dict[str, str]:
-    """Return the bytes that the row's stack reduces at once, where it has buckets of its own."""
-    entries = stack_communication(row.stack).bucket
-    if entries is None or row.zero == 3 or row.schedule == "fsdp":
-        return {}
-    return dict.fromkeys(("bucket", "first_bucket"), f"{entries * width}B")
+        data = {"kind": "zero", "stage": row.zero}
+    if row.gradients:
+        data["gradients"] = row.gradients
+    return data

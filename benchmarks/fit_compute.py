@@ -1,20 +1,21 @@
 """
 Fit the constants of the compute model on published training steps, and say how well they carry.
 
-    python benchmarks/fit_compute.py training.csv [--split zero_bubble_table5.csv]
-        [--half SEED]... [--leave-out] [--engine VALIDATION.json] [--write [--keep-generations]]
+    python benchmarks/fit_compute.py TRAINING.csv... --engine VALIDATION.json...
+        [--split zero_bubble_table5.csv] [--half SEED]... [--leave-out] [--write]
+        [--only OWNER...] [--suites NAME...]
 
-Fits the constants of GPU generations and software stacks (`commsim/models/constants.yaml`) and
-of the closed form's links (`closed_form.yaml`) to the logarithm of measured step times, every
-suite weighing alike, with a pull of each constant towards its prior. `--half` fits on a random
-half of each suite and scores the other; `--leave-out` scores each suite by constants fitted
-without it; `--write` fits on everything and writes both files, with `--keep-generations` all but
-the constants of GPUs. `--engine` takes what
-`validate_training.py --json` wrote by the constants as the files have them: every prediction is
-then the closed form's times the engine's ratio to it, so that constants are fitted for the engine.
-The links of the closed form, which the engine does not read, are then fitted to the engine's
-predictions instead of to measurements: they could only learn what the engine cannot follow. The
-ratios move with the constants; fit and validate in turn until both stay.
+Fits the constants of GPU generations, recipes and software stacks (`commsim/models/constants.yaml`)
+to the logarithm of measured step times, every suite weighing alike, with a pull of each constant
+towards its prior. `--half` fits on a random half of each suite and scores the other; `--leave-out`
+scores each suite by constants fitted without it; `--write` fits on everything and writes the file.
+`--only` moves the constants of some owners (hopper, nemo, ...) and leaves the others as they are.
+
+`--engine` takes what `validate_training.py --json` wrote by the constants as the file has them. A
+prediction by other constants is the engine's, plus what the busiest rank computes by those
+constants less what it computes by the file's (`step_compute.py`). The change is exact where
+communication neither hides behind the changed compute nor comes out from behind it; fit and
+validate in turn until both stay.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from closed_form import step_time
 from fitted import Fitted, load_fitted, save_fitted
 from published_split import StageRow, read_stage_rows, stage_ratios
+from step_compute import compute_seconds
 from training_rows import Row, read_rows
+
+from commsim.models import recipe_of
 
 Array = np.ndarray
 Score = tuple[int, float, float]
@@ -43,61 +46,60 @@ ROUGH = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One constant that is fitted: its place, bounds, prior, and how far it may stray (log)."""
+    """One constant that is fitted: its place, bounds, prior, and how far it may stray (log).
+
+    `also` are places that have the same value: stacks that differ in settings only.
+    """
 
     place: str
     low: float
     high: float
     prior: float
     stray: float = 0.5
+    also: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All places that the constant stands at."""
+        return (self.place, *self.also)
 
 
 def read_parameters() -> list[Parameter]:
     """Return the constants that are fitted, from `fit_compute.yaml`."""
     data = yaml.safe_load((HERE / "fit_compute.yaml").read_text())
-    return [Parameter(place, **entry) for place, entry in data.items()]
+    return [
+        Parameter(place, **{**entry, "also": tuple(entry.get("also", ()))})
+        for place, entry in data.items()
+    ]
 
 
-@dataclass(frozen=True, slots=True)
 class Simulated:
-    """The seconds that the engine predicts for rows by the constants `base`, and its ratio."""
+    """The seconds that the engine predicts for rows by the constants `base`."""
 
-    seconds: dict[str, float]
-    base: Fitted
-    ratios: dict[str, float]
+    def __init__(self, seconds: dict[str, float], rows: Sequence[Row], base: Fitted) -> None:
+        known = {row.case_id: row for row in rows}
+        self.seconds = {case: value for case, value in seconds.items() if case in known}
+        self._beside = {
+            case: value - compute_seconds(known[case], base) for case, value in self.seconds.items()
+        }
+        self._computed: dict[tuple[str, int, int, int], float] = {}
 
     def predict(self, row: Row, fitted: Fitted) -> float:
-        """Return the closed form's seconds times the engine's ratio to it, where that is known.
+        """Return the engine's seconds, changed by what the row computes by other constants."""
+        generation = fitted.generations[fitted.generation_name(row.gpu_spec)]
+        recipe = fitted.recipes.get(recipe_of(row.precision).name)
+        key = (row.case_id, hash(str(generation)), hash(str(fitted.stack(row.stack))),
+               hash(str(recipe)))  # fmt: skip
+        if key not in self._computed:
+            self._computed[key] = compute_seconds(row, fitted)
+        return self._beside.get(row.case_id, 0.0) + self._computed[key]
 
-        What the engine does not read stays as in `base` for those rows.
-        """
-        ratio = self.ratios.get(row.case_id)
-        if ratio is None:
-            return predict(row, fitted)
-        return ratio * predict(row, fitted.linked_as(self.base))
 
-
-def read_simulated(file: str | None, rows: Sequence[Row], base: Fitted) -> Simulated:
+def read_simulated(files: Sequence[str], rows: Sequence[Row], base: Fitted) -> Simulated:
     """Return what `validate_training.py` wrote for rows that the engine predicted by `base`."""
-    if file is None:
-        return Simulated({}, base, {})
-    seconds = {
-        entry["case_id"]: entry["predicted_s"]
-        for entry in json.loads(Path(file).read_text())["rows"]
-        if entry["by"] == "engine"
-    }
-    return with_ratios(seconds, rows, base)
-
-
-def with_ratios(seconds: dict[str, float], rows: Sequence[Row], base: Fitted) -> Simulated:
-    """Return the engine's predictions with their ratios to the closed form's by `base`."""
-    known = {row.case_id: row for row in rows}
-    ratios = {
-        case: engine / predict(known[case], base)
-        for case, engine in seconds.items()
-        if case in known
-    }
-    return Simulated(seconds, base, ratios)
+    entries = [e for file in files for e in json.loads(Path(file).read_text())["rows"]]
+    seconds = {e["case_id"]: e["predicted_s"] for e in entries if e["predicted_s"]}
+    return Simulated(seconds, rows, base)
 
 
 def fit(
@@ -106,12 +108,9 @@ def fit(
     start: Fitted,
     parameters: Sequence[Parameter],
     *,
-    simulated: Simulated | None = None,
+    simulated: Simulated,
 ) -> Fitted:
     """Return `start` with `parameters` moved to fit `rows` and `stages`."""
-    simulated = simulated or Simulated({}, start, {})
-    if simulated.ratios:
-        parameters = [p for p in parameters if not of_links(p.place)]
 
     def residuals(fitted: Fitted) -> Array:
         steps = np.log([simulated.predict(row, fitted) / row.measured for row in rows])
@@ -120,26 +119,6 @@ def fit(
 
     scale = np.concatenate([_suite_weights(rows), np.full(len(stages) * 3, SPLIT_WEIGHT)])
     return _descend(residuals, start, parameters, scale)
-
-
-def fit_links(
-    rows: Sequence[Row], start: Fitted, parameters: Sequence[Parameter], simulated: Simulated
-) -> Simulated:
-    """Return `simulated` with the links of the closed form moved towards the engine."""
-    known = [row for row in rows if row.case_id in simulated.seconds]
-    seconds = np.array([simulated.seconds[row.case_id] for row in known])
-
-    def residuals(fitted: Fitted) -> Array:
-        return np.log(np.array([predict(row, fitted) for row in known]) / seconds)
-
-    links = [p for p in parameters if of_links(p.place)]
-    base = _descend(residuals, start, links, _suite_weights(known))
-    return with_ratios(simulated.seconds, rows, base)
-
-
-def of_links(place: str) -> bool:
-    """Return whether a constant is read by the closed form only."""
-    return place.startswith("links.") or place.endswith(".pipeline_loss")
 
 
 def _descend(
@@ -156,13 +135,18 @@ def _descend(
     stray = np.array([p.stray for p in parameters])
 
     def at(x: Array) -> Fitted:
-        values = {p.place: float(np.exp(v)) for p, v in zip(parameters, x, strict=True)}
+        values = {
+            place: float(np.exp(v))
+            for p, v in zip(parameters, x, strict=True)
+            for place in p.places
+        }
         return start.replaced(values)
 
     def off(x: Array) -> Array:
         return residuals(at(x))
 
-    x = np.clip(np.log([start.value(p.place) for p in parameters]), low, high)
+    begin = np.log([max(start.value(p.place), p.low) for p in parameters])
+    x = np.clip(begin, low, high)
     cost, damping = np.inf, 1e-3
     r = off(x)
     for _ in range(rounds):
@@ -193,11 +177,6 @@ PULL = 0.001
 """Weight of the priors against the data."""
 SPLIT_WEIGHT = 0.5
 """Weight of one published F, B or W time against a suite's whole weight of 1."""
-
-
-def predict(row: Row, fitted: Fitted) -> float:
-    """Return the closed form's seconds for a row."""
-    return step_time(row, fitted.generation(row.gpu), fitted.stack(row.stack), fitted.links)
 
 
 def _suite_weights(rows: Sequence[Row]) -> Array:
@@ -249,13 +228,21 @@ def score(rows: Iterable[Row], fitted: Fitted, simulated: Simulated) -> dict[str
     """Return per suite: rows, mean absolute error, bias; as fractions."""
     errors: dict[str, list[float]] = {}
     for row in rows:
-        gpu = row.gpu.split("-")[0]
-        suite = f"{row.suite} {gpu}" if row.suite == "megatron_tp_2020" else row.suite
+        suite = suite_part(row)
         errors.setdefault(suite, []).append(simulated.predict(row, fitted) / row.measured - 1)
     return {
         suite: (len(own), float(np.mean(np.abs(own))), float(np.mean(own)))
         for suite, own in errors.items()
     }
+
+
+def suite_part(row: Row) -> str:
+    """Return a row's suite, with the GPU or the kind of model where the bars tell these apart."""
+    if row.suite in ("megatron_tp_2020", "llm_foundry"):
+        return f"{row.suite} {row.gpu.split('-')[0]}"
+    if row.suite == "megatron_bridge" and row.shape is not None:
+        return f"{row.suite} {'dense' if row.shape.experts is None else 'MoE'}"
+    return row.suite
 
 
 def _print_spread(drawn: Sequence[dict[str, Score]]) -> None:
@@ -273,43 +260,60 @@ def _print(title: str, scores: dict[str, Score]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[1])
-    parser.add_argument("file")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[1])
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--engine", nargs="+", required=True, help="validate_training.py's JSON")
     parser.add_argument("--split", help="published F, B and W times")
     parser.add_argument("--half", type=int, action="append", default=[], metavar="SEED")
     parser.add_argument("--leave-out", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--keep-generations", action="store_true", help="leave GPUs as they are")
-    parser.add_argument("--engine", help="what validate_training.py wrote")
+    parser.add_argument("--only", nargs="+", default=[], help="owners whose constants may move")
+    parser.add_argument("--suites", nargs="+", default=[], help="fit on these alone")
     options = parser.parse_args()
-    rows = [row for row in read_rows(options.file) if not row.skipped]
-    if not rows:
-        sys.exit(f"{options.file}: no row that can be predicted; validate_training.py says why.")
+    rows = [row for file in options.files for row in read_rows(file) if not row.skipped]
+    rows = [row for row in rows if not options.suites or row.suite in options.suites]
     stages = read_stage_rows(options.split) if options.split else []
-    start, parameters = load_fitted(), read_parameters()
+    start = load_fitted()
+    parameters = [
+        p for p in read_parameters() if not options.only or p.place.split(".")[0] in options.only
+    ]
     simulated = read_simulated(options.engine, rows, start)
-    if simulated.seconds:
-        simulated = fit_links(rows, start, parameters, simulated)
-        start = simulated.base
+    rows = [row for row in rows if row.case_id in simulated.seconds]
+    if not rows:
+        sys.exit("no row that the engine has predicted; validate_training.py says why.")
+    _print_halves(options.half, rows, stages, start, parameters, simulated)
+    if options.leave_out:
+        _leave_out(rows, stages, start, parameters, simulated)
+    if options.write:
+        _print("before", score(rows, start, simulated))
+        fitted = fit(rows, stages, start, parameters, simulated=simulated)
+        _print("fitted on all rows", score(rows, fitted, simulated))
+        for parameter in parameters:
+            before, after = start.value(parameter.place), fitted.value(parameter.place)
+            print(f"  {parameter.place:40s} {before:9.4g} -> {after:9.4g}")
+        save_fitted(fitted, parameters=[place for p in parameters for place in p.places])
+
+
+def _print_halves(
+    seeds: Sequence[int],
+    rows: Sequence[Row],
+    stages: Sequence[StageRow],
+    start: Fitted,
+    parameters: Sequence[Parameter],
+    simulated: Simulated,
+) -> None:
+    """Fit on half of each suite, from the priors, and score the others; once per seed."""
     drawn: list[dict[str, Score]] = []
-    for seed in options.half:
+    for seed in seeds:
         mine, others = halves(rows, seed)
-        fitted = fit(mine, stages, start, parameters, simulated=simulated)
+        fitted = fit(
+            mine, stages, start.replaced(_priors(parameters)), parameters, simulated=simulated
+        )
         title = f"half {seed}: fitted on {len(mine)} rows, scored on the other {len(others)}"
         drawn.append(score(others, fitted, simulated))
         _print(title, drawn[-1])
     if len(drawn) > 1:
         _print_spread(drawn)
-    if options.leave_out:
-        _leave_out(rows, stages, start, parameters, simulated)
-    if options.write:
-        if options.keep_generations:
-            parameters = [p for p in parameters if p.place.split(".")[0] not in start.generations]
-        fitted = fit(rows, stages, start, parameters, simulated=simulated)
-        _print("fitted on all rows", score(rows, fitted, simulated))
-        for parameter in parameters:
-            print(f"  {parameter.place:40s} {fitted.value(parameter.place):8.3f}")
-        save_fitted(fitted, parameters=[p.place for p in parameters])
 
 
 def _leave_out(
@@ -320,17 +324,18 @@ def _leave_out(
     simulated: Simulated,
 ) -> None:
     """Print how each suite is predicted by constants fitted without it, from the priors."""
-    own = [p for p in parameters if not (simulated.ratios and of_links(p.place))]
     for suite in dict.fromkeys(row.suite for row in rows):
         kept = [row for row in rows if row.suite != suite]
         used = [] if suite == "zero_bubble" else stages
-        fitted = fit(kept, used, start.replaced(_priors(own)), parameters, simulated=simulated)
+        fitted = fit(
+            kept, used, start.replaced(_priors(parameters)), parameters, simulated=simulated
+        )
         left = [row for row in rows if row.suite == suite]
         _print(f"without {suite}", score(left, fitted, simulated))
 
 
 def _priors(parameters: Sequence[Parameter]) -> dict[str, float]:
-    return {parameter.place: parameter.prior for parameter in parameters}
+    return {place: one.prior for one in parameters for place in one.places}
 
 
 if __name__ == "__main__":

@@ -1,40 +1,44 @@
-"""The constants under fit: generations, stacks and links, read, replaced and written together."""
+"""The constants under fit: generations, stacks and recipes, read, replaced and written together."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
-from closed_form import Links
 
-from commsim.cluster.gpus import gpu_spec
-from commsim.models import constants
+from commsim.cluster import GpuSpec
+from commsim.models import constants, kernels
 
-HERE = Path(__file__).parent
-LINKS = HERE / "closed_form.yaml"
 CONSTANTS = Path(constants.__file__).with_name("constants.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """All constants of a prediction. A place is "ampere.matmul_efficiency" or "links.p2p"."""
+    """All constants of a prediction. A place is "ampere.matmul_efficiency" or "fp8_row.share"."""
 
     generations: dict[str, constants.GpuConstants]
     stacks: dict[str, constants.Stack]
-    links: Links
+    recipes: dict[str, constants.RecipeShare]
     of_gpu: dict[str, str]
 
-    def generation(self, gpu: str) -> constants.GpuConstants:
-        """Return the constants of a GPU of the table."""
-        return self.generations[self.of_gpu[gpu_spec(gpu).compute_capability.split(".")[0]]]
+    def generation_name(self, gpu: GpuSpec) -> str:
+        """Return the generation of a GPU."""
+        return self.of_gpu[gpu.compute_capability.split(".")[0]]
 
     def stack(self, name: str) -> constants.Stack:
         """Return the constants of a software stack."""
         return self.stacks[name]
+
+    def with_attention(self, stack: constants.Stack, attention: str) -> constants.Stack:
+        """Return a stack with another attention."""
+        return msgspec.structs.replace(stack, attention=attention)
+
+    def use_recipes(self) -> None:
+        """Let products be priced by the recipes under fit."""
+        kernels.recipe_share = lambda name: self.recipes[name].share  # type: ignore[attr-defined]
 
     def value(self, place: str) -> float:
         """Return the constant at `place`."""
@@ -46,29 +50,15 @@ class Fitted:
 
     def replaced(self, values: dict[str, float]) -> Fitted:
         """Return a copy with the constants at some places changed."""
-        generations, stacks, links = dict(self.generations), dict(self.stacks), self.links
+        groups = [dict(self.generations), dict(self.stacks), dict(self.recipes)]
         for place, value in values.items():
             owner, *path = place.split(".")
-            if owner == "links":
-                links = replace(links, **{path[0]: value})
-            elif owner in generations:
-                generations[owner] = _set(generations[owner], path, value)
-            else:
-                stacks[owner] = _set(stacks[owner], path, value)
-        return Fitted(generations, stacks, links, self.of_gpu)
-
-    def linked_as(self, other: Fitted) -> Fitted:
-        """Return a copy with what only the closed form reads as `other` has it."""
-        stacks = {
-            name: msgspec.structs.replace(stack, pipeline_loss=other.stacks[name].pipeline_loss)
-            for name, stack in self.stacks.items()
-        }
-        return Fitted(self.generations, stacks, other.links, self.of_gpu)
+            group: dict[str, Any] = next(group for group in groups if owner in group)
+            group[owner] = _set(group[owner], path, value)
+        return Fitted(*groups, self.of_gpu)  # type: ignore[arg-type]
 
     def _owner(self, name: str) -> Any:
-        if name == "links":
-            return self.links
-        return self.generations.get(name) or self.stacks[name]
+        return self.generations.get(name) or self.stacks.get(name) or self.recipes[name]
 
 
 def _set(struct: Any, path: list[str], value: float) -> Any:
@@ -78,36 +68,44 @@ def _set(struct: Any, path: list[str], value: float) -> Any:
 
 
 def load_fitted() -> Fitted:
-    """Return the constants as the files have them."""
+    """Return the constants as the file has them."""
     file = constants.read_constants()
-    links = Links(**yaml.safe_load(LINKS.read_text())) if LINKS.exists() else Links()
-    return Fitted(dict(file.generations), dict(file.stacks), links, dict(file.capabilities))
+    return Fitted(
+        dict(file.generations), dict(file.stacks), dict(file.recipes), dict(file.capabilities)
+    )
 
 
 def save_fitted(fitted: Fitted, *, parameters: list[str]) -> None:
-    """Write the fitted constants into the files, keeping comments and everything else."""
+    """Write the fitted constants into the file, keeping comments and everything else."""
     text = CONSTANTS.read_text()
     for place in parameters:
         owner, *path = place.split(".")
-        if owner != "links":
-            text = _written(text, owner, path, fitted.value(place))
+        text = _written(text, owner, path, fitted.value(place))
     CONSTANTS.write_text(text)
-    links = {name: round(value, 4) for name, value in asdict(fitted.links).items()}
-    head = "# Links of the closed form, written by fit_compute.py; see closed_form.Links.\n"
-    LINKS.write_text(head + yaml.safe_dump(links, sort_keys=False))
 
 
 def _written(text: str, owner: str, path: list[str], value: float) -> str:
     """Return the file with one value changed: `  owner:` ... `    field: value`."""
-    block = re.search(rf"(?ms)^  {re.escape(owner)}:.*?(?=^  \S|^\S|\Z)", text)
-    assert block, owner
-    line = re.compile(rf"(?m)^(    +){path[0]}: .*$")
-    old = block[0]
-    if len(path) == 1:
-        shown = f"{value:.4g}"
-        new, found = line.subn(rf"\g<1>{path[0]}: {shown}", old, count=1)
-    else:  # flash: one line per kernel, {forward: a, backward: b}
+    head, body = text.split("\nrecipes:\n", 1)
+    shown = f"{value:.4g}"
+    inline = re.compile(rf"(?m)^(  {re.escape(owner)}: \{{.*?{path[0]}: )[\d.]+")
+    body, found = inline.subn(rf"\g<1>{shown}", body, count=1)
+    if not found:
+        block = re.search(rf"(?ms)^  {re.escape(owner)}:.*?(?=^  \S|^\S|\Z)", body)
+        assert block, owner
+        body = body.replace(block[0], _field(block[0], path, shown))
+    return f"{head}\nrecipes:\n{body}"
+
+
+def _field(block: str, path: list[str], shown: str) -> str:
+    """Return a block with one field changed, or added behind its first lines."""
+    if len(path) > 1:  # flash: one line per kernel, {forward: a, backward: b}
         kernel = re.compile(rf"(?m)^( +{path[1]}: \{{.*?{path[2]}: )[\d.]+")
-        new, found = kernel.subn(rf"\g<1>{value:.4g}", old, count=1)
-    assert found, f"{owner}.{'.'.join(path)} is not written out in the file"
-    return text.replace(old, new)
+        new, found = kernel.subn(rf"\g<1>{shown}", block, count=1)
+        assert found, f"{'.'.join(path)} is not written out in the file"
+        return new
+    line = re.compile(rf"(?m)^(    +){path[0]}: .*$")
+    new, found = line.subn(rf"\g<1>{path[0]}: {shown}", block, count=1)
+    if found:
+        return new
+    return re.sub(r"(?m)^(    source:)", rf"    {path[0]}: {shown}\n\1", block, count=1)

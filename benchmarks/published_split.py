@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from closed_form import Links, make_model, stage_times
+from step_compute import row_model, stage_times
 from table import read_table
 from training_rows import Row
 
@@ -45,7 +45,8 @@ def _stage_row(record: dict[str, str]) -> StageRow:
     )  # fmt: skip
     row = Row(
         f"{record['model']} m={record['m']}", "zero_bubble_table5", 0.0, shape=shape,
-        gpu="A100-SXM4-80GB", stack="megatron-2023", precision="fp16", pp=int(record["p"]),
+        gpu="A100-SXM4-80GB", stack="megatron-2023", attention="unfused", precision="fp16",
+        pp=int(record["p"]),
         micro=micro, batch=micro * int(record["m"]), seq=SEQ,
     )  # fmt: skip
     times = tuple(float(record[name]) * 1e-3 for name in ("TF_ms", "TB_ms", "TW_ms"))
@@ -55,8 +56,7 @@ def _stage_row(record: dict[str, str]) -> StageRow:
 def predicted_stage(stage: StageRow, fitted: Fitted) -> tuple[float, float, float]:
     """Return the model's F, B and W of a stage in the middle, in seconds."""
     row = stage.row
-    model = make_model(row, fitted.generation(row.gpu), fitted.stack(row.stack))
-    middle = stage_times(row, model, Links())[row.pp // 2]
+    middle = stage_times(row, row_model(row, fitted))[row.pp // 2]
     return middle.forward, middle.backward, middle.weight
 
 

@@ -9,7 +9,7 @@ A row that lacks what a person would need as well carries the reason in `skipped
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,17 @@ from typing import Any
 import yaml
 from table import read_table
 
+from commsim.cluster import GpuSpec
 from commsim.cluster.gpus import gpu_spec
-from commsim.models import ModelShape, Split
+from commsim.models import (
+    Experts,
+    ModelShape,
+    Split,
+    model_names,
+    model_preset,
+    peak_name,
+    stack_constants,
+)
 
 HERE = Path(__file__).parent
 GPUS = {
@@ -36,14 +45,18 @@ GPUS = {
     "GH200": "GH200-96GB",
     "B200": "B200-SXM-180GB",
     "GB200": "GB200-per-GPU",
+    "B300": "B300-SXM-288GB",
     "MI300X": "MI300X",
     "MI250X": "MI250X",
 }
-SLOWER = {"H100-96": (2.4e12, 0.85)}
-"""Parts that are no GPU of the table: bytes/s of memory, and what of the peak their power allows.
+SLOWER = {"H100-96": (2.4e12, 0.85, 96 * 10**9)}
+"""Parts that are no GPU of the table: memory's bytes/s, share of the peak by power, bytes.
 
 H100-96: HBM2e and 500 W, as Meta's Grand Teton has it; the share is an estimate."""
-NODE_NETWORK = {"V100": 50e9, "A100": 100e9, "H100": 400e9, "H200": 400e9, "H800": 400e9}
+NODE_NETWORK = {
+    "V100": 50e9, "A100": 100e9, "H100": 400e9, "H200": 400e9, "H800": 400e9, "B200": 400e9,
+    "B300": 800e9, "GB200": 200e9, "GB300": 400e9,
+}  # fmt: skip
 """Bytes/s of a node, per direction, where a row does not say: the usual NICs of the GPU's time."""
 SCHEDULES = {
     "1f1b_i": "interleaved_1f1b",
@@ -59,7 +72,7 @@ NUMBERS = (
     *("layers", "hidden", "heads", "kv_heads", "ffn", "seq", "n_gpus", "gpus_per_node"),
     *("dp", "tp", "pp", "vpp", "ep", "cp", "micro_batch", "global_batch"),
 )
-NEEDED = ("layers", "hidden", "heads", "seq", "gpu", "n_gpus", "micro_batch", "global_batch")
+NEEDED = ("layers", "hidden", "heads", "seq", "gpu", "n_gpus", "global_batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +105,44 @@ class Row:
     micro: int = 1
     batch: int = 1
     seq: int = 0
+    attention: str = ""
+    """The attention that ran where that is not the stack's own."""
+    tp_overlap: str = ""
+    gradients: str = ""
+    shard: int = 0
+    memory: float = 0.0
+    """Bytes of the fullest GPU as measured; 0 where they were not."""
+    assumed: str = ""
     note: str = field(default="", repr=False)
-    slower: tuple[float, float] | None = None
+    slower: tuple[float, float, int] | None = None
 
     @property
     def split(self) -> Split:
         """What one rank computes of one microbatch."""
-        return Split(self.micro, self.seq, self.tp, self.sequence_parallel, self.cp, self.ep)
+        loss = stack_constants(self.stack).loss_parallel
+        return Split(
+            self.micro, self.seq, self.tp, self.sequence_parallel, self.cp, self.ep, loss
+        )  # fmt: skip
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether a layer was published and no step: rows of models without a vocabulary."""
+        return self.shape is not None and self.shape.vocab == 1
+
+    @property
+    def sharded(self) -> bool:
+        """Whether parameters are gathered unit by unit."""
+        return self.zero == 3 or self.schedule == "fsdp"
+
+    @property
+    def gpu_spec(self) -> GpuSpec:
+        """The GPU, as slow as its part is."""
+        spec = gpu_spec(self.gpu)
+        if self.slower is None:
+            return spec
+        bandwidth, share, size = self.slower
+        tflops = {name: round(value * share, 3) for name, value in spec.tflops.items()}
+        return replace(spec, memory_bandwidth=bandwidth, tflops=tflops, memory_bytes=size)
 
     @property
     def microbatches(self) -> int:
@@ -158,7 +202,7 @@ def _missing(record: dict[str, str], measured: float) -> str:
     if gpu is None:
         return f"nothing is known of the GPU {record['gpu']}"
     precision = record.get("precision") or "bf16"
-    if not gpu_spec(gpu).tflops.get(precision):
+    if not gpu_spec(gpu).tflops.get(peak_name(precision)):
         return f"nothing is known of {gpu} in {precision}"
     return ""
 
@@ -192,10 +236,17 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         vpp = -(-layers // pp)  # one layer per chunk, as the zero-bubble paper runs it
     if schedule == "1f1b" and vpp > 1:
         schedule = "interleaved_1f1b"
+    stack, flash = _software(record, rule), record.get("flash_attention") == "1"
     return {
         "shape": _shape(record, rule),
+        "attention": _attention(stack, flash),
+        "tp_overlap": rule.get("tp_overlap", "") or ("ring" if "async TP" in text else ""),
+        "gradients": _gradients(record, text, stack),
+        "shard": number("gpus_per_node", 8) if re.search(r"\bhsdp\b", text) else 0,
+        "memory": float(record.get("mem_gib") or 0) * 2**30,
+        "assumed": "" if record.get("micro_batch") else "micro_batch 1",
         "gpu": _variant(_gpu(record["gpu"]), text),
-        "stack": _software(record, rule),
+        "stack": stack,
         "precision": record.get("precision", "") or "bf16",
         "gpus": number("n_gpus"),
         "node": number("gpus_per_node", 8),
@@ -210,7 +261,7 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         "zero": number("zero_stage", 0),
         "sequence_parallel": record.get("sequence_parallel") == "1",
         "recompute": record.get("recompute", "") or "none",
-        "flash": record.get("flash_attention") == "1",
+        "flash": flash,
         "schedule": schedule,
         "micro": number("micro_batch"),
         "batch": number("global_batch"),
@@ -218,6 +269,20 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         "note": text,
         "slower": SLOWER.get(record["gpu"]),
     }
+
+
+def _attention(stack: str, flash: bool) -> str:
+    """Return the attention of a row where it is not its stack's own."""
+    if not flash:
+        return "unfused"
+    return "fa2" if stack_constants(stack).attention == "unfused" else ""
+
+
+def _gradients(record: dict[str, str], text: str, stack: str) -> str:
+    """Return the precision that gradients are reduced in where a row says so."""
+    if stack == "llm-foundry":
+        return "fp32" if "mp_mode DEFAULT" in text else "bf16"
+    return "bf16" if "bf16 grad reduce" in text else ""
 
 
 def _numbers(record: dict[str, str]) -> Any:
@@ -235,8 +300,9 @@ def _shape(record: dict[str, str], rule: dict[str, Any]) -> ModelShape:
     ffn = number("ffn", 4 * hidden)
     experts = None
     if number("n_experts", 0) > 1:
-        from commsim.models import Experts
-
+        known = _preset(record)
+        if known is not None:
+            return known
         experts = Experts(experts=number("n_experts"), top_k=number("top_k", 2), expert_ffn=ffn)
     return ModelShape(
         layers=number("layers"),
@@ -257,8 +323,20 @@ def _shape(record: dict[str, str], rule: dict[str, Any]) -> ModelShape:
     )
 
 
+def _preset(record: dict[str, str]) -> ModelShape | None:
+    """Return the preset of a model with experts: a table has no heads' width, no shared experts."""
+    wanted = re.sub(r"[^a-z0-9]", "", record["model"].lower())
+    for name in model_names():
+        if re.sub(r"[^a-z0-9]", "", name) == wanted:
+            return model_preset(name).shape
+    return None
+
+
 def node_network(text: str, gpu: str) -> float:
     """Return a node's network bandwidth in bytes/s from words like "8xHDR200 (200GB/s/node)"."""
+    if match := re.search(r"(\d{2,4})\s*G\b[^,;()]*/\s*GPU", text):
+        return float(match[1]) * 1e9 / 8 * _gpus_per_node(text)
+    text = re.sub(r"\d+\s*x\s*G?[ABHV]\d{2,3}\b", "", text)  # so many GPUs, no NICs
     patterns = (
         (r"([\d.]+)\s*GB/s\s*(?:/|per )\s*node", 1e9),
         (r"([\d.]+)\s*Gb(?:/s|ps)\s*(?:/|per |node-)\s*node", 1e9 / 8),
@@ -271,9 +349,14 @@ def node_network(text: str, gpu: str) -> float:
     return next((rate for name, rate in NODE_NETWORK.items() if gpu.startswith(name)), 400e9)
 
 
+def _gpus_per_node(text: str) -> int:
+    match = re.search(r"(\d+)\s*x\s*G?[ABHV]\d{2,3}\b", text)
+    return int(match[1]) if match else 8
+
+
 def _nics(text: str) -> int:
     """Return the NICs of a node from words like "4xHDR200"; 0 where they are not counted."""
-    match = re.match(r"\s*(\d+)\s*x", text)
+    match = re.match(r"\s*(\d+)\s*x(?!\s*G?[ABHV]\d{2,3}\b)", text)
     return int(match[1]) if match else 0
 
 

@@ -1,17 +1,17 @@
 """
 Predict published training steps and compare: by suite, beside a constant-efficiency guess.
 
-    python benchmarks/validate_training.py FILE.csv [--json FILE] [--closed-form] [--rows]
-                                                    [--jobs N] [--largest N]
+    python benchmarks/validate_training.py FILE.csv [--json FILE] [--rows] [--jobs N]
+                                           [--largest N] [--suites NAME...]
 
-The constants are those that ship with commsim (per GPU generation and software stack). A row is
-predicted by the engine (`engine_step.py`). By `closed_form.py` instead: with `--closed-form`, and
-rows that are no whole step, that the engine refuses, or that have more than `--largest`
-operations. The guess beside it: every row of a suite reaches the mean efficiency of the suite's
-other rows, recomputed FLOPs included.
-JSON: {"suites": {NAME: {n, skipped, mape, median, constant_mape, spearman}},
-       "rows": [{case_id, suite, predicted_s, measured_s, error, why_skipped,
-                 by, closed_form_s}]}
+The constants are those that ship with commsim (per GPU generation and software stack). Every row
+is predicted by the engine (`engine_step.py`); one that it cannot run is skipped and counted, with
+its reason. The guess beside it: every row of a suite reaches the mean efficiency of the suite's
+other rows, recomputed FLOPs included. Where a row has its memory measured, the peak is compared.
+JSON: {"suites": {NAME: {n, skipped, mape, bias, median, constant_mape, spearman, beats_constant,
+                         memory_n, memory_mape, memory_worst}},
+       "rows": [{case_id, suite, predicted_s, measured_s, error, why_skipped, assumed,
+                 compute_s, memory_gib, measured_gib, memory_error, fits, not_fitted}]}
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -28,19 +29,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine_step import engine_seconds
-from fit_compute import predict
-from fitted import Fitted, load_fitted
+from engine_step import Simulated, engine_step
+from fitted import load_fitted
+from step_compute import compute_seconds
 from training_rows import Row, read_rows
 
-from commsim.cluster.gpus import gpu_spec
 from commsim.errors import CommsimError
-from commsim.models import hardware_flops
+from commsim.models import hardware_flops, peak_name
 
-Predictor = Callable[[Row], tuple[float, str, float]]
-"""Returns the seconds of a row's step, what they are from, and those of the closed form."""
-ENGINE, CLOSED = "engine", "closed form"
-LARGEST = 250_000
+Predictor = Callable[[Row], Simulated]
+GIB = 2**30
+LARGEST = 1_000_000
+"""Operations of a step, of all stages together, that the engine is given."""
 JOBS = min(4, os.cpu_count() or 1)
 
 
@@ -49,10 +49,14 @@ class Outcome:
     """One row and what was predicted for it; `why` where it was not."""
 
     row: Row
-    predicted: float | None
+    simulated: Simulated | None = None
     why: str = ""
-    by: str = ""
-    closed: float | None = None
+    compute: float | None = None
+
+    @property
+    def predicted(self) -> float | None:
+        """The predicted seconds."""
+        return self.simulated.seconds if self.simulated else None
 
     @property
     def error(self) -> float | None:
@@ -61,16 +65,23 @@ class Outcome:
             return None
         return self.predicted / self.row.measured - 1
 
+    @property
+    def memory_error(self) -> float | None:
+        """The signed error of the peak memory, where it was measured."""
+        if self.simulated is None or not self.row.memory:
+            return None
+        return self.simulated.memory / self.row.memory - 1
+
 
 def outcome(row: Row, predictor: Predictor) -> Outcome:
     """Return the prediction for a row, or why there is none."""
     if row.skipped:
-        return Outcome(row, None, row.skipped)
+        return Outcome(row, why=row.skipped)
     try:
-        seconds, by, closed = predictor(row)
+        simulated = predictor(row)
     except CommsimError as error:
-        return Outcome(row, None, str(error))
-    return Outcome(row, seconds, by=by, closed=closed)
+        return Outcome(row, why=str(error))
+    return Outcome(row, simulated, compute=compute_seconds(row, load_fitted()))
 
 
 def outcomes(rows: Sequence[Row], predictor: Predictor, *, jobs: int = 1) -> list[Outcome]:
@@ -98,16 +109,27 @@ def summary(results: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
 
 
 def _suite(results: Sequence[Outcome]) -> dict[str, Any]:
-    done = [r for r in results if r.predicted is not None]
+    done = [r for r in results if r.error is not None]
     figures: dict[str, Any] = {"n": len(done), "skipped": len(results) - len(done)}
+    known = [r.memory_error for r in done if r.memory_error is not None]
+    figures |= {
+        "memory_n": len(known),
+        "memory_mape": float(np.mean(np.abs(known))) if known else None,
+        "memory_worst": max(known, key=abs) if known else None,
+        "false_misfits": sum(not r.simulated.fits for r in done if r.simulated),
+    }
     if not done:
-        return figures | dict.fromkeys(("mape", "median", "constant_mape", "spearman"))
-    sizes = np.abs([r.error for r in done])
+        names = ("mape", "bias", "median", "constant_mape", "beats_constant", "spearman")
+        return figures | dict.fromkeys(names)
+    errors = np.array([r.error for r in done])
     guess = constant_errors([r.row for r in done])
+    error, constant = float(np.mean(np.abs(errors))), float(np.mean(np.abs(guess or [0.0])))
     return figures | {
-        "mape": float(np.mean(sizes)),
-        "median": float(np.median(sizes)),
-        "constant_mape": float(np.mean(np.abs(guess))) if guess else None,
+        "mape": error,
+        "bias": float(np.mean(errors)),
+        "median": float(np.median(np.abs(errors))),
+        "constant_mape": constant if guess else None,
+        "beats_constant": error < constant if guess else None,
         "spearman": model_spearman(done),
     }
 
@@ -115,8 +137,7 @@ def _suite(results: Sequence[Outcome]) -> dict[str, Any]:
 def row_flops(row: Row) -> float:
     """Return the FLOPs of a row's step on one GPU, recomputed ones included."""
     assert row.shape is not None
-    recompute = row.recompute if row.recompute in ("none", "selective", "full") else "none"
-    whole = hardware_flops(row.shape, batch=row.batch, seq=row.seq, recompute=recompute)
+    whole = hardware_flops(row.shape, batch=row.batch, seq=row.seq, recompute=row.recompute)
     return whole / row.gpus
 
 
@@ -125,7 +146,7 @@ def constant_errors(rows: Sequence[Row]) -> list[float]:
     if len(rows) < 2:
         return []
     reached = [
-        row_flops(row) / row.measured / (gpu_spec(row.gpu).tflops[row.precision] * 1e12)
+        row_flops(row) / row.measured / (row.gpu_spec.tflops[peak_name(row.precision)] * 1e12)
         for row in rows
     ]
     total = sum(reached)
@@ -170,26 +191,26 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 def as_json(results: Sequence[Outcome]) -> dict[str, Any]:
     """Return the figures as the JSON holds them."""
-    rows = [
-        {
-            "case_id": r.row.case_id,
-            "suite": r.row.suite,
-            "predicted_s": r.predicted,
-            "measured_s": r.row.measured or None,
-            "error": r.error,
-            "why_skipped": r.why or None,
-            "by": r.by or None,
-            "closed_form_s": r.closed,
-        }
-        for r in results
-    ]
-    return {"suites": summary(results), "rows": rows}
+    return {"suites": summary(results), "rows": [_as_row(result) for result in results]}
 
 
-def by_closed_form(row: Row, *, fitted: Fitted) -> tuple[float, str, float]:
-    """Predict a row by formulas."""
-    seconds = predict(row, fitted)
-    return seconds, CLOSED, seconds
+def _as_row(r: Outcome) -> dict[str, Any]:
+    simulated = r.simulated
+    return {
+        "case_id": r.row.case_id,
+        "suite": r.row.suite,
+        "predicted_s": r.predicted,
+        "measured_s": r.row.measured or None,
+        "error": r.error,
+        "why_skipped": r.why or None,
+        "assumed": r.row.assumed or None,
+        "compute_s": r.compute,
+        "memory_gib": simulated.memory / GIB if simulated else None,
+        "measured_gib": r.row.memory / GIB or None,
+        "memory_error": r.memory_error,
+        "fits": simulated.fits if simulated else None,
+        "not_fitted": [n for n in simulated.notes if "not fitted" in n] if simulated else [],
+    }
 
 
 def operations(row: Row) -> int:
@@ -198,28 +219,68 @@ def operations(row: Row) -> int:
     return row.microbatches * (2 * row.pp * row.vpp + 8 * layers)
 
 
-def by_engine(row: Row, *, fitted: Fitted, largest: int = LARGEST) -> tuple[float, str, float]:
-    """Predict a row by commsim itself; by formulas what that has not, or what is too large."""
+def by_engine(row: Row, *, largest: int = LARGEST) -> Simulated:
+    """Predict a row by commsim itself.
+
+    Raises:
+        CommsimError: what commsim does not have, or a step of too many operations.
+    """
     if operations(row) > largest:
-        return by_closed_form(row, fitted=fitted)
-    try:
-        return engine_seconds(row, fitted), ENGINE, predict(row, fitted)
-    except CommsimError:
-        return by_closed_form(row, fitted=fitted)
+        raise CommsimError(f"{operations(row):,} operations are more than --largest {largest:,}")
+    return engine_step(row)
 
 
 def _print(results: Sequence[Outcome], *, rows: bool) -> None:
     if rows:
         for r in results:
-            shown = f"{r.predicted:9.3f} s {100 * (r.error or 0):+6.1f} %" if r.predicted else r.why
-            print(f"{r.row.case_id:42s} {r.row.measured:9.3f} s  {shown}")
+            print(_row_text(r))
     print(
-        f"{'suite':24s} {'n':>4s} {'skip':>4s} {'error':>7s} {'median':>7s} {'const':>7s}  spearman"
+        f"{'suite':24s} {'n':>4s} {'skip':>4s} {'error':>7s} {'bias':>7s} {'median':>7s}"
+        f" {'const':>7s}  spearman  memory"
     )
     for name, own in summary(results).items():
-        cells = [_percent(own[key]) for key in ("mape", "median", "constant_mape")]
-        rank = "" if own["spearman"] is None else f"{own['spearman']:.2f}"
-        print(f"{name:24s} {own['n']:4d} {own['skipped']:4d} {' '.join(cells)}  {rank}")
+        cells = [_percent(own[key]) for key in ("mape", "bias", "median", "constant_mape")]
+        rank = "    " if own["spearman"] is None else f"{own['spearman']:4.2f}"
+        print(f"{name:24s} {own['n']:4d} {own['skipped']:4d} {' '.join(cells)}  {rank}  "
+              f"    {_memory_text(own)}")  # fmt: skip
+    _print_counts(results)
+
+
+def _print_counts(results: Sequence[Outcome]) -> None:
+    """Say how many rows the engine ran, and why the others were left out."""
+    done = sum(r.simulated is not None for r in results)
+    print(f"{done} of {len(results)} rows by the engine, {len(results) - done} skipped:")
+    reasons = Counter(r.why for r in results if r.why)
+    for why, count in reasons.most_common():
+        print(f"  {count:4d}  {why}")
+    for assumed, count in Counter(r.row.assumed for r in results if r.row.assumed).items():
+        print(f"  {count:4d}  assumed: {assumed}")
+    for name, own in summary(results).items():
+        if own["beats_constant"] is False and own["n"] > 4:
+            print(f"  {name}: a constant share of peak is nearer than the model")
+
+
+def _row_text(r: Outcome) -> str:
+    if r.simulated is None or r.error is None:
+        return f"{r.row.case_id:42s} {r.row.measured:9.3f} s  {r.why}"
+    text = f"{r.row.case_id:42s} {r.row.measured:9.3f} s {r.simulated.seconds:9.3f} s"
+    text += f" {100 * r.error:+6.1f} %"
+    if r.memory_error is not None:
+        text += f"  {r.row.memory / GIB:6.1f} GiB {r.simulated.memory / GIB:6.1f} GiB"
+        text += f" {100 * r.memory_error:+6.1f} %"
+    if not r.simulated.fits:
+        text += "  does not fit"
+    return text
+
+
+def _memory_text(own: dict[str, Any]) -> str:
+    text = ""
+    if own["memory_n"]:
+        text = f"{own['memory_n']}: {100 * own['memory_mape']:.1f} %"
+        text += f", worst {100 * own['memory_worst']:+.1f} %"
+    if own["false_misfits"]:
+        text += f" {own['false_misfits']} said not to fit"
+    return text
 
 
 def _percent(value: float | None) -> str:
@@ -230,18 +291,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[1])
     parser.add_argument("file")
     parser.add_argument("--json", metavar="FILE", help="write the figures; - for standard output")
-    parser.add_argument("--closed-form", action="store_true", help="leave the engine out")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--jobs", type=int, default=JOBS, help="processes to use")
+    parser.add_argument("--suites", nargs="+", default=[], help="only these")
     parser.add_argument(
         "--largest", type=int, default=LARGEST, help="operations that the engine takes"
     )
     options = parser.parse_args()
-    fitted = load_fitted()
-    predictor: Predictor = partial(by_engine, fitted=fitted, largest=options.largest)
-    if options.closed_form:
-        predictor = partial(by_closed_form, fitted=fitted)
-    results = outcomes(read_rows(options.file), predictor, jobs=options.jobs)
+    rows = [r for r in read_rows(options.file) if not options.suites or r.suite in options.suites]
+    results = outcomes(rows, partial(by_engine, largest=options.largest), jobs=options.jobs)
     if options.json == "-":
         json.dump(as_json(results), sys.stdout, indent=1)
         return

@@ -4,13 +4,15 @@ from commsim.models.activations import (
     RECOMPUTE,
     embedding_activation_bytes,
     head_activation_bytes,
+    head_working_bytes,
     layer_activation_bytes,
     layer_working_bytes,
+    logit_count,
 )
 from commsim.models.catalogue import ModelPreset, Published, model_names, model_preset, model_text
 from commsim.models.compute import ComputeModel, compute_model
 from commsim.models.compute_section import ComputeSection, MeasuredTimes
-from commsim.models.constants import stack_names
+from commsim.models.constants import Stack, default_stack, stack_constants, stack_names
 from commsim.models.flops import (
     BACKWARD_PER_FORWARD,
     FLOP_CONVENTIONS,
@@ -40,6 +42,7 @@ from commsim.models.parameters import (
     parameter_count,
     tensor_total,
 )
+from commsim.models.precision import PRECISION_NAMES, Recipe, peak_name, recipe_of
 from commsim.models.roofline import precision_of, resolve_durations, shapes_of
 from commsim.models.section import Model, ModelSection, build_model
 from commsim.models.shape import (
@@ -65,6 +68,7 @@ from commsim.models.work import Block, Work
 __all__ = [
     "BACKWARD_PER_FORWARD",
     "FLOP_CONVENTIONS",
+    "PRECISION_NAMES",
     "RECOMPUTE",
     "Block",
     "ComputeModel",
@@ -78,7 +82,9 @@ __all__ = [
     "ModelSection",
     "ModelShape",
     "Published",
+    "Recipe",
     "Split",
+    "Stack",
     "StateBytes",
     "Tensor",
     "Work",
@@ -90,6 +96,7 @@ __all__ = [
     "check_split",
     "compute_model",
     "context_ring_bytes",
+    "default_stack",
     "embedding_activation_bytes",
     "embedding_tensors",
     "expert_all_to_all_bytes",
@@ -98,6 +105,7 @@ __all__ = [
     "head_activation_bytes",
     "head_flops",
     "head_tensors",
+    "head_working_bytes",
     "hidden_bytes",
     "is_moe_layer",
     "layer_activation_bytes",
@@ -106,16 +114,20 @@ __all__ = [
     "layer_tensors",
     "layer_working_bytes",
     "local_kv_heads",
+    "logit_count",
     "memory_text",
     "model_names",
     "model_preset",
     "model_text",
     "optimizer_entries",
     "parameter_count",
+    "peak_name",
     "precision_of",
+    "recipe_of",
     "resolve_durations",
     "score_width",
     "shapes_of",
+    "stack_constants",
     "stack_names",
     "state_bytes",
     "tensor_parallel_bytes",

@@ -6,6 +6,7 @@ For a GPT layer (f = 4h, dropout, 2-byte entries), S = s b tokens, Korthikanti e
 none                  S h (34 + 5 a s/h)        tensor parallel    S h (10 + 24/t + 5 a s/(h t))
 selective + tp        S h (10 + 24/t)           + sequence par.    S h (34/t + 5 a s/(h t))
 full                  2 S h  (2 S h/t with sequence parallelism)
+selective_op          2 S (2h + (2h + k e + f)/t)   torchtitan's list of ops
 
 The 34 are 4 of norm inputs, 2 + 2 of inputs to the first matrices, 2 of dropout masks (those ten
 are whole on each rank without sequence parallelism), 6 of q, k and v, 2 of the core's output and
@@ -24,11 +25,15 @@ __all__ = [
     "RECOMPUTE",
     "embedding_activation_bytes",
     "head_activation_bytes",
+    "head_working_bytes",
     "layer_activation_bytes",
     "layer_working_bytes",
+    "logit_count",
 ]
 
-RECOMPUTE = ("none", "selective", "full")
+RECOMPUTE = ("none", "selective", "selective_op", "full")
+_KEPT_LOGIT = 4.0
+"""Bytes per logit from forward to backward: the fp32 log-softmax."""
 _LOG_SUM = 4
 """Bytes per row of scores that a fused attention keeps: the fp32 log of the sum."""
 
@@ -45,6 +50,8 @@ def layer_activation_bytes(
     """Return what one layer keeps for one microbatch; see the module for the formula."""
     if recompute == "full":
         return hidden_bytes(shape, split, width=width)
+    if recompute == "selective_op":
+        return _kept_ops(shape, split, layer, width)
     kept = _outside_core(shape, split, layer, width)
     core = _core(shape, split, flash=flash, width=width)
     again = recompute == "selective" and not flash
@@ -73,11 +80,22 @@ def embedding_activation_bytes(shape: ModelShape, split: Split) -> int:
     return 0 if shape.gated else round(split.tokens * shape.hidden * split.own)
 
 
-def head_activation_bytes(shape: ModelShape, split: Split, *, width: int = 2) -> int:
-    """Return the inputs of the final norm and of the output matrix, and the fp32 logits."""
+def head_activation_bytes(
+    shape: ModelShape, split: Split, *, width: int = 2, logit_bytes: float = 4.0
+) -> int:
+    """Return the inputs of the final norm and of the output matrix, and the kept fp32 logits."""
     inputs = 2 * width * split.tokens * shape.hidden * split.own
-    logits = 4 * split.tokens * -(-shape.vocab // split.tp)
-    return round(inputs) + logits
+    return round(inputs + min(logit_bytes, _KEPT_LOGIT) * logit_count(shape, split))
+
+
+def head_working_bytes(shape: ModelShape, split: Split, *, logit_bytes: float) -> int:
+    """Return what the loss's backward holds beside: further copies of logits, their gradients."""
+    return round(max(0.0, logit_bytes - _KEPT_LOGIT) * logit_count(shape, split))
+
+
+def logit_count(shape: ModelShape, split: Split) -> int:
+    """Return the logits on a rank: all of its tokens', or its part of the vocabulary's."""
+    return split.tokens * -(-shape.vocab // (split.tp if split.loss_parallel else 1))
 
 
 def _outside_core(shape: ModelShape, split: Split, layer: int, width: int) -> float:
@@ -93,6 +111,22 @@ def _outside_core(shape: ModelShape, split: Split, layer: int, width: int) -> fl
         kv = 2 * local_kv_heads(shape, t) * t * shape.head_dim
     attention = score_width(shape) + kv + value_width(shape)
     return whole + width * S * (attention + _mlp_width(shape, split, layer)) / t
+
+
+def _kept_ops(shape: ModelShape, split: Split, layer: int, width: int) -> int:
+    """Return what torchtitan's op-level checkpointing keeps: a layer's input, and the outputs of
+    every other product (q, v, up, down), of attention, and of what was reduced."""
+    S, t = split.tokens, split.tp
+    whole: float = 2 * shape.hidden * split.own  # the input, and the output of the MLP
+    kv = local_kv_heads(shape, t) * t * shape.head_dim
+    divided: float = score_width(shape) + kv + value_width(shape)
+    experts = shape.experts
+    if experts is not None and is_moe_layer(shape, layer):
+        divided += experts.top_k * (experts.expert_ffn + 2 * shape.hidden * t * split.own)
+        divided += experts.shared_expert_ffn
+    else:
+        divided += shape.ffn
+    return round(width * S * (whole + divided / t) + _core(shape, split, flash=True, width=width))
 
 
 def _mlp_width(shape: ModelShape, split: Split, layer: int) -> float:

@@ -3,7 +3,8 @@ The time of attention's core: scores, softmax, and their product with the values
 
 Fused (FlashAttention): 2 a s^2 (e_qk + e_v) FLOPs, half of them where the mask is causal, at the
 share of the peak that published measurements give; the backward does 2.5 times the FLOPs. At
-narrow heads the share falls, at 64 to 0.92 of that at 128 (Dao 2023, figures 4 to 6).
+narrow heads the share falls, at 64 to 0.92 of that at 128 (Dao 2023, figures 4 to 6). Short rows
+of keys fill the kernel's pipeline badly: the share is k/(k + k_half) of that of long ones.
 Unfused: two batched products, four in the backward, and the scores pass through memory: forward
 2 for scale, mask and softmax, and 5 for dropout (2 and half a mask, which take twice their time
 because random numbers are drawn); backward 3 for softmax and 2.5 for dropout. The stack's
@@ -12,15 +13,10 @@ because random numbers are drawn); backward 3 for softmax and 2.5 for dropout. T
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from commsim.models.constants import FlashShare
-from commsim.models.matmul import Machine, Matmul, matmul_bytes, matmul_seconds
+from commsim.models.kernels import KernelModel
+from commsim.models.matmul import Matmul, matmul_bytes, matmul_seconds
 from commsim.models.operations import Core
 from commsim.models.work import Work
-
-if TYPE_CHECKING:
-    from commsim.models.compute import ComputeModel
 
 __all__ = ["attention_backward", "attention_forward"]
 
@@ -32,23 +28,23 @@ _WIDE_HEAD = 128
 _CAUSAL = 0.5
 
 
-def attention_forward(model: ComputeModel, core: Core) -> Work:
+def attention_forward(model: KernelModel, core: Core) -> Work:
     """Return the forward of one microbatch's attention on a rank."""
-    if model.section.efficiency is not None:
+    if model.efficiency is not None:
         return Work(0.0, core.flops)
     if model.flash:
-        share = _share(model).forward
+        share = model.flash_share.forward
         return _fused(model, core, _CAUSAL * core.flops, share, _FORWARD_VECTORS)
     passes = _SOFTMAX_FORWARD + core.dropout * _DROPOUT_FORWARD
     return _unfused(model, core, _forward_products(core), passes)
 
 
-def attention_backward(model: ComputeModel, core: Core) -> Work:
+def attention_backward(model: KernelModel, core: Core) -> Work:
     """Return the backward of one microbatch's attention on a rank."""
-    if model.section.efficiency is not None:
+    if model.efficiency is not None:
         return Work(0.0, 2 * core.flops)
     if model.flash:
-        share = _share(model).backward
+        share = model.flash_share.backward
         flops = _CAUSAL * _FLASH_BACKWARD * core.flops
         return _fused(model, core, flops, share, _BACKWARD_VECTORS)
     forward = _forward_products(core)
@@ -57,17 +53,12 @@ def attention_backward(model: ComputeModel, core: Core) -> Work:
     return _unfused(model, core, products, passes)
 
 
-def _share(model: ComputeModel) -> FlashShare:
-    flash = model.constants.flash
-    return {"fa1": flash.fa1, "fa2": flash.fa2, "fa3": flash.fa3}[model.stack.attention]
-
-
-def _fused(model: ComputeModel, core: Core, flops: float, share: float, vectors: float) -> Work:
-    peak = model.gpu.tflops["bf16" if model.precision == "fp8" else model.precision] * 1e12
+def _fused(model: KernelModel, core: Core, flops: float, share: float, vectors: float) -> Work:
     narrow = min(1.0, 0.85 + 0.15 * core.width / _WIDE_HEAD)
+    length = core.keys / (core.keys + model.constants.flash_half_keys)
     traffic = vectors * core.vector_bytes
-    memory = traffic / (model.gpu.memory_bandwidth * model.constants.memory_efficiency)
-    return Work(max(flops / (peak * share * narrow), memory), flops, traffic)
+    seconds = flops / (model.wide_peak * share * narrow * length)
+    return Work(max(seconds, traffic / model.bandwidth), flops, traffic)
 
 
 def _forward_products(core: Core) -> list[Matmul]:
@@ -77,15 +68,12 @@ def _forward_products(core: Core) -> list[Matmul]:
     ]
 
 
-def _unfused(model: ComputeModel, core: Core, products: list[Matmul], passes: float) -> Work:
-    constants, gpu = model.constants, model.gpu
-    peak = gpu.tflops["bf16" if model.precision == "fp8" else model.precision] * 1e12
-    machine = Machine(peak, gpu.memory_bandwidth, gpu.sm_count, constants)
+def _unfused(model: KernelModel, core: Core, products: list[Matmul], passes: float) -> Work:
+    machine = model.machine(wide=True)
     scores = passes * model.stack.softmax * core.score_bytes * model.width / 2
-    bandwidth = gpu.memory_bandwidth * constants.memory_efficiency
-    seconds = scores / bandwidth + sum(
-        matmul_seconds(op, machine, efficiency=constants.batched_efficiency, width=model.width)
-        for op in products
+    efficiency = model.constants.batched_efficiency
+    seconds = scores / model.bandwidth + sum(
+        matmul_seconds(op, machine, efficiency=efficiency, width=model.width) for op in products
     )
     flops = sum(2.0 * op.m * op.n * op.k * op.batch for op in products)
     return Work(seconds, flops, scores + sum(matmul_bytes(op, model.width) for op in products))

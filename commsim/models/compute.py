@@ -2,15 +2,19 @@
 The compute model: how long a rank's part of a layer takes on a GPU under a software stack.
 
 Each operation has the time of its roofline: matrix products by their shape (`matmul`), attention
-by its products and, unfused, by the bytes of its scores, everything else by bytes. Kernels are
-launched with a gap; where Python issues them slower than the GPU runs them, Python sets the pace:
+by its products and, unfused, by the bytes of its scores, everything else by bytes (`kernels`).
+Kernels are launched with a gap; where Python issues them slower than the GPU runs them, Python
+sets the pace:
 
-pass = (GPU^6 + CPU^6)^(1/6),   CPU = kernels x cpu_us + collectives x collective_us
+pass = (GPU^8 + CPU^8)^(1/8),   CPU = kernels x cpu_us + collectives x collective_us
 
 which is the larger of both with a smooth corner. GPU holds the tensor-parallel collective behind
 the block as well, since Python runs ahead while it lasts; its time is taken off again, because a
 block's time has no communication in it. The gradient of a layer's weights counts the
 products and the bytes of adding them up as W, everything else of the backward as B.
+
+Experts launch kernels of their own each, and the host must know how many tokens came before it
+can issue the next: the GPU waits `routing_us` for it in each pass.
 
 Not modelled: clocks that fall under load, padding of odd shapes, fragmentation of memory,
 CUDA graphs, host-side stalls (data loading, logging).
@@ -19,7 +23,6 @@ CUDA graphs, host-side stalls (data loading, logging).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import msgspec
 
@@ -27,9 +30,18 @@ from commsim.cluster import GpuSpec
 from commsim.errors import ScenarioError
 from commsim.models.attention import attention_backward, attention_forward
 from commsim.models.compute_section import ComputeSection, MeasuredTimes
-from commsim.models.constants import GpuConstants, Stack, gpu_constants, stack_constants
-from commsim.models.matmul import Machine, Matmul, matmul_bytes, matmul_flops, matmul_seconds
+from commsim.models.constants import (
+    Stack,
+    default_stack,
+    generation_of,
+    gpu_constants,
+    read_constants,
+    stack_constants,
+)
+from commsim.models.kernels import WIDE, KernelModel
+from commsim.models.matmul import Matmul
 from commsim.models.operations import LOSS_FORWARD, BlockOps, embedding_ops, head_ops, layer_ops
+from commsim.models.precision import peak_name, recipe_of
 from commsim.models.shape import ModelShape
 from commsim.models.split import Split, tensor_parallel_bytes
 from commsim.models.work import NOTHING, Block, Work
@@ -38,10 +50,7 @@ from commsim.units import PS_PER_SECOND
 __all__ = ["ComputeModel", "compute_model"]
 
 _CORNER = 8
-_WIDE = ("fp32", "tf32")
 _MERGE_PASSES = 3  # read the partial result and the sum, write the sum
-_FP8_CAST = 4.0
-"""Bytes per entry of a product's input to quantise it: read 2, write it and its transpose."""
 _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
 """Of an all-reduce inside a node, only to say how long Python may run ahead."""
 
@@ -50,24 +59,55 @@ _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
 class ComputeModel:
     """Prices work on one GPU at one precision under one software stack."""
 
-    gpu: GpuSpec
-    precision: str
-    constants: GpuConstants
-    stack: Stack
+    kernels: KernelModel
     section: ComputeSection = ComputeSection()
+    stack_name: str = ""
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU."""
+        return self.kernels.gpu
+
+    @property
+    def stack(self) -> Stack:
+        """The software, with its attention as it is on this GPU."""
+        return self.kernels.stack
+
+    @property
+    def precision(self) -> str:
+        """The precision by the name that was given."""
+        return self.kernels.precision
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed about compute, for the notes of a run."""
         if self.section.efficiency is not None:
             return (f"compute: {self.section.efficiency:.0%} of the GPU's peak throughout",)
-        stack = self.section.stack or "the default stack"
-        return (f"compute: roofline model of {self.gpu.name}, {stack}",)
+        said = (
+            f"compute: roofline model of {self.gpu.name}, stack {self.stack_name}"
+            f" ({self.stack.year}), attention {self.stack.attention}"
+        )
+        return (said, *(f"compute: {gap}" for gap in self.not_fitted))
+
+    @property
+    def not_fitted(self) -> tuple[str, ...]:
+        """What of the constants no published step was fitted for, a sentence each."""
+        generation = generation_of(self.gpu) or ""
+        gpus = read_constants().fitted_gpus.get(generation, ())
+        found = []
+        if self.gpu.name not in gpus:
+            found.append(f"not fitted on {self.gpu.name}: {generation.capitalize()}'s constants")
+        if recipe_of(self.precision).name not in self.kernels.constants.fitted:
+            found.append(f"no published step in {self.precision} on {generation.capitalize()}"
+                         " was fitted")  # fmt: skip
+        if generation not in self.stack.fitted:
+            found.append(f"stack {self.stack_name} was not fitted on {generation.capitalize()}")
+        return tuple(found)
 
     @property
     def flash(self) -> bool:
         """Whether attention is fused and keeps no scores."""
-        return self.stack.attention != "unfused"
+        return self.kernels.flash
 
     def layer(
         self,
@@ -108,14 +148,24 @@ class ComputeModel:
     def optimizer(self, parameters: int) -> Work:
         """Return one optimizer step over `parameters` entries on this GPU."""
         traffic = self.stack.optimizer_bytes * parameters
-        seconds = traffic / self._bandwidth + self.stack.optimizer_ms * 1e-3
+        seconds = self.kernels.fixed(traffic).seconds + self.stack.optimizer_ms * 1e-3
         if self.section.optimizer is not None:
             return Work(self.section.optimizer / PS_PER_SECOND, 0.0, traffic)
         return Work(seconds * self.section.scale, 0.0, traffic)
 
     def merging(self, entries: float) -> Work:
         """Return what adding `entries` partial results to a sum takes: three passes of memory."""
-        work = self._stream(_MERGE_PASSES * 2 * entries)
+        return self._moved(self.kernels.stream(_MERGE_PASSES * 2 * entries))
+
+    def gather_copy(self, entries: int) -> Work:
+        """Return what copying `entries` gathered parameters out of their flat buffer takes."""
+        return self._moved(self.kernels.fixed(self.stack.gather_copy_bytes * entries))
+
+    def scatter_copy(self, entries: int) -> Work:
+        """Return what copying the gradients of `entries` parameters into a flat buffer takes."""
+        return self._moved(self.kernels.fixed(self.stack.scatter_copy_bytes * entries))
+
+    def _moved(self, work: Work) -> Work:
         flat = self.section.efficiency is not None
         return work.lasting(0.0 if flat else work.seconds * self.section.scale)
 
@@ -128,39 +178,58 @@ class ComputeModel:
     @property
     def gradient_width(self) -> int:
         """Bytes per gradient as it is reduced: fp16 as it is, bf16 as the stack does."""
-        if self.precision in _WIDE:
+        if self.precision in WIDE:
             return 4
         return 2 if self.precision == "fp16" else self.stack.gradient_width
 
     @property
-    def width(self) -> int:
-        """Bytes per entry of activations: 4 in fp32 and tf32, else 2 (fp8 is for products only)."""
-        return 4 if self.precision in _WIDE else 2
+    def gathers_fp8(self) -> bool:
+        """Whether inputs of products are gathered with a byte per entry."""
+        return self.stack.fp8_gathers and recipe_of(self.precision).tensor_scaled
 
     @property
-    def _bandwidth(self) -> float:
-        return self.gpu.memory_bandwidth * self.constants.memory_efficiency
+    def width(self) -> int:
+        """Bytes per entry of activations: 4 in fp32 and tf32, else 2 (fp8 is for products only)."""
+        return self.kernels.width
 
     def _block(
         self, ops: BlockOps, split: Split, recompute: str, behind: float, *, last: bool = False
     ) -> Block:
         behind *= ops.collectives
         forward = self._forward(ops, ops.matmuls, ops.forward_bytes, split, behind)
-        again = NOTHING
-        if recompute == "full":
-            again = forward
-            if self.stack.early_stop and last:
-                kept = ops.forward_bytes - ops.last_bytes
-                again = self._forward(ops, ops.matmuls[:-1], kept, split, behind)
-        elif recompute == "selective" and ops.core is not None and not self.flash:
-            again = self._finish(attention_forward(self, ops.core), 0.0, split)
+        again = self._recomputed(ops, split, recompute, behind, forward, last=last)
         backward, weight = self._backward(ops, split, behind)
         if ops.core is None:
             return Block(ops.name, forward, backward, weight, again)
-        ahead = self._products(ops.matmuls) + self._stream(ops.forward_bytes)
-        core = self._share(attention_forward(self, ops.core), ahead)
-        core_backward = self._share(attention_backward(self, ops.core), self._outside(ops))
+        ahead = self._products(ops, ops.matmuls) + self.kernels.stream(ops.forward_bytes)
+        core = self._share(attention_forward(self.kernels, ops.core), ahead)
+        outside = self._outside(ops)
+        core_backward = self._share(attention_backward(self.kernels, ops.core), outside)
         return Block(ops.name, forward, backward, weight, again, core, core_backward)
+
+    def _recomputed(
+        self,
+        ops: BlockOps,
+        split: Split,
+        recompute: str,
+        behind: float,
+        forward: Work,
+        *,
+        last: bool,
+    ) -> Work:
+        """Return what of a block's forward runs again before its backward."""
+        if recompute == "selective_op":
+            work = self._products(ops, ops.dropped)
+            work += self.kernels.stream(ops.forward_bytes - ops.last_bytes)
+            return self._finish(work, self.stack.forward_kernels * ops.share, split)
+        if recompute == "selective" and ops.core is not None and not self.flash:
+            return self._finish(attention_forward(self.kernels, ops.core), 0.0, split)
+        if recompute != "full":
+            return NOTHING
+        if self.stack.early_stop and last:
+            kept = ops.forward_bytes - ops.last_bytes
+            return self._forward(ops, ops.matmuls[:-1], kept, split, behind)
+        return forward
 
     def _share(self, core: Work, outside: Work) -> float:
         """Return the share of attention's core in its block, by FLOPs at a flat efficiency."""
@@ -176,11 +245,15 @@ class ComputeModel:
         split: Split,
         behind: float,
     ) -> Work:
-        work = self._products(products) + self._stream(moved) + self._loss(ops, LOSS_FORWARD)
+        work = self._products(ops, products) + self.kernels.stream(moved)
+        work += self._casts(ops, sum(op.m * op.k * op.batch for op in products))
+        work += self._loss(ops, LOSS_FORWARD)
         if ops.core is not None:
-            work += attention_forward(self, ops.core)
-        kernels = self.stack.forward_kernels * ops.share
-        return self._finish(work, kernels, split, behind, collectives=ops.collectives)
+            work += attention_forward(self.kernels, ops.core)
+        kernels = self.stack.forward_kernels * ops.share + self.stack.expert_kernels * ops.experts
+        return self._finish(
+            work, kernels, split, behind, collectives=ops.collectives, routed=ops.experts > 0
+        )
 
     def _backward(self, ops: BlockOps, split: Split, behind: float) -> tuple[Work, Work]:
         """Return the gradients of the input and of the weights.
@@ -191,58 +264,57 @@ class ComputeModel:
         inputs = self._input_gradient(ops)
         products = tuple(op.weight_gradient for op in ops.matmuls)
         entries = sum(op.k * op.n * op.batch for op in ops.matmuls)
-        added = self._fixed(self.stack.accumulate_bytes * entries) + self._stream(ops.weight_bytes)
-        weights = self._products(products) + added
+        added = self.kernels.fixed(self.stack.accumulate_bytes * entries)
+        weights = self._products(ops, products) + added + self.kernels.stream(ops.weight_bytes)
         kernels = max(self.stack.backward_kernels * ops.share, len(products))
-        both = self._finish(inputs + weights, kernels, split, behind, collectives=ops.collectives)
+        kernels += 2 * self.stack.expert_kernels * ops.experts
+        both = self._finish(
+            inputs + weights, kernels, split, behind,
+            collectives=ops.collectives, routed=ops.experts > 0,
+        )  # fmt: skip
         weight = self._finish(weights, 0.0, split)
         return inputs.lasting(max(0.0, both.seconds - weight.seconds)), weight
 
     def _input_gradient(self, ops: BlockOps) -> Work:
         work = self._outside(ops)
-        return work if ops.core is None else work + attention_backward(self, ops.core)
+        return work if ops.core is None else work + attention_backward(self.kernels, ops.core)
 
     def _outside(self, ops: BlockOps) -> Work:
         """Return the gradient of the input without attention's core."""
         products = tuple(op.input_gradient for op in ops.matmuls)
-        work = self._products(products) + self._stream(ops.backward_bytes)
+        work = self._products(ops, products) + self.kernels.stream(ops.backward_bytes)
+        work += self._casts(ops, sum(op.m * op.n * op.batch for op in ops.matmuls))
         return work + self._loss(ops, 1 - LOSS_FORWARD)
 
-    def _products(self, products: tuple[Matmul, ...]) -> Work:
-        fp8 = self.precision == "fp8"
-        efficiency = self.constants.fp8_efficiency if fp8 else self.constants.matmul_efficiency
-        work = NOTHING
-        for op in products:
-            seconds = _cached_seconds(op, self._machine(), efficiency, self.width)
-            cast = self._fixed(_FP8_CAST * op.m * op.k * op.batch) if fp8 else NOTHING
-            work += Work(seconds, matmul_flops(op), matmul_bytes(op, self.width)) + cast
-        return work
+    def _products(self, ops: BlockOps, products: tuple[Matmul, ...]) -> Work:
+        return self.kernels.products(products, wide=ops.wide)
 
-    def _machine(self) -> Machine:
-        peak = self.gpu.tflops[self.precision] * 1e12
-        return Machine(peak, self.gpu.memory_bandwidth, self.gpu.sm_count, self.constants)
-
-    def _stream(self, moved: float) -> Work:
-        return self._fixed(moved * self.stack.stream * self.width / 2)
+    def _casts(self, ops: BlockOps, entries: int) -> Work:
+        return NOTHING if ops.wide else self.kernels.casts(entries)
 
     def _loss(self, ops: BlockOps, share: float) -> Work:
-        return self._fixed(share * self.stack.loss_bytes * ops.logits)
-
-    def _fixed(self, moved: float) -> Work:
-        return Work(moved / self._bandwidth, 0.0, moved)
+        return self.kernels.fixed(share * self.stack.loss_bytes * ops.logits)
 
     def _finish(
-        self, work: Work, kernels: float, split: Split, behind: float = 0.0, *, collectives: int = 0
+        self,
+        work: Work,
+        kernels: float,
+        split: Split,
+        behind: float = 0.0,
+        *,
+        collectives: int = 0,
+        routed: bool = False,
     ) -> Work:
         """Add launches and the pace of the CPU, or take the flat efficiency instead."""
         if self.section.efficiency is not None:
-            seconds = work.flops / (self.gpu.tflops[self.precision] * 1e12)
+            seconds = work.flops / self.kernels.peak
             return work.lasting(seconds / self.section.efficiency * self.section.scale)
         parallel = split.tp > 1
         gpu = work.seconds * (1 + self.stack.tensor_parallel_loss * parallel)
-        gpu += kernels * self.constants.launch_us * 1e-6
+        gpu += kernels * self.kernels.constants.launch_us * 1e-6
         cpu = kernels * self.stack.cpu_us + collectives * parallel * self.stack.collective_us
         paced = _smooth_max(gpu + behind, cpu * 1e-6) - behind
+        paced += self.stack.routing_us * 1e-6 * routed
         return work.lasting(paced * self.section.scale)
 
 
@@ -253,23 +325,27 @@ def compute_model(
     section: ComputeSection | None = None,
     where: str = "training",
 ) -> ComputeModel:
-    """Return the compute model of `gpu` at `precision` (bf16, fp16, fp8, tf32, fp32).
+    """Return the compute model of `gpu` at `precision`, by any of its names (`PRECISION_NAMES`).
+
+    Without a stack in the section, that of DistributedDataParallel's users is taken.
 
     Raises:
         ScenarioError: the GPU has no such precision, its generation is unknown and no
             efficiency is given, or the stack is unknown.
     """
     section = section or ComputeSection()
-    if not gpu.tflops.get(precision):
+    if not gpu.tflops.get(peak_name(precision)):
         having = ", ".join(gpu.tflops) or "none"
         raise ScenarioError(f"{where}.precision: {gpu.name} has no {precision}; it has {having}.")
-    stack = stack_constants(section.stack, where=f"{where}.compute.stack")
-    if precision in _WIDE:  # fused kernels are made for 2-byte entries
+    name = section.stack or default_stack("ddp")
+    stack = stack_constants(name, where=f"{where}.compute.stack").on(generation_of(gpu) or "")
+    if precision in WIDE:  # fused kernels are made for 2-byte entries
         stack = msgspec.structs.replace(stack, attention="unfused")
     elif section.attention is not None:
         stack = msgspec.structs.replace(stack, attention=section.attention)
     constants = gpu_constants(gpu, where=f"{where}.compute", flat=section.efficiency is not None)
-    return ComputeModel(gpu, precision, constants, stack, section)
+    kernels = KernelModel(gpu, precision, constants, stack, section.efficiency)
+    return ComputeModel(kernels, section, name)
 
 
 def _measured(blocks: tuple[Block, ...], times: MeasuredTimes | None) -> tuple[Block, ...]:
@@ -301,8 +377,3 @@ def _smooth_max(first: float, second: float) -> float:
         return 0.0
     powers = (first / largest) ** _CORNER + (second / largest) ** _CORNER
     return float(largest * powers ** (1 / _CORNER))
-
-
-@lru_cache(maxsize=4096)
-def _cached_seconds(op: Matmul, machine: Machine, efficiency: float, width: int) -> float:
-    return matmul_seconds(op, machine, efficiency=efficiency, width=width)

@@ -36,7 +36,7 @@ class ComputeSection(Section, frozen=True, kw_only=True):
     efficiency: Share | None = None
     scale: Scale = 1.0
     stack: str | None = None
-    attention: Literal["unfused", "fa1", "fa2", "fa3"] | None = None
+    attention: Literal["unfused", "fa1", "fa2", "fa3", "cudnn"] | None = None
     layer: MeasuredTimes | None = None
     embedding: MeasuredTimes | None = None
     head: MeasuredTimes | None = None

@@ -20,14 +20,19 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.sections import Section, decode
 
 __all__ = [
+    "Buckets",
     "Constants",
     "Flash",
     "FlashShare",
     "GpuConstants",
+    "RecipeShare",
     "Stack",
     "Tile",
+    "default_stack",
+    "generation_of",
     "gpu_constants",
     "read_constants",
+    "recipe_share",
     "stack_constants",
     "stack_names",
 ]
@@ -54,11 +59,12 @@ class FlashShare(Section, frozen=True, kw_only=True):
 
 
 class Flash(Section, frozen=True, kw_only=True):
-    """The three generations of FlashAttention kernels on a GPU generation."""
+    """FlashAttention 1 to 3 and cuDNN's fused attention on a GPU generation."""
 
     fa1: FlashShare
     fa2: FlashShare
     fa3: FlashShare
+    cudnn: FlashShare
 
 
 class GpuConstants(Section, frozen=True, kw_only=True):
@@ -73,26 +79,65 @@ class GpuConstants(Section, frozen=True, kw_only=True):
     launch_us: NotNegative
     tiles: tuple[Tile, ...]
     flash: Flash
+    flash_half_keys: NotNegative
+    fitted: tuple[str, ...] = ()
+    """The precisions in which published steps on this generation were fitted."""
     source: str
 
 
-class Stack(Section, frozen=True, kw_only=True):
-    """What a training framework does around the matrix products.
+class RecipeShare(Section, frozen=True, kw_only=True):
+    """What of the generation's fp8 efficiency the kernels of a recipe reach."""
 
+    share: Positive
+    source: str
+
+
+class Buckets(Section, frozen=True, kw_only=True):
+    """How many gradients a stack reduces at once: at least `entries`, and `per_replica` more
+    with each replica; the `first` bucket may be smaller. In entries, or in bytes."""
+
+    entries: NotNegative = 0
+    per_replica: NotNegative = 0
+    bytes: NotNegative = 0
+    first_bytes: NotNegative = 0
+
+
+class Stack(Section, frozen=True, kw_only=True):
+    """What a training framework does around the matrix products, as its users get it.
+
+    `attention` is the fused attention it uses (fa1, fa2, fa3: FlashAttention 1 to 3; cudnn) or
+    `unfused`; `attention_on` says otherwise for some GPU generations.
     `stream` and `softmax` multiply the bytes that memory-bound operations and an unfused
-    attention move, relative to fully fused kernels. `attention` is the fused attention it uses
-    (fa1, fa2, fa3: FlashAttention 1 to 3) or `unfused`. `accumulate_bytes` are moved per
+    attention move, relative to fully fused kernels. `accumulate_bytes` are moved per
     parameter and microbatch to add gradients outside the product. `cpu_us` is the time to issue
     one kernel from Python, `collective_us` one collective, `microbatch_ms` what a microbatch
     takes on a stage beside its layers (batch fetched and broadcast, synchronisation with the
-    neighbours). `gradient_width`: bytes per gradient reduced in bf16 training;
-    `loss_bytes` moved per logit by the cross-entropy, both ways.
+    neighbours). `loss_bytes` moved per logit by the cross-entropy, both ways.
     `tensor_parallel_loss`: extra compute time of a layer under tensor parallelism (layout
-    copies, waiting for the slowest rank); `pipeline_loss`: likewise beside pipeline messages,
-    for use where no engine slows compute beside communication.
+    copies, waiting for the slowest rank).
+
+    Experts: `expert_kernels` are launched per local expert in a forward, twice as many in a
+    backward; `routing_us` is what the GPU waits for the host where it must know how many tokens
+    come. Sharded parameters: `gather_copy_bytes` and `scatter_copy_bytes` are moved per parameter
+    between a unit's tensors and the flat buffers of its collectives; `gathers_ahead` units are
+    gathered before they are needed.
+
+    Defaults of a scenario: `gradient_width` bytes per gradient in bf16 training, `buckets`,
+    `overlap` of gradients with the backward, `tp_overlap`. Memory: `parameter_width` and
+    `optimizer_width` are bytes per parameter between steps (`optimizer_width` holds fp32 copies
+    of the parameters, if any), `logit_bytes` per logit at the peak, `allocator_slack` is the share
+    that the framework's allocator holds beside what is in use. `loss_parallel`: under tensor
+    parallelism the loss is computed on parts of the vocabulary, not on gathered logits.
+
+    `fp8_gathers`: in training with one fp8 scale per tensor, what tensor parallelism and FSDP
+    gather in front of products is cast before, and has a byte per entry.
+
+    `fitted` names the GPU generations of the published steps that it was fitted on.
     """
 
+    year: int
     attention: str
+    attention_on: dict[str, str] = {}
     stream: Positive
     softmax: Positive
     forward_kernels: NotNegative
@@ -102,13 +147,32 @@ class Stack(Section, frozen=True, kw_only=True):
     microbatch_ms: NotNegative
     accumulate_bytes: NotNegative
     gradient_width: int
+    buckets: Buckets
+    overlap: bool
+    tp_overlap: str
     loss_bytes: Positive
     optimizer_bytes: Positive
     optimizer_ms: NotNegative
     tensor_parallel_loss: NotNegative
-    pipeline_loss: NotNegative
+    expert_kernels: NotNegative
+    routing_us: NotNegative
+    gather_copy_bytes: NotNegative
+    scatter_copy_bytes: NotNegative
+    gathers_ahead: int
+    parameter_width: int
+    optimizer_width: int
+    logit_bytes: NotNegative
+    allocator_slack: NotNegative
+    loss_parallel: bool
+    fp8_gathers: bool
     early_stop: bool
+    fitted: tuple[str, ...] = ()
     source: str
+
+    def on(self, generation: str) -> Stack:
+        """Return the stack with the attention that it uses on a GPU generation."""
+        kernel = self.attention_on.get(generation, self.attention)
+        return msgspec.structs.replace(self, attention=kernel)
 
 
 class Constants(Section, frozen=True, kw_only=True):
@@ -116,8 +180,10 @@ class Constants(Section, frozen=True, kw_only=True):
 
     generations: dict[str, GpuConstants]
     capabilities: dict[str, str]
+    fitted_gpus: dict[str, tuple[str, ...]]
+    recipes: dict[str, RecipeShare]
     stacks: dict[str, Stack]
-    default_stack: str
+    stack_of: dict[str, str]
 
 
 def gpu_constants(gpu: GpuSpec, *, where: str = "compute", flat: bool = False) -> GpuConstants:
@@ -128,8 +194,7 @@ def gpu_constants(gpu: GpuSpec, *, where: str = "compute", flat: bool = False) -
     Raises:
         ScenarioError: nothing is known of its generation.
     """
-    file = read_constants()
-    generation = file.capabilities.get(gpu.compute_capability.split(".")[0])
+    file, generation = read_constants(), generation_of(gpu)
     if generation is None and flat:
         return next(iter(file.generations.values()))
     if generation is None:
@@ -140,14 +205,28 @@ def gpu_constants(gpu: GpuSpec, *, where: str = "compute", flat: bool = False) -
     return file.generations[generation]
 
 
-def stack_constants(name: str | None = None, *, where: str = "compute.stack") -> Stack:
-    """Return the constants of a software stack; the default one without a name.
+def generation_of(gpu: GpuSpec) -> str | None:
+    """Return the generation that a GPU is of; None for one that nothing is known of."""
+    return read_constants().capabilities.get(gpu.compute_capability.split(".")[0])
+
+
+def default_stack(kind: str) -> str:
+    """Return the stack that people mostly use for a kind of data parallelism."""
+    return read_constants().stack_of[kind]
+
+
+def recipe_share(name: str) -> float:
+    """Return what of the fp8 efficiency a recipe's kernels reach."""
+    return read_constants().recipes[name].share
+
+
+def stack_constants(name: str, *, where: str = "compute.stack") -> Stack:
+    """Return the constants of a software stack.
 
     Raises:
         ScenarioError: an unknown name.
     """
     file = read_constants()
-    name = file.default_stack if name is None else name
     if name not in file.stacks:
         raise ScenarioError(
             f"{where}: no software stack {name!r}.{did_you_mean(name, file.stacks)}"

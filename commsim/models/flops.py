@@ -11,7 +11,8 @@ term is halved, which is what a kernel does that skips the masked blocks. Norms,
 activations and the embedding lookup are not counted; a router is a matrix like any other.
 
 MFU counts model FLOPs: forward and backward once. HFU counts what recomputing adds:
-selective the attention products again, full the whole layer's forward again.
+selective the attention products again, selective_op every other product of a layer (torchtitan),
+full the whole layer's forward again.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def hardware_flops(
     again = {
         "none": 0,
         "selective": shape.layers * attention_flops(shape, batch=batch, seq=seq, causal=causal),
+        "selective_op": 2 * batch * seq * shape.layers * _dropped_entries(shape),
         "full": _layers_flops(shape, batch, seq, causal),
     }[recompute]
     return training_flops(shape, batch=batch, seq=seq, causal=causal) + again
@@ -81,6 +83,13 @@ def _layers_flops(shape: ModelShape, batch: int, seq: int, causal: bool) -> int:
         count * layer_flops(shape, batch=batch, seq=seq, layer=layer, causal=causal)
         for layer, count in layer_kinds(shape)
     )
+
+
+def _dropped_entries(shape: ModelShape) -> int:
+    """Return the entries of the matrices whose products op-level checkpointing does not keep."""
+    key = shape.hidden * shape.kv_heads * shape.head_dim
+    up = shape.hidden * shape.ffn if shape.gated else 0
+    return key + shape.hidden * value_width(shape) + up
 
 
 def _matrix_entries(shape: ModelShape, layer: int) -> int:

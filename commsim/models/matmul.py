@@ -44,12 +44,16 @@ class Matmul(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What a product runs on: FLOP/s at its precision, bytes/s, SMs, and fitted constants."""
+    """What a product runs on: FLOP/s at its precision, bytes/s, SMs, and fitted constants.
+
+    `ramp` multiplies k_half: how many times the FLOP/s of 16 bits the precision has.
+    """
 
     peak: float
     bandwidth: float
     sms: int
     constants: GpuConstants
+    ramp: float = 1.0
 
 
 def matmul_flops(op: Matmul) -> int:
@@ -65,7 +69,7 @@ def matmul_bytes(op: Matmul, width: int = 2) -> int:
 def matmul_seconds(op: Matmul, machine: Machine, *, efficiency: float, width: int = 2) -> float:
     """Return the time of `op` in seconds, without its launch."""
     constants = machine.constants
-    ramp = op.k / (op.k + constants.matmul_k_half)
+    ramp = op.k / (op.k + constants.matmul_k_half * machine.ramp)
     rate = machine.peak * efficiency * ramp
     memory = matmul_bytes(op, width) / (machine.bandwidth * constants.memory_efficiency)
     work = min(

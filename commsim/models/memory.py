@@ -45,18 +45,39 @@ class StateBytes:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """The memory of one GPU at its peak, in bytes."""
+    """The memory of one GPU at its peak, in bytes.
+
+    `runtime` is what lies outside the framework's allocator: the CUDA context, NCCL's buffers.
+    `slack_share` is the allowance for what the allocator holds beside what is in use.
+    """
 
     parameters: int
     gradients: int
     optimizer: int
     activations: int
     buffers: int = 0
+    runtime: int = 0
+    slack_share: float = 0.0
+
+    @property
+    def used(self) -> int:
+        """What tensors take: the first five."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
+
+    @property
+    def slack(self) -> int:
+        """What the allocator holds beside that: cached blocks, fragments."""
+        return round(self.slack_share * self.used)
+
+    @property
+    def reserved(self) -> int:
+        """What the framework's allocator holds: `torch.cuda.max_memory_reserved`."""
+        return self.used + self.slack
 
     @property
     def total(self) -> int:
-        """All five together."""
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
+        """All of it."""
+        return self.reserved + self.runtime
 
 
 def state_bytes(
@@ -66,10 +87,14 @@ def state_bytes(
     zero_stage: int = 0,
     shards: int = 1,
     gradient_width: int | None = None,
+    parameter_width: int | None = None,
+    optimizer_width: int | None = None,
 ) -> StateBytes:
     """Return the state of `parameters` entries, divided over `shards` ranks as ZeRO does.
 
-    `gradient_width` is 4 where gradients are kept in fp32 (Megatron with bf16).
+    `gradient_width` is 4 where gradients are kept in fp32 (Megatron with bf16);
+    `parameter_width` and `optimizer_width` are those of stacks that keep parameters in fp32
+    and so no copies (FSDP: 4 and 8), or everything in bf16.
 
     Raises:
         ValueError: a stage that ZeRO does not have.
@@ -78,9 +103,9 @@ def state_bytes(
         raise ValueError(f"ZeRO has stages 0 to 3, not {zero_stage}")
     width = _WIDTH.get(precision, 2)
     per_entry = (
-        (width, 3),
+        (width if parameter_width is None else parameter_width, 3),
         (width if gradient_width is None else gradient_width, 2),
-        (_MOMENTS if width == 4 else _MASTER_AND_MOMENTS, 1),
+        (_optimizer_width(width) if optimizer_width is None else optimizer_width, 1),
     )
     return StateBytes(
         *(
@@ -90,14 +115,18 @@ def state_bytes(
     )
 
 
+def _optimizer_width(width: int) -> int:
+    return _MOMENTS if width == 4 else _MASTER_AND_MOMENTS
+
+
 def optimizer_entries(parameters: int, *, zero_stage: int, shards: int) -> int:
     """Return how many parameters a rank updates: its share from ZeRO stage 1 on."""
     return _shard(parameters, shards if zero_stage else 1)
 
 
 def fits(use: MemoryUse, capacity: int) -> bool:
-    """Return whether `use` is within `capacity` bytes."""
-    return use.total <= capacity
+    """Return whether `use` is within `capacity` bytes; the allocator gives its slack back."""
+    return use.total - use.slack <= capacity
 
 
 def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1, place: str = "") -> str:
@@ -107,17 +136,21 @@ def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1, place: str = 
     twentieth of the whole are left out.
     """
     verdict = "fits" if fits(use, capacity) else "does not fit"
+    if verdict == "fits" and use.total > capacity:
+        verdict = "fits only without slack in the allocator"
     parts = {
         "parameters": use.parameters,
         "gradients": use.gradients,
         "optimizer": use.optimizer,
         "activations": use.activations,
         "buffers": use.buffers,
+        "runtime": use.runtime,
+        "slack": use.slack,
     }
     order = sorted(parts, key=lambda part: -parts[part])
     said = [name for name in order if parts[name] >= use.total * _WORTH_SAYING] or order[:1]
     place = place or (f"on stage {stage}" if stage >= 0 else "")
-    left = capacity - use.total
+    left = capacity - use.total + (use.slack if use.total > capacity else 0)
     return (
         f"{verdict}: {_gib(use.total)} GiB of {_gib(capacity)} GiB{' ' * bool(place)}{place},"
         f" of which {', '.join(f'{name} {_gib(parts[name])}' for name in said)}"

@@ -70,7 +70,11 @@ class BlockOps:
 
     `forward_bytes` and `backward_bytes` are those of memory-bound operations; `last_bytes` is
     the part of `forward_bytes` behind the last product. `share` is the part of the layer's
-    kernels that the block launches; `logits` counts those that go through the loss.
+    kernels that the block launches; `logits` counts those that go through the loss. `dropped` are
+    the products that op-level checkpointing computes again: torchtitan keeps every other one of
+    q, k, v, out, gate, up, down (github pytorch/torchtitan, activation_checkpoint.py).
+    `experts` counts the experts on the rank, each with kernels of its own; `wide` blocks are not
+    quantised.
     """
 
     name: str
@@ -83,6 +87,9 @@ class BlockOps:
     logits: float = 0.0
     weight_bytes: float = 0.0
     collectives: int = 1
+    dropped: tuple[Matmul, ...] = ()
+    experts: int = 0
+    wide: bool = False
 
 
 def layer_ops(shape: ModelShape, split: Split, *, layer: int = 0) -> tuple[BlockOps, ...]:
@@ -109,7 +116,8 @@ def head_ops(shape: ModelShape, split: Split) -> BlockOps:
         NORM_FORWARD * U * split.own,
         NORM_BACKWARD * U * split.own,
         0.5,
-        logits=float(S * columns),
+        logits=float(S * (columns if split.loss_parallel else shape.vocab)),
+        wide=True,  # recipes leave the output matrix in 16 bits
     )
 
 
@@ -122,14 +130,15 @@ def _attention_ops(shape: ModelShape, split: Split) -> BlockOps:
     products = _latent(shape, shape.latent, split) if shape.latent else _grouped(shape, split)
     vectors = _WIDTH * S * (score_width(shape) + value_width(shape)) / t  # split, rotate, transpose
     residual = RESIDUAL_FORWARD * U * split.own
-    heads = shape.heads // t
+    heads, out = shape.heads // t, Matmul(S, shape.hidden, value_width(shape) // t)
     return BlockOps(
         "attention",
-        (*products, Matmul(S, shape.hidden, value_width(shape) // t)),
+        (*products, out),
         NORM_FORWARD * U * split.own + residual + vectors,
         (NORM_BACKWARD + RESIDUAL_BACKWARD) * U * split.own + 2.0 * vectors,
         0.55,
         last_bytes=residual,
+        dropped=(Matmul(S, local_kv_heads(shape, t) * shape.head_dim, shape.hidden), out),
         core=Core(
             heads=split.micro * heads,
             queries=split.seq // split.cp,
@@ -180,6 +189,7 @@ def _mlp_ops(shape: ModelShape, split: Split) -> BlockOps:
         (NORM_BACKWARD + RESIDUAL_BACKWARD) * U + backward,
         0.45,
         last_bytes=residual,
+        dropped=(Matmul(split.tokens, ffn, shape.hidden),) if shape.gated else (),
     )
 
 
@@ -199,7 +209,7 @@ def _expert_ops(shape: ModelShape, experts: Experts, split: Split) -> tuple[Bloc
     forward, backward = _activation_bytes(shape, S, shared)
     router = BlockOps(
         "router", products, NORM_FORWARD * U + forward, NORM_BACKWARD * U + backward, 0.45,
-        collectives=0,
+        collectives=0, wide=not shared,
     )  # fmt: skip
     return router, _routed_ops(shape, experts, split)
 
@@ -220,4 +230,6 @@ def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
         2 * moved + backward + RESIDUAL_BACKWARD * U,
         0.6,
         last_bytes=moved + RESIDUAL_FORWARD * U,
+        dropped=(Matmul(each, ffn, shape.hidden, local),) if shape.gated else (),
+        experts=local,
     )

@@ -37,6 +37,8 @@ class Split:
     sequence_parallel: bool = False
     cp: int = 1
     ep: int = 1
+    loss_parallel: bool = True
+    """Whether the loss is computed on parts of the vocabulary, not on gathered logits."""
 
     @property
     def tokens(self) -> int:

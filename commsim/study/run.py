@@ -17,6 +17,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, load_graph
 from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure, priced
+from commsim.models import fits
 from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
 from commsim.study.capture import graph_workload
 from commsim.study.guard import too_fast_plans
@@ -169,9 +170,13 @@ def _work(scenario: Scenario, kind: str, cluster: Cluster | None) -> Workload | 
 def _with_memory(metrics: Metrics, facts: TrainingFacts, timeline: Timeline) -> tuple[Metrics, str]:
     """Return the metrics with the memory of the fullest GPU in GiB, and a sentence about it."""
     use, capacity, sentence = peak_memory(facts, timeline)
-    parts = ("parameters", "gradients", "optimizer", "activations", "buffers")
+    parts = ("parameters", "gradients", "optimizer", "activations", "buffers", "runtime", "slack")
     memory: dict[str, object] = {part: getattr(use, part) / 2**30 for part in parts}
-    memory |= {"peak": use.total / 2**30, "fits": use.total <= capacity}
+    memory |= {
+        "reserved": use.reserved / 2**30,
+        "peak": use.total / 2**30,
+        "fits": fits(use, capacity),
+    }
     return replace(metrics, memory_gib=memory), sentence
 
 

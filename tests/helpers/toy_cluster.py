@@ -33,6 +33,14 @@ class ToyCluster(Star):
         return GPU
 
 
+def _reduced_small(data: dict[str, Any]) -> dict[str, Any]:
+    """Return how gradients are reduced in the tests: bf16, in torch's buckets, where there are."""
+    kind = data.get("kind", "ddp")
+    if kind in ("ddp", "zero") and data.get("stage") != 3:
+        data = {"bucket": "25MiB", "first_bucket": "1MiB", **data}
+    return data if kind in ("dataparallel", "parameter_server") else {"gradients": "bf16", **data}
+
+
 def training(n: int, *, cluster: ToyCluster | None = None, **settings: Any) -> Workload:
     """Build a training step of the small model on n GPUs; `settings` replace parts of it."""
     base: dict[str, Any] = {
@@ -41,5 +49,9 @@ def training(n: int, *, cluster: ToyCluster | None = None, **settings: Any) -> W
         "parallel": {"dp": n},
         "compute": {"efficiency": 0.5},
     }
-    section = decode({**base, **settings}, TrainingSection, "x.yaml")
+    settings = {**base, **settings}
+    settings["compute"] = {"stack": "megatron", **settings["compute"]}
+    if n > 1:
+        settings["data_parallel"] = _reduced_small(settings.get("data_parallel", {}))
+    section = decode(settings, TrainingSection, "x.yaml")
     return build_training(section, cluster or ToyCluster(n), where="x.yaml: workload.training")

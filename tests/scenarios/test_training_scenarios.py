@@ -44,12 +44,12 @@ def carried(name: str, part: str) -> float:
 
 def test_gpu_0_is_the_bottleneck_of_dataparallel() -> None:
     alone, ddp = metrics("dataparallel-on-gpu0"), metrics("ddp")
-    assert alone.step_time_s > 1.25 * ddp.step_time_s
+    assert alone.step_time_s > 1.2 * ddp.step_time_s
     first, *others = alone.ranks
     assert first.compute_s > max(rank.compute_s for rank in others)
     assert alone.memory_gib is not None
     assert ddp.memory_gib is not None
-    assert alone.memory_gib["peak"] > 1.3 * ddp.memory_gib["peak"]
+    assert alone.memory_gib["activations"] > 1.3 * ddp.memory_gib["activations"]
 
 
 def test_four_small_gpus_hold_what_one_large_one_does_and_are_slower() -> None:

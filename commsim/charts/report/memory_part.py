@@ -86,7 +86,7 @@ def _verdict(facts: Facts) -> str:
     memory = facts.metrics.memory_gib
     if memory is None:
         return "Only what ops take and give back is known."
-    named = ("parameters", "gradients", "optimizer", "activations", "buffers")
+    named = ("parameters", "gradients", "optimizer", "activations", "buffers", "runtime", "slack")
     parts = ", ".join(f"{name} {memory[name]:.1f}" for name in named if memory[name])
     fits = "it fits" if memory["fits"] else "it does not fit"
     return f"The fullest GPU holds {memory['peak']:.1f} GiB ({parts}): {fits}."

@@ -201,7 +201,7 @@ class Floor:
         """Return what an op takes of a GPU, as `engine.sharing` has it."""
         if not self._slows:
             return Share(0.0, 0.0)
-        dtype = self.plan.section.precision if kind != "send_recv" else ""
+        dtype = self.plan.dtype if kind != "send_recv" else ""
         plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
         gpu = self._model.gpu
         if not plan.sms or not plan.idle:
@@ -354,7 +354,7 @@ class Floor:
 
         Those are the groups of an axis, or the pipelines at a hop.
         """
-        dtype = self.plan.section.precision if kind != "send_recv" else ""
+        dtype = self.plan.dtype if kind != "send_recv" else ""
         plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
         # The launch of a message hides where its receiver waits already.
         alone = plan.idle if kind != "send_recv" else _moving(plan)

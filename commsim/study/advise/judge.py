@@ -8,7 +8,6 @@ with each further microbatch or not at all, and a floor never grows by less.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries import Library
-from commsim.models import MemoryUse, build_model, compute_model
+from commsim.models import MemoryUse, build_model, compute_model, fits
 from commsim.study.advise.bound import Bound
 from commsim.study.advise.floor import Floor
 from commsim.study.advise.layouts import (
@@ -34,6 +33,7 @@ from commsim.workload.training import (
     TrainingPlan,
     TrainingSection,
     check_settings,
+    plan_shared_as,
     plan_training,
 )
 
@@ -55,7 +55,7 @@ class Judged(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether the fullest GPU holds it."""
-        return self.use.total <= self.capacity
+        return fits(self.use, self.capacity)
 
 
 class Judge:
@@ -169,7 +169,7 @@ class Judge:
         plans = [_with(floor.plan, section) for floor in floors]
         use, stage = floors[-1].memory(plans[-1], peaks)
         seconds = float("inf")
-        if use.total <= self.capacity:
+        if fits(use, self.capacity):
             first, last = (
                 floor.seconds(plan)
                 for floor, plan in ((floors[0], plans[0]), (floors[-1], plans[-1]))
@@ -182,4 +182,4 @@ class Judge:
 def _with(plan: TrainingPlan, section: TrainingSection) -> TrainingPlan:
     """Return a plan of another way to share: nothing else of it depends on that."""
     batch = msgspec.structs.replace(section.batch, global_=plan.section.batch.global_)
-    return replace(plan, section=msgspec.structs.replace(section, batch=batch))
+    return plan_shared_as(plan, msgspec.structs.replace(section, batch=batch))

@@ -149,7 +149,7 @@ def candidate_of(section: TrainingSection) -> Candidate | None:
         section.batch.micro,
         section.recompute,
         shard,
-        parallel.tp_overlap,
+        parallel.tp_overlap or "none",
     )
 
 

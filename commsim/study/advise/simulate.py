@@ -16,6 +16,7 @@ from commsim.cluster import Cluster, build_cluster
 from commsim.engine import folded, gc_paused, simulate
 from commsim.libraries import Library, make_library
 from commsim.metrics import Metrics, bubbles, measure, priced
+from commsim.models import fits
 from commsim.scenario import Scenario
 from commsim.study.advise.judge import Judge
 from commsim.study.advise.layouts import Candidate
@@ -69,7 +70,7 @@ class Worker:
             timeline, metrics, facts = self._simulated(section)
             use, capacity, _ = peak_memory(facts, timeline)
             metrics = priced(metrics, self.cluster)
-            return Ran(candidate, metrics, use.total, use.total <= capacity)
+            return Ran(candidate, metrics, use.total, fits(use, capacity))
         shorter, longer = (self._short(section, count, once) for count in counts)
         metrics = priced(extended(shorter, longer, microbatches), self.cluster)
         judged = self.judge.one(candidate)

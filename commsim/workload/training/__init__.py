@@ -2,7 +2,7 @@
 
 from commsim.workload.training.build import build_training
 from commsim.workload.training.memory import Actions, peak_memory, resident_memory
-from commsim.workload.training.plan import TrainingPlan, plan_training
+from commsim.workload.training.plan import TrainingPlan, plan_shared_as, plan_training
 from commsim.workload.training.section import (
     WIDTH,
     BatchSection,
@@ -36,6 +36,7 @@ __all__ = [
     "divide_layers",
     "make_parts",
     "peak_memory",
+    "plan_shared_as",
     "plan_training",
     "resident_memory",
 ]

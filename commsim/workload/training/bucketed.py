@@ -97,7 +97,11 @@ class Bucketed(ReplicaStrategy):
         self.shards = {axes[expert]: sizes[expert] for expert in axes}
         self.buckets = {
             stage.number: stage_buckets(
-                stage, plan.gradient_width, first=data.first_bucket, cap=data.bucket, axes=axes
+                stage,
+                plan.gradient_width,
+                first=int(data.first_bucket or 0),
+                cap=int(data.bucket or 0),
+                axes=axes,
             )
             for stage in plan.stages
         }
@@ -192,7 +196,7 @@ class Bucketed(ReplicaStrategy):
         return self.build.collective(
             lane.lane, self.build.orbit(bucket.axis, lane.rank), "all_gather",
             self._padded(bucket) * self.plan.width, stream="gather", name="all_gather parameters",
-            dtype=self.plan.section.precision, after=[after],
+            dtype=self.plan.dtype, after=[after],
             tags=Tags(step=step, stage=self._shown(stage)),
         )  # fmt: skip
 
@@ -233,7 +237,7 @@ class Bucketed(ReplicaStrategy):
 
     @property
     def _dtype(self) -> str:
-        return self.plan.section.data_parallel.gradients or self.plan.section.precision
+        return self.plan.section.data_parallel.gradients or self.plan.dtype
 
     def _shown(self, stage: int) -> int:
         return stage if self.plan.schedule.stages > 1 else -1

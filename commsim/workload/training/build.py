@@ -15,6 +15,7 @@ from commsim.models import (
     compute_model,
     hardware_flops,
     parameter_count,
+    peak_name,
     training_flops,
 )
 from commsim.timeline import Timeline
@@ -60,6 +61,7 @@ def build_training(
         ScenarioError: see `plan_training`; every message carries the field's path.
     """
     plan = plan_training(section, cluster, where=where, folder=folder)
+    section = plan.section
     axes = Axes(plan, cluster)
     model, *_ = [
         compute_model(
@@ -119,7 +121,7 @@ def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster, *, recompute: str) 
     device_of = axes.places["pp"].tolist()
     kinds, ranks = np.unique(axes.gpu, return_index=True)
     counts = np.bincount(axes.gpu)
-    peaks = [cluster.gpu(int(rank)).tflops[section.precision] * 1e12 for rank in ranks]
+    peaks = [cluster.gpu(int(rank)).tflops[peak_name(section.precision)] * 1e12 for rank in ranks]
     return TrainingFacts(
         model_flops=float(training_flops(shape, batch=sequences, seq=seq)),
         hardware_flops=float(hardware_flops(shape, batch=sequences, seq=seq, recompute=recompute)),

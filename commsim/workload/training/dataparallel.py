@@ -96,7 +96,7 @@ class _Builder:
             self.last[rank] = self.build.collective(
                 self.lanes[rank], self.group, kind, size, stream=_AXIS, name=name, root=0,
                 after=[op for op in self.last[rank : rank + 1] if op >= 0],
-                dtype=self.plan.section.precision, tags=Tags(step=step, microbatch=microbatch),
+                dtype=self.plan.dtype, tags=Tags(step=step, microbatch=microbatch),
             )  # fmt: skip
 
     def _loss(self, step: int, microbatch: int) -> None:

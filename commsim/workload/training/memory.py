@@ -19,11 +19,14 @@ import numpy as np
 from commsim.models import (
     ComputeModel,
     MemoryUse,
+    Stack,
     embedding_activation_bytes,
     head_activation_bytes,
+    head_working_bytes,
     layer_activation_bytes,
     layer_working_bytes,
     memory_text,
+    stack_constants,
     state_bytes,
 )
 from commsim.timeline import Timeline
@@ -39,6 +42,11 @@ __all__ = ["Actions", "peak_memory", "resident_memory", "with_memory"]
 T = TypeVar("T")
 
 _BUCKETS_AT_ONCE = 2  # one that fills, one on its way to the host
+CUDA_CONTEXT = 512 * 2**20
+"""What a process takes on an A100 or H100 before its first tensor (nvidia-smi; estimate)."""
+NCCL_COMMUNICATOR = 16 * 9_600_000
+"""Receive buffers of a ring: 16 channels of 4 MiB (Simple), 4.9 MB (LL128) and 0.5 MiB (LL), the
+defaults of NCCL's src/include/device.h."""
 
 
 def with_memory(
@@ -86,7 +94,13 @@ def _activations(plan: TrainingPlan, model: ComputeModel, unit: Unit) -> tuple[i
     if unit.kind == EMBEDDING:
         return embedding_activation_bytes(shape, split), 0
     if unit.kind == HEAD:
-        return head_activation_bytes(shape, split, width=width), 0
+        logit = model.stack.logit_bytes
+        if plan.section.data_parallel.kind == "dataparallel":
+            logit = 4.0  # the first GPU computes the loss of all, see dataparallel_memory
+        return (
+            head_activation_bytes(shape, split, width=width, logit_bytes=logit),
+            head_working_bytes(shape, split, logit_bytes=logit),
+        )
     how = plan.section.recompute
     return (
         layer_activation_bytes(
@@ -206,6 +220,7 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
     """Return what a rank of a pipeline device holds all through a step, activations aside."""
     data = plan.section.data_parallel
     ep = plan.section.parallel.ep
+    stack = stack_constants(str(plan.section.compute.stack))
     stage = _zero_stage(plan)
     parameters = gradients = optimizer = 0
     for expert in (False, True):
@@ -215,15 +230,29 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
             shards = int(data.shard or 1)
         state = state_bytes(
             entries, precision=plan.section.precision, zero_stage=stage, shards=shards,
-            gradient_width=plan.gradient_width,
+            gradient_width=_kept_gradient(plan, stack), **_widths(plan, stack),
         )  # fmt: skip
         parameters += state.parameters
         gradients += state.gradients
         optimizer += 0 if data.offload else state.optimizer
     buffers = _whole_units(plan, device, stage)
     if data.offload and plan.reduces_every_microbatch:  # gradients leave bucket by bucket
-        gradients, buffers = 0, min(gradients, _BUCKETS_AT_ONCE * data.bucket)
-    return MemoryUse(parameters, gradients, optimizer, 0, buffers)
+        gradients, buffers = 0, min(gradients, _BUCKETS_AT_ONCE * int(data.bucket or 0))
+    runtime = CUDA_CONTEXT + NCCL_COMMUNICATOR * plan.communicators
+    return MemoryUse(parameters, gradients, optimizer, 0, buffers, runtime, stack.allocator_slack)
+
+
+def _kept_gradient(plan: TrainingPlan, stack: Stack) -> int:
+    """Return the bytes per gradient between steps: FSDP casts it to its parameter's type."""
+    sharded = plan.section.data_parallel.kind in ("fsdp", "hsdp")
+    return stack.parameter_width if sharded else plan.gradient_width
+
+
+def _widths(plan: TrainingPlan, stack: Stack) -> dict[str, int]:
+    """Return the stack's widths of parameters and optimizer state in training of 2 bytes."""
+    if plan.width == 4:
+        return {}
+    return {"parameter_width": stack.parameter_width, "optimizer_width": stack.optimizer_width}
 
 
 def _zero_stage(plan: TrainingPlan) -> int:
@@ -245,8 +274,7 @@ def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
         for held in plan.held(device)
         for unit in held.units
     )
-    ahead = 1 if data.prefetch is None else int(data.prefetch)
-    whole = sum(sizes) if data.shard == "grad_op" else sum(sizes[-1 - ahead :])
+    whole = sum(sizes) if data.shard == "grad_op" else sum(sizes[-1 - plan.gathers_ahead :])
     return whole * plan.width + max(sizes, default=0) * plan.gradient_width
 
 

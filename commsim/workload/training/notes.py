@@ -24,7 +24,7 @@ def training_notes(plan: TrainingPlan, compute: tuple[str, ...]) -> tuple[str, .
     notes.append(f"FLOPs of MFU count {FLOP_CONVENTIONS[False]}")
     if plan.sharers > 1 or section.data_parallel.kind == "dataparallel":
         notes.append(_replicas(plan))
-    elif section.data_parallel != DataParallelSection():
+    elif plan.given != DataParallelSection():
         notes.append(
             "data parallel: one replica, so there is nothing to shard or to reduce, and its"
             f" settings change nothing in that{_offload(plan)}"
@@ -59,7 +59,7 @@ def _replicas(plan: TrainingPlan) -> str:
     data = plan.section.data_parallel
     if data.kind in ("fsdp", "hsdp") or data.stage == 3:
         where = "all replicas" if data.kind != "hsdp" else f"groups of {data.shard}"
-        ahead = 1 if data.prefetch is None else int(data.prefetch)
+        ahead = plan.gathers_ahead
         return (
             f"data parallel: parameters sharded over {where}, gathered unit by unit {ahead} ahead;"
             " gradients scattered in every microbatch"
@@ -79,9 +79,10 @@ def _replicas(plan: TrainingPlan) -> str:
     kind = "all-reduced" if data.kind == "ddp" else f"reduce-scattered (ZeRO-{data.stage})"
     return (
         f"data parallel: gradients of {plan.gradient_width} bytes in buckets of"
-        f" {format_size(data.bucket)} (the first {format_size(data.first_bucket)}) in reverse"
-        f" parameter order, {kind} {overlap} of {what}; a unit's gradients are ready when all of"
-        f" it is done{_offload(plan)}"
+        f" {format_size(int(data.bucket or 0))} (the first"
+        f" {format_size(int(data.first_bucket or 0))}) in reverse parameter order,"
+        f" {kind} {overlap} of {what}; a unit's gradients are ready when all of it is"
+        f" done{_offload(plan)}"
     )
 
 
@@ -104,8 +105,10 @@ def _tensor(plan: TrainingPlan) -> str:
     how = {
         "none": "its collectives hold compute",
         "weight": "its backward collectives run beside the weight gradients",
+        "ring": f"its collectives run beside a block's products in {parallel.tp} chunks, of which"
+        " the first does not",
         "full": "its collectives run beside a block's products, as if split finely",
-    }[parallel.tp_overlap]
+    }[parallel.tp_overlap or "none"]
     apart = not any(at.work == Work.B for row in plan.schedule.actions for at in row)
     if parallel.tp_overlap == "weight" and apart:
         how = (
@@ -119,7 +122,8 @@ def _tensor(plan: TrainingPlan) -> str:
 def _defaults(plan: TrainingPlan) -> list[str]:
     """Name the settings that stand at their default."""
     section = plan.section
-    used = [_setting("", section, name) for name in _DEFAULTED]
+    used = [*([plan.taken] if plan.taken else [])]
+    used += [_setting("", section, name) for name in _DEFAULTED]
     if section.parallel.pp > 1:
         used += [_setting("parallel.", section.parallel, name) for name in _DEFAULTED_PARALLEL]
     said = [text for text in used if text]

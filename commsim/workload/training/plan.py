@@ -4,7 +4,7 @@ A training section, checked and worked out for a cluster: layout, parts, schedul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from commsim.cluster import Cluster
@@ -17,6 +17,8 @@ from commsim.models import (
     check_split,
     compute_model,
     hidden_bytes,
+    recipe_of,
+    stack_constants,
 )
 from commsim.workload.layout import Layout, check_world, make_layout
 from commsim.workload.schedules import (
@@ -27,12 +29,18 @@ from commsim.workload.schedules import (
     load_schedule,
     make_schedule,
 )
-from commsim.workload.training.section import WIDTH, TrainingSection, check_settings
+from commsim.workload.training.defaults import with_defaults
+from commsim.workload.training.section import (
+    WIDTH,
+    DataParallelSection,
+    TrainingSection,
+    check_settings,
+)
 from commsim.workload.training.stage_compiler import StageCompiler
 from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts
 from commsim.workload.training.times import Estimate
 
-__all__ = ["TrainingPlan", "plan_training"]
+__all__ = ["TrainingPlan", "plan_shared_as", "plan_training"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,10 @@ class TrainingPlan:
     """What a step consists of. Widths are bytes per entry; `boundary` those of a message."""
 
     section: TrainingSection
+    given: DataParallelSection
+    """What the section itself says of data parallelism."""
+    taken: str
+    """The defaults of the stack that the section left open, in words."""
     where: str
     model: Model
     layout: Layout
@@ -78,7 +90,28 @@ class TrainingPlan:
     @property
     def overlaps_reductions(self) -> bool:
         """Whether buckets are reduced beside the backward."""
-        return self.section.data_parallel.overlap and not self.agree_at_the_end
+        return self.section.data_parallel.overlap is not False and not self.agree_at_the_end
+
+    @property
+    def gathers_ahead(self) -> int:
+        """How many units of sharded parameters are gathered before they are needed."""
+        prefetch = self.section.data_parallel.prefetch
+        if prefetch is not None:
+            return int(prefetch)
+        return stack_constants(str(self.section.compute.stack)).gathers_ahead
+
+    @property
+    def communicators(self) -> int:
+        """How many groups a rank talks in: one per axis that is split, and one of all replicas."""
+        parallel = self.section.parallel
+        axes = (parallel.tp, parallel.cp, parallel.pp, parallel.ep, self.sharers)
+        return sum(degree > 1 for degree in axes)
+
+    @property
+    def dtype(self) -> str:
+        """The type of activations and parameters in collectives: recipes keep them in bf16."""
+        precision = self.section.precision
+        return "bf16" if recipe_of(precision).quantised else precision
 
     @property
     def sequences(self) -> int:
@@ -94,7 +127,7 @@ class TrainingPlan:
         parallel = self.section.parallel
         return StageCompiler(
             self.model.shape, self.split, model, self.width, self.section.recompute,
-            parallel.tp_overlap, parallel.context, load, parallel.expert_skew > 1,
+            parallel.tp_overlap or "none", parallel.context, load, parallel.expert_skew > 1,
         )  # fmt: skip
 
 
@@ -108,6 +141,8 @@ def plan_training(
             size, a batch or layers that do not divide, a precision that a GPU lacks.
     """
     check_settings(section, where=where)
+    given = section.data_parallel
+    section, taken = with_defaults(section, where=where)
     parallel, at = section.parallel, f"{where}.parallel"
     degrees = {axis: getattr(parallel, axis) for axis in ("tp", "cp", "dp", "pp")}
     layout = make_layout(degrees, parallel.order, where=at)
@@ -115,7 +150,7 @@ def plan_training(
     model = build_model(section.model, where=f"{where}.model")
     split = Split(
         section.batch.micro, model.seq_len, parallel.tp, parallel.sequence_parallel,
-        parallel.cp, parallel.ep,
+        parallel.cp, parallel.ep, stack_constants(str(section.compute.stack)).loss_parallel,
     )  # fmt: skip
     check_split(model.shape, split, where=at)
     _check_context(section, model, at)
@@ -133,6 +168,8 @@ def plan_training(
     )
     return TrainingPlan(
         section=section,
+        given=given,
+        taken=taken,
         where=where,
         model=model,
         layout=layout,
@@ -144,6 +181,15 @@ def plan_training(
         gradient_width=WIDTH[section.data_parallel.gradients or section.precision],
         boundary=_boundary(section, model, split),
         tied_bytes=_tied_bytes(section, model, schedule),
+    )
+
+
+def plan_shared_as(plan: TrainingPlan, section: TrainingSection) -> TrainingPlan:
+    """Return a plan whose replicas are kept equal as `section` says, otherwise the same."""
+    section, taken = with_defaults(section, where=plan.where)
+    width = WIDTH[section.data_parallel.gradients or section.precision]
+    return replace(
+        plan, section=section, given=section.data_parallel, taken=taken, gradient_width=width
     )
 
 
@@ -216,7 +262,7 @@ def _schedule(
     if is_laid_out(name):
         compiler = StageCompiler(
             shape, split, compute, WIDTH[section.precision], section.recompute,
-            parallel.tp_overlap, parallel.context,
+            parallel.tp_overlap or "none", parallel.context,
         )  # fmt: skip
         times = Estimate(layout, cluster, ep=parallel.ep).stages(
             parts, home, compiler=compiler, boundary=_boundary(section, model, split), tied=copied

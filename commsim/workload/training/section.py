@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from commsim.errors import ScenarioError
-from commsim.models import RECOMPUTE, ComputeSection, ModelSection
+from commsim.models import PRECISION_NAMES, RECOMPUTE, ComputeSection, ModelSection
 from commsim.sections import Section
-from commsim.units import MIB, Size
+from commsim.units import Size
 from commsim.workload.schedules import check_name
 
 __all__ = [
@@ -25,8 +25,13 @@ __all__ = [
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOne = Annotated[float, msgspec.Meta(ge=1)]
-WIDTH = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4, "fp8": 2}
+WIDTH = {name: 4 if name in ("fp32", "tf32") else 2 for name in PRECISION_NAMES}
 """Bytes of an activation, a parameter or a gradient, by precision; fp8 is for products only."""
+Precision = Literal[
+    "bf16", "fp16", "fp32", "tf32", "fp8", "fp8-cs", "fp8-row", "fp8-block", "mxfp8", "nvfp4",
+    "fp8-ds", "fp8_ds", "fp8_cs", "fp8row", "fp8_row", "fp8-sc", "fp8_sc", "fp8-mx", "fp8_mx",
+    "fp4",
+]  # fmt: skip
 
 
 class ParallelSection(Section, frozen=True, kw_only=True):
@@ -34,7 +39,8 @@ class ParallelSection(Section, frozen=True, kw_only=True):
 
     `layers_per_stage` lists the layers of each stage (or virtual stage) where they are not to
     be even. `tp_overlap` says what tensor-parallel collectives run beside: nothing, the weight
-    gradients (Megatron's asynchronous all-reduce), or all of a block (pipelined products).
+    gradients (Megatron's asynchronous all-reduce), all of a block but for the first of tp chunks
+    (ring: userbuffers, async TP), or all of it (full); without it, as the stack does.
     `context` is how attention sees other ranks' tokens: `ring` or `ulysses`. `scatter_gather`
     sends 1/tp of a boundary and gathers it behind. `expert_skew`: the busiest expert rank gets
     so many times the mean.
@@ -50,7 +56,7 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     virtual_stages: Count = 1
     order: tuple[str, ...] = ("tp", "cp", "dp", "pp")
     layers_per_stage: tuple[Natural, ...] | None = None
-    tp_overlap: Literal["none", "weight", "full"] = "none"
+    tp_overlap: Literal["none", "weight", "ring", "full"] | None = None
     context: Literal["ring", "ulysses"] = "ring"
     scatter_gather: bool = False
     expert_skew: AtLeastOne = 1.0
@@ -59,17 +65,18 @@ class ParallelSection(Section, frozen=True, kw_only=True):
 class DataParallelSection(Section, frozen=True, kw_only=True):
     """How replicas keep their parameters equal.
 
-    ddp, zero: `bucket`, `first_bucket`, `overlap`, `no_sync` (reduce in the last microbatch
-    only). zero: `stage` 1 to 3, `prefetch` (gather parameters beside the next forward),
-    `offload: cpu`. fsdp: `shard: full` or `grad_op`; hsdp: `shard` is the ranks of a shard
-    group; both: `prefetch` is the units gathered ahead. parameter_server: `sync`, `servers`.
+    ddp, zero: `bucket`, `first_bucket`, `overlap` (without them, as the stack does), `no_sync`
+    (reduce in the last microbatch only). zero: `stage` 1 to 3, `prefetch` (gather parameters
+    beside the next forward), `offload: cpu`. fsdp: `shard: full` or `grad_op`; hsdp: `shard` is
+    the ranks of a shard group; both: `prefetch` is the units gathered ahead. parameter_server:
+    `sync`, `servers`.
     `gradients` is the precision they are reduced in.
     """
 
     kind: Literal["ddp", "zero", "fsdp", "hsdp", "dataparallel", "parameter_server"] = "ddp"
-    bucket: Size = Size(25 * MIB)
-    first_bucket: Size = Size(MIB)
-    overlap: bool = True
+    bucket: Size | None = None
+    first_bucket: Size | None = None
+    overlap: bool | None = None
     no_sync: bool | None = None
     gradients: Literal["bf16", "fp16", "fp32"] | None = None
     stage: Annotated[int, msgspec.Meta(ge=1, le=3)] | None = None
@@ -94,13 +101,14 @@ class TrainingSection(Section, frozen=True, kw_only=True):
     batch: BatchSection
     parallel: ParallelSection = ParallelSection()
     data_parallel: DataParallelSection = DataParallelSection()
-    precision: Literal["bf16", "fp16", "fp32", "tf32", "fp8"] = "bf16"
-    recompute: Literal["none", "selective", "full"] = "none"
+    precision: Precision = "bf16"
+    recompute: Literal["none", "selective", "selective_op", "full"] = "none"
     compute: ComputeSection = ComputeSection()
     steps: Annotated[int, msgspec.Meta(ge=2)] = 2
 
 
-assert set(RECOMPUTE) == {"none", "selective", "full"}
+assert set(PRECISION_NAMES) == set(get_args(Precision))
+assert set(RECOMPUTE) == {"none", "selective", "selective_op", "full"}
 
 _SETTINGS = {
     "ddp": ("no_sync", "gradients"),

@@ -13,10 +13,16 @@ Zhao et al., "PyTorch FSDP", VLDB 2023; Rajbhandari et al., "ZeRO", SC'20.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from commsim.graph import GraphBuilder, Tags
+from commsim.models import ComputeModel, Work
+from commsim.units import PS_PER_SECOND
+from commsim.workload.schedules import PHASE
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.replicas import ActionContext, ReplicaStrategy
+from commsim.workload.training.stages import LAYER, Unit
 
 __all__ = ["Sharded"]
 
@@ -35,12 +41,14 @@ class Sharded(ReplicaStrategy):
         *,
         axes: dict[bool, str],
         sizes: dict[bool, int],
+        model_of: Callable[[int], ComputeModel],
         between: str = "",
     ) -> None:
         super().__init__(plan, build)
+        self.model_of = model_of
         data = plan.section.data_parallel
         self.axes, self.sizes, self.between = axes, sizes, between
-        self.ahead = 1 if data.prefetch is None else int(data.prefetch)
+        self.ahead = plan.gathers_ahead
         self.keeps = data.shard == "grad_op"
         self._gathers: dict[int, dict[int, list[int]]] = {}
         self._reductions: dict[int, list[int]] = {}
@@ -64,7 +72,7 @@ class Sharded(ReplicaStrategy):
         after = done[-1:] or lane.ends[-1:]
         for index in range(len(held), min(units, at + self.ahead + 1)):
             held[index] = self._gather(lane, place, order[index], after)
-        return held[at]
+        return self._copy_out(lane, place, unit, held[at])
 
     def after_unit(self, lane: Lane, place: ActionContext, unit: int, op: int) -> None:
         """Scatter the unit's gradient."""
@@ -77,8 +85,10 @@ class Sharded(ReplicaStrategy):
                 continue
             size, ended = entries * self.plan.gradient_width, op
             if self.sizes[expert] > 1:
+                work = self.model_of(lane.rank).scatter_copy(entries)
+                ended = self._copy(lane, place, unit, work, "copy in", [op])
                 ended = self._collective(
-                    lane, place, unit, "reduce_scatter", axis, size, stream="reduce", after=[op]
+                    lane, place, unit, "reduce_scatter", axis, size, stream="reduce", after=[ended]
                 )
             if self.between:
                 ended = self._collective(
@@ -86,6 +96,49 @@ class Sharded(ReplicaStrategy):
                     stream="replicate", after=[ended],
                 )  # fmt: skip
             self._reductions.setdefault(lane.lane, []).append(ended)
+
+    def _copy_out(
+        self, lane: Lane, place: ActionContext, unit: int, gathers: list[int]
+    ) -> list[int]:
+        """Copy a unit's parameters out of the buffers that they were gathered in."""
+        entries = sum(
+            self._padded(place.at.action.stage, unit, expert)
+            for expert in self.axes
+            if self.sizes[expert] > 1
+        )
+        work = self.model_of(lane.rank).gather_copy(entries)
+        if not gathers or not work.seconds:
+            return gathers
+        return [self._copy(lane, place, unit, work, "copy out", gathers)]
+
+    def _copy(
+        self,
+        lane: Lane,
+        place: ActionContext,
+        unit: int,
+        work: Work,
+        name: str,
+        after: list[int],
+    ) -> int:
+        """Issue a copy between tensors and a flat buffer, if there is one; return its end."""
+        duration = round(work.seconds * PS_PER_SECOND)
+        if not duration:
+            return after[-1]
+        action, named = place.at.action, self._unit(place, unit)
+        return self.build.compute(
+            lane.lane, duration, name=f"{name} {named.name}", after=after, traffic=work.traffic,
+            tags=self._tags(place, unit)._replace(phase=PHASE[action.work]),
+        )  # fmt: skip
+
+    def _unit(self, place: ActionContext, unit: int) -> Unit:
+        return self.plan.stages[place.at.action.stage].units[unit]
+
+    def _tags(self, place: ActionContext, unit: int) -> Tags:
+        action, staged = place.at.action, self.plan.schedule.stages > 1
+        return Tags(
+            step=place.step, microbatch=action.microbatch, layer=self._unit(place, unit).layer,
+            stage=action.stage if staged else -1,
+        )  # fmt: skip
 
     def finish_reductions(self, lane: Lane, step: int) -> list[int]:
         return self._reductions.pop(lane.lane, [])
@@ -104,7 +157,9 @@ class Sharded(ReplicaStrategy):
         for expert, axis in self.axes.items():
             entries = self._padded(stage, unit, expert)
             if entries and self.sizes[expert] > 1:
-                size = entries * self.plan.width
+                named = self.plan.stages[stage].units[unit]
+                fp8 = named.kind == LAYER and self.model_of(lane.rank).gathers_fp8
+                size = entries * (1 if fp8 else self.plan.width)
                 ops.append(
                     self._collective(
                         lane, place, unit, "all_gather", axis, size, stream="gather", after=after
@@ -124,13 +179,10 @@ class Sharded(ReplicaStrategy):
         stream: str,
         after: list[int],
     ) -> int:
-        action, staged = place.at.action, self.plan.schedule.stages > 1
-        named = self.plan.stages[action.stage].units[unit]
         return self.build.collective(
             lane.lane, self.build.orbit(axis, lane.rank), kind, size, stream=stream,
-            name=f"{kind} {named.name}", dtype=self.plan.section.precision, after=after,
-            tags=Tags(step=place.step, microbatch=action.microbatch, layer=named.layer,
-                      stage=action.stage if staged else -1),
+            name=f"{kind} {self._unit(place, unit).name}", dtype=self.plan.dtype, after=after,
+            tags=self._tags(place, unit),
         )  # fmt: skip
 
     def _padded(self, stage: int, unit: int, expert: bool) -> int:

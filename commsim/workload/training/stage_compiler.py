@@ -118,6 +118,11 @@ class StageCompiler:
     def _gathers(self) -> bool:
         return self.split.tp > 1 and self.split.sequence_parallel
 
+    @property
+    def _beside(self) -> bool:
+        """Whether collectives run beside the products of their block."""
+        return self.tp_overlap in ("ring", "full")
+
     def _forward(self, work_list: WorkList, unit: Unit) -> None:
         if unit.kind == EMBEDDING:
             work_list.compute(self.model.embedding(self.shape, self.split).forward)
@@ -133,7 +138,7 @@ class StageCompiler:
         self, work_list: WorkList, blocks: tuple[Block, ...], *, again: bool
     ) -> None:
         """Write a layer's forward, or what full recompute runs of it `again`."""
-        beside = self.tp_overlap == "full"
+        beside = self._beside
         for block in blocks:
             work = block.recompute if again else block.forward
             stops = again and block is blocks[-1] and self.model.stack.early_stop
@@ -171,11 +176,16 @@ class StageCompiler:
     ) -> None:
         if self.recompute == "full":
             self._layer_forward(work_list, blocks, again=True)
+        elif self.recompute == "selective_op":
+            for block in blocks:  # what was gathered is not kept, what was reduced is
+                if block.name != "experts":
+                    self._gather(work_list)
+                work_list.compute(block.recompute, block=_shown(block))
         elif any(block.recompute.seconds for block in blocks):
             work_list.compute(sum((block.recompute for block in blocks), Work(0.0)))
         for block in reversed(blocks):
             if block.name != "router":
-                self._gather(work_list, beside=self.tp_overlap == "full")
+                self._gather(work_list, beside=self._beside)
             if block.name == "experts":
                 self._route(work_list, back=True)
                 work = block.backward + block.weight if fused else block.backward
@@ -189,7 +199,7 @@ class StageCompiler:
 
         Overlapped in full, that starts with the gradient; beside weights, behind it.
         """
-        full, beside = self.tp_overlap == "full", self.tp_overlap == "weight" and fused
+        full, beside = self._beside, self.tp_overlap == "weight" and fused
         if full:
             self._leave(work_list, beside=True)
         if self._gathers:  # the input, of which only 1/t was kept
@@ -219,15 +229,36 @@ class StageCompiler:
 
     def _gather(self, work_list: WorkList, *, beside: bool = False) -> None:
         if self._gathers:
-            work_list.collective("all_gather", "tp", self._n, beside=beside)
+            self._around(work_list, "all_gather", beside=beside)
 
     def _leave(self, work_list: WorkList, *, beside: bool = False) -> None:
         if self.split.tp > 1:
-            kind = "reduce_scatter" if self._gathers else "all_reduce"
-            work_list.collective(kind, "tp", self._n, beside=beside)
+            self._around(work_list, "reduce_scatter" if self._gathers else "all_reduce",
+                         beside=beside)  # fmt: skip
+
+    def _around(self, work_list: WorkList, kind: str, *, beside: bool) -> None:
+        """Write a collective around a block; on a ring of chunks, one of tp is not hidden.
+
+        The product of a chunk runs beside the passing on of the next one (userbuffers of
+        Transformer Engine; symmetric memory of PyTorch's async TP), but the first chunk of a
+        gather has to come, and the last of a reduction to leave, without a product beside it.
+        """
+        size = self._n
+        if kind == "all_gather" and self.model.gathers_fp8:
+            size //= self.width
+        chunk = size // self.split.tp if beside and self.tp_overlap == "ring" else 0
+        if chunk:
+            work_list.collective(kind, "tp", chunk)
+        work_list.collective(kind, "tp", size - chunk, beside=beside)
 
     def _cross_entropy(self, work_list: WorkList) -> None:
-        for _ in range(_LOSS_REDUCTIONS if self.split.tp > 1 else 0):
+        if self.split.tp == 1:
+            return
+        if not self.split.loss_parallel:
+            size = self.width * self.split.tokens * self.shape.vocab
+            work_list.collective("all_gather", "tp", size)
+            return
+        for _ in range(_LOSS_REDUCTIONS):
             work_list.collective("all_reduce", "tp", _LOSS_BYTES * self.split.tokens)
 
     def _route(self, work_list: WorkList, *, back: bool) -> None:

@@ -12,7 +12,7 @@ so that the communication of one runs beside the compute of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from commsim.cluster import Cluster
@@ -58,7 +58,7 @@ class StepBuilder:
         for rank in fold.representatives:
             lane = self._lane(rank, cluster)
             self.lanes[lane.device].append(lane)
-        self.strategy = _strategy(plan, self.build, cluster, axes)
+        self.strategy = _strategy(plan, self.build, cluster, axes, self._model_of)
         count = sum(len(lanes) for lanes in self.lanes)
         layers = plan.model.shape.layers // plan.schedule.devices
         self.merges = count * 2 * plan.microbatches * layers > MERGED_ABOVE
@@ -66,6 +66,10 @@ class StepBuilder:
         self.limits = _limits(self.order)
         self.together = _together(self.order, plan)
         self.received: dict[tuple[int, int, int], int] = {}
+
+    def _model_of(self, rank: int) -> ComputeModel:
+        """Return the compute model of a rank's GPU."""
+        return self.models[int(self.axes.gpu[rank])]
 
     def _lane(self, rank: int, cluster: Cluster) -> Lane:
         device, kind = int(self.axes.places["pp"][rank]), int(self.axes.gpu[rank])
@@ -120,7 +124,7 @@ class StepBuilder:
         received = [op for at in actions for op in self._receive(lane, at, step)]
         chains = [
             Chain(self.build, lane, self._tags(at, step), after=[*received, *lane.tail],
-                  precision=self.plan.section.precision)
+                  precision=self.plan.dtype)
             for at in actions
         ]  # fmt: skip
         running = [
@@ -204,13 +208,13 @@ class StepBuilder:
                 self.build.collective(
                     lane.lane, self.build.orbit("embedding", lane.rank), "all_reduce",
                     self.plan.tied_bytes, stream="embedding", name="all_reduce embedding",
-                    dtype=self.plan.section.precision, after=waits[-1:] or lane.ends[-1:],
+                    dtype=self.plan.dtype, after=waits[-1:] or lane.ends[-1:],
                     tags=Tags(step=step, stage=stage),
                 )
             )  # fmt: skip
         optimizer = add_optimizer(
             self.build, lane, self.strategy.optimizer_entries(lane.device),
-            self.models[int(self.axes.gpu[lane.rank])], step=step, stage=stage,
+            self._model_of(lane.rank), step=step, stage=stage,
             after=[*waits, *lane.tail],
         )  # fmt: skip
         lane.tail = []
@@ -297,7 +301,11 @@ def _map(stage_ops: StageOps, *, across: bool) -> StageOps:
 
 
 def _strategy(
-    plan: TrainingPlan, build: GraphBuilder, cluster: Cluster, axes: Axes
+    plan: TrainingPlan,
+    build: GraphBuilder,
+    cluster: Cluster,
+    axes: Axes,
+    model_of: Callable[[int], ComputeModel],
 ) -> ReplicaStrategy:
     """Return how the replicas of a plan keep their parameters equal."""
     data, ep = plan.section.data_parallel, plan.section.parallel.ep
@@ -312,11 +320,11 @@ def _strategy(
         names.setdefault(True, "edp")  # of one rank: nothing to reduce, but copies to the host
     if data.kind in ("fsdp", "hsdp") or data.stage == 3:
         if data.kind != "hsdp":
-            return Sharded(plan, build, axes=names, sizes=sizes)
+            return Sharded(plan, build, axes=names, sizes=sizes, model_of=model_of)
         size = int(data.shard or 1)
         between = "replicate" if size < plan.replicas else ""
         return Sharded(
             plan, build, axes={False: "shard", True: "shard"},
-            sizes={False: size, True: size}, between=between,
+            sizes={False: size, True: size}, model_of=model_of, between=between,
         )  # fmt: skip
     return Bucketed(plan, build, cluster, axes=names, sizes=sizes)

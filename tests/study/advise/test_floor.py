@@ -55,9 +55,9 @@ def sound(given: Scenario, floors: dict[Candidate, float], steps: dict[Candidate
 
 
 @pytest.mark.parametrize("given", [
-    pytest.param(("1GB", 4, 1, "", SMALL, 4), id="pcie"),
-    pytest.param(("2GB", 2, 2, "25Gbps", TABLE, 4), id="slow"),
-    pytest.param(("2GB", 2, 1, "100Gbps", EXPERTS, 16), id="experts"),
+    pytest.param(("1.8GB", 4, 1, "", SMALL, 4), id="pcie"),
+    pytest.param(("2.8GB", 2, 2, "25Gbps", TABLE, 4), id="slow"),
+    pytest.param(("2.8GB", 2, 1, "100Gbps", EXPERTS, 16), id="experts"),
 ])  # fmt: skip
 def test_the_winner_is_the_best_of_all(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     layouts = sys.modules["commsim.study.advise.layouts"]

@@ -76,7 +76,7 @@ def test_without_overlap_every_bucket_waits_for_the_end_of_backward() -> None:
 def test_all_buckets_together_are_all_gradients() -> None:
     parameters = 4 * 784 + 256 + 8 + 256
     for precision, width in (("bf16", 2), ("fp32", 4)):
-        workload = training(4, precision=precision)
+        workload = training(4, precision=precision, data_parallel={"gradients": precision})
         assert workload.training is not None
         assert workload.training.parameters == parameters
         assert sum(size for size, _ in reductions(workload.graph, 3, 0)) == width * parameters

@@ -177,7 +177,7 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     timeline = simulate(workload.graph, ToyCluster(2), library=Ideal())
     use, capacity, sentence = peak_memory(facts, timeline)
     assert use.total > capacity
-    assert sentence.startswith("does not fit: 1.3 GiB of 1.0 GiB on stage 1, of which optimizer")
+    assert sentence.startswith("does not fit: 2.0 GiB of 1.0 GiB on stage 1, of which optimizer")
 
 
 def test_a_server_keeps_the_optimizer_and_a_worker_does_not() -> None:

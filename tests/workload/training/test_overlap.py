@@ -210,7 +210,7 @@ def offloaded(**data: Any) -> tuple[Workload, Timeline]:
             "model": {"preset": "gpt2-355m", "seq_len": 1024},
             "batch": {"global": 16, "micro": 2},
             "parallel": {"dp": 8},
-            "data_parallel": {"kind": "zero", "stage": 2, **data},
+            "data_parallel": {"kind": "zero", "stage": 2, "bucket": "25MiB", **data},
         },
         TrainingSection, "x",
     )  # fmt: skip

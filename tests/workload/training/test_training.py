@@ -366,7 +366,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"parallel": {"dp": 4, "schedule": "zb_h1"}, "data_parallel": {"kind": "parameter_server"}},
         "parallel.schedule: zb_h1 changes nothing, as parameter_server has no pipeline",
     ),
-    ({"recompute": "fully"}, "'fully' is not one of: none, selective, full. Did you mean 'full'"),
+    (
+        {"recompute": "fully"},
+        "'fully' is not one of: none, selective, selective_op, full. Did you mean 'full'",
+    ),
     ({"precision": "fp7"}, "'fp7' is not one of"),
     ({"precision": "fp16"}, "precision: toy has no fp16; it has bf16, fp32"),
     ({"compute": {"efficiency": 0}}, "compute.efficiency"),

@@ -95,7 +95,7 @@ def copied(graph: Graph) -> list[int]:
 
 
 def test_offload_on_one_gpu_moves_everything_and_reduces_nothing() -> None:
-    data = {"kind": "zero", "stage": 2, "offload": "cpu"}
+    data = {"kind": "zero", "stage": 2, "offload": "cpu", "gradients": "bf16"}
     workload = training(1, batch={"global": 1, "micro": 1}, data_parallel=data)
     assert copied(workload.graph) == [2 * P, 2 * P]
     assert not (workload.graph.kind == OpKind.COLLECTIVE).any()

@@ -1,0 +1,94 @@
+"""What a scenario leaves open, as the software stack has it.
+
+The stack follows from how replicas keep their parameters equal, where none is named; buckets, the
+width of gradients and what runs beside what follow from the stack.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from commsim.models import Stack, default_stack, recipe_of, stack_constants
+from commsim.units import Size, format_size
+from commsim.workload.training.section import WIDTH, DataParallelSection, TrainingSection
+
+__all__ = ["gradient_precision", "with_defaults"]
+
+_REDUCED = ("ddp", "zero", "fsdp", "hsdp")
+
+
+def with_defaults(section: TrainingSection, *, where: str) -> tuple[TrainingSection, str]:
+    """Return the section with its stack's defaults filled in, and what was taken in words.
+
+    Raises:
+        ScenarioError: an unknown stack.
+    """
+    data, taken = section.data_parallel, []
+    name = section.compute.stack
+    if name is None:
+        name = default_stack(_kind(data))
+        taken.append(f"stack {name}, which goes with {_kind(data)}")
+    stack = stack_constants(name, where=f"{where}.compute.stack")
+    if data.kind in _REDUCED:
+        data = _reductions(data, section, stack, taken)
+    parallel = section.parallel
+    if parallel.tp_overlap is None:
+        overlap = stack.tp_overlap if parallel.tp > 1 and parallel.sequence_parallel else "none"
+        parallel = msgspec.structs.replace(parallel, tp_overlap=overlap)
+        if parallel.tp > 1:
+            taken.append(f"tp_overlap {overlap}")
+    filled = msgspec.structs.replace(
+        section,
+        data_parallel=data,
+        parallel=parallel,
+        compute=msgspec.structs.replace(section.compute, stack=name),
+    )
+    return filled, ", ".join(taken)
+
+
+def gradient_precision(precision: str, stack: Stack) -> str:
+    """Return the precision in which gradients are reduced: bf16 training has fp32 ones or not."""
+    if precision in ("fp16", "fp32", "tf32"):
+        return "fp32" if WIDTH[precision] == 4 else "fp16"
+    return "fp32" if stack.gradient_width == 4 else "bf16"
+
+
+def _kind(data: DataParallelSection) -> str:
+    """Return the key of `stack_of`: ZeRO by its stage."""
+    return f"zero_{data.stage}" if data.kind == "zero" else data.kind
+
+
+def _reductions(
+    data: DataParallelSection, section: TrainingSection, stack: Stack, taken: list[str]
+) -> DataParallelSection:
+    """Return how gradients are reduced, with what is added to `taken`."""
+    changes: dict[str, object] = {}
+    if data.gradients is None:
+        changes["gradients"] = gradient_precision(section.precision, stack)
+        if recipe_of(section.precision).bits <= 16:
+            taken.append(f"gradients {changes['gradients']}")
+    if data.kind in ("ddp", "zero") and data.stage != 3:
+        if data.overlap is None:
+            changes["overlap"] = stack.overlap
+            taken.append(f"overlap {'true' if stack.overlap else 'false'}")
+        width = WIDTH[str(changes.get("gradients") or data.gradients)]
+        size, first = _buckets(stack, section, width)
+        if data.bucket is None:
+            changes["bucket"] = size
+            taken.append(f"bucket {format_size(size)}")
+        if data.first_bucket is None:
+            changes["first_bucket"] = min(first, data.bucket or size)
+    return msgspec.structs.replace(data, **changes)
+
+
+def _buckets(stack: Stack, section: TrainingSection, width: int) -> tuple[Size, Size]:
+    """Return the bytes of a bucket and of the first one.
+
+    Megatron-Core: max(40e6, 1e6 x replicas) entries (distributed_data_parallel_config.py);
+    DistributedDataParallel: 25 MiB, the first 1 MiB.
+    """
+    rule, replicas = stack.buckets, section.parallel.dp * section.parallel.cp
+    if rule.bytes:
+        return Size(round(rule.bytes)), Size(round(rule.first_bytes or rule.bytes))
+    size = Size(round(max(rule.entries, rule.per_replica * replicas) * width))
+    return size, size
