@@ -10,7 +10,7 @@ model's shape, the batch or the memory forbids drops out, the rest is for the cl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast, get_args, get_type_hints
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -40,7 +40,8 @@ _VIRTUAL = (2, 4)
 _FLAT = ("gpipe", "1f1b", "zb_h1")
 _SHARDED = {0: "ddp", 1: "zero-1", 2: "zero-2", 3: "fsdp"}
 _KEPT = ("context", "expert_skew", "order")
-_OVERLAPS: tuple[str, ...] = get_args(get_type_hints(ParallelSection)["tp_overlap"])
+_OVERLAPS = ("none", "weight", "full")
+"""The kinds of `tp_overlap` that are searched; a ring lies between none and full."""
 
 
 class Degrees(NamedTuple):
