@@ -51,7 +51,7 @@ def test_does_not_fit_one_node_pipeline_zero_or_tensor() -> None:
 
 
 def test_a_layer_does_not_fit_tensor() -> None:
-    found = best("10GB", wide=True)
+    found = best("11GB", wide=True)
     assert found.degrees == (1, 4, 1, 1, 1), found.name
 
 
