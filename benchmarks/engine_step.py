@@ -17,7 +17,7 @@ from training_rows import Row
 
 from commsim.errors import ScenarioError
 from commsim.scenario import scenario_from
-from commsim.study.run import run
+from commsim.study.run.run import run
 
 __all__ = ["Simulated", "engine_step", "row_scenario"]
 

@@ -4,15 +4,13 @@ What people ask for: run a scenario, bench collectives, replay a trace, compare,
 
 from commsim.study.advise import Advice, advise
 from commsim.study.bench import BenchResult, bench
-from commsim.study.capture import captured_summary
 from commsim.study.compare import Comparison, compare
 from commsim.study.convert import convert
 from commsim.study.examples import EXAMPLES, example_path
 from commsim.study.explain import explain
 from commsim.study.names import presets
 from commsim.study.replay import Replay, replay
-from commsim.study.result import Result
-from commsim.study.run import run
+from commsim.study.run import Result, captured_summary, run
 from commsim.study.sweep import Sweep, sweep
 
 __all__ = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commsim.cluster import Cluster, cluster_from
 from commsim.metrics.cost import cost_of, hourly_price, priced, rated_power
-from commsim.study.run import run
+from commsim.study.run.run import run
 
 PRICE = {"per_gpu_hour": 2.5, "source": "general: a test", "date": "2026-01-01"}
 POWER = {"watts": 7200.0, "source": "general: a test"}

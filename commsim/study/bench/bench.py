@@ -20,7 +20,7 @@ from commsim.ops import bus_factor
 from commsim.study.bench.backend import AUTO, Backend, SimulatedBackend
 from commsim.study.bench.crossovers import Crossover, choice_changes, fastest_changes
 from commsim.study.bench.nccl_tests import Shape, check_names, op_of, shape_of
-from commsim.study.guard import too_fast
+from commsim.study.run import too_fast
 from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
 
 __all__ = ["BenchResult", "BenchRow", "Crossover", "bench"]

@@ -14,8 +14,7 @@ from commsim.errors import ScenarioError, TraceError
 from commsim.metrics import PARTS, limits, measure
 from commsim.study.compare.settings import flat, hardware, side_by_side
 from commsim.study.compare.sources import Source
-from commsim.study.result import Result
-from commsim.study.run import run
+from commsim.study.run import Result, run
 from commsim.timeline import Timeline
 from commsim.traces import Trace, load_trace
 

@@ -20,7 +20,7 @@ from commsim.study.compare.benched import Place
 from commsim.study.compare.result_files import own_json, what_it_holds
 from commsim.study.examples import example_path
 from commsim.study.replay import Replay
-from commsim.study.result import Result
+from commsim.study.run import Result
 from commsim.traces import Trace
 from commsim.traces.formats import NcclTests, documents, is_nccl_tests, merged, read_nccl_tests
 from commsim.yaml_file import parse_yaml, read_yaml

@@ -32,7 +32,7 @@ from commsim.study.replay.messages import message_table, pairs, pipeline, pipeli
 from commsim.study.replay.recorded_steps import recorded_steps, step_table
 from commsim.study.replay.self_check import AccountCheck, check_account
 from commsim.study.replay.what_if import WhatIf
-from commsim.study.result import Result
+from commsim.study.run import Result
 from commsim.timeline import Timeline
 from commsim.traces import Imported, Trace, import_graph
 from commsim.units import format_time

@@ -19,7 +19,7 @@ from helpers.settings import Setting, settings_of
 from commsim.cluster.section import cluster_from
 from commsim.errors import ScenarioError
 from commsim.study.bench import bench
-from commsim.study.run import run
+from commsim.study.run.run import run
 
 LIBRARIES = ("nccl", "ideal", "gloo")
 OPS = {

@@ -16,10 +16,10 @@ from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal, Part, Plan, Request, Start
 from commsim.libraries.plan import empty_phase
 from commsim.scenario import load_scenario
-from commsim.study import Result, guard
+from commsim.study import Result
 from commsim.study.bench import bench
 from commsim.study.bench.nccl_tests import BENCH_OPS
-from commsim.study.run import run
+from commsim.study.run import guard, run
 
 ONE_SLOW_NODE = cluster_from(
     {

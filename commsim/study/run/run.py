@@ -19,9 +19,9 @@ from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure, priced
 from commsim.models import fits
 from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
-from commsim.study.capture import graph_workload
-from commsim.study.guard import too_fast_plans
-from commsim.study.result import Result
+from commsim.study.run.captured import graph_workload
+from commsim.study.run.guard import too_fast_plans
+from commsim.study.run.result import Result
 from commsim.timeline import Timeline
 from commsim.workload import (
     TrainingFacts,
