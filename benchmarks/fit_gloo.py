@@ -28,7 +28,7 @@ from commsim.arrays import Floats
 from commsim.cluster import Cluster, cluster_from
 from commsim.libraries import Request
 from commsim.libraries.gloo import Gloo
-from commsim.libraries.gloo.constants import Constants, constants
+from commsim.libraries.gloo.constants import GlooConstants, constants
 
 _OWN = Path(__file__).parents[1] / "commsim/libraries/gloo/constants.yaml"
 _PRIORS = [
@@ -62,7 +62,7 @@ def main() -> None:
     report(cases, measured, predicted(cases, found))
 
 
-def predicted(cases: list[Case], costs: Constants) -> Floats:
+def predicted(cases: list[Case], costs: GlooConstants) -> Floats:
     """Return the seconds of each row by a set of constants."""
     return np.array([seconds for case in cases for seconds in _case(case, costs)])
 
@@ -75,7 +75,7 @@ def by_band(sizes: list[int]) -> Floats:
     return weights
 
 
-def changed(costs: Constants, values: dict[str, float]) -> Constants:
+def changed(costs: GlooConstants, values: dict[str, float]) -> GlooConstants:
     """Return constants with some of them replaced."""
     ethernet = msgspec.structs.replace(
         costs.media["ethernet"],
@@ -112,7 +112,7 @@ def report(cases: list[Case], measured: Floats, found: Floats) -> None:
     print(f"median absolute error {np.median(np.abs(error)):.1%} of {len(error)} rows")
 
 
-def _case(case: Case, costs: Constants) -> list[float]:
+def _case(case: Case, costs: GlooConstants) -> list[float]:
     cluster = _cluster(case)
     ranks = tuple(range(cluster.world_size))
     gloo = Gloo(case.system.library.get("algo"), costs=costs)

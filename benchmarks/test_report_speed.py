@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers.many_spans import many_spans
 
-from commsim.charts.report import Facts, write_report
+from commsim.charts.report import ReportFacts, write_report
 from commsim.metrics import measure
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -48,7 +48,7 @@ pytestmark = [
 @pytest.mark.parametrize("spans", [1_000_000, 5_000_000])
 def test_a_report_of_many_spans(spans: int, tmp_path: Path) -> None:
     timeline = many_spans(spans)
-    facts = Facts(f"{spans:,} spans", timeline, measure(timeline))
+    facts = ReportFacts(f"{spans:,} spans", timeline, measure(timeline))
     path = tmp_path / "many.html"
     begin = time.process_time()
     write_report(facts, path)
@@ -61,7 +61,7 @@ def test_a_report_of_many_spans(spans: int, tmp_path: Path) -> None:
 
 def test_memory_of_the_writer(tmp_path: Path) -> None:
     timeline = many_spans(1_000_000)
-    facts = Facts("memory", timeline, measure(timeline))
+    facts = ReportFacts("memory", timeline, measure(timeline))
     tracemalloc.start()
     write_report(facts, tmp_path / "many.html")
     peak = tracemalloc.get_traced_memory()[1]

@@ -23,7 +23,7 @@ import simpy
 
 from commsim.engine.clock import Clock
 from commsim.engine.fluid_network import FluidNetwork
-from commsim.libraries.plan import Phase
+from commsim.libraries.plan import PlanPhase
 from commsim.units import to_picoseconds
 
 
@@ -43,7 +43,7 @@ def finish_times(case: dict[str, Any]) -> list[float]:
             ends[number] = env.now
             return
         load = np.full(len(route), float(flow["size"]))
-        yield network.start(Phase(1, route, load, np.ones(len(route)))).reach(1.0)
+        yield network.start(PlanPhase(1, route, load, np.ones(len(route)))).reach(1.0)
         ends[number] = env.now
 
     for number, flow in enumerate(case["flows"]):

@@ -63,19 +63,26 @@ COLLECTIVES = {
         Collective("scatter", rooted=True, dealt=True),
         Collective("gather", rooted=True, dealt=True),
         Collective(
-            "all_gather", dealt=True,
-            spellings=("allgatherbase", "allgatherintotensor", "allgatherintotensorout",
-                       "allgatherp"),
+            "all_gather",
+            dealt=True,
+            spellings=(
+                "allgatherbase",
+                "allgatherintotensor",
+                "allgatherintotensorout",
+                "allgatherp",
+            ),
         ),
         Collective(
-            "reduce_scatter", reducing=True, dealt=True,
+            "reduce_scatter",
+            reducing=True,
+            dealt=True,
             spellings=("reducescatterbase", "reducescattertensor", "reducescatterblock"),
         ),
         Collective("all_to_all", paired=True, spellings=("alltoallbase", "alltoallsingle")),
         Collective("all_to_all_v", paired=True),
         Collective("barrier", dealt=True, spellings=("monitoredbarrier",)),
     )
-}  # fmt: skip
+}
 
 ROOTED = frozenset(each.name for each in COLLECTIVES.values() if each.rooted)
 REDUCING = frozenset(each.name for each in COLLECTIVES.values() if each.reducing)
@@ -84,8 +91,12 @@ PAIRED = frozenset(each.name for each in COLLECTIVES.values() if each.paired)
 _WHOLE = frozenset({"broadcast", "reduce", "send_recv"})  # every byte passes every rank once
 
 _MESSAGES = {
-    "send": "send", "isend": "send", "recv": "recv", "irecv": "recv", "recvanysource": "recv",
-}  # fmt: skip
+    "send": "send",
+    "isend": "send",
+    "recv": "recv",
+    "irecv": "recv",
+    "recvanysource": "recv",
+}
 _OP_SPELLINGS = _MESSAGES | {
     spelling: op.name
     for op in COLLECTIVES.values()
@@ -203,8 +214,18 @@ NCCL_TYPES = (
 NCCL_TESTS_TYPES = {
     name: element_bytes(name)
     for name in (
-        "int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
-        "bfloat16", "f8e4m3", "f8e5m2",
+        "int8",
+        "uint8",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "f8e4m3",
+        "f8e5m2",
     )
-}  # fmt: skip
+}
 """Bytes of an element by nccl-tests' own name of its type (src/common.cu, `test_typenames`)."""

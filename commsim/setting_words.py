@@ -17,15 +17,24 @@ __all__ = ["config_of_others", "setting_of", "type_error_words", "value_hint"]
 _AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "dp": ("data", "data_parallel", "data_parallel_size", "data_parallel_replicate_degree"),
-        "tp": ("tensor", "tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size",
-               "tensor_parallel_degree"),
-        "pp": ("pipeline", "pipeline_parallel", "pipeline_parallel_size",
-               "pipeline_model_parallel_size", "pipeline_parallel_degree"),
+        "tp": (
+            "tensor",
+            "tensor_parallel",
+            "tensor_parallel_size",
+            "tensor_model_parallel_size",
+            "tensor_parallel_degree",
+        ),
+        "pp": (
+            "pipeline",
+            "pipeline_parallel",
+            "pipeline_parallel_size",
+            "pipeline_model_parallel_size",
+            "pipeline_parallel_degree",
+        ),
         "cp": ("context_parallel", "context_parallel_size", "context_parallel_degree"),
-        "ep": ("expert", "expert_parallel", "expert_model_parallel_size",
-               "expert_parallel_degree"),
+        "ep": ("expert", "expert_parallel", "expert_model_parallel_size", "expert_parallel_degree"),
     }
-)  # fmt: skip
+)
 _SETTINGS: Mapping[str, str] = MappingProxyType(
     {other: axis for axis, others in _AXES.items() for other in others}
     | {

@@ -15,12 +15,12 @@ from commsim.charts.figures import (
 )
 from commsim.charts.gantt import gantt, gantt_svg
 from commsim.charts.headline import finding, limit_name, limit_text
-from commsim.charts.report import Facts, Residents, resident_bytes, write_report, write_viewer
+from commsim.charts.report import ReportFacts, Residents, resident_bytes, write_report, write_viewer
 from commsim.charts.save import save_figure, save_page
 from commsim.charts.topology import topology
 
 __all__ = [
-    "Facts",
+    "ReportFacts",
     "Residents",
     "bandwidth_matrix",
     "breakdown",

@@ -58,19 +58,24 @@ _HEAD = (
 @click.option("--proto", default="auto", show_default=True, help="auto, all, or LL,LL128,Simple.")
 @click.option("--env", "env", multiple=True, metavar="NCCL_X=Y", help="A variable of NCCL's.")
 @click.option(
-    "--launch", type=click.Choice(("gpu", "process")),
+    "--launch",
+    type=click.Choice(("gpu", "process")),
     help="A process per GPU, or one that drives a node's GPUs.",
-)  # fmt: skip
+)
 @click.option("--network", default="fluid", show_default=True, help="fluid, or steps by message.")
 @json_option
 @click.option(
-    "--chart", type=OutputFile(".html", ".svg", ".png", ".pdf"), metavar="F.html|.svg|.png|.pdf",
+    "--chart",
+    type=OutputFile(".html", ".svg", ".png", ".pdf"),
+    metavar="F.html|.svg|.png|.pdf",
     help="Draw busbw against size.",
-)  # fmt: skip
+)
 @click.option(
-    "--nccl-tests", type=OutputFile(".json"), metavar="F.json",
+    "--nccl-tests",
+    type=OutputFile(".json"),
+    metavar="F.json",
     help="Write the table as nccl-tests does with -J.",
-)  # fmt: skip
+)
 @quiet_option
 def bench(
     ops: str,
@@ -110,14 +115,23 @@ def bench(
     sizes = sweep(parse_nccl_size(first), parse_nccl_size(last), factor)
     place = open_cluster(cluster, nodes, sets, nccl_xml=nccl_xml)
     section = LibrarySection(
-        library or "auto", version=nccl_version, env=_environment(env) or None,
+        library or "auto",
+        version=nccl_version,
+        env=_environment(env) or None,
         launch=launch,
-    )  # fmt: skip
+    )
     with console.working("timing"):
         result = study_bench(
-            place, ops, sizes, algo=algo, proto=proto, library=section, network=network,
-            dtype=dtype, gpus_per_node=gpus_per_node,
-        )  # fmt: skip
+            place,
+            ops,
+            sizes,
+            algo=algo,
+            proto=proto,
+            library=section,
+            network=network,
+            dtype=dtype,
+            gpus_per_node=gpus_per_node,
+        )
     console.show(_header(result, cluster is None and nccl_xml is None))
     console.show(_table(result))
     for crossover in result.crossovers:
@@ -190,13 +204,15 @@ def _header(result: BenchResult, by_default: bool) -> str:
     named = "  (by default; --cluster names another)" if by_default else ""
     nodes = f"{system['nodes']} node{'s' if system['nodes'] > 1 else ''}"
     version = f" {system['version']}" if system["version"] else ""
-    return "\n".join((
-        "# predicted by commsim, not measured",
-        f"# cluster: {system['cluster']}{named}",
-        f"# ranks: {system['gpus']} on {nodes}",
-        f"# library: {system['library']}{version}, network: {system['network']}",
-        "#",
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            "# predicted by commsim, not measured",
+            f"# cluster: {system['cluster']}{named}",
+            f"# ranks: {system['gpus']} on {nodes}",
+            f"# library: {system['library']}{version}, network: {system['network']}",
+            "#",
+        )
+    )
 
 
 def _table(result: BenchResult) -> str:
@@ -211,10 +227,21 @@ def _table(result: BenchResult) -> str:
 
 def _cells(row: BenchRow, marks: str) -> tuple[str, ...]:
     return (
-        row.op, str(row.size), str(row.count), row.type, row.redop, str(row.root),
-        f"{row.time_us:.2f}", _rate(row.algbw_gbs), _rate(row.busbw_gbs), row.algo,
-        row.proto or "–", str(row.nchannels or "–"), _rate(row.bound_us), marks,
-    )  # fmt: skip
+        row.op,
+        str(row.size),
+        str(row.count),
+        row.type,
+        row.redop,
+        str(row.root),
+        f"{row.time_us:.2f}",
+        _rate(row.algbw_gbs),
+        _rate(row.busbw_gbs),
+        row.algo,
+        row.proto or "–",
+        str(row.nchannels or "–"),
+        _rate(row.bound_us),
+        marks,
+    )
 
 
 def _rate(value: float | None) -> str:

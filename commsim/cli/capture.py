@@ -20,17 +20,21 @@ __all__ = ["capture"]
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
 @click.option("--world-size", type=int, required=True, help="How many ranks the job has.")
 @click.option(
-    "--ranks", metavar="0,8,...",
+    "--ranks",
+    metavar="0,8,...",
     help="Ranks with parts of their own; found by themselves where messages tell stages apart.",
-)  # fmt: skip
+)
 @click.option("--gpus-per-node", type=int, default=8, show_default=True)
 @click.option(
     "--step", type=int, default=2, show_default=True, help="Which step of the optimizer to record."
 )
 @click.option(
-    "-o", "output", type=click.Path(path_type=Path), metavar="FILE",
+    "-o",
+    "output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="The workload graph; SCRIPT.graph.npz by default.",
-)  # fmt: skip
+)
 @quiet_option
 def capture(
     script: str,
@@ -56,9 +60,14 @@ def capture(
     if not output.parent.is_dir():
         raise ScenarioError(f"-o {output}: there is no folder {output.parent} to write to.")
     graph = run_capture(
-        script, world_size=world_size, ranks=_numbers(ranks), arguments=arguments,
-        gpus_per_node=gpus_per_node, step=step, say=console.say,
-    )  # fmt: skip
+        script,
+        world_size=world_size,
+        ranks=_numbers(ranks),
+        arguments=arguments,
+        gpus_per_node=gpus_per_node,
+        step=step,
+        say=console.say,
+    )
     save_graph(graph, output)
     for line in captured_summary(graph):
         console.show(line)

@@ -42,15 +42,21 @@ class _Tolerance(click.ParamType[float]):
 @click.command(cls=GroupedCommand)
 @click.argument("items", nargs=-1, required=True, metavar="A B...", shell_complete=scenarios)
 @click.option(
-    "--tolerance", type=_Tolerance(), default="5%", show_default=True, metavar="SHARE",
+    "--tolerance",
+    type=_Tolerance(),
+    default="5%",
+    show_default=True,
+    metavar="SHARE",
     help="How far a step time, or the median error of a band of sizes, may be off.",
-)  # fmt: skip
+)
 @click.option("--check", is_flag=True, help="Exit with 1 where one is further off than that.")
 @json_option
 @click.option(
-    "--report", type=OutputFile(".html"), metavar="F.html",
+    "--report",
+    type=OutputFile(".html"),
+    metavar="F.html",
     help="Write a page with all on one time axis.",
-)  # fmt: skip
+)
 @quiet_option
 def compare(
     items: tuple[str, ...],

@@ -77,11 +77,16 @@ def _band_table(table: dict[str, Any], sides: list[dict[str, Any]]) -> str:
     for at, bands in enumerate(table["bands"]):
         for name, band in (bands or {}).items():
             if band["n"]:
-                rows.append((
-                    f"  {sides[at]['label']}", BANDS[name], str(band["n"]),
-                    f"{band['median_abs_err']:.1%}", _percent(band["median_err"]),
-                    _percent(band["worst_err"]),
-                ))  # fmt: skip
+                rows.append(
+                    (
+                        f"  {sides[at]['label']}",
+                        BANDS[name],
+                        str(band["n"]),
+                        f"{band['median_abs_err']:.1%}",
+                        _percent(band["median_err"]),
+                        _percent(band["worst_err"]),
+                    )
+                )
     return columns(rows, right=(2, 3, 4, 5)) if len(rows) > 1 else ""
 
 

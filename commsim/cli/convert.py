@@ -22,9 +22,11 @@ _TO = ("graph", "goal", "chakra", "chakra-json", "param", "csv")
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT")
 @click.option(
-    "--to", type=click.Choice(_TO), default=None,
+    "--to",
+    type=click.Choice(_TO),
+    default=None,
     help="What to write; by default what OUT's suffix says (.npz, .goal, .et, .csv).",
-)  # fmt: skip
+)
 @quiet_option
 def convert(source: str, target: str, to: str | None, quiet: bool) -> None:
     """Convert a trace: IN (a file or folder, recognised by its content) becomes OUT.

@@ -22,17 +22,25 @@ __all__ = ["explain"]
     "--root", type=int, default=0, show_default=True, help="The root, where there is one."
 )
 @click.option(
-    "--pieces", type=int, default=1, show_default=True,
+    "--pieces",
+    type=int,
+    default=1,
+    show_default=True,
     help="Into how many pieces a pipelined buffer is cut.",
-)  # fmt: skip
+)
 @click.option(
-    "--per-node", type=int, default=0,
+    "--per-node",
+    type=int,
+    default=0,
     help="Ranks per node (or row), for algorithms on two levels.",
-)  # fmt: skip
+)
 @click.option(
-    "-o", "output", type=OutputFile(".html", ".svg", ".txt"), metavar="F.html|.svg|.txt",
+    "-o",
+    "output",
+    type=OutputFile(".html", ".svg", ".txt"),
+    metavar="F.html|.svg|.txt",
     help="Write a page that plays the steps, or a strip of them.",
-)  # fmt: skip
+)
 @silent_option
 def explain(
     algorithm: str,
@@ -46,9 +54,7 @@ def explain(
     """Show which chunk moves where in every step of an algorithm."""
     from commsim.study import explain as study_explain
 
-    result = study_explain(
-        algorithm, ranks, op=op, root=root, pieces=pieces, per_node=per_node
-    )  # fmt: skip
+    result = study_explain(algorithm, ranks, op=op, root=root, pieces=pieces, per_node=per_node)
     if output is None:
         click.echo(result.text())
         return

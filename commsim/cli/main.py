@@ -96,10 +96,22 @@ def commsim() -> None:
 
 
 for _command in (
-    run, bench, replay, advise, sweep, compare, capture, convert, explain, topo, presets, examples,
+    run,
+    bench,
+    replay,
+    advise,
+    sweep,
+    compare,
+    capture,
+    convert,
+    explain,
+    topo,
+    presets,
+    examples,
     new,
-    schema, completion,
-):  # fmt: skip
+    schema,
+    completion,
+):
     commsim.add_command(_command)
 
 

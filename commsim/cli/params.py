@@ -49,8 +49,10 @@ class OutputFile(click.ParamType[Path]):
         if path.suffix in (".png", ".pdf") and importlib.util.find_spec("kaleido") is None:
             self.fail(
                 f'{path.suffix} needs kaleido and Chrome or Chromium: pip install "commsim[png]",'
-                " then plotly_get_chrome. Or write .html.", param, ctx,
-            )  # fmt: skip
+                " then plotly_get_chrome. Or write .html.",
+                param,
+                ctx,
+            )
         problem = _folder_problem(path.parent)
         if path.is_dir():
             problem = "is a folder"
@@ -106,9 +108,12 @@ set_option: _Decorator = click.option(
     shell_complete=settings,
 )
 json_option: _Decorator = click.option(
-    "--json", "json_path", type=OutputFile(stdout=True), metavar="F",
+    "--json",
+    "json_path",
+    type=OutputFile(stdout=True),
+    metavar="F",
     help="Write the result as JSON; - for stdout alone.",
-)  # fmt: skip
+)
 quiet_option: _Decorator = click.option(
     "-q", "--quiet", is_flag=True, callback=_here_or_before, help="No narration on stderr."
 )
@@ -116,13 +121,20 @@ verbose_option: _Decorator = click.option(
     "-v", "--verbose", is_flag=True, help="Show all notes, in full."
 )
 quiet_group: _Decorator = click.option(
-    "-q", "--quiet", is_flag=True, expose_value=False, callback=_remember,
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
     help="No narration on stderr; may stand behind the command too.",
-)  # fmt: skip
+)
 silent_option: _Decorator = click.option(
-    "-q", "--quiet", is_flag=True, expose_value=False,
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
     help="As elsewhere; this command narrates nothing.",
-)  # fmt: skip
+)
 cluster_option: _Decorator = click.option(
     "--cluster",
     metavar="PRESET|FILE.yaml",

@@ -28,9 +28,12 @@ __all__ = ["replay"]
 @cluster_option
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @click.option(
-    "--comm", type=click.Choice(["recorded", "modelled"]), default="recorded", show_default=True,
+    "--comm",
+    type=click.Choice(["recorded", "modelled"]),
+    default="recorded",
+    show_default=True,
     help="Take each collective's measured transfer time, or ask the library.",
-)  # fmt: skip
+)
 @set_option
 @output_options
 def replay(
@@ -54,9 +57,12 @@ def replay(
     place = open_cluster(cluster, nodes, others) if cluster is not None or others else None
     with counting("reading traces", quiet=outputs.quiet) as progress:
         found = study_replay(
-            [Path(trace) for trace in traces], cluster=place, comm=comm, what_if=change,
+            [Path(trace) for trace in traces],
+            cluster=place,
+            comm=comm,
+            what_if=change,
             progress=progress,
-        )  # fmt: skip
+        )
     if found.headline:
         console.show(found.headline)
         console.show("")
@@ -69,9 +75,12 @@ def replay(
 
 
 def _command(
-    traces: tuple[str, ...], cluster: str | None, nodes: int | None, comm: str,
+    traces: tuple[str, ...],
+    cluster: str | None,
+    nodes: int | None,
+    comm: str,
     sets: tuple[str, ...],
-) -> str:  # fmt: skip
+) -> str:
     """Return the command line that replays the traces again."""
     words = ["commsim", "replay", *traces]
     words += ["--cluster", cluster] if cluster is not None else []

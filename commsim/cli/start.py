@@ -31,9 +31,12 @@ def examples() -> None:
 @click.command(cls=GroupedCommand)
 @click.argument("kind", metavar="[training|pipeline|bench|program|cluster]")
 @click.option(
-    "-o", "output", type=OutputFile(".yaml", ".yml"), metavar="F.yaml",
+    "-o",
+    "output",
+    type=OutputFile(".yaml", ".yml"),
+    metavar="F.yaml",
     help="Write it there; else it is printed. A file that exists is never overwritten.",
-)  # fmt: skip
+)
 @silent_option
 def new(kind: str, output: Path | None) -> None:
     """Write a commented scenario, or a cluster, to start from."""
@@ -60,9 +63,12 @@ def _write(path: Path, text: str) -> None:
 
 @click.command(cls=GroupedCommand)
 @click.option(
-    "-o", "output", type=OutputFile(".json"), metavar="F.json",
+    "-o",
+    "output",
+    type=OutputFile(".json"),
+    metavar="F.json",
     help="Write it there; else it is printed.",
-)  # fmt: skip
+)
 @silent_option
 def schema(output: Path | None) -> None:
     """Print the JSON schema of a scenario, by which editors complete and check.

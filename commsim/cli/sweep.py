@@ -64,10 +64,18 @@ _FAILED = 1
 )
 @quiet_option
 def sweep(
-    scenario: str, vary: tuple[str, ...], zipped: bool, sets: tuple[str, ...], executor: str,
-    store: Path | None, json_path: Path | None, csv_path: Path | None, parquet: Path | None,
-    report: Path | None, quiet: bool,
-) -> int:  # fmt: skip
+    scenario: str,
+    vary: tuple[str, ...],
+    zipped: bool,
+    sets: tuple[str, ...],
+    executor: str,
+    store: Path | None,
+    json_path: Path | None,
+    csv_path: Path | None,
+    parquet: Path | None,
+    report: Path | None,
+    quiet: bool,
+) -> int:
     """Run SCENARIO at every combination of the settings that are varied, as a table."""
     from commsim.study import sweep as study_sweep
 
@@ -75,9 +83,15 @@ def sweep(
     folder = None if report is None else report.with_name(f"{report.stem}_points")
     with counting("points", quiet=quiet) as progress:
         found = study_sweep(
-            scenario, vary, zipped=zipped, sets=sets, executor=executor, store=store,
-            reports=folder, progress=progress or (lambda done, of: None),
-        )  # fmt: skip
+            scenario,
+            vary,
+            zipped=zipped,
+            sets=sets,
+            executor=executor,
+            store=store,
+            reports=folder,
+            progress=progress or (lambda done, of: None),
+        )
     rows = found.rows()
     console.show(_table(rows, [axis.path for axis in found.axes]))
     if len(rows) > _SHOWN:
@@ -96,8 +110,13 @@ def sweep(
 
 def _table(rows: list[dict[str, object]], paths: list[str]) -> str:
     """Return the first rows as text: settings by the end of their paths, and the main figures."""
-    shown = {"step_time_s": "step", "tokens_per_s": "tokens/s", "mfu": "MFU",
-             "bubble_fraction": "bubble", "memory_gib.peak": "peak GiB"}  # fmt: skip
+    shown = {
+        "step_time_s": "step",
+        "tokens_per_s": "tokens/s",
+        "mfu": "MFU",
+        "bubble_fraction": "bubble",
+        "memory_gib.peak": "peak GiB",
+    }
     columns = [*paths, *(key for key in shown if any(row[key] is not None for row in rows))]
     heads = [shown.get(key, key.rsplit(".", 1)[-1]) for key in columns]
     lines = [heads]
@@ -106,10 +125,14 @@ def _table(rows: list[dict[str, object]], paths: list[str]) -> str:
         lines.append([*cells, f"failed: {row['error']}"] if row["error"] else cells)
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
     return "\n".join(
-        "  ".join([*(cell.rjust(width) for cell, width in zip(line, widths, strict=False)),
-                   *line[len(columns):]]).rstrip()
+        "  ".join(
+            [
+                *(cell.rjust(width) for cell, width in zip(line, widths, strict=False)),
+                *line[len(columns) :],
+            ]
+        ).rstrip()
         for line in lines
-    )  # fmt: skip
+    )
 
 
 def _cell(key: str, value: object) -> str:

@@ -63,7 +63,7 @@ def topo(
     chart: Path | None,
     matrix: Path | None,
     quiet: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Describe a cluster: its GPUs, links, NICs, rails, prices, and the way between its ends.
 
     FILE.xml is a topology file of NCCL (NCCL_TOPO_DUMP_FILE).
@@ -159,17 +159,23 @@ def _node(kind: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what one kind of node is made of, with its price and power where they are known."""
     rows = [
         ("GPUs", f"{kind['gpus']} x {kind['gpu']}, {format_size(kind['gpu_memory_bytes'])}"),
-        ("CPU", f"{_count(kind['cpu_sockets'], 'NUMA domain')} of {kind['cpu'] or 'unknown model'}"
-                f" ({kind['cpu_vendor']}, {kind['cpu_arch']})"),
+        (
+            "CPU",
+            f"{_count(kind['cpu_sockets'], 'NUMA domain')} of {kind['cpu'] or 'unknown model'}"
+            f" ({kind['cpu_vendor']}, {kind['cpu_arch']})",
+        ),
         ("NICs", _nics(kind)),
-    ]  # fmt: skip
+    ]
     if kind["power_w"] is not None:
         rows.append(("power", f"{kind['power_w']:,g} W at most ({kind['power_source']})"))
     if kind["price_per_gpu_hour"] is not None:
         rows.append(
-            ("price", f"{kind['price_per_gpu_hour']:g} {kind['price_currency']} per GPU and hour,"
-                      f" {kind['price_date']} ({kind['price_source']})")
-        )  # fmt: skip
+            (
+                "price",
+                f"{kind['price_per_gpu_hour']:g} {kind['price_currency']} per GPU and hour,"
+                f" {kind['price_date']} ({kind['price_source']})",
+            )
+        )
     return rows
 
 
@@ -187,10 +193,14 @@ def _nics(kind: dict[str, Any]) -> str:
 
 def _link(link: dict[str, Any]) -> tuple[str, ...]:
     return (
-        f"{link['kind']} {link['medium']}".strip(), link["from"], link["to"], f"{link['count']:,}",
-        format_bandwidth(link["bandwidth"]), f"{link['efficiency']:.1%}",
+        f"{link['kind']} {link['medium']}".strip(),
+        link["from"],
+        link["to"],
+        f"{link['count']:,}",
+        format_bandwidth(link["bandwidth"]),
+        f"{link['efficiency']:.1%}",
         format_time(link["latency_ps"]),
-    )  # fmt: skip
+    )
 
 
 def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -202,10 +212,13 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{fabric[f'{level}_switches']:,} {level}" for level in ("leaf", "spine", "core")
         )
         rows = [
-            ("fabric", f"{fabric['kind']}, oversubscription {fabric['oversubscription']},"
-                       f" ecmp {fabric['ecmp']}, {_count(fabric['rails'], 'rail')}"),
+            (
+                "fabric",
+                f"{fabric['kind']}, oversubscription {fabric['oversubscription']},"
+                f" ecmp {fabric['ecmp']}, {_count(fabric['rails'], 'rail')}",
+            ),
             ("switches", switches),
-        ]  # fmt: skip
+        ]
     if found["bisection_bandwidth"] is not None:
         rows.append(("bisection", format_bandwidth(found["bisection_bandwidth"])))
     rows += [_way(route) for route in found["routes"]]

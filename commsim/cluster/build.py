@@ -51,9 +51,15 @@ def assemble(
     links = _links(templates, template_of, domains, fabric.rows)
     said = dict.fromkeys([note for spec in specs for note in spec.notes])
     return Cluster(
-        name, templates, template_of, domains, nics, fabric, links,
+        name,
+        templates,
+        template_of,
+        domains,
+        nics,
+        fabric,
+        links,
         [*notes, *said, *fabric.notes],
-    )  # fmt: skip
+    )
 
 
 def _domains(specs: Sequence[NodeSpec], counts: Sequence[int]) -> list[int]:
@@ -81,11 +87,18 @@ def _nics_of(spec: NodeSpec, node: int) -> list[Nic]:
     have, wire = spec.nic, spec.nic.wire
     return [
         Nic(
-            node, index, rail, wire.bandwidth, wire.efficiency, wire.latency, have.medium,
-            have.transport, have.gdr,
+            node,
+            index,
+            rail,
+            wire.bandwidth,
+            wire.efficiency,
+            wire.latency,
+            have.medium,
+            have.transport,
+            have.gdr,
         )
         for index, rail in enumerate(have.rails)
-    ]  # fmt: skip
+    ]
 
 
 def _links(

@@ -243,9 +243,14 @@ class Cluster:
         links = self.links
         for link, (a, b) in enumerate(zip(links.source, links.target, strict=True)):
             graph.add_edge(
-                a, b, link=link, kind=links.kinds[link], bandwidth=float(links.bandwidth[link]),
-                efficiency=float(links.efficiency[link]), latency=int(links.latency[link]),
-            )  # fmt: skip
+                a,
+                b,
+                link=link,
+                kind=links.kinds[link],
+                bandwidth=float(links.bandwidth[link]),
+                efficiency=float(links.efficiency[link]),
+                latency=int(links.latency[link]),
+            )
         return graph
 
     def _nics(

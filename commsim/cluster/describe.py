@@ -91,9 +91,15 @@ def _link_table(cluster: Cluster) -> list[dict[str, Any]]:
     links, what = cluster.links, _vertex_kinds(cluster)
     counts: dict[tuple[Any, ...], int] = {}
     columns = zip(
-        links.kinds, links.media, links.source, links.target, links.bandwidth.tolist(),
-        links.efficiency.tolist(), links.latency.tolist(), strict=True,
-    )  # fmt: skip
+        links.kinds,
+        links.media,
+        links.source,
+        links.target,
+        links.bandwidth.tolist(),
+        links.efficiency.tolist(),
+        links.latency.tolist(),
+        strict=True,
+    )
     for kind, medium, a, b, bandwidth, efficiency, latency in columns:
         row = (kind, medium, what[a], what[b], bandwidth, round(efficiency, 6), latency)
         counts[row] = counts.get(row, 0) + 1
@@ -200,8 +206,13 @@ def _first_elsewhere(cluster: Cluster) -> int:
 def _example(cluster: Cluster, a: int, b: int, route: Route | None) -> dict[str, Any]:
     if route is None:
         return {
-            "from": a, "to": b, "links": [], "via": [], "latency_ps": None, "bandwidth": None,
-        }  # fmt: skip
+            "from": a,
+            "to": b,
+            "links": [],
+            "via": [],
+            "latency_ps": None,
+            "bandwidth": None,
+        }
     capacity = cluster.links.capacity
     pairs = zip(route.link, route.share, strict=True)
     return {

@@ -72,10 +72,14 @@ class Fabric:
     def _attach(self, nic: Nic, leaf: str) -> int:
         """Add a NIC's two links; a switch's delay counts half at each of its sides."""
         return self.rows.both(
-            f"node{nic.node}/nic{nic.index}", leaf, kind="network", medium=nic.medium,
-            bandwidth=nic.bandwidth, efficiency=nic.efficiency * self._kept,
+            f"node{nic.node}/nic{nic.index}",
+            leaf,
+            kind="network",
+            medium=nic.medium,
+            bandwidth=nic.bandwidth,
+            efficiency=nic.efficiency * self._kept,
             latency=nic.latency + self.spec.cable_latency + self.spec.switch_latency // 2,
-        )  # fmt: skip
+        )
 
     def _add_trunks(self, raw: Sequence[float], payload: Sequence[float]) -> None:
         groups, ratio = 1 + self.leaves.group[-1], self.spec.oversubscription
@@ -122,9 +126,14 @@ class Fabric:
 
     def _join(self, a: str, b: str, bandwidth: float, efficiency: float) -> None:
         self.rows.both(
-            a, b, kind="network", medium=self._medium, bandwidth=bandwidth,
-            efficiency=efficiency, latency=self.spec.switch_latency + self.spec.cable_latency,
-        )  # fmt: skip
+            a,
+            b,
+            kind="network",
+            medium=self._medium,
+            bandwidth=bandwidth,
+            efficiency=efficiency,
+            latency=self.spec.switch_latency + self.spec.cable_latency,
+        )
 
     @property
     def first_trunk(self) -> int:

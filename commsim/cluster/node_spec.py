@@ -12,7 +12,7 @@ from commsim.cluster.nic_spec import nic_spec
 from commsim.cluster.node import CpuSection, GpuSection, NodeSection
 from commsim.cluster.nvlink_spec import c2c_wire, nvlink_spec
 from commsim.cluster.pcie_spec import pcie_spec
-from commsim.cluster.place import Place
+from commsim.cluster.place import NodePlace
 from commsim.cluster.reader import Reader, defaults
 from commsim.cluster.spec import CpuSpec, NodeSpec, Wire
 from commsim.errors import ScenarioError
@@ -29,7 +29,7 @@ _ARCH = MappingProxyType(
 )
 
 
-def node_spec(node: NodeSection, place: Place, *, name: str = "") -> NodeSpec:
+def node_spec(node: NodeSection, place: NodePlace, *, name: str = "") -> NodeSpec:
     """Return the facts of a node.
 
     Raises:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from commsim.cluster.node import NodeSection, PcieSwitchSection, merged
-from commsim.cluster.place import Place
+from commsim.cluster.place import NodePlace
 from commsim.cluster.transports import RDMA
 
 __all__ = ["overridden"]
@@ -18,7 +18,7 @@ _Numbers = tuple[int, ...]
 
 
 def overridden(
-    base: NodeSection, changes: NodeSection | None, place: Place
+    base: NodeSection, changes: NodeSection | None, place: NodePlace
 ) -> tuple[NodeSection, tuple[str, ...]]:
     """Return the node with `changes` laid over it, and notes on what that made necessary.
 
@@ -39,7 +39,7 @@ def overridden(
 
 
 def _fewer_gpus(
-    base: NodeSection, changes: NodeSection, place: Place, notes: list[str]
+    base: NodeSection, changes: NodeSection, place: NodePlace, notes: list[str]
 ) -> NodeSection:
     count = changes.gpu.count if changes.gpu else None
     have = base.gpu.count if base.gpu else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from commsim.cluster.node import NodeSection
 from commsim.errors import ScenarioError
 
-__all__ = ["Place", "field_path"]
+__all__ = ["NodePlace", "field_path"]
 
 
 def field_path(*parts: str) -> str:
@@ -18,7 +18,7 @@ def field_path(*parts: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePlace:
     """A node's place: the file (or flag), the path of its base, and of its overrides."""
 
     where: str

@@ -16,7 +16,7 @@ from commsim.cluster.node import (
     NvlinkSection,
     merged,
 )
-from commsim.cluster.place import Place
+from commsim.cluster.place import NodePlace
 from commsim.cluster.spec import MAX_GPUS, Wire
 from commsim.sections import Section, decode
 
@@ -41,7 +41,7 @@ def defaults() -> Defaults:
 class Reader:
     """Checks values of the node at `place`; `taken` collects the defaults that it used."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: NodePlace) -> None:
         self.place = place
         self.taken: list[str] = []
 

@@ -20,7 +20,7 @@ from commsim.cluster.fabric_section import FabricSection, inherited
 from commsim.cluster.node import NodeSection
 from commsim.cluster.node_spec import node_spec
 from commsim.cluster.overrides import overridden
-from commsim.cluster.place import Place, field_path
+from commsim.cluster.place import NodePlace, field_path
 from commsim.cluster.presets import preset_data
 from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.errors import ScenarioError
@@ -163,7 +163,7 @@ def _spec(kind: NodesSection, where: str, at: str) -> NodeSpec:
     base, inline = kind.node, field_path(at, "node")
     if base is None:
         base, inline = _preset_node(kind.preset or "", where, at), field_path(at, "preset")
-    place = Place(where, inline, field_path(at, "overrides"), kind.overrides)
+    place = NodePlace(where, inline, field_path(at, "overrides"), kind.overrides)
     node, notes = overridden(base, kind.overrides, place)
     spec = node_spec(node, place, name=(kind.preset or "").lower())
     return dataclasses.replace(spec, notes=spec.notes + notes)

@@ -119,9 +119,13 @@ class Template:
 
     def _both(self, a: str, b: str, kind: str, wire: Wire) -> int:
         return self.rows.both(
-            a, b, kind=kind, bandwidth=wire.bandwidth, efficiency=wire.efficiency,
+            a,
+            b,
+            kind=kind,
+            bandwidth=wire.bandwidth,
+            efficiency=wire.efficiency,
             latency=wire.latency,
-        )  # fmt: skip
+        )
 
     def children(self, above: str) -> list[str]:
         """Return what hangs directly on a socket or a PCIe switch, in order of creation."""

@@ -4,8 +4,8 @@ What an op means: collectives as chunk programs, and the checker that proves the
 
 from commsim.collectives.catalogue import (
     ALGORITHMS,
-    Algorithm,
     Ask,
+    CollectiveAlgorithm,
     algorithms_for,
     default_per_node,
     is_switched,
@@ -24,8 +24,8 @@ from commsim.collectives.walk import Move, Picture, Walk, walk
 __all__ = [
     "ALGORITHMS",
     "IN_NODE",
-    "Algorithm",
     "Ask",
+    "CollectiveAlgorithm",
     "Custom",
     "Move",
     "Picture",

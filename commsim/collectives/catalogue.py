@@ -27,8 +27,8 @@ from commsim.registry import Registry
 
 __all__ = [
     "ALGORITHMS",
-    "Algorithm",
     "Ask",
+    "CollectiveAlgorithm",
     "algorithms_for",
     "default_per_node",
     "is_switched",
@@ -55,7 +55,7 @@ Make = Callable[[Ask], Program]
 
 
 @dataclass(frozen=True, slots=True)
-class Algorithm:
+class CollectiveAlgorithm:
     """A way to do an op, as a chunk program.
 
     `switched`: it needs switches that reduce or multicast. `two_level`: it knows nodes, or rows,
@@ -81,14 +81,18 @@ MEMBERS: dict[str, Callable[[int], bool]] = {
 }
 """What an algorithm may need of its number of members."""
 
-ALGORITHMS: Registry[tuple[str, str], Algorithm] = Registry("algorithm")
+ALGORITHMS: Registry[tuple[str, str], CollectiveAlgorithm] = Registry("algorithm")
 """Every algorithm by (op, name)."""
 
 
 def register_algorithm(
-    op: str, name: str, *, members: str = "any number", switched: bool = False,
+    op: str,
+    name: str,
+    *,
+    members: str = "any number",
+    switched: bool = False,
     two_level: bool = False,
-) -> Callable[[Make], Make]:  # fmt: skip
+) -> Callable[[Make], Make]:
     """Return a decorator that registers a function as an algorithm for `op`.
 
     The function gets an `Ask` (n, root, pieces, per_node, splits) and returns a `Program`, made
@@ -104,7 +108,8 @@ def register_algorithm(
 
     def register(make: Make) -> Make:
         ALGORITHMS.add(
-            (op, name), Algorithm(op, name, make, switched, two_level, members, MEMBERS[members])
+            (op, name),
+            CollectiveAlgorithm(op, name, make, switched, two_level, members, MEMBERS[members]),
         )
         return make
 
@@ -196,7 +201,9 @@ _TWO_LEVEL = ("hierarchical", "torus", "nvls_tree", "collnet_direct", "collnet_c
 for (_op, _name), _make in _BUILT_IN.items():
     ALGORITHMS.add(
         (_op, _name),
-        Algorithm(_op, _name, _make, _name in _SWITCHED, _name in _TWO_LEVEL, proven=True),
+        CollectiveAlgorithm(
+            _op, _name, _make, _name in _SWITCHED, _name in _TWO_LEVEL, proven=True
+        ),
     )
 
 
@@ -210,7 +217,7 @@ def is_switched(algorithm: str) -> bool:
     return any(each.switched for each in _named(algorithm))
 
 
-def _named(algorithm: str) -> Iterator[Algorithm]:
+def _named(algorithm: str) -> Iterator[CollectiveAlgorithm]:
     for op in COLLECTIVES:
         found = ALGORITHMS.find((op, algorithm))
         if found is not None:
@@ -282,7 +289,7 @@ def _made(op: str, algorithm: str, ask: Ask) -> Program:
 _MOST_PROVEN = 1 << 22  # entries of the state that the checker follows: members^2 x chunks
 
 
-def _prove(record: Algorithm, made: Program, ask: Ask) -> None:
+def _prove(record: CollectiveAlgorithm, made: Program, ask: Ask) -> None:
     """Raise ScenarioError where a program does not do what its op promises."""
     if (made.op, made.n) != (record.op, ask.n):
         raise ScenarioError(

@@ -18,7 +18,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.collectives.checker import check
-from commsim.collectives.msccl_file import Algorithm, Block, Step, Where, read_msccl
+from commsim.collectives.msccl_file import MscclAlgorithm, MscclStep, ThreadBlock, Where, read_msccl
 from commsim.collectives.msccl_places import Places
 from commsim.collectives.program import Program
 from commsim.errors import ScenarioError
@@ -64,17 +64,21 @@ def load_msccl(path: str | Path) -> Custom:
     if race:
         raise ScenarioError(f"{path}: {race[0]}")
     return Custom(
-        algorithm.name, program, algorithm.channels, algorithm.protocol, algorithm.least,
+        algorithm.name,
+        program,
+        algorithm.channels,
+        algorithm.protocol,
+        algorithm.least,
         algorithm.most,
-    )  # fmt: skip
+    )
 
 
 @dataclass(slots=True)
 class _Event:
     """What one step does at one moment: "receive", "send" or "local"."""
 
-    block: Block
-    step: Step
+    block: ThreadBlock
+    step: MscclStep
     what: str
     before: list[int]
     level: int = -1
@@ -101,7 +105,7 @@ class _Message:
 class _Translation:
     """Turns a file's steps into events, gives them levels, and the levels into a program."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: MscclAlgorithm) -> None:
         self._algorithm = algorithm
         self._places = Places(algorithm)
         self._events: list[_Event] = []
@@ -296,13 +300,24 @@ class _Translation:
                 ):
                     aside = self._places.spare(message.source, len(message.rows[0]))
                     found.append(
-                        _Message(left, message.source, message.source, False,
-                                 (message.rows[0], aside), send)
-                    )  # fmt: skip
+                        _Message(
+                            left,
+                            message.source,
+                            message.source,
+                            False,
+                            (message.rows[0], aside),
+                            send,
+                        )
+                    )
                     message = _Message(
-                        message.step, message.source, message.target, message.adds,
-                        (aside, message.rows[1]), message.event, message.connection,
-                    )  # fmt: skip
+                        message.step,
+                        message.source,
+                        message.target,
+                        message.adds,
+                        (aside, message.rows[1]),
+                        message.event,
+                        message.connection,
+                    )
             found.append(message)
         return found
 
@@ -366,7 +381,7 @@ class _Translation:
             yield from ((place, True) for place in self._at(event, step.target))
 
 
-def _parts(step: Step) -> list[str]:
+def _parts(step: MscclStep) -> list[str]:
     """Return what a step does, one after the other."""
     parts = ["receive"] if step.receives else []
     parts += ["send"] if step.sends else []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from commsim.errors import ScenarioError, did_you_mean
 
-__all__ = ["COLLECTIVES", "Algorithm", "Block", "Step", "Where", "read_msccl"]
+__all__ = ["COLLECTIVES", "MscclAlgorithm", "MscclStep", "ThreadBlock", "Where", "read_msccl"]
 
 COLLECTIVES = {
     "allreduce": "all_reduce",
@@ -46,7 +46,7 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MscclStep:
     """One step; `number` is its `s`, `after` the (thread block, step) that it waits for."""
 
     number: int
@@ -68,7 +68,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ThreadBlock:
     """A thread block of a GPU; `send` and `receive` are ranks, -1 for none."""
 
     gpu: int
@@ -76,11 +76,11 @@ class Block:
     send: int
     receive: int
     channel: int
-    steps: tuple[Step, ...]
+    steps: tuple[MscclStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Algorithm:
+class MscclAlgorithm:
     """A whole file. `chunks`: nchunksperloop, how many chunks the larger buffer is cut into."""
 
     name: str
@@ -94,10 +94,10 @@ class Algorithm:
     least: int
     most: int
     scratch: tuple[int, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[ThreadBlock, ...]
 
 
-def read_msccl(path: str | Path) -> Algorithm:
+def read_msccl(path: str | Path) -> MscclAlgorithm:
     """Read an MSCCL XML file.
 
     Raises:
@@ -139,7 +139,7 @@ def _tree(path: Path) -> ET.Element:
     return root
 
 
-def _algorithm(root: ET.Element) -> Algorithm:
+def _algorithm(root: ET.Element) -> MscclAlgorithm:
     if root.tag != "algo":
         raise _FileError(f"the root element is <{root.tag[:40]}>, not <algo>.")
     coll = _text(root, "coll", "algo")
@@ -159,7 +159,7 @@ def _algorithm(root: ET.Element) -> Algorithm:
         for number, tb in _children(gpus[gpu], "tb", f"gpu {gpu}", "id", 1 << 16).items()
     ]
     used = 1 + max((block.channel for block in blocks), default=0)
-    return Algorithm(
+    return MscclAlgorithm(
         name=root.get("name") or "msccl",
         op=COLLECTIVES[coll],
         n=n,
@@ -170,10 +170,12 @@ def _algorithm(root: ET.Element) -> Algorithm:
         root=_number(root, "root", "algo", least=0, most=n - 1, default=0),
         least=_number(root, "minBytes", "algo", least=0, most=1 << 62, default=0),
         most=_number(root, "maxBytes", "algo", least=0, most=1 << 62, default=0),
-        scratch=tuple(_number(gpus[gpu], "s_chunks", f"gpu {gpu}", least=0, most=_MOST_CHUNKS,
-                              default=0) for gpu in range(n)),
+        scratch=tuple(
+            _number(gpus[gpu], "s_chunks", f"gpu {gpu}", least=0, most=_MOST_CHUNKS, default=0)
+            for gpu in range(n)
+        ),
         blocks=tuple(blocks),
-    )  # fmt: skip
+    )
 
 
 def _in_place(root: ET.Element) -> bool:
@@ -183,7 +185,7 @@ def _in_place(root: ET.Element) -> bool:
     return _number(root, "inplace", "algo", least=0, most=1, default=0) == 1
 
 
-def _block(gpu: int, number: int, tb: ET.Element, n: int) -> Block:
+def _block(gpu: int, number: int, tb: ET.Element, n: int) -> ThreadBlock:
     where = f"gpu {gpu}, tb {number}"
     send, receive = (_number(tb, side, where, least=-1, most=n - 1) for side in ("send", "recv"))
     if gpu in (send, receive):
@@ -202,10 +204,10 @@ def _block(gpu: int, number: int, tb: ET.Element, n: int) -> Block:
                 f"{where}, step {step.number}: {step.kind!r}, but the block has no {side}."
             )
     channel = _number(tb, "chan", where, least=0, most=1023)
-    return Block(gpu, number, send, receive, channel, steps)
+    return ThreadBlock(gpu, number, send, receive, channel, steps)
 
 
-def _step(number: int, element: ET.Element, where: str) -> Step:
+def _step(number: int, element: ET.Element, where: str) -> MscclStep:
     kind = _text(element, "type", where)
     if kind not in STEPS:
         raise _FileError(f"{where}: type={kind[:40]!r} is none of {', '.join(STEPS)}.")
@@ -215,14 +217,16 @@ def _step(number: int, element: ET.Element, where: str) -> Step:
         after = (waits, _number(element, "deps", where, least=0, most=1 << 20))
     if kind == "nop":
         nowhere = Where("i", 0)
-        return Step(number, kind, nowhere, nowhere, 0, after)
+        return MscclStep(number, kind, nowhere, nowhere, 0, after)
     ends = [
-        Where(_buffer(element, f"{end}buf", where),
-              _number(element, f"{end}off", where, least=-1, most=_MOST_CHUNKS))
+        Where(
+            _buffer(element, f"{end}buf", where),
+            _number(element, f"{end}off", where, least=-1, most=_MOST_CHUNKS),
+        )
         for end in ("src", "dst")
-    ]  # fmt: skip
+    ]
     count = _number(element, "cnt", where, least=1, most=_MOST_CHUNKS, default=1)
-    return Step(number, kind, ends[0], ends[1], count, after)
+    return MscclStep(number, kind, ends[0], ends[1], count, after)
 
 
 def _buffer(element: ET.Element, name: str, where: str) -> str:
@@ -261,9 +265,11 @@ def _number(
         return default
     text = _text(element, name, where)
     digits = text.strip()
-    if len(digits) > 20 or not digits.removeprefix("-").isascii() or not digits.removeprefix(
-        "-"
-    ).isdigit():  # fmt: skip
+    if (
+        len(digits) > 20
+        or not digits.removeprefix("-").isascii()
+        or not digits.removeprefix("-").isdigit()
+    ):
         raise _FileError(f"{where}: {name}={text[:40]!r} is not a whole number.")
     if not least <= int(digits) <= most:
         raise _FileError(f"{where}: {name}={digits} is not between {least} and {most}.")

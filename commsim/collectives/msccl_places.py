@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from commsim.collectives.msccl_file import Algorithm, Where
-from commsim.collectives.program import Layout
+from commsim.collectives.msccl_file import MscclAlgorithm, Where
+from commsim.collectives.program import DataLayout
 from commsim.errors import ScenarioError
 from commsim.ops import PAIRED, ROOTED
 
@@ -23,7 +23,7 @@ _SPLIT_OUTPUT = frozenset({"reduce_scatter", "scatter"})
 class Places:
     """The places of every rank, numbered alike: buffers first, then spare ones."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: MscclAlgorithm) -> None:
         self._op, self._n, self._whole = algorithm.op, algorithm.n, algorithm.chunks
         self.root = algorithm.root if algorithm.op in ROOTED else -1
         parted = self._op in _SPLIT_INPUT | _SPLIT_OUTPUT | PAIRED
@@ -82,7 +82,7 @@ class Places:
             return f"output chunk {place - self._first_output}"
         return f"input chunk {place}"
 
-    def layout(self) -> Layout:
+    def layout(self) -> DataLayout:
         """Return what every place starts with and must end with."""
         n, whole = self._n, self._whole
         held = np.full((n, self.total), -1, dtype=np.int64)
@@ -98,7 +98,7 @@ class Places:
                 held[rank, self._input(rank) + np.arange(self._inputs)] = starts
             if self._op not in ("reduce", "gather") or rank == self.root:
                 wanted[rank, self._output(rank) + np.arange(self._outputs)] = ends
-        return Layout(held, wanted, tuple(self.name(p) for p in range(self.total)))
+        return DataLayout(held, wanted, tuple(self.name(p) for p in range(self.total)))
 
     def _offset(self, rank: int, split: frozenset[str]) -> int:
         return rank * self._part if self._op in split else 0

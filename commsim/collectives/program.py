@@ -18,7 +18,7 @@ import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
 
-__all__ = ["IN_NETWORK", "IN_NODE", "Layout", "Program", "ProgramBuilder"]
+__all__ = ["IN_NETWORK", "IN_NODE", "DataLayout", "Program", "ProgramBuilder"]
 
 
 IN_NODE, IN_NETWORK = "node", "network"
@@ -26,7 +26,7 @@ IN_NODE, IN_NETWORK = "node", "network"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class DataLayout:
     """Where the data of an op lies, for programs whose places are not simply its chunks.
 
     Place p of rank r starts with the rank's contribution to chunk `held[r, p]` of the op and
@@ -67,7 +67,7 @@ class Program:
     phase: Ints
     switches: tuple[str, ...] = ()
     into: Ints | None = None
-    layout: Layout | None = None
+    layout: DataLayout | None = None
     needs: tuple[Ints, Ints] | None = None
 
     def __len__(self) -> int:
@@ -110,9 +110,15 @@ class ProgramBuilder:
     """Collects sends in any order; `build` sorts them by step, keeping their order within one."""
 
     def __init__(
-        self, op: str, algorithm: str, n: int, share: Iterable[float], *, root: int = -1,
+        self,
+        op: str,
+        algorithm: str,
+        n: int,
+        share: Iterable[float],
+        *,
+        root: int = -1,
         switches: Iterable[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._head = (op, algorithm, n, root)
         self._switches = tuple(switches)
         self._share = np.fromiter(share, dtype=np.float64)
@@ -132,9 +138,15 @@ class ProgramBuilder:
         self._send(chunks, source, target, True, step, phase)
 
     def reduce_at(
-        self, chunks: int | Iterable[int], switch: int, sources: Iterable[int], target: int, *,
-        step: int, phase: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        chunks: int | Iterable[int],
+        switch: int,
+        sources: Iterable[int],
+        target: int,
+        *,
+        step: int,
+        phase: int = 0,
+    ) -> None:
         """Let a switch add up what the sources hold; the target gets the sum a step later."""
         carried = (chunks,) if isinstance(chunks, int) else tuple(chunks)
         for source in sources:
@@ -142,9 +154,15 @@ class ProgramBuilder:
         self.copy(carried, switch, target, step=step + 1, phase=phase)
 
     def multicast(
-        self, chunks: int | Iterable[int], switch: int, source: int, targets: Iterable[int], *,
-        step: int, phase: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        chunks: int | Iterable[int],
+        switch: int,
+        source: int,
+        targets: Iterable[int],
+        *,
+        step: int,
+        phase: int = 0,
+    ) -> None:
         """Send chunks to a switch, which hands a copy to every target a step later."""
         carried = (chunks,) if isinstance(chunks, int) else tuple(chunks)
         self.copy(carried, source, switch, step=step, phase=phase)
@@ -172,8 +190,13 @@ class ProgramBuilder:
         )
 
     def _send(
-        self, chunks: int | Iterable[int], source: int, target: int, reduce: bool, step: int,
+        self,
+        chunks: int | Iterable[int],
+        source: int,
+        target: int,
+        reduce: bool,
+        step: int,
         phase: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sends.append((source, target, step, reduce, phase))
         self._chunks.append((chunks,) if isinstance(chunks, int) else tuple(chunks))

@@ -31,9 +31,7 @@ def _nvls(op: str, n: int, pieces: int) -> ProgramBuilder:
 
 def _sharp(op: str, n: int, chunks: int, *, root: int = -1) -> ProgramBuilder:
     share = 0.0 if op == "barrier" else 1 / chunks
-    return ProgramBuilder(
-        op, "sharp", n, [share] * chunks, root=root, switches=(IN_NETWORK,)
-    )  # fmt: skip
+    return ProgramBuilder(op, "sharp", n, [share] * chunks, root=root, switches=(IN_NETWORK,))
 
 
 def _slice(n: int, pieces: int, piece: int) -> list[int]:

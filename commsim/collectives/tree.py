@@ -155,9 +155,13 @@ def reduce(name: str, n: int, root: int, pieces: int) -> Program:
 
 
 def _rooted(
-    op: str, name: str, n: int, root: int, pieces: int,
+    op: str,
+    name: str,
+    n: int,
+    root: int,
+    pieces: int,
     move: Callable[[ProgramBuilder, list[int], list[int], int], None],
-) -> Program:  # fmt: skip
+) -> Program:
     trees = _trees(n, root, name)
     count = len(trees) * pieces
     program = ProgramBuilder(op, name, n, [1 / count] * count, root=root)

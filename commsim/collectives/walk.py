@@ -14,7 +14,7 @@ from commsim.arrays import Bools, Ints
 from commsim.collectives.program import Program
 from commsim.collectives.state import begin, carry, steps, wanted
 
-__all__ = ["Move", "Picture", "Stage", "Walk", "walk"]
+__all__ = ["Move", "Picture", "Walk", "WalkStep", "walk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class WalkStep:
     """One step: its moves, all at once, and the picture after them."""
 
     moves: tuple[Move, ...]
@@ -58,7 +58,7 @@ class Walk:
 
     program: Program
     start: Picture
-    stages: tuple[Stage, ...]
+    stages: tuple[WalkStep, ...]
     promised: Bools
 
     @property
@@ -88,7 +88,7 @@ def walk(program: Program) -> Walk:
     for _, rows in steps(program):
         moves = [_move(program, message, first) for message in np.unique(program.message[rows])]
         carry(program, holdings, rows)
-        stages.append(Stage(tuple(moves), picture()))
+        stages.append(WalkStep(tuple(moves), picture()))
     return Walk(program, start, tuple(stages), promised)
 
 

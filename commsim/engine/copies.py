@@ -13,7 +13,7 @@ from simpy.events import Event
 from commsim.cluster import Links, Route
 from commsim.engine.fluid_network import FluidNetwork
 from commsim.engine.step_network import MessageProgress, StepNetwork
-from commsim.libraries import Messages, Phase
+from commsim.libraries import PlanPhase, RoutedProgram
 from commsim.libraries.expansion import coupled, per_byte, whole
 
 __all__ = ["Copies", "copy_phase"]
@@ -27,7 +27,7 @@ class Copies:
     def __init__(self, links: Links, network: FluidNetwork | StepNetwork) -> None:
         self._links = links
         self._network = network
-        self._phases: dict[tuple[tuple[Route, ...], int], Phase] = {}
+        self._phases: dict[tuple[tuple[Route, ...], int], PlanPhase] = {}
 
     def start(self, routes: tuple[Route, ...], size: int, *, op: int) -> Event:
         """Copy `size` bytes along each of some routes at once; the event fires when all are done.
@@ -37,13 +37,18 @@ class Copies:
         if isinstance(self._network, FluidNetwork):
             return self._network.start(self._phase(routes, size), op=op).reach(1.0)
         count = len(routes)
-        messages = Messages(
-            np.arange(count) * 2, np.arange(count) * 2 + 1, np.full(count, float(size)),
-            np.arange(count), routes, np.zeros(count + 1, np.int64), _NONE,
-        )  # fmt: skip
+        messages = RoutedProgram(
+            np.arange(count) * 2,
+            np.arange(count) * 2 + 1,
+            np.full(count, float(size)),
+            np.arange(count),
+            routes,
+            np.zeros(count + 1, np.int64),
+            _NONE,
+        )
         return self._network.send(MessageProgress(messages, lambda _: None), [], op=op)[1]
 
-    def _phase(self, routes: tuple[Route, ...], size: int) -> Phase:
+    def _phase(self, routes: tuple[Route, ...], size: int) -> PlanPhase:
         """Return the flow of a copy; equal copies share one, as the record keeps each."""
         key = (routes, size)
         if key not in self._phases:
@@ -51,7 +56,7 @@ class Copies:
         return self._phases[key]
 
 
-def copy_phase(routes: tuple[Route, ...], size: int, links: Links) -> Phase:
+def copy_phase(routes: tuple[Route, ...], size: int, links: Links) -> PlanPhase:
     """Return the flow that copies `size` bytes along each of `routes`."""
     idle = max(whole(r.latency + size * per_byte(r, links)) for r in routes)
     return coupled(routes, [size] * len(routes), idle, links)

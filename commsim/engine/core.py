@@ -34,7 +34,7 @@ from commsim.engine.rendezvous import GroupQueue, Rendezvous, RunContext
 from commsim.engine.rules import dependents, queues
 from commsim.engine.sharing import Sharing
 from commsim.engine.step_network import StepNetwork
-from commsim.graph import Graph, OpKind, Way, member_lanes
+from commsim.graph import CopyWay, Graph, OpKind, member_lanes
 from commsim.libraries import Copy, Library, Plan, library_of, links_of
 from commsim.timeline import Cause
 
@@ -205,7 +205,7 @@ class Engine:
         if phase is not None:
             return self.network.start(phase, op=op).reach(1.0)
         rank = self._rank[self._lane[op]]
-        to_host = self._item[op] == Way.TO_HOST
+        to_host = self._item[op] == CopyWay.TO_HOST
         route = self.cluster.to_host(rank) if to_host else self.cluster.from_host(rank)
         return self.copies.start((route,), int(self.graph.size[op]), op=op)
 
@@ -242,9 +242,13 @@ class Engine:
             if self.stepwise and not plan.programs and uses_links(plan):
                 self._note(_NO_PROGRAM.format(op=self.graph.collectives.kind[row], plan=plan))
             rendezvous = self.rendezvous[0, row] = Rendezvous(
-                self._context, self._execution_plan(plan), self._expected[group],
-                self._queues[group], self._position[row], row,
-            )  # fmt: skip
+                self._context,
+                self._execution_plan(plan),
+                self._expected[group],
+                self._queues[group],
+                self._position[row],
+                row,
+            )
         return rendezvous, self._member[group][self._lane[op]]
 
     def _execution_plan(self, plan: Plan) -> ExecutionPlan:

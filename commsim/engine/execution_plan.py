@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commsim.libraries import Part, Phase, Plan, Start
+from commsim.libraries import Plan, PlanPart, PlanPhase, Start
 
 __all__ = ["ExecutionPlan", "Stops", "execution_plan_of", "uses_links"]
 
@@ -28,7 +28,7 @@ class ExecutionPlan:
     plan: Plan
     joins: list[int]
     stops: tuple[Stops, ...]
-    only: Phase | None
+    only: PlanPhase | None
     choice: str
 
 
@@ -44,9 +44,12 @@ def execution_plan_of(plan: Plan, *, stepwise: bool) -> ExecutionPlan:
         only = plan.parts[0].phases[0]
     channels = f", {plan.channels} channels" if plan.channels > 1 else ""
     return ExecutionPlan(
-        plan, joins, stops, only if only is not None and only.idle else None,
+        plan,
+        joins,
+        stops,
+        only if only is not None and only.idle else None,
         plan.algorithm and plan.algorithm + channels,
-    )  # fmt: skip
+    )
 
 
 def uses_links(plan: Plan) -> bool:
@@ -54,7 +57,7 @@ def uses_links(plan: Plan) -> bool:
     return any(len(phase.link) for part in plan.parts for phase in part.phases)
 
 
-def _stops(part: Part, *, joining: bool, leaving: bool) -> Stops:
+def _stops(part: PlanPart, *, joining: bool, leaving: bool) -> Stops:
     """Return what happens on the way, in order; nothing for what all do at the ends."""
     acts: dict[int, list[tuple[bool, int]]] = {}
     if joining:

@@ -18,7 +18,7 @@ from simpy.events import Event
 from commsim.arrays import Floats
 from commsim.engine.clock import Clock
 from commsim.engine.fair_share import Flows, fair_rates
-from commsim.libraries import Phase
+from commsim.libraries import PlanPhase
 
 __all__ = ["Flow", "FluidNetwork"]
 
@@ -39,7 +39,7 @@ class Flow:
         "wake",
     )  # fmt: skip
 
-    def __init__(self, network: FluidNetwork, phase: Phase, op: int) -> None:
+    def __init__(self, network: FluidNetwork, phase: PlanPhase, op: int) -> None:
         self.network = network
         self.phase = phase
         self.links: list[int] = network.links_of(phase)
@@ -109,19 +109,19 @@ class FluidNetwork:
         self._on: list[dict[Flow, None]] = [{} for _ in range(len(capacity))]
         self._touched: dict[Flow, None] = {}  # flows whose rates may have changed at this instant
         self._solving = False
-        self._links: dict[int, tuple[Phase, list[int]]] = {}
-        self._free: dict[int, tuple[Phase, float]] = {}
+        self._links: dict[int, tuple[PlanPhase, list[int]]] = {}
+        self._free: dict[int, tuple[PlanPhase, float]] = {}
         self._wakes: list[tuple[int, int, Flow]] = []
         self._alarm_at = _NEVER
 
-    def start(self, phase: Phase, *, op: int = -1) -> Flow:
+    def start(self, phase: PlanPhase, *, op: int = -1) -> Flow:
         """Return a flow of `phase`; it moves once somebody asks it to `reach` something.
 
         `op` is an op whose data it moves, for the record; -1 for none.
         """
         return Flow(self, phase, op)
 
-    def links_of(self, phase: Phase) -> list[int]:
+    def links_of(self, phase: PlanPhase) -> list[int]:
         """Return the links of a phase as a list; equal phases share one."""
         known = self._links.get(id(phase))
         if known is None or known[0] is not phase:
@@ -252,7 +252,7 @@ class FluidNetwork:
             len(self._on[link]) == 1 for flow in flows for link in flow.links
         )
 
-    def _alone(self, phase: Phase) -> float:
+    def _alone(self, phase: PlanPhase) -> float:
         """Return the rate of a flow that has its links to itself; equal phases share one."""
         known = self._free.get(id(phase))
         if known is None or known[0] is not phase:

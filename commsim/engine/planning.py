@@ -13,7 +13,7 @@ import numpy.typing as npt
 from commsim.arrays import Bools, Ints
 from commsim.cluster import Cluster
 from commsim.graph import Device, Graph, OpKind
-from commsim.libraries import Library, Phase, Plan, Request, Start, library_of
+from commsim.libraries import Library, Plan, PlanPhase, Request, Start, library_of
 
 __all__ = ["EagerPlanner", "Planner"]
 
@@ -46,25 +46,35 @@ class Planner:
         """Return the first row of each different request, and the number of every row's."""
         table = self._graph.collectives
         return _alike(
-            table.group, table.size, table.root, table.recorded, table.eager, self._on_host,
+            table.group,
+            table.size,
+            table.root,
+            table.recorded,
+            table.eager,
+            self._on_host,
             *map(_codes, (table.kind, table.dtype, table.redop, table.splits)),
             _codes([self._late[0].get(row, ()) for row in range(len(table))]),
-        )  # fmt: skip
+        )
 
     def alike_messages(self) -> tuple[Ints, Ints]:
         """Return the first row of each different request, and the number of every row's."""
         table = self._graph.messages
         return _alike(
-            table.group, table.source, table.target, table.size, table.recorded,
-            self._sent_from_host, table.eager,
+            table.group,
+            table.source,
+            table.target,
+            table.size,
+            table.recorded,
+            self._sent_from_host,
+            table.eager,
             _codes([self._late[1].get(row, ()) for row in range(len(table))]),
-        )  # fmt: skip
+        )
 
     def alike_links(self) -> Ints:
         """Return per link the one that its use is recorded on; empty where each has its own."""
         return np.zeros(0, np.int64)
 
-    def copy(self, op: int) -> Phase | None:
+    def copy(self, op: int) -> PlanPhase | None:
         """Return the flow of a copy to or from host memory; None: that of its rank's own route."""
         return None
 
@@ -134,7 +144,7 @@ class EagerPlanner(Planner):
         """Return the plan of message `row`, which waits for no receiver."""
         return replace(self._planner.message(row), start=Start.EAGER)
 
-    def copy(self, op: int) -> Phase | None:
+    def copy(self, op: int) -> PlanPhase | None:
         """Return the flow of a copy."""
         return self._planner.copy(op)
 

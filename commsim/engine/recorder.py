@@ -14,7 +14,7 @@ from commsim.arrays import Floats, Ints
 from commsim.cluster import Links
 from commsim.engine.fluid_network import Flow
 from commsim.graph import Graph
-from commsim.libraries import Phase
+from commsim.libraries import PlanPhase
 from commsim.libraries.expansion import LinkService
 from commsim.timeline import Cause, LinkUse, Memory, Timeline
 
@@ -36,7 +36,7 @@ class Recorder:
         self.choices: dict[int, str] = {}
         self.services: list[LinkService] = []
         self.program_op: dict[int, int] = {}  # an op of each program
-        self._templates: dict[int, tuple[int, Phase]] = {}
+        self._templates: dict[int, tuple[int, PlanPhase]] = {}
         self._segments: list[tuple[int, int, int, float, int]] = []
 
     def segment(self, flow: Flow, now: int) -> None:

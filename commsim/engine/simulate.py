@@ -16,7 +16,7 @@ from commsim.engine.deadlock import deadlock, sends_wait
 from commsim.engine.folding import FoldedPlanner
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import Graph, OpKind, Way
+from commsim.graph import CopyWay, Graph, OpKind
 from commsim.libraries import Library, links_of
 from commsim.sections import Section
 from commsim.timeline import Timeline
@@ -72,9 +72,13 @@ def simulate(
 
     def run(planner: Planner) -> Engine:
         engine = Engine(
-            graph, cluster, library, planner=planner, stepwise=network == "steps",
+            graph,
+            cluster,
+            library,
+            planner=planner,
+            stepwise=network == "steps",
             overlap_slowdown=overlap_slowdown,
-        )  # fmt: skip
+        )
         for extension in extensions:
             engine.env.process(extension(engine))
         engine.run()
@@ -118,7 +122,7 @@ def _check_fit(graph: Graph, cluster: Cluster | None) -> None:
             " (ranks 0 to {}). Use more nodes or fewer ranks.".format(cluster.world_size - 1)
         )
     timed = (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
-    by_links = (graph.kind == OpKind.COPY) & (graph.item != Way.NONE)
+    by_links = (graph.kind == OpKind.COPY) & (graph.item != CopyWay.NONE)
     if cluster is None and by_links.any():
         raise ScenarioError(
             f"{graph.describe(int(np.flatnonzero(by_links)[0]))}: a copy over links needs a"

@@ -18,8 +18,8 @@ from simpy.events import Event
 from commsim.cluster import Links, Route
 from commsim.engine.clock import Clock
 from commsim.engine.recorder import Recorder
-from commsim.libraries import Delays, Messages, Phase
-from commsim.libraries.expansion import Hop, Program, Traffic, hops_of
+from commsim.libraries import Delays, PlanPhase, RoutedProgram
+from commsim.libraries.expansion import Hop, RunningProgram, Traffic, hops_of
 
 __all__ = ["MessageProgress", "StepFlow", "StepNetwork"]
 
@@ -33,7 +33,7 @@ class MessageProgress:
     Switches (negative numbers) take part in messages and are no members.
     """
 
-    def __init__(self, messages: Messages, on_done: Callable[[int], None]) -> None:
+    def __init__(self, messages: RoutedProgram, on_done: Callable[[int], None]) -> None:
         self.messages = messages
         self.left: dict[int, int] = {}
         for ends in (messages.source.tolist(), messages.target.tolist()):
@@ -55,7 +55,7 @@ class MessageProgress:
 class StepFlow:
     """One coupled flow, in slices; `sent` is the share of its phase that has moved."""
 
-    def __init__(self, network: StepNetwork, phase: Phase, op: int) -> None:
+    def __init__(self, network: StepNetwork, phase: PlanPhase, op: int) -> None:
         self.network = network
         self.phase = phase
         self.op = op
@@ -80,11 +80,11 @@ class StepNetwork:
         self._recorder = recorder
         self._traffic = Traffic(recorder.services)
         self._hops: dict[Route, tuple[Hop, ...]] = {}
-        self._of_phase: dict[int, tuple[Phase, tuple[Hop, ...]]] = {}
+        self._of_phase: dict[int, tuple[PlanPhase, tuple[Hop, ...]]] = {}
         self._running: dict[int, tuple[MessageProgress, Event]] = {}
         self._alarm = 0
 
-    def start(self, phase: Phase, *, op: int = -1) -> StepFlow:
+    def start(self, phase: PlanPhase, *, op: int = -1) -> StepFlow:
         """Return a flow of `phase`; it moves once somebody asks it to `reach` something.
 
         `op` is an op whose data it moves, for the record; -1 for none.
@@ -99,12 +99,16 @@ class StepNetwork:
         return self.run(progress, hops, absent, op=op)
 
     def run(
-        self, progress: MessageProgress, hops: Sequence[tuple[Hop, ...]], absent: list[int], *,
+        self,
+        progress: MessageProgress,
+        hops: Sequence[tuple[Hop, ...]],
+        absent: list[int],
+        *,
         op: int,
-    ) -> tuple[int, Event]:  # fmt: skip
+    ) -> tuple[int, Event]:
         """Start messages over the hops of each of their routes; return their number and end."""
         messages = progress.messages
-        number = self._traffic.add(Program(messages, hops, absent), float(self.env.now))
+        number = self._traffic.add(RunningProgram(messages, hops, absent), float(self.env.now))
         self._recorder.program_op[number] = op
         ended = Event(self.env)
         if len(messages.size):
@@ -114,7 +118,7 @@ class StepNetwork:
         self._set_alarm()
         return number, ended
 
-    def hop_of(self, phase: Phase) -> tuple[Hop, ...]:
+    def hop_of(self, phase: PlanPhase) -> tuple[Hop, ...]:
         """Return all links of a flow as one hop; the whole flow counts as one byte."""
         known = self._of_phase.get(id(phase))
         if known is None or known[0] is not phase:
@@ -158,12 +162,12 @@ class StepNetwork:
         self._set_alarm()
 
 
-def _slices(phase: Phase, share: float) -> Messages:
+def _slices(phase: PlanPhase, share: float) -> RoutedProgram:
     """Return a share of a flow as messages one behind the other, each at its idle pace."""
     count = max(math.ceil(share * _SLICES), 1)
     none, each = np.zeros(count), np.full(count, share / count)
     delays = Delays(none, none, np.zeros(0), each * phase.idle)
     first = np.zeros(count, np.int64)
-    return Messages(
+    return RoutedProgram(
         first, first + 1, each, first, (), np.zeros(count + 1, np.int64), first[:0], delays
     )

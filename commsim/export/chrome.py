@@ -90,8 +90,7 @@ def _tracks(graph: Graph, rows: Rows) -> Iterator[dict[str, Any]]:
         where = {"pid": int(graph.lane_rank[lane]), "tid": tid}
         name = track_name(graph, stream, copy)
         yield {"ph": "M", "name": "thread_name", **where, "args": {"name": name}}
-        yield {"ph": "M", "name": "thread_sort_index", **where,
-               "args": {"sort_index": stream}}  # fmt: skip
+        yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": stream}}
 
 
 def _tids(graph: Graph, rows: Rows) -> list[int]:
@@ -145,9 +144,16 @@ def _arrows(timeline: Timeline, rows: Rows) -> Iterator[dict[str, Any]]:
         for phase, span in (("s", send), ("f", recv)):
             track = int(rows.track[span])
             bound = {"bp": "e"} if phase == "f" else {}
-            yield {"ph": phase, "id": message, "cat": "message", "name": "message",
-                   "pid": int(graph.lane_rank[rows.lane[track]]), "tid": tids[track],
-                   "ts": int(timeline.start[span]) / PS_PER_US, **bound}  # fmt: skip
+            yield {
+                "ph": phase,
+                "id": message,
+                "cat": "message",
+                "name": "message",
+                "pid": int(graph.lane_rank[rows.lane[track]]),
+                "tid": tids[track],
+                "ts": int(timeline.start[span]) / PS_PER_US,
+                **bound,
+            }
 
 
 def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
@@ -165,5 +171,10 @@ def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 def _values(counter: Counter, pid: int, unit: str) -> Iterator[dict[str, Any]]:
     for when, value in zip(counter.time, counter.value, strict=True):
-        yield {"ph": "C", "name": counter.name, "pid": pid, "ts": when / PS_PER_US,
-               "args": {unit: value}}  # fmt: skip
+        yield {
+            "ph": "C",
+            "name": counter.name,
+            "pid": pid,
+            "ts": when / PS_PER_US,
+            "args": {unit: value},
+        }

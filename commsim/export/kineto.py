@@ -31,9 +31,12 @@ __all__ = ["write_kineto"]
 _FIRST_STREAM = 7  # the default stream of a torch process has this number
 _CPU_THREAD = 1000
 _KERNELS = {
-    "all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter",
-    "broadcast": "Broadcast", "reduce": "Reduce",
-}  # fmt: skip
+    "all_reduce": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+}
 _OTHER_KERNEL = "SendRecv"  # NCCL runs all else as sends and receives
 
 
@@ -58,19 +61,28 @@ def _head(timeline: Timeline, lane: int) -> dict[str, Any]:
     rank = int(graph.lane_rank[lane])
     world = 1 + max([*graph.lane_rank.tolist(), *(r for g in graph.groups for r in g.ranks)])
     groups = [
-        {"pg_name": group.name, "pg_desc": group.axis, "backend_config": f"cuda:{group.library}",
-         "pg_size": len(group.ranks), "ranks": list(group.ranks)}
-        for group in graph.groups if rank in group.ranks
-    ]  # fmt: skip
+        {
+            "pg_name": group.name,
+            "pg_desc": group.axis,
+            "backend_config": f"cuda:{group.library}",
+            "pg_size": len(group.ranks),
+            "ranks": list(group.ranks),
+        }
+        for group in graph.groups
+        if rank in group.ranks
+    ]
     return {
         "schemaVersion": 1,
         "deviceProperties": [{"id": rank, "name": "simulated"}],
         "distributedInfo": {
-            "backend": "nccl", "rank": rank, "world_size": world, "pg_count": len(groups),
+            "backend": "nccl",
+            "rank": rank,
+            "world_size": world,
+            "pg_count": len(groups),
             "pg_config": groups,
         },
         "displayTimeUnit": "ms",
-    }  # fmt: skip
+    }
 
 
 def _events(timeline: Timeline, lane: int) -> Iterator[dict[str, Any]]:
@@ -124,19 +136,33 @@ def _kernel(graph: Graph, op: int) -> tuple[str, str, dict[str, Any]]:
     group = graph.groups[int(table.group[row])]
     called = graph.collectives.kind[row] if kind == OpKind.COLLECTIVE else graph.op_name(op)
     elements = max(0, int(table.size[row]))
-    return "kernel", f"ncclDevKernel_{_KERNELS.get(called, _OTHER_KERNEL)}(commsim)", {
-        "Collective name": called, "In msg nelems": elements, "Out msg nelems": elements,
-        "dtype": "Byte", "In split size": "[]", "Out split size": "[]",
-        "Group size": len(group.ranks), "Process Group Name": group.name,
-        "Process Group Ranks": str(list(group.ranks)),
-    }  # fmt: skip
+    return (
+        "kernel",
+        f"ncclDevKernel_{_KERNELS.get(called, _OTHER_KERNEL)}(commsim)",
+        {
+            "Collective name": called,
+            "In msg nelems": elements,
+            "Out msg nelems": elements,
+            "dtype": "Byte",
+            "In split size": "[]",
+            "Out split size": "[]",
+            "Group size": len(group.ranks),
+            "Process Group Name": group.name,
+            "Process Group Ranks": str(list(group.ranks)),
+        },
+    )
 
 
 def _complete(
     category: str, name: str, pid: int, tid: int, start: int, stop: int, args: dict[str, Any]
 ) -> dict[str, Any]:
     return {
-        "ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid,
-        "ts": round(start / PS_PER_US, 3), "dur": round((stop - start) / PS_PER_US, 3),
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": round(start / PS_PER_US, 3),
+        "dur": round((stop - start) / PS_PER_US, 3),
         "args": args,
-    }  # fmt: skip
+    }

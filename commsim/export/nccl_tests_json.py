@@ -52,12 +52,15 @@ def nccl_tests_dict(bench: dict[str, Any]) -> dict[str, Any]:
         "args": [program, "-b", str(sizes[0]), "-e", str(sizes[-1]), "-d", rows[0]["type"]],
         "env": [],
         "config": {
-            "ngpus": 1, "minimum_bytes": sizes[0], "maximum_bytes": sizes[-1], "validation": 0,
+            "ngpus": 1,
+            "minimum_bytes": sizes[0],
+            "maximum_bytes": sizes[-1],
+            "validation": 0,
             "devices": _devices(system),
         },
         "results": [_row(row) for row in rows],
         "out_of_bounds": {"count": 0, "okay": True},
-    }  # fmt: skip
+    }
 
 
 def _devices(system: dict[str, Any]) -> list[dict[str, Any]]:
@@ -66,18 +69,24 @@ def _devices(system: dict[str, Any]) -> list[dict[str, Any]]:
     each = -(-gpus // nodes)
     return [
         {
-            "rank": rank, "group": 0, "pid": 0, "hostname": f"node{rank // each}",
-            "device": rank % each, "device_info": str(system["cluster"]),
+            "rank": rank,
+            "group": 0,
+            "pid": 0,
+            "hostname": f"node{rank // each}",
+            "device": rank % each,
+            "device_info": str(system["cluster"]),
         }
         for rank in range(gpus)
-    ]  # fmt: skip
+    ]
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     timing = {
-        "time": row["time_us"], "alg_bw": row["algbw_gbs"] or 0.0,
-        "bus_bw": row["busbw_gbs"] or 0.0, "nwrong": None,
-    }  # fmt: skip
+        "time": row["time_us"],
+        "alg_bw": row["algbw_gbs"] or 0.0,
+        "bus_bw": row["busbw_gbs"] or 0.0,
+        "nwrong": None,
+    }
     what = f"{row['algo']} {row['proto'] or ''}".strip()
     return {
         "size": row["size"],

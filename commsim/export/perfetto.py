@@ -109,9 +109,10 @@ class _Names:
     ) -> bytes:
         """Return the bytes of the start of a slice, all but its track and its op."""
         event = made.event(
-            type=SLICE_BEGIN, name_iid=self._events[name],
+            type=SLICE_BEGIN,
+            name_iid=self._events[name],
             category_iids=[self._categories[category]],
-        )  # fmt: skip
+        )
         for key, value in known.items():
             kind = "int_value" if isinstance(value, int) else "string_value"
             event.debug_annotations.add(**{"name_iid": self._arguments[key], kind: value})
@@ -156,9 +157,11 @@ def _tracks(timeline: Timeline, rows: Rows, made: PerfettoMessages) -> Iterator[
     for lane in np.argsort(graph.lane_rank, kind="stable").tolist():
         rank = int(graph.lane_rank[lane])
         packet = _track(
-            made, uuid=_process_track(lane), child_ordering=EXPLICIT_CHILDREN,
+            made,
+            uuid=_process_track(lane),
+            child_ordering=EXPLICIT_CHILDREN,
             sibling_order_rank=rank,
-        )  # fmt: skip
+        )
         process = packet.track_descriptor.process
         # Process 0 is the idle task of a kernel to Perfetto.
         process.pid, process.legacy_sort_index = rank + 1, rank
@@ -167,9 +170,12 @@ def _tracks(timeline: Timeline, rows: Rows, made: PerfettoMessages) -> Iterator[
     columns = (rows.lane.tolist(), rows.stream.tolist(), rows.copy.tolist())
     for track, (lane, stream, copy) in enumerate(zip(*columns, strict=True)):
         yield _track(
-            made, uuid=_span_track(rows, track), parent_uuid=_process_track(lane),
-            name=track_name(graph, stream, copy), sibling_order_rank=stream,
-        )  # fmt: skip
+            made,
+            uuid=_span_track(rows, track),
+            parent_uuid=_process_track(lane),
+            name=track_name(graph, stream, copy),
+            sibling_order_rank=stream,
+        )
 
 
 def _track(made: PerfettoMessages, **fields: Any) -> Any:
@@ -269,13 +275,17 @@ def _counter(counter: Counter, made: PerfettoMessages, track: int, unit: str, pl
     if place == 0:
         packets.append(
             _track(
-                made, uuid=track - 1, name="links (GB/s)", child_ordering=EXPLICIT_CHILDREN,
+                made,
+                uuid=track - 1,
+                name="links (GB/s)",
+                child_ordering=EXPLICIT_CHILDREN,
                 sibling_order_rank=2**31 - 1,
             )
-        )  # fmt: skip
+        )
     above = track - 1 - place if place >= 0 else _process_track(counter.lane)
-    packet = _track(made, uuid=track, parent_uuid=above, name=counter.name,
-                    sibling_order_rank=max(place, -1))  # fmt: skip
+    packet = _track(
+        made, uuid=track, parent_uuid=above, name=counter.name, sibling_order_rank=max(place, -1)
+    )
     described = packet.track_descriptor.counter
     if unit:
         described.unit_name = unit
@@ -290,5 +300,5 @@ def _counter(counter: Counter, made: PerfettoMessages, track: int, unit: str, pl
                 trusted_packet_sequence_id=_SEQUENCE,
                 track_event=event,
             )
-        )  # fmt: skip
+        )
     return _packets(made, packets)

@@ -36,15 +36,22 @@ _SPAN_HEAD = ("rank", "stream", "kind", "name", "arrive_ps", "start_ps", "end_ps
 def _spans(timeline: Timeline) -> Iterable[Sequence[Any]]:
     graph = timeline.graph
     columns = (
-        timeline.op.tolist(), timeline.arrive.tolist(), timeline.start.tolist(),
+        timeline.op.tolist(),
+        timeline.arrive.tolist(),
+        timeline.start.tolist(),
         timeline.end.tolist(),
-    )  # fmt: skip
+    )
     for op, arrive, start, end in zip(*columns, strict=True):
         yield (
-            int(graph.lane_rank[graph.lane[op]]), graph.streams[graph.stream[op]],
-            OpKind(graph.kind[op]).name.lower(), graph.op_name(op), arrive, start, end,
+            int(graph.lane_rank[graph.lane[op]]),
+            graph.streams[graph.stream[op]],
+            OpKind(graph.kind[op]).name.lower(),
+            graph.op_name(op),
+            arrive,
+            start,
+            end,
             int(graph.size[op]),
-        )  # fmt: skip
+        )
 
 
 def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:

@@ -21,6 +21,7 @@ from commsim.graph.npz import (
 from commsim.graph.refold import refold
 from commsim.graph.table import (
     Collectives,
+    CopyWay,
     Device,
     Folding,
     Graph,
@@ -28,7 +29,6 @@ from commsim.graph.table import (
     Messages,
     OpKind,
     Phase,
-    Way,
     member_lanes,
 )
 
@@ -36,6 +36,7 @@ __all__ = [
     "Arrays",
     "Axis",
     "Collectives",
+    "CopyWay",
     "Device",
     "Fold",
     "Folding",
@@ -46,7 +47,6 @@ __all__ = [
     "OpKind",
     "Phase",
     "Tags",
-    "Way",
     "column",
     "columns_of",
     "foreign",

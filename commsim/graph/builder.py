@@ -24,17 +24,17 @@ import numpy as np
 
 from commsim.errors import ScenarioError
 from commsim.graph.check import validate
-from commsim.graph.collective_matcher import Call, CollectiveMatcher
+from commsim.graph.collective_matcher import CollectiveMatcher, MemberCall
 from commsim.graph.fold import Fold
 from commsim.graph.message_matcher import MessageMatcher
 from commsim.graph.orbits import Orbits
 from commsim.graph.table import (
+    CopyWay,
     Device,
     Graph,
     Group,
     OpKind,
     Phase,
-    Way,
     op_columns,
 )
 
@@ -130,9 +130,19 @@ class GraphBuilder:
         if duration < 0 and flops < 0:
             raise ScenarioError(f"{name}: a duration must not be negative ({duration} ps).")
         return self._op(
-            OpKind.COMPUTE, lane, stream, name, after, tags, device,
-            duration=duration, flops=flops, traffic=traffic, alloc=alloc, free=free,
-        )  # fmt: skip
+            OpKind.COMPUTE,
+            lane,
+            stream,
+            name,
+            after,
+            tags,
+            device,
+            duration=duration,
+            flops=flops,
+            traffic=traffic,
+            alloc=alloc,
+            free=free,
+        )
 
     def copy(
         self,
@@ -147,16 +157,23 @@ class GraphBuilder:
     ) -> int:
         """Add a memory copy of known duration in ps; return the op id."""
         return self._op(
-            OpKind.COPY, lane, stream, name, after, tags, Device.CUDA,
-            duration=duration, size=size,
-        )  # fmt: skip
+            OpKind.COPY,
+            lane,
+            stream,
+            name,
+            after,
+            tags,
+            Device.CUDA,
+            duration=duration,
+            size=size,
+        )
 
     def host_copy(
         self,
         lane: int,
         size: int,
         *,
-        way: Way,
+        way: CopyWay,
         name: str = "",
         stream: str = "copy",
         after: Iterable[Dependency] = (),
@@ -167,13 +184,20 @@ class GraphBuilder:
         It is a flow on the links between the two (PCIe, C2C), so its time is the engine's to
         find: NIC traffic and other copies on those links slow it down.
         """
-        if size < 0 or way == Way.NONE:
+        if size < 0 or way == CopyWay.NONE:
             raise ScenarioError(f"{name or 'copy'}: give a size of 0 bytes or more, and its way.")
-        label = "copy to host" if way == Way.TO_HOST else "copy from host"
+        label = "copy to host" if way == CopyWay.TO_HOST else "copy from host"
         return self._op(
-            OpKind.COPY, lane, stream, name or label, after, tags, Device.CUDA,
-            size=size, item=int(way),
-        )  # fmt: skip
+            OpKind.COPY,
+            lane,
+            stream,
+            name or label,
+            after,
+            tags,
+            Device.CUDA,
+            size=size,
+            item=int(way),
+        )
 
     def collective(
         self,
@@ -205,12 +229,19 @@ class GraphBuilder:
         """
         rank, ranks = self._lanes[lane][0], self._groups[group].ranks
         member = rank if self._orbits is None else self._orbits.member(rank, ranks)
-        call = Call(kind, group, size, root, dtype, redop, rank)
+        call = MemberCall(kind, group, size, root, dtype, redop, rank)
         row = self._collectives.add(call, member, splits=splits, recorded=recorded)
         return self._op(
-            OpKind.COLLECTIVE, lane, stream, name or kind, after, tags, device,
-            size=size, item=row,
-        )  # fmt: skip
+            OpKind.COLLECTIVE,
+            lane,
+            stream,
+            name or kind,
+            after,
+            tags,
+            device,
+            size=size,
+            item=row,
+        )
 
     def send(self, lane: int, peer: int | str, size: int, *, group: int, **how: Any) -> int:
         """Add a send of `size` bytes to global rank `peer`; return the op id. See `recv`."""
@@ -295,11 +326,24 @@ class GraphBuilder:
         free: int = 0,
         batch: int = -1,
     ) -> int:
-        self._ops.append((
-            kind, lane, self._streams.setdefault(stream, len(self._streams)),
-            self._names.setdefault(name, len(self._names)),
-            duration, flops, traffic, size, item, device, alloc, free, *tags, batch,
-        ))  # fmt: skip
+        self._ops.append(
+            (
+                kind,
+                lane,
+                self._streams.setdefault(stream, len(self._streams)),
+                self._names.setdefault(name, len(self._names)),
+                duration,
+                flops,
+                traffic,
+                size,
+                item,
+                device,
+                alloc,
+                free,
+                *tags,
+                batch,
+            )
+        )
         self._deps.append([d if isinstance(d, tuple) else (d, 0) for d in after])
         return len(self._ops) - 1
 
@@ -324,9 +368,16 @@ class GraphBuilder:
         other = target if kind == OpKind.SEND else source
         verb = "send to" if kind == OpKind.SEND else "recv from"
         op = self._op(
-            kind, lane, stream, name or f"{verb} {other}", after, tags, device,
-            size=size, batch=batch,
-        )  # fmt: skip
+            kind,
+            lane,
+            stream,
+            name or f"{verb} {other}",
+            after,
+            tags,
+            device,
+            size=size,
+            batch=batch,
+        )
         ordered_tag = tag if self._groups[group].library == "gloo" else 0
         key = (group, source, target, ordered_tag)
         self._messages.post(kind, op, key, size=size, recorded=recorded)

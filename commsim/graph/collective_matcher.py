@@ -14,10 +14,10 @@ from commsim.graph.table import Collectives, Group
 from commsim.ops import COLLECTIVES, ROOTED
 from commsim.units import format_size
 
-__all__ = ["Call", "CollectiveMatcher"]
+__all__ = ["CollectiveMatcher", "MemberCall"]
 
 
-class Call(NamedTuple):
+class MemberCall(NamedTuple):
     """One rank's part in a collective: `size` in bytes, `root` a global rank (-1: none)."""
 
     kind: str
@@ -39,13 +39,15 @@ class CollectiveMatcher:
         self._groups = groups
         self._stands = stands
         self._members: dict[int, frozenset[int]] = {}  # by group; a tuple of ranks is slow to ask
-        self._rows: list[Call] = []  # of each collective the call that came first
+        self._rows: list[MemberCall] = []  # of each collective the call that came first
         self._recorded: dict[int, int] = {}
         self._splits: dict[int, dict[int, tuple[int, ...]]] = {}
         self._position: dict[tuple[int, int], int] = {}
         self._at_position: dict[tuple[int, int], int] = {}
 
-    def add(self, call: Call, member: int, *, splits: Sequence[int] | None, recorded: int) -> int:
+    def add(
+        self, call: MemberCall, member: int, *, splits: Sequence[int] | None, recorded: int
+    ) -> int:
         """Add a call; return the row of its collective. `member` is the rank of the group that
         the caller stands for, `recorded` a measured transfer time in ps (-1: none).
 
@@ -95,7 +97,7 @@ class CollectiveMatcher:
             splits=tuple(self._split_matrix(row) for row in range(len(rows))),
         )
 
-    def _check(self, call: Call, rank: int, splits: Sequence[int] | None) -> None:
+    def _check(self, call: MemberCall, rank: int, splits: Sequence[int] | None) -> None:
         kind, ranks = call.kind, self._groups[call.group].ranks
         if kind not in COLLECTIVES:
             raise ScenarioError(
@@ -116,7 +118,7 @@ class CollectiveMatcher:
                 f"rank {rank}: {kind}: {len(splits)} splits for {len(ranks)} members."
             )
 
-    def _match(self, first: Call, call: Call, position: int) -> None:
+    def _match(self, first: MemberCall, call: MemberCall, position: int) -> None:
         same_size = first.size == call.size or call.kind == "all_to_all_v"
         same = (first.kind, first.root, first.dtype, first.redop)
         if same_size and same == (call.kind, call.root, call.dtype, call.redop):
@@ -137,7 +139,7 @@ class CollectiveMatcher:
         return tuple(self._splits[row].get(rank, nothing) for rank in callers)
 
 
-def _show(call: Call) -> str:
+def _show(call: MemberCall) -> str:
     root = f", root {call.root}" if call.root >= 0 else ""
     dtype = f", {call.dtype}" if call.dtype else ""
     redop = f", {call.redop}" if call.redop else ""

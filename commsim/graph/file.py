@@ -44,7 +44,7 @@ _DTYPES = {"kind": np.uint8, "device": np.uint8, "phase": np.uint8} | {
 }
 
 
-class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _GraphHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is not an array, as JSON; `groups` are (name, ranks, library, axis)."""
 
     format: str
@@ -74,7 +74,7 @@ def load_graph(path: str | Path) -> Graph:
 
 def pack_graph(graph: Graph) -> Arrays:
     """Return all of `graph` as arrays, the header as bytes of JSON."""
-    header = _Header(
+    header = _GraphHeader(
         format=_FORMAT,
         names=graph.names,
         streams=graph.streams,
@@ -96,7 +96,7 @@ def pack_graph(graph: Graph) -> Arrays:
 
 def unpack_graph(arrays: Arrays) -> Graph:
     """Return the graph that `pack_graph` packed, validated; call it inside `foreign`."""
-    header = msgspec.json.decode(column(arrays, "header", np.uint8).tobytes(), type=_Header)
+    header = msgspec.json.decode(column(arrays, "header", np.uint8).tobytes(), type=_GraphHeader)
     if header.format != _FORMAT:
         raise ValueError(f"its format is {header.format!r}, not {_FORMAT!r}")
     graph = Graph(
@@ -157,7 +157,7 @@ def _lanes(arrays: Arrays) -> dict[str, Any]:
     }
 
 
-def _collectives(arrays: Arrays, header: _Header) -> Collectives:
+def _collectives(arrays: Arrays, header: _GraphHeader) -> Collectives:
     count = len(header.kind)
     redop = ("",) * count if header.redop is None else header.redop
     if any(len(column) != count for column in (header.dtype, redop, header.splits)):
@@ -197,7 +197,7 @@ def _pack_folding(folding: Folding | None) -> Arrays:
     return packed
 
 
-def _unpack_folding(arrays: Arrays, header: _Header) -> Folding | None:
+def _unpack_folding(arrays: Arrays, header: _GraphHeader) -> Folding | None:
     if "f_lane_of" not in arrays:
         return None
     lane_of = indices(arrays, "f_lane_of", len(arrays["lane_rank"]))

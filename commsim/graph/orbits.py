@@ -98,7 +98,8 @@ class Orbits:
         rows: list[Ints] = [np.array([group.ranks], dtype=np.int64) for group in groups]
         for (axis, orbit), group in self._groups.items():
             rows[group] = self.fold.groups[axis].instances(orbit)
-        ends = zip(messages.group.tolist(), messages.source.tolist(), messages.target.tolist(),
-                   strict=True)  # fmt: skip
+        ends = zip(
+            messages.group.tolist(), messages.source.tolist(), messages.target.tolist(), strict=True
+        )
         pair = np.array([self._pair[key] for key in ends], dtype=np.int64)
         return Folding(lane[self.fold.stands], tuple(rows), tuple(self._rows), pair)

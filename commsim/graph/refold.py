@@ -72,20 +72,30 @@ class _Copies:
         window = old.window[self.lane_was]
         shifted = self.begin[:-1, None] + self.place[window]
         made = replace(
-            old, **columns, names=names, dep_ptr=pointer, dep_op=dep_op, dep_delay=dep_delay,
-            lane_rank=self.ranks, multiplicity=self.fold.multiplicities()[self.ranks],
+            old,
+            **columns,
+            names=names,
+            dep_ptr=pointer,
+            dep_op=dep_op,
+            dep_delay=dep_delay,
+            lane_rank=self.ranks,
+            multiplicity=self.fold.multiplicities()[self.ranks],
             lane_offset=old.lane_offset[self.lane_was],
             window=np.where(window >= 0, shifted, -1),
-            groups=tuple(self.groups), collectives=collectives, messages=messages, folding=None,
-        )  # fmt: skip
+            groups=tuple(self.groups),
+            collectives=collectives,
+            messages=messages,
+            folding=None,
+        )
         return replace(made, folding=self._folding(pairs, pair)) if self.fold.folded else made
 
     def _new_group(self, old: int, orbit: int) -> Group:
         """Return the group of an orbit; the first keeps the name of what it is a part of."""
         was = self.old.groups[old]
         ranks = self.fold.groups[_group(old)].instances(orbit)[0].tolist()
-        return replace(was, name=was.name if not orbit else f"{was.name}.{orbit}",
-                       ranks=tuple(ranks))  # fmt: skip
+        return replace(
+            was, name=was.name if not orbit else f"{was.name}.{orbit}", ranks=tuple(ranks)
+        )
 
     def _group_of(self, old: Ints, rank: Ints) -> Ints:
         """Return the new group of each rank that takes part in each old group."""
@@ -149,11 +159,16 @@ class _Copies:
         named = np.array([rows[0] for rows in pairs], dtype=np.int64).reshape(-1, 2)[pair]
         order = np.lexsort((row, named[:, 1], named[:, 0], group))
         made = Messages(
-            group=group[order], source=named[order, 0], target=named[order, 1],
-            size=table.size[row][order], tag=table.tag[row][order],
-            send_op=ends[order, 0], recv_op=ends[order, 1], recorded=table.recorded[row][order],
+            group=group[order],
+            source=named[order, 0],
+            target=named[order, 1],
+            size=table.size[row][order],
+            tag=table.tag[row][order],
+            send_op=ends[order, 0],
+            recv_op=ends[order, 1],
+            recorded=table.recorded[row][order],
             eager=table.eager[row][order],
-        )  # fmt: skip
+        )
         rows = np.full(len(source), -1)
         rows[ops] = np.argsort(order)[number]
         return made, rows, pairs, pair[order]

@@ -27,6 +27,7 @@ from commsim.units import format_size
 
 __all__ = [
     "Collectives",
+    "CopyWay",
     "Device",
     "Folding",
     "Graph",
@@ -34,7 +35,6 @@ __all__ = [
     "Messages",
     "OpKind",
     "Phase",
-    "Way",
     "member_lanes",
     "op_columns",
 ]
@@ -71,7 +71,7 @@ class Device(IntEnum):
     CPU = 1
 
 
-class Way(IntEnum):
+class CopyWay(IntEnum):
     """Which way a copy goes whose time the links decide: its `item`. NONE has a duration."""
 
     NONE = -1

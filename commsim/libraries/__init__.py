@@ -4,7 +4,16 @@ Whose rules: libraries turn ops into plans over the links of a cluster.
 
 from commsim.libraries.ideal import Ideal
 from commsim.libraries.library import Library, links_of
-from commsim.libraries.plan import Copy, Delays, Messages, Part, Phase, Plan, Request, Start
+from commsim.libraries.plan import (
+    Copy,
+    Delays,
+    Plan,
+    PlanPart,
+    PlanPhase,
+    Request,
+    RoutedProgram,
+    Start,
+)
 from commsim.libraries.recorded import Recorded
 from commsim.libraries.section import (
     LIBRARIES,
@@ -25,12 +34,12 @@ __all__ = [
     "Library",
     "LibraryKind",
     "LibrarySection",
-    "Messages",
-    "Part",
-    "Phase",
     "Plan",
+    "PlanPart",
+    "PlanPhase",
     "Recorded",
     "Request",
+    "RoutedProgram",
     "Start",
     "for_groups",
     "library_of",

@@ -23,7 +23,15 @@ from commsim.arrays import Floats, Ints
 from commsim.cluster import Route
 
 __all__ = [
-    "Copy", "Delays", "Messages", "Part", "Phase", "Plan", "Request", "Start", "empty_phase",
+    "Copy",
+    "Delays",
+    "Plan",
+    "PlanPart",
+    "PlanPhase",
+    "Request",
+    "RoutedProgram",
+    "Start",
+    "empty_phase",
 ]  # fmt: skip
 
 
@@ -68,7 +76,8 @@ class Delays:
 
     `hold[i]`: from the start (or from when an absent member joins) until message i may leave.
     `after[i]`: from when its last byte is there until it counts as arrived (waking up, adding).
-    `dep[j]` belongs to `Messages.dep[j]`: from that arrival until the waiting message may leave.
+    `dep[j]` belongs to `RoutedProgram.dep[j]`: from that arrival until the waiting message may
+    leave.
     `pace[i]`: what the sender at least takes to hand message i out, one after another on a
     connection; None where only the links limit it.
     """
@@ -80,7 +89,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Messages:
+class RoutedProgram:
     """A chunk program laid onto routes: what `network: steps` sends, one message at a time.
 
     Message i carries `size[i]` bytes from member `source[i]` to `target[i]` along
@@ -98,7 +107,7 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Phase:
+class PlanPhase:
     """A coupled flow: `lead` ps of launch, then bytes on links, then `tail` ps of propagation.
 
     `idle` is T0 in ps. `link` ascends; `load` in bytes and `conns` belong to it.
@@ -113,10 +122,10 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class PlanPart:
     """Phases one after another, for the members for which `leaves` is not -1."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[PlanPhase, ...]
     joins: Ints
     leaves: Ints
 
@@ -147,10 +156,10 @@ class Plan:
     leaves `stays` after the last member came where it `awaits_all`.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PlanPart, ...]
     start: Start
     members: int
-    programs: tuple[Callable[[], Messages], ...] = ()
+    programs: tuple[Callable[[], RoutedProgram], ...] = ()
     algorithm: str = ""
     channels: int = 1
     notes: tuple[str, ...] = field(default=())
@@ -168,7 +177,7 @@ class Plan:
         return max((part.idle for part in self.parts), default=0)
 
 
-def empty_phase(idle: int) -> Phase:
+def empty_phase(idle: int) -> PlanPhase:
     """Return a phase of a known duration that uses no link."""
     none, zero = np.zeros(0, np.int64), np.zeros(0, np.float64)
-    return Phase(idle, none, zero, zero)
+    return PlanPhase(idle, none, zero, zero)

@@ -8,7 +8,7 @@ import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
-from commsim.libraries.plan import Part, Plan, Request, Start, empty_phase
+from commsim.libraries.plan import Plan, PlanPart, Request, Start, empty_phase
 
 __all__ = ["Recorded"]
 
@@ -46,7 +46,7 @@ class Recorded:
         leaves = np.full(members, request.recorded, np.int64)
         if request.late:
             leaves += np.array(request.late, np.int64)
-        part = Part((empty_phase(int(leaves.max())),), joins, leaves)
+        part = PlanPart((empty_phase(int(leaves.max())),), joins, leaves)
         start = Start.PAIR if request.kind == "send_recv" else Start.ALL
         return Plan((part,), start, members, algorithm="recorded")
 
@@ -55,10 +55,15 @@ def _eager(request: Request) -> Plan:
     """Return the plan of what needs its root alone (of a message: its sender)."""
     members = len(request.ranks)
     stays = request.late or (0,) * members
-    part = Part(
+    part = PlanPart(
         (empty_phase(max(stays)),), np.zeros(members, np.int64), np.array(stays, np.int64)
-    )  # fmt: skip
+    )
     return Plan(
-        (part,), Start.ROOT, members, algorithm="recorded", root=max(request.root, 0),
-        stays=stays, awaits_all=request.eager > 1,
-    )  # fmt: skip
+        (part,),
+        Start.ROOT,
+        members,
+        algorithm="recorded",
+        root=max(request.root, 0),
+        stays=stays,
+        awaits_all=request.eager > 1,
+    )

@@ -131,13 +131,13 @@ def _seconds(found: Bound) -> float:
 
 def _worst(
     level: Level, op: str, size: float, n: int, root: int, splits: Splits | None, waits: float
-) -> Bound:  # fmt: skip
+) -> Bound:
     """Return the bound of the slowest cut of a level."""
     out, into = _crossing(level, op, size, n, root, splits)
     cuts = level.cuts
-    times = np.stack((
-        _time(out, cuts.out, cuts.late_out, waits), _time(into, cuts.into, cuts.late_into, waits)
-    ))  # fmt: skip
+    times = np.stack(
+        (_time(out, cuts.out, cuts.late_out, waits), _time(into, cuts.into, cuts.late_into, waits))
+    )
     way, at = np.unravel_index(int(np.argmax(times)), times.shape)
     name = f"{'out of' if way == 0 else 'into'} {cuts.name[int(at)]}"
     late = (cuts.late_out, cuts.late_into)[int(way)][int(at)] * waits if times[way, at] else 0.0
@@ -181,9 +181,13 @@ def _crossing(
 
 
 def _rooted(
-    with_root: Bools, op: str, size: float, own: Floats, others: Floats,
+    with_root: Bools,
+    op: str,
+    size: float,
+    own: Floats,
+    others: Floats,
     nothing: Floats,
-) -> tuple[Floats, Floats]:  # fmt: skip
+) -> tuple[Floats, Floats]:
     """Return what must cross for an op with a root: away from it, or towards it."""
     whole = op in ("broadcast", "reduce")
     near = 0 * own + size if whole else others  # crosses the cut of a set with the root

@@ -155,10 +155,11 @@ class _Wires:
         ends = [
             np.fromiter(
                 (number.setdefault(names[i], len(number)) for i in chosen.tolist()),
-                np.int64, len(chosen),
+                np.int64,
+                len(chosen),
             )
             for names in (links.source, links.target)
-        ]  # fmt: skip
+        ]
         self.devices = len(number)
         self._source, self._target = ends
         self._capacity = links.capacity[chosen]

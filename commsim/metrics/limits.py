@@ -77,12 +77,12 @@ def limits(
     step = window.step_time
     if step <= 0:
         return ()
-    search = _Search(timeline, window, library, cluster)
+    search = _LimitSearch(timeline, window, library, cluster)
     found = [one for one in search.all() if one.removed_s * PS_PER_SECOND > _NOTICED * step]
     return tuple(sorted(found, key=lambda one: -one.removed_s))
 
 
-class _Search:
+class _LimitSearch:
     """One timeline's critical path and retiming, asked one question after another."""
 
     def __init__(

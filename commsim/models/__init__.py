@@ -63,7 +63,7 @@ from commsim.models.split import (
     tensor_parallel_bytes,
     ulysses_bytes,
 )
-from commsim.models.work import Block, Work
+from commsim.models.work import Block, GpuWork
 
 __all__ = [
     "BACKWARD_PER_FORWARD",
@@ -74,6 +74,7 @@ __all__ = [
     "ComputeModel",
     "ComputeSection",
     "Experts",
+    "GpuWork",
     "LatentAttention",
     "MeasuredTimes",
     "MemoryUse",
@@ -87,7 +88,6 @@ __all__ = [
     "Stack",
     "StateBytes",
     "Tensor",
-    "Work",
     "active_parameter_count",
     "attention_flops",
     "boundary_bytes",

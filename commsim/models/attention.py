@@ -16,7 +16,7 @@ from __future__ import annotations
 from commsim.models.kernels import KernelModel
 from commsim.models.matmul import Matmul, matmul_bytes, matmul_seconds
 from commsim.models.operations import Core
-from commsim.models.work import Work
+from commsim.models.work import GpuWork
 
 __all__ = ["attention_backward", "attention_forward"]
 
@@ -28,10 +28,10 @@ _WIDE_HEAD = 128
 _CAUSAL = 0.5
 
 
-def attention_forward(model: KernelModel, core: Core) -> Work:
+def attention_forward(model: KernelModel, core: Core) -> GpuWork:
     """Return the forward of one microbatch's attention on a rank."""
     if model.efficiency is not None:
-        return Work(0.0, core.flops)
+        return GpuWork(0.0, core.flops)
     if model.flash:
         share = model.flash_share.forward
         return _fused(model, core, _CAUSAL * core.flops, share, _FORWARD_VECTORS)
@@ -39,10 +39,10 @@ def attention_forward(model: KernelModel, core: Core) -> Work:
     return _unfused(model, core, _forward_products(core), passes)
 
 
-def attention_backward(model: KernelModel, core: Core) -> Work:
+def attention_backward(model: KernelModel, core: Core) -> GpuWork:
     """Return the backward of one microbatch's attention on a rank."""
     if model.efficiency is not None:
-        return Work(0.0, 2 * core.flops)
+        return GpuWork(0.0, 2 * core.flops)
     if model.flash:
         share = model.flash_share.backward
         flops = _CAUSAL * _FLASH_BACKWARD * core.flops
@@ -53,12 +53,12 @@ def attention_backward(model: KernelModel, core: Core) -> Work:
     return _unfused(model, core, products, passes)
 
 
-def _fused(model: KernelModel, core: Core, flops: float, share: float, vectors: float) -> Work:
+def _fused(model: KernelModel, core: Core, flops: float, share: float, vectors: float) -> GpuWork:
     narrow = min(1.0, 0.85 + 0.15 * core.width / _WIDE_HEAD)
     length = core.keys / (core.keys + model.constants.flash_half_keys)
     traffic = vectors * core.vector_bytes
     seconds = flops / (model.wide_peak * share * narrow * length)
-    return Work(max(seconds, traffic / model.bandwidth), flops, traffic)
+    return GpuWork(max(seconds, traffic / model.bandwidth), flops, traffic)
 
 
 def _forward_products(core: Core) -> list[Matmul]:
@@ -68,7 +68,7 @@ def _forward_products(core: Core) -> list[Matmul]:
     ]
 
 
-def _unfused(model: KernelModel, core: Core, products: list[Matmul], passes: float) -> Work:
+def _unfused(model: KernelModel, core: Core, products: list[Matmul], passes: float) -> GpuWork:
     machine = model.machine(wide=True)
     scores = passes * model.stack.softmax * core.score_bytes * model.width / 2
     efficiency = model.constants.batched_efficiency
@@ -76,4 +76,4 @@ def _unfused(model: KernelModel, core: Core, products: list[Matmul], passes: flo
         matmul_seconds(op, machine, efficiency=efficiency, width=model.width) for op in products
     )
     flops = sum(2.0 * op.m * op.n * op.k * op.batch for op in products)
-    return Work(seconds, flops, scores + sum(matmul_bytes(op, model.width) for op in products))
+    return GpuWork(seconds, flops, scores + sum(matmul_bytes(op, model.width) for op in products))

@@ -44,7 +44,7 @@ from commsim.models.operations import LOSS_FORWARD, BlockOps, embedding_ops, hea
 from commsim.models.precision import peak_name, recipe_of
 from commsim.models.shape import ModelShape
 from commsim.models.split import Split, tensor_parallel_bytes
-from commsim.models.work import NOTHING, Block, Work
+from commsim.models.work import NOTHING, Block, GpuWork
 from commsim.units import PS_PER_SECOND
 
 __all__ = ["ComputeModel", "compute_model"]
@@ -98,8 +98,9 @@ class ComputeModel:
         if self.gpu.name not in gpus:
             found.append(f"not fitted on {self.gpu.name}: {generation.capitalize()}'s constants")
         if recipe_of(self.precision).name not in self.kernels.constants.fitted:
-            found.append(f"no published step in {self.precision} on {generation.capitalize()}"
-                         " was fitted")  # fmt: skip
+            found.append(
+                f"no published step in {self.precision} on {generation.capitalize()} was fitted"
+            )
         if generation not in self.stack.fitted:
             found.append(f"stack {self.stack_name} was not fitted on {generation.capitalize()}")
         return tuple(found)
@@ -145,35 +146,35 @@ class ComputeModel:
         moved = 2 * (split.tp - 1) / split.tp * tensor_parallel_bytes(shape, split, width=2)
         return _RING_LATENCY + moved / (_RING_SHARE * self.gpu.nvlink_bandwidth)
 
-    def optimizer(self, parameters: int) -> Work:
+    def optimizer(self, parameters: int) -> GpuWork:
         """Return one optimizer step over `parameters` entries on this GPU."""
         traffic = self.stack.optimizer_bytes * parameters
         seconds = self.kernels.fixed(traffic).seconds + self.stack.optimizer_ms * 1e-3
         if self.section.optimizer is not None:
-            return Work(self.section.optimizer / PS_PER_SECOND, 0.0, traffic)
-        return Work(seconds * self.section.scale, 0.0, traffic)
+            return GpuWork(self.section.optimizer / PS_PER_SECOND, 0.0, traffic)
+        return GpuWork(seconds * self.section.scale, 0.0, traffic)
 
-    def merging(self, entries: float) -> Work:
+    def merging(self, entries: float) -> GpuWork:
         """Return what adding `entries` partial results to a sum takes: three passes of memory."""
         return self._moved(self.kernels.stream(_MERGE_PASSES * 2 * entries))
 
-    def gather_copy(self, entries: int) -> Work:
+    def gather_copy(self, entries: int) -> GpuWork:
         """Return what copying `entries` gathered parameters out of their flat buffer takes."""
         return self._moved(self.kernels.fixed(self.stack.gather_copy_bytes * entries))
 
-    def scatter_copy(self, entries: int) -> Work:
+    def scatter_copy(self, entries: int) -> GpuWork:
         """Return what copying the gradients of `entries` parameters into a flat buffer takes."""
         return self._moved(self.kernels.fixed(self.stack.scatter_copy_bytes * entries))
 
-    def _moved(self, work: Work) -> Work:
+    def _moved(self, work: GpuWork) -> GpuWork:
         flat = self.section.efficiency is not None
         return work.lasting(0.0 if flat else work.seconds * self.section.scale)
 
-    def microbatch(self) -> Work:
+    def microbatch(self) -> GpuWork:
         """Return what a microbatch takes on a stage beside its layers, forward and backward."""
         if self.section.efficiency is not None:
             return NOTHING
-        return Work(self.stack.microbatch_ms * 1e-3 * self.section.scale)
+        return GpuWork(self.stack.microbatch_ms * 1e-3 * self.section.scale)
 
     @property
     def gradient_width(self) -> int:
@@ -213,10 +214,10 @@ class ComputeModel:
         split: Split,
         recompute: str,
         behind: float,
-        forward: Work,
+        forward: GpuWork,
         *,
         last: bool,
-    ) -> Work:
+    ) -> GpuWork:
         """Return what of a block's forward runs again before its backward."""
         if recompute == "selective_op":
             work = self._products(ops, ops.dropped)
@@ -231,7 +232,7 @@ class ComputeModel:
             return self._forward(ops, ops.matmuls[:-1], kept, split, behind)
         return forward
 
-    def _share(self, core: Work, outside: Work) -> float:
+    def _share(self, core: GpuWork, outside: GpuWork) -> float:
         """Return the share of attention's core in its block, by FLOPs at a flat efficiency."""
         if self.section.efficiency is not None:
             return core.flops / (core.flops + outside.flops)
@@ -244,7 +245,7 @@ class ComputeModel:
         moved: float,
         split: Split,
         behind: float,
-    ) -> Work:
+    ) -> GpuWork:
         work = self._products(ops, products) + self.kernels.stream(moved)
         work += self._casts(ops, sum(op.m * op.k * op.batch for op in products))
         work += self._loss(ops, LOSS_FORWARD)
@@ -255,7 +256,7 @@ class ComputeModel:
             work, kernels, split, behind, collectives=ops.collectives, routed=ops.experts > 0
         )
 
-    def _backward(self, ops: BlockOps, split: Split, behind: float) -> tuple[Work, Work]:
+    def _backward(self, ops: BlockOps, split: Split, behind: float) -> tuple[GpuWork, GpuWork]:
         """Return the gradients of the input and of the weights.
 
         Python issues both in one pass: what it makes wait beyond the weights' own products
@@ -269,42 +270,46 @@ class ComputeModel:
         kernels = max(self.stack.backward_kernels * ops.share, len(products))
         kernels += 2 * self.stack.expert_kernels * ops.experts
         both = self._finish(
-            inputs + weights, kernels, split, behind,
-            collectives=ops.collectives, routed=ops.experts > 0,
-        )  # fmt: skip
+            inputs + weights,
+            kernels,
+            split,
+            behind,
+            collectives=ops.collectives,
+            routed=ops.experts > 0,
+        )
         weight = self._finish(weights, 0.0, split)
         return inputs.lasting(max(0.0, both.seconds - weight.seconds)), weight
 
-    def _input_gradient(self, ops: BlockOps) -> Work:
+    def _input_gradient(self, ops: BlockOps) -> GpuWork:
         work = self._outside(ops)
         return work if ops.core is None else work + attention_backward(self.kernels, ops.core)
 
-    def _outside(self, ops: BlockOps) -> Work:
+    def _outside(self, ops: BlockOps) -> GpuWork:
         """Return the gradient of the input without attention's core."""
         products = tuple(op.input_gradient for op in ops.matmuls)
         work = self._products(ops, products) + self.kernels.stream(ops.backward_bytes)
         work += self._casts(ops, sum(op.m * op.n * op.batch for op in ops.matmuls))
         return work + self._loss(ops, 1 - LOSS_FORWARD)
 
-    def _products(self, ops: BlockOps, products: tuple[Matmul, ...]) -> Work:
+    def _products(self, ops: BlockOps, products: tuple[Matmul, ...]) -> GpuWork:
         return self.kernels.products(products, wide=ops.wide)
 
-    def _casts(self, ops: BlockOps, entries: int) -> Work:
+    def _casts(self, ops: BlockOps, entries: int) -> GpuWork:
         return NOTHING if ops.wide else self.kernels.casts(entries)
 
-    def _loss(self, ops: BlockOps, share: float) -> Work:
+    def _loss(self, ops: BlockOps, share: float) -> GpuWork:
         return self.kernels.fixed(share * self.stack.loss_bytes * ops.logits)
 
     def _finish(
         self,
-        work: Work,
+        work: GpuWork,
         kernels: float,
         split: Split,
         behind: float = 0.0,
         *,
         collectives: int = 0,
         routed: bool = False,
-    ) -> Work:
+    ) -> GpuWork:
         """Add launches and the pace of the CPU, or take the flat efficiency instead."""
         if self.section.efficiency is not None:
             seconds = work.flops / self.kernels.peak

@@ -21,7 +21,7 @@ from commsim.sections import Section, decode
 
 __all__ = [
     "Buckets",
-    "Constants",
+    "ComputeConstants",
     "Flash",
     "FlashShare",
     "GpuConstants",
@@ -175,7 +175,7 @@ class Stack(Section, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, attention=kernel)
 
 
-class Constants(Section, frozen=True, kw_only=True):
+class ComputeConstants(Section, frozen=True, kw_only=True):
     """All of the file."""
 
     generations: dict[str, GpuConstants]
@@ -241,8 +241,8 @@ def stack_names() -> tuple[str, ...]:
 
 
 @cache
-def read_constants() -> Constants:
+def read_constants() -> ComputeConstants:
     """Return all constants of the file."""
     text = files("commsim.models").joinpath(_FILE).read_text(encoding="utf-8")
     data: Any = yaml.safe_load(text)
-    return decode(data, Constants, _FILE)
+    return decode(data, ComputeConstants, _FILE)

@@ -15,7 +15,7 @@ from commsim.cluster import GpuSpec
 from commsim.models.constants import FlashShare, GpuConstants, Stack, recipe_share
 from commsim.models.matmul import Machine, Matmul, matmul_bytes, matmul_flops, matmul_seconds
 from commsim.models.precision import Recipe, recipe_of
-from commsim.models.work import NOTHING, Work
+from commsim.models.work import NOTHING, GpuWork
 
 __all__ = ["WIDE", "KernelModel"]
 
@@ -69,7 +69,7 @@ class KernelModel:
         """FLOP/s of what is not quantised: attention, and products kept in 16 bits."""
         return self.gpu.tflops["bf16" if self.recipe.quantised else self.precision] * 1e12
 
-    def products(self, products: Iterable[Matmul], *, wide: bool = False) -> Work:
+    def products(self, products: Iterable[Matmul], *, wide: bool = False) -> GpuWork:
         """Return matrix products; `wide` ones are not quantised."""
         quantised = self.recipe.quantised and not wide
         constants = self.constants
@@ -79,10 +79,10 @@ class KernelModel:
         machine, work = self.machine(wide=not quantised), NOTHING
         for op in products:
             seconds = _cached_seconds(op, machine, efficiency, self.width)
-            work += Work(seconds, matmul_flops(op), matmul_bytes(op, self.width))
+            work += GpuWork(seconds, matmul_flops(op), matmul_bytes(op, self.width))
         return work
 
-    def casts(self, entries: float) -> Work:
+    def casts(self, entries: float) -> GpuWork:
         """Return what quantising `entries` of an activation or its gradient takes."""
         return self.fixed(self.recipe.cast_bytes * entries)
 
@@ -91,17 +91,20 @@ class KernelModel:
         it takes more of k where the peak is higher."""
         peak = self.wide_peak if wide else self.peak
         return Machine(
-            peak, self.gpu.memory_bandwidth, self.gpu.sm_count, self.constants,
+            peak,
+            self.gpu.memory_bandwidth,
+            self.gpu.sm_count,
+            self.constants,
             peak / self.wide_peak,
-        )  # fmt: skip
+        )
 
-    def stream(self, moved: float) -> Work:
+    def stream(self, moved: float) -> GpuWork:
         """Return memory-bound kernels, for the bytes that fully fused ones move."""
         return self.fixed(moved * self.stack.stream * self.width / 2)
 
-    def fixed(self, moved: float) -> Work:
+    def fixed(self, moved: float) -> GpuWork:
         """Return the movement of bytes."""
-        return Work(moved / self.bandwidth, 0.0, moved)
+        return GpuWork(moved / self.bandwidth, 0.0, moved)
 
 
 @lru_cache(maxsize=8192)

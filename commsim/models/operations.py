@@ -208,9 +208,14 @@ def _expert_ops(shape: ModelShape, experts: Experts, split: Split) -> tuple[Bloc
         products += _mlp_products(shape, S, shared)
     forward, backward = _activation_bytes(shape, S, shared)
     router = BlockOps(
-        "router", products, NORM_FORWARD * U + forward, NORM_BACKWARD * U + backward, 0.45,
-        collectives=0, wide=not shared,
-    )  # fmt: skip
+        "router",
+        products,
+        NORM_FORWARD * U + forward,
+        NORM_BACKWARD * U + backward,
+        0.45,
+        collectives=0,
+        wide=not shared,
+    )
     return router, _routed_ops(shape, experts, split)
 
 

@@ -102,10 +102,12 @@ def op_seconds(gpu: GpuSpec, shape: OpShape | None, *, flops: float, traffic: fl
 def _matmul(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> float:
     peak, width = _peak(gpu, shape.dtype)
     efficiency = (
-        constants.batched_efficiency if shape.batch > 1
-        else constants.fp8_efficiency if width == 1
+        constants.batched_efficiency
+        if shape.batch > 1
+        else constants.fp8_efficiency
+        if width == 1
         else constants.matmul_efficiency
-    )  # fmt: skip
+    )
     return matmul_seconds(
         Matmul(shape.m, shape.n, shape.k, shape.batch),
         Machine(peak, gpu.memory_bandwidth, gpu.sm_count, constants),

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["NOTHING", "Block", "Work"]
+__all__ = ["NOTHING", "Block", "GpuWork"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class GpuWork:
     """Time on one GPU, the FLOPs done in it, and the bytes of device memory moved."""
 
     seconds: float
     flops: float = 0.0
     traffic: float = 0.0
 
-    def __add__(self, other: Work) -> Work:
+    def __add__(self, other: GpuWork) -> GpuWork:
         """Return both, one after the other."""
-        return Work(
+        return GpuWork(
             self.seconds + other.seconds, self.flops + other.flops, self.traffic + other.traffic
         )
 
-    def lasting(self, seconds: float) -> Work:
+    def lasting(self, seconds: float) -> GpuWork:
         """Return the same work in another time."""
-        return Work(seconds, self.flops, self.traffic)
+        return GpuWork(seconds, self.flops, self.traffic)
 
 
-NOTHING = Work(0.0)
+NOTHING = GpuWork(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class Block:
     """
 
     name: str
-    forward: Work
-    backward: Work
-    weight: Work
-    recompute: Work = NOTHING
+    forward: GpuWork
+    backward: GpuWork
+    weight: GpuWork
+    recompute: GpuWork = NOTHING
     core: float = 0.0
     core_backward: float = 0.0
 
     @property
-    def full_backward(self) -> Work:
+    def full_backward(self) -> GpuWork:
         """A backward that is not split: recompute, B and W."""
         return self.recompute + self.backward + self.weight
 
     @property
-    def input_backward(self) -> Work:
+    def input_backward(self) -> GpuWork:
         """The B of a split backward: recompute and the gradient of the input."""
         return self.recompute + self.backward

@@ -100,9 +100,13 @@ def _from_schedule(path: Path) -> tuple[Graph, str, Sequence[str]]:
     per_stage = schedule.stages // schedule.devices
     one = Durations((_UNIT * per_stage,))
     section = PipelineSection(
-        stages=schedule.devices, microbatches=microbatches, schedule=path.name, forward=one,
-        backward=one, weight=one if split else Durations((0,)),
-    )  # fmt: skip
+        stages=schedule.devices,
+        microbatches=microbatches,
+        schedule=path.name,
+        forward=one,
+        backward=one,
+        weight=one if split else Durations((0,)),
+    )
     work = build_pipeline(section, folder=str(path.parent))
     note = "a schedule has no times: 1 ms is taken for each forward, backward and weight gradient."
     return work.graph, "pipeline schedule", (note,)
@@ -141,10 +145,13 @@ def _schedule_of(graph: Graph) -> Schedule:
     for lane in range(len(graph.lane_rank)):
         ops = np.flatnonzero(tagged & (graph.lane == lane)).tolist()
         actions = [
-            Action(works.get(Phase(graph.phase[op]), backward), int(graph.stage[op]),
-                   int(graph.microbatch[op]))
+            Action(
+                works.get(Phase(graph.phase[op]), backward),
+                int(graph.stage[op]),
+                int(graph.microbatch[op]),
+            )
             for op in ops
-        ]  # fmt: skip
+        ]
         rows.append(tuple(actions))
         home.update({action.stage: lane for action in actions})
     if not home or sorted(home) != list(range(len(home))):

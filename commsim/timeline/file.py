@@ -30,7 +30,7 @@ _FORMAT = "commsim-timeline-1"
 _GRAPH, _LINKS, _MEMORY, _SPANS = "graph_", "links_", "memory_", "span_"
 
 
-class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _TimelineHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is not an array, as JSON."""
 
     format: str
@@ -43,7 +43,7 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
     """Write `timeline` and its graph aside, then rename them to `path`."""
-    header = _Header(
+    header = _TimelineHeader(
         format=_FORMAT,
         source=timeline.source,
         notes=timeline.notes,
@@ -68,7 +68,7 @@ def load_timeline(path: str | Path) -> Timeline:
 
 
 def _unpack(arrays: Arrays) -> Timeline:
-    header = msgspec.json.decode(column(arrays, "header", np.uint8).tobytes(), type=_Header)
+    header = msgspec.json.decode(column(arrays, "header", np.uint8).tobytes(), type=_TimelineHeader)
     if header.format != _FORMAT:
         raise ValueError(f"its format is {header.format!r}, not {_FORMAT!r}")
     graph = unpack_graph(_part(arrays, _GRAPH))
@@ -96,7 +96,7 @@ def _part(arrays: Arrays, prefix: str) -> Arrays:
     return {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
 
 
-def _links(arrays: Arrays, header: _Header, graph: Graph) -> LinkUse:
+def _links(arrays: Arrays, header: _TimelineHeader, graph: Graph) -> LinkUse:
     names, kinds = header.link_names, header.link_kinds
     ptr = column(arrays, "load_ptr", np.int64)
     link = indices(arrays, "load_link", len(names))

@@ -24,7 +24,7 @@ from commsim.traces.formats import (
     BAD_JSON,
     Document,
     ExecutionTrace,
-    Groups,
+    GroupsFile,
     KinetoFile,
     RankRecord,
     documents,
@@ -180,7 +180,7 @@ def _sort(found: _Found, document: Document) -> None:
         found.kineto.append(part)
     elif isinstance(part, ExecutionTrace):
         found.execution.append(part)
-    elif isinstance(part, Groups):
+    elif isinstance(part, GroupsFile):
         found.groups |= part.ranks
     elif isinstance(part, RankRecord):
         found.records.append(part)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from commsim.traces.rebuild import Collective, Transfer
+from commsim.traces.rebuild import MatchedCollective, Transfer
 from commsim.units import format_size, format_time
 
 __all__ = ["CollectiveRow", "CollectiveTable", "MessageRow"]
@@ -66,7 +66,7 @@ class CollectiveTable(Sequence[CollectiveRow]):
 
     @staticmethod
     def of(
-        collectives: Sequence[Collective],
+        collectives: Sequence[MatchedCollective],
         transfers: Sequence[Transfer],
         windows: Mapping[int, tuple[int, int]],
     ) -> CollectiveTable:
@@ -109,7 +109,7 @@ def ends_in(windows: Mapping[int, tuple[int, int]], ends: Mapping[int, int]) -> 
 
 
 def _row(
-    collective: Collective, transfer: Transfer, windows: Mapping[int, tuple[int, int]]
+    collective: MatchedCollective, transfer: Transfer, windows: Mapping[int, tuple[int, int]]
 ) -> CollectiveRow:
     return CollectiveRow(
         op=collective.op or "unknown",
@@ -131,7 +131,12 @@ def _cells(row: CollectiveRow) -> tuple[str, ...]:
     waits = sorted(row.waits.items(), key=lambda item: item[1])
     rank, longest = waits[-1]
     return (
-        row.op, row.group, format_size(row.size) if row.size >= 0 else "unknown",
-        row.dtype or "unknown", format_time(row.transfer), f"rank {row.last_arriver}",
-        format_time(waits[len(waits) // 2][1]), f"{format_time(longest)} (rank {rank})",
-    )  # fmt: skip
+        row.op,
+        row.group,
+        format_size(row.size) if row.size >= 0 else "unknown",
+        row.dtype or "unknown",
+        format_time(row.transfer),
+        f"rank {row.last_arriver}",
+        format_time(waits[len(waits) // 2][1]),
+        f"{format_time(longest)} (rank {rank})",
+    )

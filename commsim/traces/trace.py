@@ -112,12 +112,17 @@ class Trace:
         start = ends[target][0] if eager else max(begin for begin, _ in ends.values())
         until = max(start, min(end for _, end in ends.values()))
         return MessageRow(
-            source, target, exchange.size, exchange.tag, exchange.group, start,
+            source,
+            target,
+            exchange.size,
+            exchange.tag,
+            exchange.group,
+            start,
             ends[source][1] - ends[source][0] if eager else until - start,
             late=target if ends[target][0] >= ends[source][0] else source,
             waits={r: 0 if eager else min(start, end) - begin for r, (begin, end) in ends.items()},
             in_step=ends_in(self._windows, {rank: end for rank, (_, end) in ends.items()}),
-        )  # fmt: skip
+        )
 
     def graph(self) -> Graph:
         """Return the workload graph.

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import Way
+from commsim.graph import CopyWay
 from commsim.sections import Section, decode
 from commsim.units import Duration, Size
 from commsim.workload.torch_words import OBJECT_WORDS, WORDS
@@ -30,20 +30,20 @@ __all__ = [
     "Batch",
     "Call",
     "Coalesced",
-    "CollectiveCall",
     "Compute",
     "HostCopy",
     "MessageCall",
     "NewGroup",
     "ObjectCall",
+    "ProgramCollective",
+    "ProgramWait",
     "Synchronize",
-    "Wait",
     "read_call",
 ]
 
 WORLD = "world"
 _MESSAGES = ("send", "recv", "isend", "irecv")
-_COPIES = {"copy_to_host": Way.TO_HOST, "copy_from_host": Way.FROM_HOST}
+_COPIES = {"copy_to_host": CopyWay.TO_HOST, "copy_from_host": CopyWay.FROM_HOST}
 _BARE = ("barrier", "synchronize")
 _CALLS = (
     "compute", *_MESSAGES, "batch_isend_irecv", "wait", "synchronize", *WORDS, *OBJECT_WORDS,
@@ -92,7 +92,7 @@ class _Irecv(_Recv, frozen=True, kw_only=True):
     as_: str | None = msgspec.field(name="as", default=None)
 
 
-class CollectiveCall(Section, frozen=True, kw_only=True):
+class ProgramCollective(Section, frozen=True, kw_only=True):
     """A collective; `as` names it and makes it asynchronous, `async` does so without a name.
 
     `root` (or torch's `src`, `dst`) is a global rank, `group_src` and `group_dst` one of the
@@ -171,14 +171,14 @@ class MessageCall:
 class HostCopy:
     """A copy between the rank's GPU and host memory; on a stream it returns at once."""
 
-    way: Way
+    way: CopyWay
     size: int
     stream: str | None
     handle: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class ProgramWait:
     """Wait for calls that returned at once, by their names."""
 
     names: tuple[str, ...]
@@ -202,15 +202,23 @@ class Coalesced:
     """Collectives of one kind and group that are run as one."""
 
     word: str
-    calls: tuple[CollectiveCall, ...]
+    calls: tuple[ProgramCollective, ...]
     handle: str | None
     returns: bool
 
 
 Call = (
-    Compute | HostCopy | MessageCall | CollectiveCall | ObjectCall | Wait | Synchronize | Batch
-    | Coalesced | NewGroup
-)  # fmt: skip
+    Compute
+    | HostCopy
+    | MessageCall
+    | ProgramCollective
+    | ObjectCall
+    | ProgramWait
+    | Synchronize
+    | Batch
+    | Coalesced
+    | NewGroup
+)
 
 
 def read_call(data: Any, *, where: str) -> tuple[str, Call]:
@@ -244,7 +252,7 @@ def _read(name: str, settings: Any, where: str) -> Call:
         return HostCopy(_COPIES[name], copy.bytes, copy.stream, copy.as_)
     if name == "wait":
         names = [settings] if isinstance(settings, str) else settings
-        wait = Wait(decode(names, tuple[str, ...], where))
+        wait = ProgramWait(decode(names, tuple[str, ...], where))
         if not wait.names:
             raise ScenarioError(f"{where}: the list is empty. Name a call to wait for.")
         return wait
@@ -262,7 +270,7 @@ def _read(name: str, settings: Any, where: str) -> Call:
         return decode(settings, NewGroup, where)
     if name in OBJECT_WORDS:
         return decode(settings, ObjectCall, where)
-    return decode(settings, CollectiveCall, where)
+    return decode(settings, ProgramCollective, where)
 
 
 def _with_stream(call: Compute, where: str) -> Compute:
@@ -326,11 +334,11 @@ def _coalesced(settings: Any, where: str) -> Coalesced:
     given = decode(
         {"calls": settings} if isinstance(settings, list) else settings, _Coalesced, where
     )
-    found: list[tuple[str, CollectiveCall]] = []
+    found: list[tuple[str, ProgramCollective]] = []
     for index, data in enumerate(given.calls):
         path = f"{where}.calls[{index}]"
         name, call = read_call(data, where=path)
-        if not isinstance(call, CollectiveCall):
+        if not isinstance(call, ProgramCollective):
             raise ScenarioError(f"{path}: {name}: only collectives are coalesced.")
         if call.as_ is not None or call.async_:
             raise ScenarioError(f"{path}: as and async belong to the coalesced call as a whole.")

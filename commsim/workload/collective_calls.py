@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import COLLECTIVES, ROOTED
-from commsim.workload.calls import Coalesced, CollectiveCall, ObjectCall
+from commsim.workload.calls import Coalesced, ObjectCall, ProgramCollective
 from commsim.workload.torch_words import OBJECT_WORDS, WORDS, check_dtype, check_redop
 
 __all__ = ["ROOTED", "Meaning", "check_call", "coalesced", "meaning", "object_meanings"]
@@ -30,7 +30,7 @@ class Meaning(NamedTuple):
     device: str = "cuda"
 
 
-def meaning(word: str, call: CollectiveCall, ranks: Sequence[int], where: str) -> Meaning:
+def meaning(word: str, call: ProgramCollective, ranks: Sequence[int], where: str) -> Meaning:
     """Return what a call means among the members `ranks`.
 
     Raises:
@@ -51,9 +51,15 @@ def meaning(word: str, call: CollectiveCall, ranks: Sequence[int], where: str) -
     total = sum(splits) if splits is not None else (call.bytes or 0)
     check_dtype(call.dtype, total, where)
     return Meaning(
-        op, total, -1 if root is None else root, splits, call.output_splits, call.dtype, call.op,
+        op,
+        total,
+        -1 if root is None else root,
+        splits,
+        call.output_splits,
+        call.dtype,
+        call.op,
         call.device,
-    )  # fmt: skip
+    )
 
 
 def object_meanings(word: str, call: ObjectCall, ranks: Sequence[int], where: str) -> list[Meaning]:
@@ -66,11 +72,13 @@ def object_meanings(word: str, call: ObjectCall, ranks: Sequence[int], where: st
         )
     return [
         Meaning(
-            step.op, step.size(len(ranks), call.bytes),
-            -1 if root is None or step.op not in ROOTED else root, device=call.device,
+            step.op,
+            step.size(len(ranks), call.bytes),
+            -1 if root is None or step.op not in ROOTED else root,
+            device=call.device,
         )
         for step in steps
-    ]  # fmt: skip
+    ]
 
 
 def coalesced(call: Coalesced, ranks: Sequence[int], where: str) -> Meaning:
@@ -137,7 +145,7 @@ def check_call(
 def _root(
     word: str,
     ends: tuple[str, ...],
-    call: CollectiveCall | ObjectCall,
+    call: ProgramCollective | ObjectCall,
     ranks: Sequence[int],
     where: str,
 ) -> int | None:
@@ -166,7 +174,7 @@ def _root(
     return ranks[value]
 
 
-def _check_sum(call: CollectiveCall, splits: Sequence[int], where: str) -> None:
+def _check_sum(call: ProgramCollective, splits: Sequence[int], where: str) -> None:
     if call.bytes is not None and call.bytes != sum(splits):
         raise ScenarioError(
             f"{where}.splits: they sum to {sum(splits)} bytes, bytes says {call.bytes}."
@@ -174,7 +182,7 @@ def _check_sum(call: CollectiveCall, splits: Sequence[int], where: str) -> None:
         )
 
 
-def _check_splits(call: CollectiveCall, members: int, where: str) -> None:
+def _check_splits(call: ProgramCollective, members: int, where: str) -> None:
     for field in ("splits", "output_splits"):
         given = getattr(call, field)
         if given is not None and len(given) != members:

@@ -19,14 +19,14 @@ from commsim.workload.calls import (
     Batch,
     Call,
     Coalesced,
-    CollectiveCall,
     Compute,
     HostCopy,
     MessageCall,
     NewGroup,
     ObjectCall,
+    ProgramCollective,
+    ProgramWait,
     Synchronize,
-    Wait,
 )
 from commsim.workload.collective_calls import Meaning, coalesced, meaning, object_meanings
 from commsim.workload.program_groups import GroupSection, ranks_text
@@ -77,7 +77,7 @@ class Issuer:
             self._compute(state, call)
         elif isinstance(call, HostCopy):
             self._copy(state, call)
-        elif isinstance(call, Wait):
+        elif isinstance(call, ProgramWait):
             self._wait(state, call, where)
         elif isinstance(call, Synchronize):
             self._join(state, list(state.streams.values()), "synchronize")
@@ -86,7 +86,7 @@ class Issuer:
             self._issued(state, [op], returns=call.returns, handle=call.handle)
         elif isinstance(call, Batch):
             self._batch(state, call, where)
-        elif isinstance(call, CollectiveCall):
+        elif isinstance(call, ProgramCollective):
             ranks = self._members(state, call.group, where)
             one = meaning(name, call, ranks, where)
             returns = call.async_ or call.as_ is not None
@@ -104,22 +104,28 @@ class Issuer:
     def _compute(self, state: Rank, call: Compute) -> None:
         stream = call.stream or MAIN
         op = self.build.compute(
-            state.lane, call.duration, name=call.name, stream=stream,
+            state.lane,
+            call.duration,
+            name=call.name,
+            stream=stream,
             after=state.last if call.stream else (),
-        )  # fmt: skip
+        )
         self._on(state, stream, op)
         self._issued(state, [op], returns=call.stream is not None, handle=call.as_)
 
     def _copy(self, state: Rank, call: HostCopy) -> None:
         stream = call.stream or MAIN
         op = self.build.host_copy(
-            state.lane, call.size, way=call.way, stream=stream,
+            state.lane,
+            call.size,
+            way=call.way,
+            stream=stream,
             after=state.last if call.stream else (),
-        )  # fmt: skip
+        )
         self._on(state, stream, op)
         self._issued(state, [op], returns=call.stream is not None, handle=call.handle)
 
-    def _wait(self, state: Rank, call: Wait, where: str) -> None:
+    def _wait(self, state: Rank, call: ProgramWait, where: str) -> None:
         for name in call.names:
             if name not in state.handles:
                 raise ScenarioError(
@@ -181,9 +187,15 @@ class Issuer:
         return f"{stream} tag {call.tag}" if library == "gloo" else stream
 
     def _collective(
-        self, state: Rank, group: str, one: Meaning, where: str, *, returns: bool,
+        self,
+        state: Rank,
+        group: str,
+        one: Meaning,
+        where: str,
+        *,
+        returns: bool,
         handle: str | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._splits.add(group, state.rank, one, where)
         stream = self._collective_stream(state, group) if returns else MAIN
         try:

@@ -27,8 +27,8 @@ from commsim.workload.result import Workload
 from commsim.workload.schedules import (
     PHASE,
     Schedule,
+    ScheduleStep,
     StageTimes,
-    Step,
     Work,
     check_virtual,
     execution_order,
@@ -104,9 +104,14 @@ def _schedule(section: PipelineSection, where: str, folder: str) -> tuple[Schedu
     home = home_of(name, section.stages, section.virtual_stages, where=at)
     times = _stage_times(section, home, where)
     schedule = make_schedule(
-        name, section.stages, section.microbatches, where=at, virtual=section.virtual_stages,
-        times=times, kept=section.weight_memory,
-    )  # fmt: skip
+        name,
+        section.stages,
+        section.microbatches,
+        where=at,
+        virtual=section.virtual_stages,
+        times=times,
+        kept=section.weight_memory,
+    )
     return schedule, times
 
 
@@ -174,7 +179,9 @@ def _pair_times(
     return _per_stage(section.overlapped, section, schedule.home, f"{where}.overlapped")
 
 
-def _duration(step: Step, schedule: Schedule, times: StageTimes, pair: tuple[int, ...]) -> int:
+def _duration(
+    step: ScheduleStep, schedule: Schedule, times: StageTimes, pair: tuple[int, ...]
+) -> int:
     work, stage, _ = step.action
     if pair:
         row, at = schedule.actions[step.device], step.position

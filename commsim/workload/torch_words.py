@@ -16,7 +16,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import ELEMENT_TYPES, REDUCE_OPS, element_type
 
 __all__ = [
-    "OBJECT_WORDS", "WORDS", "Step", "Word", "check_dtype",
+    "OBJECT_WORDS", "WORDS", "ObjectStep", "Word", "check_dtype",
     "check_redop",
 ]  # fmt: skip
 
@@ -52,7 +52,7 @@ WORDS: dict[str, Word] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ObjectStep:
     """One collective of an object word: `size(n, bytes)` of n members and a pickled object."""
 
     op: str
@@ -61,28 +61,34 @@ class Step:
 
 _LONG = 8  # bytes of a size
 
-OBJECT_WORDS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
+OBJECT_WORDS: dict[str, tuple[tuple[str, ...], tuple[ObjectStep, ...]]] = {
     "broadcast_object_list": (
         _SOURCE,
-        (Step("broadcast", lambda n, size: _LONG), Step("broadcast", lambda n, size: size)),
+        (
+            ObjectStep("broadcast", lambda n, size: _LONG),
+            ObjectStep("broadcast", lambda n, size: size),
+        ),
     ),
     "all_gather_object": (
         (),
         (
-            Step("all_gather", lambda n, size: n * _LONG),
-            Step("all_gather", lambda n, size: n * size),
+            ObjectStep("all_gather", lambda n, size: n * _LONG),
+            ObjectStep("all_gather", lambda n, size: n * size),
         ),
     ),
     "gather_object": (
         _TARGET,
-        (Step("all_gather", lambda n, size: n * _LONG), Step("gather", lambda n, size: n * size)),
+        (
+            ObjectStep("all_gather", lambda n, size: n * _LONG),
+            ObjectStep("gather", lambda n, size: n * size),
+        ),
     ),
     "scatter_object_list": (
         _SOURCE,
         (
-            Step("broadcast", lambda n, size: _LONG),
-            Step("scatter", lambda n, size: n * size),
-            Step("scatter", lambda n, size: n * _LONG),
+            ObjectStep("broadcast", lambda n, size: _LONG),
+            ObjectStep("scatter", lambda n, size: n * size),
+            ObjectStep("scatter", lambda n, size: n * _LONG),
         ),
     ),
 }

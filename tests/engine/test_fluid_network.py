@@ -13,7 +13,7 @@ from helpers.paths import ROOT
 
 from commsim.engine.clock import Clock
 from commsim.engine.fluid_network import Flow, FluidNetwork
-from commsim.libraries.plan import Phase
+from commsim.libraries.plan import PlanPhase
 
 CASES = sorted((ROOT / "tests" / "data" / "maxmin").glob("*.json"))
 MS = 10**9
@@ -39,13 +39,13 @@ def test_simgrid_agrees(path: Path) -> None:
         assert abs(mine - theirs) <= max(1e-9 * theirs, events * 1e-12)
 
 
-def run(*flows: tuple[int, Phase], links: int, speed: float = 50e9) -> list[int]:
+def run(*flows: tuple[int, PlanPhase], links: int, speed: float = 50e9) -> list[int]:
     """Return the end in ps of flows that start at given times, on links of one speed."""
     env = Clock()
     network = FluidNetwork(env, np.full(links, speed), log=lambda *_: None, note=lambda _: None)
     ends = [0] * len(flows)
 
-    def go(number: int, start: int, phase: Phase) -> Any:
+    def go(number: int, start: int, phase: PlanPhase) -> Any:
         yield env.timeout(start)
         yield network.start(phase).reach(1.0)
         ends[number] = env.now
@@ -56,14 +56,14 @@ def run(*flows: tuple[int, Phase], links: int, speed: float = 50e9) -> list[int]
     return ends
 
 
-def ring(links: int = 4, load: float = 1.5e9, conns: float = 1.0) -> Phase:
+def ring(links: int = 4, load: float = 1.5e9, conns: float = 1.0) -> PlanPhase:
     """A ring all-reduce of 1 GB over 4 ranks at 50 GB/s and 5 us a hop: T0 = 30.030 ms."""
     ids = np.arange(links)
-    return Phase(30_030_000_000, ids, np.full(links, load), np.full(links, conns))
+    return PlanPhase(30_030_000_000, ids, np.full(links, load), np.full(links, conns))
 
 
-def message(link: int, size: float) -> Phase:
-    return Phase(round(size / 50e9 * 1e12), np.array([link]), np.array([size]), np.ones(1))
+def message(link: int, size: float) -> PlanPhase:
+    return PlanPhase(round(size / 50e9 * 1e12), np.array([link]), np.array([size]), np.ones(1))
 
 
 def test_a_flow_alone_takes_its_idle_time() -> None:
@@ -104,7 +104,7 @@ def test_what_moves_is_what_was_asked_for() -> None:
     network = FluidNetwork(env, np.full(2, 1e9), log=log, note=lambda _: None)
     phases = [message(i % 2, 1e6 * (i + 1)) for i in range(6)]
 
-    def go(start: int, phase: Phase) -> Any:
+    def go(start: int, phase: PlanPhase) -> Any:
         yield env.timeout(start)
         flow = network.start(phase)
         yield flow.reach(0.3)

@@ -15,7 +15,7 @@ from commsim.engine import Engine, simulate
 from commsim.errors import DeadlockError, ScenarioError
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal, Plan, Recorded, Request
-from commsim.libraries.plan import Phase
+from commsim.libraries.plan import PlanPhase
 from commsim.timeline import Cause, Timeline
 
 MS = 10**9
@@ -221,7 +221,7 @@ def test_a_twenty_line_behaviour_of_ones_own() -> None:
 
     def tenant(engine: Engine) -> Generator[Any, Any, None]:
         yield engine.network.start(
-            Phase(1, np.array([0]), np.array([200.0 * MIB]), np.ones(1))
+            PlanPhase(1, np.array([0]), np.array([200.0 * MIB]), np.ones(1))
         ).reach(1.0)
 
     alone = run(build)

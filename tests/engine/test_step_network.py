@@ -15,7 +15,7 @@ from commsim.engine.clock import Clock
 from commsim.engine.recorder import Recorder
 from commsim.engine.step_network import MessageProgress, StepNetwork
 from commsim.graph import GraphBuilder
-from commsim.libraries import LibrarySection, Messages, Phase, make_library
+from commsim.libraries import LibrarySection, PlanPhase, RoutedProgram, make_library
 from commsim.timeline import Timeline
 
 MS = 10**9
@@ -35,23 +35,23 @@ def run(cluster: Cluster, name: str, *ops: tuple[str, int], network: str = "step
     return simulate(build.build(), cluster, library=library, network=network)
 
 
-def phase(link: int, size: float, idle: int = MS) -> Phase:
-    return Phase(idle, np.array([link]), np.array([size]), np.ones(1))
+def phase(link: int, size: float, idle: int = MS) -> PlanPhase:
+    return PlanPhase(idle, np.array([link]), np.array([size]), np.ones(1))
 
 
-def ends(*work: tuple[int, Phase | float]) -> list[int]:
+def ends(*work: tuple[int, PlanPhase | float]) -> list[int]:
     """Return when flows (phases) and messages (bytes over link 0), started at some times, end."""
     env, star = Clock(), Star(2, 1e9, 0)
     network = StepNetwork(env, star.links, Recorder(GraphBuilder().build()))
     found = [0] * len(work)
 
-    def go(number: int, start: int, what: Phase | float) -> Any:
+    def go(number: int, start: int, what: PlanPhase | float) -> Any:
         yield env.timeout(start)
-        if isinstance(what, Phase):
+        if isinstance(what, PlanPhase):
             yield network.start(what).reach(1.0)
         else:
             one = np.zeros(1, np.int64)
-            messages = Messages(
+            messages = RoutedProgram(
                 one, one + 1, np.array([what]), one, (star.local_route(0, 1),),
                 np.zeros(2, np.int64), one[:0],
             )  # fmt: skip

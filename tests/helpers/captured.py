@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from commsim.traces.capture.records import Call, Message, Recording, load_recording
+from commsim.traces.capture.records import CapturedCall, CapturedMessage, Recording, load_recording
 from helpers.paths import TESTS
 
 DATA = TESTS / "data"
@@ -48,10 +48,10 @@ def issued(recording: Recording) -> list[tuple[object, ...]]:
     """Return the communication of a captured rank, in order, in the same form."""
     found: list[tuple[object, ...]] = []
     for record in recording.records:
-        if isinstance(record, Call):
+        if isinstance(record, CapturedCall):
             ranks = recording.groups[record.group].ranks
             found.append((record.op, ranks, record.size, record.dtype))
-        elif isinstance(record, Message):
+        elif isinstance(record, CapturedMessage):
             ranks = recording.groups[record.group].ranks
             verb = "send" if record.sends else "recv"
             found.append((verb, ranks, record.size, record.peer, record.tag))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from commsim.cluster import NOWHERE, GpuSpec, Nic, Route
-from commsim.libraries.gloo.constants import Constants, Medium
+from commsim.libraries.gloo.constants import GlooConstants, Medium
 from commsim.units import Bandwidth, Duration, Size
 from helpers import star
 from helpers.star import Star
@@ -20,14 +20,14 @@ OVERHEAD = 20 * US
 PACKET, AGAIN = 1 << 50, 0
 
 
-def costs(*, packet: int = PACKET, again: int = AGAIN) -> Constants:
+def costs(*, packet: int = PACKET, again: int = AGAIN) -> GlooConstants:
     """Return threads so fast that the star's links of 1 GB/s are what limits."""
     rate, size, delay = Bandwidth(1e12), Size(packet), Duration(again)
     media = {
         "ethernet": Medium(rate=rate, latency=Duration(WAKE), packet=size, again=delay),
         "loopback": Medium(rate=rate, latency=Duration(US), packet=size, again=delay),
     }
-    return Constants(
+    return GlooConstants(
         media=media,
         reduce_rate=Bandwidth(5e9),
         op_overhead=Duration(OVERHEAD),

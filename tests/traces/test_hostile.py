@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from commsim.errors import TraceError
 from commsim.study.replay import replay
 from commsim.traces import load_trace
-from commsim.traces.formats.files import Limits, documents
+from commsim.traces.formats.files import FileLimits, documents
 
 WHOLE = json.dumps(late_rank(0).content()).encode()
 
@@ -123,7 +123,7 @@ def test_a_bomb_inside_an_archive_is_refused(tmp_path: Path) -> None:
 def test_limits_bound_what_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "x.json.gz"
     path.write_bytes(_bomb(4))
-    limits = Limits(unpacked=2**20, ratio=10, free=2**16)
+    limits = FileLimits(unpacked=2**20, ratio=10, free=2**16)
     with pytest.raises(TraceError, match="unpacks to more than"):
         list(documents(path, limits))
     (content,) = documents(path)

@@ -18,7 +18,7 @@ from commsim.charts.compare.runs import (
 )
 from commsim.charts.compare.sizes import sizes_section
 from commsim.charts.compare.words import BANDS, figure_text, kind_text
-from commsim.charts.report import Figure, Run, Section, page, text, viewer_section
+from commsim.charts.report import Figure, ReportSection, ShownRun, page, text, viewer_section
 from commsim.charts.theme import shorten
 from commsim.timeline import Timeline
 from commsim.units import format_time
@@ -36,18 +36,18 @@ def compare_page(
 
     `timelines` are (label, timeline, node of each rank or None) of the sides that have one.
     """
-    runs = [Run(*one) for one in timelines]
+    runs = [ShownRun(*one) for one in timelines]
     made = _run_sections(data, runs) if data["kind"] == "runs" else _table_sections(data)
     sections = [section for section in (_answer(data), *made, _notes(data)) if section is not None]
     if data["command"]:
         again = f"<pre>{text(data['command'])}</pre>"
-        sections.append(Section("again", "Run it again", "", again, True))
+        sections.append(ReportSection("again", "Run it again", "", again, True))
     names = " · ".join(f"{side['label']} {side['name']}" for side in data["sides"])
     title = data["verdict"][0].rstrip(".") if data["verdict"] else names
     yield from page(title, names, sections, _figures(data), runs=runs)
 
 
-def _run_sections(data: dict[str, Any], runs: Sequence[Run]) -> list[Section | None]:
+def _run_sections(data: dict[str, Any], runs: Sequence[ShownRun]) -> list[ReportSection | None]:
     return [
         time_section(data),
         figures_section(data),
@@ -58,11 +58,11 @@ def _run_sections(data: dict[str, Any], runs: Sequence[Run]) -> list[Section | N
     ]
 
 
-def _table_sections(data: dict[str, Any]) -> list[Section | None]:
+def _table_sections(data: dict[str, Any]) -> list[ReportSection | None]:
     return [sizes_section(data, table) for table in data["tables"]]
 
 
-def _answer(data: dict[str, Any]) -> Section:
+def _answer(data: dict[str, Any]) -> ReportSection:
     """Return the verdict in sentences; it brings the style of the page along."""
     style = f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style>"
     # the first sentence is the page's title
@@ -70,7 +70,7 @@ def _answer(data: dict[str, Any]) -> Section:
     warned = "".join(f'<p class="warned">{text(line)}</p>' for line in data["warnings"])
     listed = f'<ul class="answer">{items}</ul>' if items else ""
     lead = _lead(data)
-    return Section("answer", "The answer", lead, f"{style}{listed}{warned}", True)
+    return ReportSection("answer", "The answer", lead, f"{style}{listed}{warned}", True)
 
 
 def _lead(data: dict[str, Any]) -> str:
@@ -118,7 +118,7 @@ def _errors(data: dict[str, Any], at: int, name: str) -> list[Figure]:
     return found
 
 
-def _notes(data: dict[str, Any]) -> Section | None:
+def _notes(data: dict[str, Any]) -> ReportSection | None:
     """Return what was assumed: on all sides, and on single ones."""
     every = [side["notes"] for side in data["sides"]]
     shared = [note for note in every[0] if all(note in notes for notes in every)]
@@ -131,6 +131,6 @@ def _notes(data: dict[str, Any]) -> Section | None:
         ]
     if not items:
         return None
-    return Section(
+    return ReportSection(
         "notes", "What was assumed", "", f'<ul class="notes">{"".join(items)}</ul>', True
     )

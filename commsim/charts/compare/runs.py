@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from commsim.charts.compare.words import NONE, figure_text, off_text, quantity_text
-from commsim.charts.report import Part, Section, legend, percent, stack, table, text, time_ticks
+from commsim.charts.report import (
+    BarPart,
+    ReportSection,
+    legend,
+    percent,
+    stack,
+    table,
+    text,
+    time_ticks,
+)
 from commsim.charts.theme import ACCOUNT, op_label, shorten
 from commsim.units import format_time
 
@@ -23,7 +32,7 @@ __all__ = [
 _MOST = 6  # collectives that are named per side
 
 
-def time_section(data: dict[str, Any]) -> Section:
+def time_section(data: dict[str, Any]) -> ReportSection:
     """Return a bar per side, all on one scale of time: what the mean rank's step is spent on."""
     sides = data["sides"]
     longest = max((_whole(side) for side in sides), default=0.0) or 1.0
@@ -31,7 +40,7 @@ def time_section(data: dict[str, Any]) -> Section:
     rows = []
     for side in sides:
         parts = [
-            Part(
+            BarPart(
                 look,
                 side["breakdown"][key] / longest,
                 f"{name} {format_time(side['breakdown'][key] * 1e12)}"
@@ -43,7 +52,7 @@ def time_section(data: dict[str, Any]) -> Section:
         step = format_time(float(side["step_time_s"]) * 1e12)
         rows.append(f'<div class="lane-name">{name}<span>{step}</span></div>{stack(parts)}')
     body = f'<div class="scaled">{legend(used)}{"".join(rows)}{time_ticks(longest * 1e12)}</div>'
-    return Section(
+    return ReportSection(
         "time", "Where the time goes", "Mean over the ranks, one scale for all", body, True
     )
 
@@ -52,7 +61,7 @@ def _whole(side: dict[str, Any]) -> float:
     return sum(float(side["breakdown"][key]) for key, *_ in ACCOUNT)
 
 
-def figures_section(data: dict[str, Any]) -> Section:
+def figures_section(data: dict[str, Any]) -> ReportSection:
     """Return the figures side by side; rows that differ by more than the tolerance are marked."""
     labels = [side["label"] for side in data["sides"]]
     rows = []
@@ -62,7 +71,7 @@ def figures_section(data: dict[str, Any]) -> Section:
             cells.append(f"{figure_text(value, row['unit'])}{_off(row, off)}")
         rows.append((bool(row["differs"]), cells))
     lead = f"Shares are against {labels[data['reference']]}; what differs is marked"
-    return Section("figures", "Side by side", lead, _sheet(["", *labels], rows))
+    return ReportSection("figures", "Side by side", lead, _sheet(["", *labels], rows))
 
 
 def _off(row: dict[str, Any], off: float | None) -> str:
@@ -90,7 +99,7 @@ def _sheet(head: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -> s
     )
 
 
-def waits_section(data: dict[str, Any]) -> Section | None:
+def waits_section(data: dict[str, Any]) -> ReportSection | None:
     """Return what each side waits for: the collectives that nothing hides, and busy links."""
     shown = [_merge_equal(side["collectives"])[:_MOST] for side in data["sides"]]
     longest = max((seconds for uses in shown for _, seconds in uses), default=0.0)
@@ -102,7 +111,7 @@ def waits_section(data: dict[str, Any]) -> Section | None:
         rows += [
             [
                 text(name),
-                stack([Part("comm", spent / longest, "exposed")]),
+                stack([BarPart("comm", spent / longest, "exposed")]),
                 format_time(spent * 1e12),
             ]
             for name, spent in uses
@@ -114,7 +123,7 @@ def waits_section(data: dict[str, Any]) -> Section | None:
         "Communication that nothing hides, longest first, one scale for all: the mean over its"
         " members; what waits at once counts each"
     )
-    return Section(
+    return ReportSection(
         "waits", "Where it waits", lead, table(["", "", ""], rows, right=(2,), look="bars")
     )
 
@@ -136,7 +145,7 @@ def _merge_equal(uses: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
     return sorted(found, key=lambda item: -item[1])
 
 
-def settings_section(data: dict[str, Any]) -> Section | None:
+def settings_section(data: dict[str, Any]) -> ReportSection | None:
     """Return settings and hardware: what differs first, what is equal folded."""
     blocks = []
     for title, key in (("Settings", "settings"), ("Hardware", "hardware")):
@@ -151,7 +160,7 @@ def settings_section(data: dict[str, Any]) -> Section | None:
                 )
     if not blocks:
         return None
-    return Section("settings", "What was set", "", "".join(blocks))
+    return ReportSection("settings", "What was set", "", "".join(blocks))
 
 
 def _words(data: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
@@ -171,7 +180,7 @@ def _words(data: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def costs_section(data: dict[str, Any]) -> Section | None:
+def costs_section(data: dict[str, Any]) -> ReportSection | None:
     """Return whose prices and power stand behind the costs; None where there are none."""
     rows = [
         [text(side["label"]), text(source)]
@@ -184,4 +193,4 @@ def costs_section(data: dict[str, Any]) -> Section | None:
         "List prices, on demand, of the day they name; power is the most that a node draws."
         " Storage, traffic, support and discounts are in neither."
     )
-    return Section("prices", "Prices and power", lead, table(["", "source"], rows))
+    return ReportSection("prices", "Prices and power", lead, table(["", "source"], rows))

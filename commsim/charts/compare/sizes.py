@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commsim.charts.compare.words import BANDS, NONE, off_text
-from commsim.charts.report import Section, legend, text
+from commsim.charts.report import ReportSection, legend, text
 from commsim.charts.theme import op_label
 from commsim.units import format_size
 
@@ -23,7 +23,7 @@ _COLOURS = 8
 _MOST_ERROR = 1.0  # beyond this a curve of errors is cut
 
 
-def sizes_section(data: dict[str, Any], table: dict[str, Any]) -> Section:
+def sizes_section(data: dict[str, Any], table: dict[str, Any]) -> ReportSection:
     """Return the section of one op."""
     sides = data["sides"]
     op = op_label(table["op"])
@@ -41,7 +41,7 @@ def sizes_section(data: dict[str, Any], table: dict[str, Any]) -> Section:
         + _bands(data, table)
         + f"<details open><summary>every size</summary>{_figures(data, table)}</details>"
     )
-    return Section(f"op-{table['op']}", f"{op[0].upper()}{op[1:]}", lead, body, True)
+    return ReportSection(f"op-{table['op']}", f"{op[0].upper()}{op[1:]}", lead, body, True)
 
 
 def _look(at: int) -> str:
@@ -105,9 +105,12 @@ def _curves(table: dict[str, Any], height: Any) -> str:
 
 
 def _plot(
-    y_ticks: Sequence[tuple[float, str]], x_ticks: Sequence[tuple[float, str]], curves: str,
-    *, low: bool = False,
-) -> str:  # fmt: skip
+    y_ticks: Sequence[tuple[float, str]],
+    x_ticks: Sequence[tuple[float, str]],
+    curves: str,
+    *,
+    low: bool = False,
+) -> str:
     rules = "".join(_rule(y, zero=low and label == "0") for y, label in y_ticks)
     labels = "".join(
         f'<span class="y" style="bottom:{100 * y:.4g}%">{text(label)}</span>'

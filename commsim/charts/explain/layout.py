@@ -14,7 +14,7 @@ from math import ceil, cos, inf, pi, sin, sqrt
 from commsim.collectives import Program
 from commsim.ops import PAIRED
 
-__all__ = ["Card", "Frame", "Point", "frame", "positions"]
+__all__ = ["ActorFrame", "Card", "Point", "frame", "positions"]
 
 Point = tuple[float, float]
 
@@ -44,7 +44,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ActorFrame:
     """A picture's size, and the middle of every actor's card, in pixels."""
 
     card: Card
@@ -53,19 +53,21 @@ class Frame:
     spots: tuple[Point, ...]
 
 
-def frame(program: Program, cells: int, *, per_node: int = 0, narrow: bool = False) -> Frame:
+def frame(program: Program, cells: int, *, per_node: int = 0, narrow: bool = False) -> ActorFrame:
     """Return where to draw every actor with so many cells; `narrow` for small screens."""
     whole = program.n if program.op in PAIRED and program.layout is None else 0
     card = _card(cells, narrow=narrow or program.actors > 4, columns=whole)
     unit = positions(program, per_node=per_node)
     width, height = _least_size(unit, card, narrow=narrow)
-    return Frame(
-        card, width + card.width + 2 * _EDGE, height + card.height + _HEAD + _FOOT,
+    return ActorFrame(
+        card,
+        width + card.width + 2 * _EDGE,
+        height + card.height + _HEAD + _FOOT,
         tuple(
             (_EDGE + card.width / 2 + x * width, _HEAD + card.height / 2 + y * height)
             for x, y in unit
         ),
-    )  # fmt: skip
+    )
 
 
 def _card(count: int, *, narrow: bool, columns: int = 0) -> Card:
@@ -74,9 +76,9 @@ def _card(count: int, *, narrow: bool, columns: int = 0) -> Card:
     `columns`: as many as that, where the cells are a table.
     """
     if not columns:
-        columns = count if count <= (4 if narrow else 8) else 4 if count <= 8 else ceil(
-            sqrt(count) * 1.3
-        )  # fmt: skip
+        columns = (
+            count if count <= (4 if narrow else 8) else 4 if count <= 8 else ceil(sqrt(count) * 1.3)
+        )
     cell = 17 if count <= 8 else 16 if count <= 36 else 8 if count <= 128 else 4
     return Card(max(columns, 1), ceil(max(count, 1) / max(columns, 1)), cell)
 
@@ -143,10 +145,12 @@ def _rows(program: Program, per_node: int) -> list[Point]:
     first, above = (0.22 if own else 0.0), (0.3 if top else 0.0)
     across, down = max(per_node - 1, 1), max(nodes - 1, 1)
     ranks = [
-        (first + (1 - first) * (i % per_node) / across,
-         above + (1 - above) * (i // per_node) / down)
+        (
+            first + (1 - first) * (i % per_node) / across,
+            above + (1 - above) * (i // per_node) / down,
+        )
         for i in range(n)
-    ]  # fmt: skip
+    ]
     if own and not top:
         return ranks + [(0.0, ranks[node * per_node][1]) for node in range(nodes)]
     return ranks + [(0.5, 0.0)] * switches
@@ -157,9 +161,12 @@ def _levels(program: Program) -> list[list[int]] | None:
     n = program.n
     near: list[list[int]] = [[] for _ in range(n)]
     pairs = sorted(
-        {(min(a, b), max(a, b)) for a, b in zip(program.source.tolist(), program.target.tolist(),
-                                                strict=True) if a != b}
-    )  # fmt: skip
+        {
+            (min(a, b), max(a, b))
+            for a, b in zip(program.source.tolist(), program.target.tolist(), strict=True)
+            if a != b
+        }
+    )
     for a, b in pairs:
         near[a].append(b)
         near[b].append(a)

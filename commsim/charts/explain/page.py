@@ -101,9 +101,13 @@ def _view(walk: Walk, cells: int, per_node: int, *, narrow: bool) -> dict[str, A
 def _move(walk: Walk, move: Move) -> list[Any]:
     """Return [source, target, adds, chunks for their colour, short label, words]."""
     return [
-        move.source, move.target, int(move.adds), list(move.places[:6]),
-        place_list(walk, move.places, most=3), move_text(walk, move),
-    ]  # fmt: skip
+        move.source,
+        move.target,
+        int(move.adds),
+        list(move.places[:6]),
+        place_list(walk, move.places, most=3),
+        move_text(walk, move),
+    ]
 
 
 def _cell(picture: Picture, actor: int, place: int) -> list[int]:

@@ -9,7 +9,7 @@ from math import ceil, hypot
 
 import numpy as np
 
-from commsim.charts.explain.layout import Card, Frame, Point, frame
+from commsim.charts.explain.layout import ActorFrame, Card, Point, frame
 from commsim.charts.explain.text import actor_name, headline, place_list, place_name
 from commsim.charts.theme import FAMILIES, FONT, GRID, INK, LINES, MUTED, PAPER, plain
 from commsim.collectives import Move, Picture, Walk
@@ -63,14 +63,18 @@ def explain_svg(walk: Walk, *, per_node: int = 0) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-_ARROWS = "<defs>" + "".join(
-    f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"'
-    f' orient="auto"><path d="M0 0 8 4 0 8z" fill="{colour}"/></marker>'
-    for name, colour in (("adds", _ADDS), ("copies", _COPIES))
-) + "</defs>"  # fmt: skip
+_ARROWS = (
+    "<defs>"
+    + "".join(
+        f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"'
+        f' orient="auto"><path d="M0 0 8 4 0 8z" fill="{colour}"/></marker>'
+        for name, colour in (("adds", _ADDS), ("copies", _COPIES))
+    )
+    + "</defs>"
+)
 
 
-def _panel(walk: Walk, index: int, room: Frame) -> list[str]:
+def _panel(walk: Walk, index: int, room: ActorFrame) -> list[str]:
     """Return one panel: the moves of step `index` (0: none), and the picture after it."""
     moves = walk.stages[index - 1].moves if index else ()
     picture = walk.stages[index - 1].after if index else walk.start
@@ -88,7 +92,7 @@ def _panel(walk: Walk, index: int, room: Frame) -> list[str]:
     return parts
 
 
-def _arrow(walk: Walk, move: Move, room: Frame, *, labelled: bool) -> list[str]:
+def _arrow(walk: Walk, move: Move, room: ActorFrame, *, labelled: bool) -> list[str]:
     """Return a curve from card to card, bent to its left so that both ways can be seen."""
     (xa, ya), (xb, yb) = room.spots[move.source], room.spots[move.target]
     length = hypot(xb - xa, yb - ya) or 1
@@ -113,7 +117,7 @@ def _arrow(walk: Walk, move: Move, room: Frame, *, labelled: bool) -> list[str]:
     return parts
 
 
-def _bend(room: Frame, move: Move, length: float) -> float:
+def _bend(room: ActorFrame, move: Move, length: float) -> float:
     """Return how far a curve leaves the straight line: further where a card is in its way."""
     (xa, ya), (xb, yb) = room.spots[move.source], room.spots[move.target]
     for actor, (x, y) in enumerate(room.spots):
@@ -137,8 +141,8 @@ def _edge(x: float, y: float, to_x: float, to_y: float, card: Card) -> Point:
 
 
 def _actor(
-    walk: Walk, picture: Picture, actor: int, room: Frame, fresh: set[tuple[int, int]]
-) -> list[str]:  # fmt: skip
+    walk: Walk, picture: Picture, actor: int, room: ActorFrame, fresh: set[tuple[int, int]]
+) -> list[str]:
     (x, y), card = room.spots[actor], room.card
     left, top = x - card.columns * card.cell / 2, y - card.height / 2
     parts = [_text(x, top + 10, actor_name(walk, actor), 11, INK, anchor="middle")]
@@ -150,9 +154,15 @@ def _actor(
 
 
 def _cell(
-    walk: Walk, picture: Picture, actor: int, place: int, x: float, y: float, size: int,
+    walk: Walk,
+    picture: Picture,
+    actor: int,
+    place: int,
+    x: float,
+    y: float,
+    size: int,
     fresh: bool,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Return a cell: filled from below as far as its sum is complete, full when it is done."""
     chunk, inner = int(picture.chunk[actor, place]), size - 1
     parts = [f'<rect x="{x:.1f}" y="{y:.1f}" width="{inner}" height="{inner}" fill="#F3F4F6"/>']
@@ -169,8 +179,9 @@ def _cell(
         name = place_name(walk, place)
         colour = PAPER if done else INK if chunk >= 0 else "#9CA3AF"
         small = 10 if len(name) < 3 else 8
-        parts.append(_text(x + inner / 2, y + inner / 2 + 3.5, name, small, colour,
-                           anchor="middle"))  # fmt: skip
+        parts.append(
+            _text(x + inner / 2, y + inner / 2 + 3.5, name, small, colour, anchor="middle")
+        )
     if fresh and size >= 8:
         parts.append(
             f'<rect x="{x - 0.5:.1f}" y="{y - 0.5:.1f}" width="{inner + 1}" height="{inner + 1}"'
@@ -181,22 +192,35 @@ def _cell(
 
 def _legend(height: float) -> str:
     y = height - 16
-    return "".join((
-        f'<path d="M{_MARGIN} {y - 4}h22" stroke="{_ADDS}" stroke-width="1.6"'
-        ' marker-end="url(#adds)"/>',
-        _text(_MARGIN + 30, y, "adds", 12, INK),
-        f'<path d="M{_MARGIN + 78} {y - 4}h22" stroke="{_COPIES}" stroke-width="1.6"'
-        ' marker-end="url(#copies)"/>',
-        _text(_MARGIN + 108, y, "copies", 12, INK),
-        _text(_MARGIN + 166, y, "pale: not yet what the op promises · framed: just arrived", 12,
-              MUTED),
-    ))  # fmt: skip
+    return "".join(
+        (
+            f'<path d="M{_MARGIN} {y - 4}h22" stroke="{_ADDS}" stroke-width="1.6"'
+            ' marker-end="url(#adds)"/>',
+            _text(_MARGIN + 30, y, "adds", 12, INK),
+            f'<path d="M{_MARGIN + 78} {y - 4}h22" stroke="{_COPIES}" stroke-width="1.6"'
+            ' marker-end="url(#copies)"/>',
+            _text(_MARGIN + 108, y, "copies", 12, INK),
+            _text(
+                _MARGIN + 166,
+                y,
+                "pale: not yet what the op promises · framed: just arrived",
+                12,
+                MUTED,
+            ),
+        )
+    )
 
 
 def _text(
-    x: float, y: float, text: str, size: int, colour: str, *, anchor: str = "start",
+    x: float,
+    y: float,
+    text: str,
+    size: int,
+    colour: str,
+    *,
+    anchor: str = "start",
     weight: str = "normal",
-) -> str:  # fmt: skip
+) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}"'
         f' text-anchor="{anchor}" font-weight="{weight}">{escape(plain(text))}</text>'

@@ -97,19 +97,29 @@ def _bars(rows: list[RankTimes], unit: str, scale: float) -> list[dict[str, Any]
         marker: dict[str, Any] = {"color": colour, "line": {"width": 1, "color": PAPER}}
         if look in ("waits", "idle"):
             marker["pattern"] = {
-                "shape": "/", "bgcolor": colour,
-                "fgcolor": HATCH if look == "idle" else "#C85C5C", "size": 6, "solidity": 0.25,
-            }  # fmt: skip
+                "shape": "/",
+                "bgcolor": colour,
+                "fgcolor": HATCH if look == "idle" else "#C85C5C",
+                "size": 6,
+                "solidity": 0.25,
+            }
         shares = [
             f"{v / scale / max(r.whole_s, 1e-30):.1%}" for v, r in zip(values, rows, strict=True)
         ]
         notes = [list(pair) for pair in zip(names, shares, strict=True)]
-        traces.append({
-            "type": "bar", "orientation": "h", "name": name, "y": labels, "x": values,
-            "marker": marker, "customdata": notes,
-            "hovertemplate": f"%{{customdata[0]}}: {name} %{{x:.4g}} {unit}, %{{customdata[1]}}"
-            "<extra></extra>",
-        })  # fmt: skip
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": name,
+                "y": labels,
+                "x": values,
+                "marker": marker,
+                "customdata": notes,
+                "hovertemplate": f"%{{customdata[0]}}: {name} %{{x:.4g}} {unit}, %{{customdata[1]}}"
+                "<extra></extra>",
+            }
+        )
     return traces
 
 
@@ -121,20 +131,30 @@ def _name(row: RankTimes) -> str:
 def _time_axis(unit: str, longest: float) -> dict[str, Any]:
     return {
         "title": {"text": f"time ({unit})", "font": {"size": 12, "color": MUTED}, "standoff": 8},
-        "range": [0, longest or 1], "gridcolor": GRID, "zeroline": False, "nticks": 8,
-        "tickfont": {"size": 11, "color": MUTED}, "automargin": True,
-    }  # fmt: skip
+        "range": [0, longest or 1],
+        "gridcolor": GRID,
+        "zeroline": False,
+        "nticks": 8,
+        "tickfont": {"size": 11, "color": MUTED},
+        "automargin": True,
+    }
 
 
 def _rows_axis(rows: list[RankTimes]) -> dict[str, Any]:
     by_stage = _by_stage(rows)
     labels = [f"stage {row.stage}" if by_stage else _label(row) for row in rows]
     return {
-        "tickmode": "array", "tickvals": list(range(len(rows))), "ticktext": labels,
-        "tickfont": {"size": 11, "color": INK}, "range": [len(rows) - 0.5, -0.5],
-        "showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True,
+        "tickmode": "array",
+        "tickvals": list(range(len(rows))),
+        "ticktext": labels,
+        "tickfont": {"size": 11, "color": INK},
+        "range": [len(rows) - 0.5, -0.5],
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+        "automargin": True,
         "ticklabelstandoff": 6,
-    }  # fmt: skip
+    }
 
 
 def _label(row: RankTimes) -> str:

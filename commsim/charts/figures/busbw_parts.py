@@ -66,10 +66,14 @@ class Bench:
         contested = len(dict.fromkeys(cells)) < len(cells)
         keys = dict.fromkeys(row["algo"] if contested else row["op"] for row in rows)
         return Bench(
-            rows, list(dict.fromkeys(row["op"] for row in rows)),
-            sorted({row["size"] for row in rows}), bench["crossovers"],
-            _NAMES.get(library, library), contested, _looks(list(keys)),
-        )  # fmt: skip
+            rows,
+            list(dict.fromkeys(row["op"] for row in rows)),
+            sorted({row["size"] for row in rows}),
+            bench["crossovers"],
+            _NAMES.get(library, library),
+            contested,
+            _looks(list(keys)),
+        )
 
     def way(self, row: dict[str, Any]) -> str:
         """Name what ran: "Ring LL128"."""
@@ -104,16 +108,20 @@ def curves(data: Bench, op: str) -> list[dict[str, Any]]:
     found = []
     for (algo, proto, name), rows in lines.items():
         look = data.looks[algo if data.contested else name]
-        found.append({
-            "type": "scatter", "mode": "lines+markers",
-            "name": markup(f"{algo} {proto}".strip() or op_label(name)),
-            "x": [r["size"] for r in rows], "y": [r["busbw_gbs"] for r in rows],
-            "customdata": [_details(data, row) for row in rows],
-            "hovertemplate": "<b>%{customdata[0]}</b> at %{customdata[1]}<br>%{y:.4g} GB/s in"
-            " %{customdata[2]}%{customdata[3]}<extra></extra>",
-            "line": {"color": look.colour, "width": 2, "dash": _DASHES.get(proto, look.dash)},
-            "marker": {"size": 5, "color": look.colour, "symbol": look.mark},
-        })  # fmt: skip
+        found.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": markup(f"{algo} {proto}".strip() or op_label(name)),
+                "x": [r["size"] for r in rows],
+                "y": [r["busbw_gbs"] for r in rows],
+                "customdata": [_details(data, row) for row in rows],
+                "hovertemplate": "<b>%{customdata[0]}</b> at %{customdata[1]}<br>%{y:.4g} GB/s in"
+                " %{customdata[2]}%{customdata[3]}<extra></extra>",
+                "line": {"color": look.colour, "width": 2, "dash": _DASHES.get(proto, look.dash)},
+                "marker": {"size": 5, "color": look.colour, "symbol": look.mark},
+            }
+        )
     return found
 
 
@@ -149,11 +157,14 @@ def _bound(
     if not least:
         return None
     return {
-        "type": "scatter", "mode": "lines", "name": markup(name), "x": list(least),
+        "type": "scatter",
+        "mode": "lines",
+        "name": markup(name),
+        "x": list(least),
         "y": [r["busbw_gbs"] * r["time_us"] / r[field] for r in least.values()],
         "line": {"color": colour, "width": 1.25, "dash": dash},
         "hovertemplate": f"{name}: %{{y:.4g}} GB/s<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def choice(data: Bench, op: str) -> list[dict[str, Any]]:
@@ -161,11 +172,17 @@ def choice(data: Bench, op: str) -> list[dict[str, Any]]:
     rows = [row for row in data.of_op(op) if row.get("chosen")] if data.contested else []
     if not rows:
         return []
-    return [{
-        "type": "scatter", "mode": "lines", "name": markup(f"{data.library}'s choice"),
-        "x": [row["size"] for row in rows], "y": [row["busbw_gbs"] for row in rows],
-        "line": {"color": "rgba(107,114,128,0.28)", "width": 11}, "hoverinfo": "skip",
-    }]  # fmt: skip
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": markup(f"{data.library}'s choice"),
+            "x": [row["size"] for row in rows],
+            "y": [row["busbw_gbs"] for row in rows],
+            "line": {"color": "rgba(107,114,128,0.28)", "width": 11},
+            "hoverinfo": "skip",
+        }
+    ]
 
 
 def ribbons(data: Bench, op: str) -> list[dict[str, Any]]:
@@ -195,14 +212,20 @@ def _ribbon(
     for (left, way), right in zip(pieces, ends, strict=True):
         text = f"{way} from {format_size(round(left))} to {format_size(round(right))}"
         points = [left * (right / left) ** (i / 8) for i in range(9)]
-        found.append({
-            "type": "scatter", "mode": "lines", "name": f"ribbon {level}", "showlegend": False,
-            "x": points, "y": [level] * 9,
-            "line": {"color": data.colour(way), "width": 13, "dash": "solid"},
-            "opacity": {"LL": 0.45, "LL128": 0.7}.get(way.rpartition(" ")[2], 1.0),
-            "customdata": [markup(text)] * 9,
-            "hovertemplate": "%{customdata}<extra></extra>",
-        })  # fmt: skip
+        found.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": f"ribbon {level}",
+                "showlegend": False,
+                "x": points,
+                "y": [level] * 9,
+                "line": {"color": data.colour(way), "width": 13, "dash": "solid"},
+                "opacity": {"LL": 0.45, "LL128": 0.7}.get(way.rpartition(" ")[2], 1.0),
+                "customdata": [markup(text)] * 9,
+                "hovertemplate": "%{customdata}<extra></extra>",
+            }
+        )
     return found
 
 
@@ -215,18 +238,35 @@ def marks(data: Bench, op: str, axis: str) -> tuple[list[dict[str, Any]], list[d
         if change["op"] != op:
             continue
         size = change["size"]
-        shapes.append({
-            "type": "line", "x0": size, "x1": size, "y0": 0, "y1": 1, "xref": f"x{axis}",
-            "yref": f"y{axis} domain", "layer": "below",
-            "line": {"color": MUTED, "width": 1, "dash": "dot"},
-        })  # fmt: skip
+        shapes.append(
+            {
+                "type": "line",
+                "x0": size,
+                "x1": size,
+                "y0": 0,
+                "y1": 1,
+                "xref": f"x{axis}",
+                "yref": f"y{axis} domain",
+                "layer": "below",
+                "line": {"color": MUTED, "width": 1, "dash": "dot"},
+            }
+        )
         if log10(size) < free:  # too close to the label before: the ribbon says it
             continue
         free = log10(size) + apart
-        labels.append({
-            "x": log10(size), "y": 1, "xref": f"x{axis}", "yref": f"y{axis} domain",
-            "yanchor": "top", "xanchor": "right", "textangle": -90, "showarrow": False,
-            "xshift": -1, "text": markup(f"{change['to']} from {format_size(size)}"),
-            "font": {"size": 10, "color": MUTED},
-        })  # fmt: skip
+        labels.append(
+            {
+                "x": log10(size),
+                "y": 1,
+                "xref": f"x{axis}",
+                "yref": f"y{axis} domain",
+                "yanchor": "top",
+                "xanchor": "right",
+                "textangle": -90,
+                "showarrow": False,
+                "xshift": -1,
+                "text": markup(f"{change['to']} from {format_size(size)}"),
+                "font": {"size": 10, "color": MUTED},
+            }
+        )
     return shapes, labels

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from commsim.arrays import Floats
-from commsim.charts.figures.pairs import Pairs, pair_bytes, pair_speeds
+from commsim.charts.figures.pairs import GpuMatrix, pair_bytes, pair_speeds
 from commsim.charts.theme import INK, MUTED, base_layout
 from commsim.cluster import Cluster
 from commsim.libraries import Library
@@ -79,7 +79,7 @@ def _byte_unit(most: float) -> tuple[str, float]:
     return next(((name, size) for name, size in units if most >= 2 * size), ("bytes", 1.0))
 
 
-def _together(pairs: Pairs) -> tuple[Floats, tuple[str, ...], int]:
+def _together(pairs: GpuMatrix) -> tuple[Floats, tuple[str, ...], int]:
     """Return the matrix with at most 64 rows, their labels, and how many GPUs make a row."""
     count = len(pairs.labels)
     block = -(-count // _MOST)
@@ -115,9 +115,11 @@ def _figure(
     layout["xaxis"] = axis | {"title": {"text": "to GPU", "font": small}, "tickangle": 0}
     layout["xaxis"]["constraintoward"] = "left"
     layout["yaxis"] = axis | {
-        "title": {"text": "from GPU", "font": small}, "autorange": "reversed", "scaleanchor": "x",
+        "title": {"text": "from GPU", "font": small},
+        "autorange": "reversed",
+        "scaleanchor": "x",
         "constraintoward": "top",
-    }  # fmt: skip
+    }
     cells = [[value or None for value in row] for row in (values / size).tolist()]
     heat: dict[str, Any] = {
         "type": "heatmap",

@@ -33,13 +33,17 @@ def link_use(timeline: Timeline, *, top: int = 8) -> Figure:
     traces: list[dict[str, Any]] = []
     for at, (equal, over_time) in enumerate(_curves(timeline, chosen)):
         more = f" and {len(equal) - 1} equal" if len(equal) > 1 else ""
-        traces.append({
-            "type": "scatter", "mode": "lines",
-            "name": markup(timeline.links.names[equal[0]] + more),
-            "x": ((over_time.time - window.first) / size).tolist(),
-            "y": [*over_time.share.tolist(), 0.0], "hovertemplate": "%{y:.1%}",
-            "line": {"shape": "hv", "width": 1.5, "color": LINES[at % len(LINES)]},
-        })  # fmt: skip
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": markup(timeline.links.names[equal[0]] + more),
+                "x": ((over_time.time - window.first) / size).tolist(),
+                "y": [*over_time.share.tolist(), 0.0],
+                "hovertemplate": "%{y:.1%}",
+                "line": {"shape": "hv", "width": 1.5, "color": LINES[at % len(LINES)]},
+            }
+        )
     layout["xaxis"] = _axis(f"time ({unit})") | {"range": [0, max(window.step_time, 1) / size]}
     layout["yaxis"] = _axis("utilization") | {"tickformat": ".0%", "rangemode": "tozero"}
     layout["showlegend"] = True

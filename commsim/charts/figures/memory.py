@@ -49,12 +49,17 @@ def memory(timeline: Timeline, *, lines: int = _MOST_LINES) -> Figure:
     traces = []
     for at, (equal, when, what) in enumerate(curves[:lines]):
         more = f" and {len(equal) - 1:,} equal" if len(equal) > 1 else ""
-        traces.append({
-            "type": "scatter", "mode": "lines", "name": _name(timeline, equal[0]) + more,
-            "x": ((when - window.first) / size).tolist(), "y": (what / 2**30).tolist(),
-            "hovertemplate": "%{y:.4g} GiB",
-            "line": {"shape": "hv", "width": 1.75, "color": LINES[at % len(LINES)]},
-        })  # fmt: skip
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": _name(timeline, equal[0]) + more,
+                "x": ((when - window.first) / size).tolist(),
+                "y": (what / 2**30).tolist(),
+                "hovertemplate": "%{y:.4g} GiB",
+                "line": {"shape": "hv", "width": 1.75, "color": LINES[at % len(LINES)]},
+            }
+        )
     return Figure(data=traces, layout=layout)
 
 
@@ -109,6 +114,9 @@ def _steps(timeline: Timeline, lane: int, first: int, last: int) -> tuple[Ints, 
 
 def _axis(title: str) -> dict[str, Any]:
     return {
-        "title": {"text": title, "font": {"size": 12, "color": MUTED}}, "gridcolor": GRID,
-        "zeroline": False, "tickfont": {"size": 11, "color": MUTED}, "automargin": True,
-    }  # fmt: skip
+        "title": {"text": title, "font": {"size": 12, "color": MUTED}},
+        "gridcolor": GRID,
+        "zeroline": False,
+        "tickfont": {"size": 11, "color": MUTED},
+        "automargin": True,
+    }

@@ -67,13 +67,16 @@ def bench_html(bench: dict[str, Any]) -> str:
     head = ("op", "size", "algo", "proto", "time (us)", "busbw (GB/s)", "of the bound")
     cells = [
         (
-            row["op"], format_size(row["size"]), row["algo"], row["proto"] or "–",
+            row["op"],
+            format_size(row["size"]),
+            row["algo"],
+            row["proto"] or "–",
             f"{row['time_us']:.2f}",
             "–" if row["busbw_gbs"] is None else f"{row['busbw_gbs']:.2f}",
             f"{row['bound_us'] / row['time_us']:.1%}" if row.get("bound_us") else "–",
         )
         for row in rows[:_MOST_ROWS]
-    ]  # fmt: skip
+    ]
     more = len(rows) - len(cells)
     said = f"<p>and {more:,} more rows: see <code>.results</code></p>" if more else ""
     heads = "".join(f"<th {_side(at)}>{_text(name)}</th>" for at, name in enumerate(head))

@@ -16,7 +16,7 @@ from commsim.libraries import Library, Plan, Request
 from commsim.metrics import measured_window
 from commsim.timeline import Timeline
 
-__all__ = ["Pairs", "pair_bytes", "pair_speeds"]
+__all__ = ["GpuMatrix", "pair_bytes", "pair_speeds"]
 
 
 _DIRECT = ("all_to_all", "all_to_all_v")
@@ -24,7 +24,7 @@ _MOST_MEMBERS = 256  # a program of more members has millions of messages
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class GpuMatrix:
     """`values[i, j]` is from GPU i to GPU j, `labels` names them; `notes` say what is missing."""
 
     labels: tuple[str, ...]
@@ -32,7 +32,7 @@ class Pairs:
     notes: tuple[str, ...]
 
 
-def pair_bytes(timeline: Timeline, cluster: Cluster | None, library: Library | None) -> Pairs:
+def pair_bytes(timeline: Timeline, cluster: Cluster | None, library: Library | None) -> GpuMatrix:
     """Return the bytes from rank to rank in the measured step of `timeline`."""
     graph = timeline.graph
     rows = _collective_rows(timeline)
@@ -53,7 +53,7 @@ def pair_bytes(timeline: Timeline, cluster: Cluster | None, library: Library | N
         notes.append(f"without {count} ({why})")
     if graph.folding is not None:
         notes.append("equal ranks were simulated once: their groups alone")
-    return Pairs(tuple(str(rank) for rank in ranks), values, tuple(notes))
+    return GpuMatrix(tuple(str(rank) for rank in ranks), values, tuple(notes))
 
 
 def _in_step(timeline: Timeline) -> Bools:
@@ -139,7 +139,7 @@ def _plan_bytes(plan: Plan) -> Floats | None:
     return sent
 
 
-def pair_speeds(cluster: Cluster, most: int) -> Pairs:
+def pair_speeds(cluster: Cluster, most: int) -> GpuMatrix:
     """Return the payload bytes/s between the GPUs of the first nodes, `most` GPUs at most.
 
     0 where there is no way, and from a GPU to itself.
@@ -153,7 +153,7 @@ def pair_speeds(cluster: Cluster, most: int) -> Pairs:
     notes = (
         () if count == cluster.world_size else (f"first {count} of {cluster.world_size:,} GPUs",)
     )
-    return Pairs(tuple(str(rank) for rank in range(count)), values, notes)
+    return GpuMatrix(tuple(str(rank) for rank in range(count)), values, notes)
 
 
 def _whole_nodes(cluster: Cluster, most: int) -> int:

@@ -39,12 +39,15 @@ def scaling(results: Sequence[dict[str, Any]], *, names: Sequence[str] | None = 
     ticks = sorted({gpus for points in curves.values() for gpus, _, _ in points})
     what = "tokens/s" if tokens else "GPU steps/s"
     layout |= {
-        "xaxis": _axis("GPUs") | {
-            "type": "log", "tickmode": "array", "tickvals": ticks,
+        "xaxis": _axis("GPUs")
+        | {
+            "type": "log",
+            "tickmode": "array",
+            "tickvals": ticks,
             "ticktext": [f"{gpus:,}" for gpus in ticks],
         },
         "yaxis": _axis(what) | {"type": "log", "dtick": 1, "exponentformat": "SI"},
-    }  # fmt: skip
+    }
     traces = []
     for at, (name, points) in enumerate(curves.items()):
         colour = LINES[at % len(LINES)]
@@ -77,27 +80,37 @@ def _curve(
     points: list[tuple[int, float, str]], name: str, colour: str, what: str
 ) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "lines+markers", "name": markup(name) or "simulated",
-        "x": [gpus for gpus, _, _ in points], "y": [rate for _, rate, _ in points],
-        "line": {"color": colour, "width": 2}, "marker": {"size": 7},
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": markup(name) or "simulated",
+        "x": [gpus for gpus, _, _ in points],
+        "y": [rate for _, rate, _ in points],
+        "line": {"color": colour, "width": 2},
+        "marker": {"size": 7},
         "customdata": [[markup(p[2]), f"{_efficiency(points, p):.1%}"] for p in points],
         "hovertemplate": f"<b>%{{customdata[0]}}</b><br>%{{x:,}} GPUs: %{{y:.4s}} {what}<br>"
         "%{customdata[1]} of perfect scaling<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _ideal(points: list[tuple[int, float, str]], name: str, colour: str) -> dict[str, Any]:
     gpus = [points[0][0], points[-1][0]]
     return {
-        "type": "scatter", "mode": "lines", "hoverinfo": "skip",
-        "name": markup(f"{name} perfect".strip()), "x": gpus,
+        "type": "scatter",
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "name": markup(f"{name} perfect".strip()),
+        "x": gpus,
         "y": [points[0][1] * count / points[0][0] for count in gpus],
         "line": {"color": colour, "width": 1, "dash": "dot"},
-    }  # fmt: skip
+    }
 
 
 def _axis(title: str) -> dict[str, Any]:
     return {
-        "title": {"text": title, "font": {"size": 12, "color": MUTED}}, "gridcolor": GRID,
-        "zeroline": False, "tickfont": {"size": 11, "color": MUTED}, "automargin": True,
-    }  # fmt: skip
+        "title": {"text": title, "font": {"size": 12, "color": MUTED}},
+        "gridcolor": GRID,
+        "zeroline": False,
+        "tickfont": {"size": 11, "color": MUTED},
+        "automargin": True,
+    }

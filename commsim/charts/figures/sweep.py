@@ -64,10 +64,12 @@ def _line(path: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
         layout["xaxis"] |= {"type": "category"}
     line = Scatter(
         x=numbers if numeric else [str(row[path]) for row in rows],
-        y=times, mode="lines+markers", line={"color": LINES[0]},
+        y=times,
+        mode="lines+markers",
+        line={"color": LINES[0]},
         text=[f"{row[path]}: {_time(row[_STEP])}" for row in rows],
         hovertemplate="%{text}<extra></extra>",
-    )  # fmt: skip
+    )
     return Figure(data=[line], layout=layout)
 
 
@@ -90,9 +92,13 @@ def _map(paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
     }
     values = [[known.get((line, column)) for column in columns] for line in lines]
     heat = Heatmap(
-        x=columns, y=lines, z=values, colorscale="Viridis_r", texttemplate="%{z:.3g}",
+        x=columns,
+        y=lines,
+        z=values,
+        colorscale="Viridis_r",
+        texttemplate="%{z:.3g}",
         hovertemplate=f"%{{x}}, %{{y}}: %{{z:.4g}} {unit}<extra></extra>",
-    )  # fmt: skip
+    )
     return Figure(data=[heat], layout=layout)
 
 
@@ -117,14 +123,20 @@ def _pareto(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for row in priced
     ]
     every = Scatter(
-        x=times, y=[row[_COST] for row in priced], mode="markers",
-        text=told, marker={"color": LINES[7]}, hovertemplate="%{text}<extra></extra>",
-    )  # fmt: skip
+        x=times,
+        y=[row[_COST] for row in priced],
+        mode="markers",
+        text=told,
+        marker={"color": LINES[7]},
+        hovertemplate="%{text}<extra></extra>",
+    )
     best = Scatter(
-        x=[fastest[id(row)] for row in front], y=[row[_COST] for row in front],
+        x=[fastest[id(row)] for row in front],
+        y=[row[_COST] for row in front],
         mode="lines+markers",
-        line={"color": LINES[1]}, hoverinfo="skip",
-    )  # fmt: skip
+        line={"color": LINES[1]},
+        hoverinfo="skip",
+    )
     return Figure(data=[every, best], layout=layout | {"showlegend": False})
 
 

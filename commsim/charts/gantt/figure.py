@@ -13,7 +13,7 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.charts.gantt.headline import headline
 from commsim.charts.gantt.hover import hover
-from commsim.charts.gantt.scene import Boxes, Row, Scene, scene
+from commsim.charts.gantt.scene import Boxes, Scene, SceneRow, scene
 from commsim.charts.theme import (
     FAMILIES,
     GRID,
@@ -147,7 +147,7 @@ def _rows_axis(picture: Scene) -> dict[str, Any]:
     }
 
 
-def _row_name(row: Row, picture: Scene) -> str:
+def _row_name(row: SceneRow, picture: Scene) -> str:
     if not row.compute:
         return f'<span style="font-size:9px;color:{MUTED}">{markup(row.label)}</span>'
     return f"stage {row.label}" if picture.by_stage else row.label

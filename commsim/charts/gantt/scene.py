@@ -25,8 +25,8 @@ __all__ = [
     "MAX_BOXES",
     "MAX_LANES",
     "Boxes",
-    "Row",
     "Scene",
+    "SceneRow",
     "below_compute",
     "drawn_spans",
     "families",
@@ -44,7 +44,7 @@ _COMPUTE_HEIGHT, _SUB_HEIGHT, _SUB_GAP, _LANE_GAP = 1.0, 0.42, 0.06, 0.16
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SceneRow:
     """One strip of the picture; `top` and `height` in rows of compute, downwards from 0."""
 
     lane: int
@@ -92,7 +92,7 @@ class Scene:
     `notes` say what is not drawn one to one.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[SceneRow, ...]
     boxes: Boxes
     begin: int
     end: int
@@ -210,15 +210,15 @@ def _stream_names(timeline: Timeline, spans: Ints, sub_row: Ints, rows: int) -> 
     return [shorten(", ".join(one), _LONGEST_NAME) for one in listed]
 
 
-def _rows(graph: Graph, lanes: Ints, sub_rows: list[str]) -> tuple[tuple[Row, ...], bool]:
+def _rows(graph: Graph, lanes: Ints, sub_rows: list[str]) -> tuple[tuple[SceneRow, ...], bool]:
     stages = _stages(graph, lanes)
-    rows: list[Row] = []
+    rows: list[SceneRow] = []
     top = 0.0
     for index, lane in enumerate(lanes.tolist()):
-        rows.append(Row(lane, _label(graph, lane, stages, index), top, _COMPUTE_HEIGHT, True))
+        rows.append(SceneRow(lane, _label(graph, lane, stages, index), top, _COMPUTE_HEIGHT, True))
         top += _COMPUTE_HEIGHT
         for name in sub_rows:
-            rows.append(Row(lane, name, top + _SUB_GAP, _SUB_HEIGHT, False))
+            rows.append(SceneRow(lane, name, top + _SUB_GAP, _SUB_HEIGHT, False))
             top += _SUB_GAP + _SUB_HEIGHT
         top += _LANE_GAP
     return tuple(rows), stages is not None

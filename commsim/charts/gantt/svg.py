@@ -71,9 +71,15 @@ _PATTERN = (
 
 
 def _text(
-    x: float, y: float, text: str, size: int, colour: str, *, anchor: str = "start",
+    x: float,
+    y: float,
+    text: str,
+    size: int,
+    colour: str,
+    *,
+    anchor: str = "start",
     weight: str = "normal",
-) -> str:  # fmt: skip
+) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}"'
         f' text-anchor="{anchor}" font-weight="{weight}">{escape(plain(text))}</text>'

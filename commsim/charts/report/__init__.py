@@ -2,9 +2,9 @@
 The report of a run: one self-contained HTML file, with a viewer for millions of spans.
 """
 
-from commsim.charts.report.facts import Facts, Residents, Section, resident_bytes
-from commsim.charts.report.markup import Part, legend, percent, stack, table, text, time_ticks
-from commsim.charts.report.pack import Run
+from commsim.charts.report.facts import ReportFacts, ReportSection, Residents, resident_bytes
+from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text, time_ticks
+from commsim.charts.report.pack import ShownRun
 from commsim.charts.report.words import Figure
 from commsim.charts.report.write import (
     page,
@@ -15,12 +15,12 @@ from commsim.charts.report.write import (
 )
 
 __all__ = [
-    "Facts",
+    "BarPart",
     "Figure",
-    "Part",
+    "ReportFacts",
+    "ReportSection",
     "Residents",
-    "Run",
-    "Section",
+    "ShownRun",
     "legend",
     "page",
     "percent",

@@ -14,7 +14,7 @@ from commsim.cluster import Cluster
 from commsim.metrics import Limit, Metrics, Wait
 from commsim.timeline import Timeline
 
-__all__ = ["Facts", "Residents", "Section", "resident_bytes"]
+__all__ = ["ReportFacts", "ReportSection", "Residents", "resident_bytes"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ def resident_bytes(held: Sequence[int], capacity: Sequence[int]) -> Residents:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
+class ReportFacts:
     """A run to report on.
 
     `headline` is what it comes to in a sentence, `limits` what the step would be shorter without,
@@ -54,7 +54,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A part of the page: its anchor, heading, a line below it (plain text), and HTML.
 
     `wide` ones take the whole width where there is room for two beside each other.

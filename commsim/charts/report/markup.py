@@ -15,7 +15,7 @@ from commsim.charts.theme import plain, time_unit
 
 __all__ = [
     "HEIGHTS",
-    "Part",
+    "BarPart",
     "and_equal",
     "area",
     "legend",
@@ -30,7 +30,7 @@ HEIGHTS = (0.05, 0.1, 0.25, 0.5, 1.0)
 """Parts of what there is (of a link, of a memory) that the height of an area may stand for."""
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """One part of a stacked bar: its class of colour, its share of the whole, what it says."""
 
     look: str
@@ -48,7 +48,7 @@ def percent(value: float) -> str:
     return "<0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
 
 
-def stack(parts: Iterable[Part], *, tall: bool = False) -> str:
+def stack(parts: Iterable[BarPart], *, tall: bool = False) -> str:
     """Return a bar whose parts take their shares of its width; what is left stays empty."""
     spans = (
         f'<span class="{p.look}" style="width:{100 * p.share:.4g}%" title="{text(p.words)}"></span>'

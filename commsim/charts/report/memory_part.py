@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.arrays import Ints
-from commsim.charts.report.facts import Facts, Residents, Section
+from commsim.charts.report.facts import ReportFacts, ReportSection, Residents
 from commsim.charts.report.markup import HEIGHTS, and_equal, area, table, text, time_ticks
 from commsim.metrics import lane_stages
 from commsim.timeline import Timeline
@@ -24,7 +24,7 @@ _POINTS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _MemoryRow:
     """What a lane holds, in bytes, drawn and in numbers; `equal` others do the same."""
 
     label: str
@@ -35,7 +35,7 @@ class _Row:
     equal: int = 0
 
 
-def memory_section(facts: Facts) -> Section | None:
+def memory_section(facts: ReportFacts) -> ReportSection | None:
     """Return the bytes that each stage (or rank) holds over time, None where nobody counts them."""
     timeline = facts.timeline
     if not len(timeline.memory.time):
@@ -45,10 +45,12 @@ def memory_section(facts: Facts) -> Section | None:
     most = np.zeros(lanes, np.int64)
     np.maximum.at(most, timeline.memory.lane, timeline.memory.held)
     top, full = _height(known.capacity, known.held + most)
-    rows: dict[str, _Row] = {}
+    rows: dict[str, _MemoryRow] = {}
     for label, lane in _lanes(timeline, known.held + most):
         drawn = _drawing(timeline, lane, int(known.held[lane]), top)
-        made = _Row(label, drawn, int(known.held[lane]), int(most[lane]), int(known.capacity[lane]))
+        made = _MemoryRow(
+            label, drawn, int(known.held[lane]), int(most[lane]), int(known.capacity[lane])
+        )
         before = rows.get(drawn)
         rows[drawn] = made if before is None else _again(before)
     lines = [_line(row) for row in list(rows.values())[:_ROWS]]
@@ -56,7 +58,7 @@ def memory_section(facts: Facts) -> Section | None:
     lines.append(["", time_ticks(end - begin), "", "", ""])
     head = ["", "bytes held over time", "peak", "all the time", "activations"]
     sheet = table(head, lines, right=range(2, 5), look="areas tall stacked")
-    return Section(
+    return ReportSection(
         "memory", "Memory", f"Full height is {full}. {_verdict(facts)}", sheet, wide=True
     )
 
@@ -70,11 +72,11 @@ def _height(capacity: Ints, peak: Ints) -> tuple[float, str]:
     return part * room, "a GPU's memory" if part == 1 else f"{part:.0%} of a GPU's memory"
 
 
-def _again(row: _Row) -> _Row:
-    return _Row(row.label, row.drawn, row.fixed, row.moving, row.capacity, row.equal + 1)
+def _again(row: _MemoryRow) -> _MemoryRow:
+    return _MemoryRow(row.label, row.drawn, row.fixed, row.moving, row.capacity, row.equal + 1)
 
 
-def _line(row: _Row) -> list[str]:
+def _line(row: _MemoryRow) -> list[str]:
     of = f" of {format_size(row.capacity)}" if row.capacity else ""
     fixed = format_size(row.fixed) if row.fixed else "–"
     peak = format_size(row.fixed + row.moving)
@@ -82,7 +84,7 @@ def _line(row: _Row) -> list[str]:
     return [name, row.drawn, f"{peak}{of}", fixed, format_size(row.moving)]
 
 
-def _verdict(facts: Facts) -> str:
+def _verdict(facts: ReportFacts) -> str:
     memory = facts.metrics.memory_gib
     if memory is None:
         return "Only what ops take and give back is known."

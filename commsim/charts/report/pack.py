@@ -28,7 +28,7 @@ from commsim.metrics import arrivals, critical_path, measured_window
 from commsim.ops import bus_factor
 from commsim.timeline import Timeline
 
-__all__ = ["Run", "pack", "span_count"]
+__all__ = ["ShownRun", "pack", "span_count"]
 
 
 _FAR = 2**62
@@ -36,7 +36,7 @@ _NAME = 160  # letters of a name that the viewer keeps
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ShownRun:
     """A timeline to show, under a label ("measured"); `node_of` is the node of each rank."""
 
     label: str
@@ -45,7 +45,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class _Tables:
+class _PackedTables:
     """What grows from run to run: words, meanings, sizes, rows, and how many instances."""
 
     words: dict[str, int] = field(default_factory=dict)
@@ -59,17 +59,17 @@ class _Tables:
         return self.words.setdefault(shorten(plain(text), _NAME), len(self.words))
 
 
-def span_count(runs: Sequence[Run]) -> int:
+def span_count(runs: Sequence[ShownRun]) -> int:
     """Return how many boxes the viewer would show of `runs`."""
     return sum(len(place_spans(run.timeline)[0]) for run in runs)
 
 
-def pack(runs: Sequence[Run]) -> tuple[dict[str, Any], Iterator[str]]:
+def pack(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], Iterator[str]]:
     """Return the tables of the viewer as plain data, and the elements of its columns.
 
     All runs are on one time axis, each from its own first span.
     """
-    tables = _Tables()
+    tables = _PackedTables()
     placed = [place_spans(run.timeline) for run in runs]
     limits = [_limits(run.timeline, spans) for run, (spans, *_) in zip(runs, placed, strict=True)]
     reach = max((end - begin for begin, end in limits), default=1)
@@ -128,7 +128,12 @@ def _step(timeline: Timeline, begin: int, tick: int) -> list[float] | None:
 
 
 def _columns(
-    run: Run, index: int, tables: _Tables, placed: tuple[Ints, Ints, int], zero: int, tick: int
+    run: ShownRun,
+    index: int,
+    tables: _PackedTables,
+    placed: tuple[Ints, Ints, int],
+    zero: int,
+    tick: int,
 ) -> dict[str, Ints]:
     """Return the columns of one run and the spans of its critical path, and note its lanes."""
     timeline, graph = run.timeline, run.timeline.graph
@@ -168,7 +173,7 @@ def _on_path(timeline: Timeline, spans: Ints) -> Ints:
     return found[found >= 0]
 
 
-def _meanings(timeline: Timeline, op: Ints, tables: _Tables) -> tuple[Ints, Ints]:
+def _meanings(timeline: Timeline, op: Ints, tables: _PackedTables) -> tuple[Ints, Ints]:
     """Return the rows of each op in the tables of meanings and of sizes."""
     sizes, size = np.unique(timeline.graph.size[op], return_inverse=True)
     table = [tables.sizes.setdefault(one, len(tables.sizes)) for one in sizes.tolist()]
@@ -228,8 +233,10 @@ def _collective(timeline: Timeline, op: Ints) -> tuple[Ints, Ints, Ints]:
     if rows:
         of_row = np.array([kinds.index(one) for one in graph.collectives.kind], dtype=np.int64)
         which[on], group[on], extra[on] = (
-            of_row[item[on]], graph.collectives.group[item[on]], choice[item[on]],
-        )  # fmt: skip
+            of_row[item[on]],
+            graph.collectives.group[item[on]],
+            choice[item[on]],
+        )
     message = (kind == OpKind.SEND) | (kind == OpKind.RECV)
     group[message] = graph.messages.group[item[message]]
     which[message] = len(kinds) + (kind[message] == OpKind.RECV)
@@ -237,9 +244,17 @@ def _collective(timeline: Timeline, op: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _meaning(
-    graph: Graph, tables: _Tables, kinds: list[str], texts: list[str], name: int, family: int,
-    stage: int, which: int, group: int, extra: int,
-) -> tuple[Any, ...]:  # fmt: skip
+    graph: Graph,
+    tables: _PackedTables,
+    kinds: list[str],
+    texts: list[str],
+    name: int,
+    family: int,
+    stage: int,
+    which: int,
+    group: int,
+    extra: int,
+) -> tuple[Any, ...]:
     """Return [name, family, stage, op, group, bus factor, choice]: words by number, -1 for none.
 
     The op is a word for collectives, -2 for a send and -3 for a recv.
@@ -255,7 +270,7 @@ def _meaning(
     return tables.word(graph.names[name]), family, stage, op, named, round(factor, 9), chosen
 
 
-def _instances(timeline: Timeline, op: Ints, tables: _Tables) -> Ints:
+def _instances(timeline: Timeline, op: Ints, tables: _PackedTables) -> Ints:
     """Return a number from 1 per collective or message, 0 for what is neither."""
     graph = timeline.graph
     kind = graph.kind[op]
@@ -269,19 +284,23 @@ def _instances(timeline: Timeline, op: Ints, tables: _Tables) -> Ints:
     return number
 
 
-def _note_lanes(run: Run, index: int, tables: _Tables, per_lane: int, counts: Ints) -> None:
+def _note_lanes(
+    run: ShownRun, index: int, tables: _PackedTables, per_lane: int, counts: Ints
+) -> None:
     """Append the lanes by rank; each says which rows are its own."""
     graph = run.timeline.graph
     places = lane_places(graph, run.node_of)
     first = len(tables.counts)
     for lane in np.argsort(graph.lane_rank, kind="stable").tolist():
-        tables.lanes.append({
-            "run": index,
-            "rank": int(graph.lane_rank[lane]),
-            "times": int(graph.multiplicity[lane]),
-            "node": int(places.node[lane]),
-            "stage": int(places.stage[lane]),
-            "replica": int(places.replica[lane]),
-            "rows": [first + lane * per_lane + k for k in range(per_lane)],
-        })  # fmt: skip
+        tables.lanes.append(
+            {
+                "run": index,
+                "rank": int(graph.lane_rank[lane]),
+                "times": int(graph.multiplicity[lane]),
+                "node": int(places.node[lane]),
+                "stage": int(places.stage[lane]),
+                "replica": int(places.replica[lane]),
+                "rows": [first + lane * per_lane + k for k in range(per_lane)],
+            }
+        )
     tables.counts += counts.tolist()

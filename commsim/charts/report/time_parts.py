@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from commsim.charts.headline import limit_name
-from commsim.charts.report.facts import Facts, Section
-from commsim.charts.report.markup import Part, legend, percent, stack, table, text
+from commsim.charts.report.facts import ReportFacts, ReportSection
+from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text
 from commsim.charts.theme import ACCOUNT, op_label, shorten
 from commsim.metrics import Metrics, RankTimes, bubbles
 from commsim.units import format_time
@@ -24,7 +24,7 @@ _LONGEST = 10
 _NUMBERS = re.compile(r"\d+")
 
 
-def breakdown_section(facts: Facts) -> Section | None:
+def breakdown_section(facts: ReportFacts) -> ReportSection | None:
     """Return what each rank, or each stage, spends its step on; None without any time."""
     metrics = facts.metrics
     rows, lead = _rows(metrics)
@@ -44,7 +44,7 @@ def breakdown_section(facts: Facts) -> Section | None:
         (part.look, part.label) for part in ACCOUNT if any(getattr(t, part.key) for _, t in rows)
     ]
     body = legend(used) + _sheet(["", "", "compute", "exposed", "waiting", "idle"], lines)
-    return Section("breakdown", "Where the time goes", lead, body)
+    return ReportSection("breakdown", "Where the time goes", lead, body)
 
 
 def _merge_equal(rows: list[tuple[str, RankTimes]]) -> list[tuple[str, RankTimes]]:
@@ -75,13 +75,15 @@ def _joined_label(same: list[tuple[str, RankTimes]]) -> str:
 def _line(label: str, times: RankTimes, longest: float) -> Sequence[str]:
     whole = times.whole_s or 1.0
     parts = [
-        Part(part.look, seconds / longest, f"{part.label} {format_time(seconds * 1e12)}")
+        BarPart(part.look, seconds / longest, f"{part.label} {format_time(seconds * 1e12)}")
         for part, seconds in zip(ACCOUNT, _seconds(times), strict=True)
     ]
     shares = (
-        times.compute_s, times.exposed_transfer_s + times.exposed_copy_s,
-        times.waiting_s + times.host_s, times.idle_s,
-    )  # fmt: skip
+        times.compute_s,
+        times.exposed_transfer_s + times.exposed_copy_s,
+        times.waiting_s + times.host_s,
+        times.idle_s,
+    )
     return [text(label), stack(parts), *(percent(part / whole) for part in shares)]
 
 
@@ -129,7 +131,7 @@ def _mean(rows: list[RankTimes]) -> RankTimes:
     return RankTimes(rows[0].rank, weight, rows[0].stage, *(mean(key) for key in keys))
 
 
-def limits_section(facts: Facts) -> Section | None:
+def limits_section(facts: ReportFacts) -> ReportSection | None:
     """Return what the step would be shorter without, those that save most first."""
     step = facts.metrics.step_time_s
     if not facts.limits or not step:
@@ -147,10 +149,10 @@ def limits_section(facts: Facts) -> Section | None:
         " transfers keep the contention that they had"
     )
     body = table(["part", "gone", "half"], rows, right=(1, 2))
-    return Section("limits", "What the step would save", lead, body)
+    return ReportSection("limits", "What the step would save", lead, body)
 
 
-def waits_section(facts: Facts) -> Section | None:
+def waits_section(facts: ReportFacts) -> ReportSection | None:
     """Return who waits for whom, the longest first; None where nobody does."""
     step = facts.metrics.step_time_s
     if not facts.waits or not step:
@@ -170,10 +172,10 @@ def waits_section(facts: Facts) -> Section | None:
         f". {len(rows)} of {len(facts.waits)} pairs" if more else ""
     )
     body = table(["who waits", "for whom", "", "time", "of the step"], rows, right=(3, 4))
-    return Section("waits", "Who waits for whom", lead, body)
+    return ReportSection("waits", "Who waits for whom", lead, body)
 
 
-def bubble_section(facts: Facts) -> Section | None:
+def bubble_section(facts: ReportFacts) -> ReportSection | None:
     """Return the bubble of each pipeline stage, None without stages."""
     found = bubbles(facts.timeline)
     if found is None or len(found.stage) < 2:
@@ -183,7 +185,9 @@ def bubble_section(facts: Facts) -> Section | None:
     for stage, fraction, ratio in zip(
         found.stage.tolist(), found.stage_fraction.tolist(), found.stage_ratio.tolist(), strict=True
     ):
-        bar = stack([Part("compute", 1 - fraction, "at work"), Part("idle", fraction, "bubble")])
+        bar = stack(
+            [BarPart("compute", 1 - fraction, "at work"), BarPart("idle", fraction, "bubble")]
+        )
         cells = [bar, percent(fraction), f"{ratio:.3f}"]
         if rows and rows[-1] == cells:
             labels[-1].append(stage)
@@ -197,7 +201,7 @@ def bubble_section(facts: Facts) -> Section | None:
         " is not at work; ratio: the same over the time at work."
     )
     body = legend([("compute", "at work"), ("idle", "bubble")])
-    return Section(
+    return ReportSection(
         "bubble", "Bubble per stage", lead, body + _sheet(["", "", "fraction", "ratio"], lines)
     )
 
@@ -212,7 +216,7 @@ _LOOKS = {
 }  # fmt: skip
 
 
-def path_section(facts: Facts) -> Section | None:
+def path_section(facts: ReportFacts) -> ReportSection | None:
     """Return the chain that sets the step time: by kind, by link, and its longest pieces."""
     pieces = facts.metrics.critical_path
     whole = sum(piece.seconds for piece in pieces)
@@ -229,7 +233,7 @@ def path_section(facts: Facts) -> Section | None:
     rows = [
         [
             text(_kind(kind)),
-            stack([Part(_look(kind), spent / whole, _kind(kind))]),
+            stack([BarPart(_look(kind), spent / whole, _kind(kind))]),
             percent(spent / whole),
             format_time(spent * 1e12),
         ]
@@ -249,7 +253,7 @@ def path_section(facts: Facts) -> Section | None:
     columns.append(("By op", _sums(_by_op(facts), "what", whole)))
     columns.append(("By rank", _sums(_by_rank(facts), "rank", whole)))
     body += "".join(f"<div><h3>{title}</h3>{made}</div>" for title, made in columns)
-    return Section(
+    return ReportSection(
         "path",
         "Critical path",
         lead,
@@ -273,7 +277,7 @@ def _sums(found: dict[str, tuple[int, float]], what: str, whole: float) -> str:
     return table([what, "pieces", "time", "share"], rows, right=(1, 2, 3))
 
 
-def _by_op(facts: Facts) -> dict[str, tuple[int, float]]:
+def _by_op(facts: ReportFacts) -> dict[str, tuple[int, float]]:
     """Sum the path by name; names that differ in numbers alone count as one ("B layer …")."""
     names: dict[str, set[str]] = {}
     for piece in facts.metrics.critical_path:
@@ -287,7 +291,7 @@ def _by_op(facts: Facts) -> dict[str, tuple[int, float]]:
     return found
 
 
-def _by_rank(facts: Facts) -> dict[str, tuple[int, float]]:
+def _by_rank(facts: ReportFacts) -> dict[str, tuple[int, float]]:
     found: dict[str, tuple[int, float]] = {}
     for piece in facts.metrics.critical_path:
         count, spent = found.get(str(piece.rank), (0, 0.0))
@@ -295,7 +299,7 @@ def _by_rank(facts: Facts) -> dict[str, tuple[int, float]]:
     return found
 
 
-def _strip(facts: Facts, whole: float) -> str:
+def _strip(facts: ReportFacts, whole: float) -> str:
     """Return the chain as one bar in order of time; neighbours of one kind are drawn as one."""
     joined: list[tuple[str, float]] = []
     for piece in facts.metrics.critical_path:
@@ -305,7 +309,7 @@ def _strip(facts: Facts, whole: float) -> str:
         return ""
     return stack(
         (
-            Part(_look(kind), spent / whole, f"{_kind(kind)} {format_time(spent * 1e12)}")
+            BarPart(_look(kind), spent / whole, f"{_kind(kind)} {format_time(spent * 1e12)}")
             for kind, spent in joined
         ),
         tall=True,

@@ -4,7 +4,7 @@ The cluster as a drawing, its links coloured by use: `charts.topology_scene` as 
 
 from __future__ import annotations
 
-from commsim.charts.report.facts import Facts, Section
+from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.markup import percent, text
 from commsim.charts.theme import shorten
 from commsim.charts.topology import (
@@ -26,7 +26,7 @@ _ROWS = {"nic": "NIC", "cpu": "CPU", "pcie": "PCIe", "pcie below": "PCIe", "gpu"
          "nvswitch": "NVSwitch"}  # fmt: skip
 
 
-def topology_section(facts: Facts) -> Section | None:
+def topology_section(facts: ReportFacts) -> ReportSection | None:
     """Return the drawing, None for a run without a cluster or without traffic on links."""
     if facts.cluster is None or not len(facts.timeline.links.start):
         return None
@@ -34,7 +34,7 @@ def topology_section(facts: Facts) -> Section | None:
     lead = "A link has the colour of its use in the measured step, of the busier of its directions."
     notes = "".join(f" {note[:1].upper()}{note[1:]}." for note in scene.notes)
     body = _key(scene) + _drawing(scene)
-    return Section("topology", "Topology", lead + notes.replace("..", "."), body, wide=True)
+    return ReportSection("topology", "Topology", lead + notes.replace("..", "."), body, wide=True)
 
 
 def _key(scene: TopologyScene) -> str:
@@ -53,9 +53,11 @@ def _drawing(scene: TopologyScene) -> str:
     # the busy ones last: they are drawn over the others
     lines = sorted(scene.links, key=lambda link: link.share or 0.0)
     parts = (
-        *map(_frame, scene.frames), *map(_line, lines), *map(_node, scene.nodes),
+        *map(_frame, scene.frames),
+        *map(_line, lines),
+        *map(_node, scene.nodes),
         *(_row(name, at) for at, name in enumerate(scene.rows)),
-    )  # fmt: skip
+    )
     return (
         f'<div class="scroll"><svg class="topology" viewBox="0 0 {width:.0f} {height:.0f}"'
         f' style="width:{width:.0f}px" role="img" aria-label="the cluster, links by use">'

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from commsim.arrays import Ints
-from commsim.charts.report.facts import Facts, Section
+from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.markup import (
     HEIGHTS,
-    Part,
+    BarPart,
     and_equal,
     area,
     percent,
@@ -53,7 +53,7 @@ class _EqualLinks(NamedTuple):
     over: UseOverTime
 
 
-def bandwidth_section(facts: Facts) -> Section | None:
+def bandwidth_section(facts: ReportFacts) -> ReportSection | None:
     """Return what each collective achieved on each group, None where nobody communicates."""
     uses = sorted(_by_axis(facts.metrics.collectives), key=lambda use: -use.time_s)
     if not uses:
@@ -74,7 +74,7 @@ def bandwidth_section(facts: Facts) -> Section | None:
     if len(uses) > _COLLECTIVES:
         lead += f"; the {_COLLECTIVES} longest of {len(uses):,}"
     sheet = table(head, rows, right=range(2, 8), look="bars stacked")
-    return Section("bandwidth", "Bandwidth of collectives", lead, sheet, wide=True)
+    return ReportSection("bandwidth", "Bandwidth of collectives", lead, sheet, wide=True)
 
 
 def _use_row(use: CollectiveMetrics, highest: float, which: str) -> list[str]:
@@ -83,10 +83,14 @@ def _use_row(use: CollectiveMetrics, highest: float, which: str) -> list[str]:
     group = f"{shorten(use.group, 24)}{which}"
     return [
         f"{text(op_label(use.op))} <span class=muted>{text(group)}</span>",
-        stack([Part(_look(use.op), (rate or 0.0) / highest, words)]), words, f"{use.count:,}",
-        format_size(use.bytes / max(1, use.count)), format_time(use.time_s * 1e12),
-        format_time(use.wait_s * 1e12), format_time(use.exposed_s * 1e12),
-    ]  # fmt: skip
+        stack([BarPart(_look(use.op), (rate or 0.0) / highest, words)]),
+        words,
+        f"{use.count:,}",
+        format_size(use.bytes / max(1, use.count)),
+        format_time(use.time_s * 1e12),
+        format_time(use.wait_s * 1e12),
+        format_time(use.exposed_s * 1e12),
+    ]
 
 
 def _look(op: str) -> str:
@@ -113,13 +117,18 @@ def _joined(name: str, same: list[CollectiveMetrics]) -> CollectiveMetrics:
     transfer = sum(use.time_s - use.wait_s for use in moved)
     bus = sum((use.busbw_gbs or 0.0) * (use.time_s - use.wait_s) for use in moved)
     return CollectiveMetrics(
-        same[0].op, name, sum(use.count for use in same), sum(use.bytes for use in same),
-        sum(use.time_s for use in same), sum(use.wait_s for use in same),
-        sum(use.exposed_s for use in same), bus / transfer if transfer > 0 else None,
-    )  # fmt: skip
+        same[0].op,
+        name,
+        sum(use.count for use in same),
+        sum(use.bytes for use in same),
+        sum(use.time_s for use in same),
+        sum(use.wait_s for use in same),
+        sum(use.exposed_s for use in same),
+        bus / transfer if transfer > 0 else None,
+    )
 
 
-def links_section(facts: Facts) -> Section | None:
+def links_section(facts: ReportFacts) -> ReportSection | None:
     """Return the busiest links by name, each with its use over time; None without traffic."""
     timeline = facts.timeline
     window = measured_window(timeline)
@@ -138,10 +147,12 @@ def links_section(facts: Facts) -> Section | None:
         f" most. Full height is {full:.0%} of what a link can."
     )
     sheet = table(head, rows, right=range(2, 6), look="areas stacked")
-    return Section("links", "Busiest links", lead, sheet, wide=True)
+    return ReportSection("links", "Busiest links", lead, sheet, wide=True)
 
 
-def _merge_equal(facts: Facts, use: Utilization, chosen: Ints, window: Window) -> list[_EqualLinks]:
+def _merge_equal(
+    facts: ReportFacts, use: Utilization, chosen: Ints, window: Window
+) -> list[_EqualLinks]:
     """Return the links in rows, the busiest first.
 
     Links that are drawn the same share a row. Of those of one kind, speed and mean use only the
@@ -170,12 +181,14 @@ def _drawing(over: UseOverTime, window: Window, full: float, kind: str) -> str:
 
 
 def _link_row(
-    facts: Facts, use: Utilization, row: _EqualLinks, window: Window, full: float
+    facts: ReportFacts, use: Utilization, row: _EqualLinks, window: Window, full: float
 ) -> list[str]:
     first, named = row.links[0], facts.timeline.links
     return [
         text(shorten(named.names[first], 40)) + and_equal(len(row.links) - 1),
-        _drawing(row.over, window, full, named.kinds[first]), percent(float(use.share[first])),
-        percent(float(row.over.share.max())), format_size(float(use.bytes[first])),
+        _drawing(row.over, window, full, named.kinds[first]),
+        percent(float(use.share[first])),
+        percent(float(row.over.share.max())),
+        format_size(float(use.bytes[first])),
         format_bandwidth(float(named.bandwidth[first])),
-    ]  # fmt: skip
+    ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from commsim.charts.report.facts import Facts
+from commsim.charts.report.facts import ReportFacts
 from commsim.charts.report.markup import percent
 from commsim.charts.theme import ACCOUNT
 from commsim.metrics import Metrics
@@ -23,7 +23,7 @@ class Figure(NamedTuple):
     remark: str = ""
 
 
-def figures(facts: Facts) -> list[Figure]:
+def figures(facts: ReportFacts) -> list[Figure]:
     """Return the figures that the run has, the most asked for first."""
     metrics, parts = facts.metrics, facts.metrics.breakdown
     whole = parts.whole_s or 1.0
@@ -42,7 +42,7 @@ def figures(facts: Facts) -> list[Figure]:
     return found
 
 
-def _against(facts: Facts) -> str:
+def _against(facts: ReportFacts) -> str:
     if facts.measured is None or not facts.measured[1].step_time_s:
         return ""
     before = facts.measured[1].step_time_s

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from commsim._version import __version__
-from commsim.charts.report.facts import Facts, Section
+from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.markup import text
 from commsim.charts.report.memory_part import memory_section
-from commsim.charts.report.pack import Run, pack
+from commsim.charts.report.pack import ShownRun, pack
 from commsim.charts.report.time_parts import (
     breakdown_section,
     bubble_section,
@@ -35,7 +35,7 @@ _SCRIPTS = (
     "viewer/overview.js", "viewer/details.js", "viewer/search.js", "viewer/tools.js",
     "viewer/input.js", "viewer/main.js", "report.js",
 )  # fmt: skip
-_MAKERS: tuple[Callable[[Facts], Section | None], ...] = (
+_MAKERS: tuple[Callable[[ReportFacts], ReportSection | None], ...] = (
     breakdown_section,
     bubble_section,
     limits_section,
@@ -49,19 +49,19 @@ _MAKERS: tuple[Callable[[Facts], Section | None], ...] = (
 _BEFORE_THE_TIMELINE = ("breakdown", "bubble")
 
 
-def write_report(facts: Facts, path: str | Path) -> None:
+def write_report(facts: ReportFacts, path: str | Path) -> None:
     """Write the report of a run to an .html file; the same run gives the same bytes."""
     write_pieces(path, report_page(facts))
 
 
-def write_viewer(facts: Facts, path: str | Path) -> None:
+def write_viewer(facts: ReportFacts, path: str | Path) -> None:
     """Write the timeline of a run, and nothing else, to an .html file."""
     runs = _runs(facts)
     shown = [section for section in (viewer_section(runs),) if section]
     write_pieces(path, page(facts.headline or facts.name, facts.name, shown, runs=runs))
 
 
-def report_page(facts: Facts) -> Iterator[str]:
+def report_page(facts: ReportFacts) -> Iterator[str]:
     """Yield the page of a run in pieces; only the sections that the run has."""
     runs = _runs(facts)
     sections = [made for make in _MAKERS if (made := make(facts)) is not None]
@@ -77,21 +77,24 @@ def report_page(facts: Facts) -> Iterator[str]:
     )
 
 
-def _runs(facts: Facts) -> list[Run]:
+def _runs(facts: ReportFacts) -> list[ShownRun]:
     """Return what the viewer shows: the run, below what was measured where that is known."""
     nodes = None if facts.cluster is None else facts.cluster.node_of
     if facts.measured is None:
-        return [Run("", facts.timeline, nodes)]
-    return [Run("measured", facts.measured[0], nodes), Run("replayed", facts.timeline, nodes)]
+        return [ShownRun("", facts.timeline, nodes)]
+    return [
+        ShownRun("measured", facts.measured[0], nodes),
+        ShownRun("replayed", facts.timeline, nodes),
+    ]
 
 
 def page(
     title: str,
     name: str,
-    sections: Sequence[Section],
+    sections: Sequence[ReportSection],
     numbers: Sequence[Figure] = (),
     *,
-    runs: Sequence[Run] = (),
+    runs: Sequence[ShownRun] = (),
 ) -> Iterator[str]:
     """Yield a page of `sections` below a title; `runs` are what its viewer section shows."""
     links = "".join(f'<a href="#{one.key}">{text(one.title)}</a>' for one in sections)
@@ -116,9 +119,9 @@ def page(
     yield "</body>\n</html>\n"
 
 
-def _paired(sections: Sequence[Section]) -> list[Section]:
+def _paired(sections: Sequence[ReportSection]) -> list[ReportSection]:
     """Widen each narrow section that has no narrow neighbour to share its row with."""
-    laid: list[Section] = []
+    laid: list[ReportSection] = []
     alone = False
     for section in sections:
         if alone and section.wide:
@@ -128,14 +131,16 @@ def _paired(sections: Sequence[Section]) -> list[Section]:
     return [*laid[:-1], replace(laid[-1], wide=True)] if alone else laid
 
 
-def viewer_section(runs: Sequence[Run]) -> Section | None:
+def viewer_section(runs: Sequence[ShownRun]) -> ReportSection | None:
     """Return the place for the viewer, None where there is nothing to see."""
     if not any(len(run.timeline) for run in runs):
         return None
-    return Section("timeline", "Timeline", "", '<div class="viewer" id="viewer"></div>', wide=True)
+    return ReportSection(
+        "timeline", "Timeline", "", '<div class="viewer" id="viewer"></div>', wide=True
+    )
 
 
-def _viewer(runs: Sequence[Run]) -> Iterator[str]:
+def _viewer(runs: Sequence[ShownRun]) -> Iterator[str]:
     if not any(len(run.timeline) for run in runs):
         return
     facts, columns = pack(runs)
@@ -151,24 +156,28 @@ def _figure(one: Figure) -> str:
     return f"<div><dt>{text(one.label)}</dt><dd>{value}</dd></div>"
 
 
-def _section(section: Section) -> str:
+def _section(section: ReportSection) -> str:
     wide = ' class="wide"' if section.wide else ""
     lead = f'<p class="lead">{text(section.lead)}</p>' if section.lead else ""
     head = f'<section id="{section.key}"{wide}>\n<h2>{text(section.title)}</h2>\n'
     return f"{head}{lead}{section.body}\n</section>\n"
 
 
-def _notes(facts: Facts) -> Section | None:
+def _notes(facts: ReportFacts) -> ReportSection | None:
     cost = facts.metrics.cost or {}
     notes = [*facts.notes, *cost.get("sources", ())]
     if not notes:
         return None
     items = "".join(f"<li>{text(str(note))}</li>" for note in notes)
-    return Section("notes", "What was assumed", "", f'<ul class="notes">{items}</ul>', wide=True)
+    return ReportSection(
+        "notes", "What was assumed", "", f'<ul class="notes">{items}</ul>', wide=True
+    )
 
 
-def _again(facts: Facts) -> Section | None:
+def _again(facts: ReportFacts) -> ReportSection | None:
     if not facts.command:
         return None
     lead = f"With commsim {__version__}, from the folder in which it was run:"
-    return Section("again", "Run it again", lead, f"<pre>{text(facts.command)}</pre>", wide=True)
+    return ReportSection(
+        "again", "Run it again", lead, f"<pre>{text(facts.command)}</pre>", wide=True
+    )

@@ -125,21 +125,29 @@ def _lines(links: list[TopologyLink], name: str, colour: str, width: float) -> d
         x += [*(point[0] for point in link.points), None]
         y += [*(point[1] for point in link.points), None]
     return {
-        "type": "scatter", "mode": "lines", "name": name, "x": x, "y": y,
-        "line": {"color": colour, "width": width}, "hoverinfo": "skip",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": y,
+        "line": {"color": colour, "width": width},
+        "hoverinfo": "skip",
+    }
 
 
 def _hovers(picture: TopologyScene) -> dict[str, Any]:
     """Return unseen points in the middle of every line, which say what it is."""
     middles = [_middle(link) for link in picture.links]
     return {
-        "type": "scatter", "mode": "markers", "showlegend": False,
-        "x": [x for x, _ in middles], "y": [y for _, y in middles],
+        "type": "scatter",
+        "mode": "markers",
+        "showlegend": False,
+        "x": [x for x, _ in middles],
+        "y": [y for _, y in middles],
         "marker": {"size": 14, "opacity": 0},
         "customdata": [[markup(link.name), markup(_says(link))] for link in picture.links],
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _middle(link: TopologyLink) -> tuple[float, float]:
@@ -159,17 +167,24 @@ def _says(link: TopologyLink) -> str:
 
 def _vertices(picture: TopologyScene) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "markers+text", "showlegend": False, "meta": "on paper",
-        "x": [node.x for node in picture.nodes], "y": [node.y for node in picture.nodes],
+        "type": "scatter",
+        "mode": "markers+text",
+        "showlegend": False,
+        "meta": "on paper",
+        "x": [node.x for node in picture.nodes],
+        "y": [node.y for node in picture.nodes],
         "text": [markup(node.label) if node.kind != "nvswitch" else "" for node in picture.nodes],
         "textfont": {"size": 10, "color": INK},
         "marker": {
-            "symbol": "square", "opacity": 1, "size": 20, "color": "#DCE3EC",
+            "symbol": "square",
+            "opacity": 1,
+            "size": 20,
+            "color": "#DCE3EC",
             "line": {"width": 1, "color": "#8FA9C4"},
         },
         "customdata": [[markup(node.name), _stands_for(node.count)] for node in picture.nodes],
         "hovertemplate": "<b>%{customdata[0]}</b>%{customdata[1]}<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _stands_for(count: int) -> str:
@@ -184,23 +199,41 @@ def _bottom(picture: TopologyScene) -> float:
 def _rows_axis(picture: TopologyScene) -> dict[str, Any]:
     rows = range(len(picture.rows))
     return {
-        "range": [_bottom(picture) + 0.15, -0.6], "tickmode": "array", "tickvals": list(rows),
-        "ticktext": [_ROW_NAMES[row] for row in picture.rows], "showgrid": False,
-        "zeroline": False, "fixedrange": True, "automargin": True,
+        "range": [_bottom(picture) + 0.15, -0.6],
+        "tickmode": "array",
+        "tickvals": list(rows),
+        "ticktext": [_ROW_NAMES[row] for row in picture.rows],
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+        "automargin": True,
         "tickfont": {"size": 11, "color": MUTED},
-    }  # fmt: skip
+    }
 
 
 def _frame(x0: float, y0: float, x1: float, y1: float) -> dict[str, Any]:
     return {
-        "type": "rect", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "layer": "below",
-        "fillcolor": IDLE, "line": {"color": GRID, "width": 1},
-    }  # fmt: skip
+        "type": "rect",
+        "x0": x0,
+        "y0": y0,
+        "x1": x1,
+        "y1": y1,
+        "layer": "below",
+        "fillcolor": IDLE,
+        "line": {"color": GRID, "width": 1},
+    }
 
 
 def _frame_label(x: float, y: float, label: str) -> dict[str, Any]:
     return {
-        "x": x, "y": y, "xanchor": "left", "yanchor": "bottom", "showarrow": False,
-        "text": markup(label), "font": {"size": 11, "color": MUTED}, "xshift": 4,
-        "bgcolor": PAPER, "opacity": 0.9,
-    }  # fmt: skip
+        "x": x,
+        "y": y,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "text": markup(label),
+        "font": {"size": 11, "color": MUTED},
+        "xshift": 4,
+        "bgcolor": PAPER,
+        "opacity": 0.9,
+    }

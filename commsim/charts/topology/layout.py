@@ -13,13 +13,13 @@ from typing import NamedTuple
 from commsim.charts.topology.fold import DrawnNode, Folded
 from commsim.cluster import Cluster, Template
 
-__all__ = ["LEVELS", "Frame", "Place", "places"]
+__all__ = ["LEVELS", "NodeFrame", "VertexPlace", "places"]
 
 LEVELS = ("core", "spine", "leaf", "nic", "cpu", "pcie", "pcie below", "gpu", "nvswitch")
 _GAP = 1.0  # columns between nodes
 
 
-class Place(NamedTuple):
+class VertexPlace(NamedTuple):
     """A vertex's column and level, and what stands on it."""
 
     x: float
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     label: str
 
 
-class Frame(NamedTuple):
+class NodeFrame(NamedTuple):
     """The columns of a node, the level at its top, and its name."""
 
     left: float
@@ -37,13 +37,15 @@ class Frame(NamedTuple):
     label: str
 
 
-def places(cluster: Cluster, folded: Folded) -> tuple[set[str], dict[str, Place], list[Frame]]:
+def places(
+    cluster: Cluster, folded: Folded
+) -> tuple[set[str], dict[str, VertexPlace], list[NodeFrame]]:
     """Return the levels in use, the place of every drawn vertex, and the frames of the nodes."""
-    where: dict[str, Place] = {}
+    where: dict[str, VertexPlace] = {}
     frames, left = [], 0.0
     for drawn in folded.nodes:
         right = _place_node(cluster, drawn, left, where)
-        frames.append(Frame(left, right, _top(cluster, drawn), _title(cluster, drawn, folded)))
+        frames.append(NodeFrame(left, right, _top(cluster, drawn), _title(cluster, drawn, folded)))
         left = right + 1 + _GAP
     width = max(left - _GAP, 1.0)
     for level in ("leaf", "spine", "core"):
@@ -51,7 +53,9 @@ def places(cluster: Cluster, folded: Folded) -> tuple[set[str], dict[str, Place]
     return {place.level for place in where.values()}, where, frames
 
 
-def _place_node(cluster: Cluster, drawn: DrawnNode, left: float, where: dict[str, Place]) -> float:
+def _place_node(
+    cluster: Cluster, drawn: DrawnNode, left: float, where: dict[str, VertexPlace]
+) -> float:
     """Place the vertices of one node from column `left` on; return its last column."""
     layout = cluster.template(cluster.spec_of[drawn.node])
     domain = int(cluster.domain_of_node[drawn.node])
@@ -64,7 +68,9 @@ def _place_node(cluster: Cluster, drawn: DrawnNode, left: float, where: dict[str
         if kind == "nvswitch":
             where[name] = _nvswitch(name, where, left, at - 1)
         elif vertex in columns:
-            where[name] = Place(columns[vertex], _level(layout, vertex), kind, _number(vertex))
+            where[name] = VertexPlace(
+                columns[vertex], _level(layout, vertex), kind, _number(vertex)
+            )
     return at - 1
 
 
@@ -92,10 +98,10 @@ def _level(layout: Template, vertex: str) -> str:
     return "pcie" if under < 0 else "pcie below"
 
 
-def _nvswitch(name: str, where: dict[str, Place], left: float, right: float) -> Place:
+def _nvswitch(name: str, where: dict[str, VertexPlace], left: float, right: float) -> VertexPlace:
     """Place an NVSwitch under its GPUs; one of several nodes stands in the middle of them."""
     first = where[name].x * 2 - right if name in where else left
-    return Place((first + right) / 2, "nvswitch", "nvswitch", "NVSwitch")
+    return VertexPlace((first + right) / 2, "nvswitch", "nvswitch", "NVSwitch")
 
 
 def _top(cluster: Cluster, drawn: DrawnNode) -> str:
@@ -110,7 +116,7 @@ def _title(cluster: Cluster, drawn: DrawnNode, folded: Folded) -> str:
 
 
 def _place_switches(
-    cluster: Cluster, folded: Folded, level: str, width: float, where: dict[str, Place]
+    cluster: Cluster, folded: Folded, level: str, width: float, where: dict[str, VertexPlace]
 ) -> None:
     """Spread the switches of a level over the width, in the order of what is below them."""
     shown = [v for v, kind in folded.kind.items() if kind == level]
@@ -125,7 +131,7 @@ def _place_switches(
     for i, switch in enumerate(shown):
         count = folded.count[switch]
         label = f"×{count:,}" if count > 1 else _number(switch)
-        where[switch] = Place((i + 0.5) * width / len(shown) - 0.5, level, level, label)
+        where[switch] = VertexPlace((i + 0.5) * width / len(shown) - 0.5, level, level, label)
 
 
 def _number(name: str) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.charts.topology.fold import Folded, fold_cluster
-from commsim.charts.topology.layout import LEVELS, Place, places
+from commsim.charts.topology.layout import LEVELS, VertexPlace, places
 from commsim.cluster import Cluster
 from commsim.metrics import utilization
 from commsim.timeline import Timeline
@@ -132,7 +132,7 @@ def _shares(cluster: Cluster, timeline: Timeline) -> Floats:
 def _links(
     cluster: Cluster,
     folded: Folded,
-    where: dict[str, Place],
+    where: dict[str, VertexPlace],
     height: dict[str, int],
     share: Floats | None,
 ) -> tuple[TopologyLink, ...]:
@@ -170,12 +170,19 @@ def _line(
         back = float(share[best[1]]) if len(best) > 1 else None
     first = best[0]
     return TopologyLink(
-        points, links.names[first], links.kinds[first], float(links.bandwidth[first]),
-        len(wires), there, back,
-    )  # fmt: skip
+        points,
+        links.names[first],
+        links.kinds[first],
+        float(links.bandwidth[first]),
+        len(wires),
+        there,
+        back,
+    )
 
 
-def _points(a: Place, b: Place, height: dict[str, int]) -> tuple[tuple[float, float], ...]:
+def _points(
+    a: VertexPlace, b: VertexPlace, height: dict[str, int]
+) -> tuple[tuple[float, float], ...]:
     """Return the way of a line: straight, or an arc below where both ends share a row."""
     (x0, y0), (x1, y1) = (a.x, height[a.level]), (b.x, height[b.level])
     if y0 != y1:

@@ -41,9 +41,15 @@ class _StuckFlows:
     """The flows that are left, on the links that they use, as dense matrices (they are few)."""
 
     def __init__(
-        self, ptr: Ints, link: Ints, load: Floats, conns: Floats, cap: Floats, room: Floats,
+        self,
+        ptr: Ints,
+        link: Ints,
+        load: Floats,
+        conns: Floats,
+        cap: Floats,
+        room: Floats,
         flows: Ints,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.flows = flows
         self.cap = cap[flows]
         entries = [np.arange(ptr[f], ptr[f + 1]) for f in flows.tolist()]

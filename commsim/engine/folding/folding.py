@@ -28,8 +28,8 @@ from commsim.engine.folding.refinement import (
     refine,
 )
 from commsim.engine.planning import Planner
-from commsim.graph import Folding, Graph, OpKind, Way, member_lanes, refold
-from commsim.libraries import Library, Part, Phase, Plan, Request, Start, links_of
+from commsim.graph import CopyWay, Folding, Graph, OpKind, member_lanes, refold
+from commsim.libraries import Library, Plan, PlanPart, PlanPhase, Request, Start, links_of
 
 __all__ = ["FoldedPlanner", "folded"]
 
@@ -58,8 +58,9 @@ class FoldedPlanner(Planner):
         self._collectives = self._collect(self.alike_collectives(), self._collective_orbit)
         self._messages = self._collect(self.alike_messages(), self._message_orbit)
         self._copies = self._collect_copies()
-        planned = [self._instances(request, rows, cluster, library)
-                   for request, rows in self._orbits]  # fmt: skip
+        planned = [
+            self._instances(request, rows, cluster, library) for request, rows in self._orbits
+        ]
         self._first = np.concatenate(([0], np.cumsum([len(plans) for plans in planned])))
         self._plans = [plan for plans in planned for plan in plans]
         entries = entries_of(self._plans)
@@ -89,7 +90,7 @@ class FoldedPlanner(Planner):
         """Return the plan of all the messages that `row` stands for."""
         return self._folded[self._messages[row]]
 
-    def copy(self, op: int) -> Phase | None:
+    def copy(self, op: int) -> PlanPhase | None:
         """Return the flow of all the copies that `op` stands for."""
         return self._folded[self._copies[op]].parts[0].phases[0]
 
@@ -145,7 +146,7 @@ class FoldedPlanner(Planner):
 
         def make(one: Request) -> Plan:
             if one.kind == _COPY:
-                return _copy_plan(cluster, one.ranks[0], Way(one.root), one.size)
+                return _copy_plan(cluster, one.ranks[0], CopyWay(one.root), one.size)
             return library.plan(one, cluster)
 
         return [shift.plan(replace(request, ranks=tuple(row)), make) for row in rows.tolist()]
@@ -201,11 +202,17 @@ class FoldedPlanner(Planner):
                 for phase in part.phases:
                     low, high = np.searchsorted(owner, number * phases + np.array([at, at + 1]))
                     flows.append(
-                        Phase(phase.idle, link[low:high], load[low:high], conns[low:high],
-                              phase.lead, phase.tail)
-                    )  # fmt: skip
+                        PlanPhase(
+                            phase.idle,
+                            link[low:high],
+                            load[low:high],
+                            conns[low:high],
+                            phase.lead,
+                            phase.tail,
+                        )
+                    )
                     at += 1
-                parts.append(Part(tuple(flows), part.joins, part.leaves))
+                parts.append(PlanPart(tuple(flows), part.joins, part.leaves))
             plans.append(replace(template, parts=tuple(parts), programs=()))
         return plans
 
@@ -237,10 +244,10 @@ def folded(
     return graph, Planner(graph, cluster, library)
 
 
-def _copy_plan(cluster: Cluster, rank: int, way: Way, size: int) -> Plan:
-    route = cluster.to_host(rank) if way == Way.TO_HOST else cluster.from_host(rank)
+def _copy_plan(cluster: Cluster, rank: int, way: CopyWay, size: int) -> Plan:
+    route = cluster.to_host(rank) if way == CopyWay.TO_HOST else cluster.from_host(rank)
     none = np.zeros(1, np.int64)
-    part = Part((copy_phase((route,), size, cluster.links),), none, none)
+    part = PlanPart((copy_phase((route,), size, cluster.links),), none, none)
     return Plan((part,), Start.ALL, 1)
 
 

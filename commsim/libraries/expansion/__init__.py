@@ -20,7 +20,7 @@ from commsim.libraries.expansion.ring_clock import ring_arrivals
 from commsim.libraries.expansion.traffic import (
     Hop,
     LinkService,
-    Program,
+    RunningProgram,
     Traffic,
     arrivals,
     hops_of,
@@ -31,7 +31,7 @@ __all__ = [
     "Hop",
     "LinkLoads",
     "LinkService",
-    "Program",
+    "RunningProgram",
     "Traffic",
     "arrivals",
     "busiest",

@@ -12,7 +12,7 @@ from commsim.arrays import Floats, Ints
 from commsim.cluster import NOWHERE, Links, Route
 from commsim.collectives import Program, dependencies
 from commsim.libraries.expansion.traffic import arrivals
-from commsim.libraries.plan import Messages, Part, Phase
+from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
 from commsim.libraries.routing import Router, switch_routes
 
 __all__ = ["busiest", "coupled", "lay", "part_of", "per_byte", "split_by_kind", "whole"]
@@ -23,7 +23,7 @@ _SLACK = 1 + 1e-12  # a phase any shorter than its bytes would run late
 
 def lay(
     program: Program, size: float, order: Sequence[int], ranks: Sequence[int], router: Router
-) -> Messages:
+) -> RoutedProgram:
     """Lay a program of S = `size` bytes onto routes.
 
     Position p of the program is taken by member `order[p]`, which is rank `ranks[order[p]]`.
@@ -42,12 +42,14 @@ def lay(
         for a, b in pairs.T.tolist()
     )
     ptr, dep = dependencies(program)
-    return Messages(
+    return RoutedProgram(
         source, target, program.message_share * size, route.reshape(-1), routes, ptr, dep
     )
 
 
-def part_of(messages: Messages, phase: Ints, members: int, links: Links, *, together: bool) -> Part:
+def part_of(
+    messages: RoutedProgram, phase: Ints, members: int, links: Links, *, together: bool
+) -> PlanPart:
     """Return the part that a laid-out program becomes; `phase` numbers the messages' phases.
 
     Phases follow one another where that is right: each must be long enough for its bytes.
@@ -61,13 +63,13 @@ def part_of(messages: Messages, phase: Ints, members: int, links: Links, *, toge
     joins, leaves = _attendance(messages, arrival, members, links)
     total = sum(p.idle for p in phases)
     joins = np.zeros_like(joins) if together else np.minimum(joins, total)
-    return Part(phases, joins, np.minimum(leaves, total))
+    return PlanPart(phases, joins, np.minimum(leaves, total))
 
 
 _last: tuple[tuple[object, ...], Floats] = ((), np.zeros(0))
 
 
-def _arrivals(messages: Messages, links: Links) -> Floats:
+def _arrivals(messages: RoutedProgram, links: Links) -> Floats:
     """Return when messages arrive; channels are mostly alike, so one of them is worked out.
 
     Two programs are alike where links of equal cost and latency are shared in the same way,
@@ -78,11 +80,15 @@ def _arrivals(messages: Messages, links: Links) -> Floats:
         return arrivals(messages, links)
     number: dict[int, int] = {}
     hops = tuple(
-        (number.setdefault(link, len(number)), share / float(links.capacity[link]), hop,
-         int(links.latency[link]))
+        (
+            number.setdefault(link, len(number)),
+            share / float(links.capacity[link]),
+            hop,
+            int(links.latency[link]),
+        )
         for route in messages.routes
         for link, share, hop in zip(route.link, route.share, route.hop, strict=True)
-    )  # fmt: skip
+    )
     ends = tuple(len(route.link) for route in messages.routes)
     columns = (messages.size, messages.route, messages.dep_ptr, messages.dep)
     key = (hops, ends, *(column.tobytes() for column in columns))
@@ -91,7 +97,7 @@ def _arrivals(messages: Messages, links: Links) -> Floats:
     return _last[1]
 
 
-def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: Links) -> Phase:
+def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: Links) -> PlanPhase:
     """Return one coupled flow of `idle` ps that sends `sizes[i]` bytes along `routes[i]`.
 
     A route that splits over parallel links splits its one connection with its bytes, so that
@@ -104,7 +110,7 @@ def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: L
     moves = load > 0  # a token of a barrier takes its time and no bandwidth
     link, share, load = link[moves], share[moves], load[moves]
     used, where = np.unique(link, return_inverse=True)
-    return Phase(
+    return PlanPhase(
         idle,
         used,
         np.bincount(where, weights=load, minlength=len(used)).astype(np.float64),
@@ -112,7 +118,7 @@ def coupled(routes: Sequence[Route], sizes: Sequence[float], idle: int, links: L
     )
 
 
-def busiest(messages: Messages, links: Links) -> float:
+def busiest(messages: RoutedProgram, links: Links) -> float:
     """Return the ps for which the busiest link of a laid-out program is busy."""
     flow = _flow(messages, np.arange(len(messages.size)), 0, links)
     return float(np.max(flow.load / links.capacity[flow.link], initial=0.0)) * 1e12
@@ -124,8 +130,8 @@ def whole(picoseconds: float) -> int:
 
 
 def _in_sequence(
-    messages: Messages, phase: Ints, arrival: Floats, links: Links
-) -> tuple[Phase, ...] | None:
+    messages: RoutedProgram, phase: Ints, arrival: Floats, links: Links
+) -> tuple[PlanPhase, ...] | None:
     """Return one flow per phase, or None where some phase would be shorter than its bytes."""
     numbers = np.unique(phase)
     if len(numbers) < 2:
@@ -143,7 +149,7 @@ def _in_sequence(
     return tuple(flows)
 
 
-def _flow(messages: Messages, chosen: Ints, idle: int, links: Links) -> Phase:
+def _flow(messages: RoutedProgram, chosen: Ints, idle: int, links: Links) -> PlanPhase:
     """Return one coupled flow of the chosen messages: bytes add up, connections count once."""
     routes, where = np.unique(messages.route[chosen], return_inverse=True)
     sizes = np.bincount(where, weights=messages.size[chosen])
@@ -151,7 +157,7 @@ def _flow(messages: Messages, chosen: Ints, idle: int, links: Links) -> Phase:
 
 
 def _attendance(
-    messages: Messages, arrival: Floats, members: int, links: Links
+    messages: RoutedProgram, arrival: Floats, members: int, links: Links
 ) -> tuple[Ints, Ints]:
     """Return when the data first reaches each member, and when it is done with its last."""
     alone = _alone(messages, links)
@@ -165,7 +171,7 @@ def _attendance(
     return np.floor(joins).astype(np.int64), np.ceil(leaves - 1e-3).astype(np.int64)
 
 
-def _alone(messages: Messages, links: Links) -> Floats:
+def _alone(messages: RoutedProgram, links: Links) -> Floats:
     """Return the ps that each message would take with nothing else on the links."""
     latency = np.array([r.latency for r in messages.routes], dtype=np.float64)
     cost = np.array([per_byte(r, links) for r in messages.routes])
@@ -179,7 +185,7 @@ def per_byte(route: Route, links: Links) -> float:
     return float(np.max(share / links.capacity[link], initial=0.0)) * 1e12
 
 
-def split_by_kind(messages: Messages, members: int, links: Links) -> tuple[Part, ...]:
+def split_by_kind(messages: RoutedProgram, members: int, links: Links) -> tuple[PlanPart, ...]:
     """Return one part per kind of route (local, network) of messages that need no other.
 
     Pairs are independent of each other, so those that stay on NVLink end long before those that
@@ -196,7 +202,7 @@ def split_by_kind(messages: Messages, members: int, links: Links) -> tuple[Part,
         flow = _flow(messages, chosen, whole(arrival[chosen].max()), links)
         np.add.at(use, flow.link, flow.load / flow.idle)
         joins, leaves = _attendance(_only(messages, chosen), arrival[chosen], members, links)
-        parts.append(Part((flow,), np.zeros_like(joins), np.minimum(leaves, flow.idle)))
+        parts.append(PlanPart((flow,), np.zeros_like(joins), np.minimum(leaves, flow.idle)))
     fits = np.all(use * 1e12 <= links.capacity * _SLACK)
     return tuple(parts) if fits else (whole_part,)
 
@@ -205,10 +211,10 @@ def _crosses_network(route: Route, links: Links) -> bool:
     return any(links.kinds[link] == "network" for link in route.link)
 
 
-def _only(messages: Messages, chosen: Ints) -> Messages:
+def _only(messages: RoutedProgram, chosen: Ints) -> RoutedProgram:
     """Return some messages of a program in which none depends on another."""
     none = np.zeros(0, np.int64)
-    return Messages(
+    return RoutedProgram(
         messages.source[chosen],
         messages.target[chosen],
         messages.size[chosen],

@@ -167,9 +167,13 @@ def _by_named_nics(
 
 
 def _at_nics(
-    rank: Ints, nic: Ints, share: Floats, count: Floats, way: Callable[[int, int], Route],
+    rank: Ints,
+    nic: Ints,
+    share: Floats,
+    count: Floats,
+    way: Callable[[int, int], Route],
     cluster: Cluster,
-) -> list[Entry]:  # fmt: skip
+) -> list[Entry]:
     """Return what ranks and NICs of their nodes exchange, worked out once per kind of place."""
     node = cluster.node_of[rank]
     first_nic = np.array([cluster.first_nic(n) for n in node.tolist()])
@@ -187,9 +191,13 @@ def _at_nics(
 
 
 def _across(
-    out: Ints, into: Ints, share: Floats, count: Floats, cluster: Cluster,
+    out: Ints,
+    into: Ints,
+    share: Floats,
+    count: Floats,
+    cluster: Cluster,
     refuse: Callable[[int], None],
-) -> list[Entry]:  # fmt: skip
+) -> list[Entry]:
     """Return the entries between the leaves of NICs; `refuse(row)` raises where they never meet."""
     leaf = np.asarray(cluster.fabric.leaves.of, dtype=np.int64)
     keys = np.stack((leaf[out], leaf[into]))

@@ -35,9 +35,9 @@ from commsim.libraries.expansion.reservations import (
     shifted,
     spread_over,
 )
-from commsim.libraries.plan import Messages
+from commsim.libraries.plan import RoutedProgram
 
-__all__ = ["Hop", "LinkService", "Program", "Traffic", "arrivals", "hops_of"]
+__all__ = ["Hop", "LinkService", "RunningProgram", "Traffic", "arrivals", "hops_of"]
 
 PS = 1e12
 
@@ -61,7 +61,7 @@ def hops_of(route: Route, links: Links) -> tuple[Hop, ...]:
     )
 
 
-class Program:
+class RunningProgram:
     """The messages of one running program: who waits for how many things, and who for whom."""
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Program:
     )  # fmt: skip
 
     def __init__(
-        self, messages: Messages, hops: Sequence[tuple[Hop, ...]], absent: Sequence[int]
+        self, messages: RoutedProgram, hops: Sequence[tuple[Hop, ...]], absent: Sequence[int]
     ) -> None:
         self.hops = hops
         self.size: list[float] = messages.size.tolist()
@@ -106,12 +106,12 @@ class Traffic:
 
     def __init__(self, log: list[LinkService] | None = None) -> None:
         self._queue: list[tuple[float, int, int, int, Curve]] = []
-        self._programs: dict[int, Program] = {}
+        self._programs: dict[int, RunningProgram] = {}
         self._usage: dict[int, Usage] = {}
         self._log = log
         self._added = 0
 
-    def add(self, program: Program, now: float) -> int:
+    def add(self, program: RunningProgram, now: float) -> int:
         """Start a program at `now`; return its number."""
         number = self._added
         self._added += 1
@@ -196,19 +196,19 @@ class Traffic:
         return usage
 
 
-def arrivals(messages: Messages, links: Links) -> Floats:
+def arrivals(messages: RoutedProgram, links: Links) -> Floats:
     """Return when each message has arrived on otherwise idle links, in ps from the start."""
     done = np.zeros(len(messages.size))
     if not len(done):
         return done
     traffic = Traffic()
-    traffic.add(Program(messages, [hops_of(r, links) for r in messages.routes], ()), 0.0)
+    traffic.add(RunningProgram(messages, [hops_of(r, links) for r in messages.routes], ()), 0.0)
     for when, _, message in traffic.advance(float("inf")):
         done[message] = when
     return done
 
 
-def _reverse(messages: Messages) -> list[list[tuple[int, float]]]:
+def _reverse(messages: RoutedProgram) -> list[list[tuple[int, float]]]:
     """Return for each message those that depend on it, and how long after it they may go."""
     after: list[list[tuple[int, float]]] = [[] for _ in range(len(messages.size))]
     targets = np.repeat(np.arange(len(messages.size)), np.diff(messages.dep_ptr)).tolist()
@@ -219,7 +219,7 @@ def _reverse(messages: Messages) -> list[list[tuple[int, float]]]:
     return after
 
 
-def _followers(messages: Messages) -> list[int]:
+def _followers(messages: RoutedProgram) -> list[int]:
     """Return for each message the next one on its connection, -1 for the last."""
     last: dict[tuple[int, int], int] = {}
     follower = [-1] * len(messages.size)

@@ -12,7 +12,7 @@ import yaml
 from commsim.sections import Section, decode
 from commsim.units import Bandwidth, Duration, Size
 
-__all__ = ["Constants", "Medium", "constants"]
+__all__ = ["GlooConstants", "Medium", "constants"]
 
 _FILE = Path(__file__).with_name("constants.yaml")
 
@@ -30,7 +30,7 @@ class Medium(Section, frozen=True):
     sources: dict[str, str] = {}
 
 
-class Constants(Section, frozen=True):
+class GlooConstants(Section, frozen=True):
     """All constants: `reduce_rate` in bytes/s of result, overheads in ps per op and per copy."""
 
     media: dict[str, Medium]
@@ -45,6 +45,6 @@ class Constants(Section, frozen=True):
 
 
 @lru_cache(maxsize=1)
-def constants() -> Constants:
+def constants() -> GlooConstants:
     """Return the constants of the table."""
-    return decode(yaml.safe_load(_FILE.read_text()), Constants, _FILE.name)
+    return decode(yaml.safe_load(_FILE.read_text()), GlooConstants, _FILE.name)

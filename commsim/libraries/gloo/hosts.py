@@ -17,7 +17,7 @@ import numpy as np
 from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster, Links, Route
 from commsim.errors import ScenarioError, TopologyError
-from commsim.libraries.gloo.constants import Constants, Medium
+from commsim.libraries.gloo.constants import GlooConstants, Medium
 
 __all__ = ["LINK_KIND", "Hosts", "Wakes"]
 
@@ -39,9 +39,16 @@ class Wakes:
     def of(media: Sequence[Medium]) -> Wakes:
         """Return the costs of connections by their media."""
         room = [medium.packet - PREAMBLE for medium in media]
-        return Wakes(*(np.array(column, dtype=np.float64) for column in (
-            [medium.latency for medium in media], [medium.again for medium in media], room
-        )))  # fmt: skip
+        return Wakes(
+            *(
+                np.array(column, dtype=np.float64)
+                for column in (
+                    [medium.latency for medium in media],
+                    [medium.again for medium in media],
+                    room,
+                )
+            )
+        )
 
     def __getitem__(self, which: Ints) -> Wakes:
         """Return the costs of some of the connections."""
@@ -58,7 +65,7 @@ class Hosts:
     `interface` is the number of the NIC in its node that TCP uses.
     """
 
-    def __init__(self, cluster: Cluster, constants: Constants, *, interface: int = 0) -> None:
+    def __init__(self, cluster: Cluster, constants: GlooConstants, *, interface: int = 0) -> None:
         self._cluster = cluster
         self._constants = constants
         self._interface = interface

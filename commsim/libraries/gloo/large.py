@@ -15,28 +15,28 @@ from commsim.arrays import Floats
 from commsim.cluster import Links, Route
 from commsim.libraries.expansion import coupled, whole
 from commsim.libraries.gloo import ring_time
-from commsim.libraries.gloo.constants import Constants
+from commsim.libraries.gloo.constants import GlooConstants
 from commsim.libraries.gloo.hosts import Hosts, Wakes
 from commsim.libraries.gloo.protocol import Discipline
 from commsim.libraries.gloo.rings import RingSchedule
-from commsim.libraries.plan import Part, Phase
+from commsim.libraries.plan import PlanPart, PlanPhase
 
-__all__ = ["Pairs", "pairs_of", "pairs_part", "reduce_part", "ring_part"]
+__all__ = ["RankPairs", "pairs_of", "pairs_part", "reduce_part", "ring_part"]
 
 Ranks = tuple[int, ...]
 
 
-class Pairs(NamedTuple):
+class RankPairs(NamedTuple):
     """All ordered pairs of some ranks with a byte each: their flow, and the slowest of them."""
 
-    flow: Phase
+    flow: PlanPhase
     latency: int
     wakes: Wakes
 
 
 def ring_part(
-    ring: RingSchedule, ranks: Ranks, discipline: Discipline, hosts: Hosts, costs: Constants
-) -> Part:
+    ring: RingSchedule, ranks: Ranks, discipline: Discipline, hosts: Hosts, costs: GlooConstants
+) -> PlanPart:
     """Return the part of a ring."""
     times, routes, _ = _ring(ring, ranks, discipline, hosts, costs)
     idle = whole(float(times.received.max()))
@@ -45,9 +45,13 @@ def ring_part(
 
 
 def reduce_part(
-    ring: RingSchedule, root: int, ranks: Ranks, discipline: Discipline, hosts: Hosts,
-    costs: Constants,
-) -> Part:  # fmt: skip
+    ring: RingSchedule,
+    root: int,
+    ranks: Ranks,
+    discipline: Discipline,
+    hosts: Hosts,
+    costs: GlooConstants,
+) -> PlanPart:
     """Return the part of a reduce: a ring, and then its chunks one after another to the root."""
     n = ring.n
     times, routes, links = _ring(ring, ranks, discipline, hosts, costs)
@@ -75,7 +79,7 @@ def reduce_part(
     return _part(flow, leaves)
 
 
-def pairs_of(ranks: Ranks, hosts: Hosts) -> Pairs:
+def pairs_of(ranks: Ranks, hosts: Hosts) -> RankPairs:
     """Return all pairs of some ranks with a byte each."""
     load = np.zeros(len(hosts.links))
     latency, media = 0, {}
@@ -89,28 +93,30 @@ def pairs_of(ranks: Ranks, hosts: Hosts) -> Pairs:
             medium = hosts.medium(source, target)
             media[medium.latency, medium.again, medium.packet] = medium
     used = np.flatnonzero(load)
-    flow = Phase(0, used, load[used], load[used])
-    return Pairs(flow, latency, Wakes.of(list(media.values())))
+    flow = PlanPhase(0, used, load[used], load[used])
+    return RankPairs(flow, latency, Wakes.of(list(media.values())))
 
 
-def pairs_part(pairs: Pairs, each: float, members: int, links: Links, costs: Constants) -> Part:
+def pairs_part(
+    pairs: RankPairs, each: float, members: int, links: Links, costs: GlooConstants
+) -> PlanPart:
     """Return the part of an all-to-all of `each` bytes per pair."""
     load = pairs.flow.load * each
     moving = float(np.max(load / links.capacity[pairs.flow.link], initial=0.0)) * 1e12
     told = pairs.latency + float(pairs.wakes.latency.max())
     woken = float(pairs.wakes.for_bytes(np.full(len(pairs.wakes.latency), each)).max())
     idle = whole(costs.op_overhead + told + moving + pairs.latency + woken)
-    flow = Phase(idle, pairs.flow.link, load, pairs.flow.conns)
+    flow = PlanPhase(idle, pairs.flow.link, load, pairs.flow.conns)
     return _part(flow, np.full(members, float(idle)))
 
 
 def _ring(
-    ring: RingSchedule, ranks: Ranks, discipline: Discipline, hosts: Hosts, costs: Constants
+    ring: RingSchedule, ranks: Ranks, discipline: Discipline, hosts: Hosts, costs: GlooConstants
 ) -> tuple[ring_time.RingTimes, list[Route], Links]:
     n = ring.n
     ends = [(ranks[i], ranks[(i + ring.shift) % n]) for i in range(n)]
     routes = [hosts.route(a, b) for a, b in ends]
-    edges = ring_time.Edges(
+    edges = ring_time.RingEdges(
         latency=np.array([route.latency for route in routes], dtype=np.float64),
         cost=ring_time.costs(routes, hosts.links),
         wakes=Wakes.of([hosts.medium(a, b) for a, b in ends]),
@@ -127,9 +133,9 @@ def _ring(
     return times, routes, hosts.links
 
 
-def _part(flow: Phase, leaves: Floats) -> Part:
+def _part(flow: PlanPhase, leaves: Floats) -> PlanPart:
     exits = np.ceil(leaves - 1e-3).astype(np.int64)
-    return Part((flow,), np.zeros(len(leaves), np.int64), np.minimum(exits, flow.idle))
+    return PlanPart((flow,), np.zeros(len(leaves), np.int64), np.minimum(exits, flow.idle))
 
 
 def _per_byte(route: Route, links: Links) -> float:

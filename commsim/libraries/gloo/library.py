@@ -17,12 +17,12 @@ from commsim.collectives import Program
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.expansion import part_of, split_by_kind
 from commsim.libraries.gloo import large, programs, rings
-from commsim.libraries.gloo.constants import Constants, constants
+from commsim.libraries.gloo.constants import GlooConstants, constants
 from commsim.libraries.gloo.hosts import Hosts
 from commsim.libraries.gloo.protocol import Discipline, lay
 from commsim.libraries.gloo.rings import RingSchedule
 from commsim.libraries.gloo.staging import STAGED, bytes_in, bytes_out
-from commsim.libraries.plan import Copy, Messages, Part, Plan, Request, Start, empty_phase
+from commsim.libraries.plan import Copy, Plan, PlanPart, Request, RoutedProgram, Start, empty_phase
 from commsim.ops import ROOTED, element_bytes
 
 __all__ = ["ALGORITHMS", "Gloo"]
@@ -57,7 +57,7 @@ class Gloo:
     concurrency = 2
 
     def __init__(
-        self, algo: str | None = None, *, interface: int = 0, costs: Constants | None = None
+        self, algo: str | None = None, *, interface: int = 0, costs: GlooConstants | None = None
     ) -> None:
         if algo is not None and algo not in ALGORITHMS:
             raise ScenarioError(
@@ -71,7 +71,7 @@ class Gloo:
         self._costs = costs or constants()
         self._cluster: Cluster | None = None
         self._plans: dict[Request, Plan] = {}
-        self._pairs: dict[tuple[int, ...], large.Pairs] = {}
+        self._pairs: dict[tuple[int, ...], large.RankPairs] = {}
 
     def links(self, cluster: Cluster) -> Links:
         """Return the cluster's links and, after them, the threads that copy into and out of TCP."""
@@ -154,14 +154,14 @@ class Gloo:
 
     def _parts(
         self, request: Request, made: _Made, hosts: Hosts
-    ) -> tuple[tuple[Part, ...], tuple[Callable[[], Messages], ...]]:
+    ) -> tuple[tuple[PlanPart, ...], tuple[Callable[[], RoutedProgram], ...]]:
         n = len(request.ranks)
         if n == 1 or (request.size == 0 and request.kind != "barrier"):
             zero = np.zeros(n, np.int64)
             idle = int(self._costs.op_overhead)
-            return (Part((empty_phase(idle),), zero, zero + idle),), ()
+            return (PlanPart((empty_phase(idle),), zero, zero + idle),), ()
 
-        def expand() -> Messages:
+        def expand() -> RoutedProgram:
             return lay(
                 made.program(), request.size, request.ranks, hosts, self._costs, made.discipline
             )
@@ -177,7 +177,7 @@ class Gloo:
         part = part_of(messages, phase, n, hosts.links, together=together)
         return (part,), (lambda: messages,)
 
-    def _large_part(self, request: Request, made: _Made, hosts: Hosts) -> Part | None:
+    def _large_part(self, request: Request, made: _Made, hosts: Hosts) -> PlanPart | None:
         """Return the part of an op with more messages than are run one by one, None for others."""
         n, costs = len(request.ranks), self._costs
         if request.kind == "all_to_all" and n * n > _MOST_MESSAGES:

@@ -18,9 +18,9 @@ import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.collectives import Program, dependencies
-from commsim.libraries.gloo.constants import Constants
+from commsim.libraries.gloo.constants import GlooConstants
 from commsim.libraries.gloo.hosts import Hosts, Wakes
-from commsim.libraries.plan import Delays, Messages
+from commsim.libraries.plan import Delays, RoutedProgram
 
 __all__ = ["Discipline", "lay"]
 
@@ -32,7 +32,7 @@ class Discipline:
     window: int
     announced: bool = True
 
-    def overhead(self, constants: Constants) -> int:
+    def overhead(self, constants: GlooConstants) -> int:
         """Return the ps that pass before an op begins: handing it to a worker thread."""
         return int(constants.op_overhead) if self.announced else 0
 
@@ -42,9 +42,9 @@ def lay(
     size: float,
     ranks: tuple[int, ...],
     hosts: Hosts,
-    constants: Constants,
+    constants: GlooConstants,
     discipline: Discipline,
-) -> Messages:
+) -> RoutedProgram:
     """Lay a program of S = `size` bytes onto routes between processes, with Gloo's delays."""
     source, target = program.source, program.target
     pairs, route = np.unique(np.stack((source, target)), axis=1, return_inverse=True)
@@ -60,10 +60,16 @@ def lay(
         told = np.full_like(told, told.max(initial=0.0))
     ptr, dep, delay, first = _waits(program, told, discipline)
     hold = discipline.overhead(constants) + np.where(first & discipline.announced, told, 0.0)
-    return Messages(
-        source, target, sizes, which, tuple(hosts.route(a, b) for a, b in ends), ptr, dep,
+    return RoutedProgram(
+        source,
+        target,
+        sizes,
+        which,
+        tuple(hosts.route(a, b) for a, b in ends),
+        ptr,
+        dep,
         Delays(hold, wakes.for_bytes(sizes) + adding, delay),
-    )  # fmt: skip
+    )
 
 
 def _waits(

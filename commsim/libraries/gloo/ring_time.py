@@ -24,11 +24,11 @@ from commsim.cluster import Links, Route
 from commsim.libraries.gloo.hosts import Wakes
 from commsim.libraries.gloo.rings import RingSchedule
 
-__all__ = ["Edges", "RingTimes", "costs", "run"]
+__all__ = ["RingEdges", "RingTimes", "costs", "run"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edges:
+class RingEdges:
     """The edges of a ring by sender: latency, ps per byte, waking up, and telling back in ps."""
 
     latency: Floats
@@ -46,7 +46,13 @@ class RingTimes:
 
 
 def run(
-    ring: RingSchedule, edges: Edges, *, adding: float, hold: float, window: int, announced: bool
+    ring: RingSchedule,
+    edges: RingEdges,
+    *,
+    adding: float,
+    hold: float,
+    window: int,
+    announced: bool,
 ) -> RingTimes:
     """Return when the members of a ring are done; `adding` in ps per byte, `hold` before all."""
     n = ring.n

@@ -16,7 +16,7 @@ import numpy as np
 from commsim.arrays import Floats, Ints
 from commsim.cluster import Links
 from commsim.libraries.expansion import coupled, whole
-from commsim.libraries.plan import Messages, Part
+from commsim.libraries.plan import PlanPart, RoutedProgram
 
 __all__ = ["exchange_parts", "in_turns"]
 
@@ -27,7 +27,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 PS = 1e12
 
 
-def exchange_parts(messages: Messages, members: int, links: Links) -> tuple[Part, ...]:
+def exchange_parts(messages: RoutedProgram, members: int, links: Links) -> tuple[PlanPart, ...]:
     """Return the parts of messages of distinct pairs: one per kind of route.
 
     What crosses the network takes as long as its links need for all that they carry, and what
@@ -57,7 +57,7 @@ def exchange_parts(messages: Messages, members: int, links: Links) -> tuple[Part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Table:
+class _RouteTable:
     """The routes of some messages as columns.
 
     Entries `first[i]` to `first[i] + count[i]` of `link` and `share` are those of route i, which
@@ -72,10 +72,10 @@ class _Table:
     size: Floats
 
 
-def _table(messages: Messages) -> _Table:
+def _table(messages: RoutedProgram) -> _RouteTable:
     routes = messages.routes
     count = np.array([len(route.link) for route in routes])
-    return _Table(
+    return _RouteTable(
         np.array([i for route in routes for i in route.link], dtype=np.int64),
         np.array([s for route in routes for s in route.share]),
         np.concatenate(([0], np.cumsum(count)[:-1])).astype(np.int64),
@@ -85,7 +85,7 @@ def _table(messages: Messages) -> _Table:
     )
 
 
-def _load(table: _Table, chosen: Ints, links: Links) -> Floats:
+def _load(table: _RouteTable, chosen: Ints, links: Links) -> Floats:
     """Return the bytes that some routes put on each link."""
     size = np.zeros(len(table.size))
     size[chosen] = table.size[chosen]
@@ -95,7 +95,7 @@ def _load(table: _Table, chosen: Ints, links: Links) -> Floats:
     return load.astype(np.float64)
 
 
-def _time(table: _Table, load: Floats, capacity: Floats) -> Floats:
+def _time(table: _RouteTable, load: Floats, capacity: Floats) -> Floats:
     """Return when what each route carries has arrived, in ps; a latency where that is nothing.
 
     A link is done when it has served its load, and what it serves last can be what has the least
@@ -105,13 +105,19 @@ def _time(table: _Table, load: Floats, capacity: Floats) -> Floats:
     least = np.full(len(load), np.inf)
     np.minimum.at(least, table.link, np.repeat(table.latency, table.count))
     last = np.maximum.reduceat(busy[table.link] + least[table.link], table.first)
-    room = np.divide(table.share, capacity[table.link], where=load[table.link] > 0,
-                     out=np.zeros(len(table.share)))  # fmt: skip
+    room = np.divide(
+        table.share,
+        capacity[table.link],
+        where=load[table.link] > 0,
+        out=np.zeros(len(table.share)),
+    )
     alone = np.maximum.reduceat(room, table.first) * table.size * PS + table.latency
     return np.where(table.size > 0, np.maximum(last, alone), table.latency)
 
 
-def _part(messages: Messages, chosen: Ints, time: Floats, members: int, links: Links) -> Part:
+def _part(
+    messages: RoutedProgram, chosen: Ints, time: Floats, members: int, links: Links
+) -> PlanPart:
     """Return the flow of some routes, and when each member is done with the last of its own."""
     mine = np.isin(messages.route, chosen)
     done = time[messages.route[mine]]
@@ -124,10 +130,10 @@ def _part(messages: Messages, chosen: Ints, time: Floats, members: int, links: L
     for ends in (messages.source[mine], messages.target[mine]):
         np.maximum.at(leaves, ends, done)
     leaving = np.minimum(np.ceil(leaves - 1e-3).astype(np.int64), idle)
-    return Part((flow,), np.zeros(members, np.int64), leaving)
+    return PlanPart((flow,), np.zeros(members, np.int64), leaving)
 
 
-def in_turns(messages: Messages, members: int) -> Messages:
+def in_turns(messages: RoutedProgram, members: int) -> RoutedProgram:
     """Return messages of distinct pairs in slices, of which every connection sends one in turn.
 
     The distances to the peer follow each other by the golden ratio, so that every stretch of

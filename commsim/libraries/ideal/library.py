@@ -33,7 +33,7 @@ from commsim.libraries.expansion import (
 from commsim.libraries.ideal.exchange import exchange_parts, in_turns
 from commsim.libraries.ideal.pieces import Pipeline
 from commsim.libraries.ideal.rings import Ring, ring_of
-from commsim.libraries.plan import Messages, Part, Plan, Request, Start, empty_phase
+from commsim.libraries.plan import Plan, PlanPart, Request, RoutedProgram, Start, empty_phase
 from commsim.libraries.routing import Router, channel_orders
 from commsim.ops import ROOTED
 
@@ -96,19 +96,21 @@ class Ideal:
         members = len(request.ranks)
         if members == 1:
             nothing = np.zeros(1, np.int64)
-            return Plan((Part((empty_phase(0),), nothing, nothing),), Start.ALL, 1, (), "none")
+            return Plan((PlanPart((empty_phase(0),), nothing, nothing),), Start.ALL, 1, (), "none")
         custom, note = self._custom_for(request)
         if custom is not None:
             return self._by_file(custom, request, cluster, note)
         algorithm, more = self._choose(request.kind)
         notes = dict.fromkeys((*note, *more))  # keeps the first of equal notes, in order
         orders = channel_orders(
-            cluster, self._router, request.ranks,
+            cluster,
+            self._router,
+            request.ranks,
             channels=self._channels if algorithm in _PIPELINED else 1,
-        )  # fmt: skip
+        )
         start = Start.PATH if request.kind in ROOTED else Start.ALL
-        parts: list[Part] = []
-        programs: list[Callable[[], Messages]] = []
+        parts: list[PlanPart] = []
+        programs: list[Callable[[], RoutedProgram]] = []
         for channel, order in enumerate(orders):
             some, expand = self._channel(
                 request, algorithm, order, (channel, len(orders)), cluster, notes
@@ -167,12 +169,12 @@ class Ideal:
         idle = whole(alone)
         flow = coupled([route], [request.size], idle, cluster.links)
         both = np.zeros(2, np.int64)
-        part = Part((flow,), both, np.full(2, idle, np.int64))
+        part = PlanPart((flow,), both, np.full(2, idle, np.int64))
 
-        def expand() -> Messages:
+        def expand() -> RoutedProgram:
             one = np.zeros(1, np.int64)
             size = np.array([float(request.size)])
-            return Messages(one, one + 1, size, one, (route,), np.zeros(2, np.int64), one[:0])
+            return RoutedProgram(one, one + 1, size, one, (route,), np.zeros(2, np.int64), one[:0])
 
         return Plan((part,), Start.PAIR, 2, (expand,), "send_recv")
 
@@ -184,7 +186,7 @@ class Ideal:
         place: tuple[int, int],
         cluster: Cluster,
         notes: dict[str, None],
-    ) -> tuple[list[Part], Callable[[], Messages]]:
+    ) -> tuple[list[PlanPart], Callable[[], RoutedProgram]]:
         """Return the parts of one channel, which carries an even share of the bytes.
 
         `place` is its number and the number of channels.
@@ -192,7 +194,7 @@ class Ideal:
         channel, channels = place
         size, members = request.size / channels, len(order)
 
-        def laid(made: Program) -> Messages:
+        def laid(made: Program) -> RoutedProgram:
             return lay(made, size, order, request.ranks, self._router)
 
         if algorithm == "ring" and request.kind in _RING_ROUNDS and members > _SMALL_RING:
@@ -208,16 +210,24 @@ class Ideal:
 
         def shape(pieces: int) -> Program:
             return program(
-                request.kind, algorithm, members, root=root, pieces=pieces, splits=splits,
+                request.kind,
+                algorithm,
+                members,
+                root=root,
+                pieces=pieces,
+                splits=splits,
                 per_node=per_node,
-            )  # fmt: skip
+            )
 
         together = request.kind not in ROOTED
         if _in_pieces(request.kind, algorithm):
             pipeline = Pipeline(
-                shape, lambda made, carried: lay(made, carried, order, request.ranks, self._router),
-                size, cluster.links, algorithm in _TREES and request.kind != "broadcast",
-            )  # fmt: skip
+                shape,
+                lambda made, carried: lay(made, carried, order, request.ranks, self._router),
+                size,
+                cluster.links,
+                algorithm in _TREES and request.kind != "broadcast",
+            )
             pieces = self._pieces or self._best_pieces(pipeline, request, algorithm)
             part = pipeline.part(pieces, members, together=together)
             return [part], lambda: pipeline.messages(pieces)
@@ -239,7 +249,7 @@ class Ideal:
 
     def _ring(
         self, request: Request, size: float, order: list[int], channel: int
-    ) -> tuple[Part, bool] | None:
+    ) -> tuple[PlanPart, bool] | None:
         """Return the part of a ring in closed form, and whether it is exact.
 
         Where edges share a link the closed form gives each an even share of it; that is not

@@ -17,7 +17,7 @@ import numpy as np
 from commsim.cluster import Links
 from commsim.collectives import Program
 from commsim.libraries.expansion import arrivals, busiest, part_of, whole
-from commsim.libraries.plan import Messages, Part
+from commsim.libraries.plan import PlanPart, RoutedProgram
 
 __all__ = ["Pipeline"]
 
@@ -37,7 +37,7 @@ class Pipeline:
     """
 
     program: Callable[[int], Program]
-    lay: Callable[[Program, float], Messages]
+    lay: Callable[[Program, float], RoutedProgram]
     size: float
     links: Links
     window: bool
@@ -85,11 +85,11 @@ class Pipeline:
                 best += way if time(best + way) <= time(best + 2 * way) else 2 * way
         return grid[best]
 
-    def messages(self, pieces: int) -> Messages:
+    def messages(self, pieces: int) -> RoutedProgram:
         """Return every message of every piece."""
         return self.lay(self.program(pieces), self.size)
 
-    def part(self, pieces: int, members: int, *, together: bool) -> Part:
+    def part(self, pieces: int, members: int, *, together: bool) -> PlanPart:
         """Return the part of a plan that `pieces` pieces become.
 
         Once the pipeline is full each piece takes as long as the one before. So of more pieces
@@ -107,14 +107,14 @@ class Pipeline:
             each = max(each, (last.idle - half.idle) / (timed - timed // 2))
         return _continued(last, whole(each * (pieces - timed)), pieces / timed)
 
-    def _part(self, count: int, pieces: int, members: int, *, together: bool) -> Part:
+    def _part(self, count: int, pieces: int, members: int, *, together: bool) -> PlanPart:
         """Return the part of `count` of so many pieces."""
         shape = self.program(count)
         messages = self.lay(shape, self.size * count / pieces)
         return part_of(messages, shape.phase, members, self.links, together=together)
 
 
-def _continued(part: Part, more: int, growth: float) -> Part:
+def _continued(part: PlanPart, more: int, growth: float) -> PlanPart:
     """Return a part that goes on for `more` ps with `growth` times its bytes."""
     idle = part.idle + more
     flows = [
@@ -124,4 +124,4 @@ def _continued(part: Part, more: int, growth: float) -> Part:
     rest = idle - sum(flow.idle for flow in flows[:-1])
     flows[-1] = replace(flows[-1], idle=rest)  # rounding must not change the sum
     leaves = np.where(part.leaves < 0, part.leaves, part.leaves + more)
-    return Part(tuple(flows), part.joins, leaves)
+    return PlanPart(tuple(flows), part.joins, leaves)

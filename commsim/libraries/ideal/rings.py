@@ -16,7 +16,7 @@ import numpy as np
 from commsim.arrays import Floats, Ints
 from commsim.cluster import Route
 from commsim.libraries.expansion import ring_arrivals, whole
-from commsim.libraries.plan import Part, Phase
+from commsim.libraries.plan import PlanPart, PlanPhase
 from commsim.libraries.routing import Router
 
 __all__ = ["Ring", "ring_of"]
@@ -41,17 +41,17 @@ class Ring:
     conns: Floats
     exact: bool
 
-    def part(self, size: float, rounds: int) -> Part:
+    def part(self, size: float, rounds: int) -> PlanPart:
         """Return the part of `rounds` times round the ring with S = `size` bytes."""
         n = len(self.member)
         steps = rounds * (n - 1)
         last = _arrivals(self.latency.tobytes(), (size / n * self.cost).tobytes(), steps)
         idle = whole(float(last.max()))
-        flow = Phase(idle, self.link, self.load * (size / n * steps), self.conns)
+        flow = PlanPhase(idle, self.link, self.load * (size / n * steps), self.conns)
         leaves = np.zeros(n)
         leaves[self.member] = np.maximum(np.roll(last, 1), last - self.latency)
         leaving = np.minimum(np.ceil(leaves - 1e-3).astype(np.int64), idle)
-        return Part((flow,), np.zeros(n, np.int64), leaving)
+        return PlanPart((flow,), np.zeros(n, np.int64), leaving)
 
 
 @lru_cache(maxsize=1)

@@ -47,8 +47,9 @@ def _local_orders(
     kept: dict[tuple[object, ...], list[int]] = {}
     orders = []
     for members in nodes:
-        places = tuple((int(cluster.node_of[ranks[m]]), int(cluster.local_of[ranks[m]]))
-                       for m in members)  # fmt: skip
+        places = tuple(
+            (int(cluster.node_of[ranks[m]]), int(cluster.local_of[ranks[m]])) for m in members
+        )
         first = places[0][0]
         key = tuple((cluster.spec_of[node], node - first, local) for node, local in places)
         if key not in kept:

@@ -99,9 +99,10 @@ def _until_switch(route: Route, links: Links, node: bool, name: str) -> Route:
 def _from_switch(route: Route, links: Links) -> Route:
     """Return a route's part from the last switch on."""
     last = max(
-        hop for link, hop in zip(route.link, route.hop, strict=True)
+        hop
+        for link, hop in zip(route.link, route.hop, strict=True)
         if links.kinds[link] in ("nvlink", "network")
-    )  # fmt: skip
+    )
     return _part(route, last, route.hop[-1] + 1, links)
 
 
@@ -127,9 +128,7 @@ def _check_leaves(program: Program, leaf: dict[int, str], ranks: Sequence[int]) 
     places = np.maximum(source, target) * len(program.share) + program.chunk
     by_switch = np.maximum(source, target) >= program.n
     ends = np.minimum(source, target)
-    for rank, place in np.unique(
-        np.stack((ends[by_switch], places[by_switch])), axis=1
-    ).T.tolist():  # fmt: skip
+    for rank, place in np.unique(np.stack((ends[by_switch], places[by_switch])), axis=1).T.tolist():
         other = first.setdefault(place, rank)
         if leaf[other] != leaf[rank]:
             raise ScenarioError(

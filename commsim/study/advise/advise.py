@@ -21,7 +21,7 @@ from commsim.files import write_json
 from commsim.metrics import Metrics
 from commsim.scenario import Scenario, load_scenario
 from commsim.study.advise.infeasible import nothing_fits
-from commsim.study.advise.kinds import Kind, best_of_kinds
+from commsim.study.advise.kinds import LayoutKind, best_of_kinds
 from commsim.study.advise.layouts import LEAST_BLOCK, Candidate, candidate_of
 from commsim.study.advise.reasons import facts, reasons, waits_for
 from commsim.study.advise.search import MOST, SLACK, Search, search
@@ -96,7 +96,7 @@ class Advice:
     scenario: str
     layouts: tuple[Ranked, ...]
     given: Ranked | None
-    kinds: tuple[Kind, ...]
+    kinds: tuple[LayoutKind, ...]
     facts: tuple[str, ...]
     considered: int
     judged: int
@@ -222,35 +222,46 @@ def _advice(
     own = next((at for at, one in enumerate(order, 1) if one.candidate == given), None)
     best = tuple(_ranked(place, one, worker, found) for place, one in enumerate(order[:top], 1))
     return Advice(
-        scenario=scenario.name, layouts=best,
+        scenario=scenario.name,
+        layouts=best,
         given=None if own is None else _ranked(own, order[own - 1], worker, found),
         kinds=best_of_kinds(found, best[0].candidate),
         facts=tuple(facts(worker, found, best[0].metrics)),
-        considered=found.considered, judged=len(found.judged),
-        fit=sum(one.fits for one in found.judged.values()), simulated=len(found.ran),
+        considered=found.considered,
+        judged=len(found.judged),
+        fit=sum(one.fits for one in found.judged.values()),
+        simulated=len(found.ran),
         notes=(
-            *_notes(worker, found, top), *_shortened(found.ran.values()),
-            *_untried(found, best[-1].metrics.step_time_s), *_below_floors(found),
+            *_notes(worker, found, top),
+            *_shortened(found.ran.values()),
+            *_untried(found, best[-1].metrics.step_time_s),
+            *_below_floors(found),
         ),
-    )  # fmt: skip
+    )
 
 
 def _ranked(rank: int, one: Ran, worker: Worker, found: Search) -> Ranked:
     return Ranked(
-        rank=rank, candidate=one.candidate, settings=_settings(worker, one.candidate),
-        metrics=one.metrics, memory_gib=one.memory / GIB,
-        floor_s=found.judged[one.candidate].floor, waits_for=tuple(waits_for(one.metrics)),
+        rank=rank,
+        candidate=one.candidate,
+        settings=_settings(worker, one.candidate),
+        metrics=one.metrics,
+        memory_gib=one.memory / GIB,
+        floor_s=found.judged[one.candidate].floor,
+        waits_for=tuple(waits_for(one.metrics)),
         reasons=tuple(reasons(one, found)),
-    )  # fmt: skip
+    )
 
 
 def _settings(worker: Worker, candidate: Candidate) -> dict[str, Any]:
     """Return what to write under `training` for a layout; defaults are left out."""
     section = worker.judge.section(candidate)
     plain = {
-        "parallel": section.parallel, "data_parallel": section.data_parallel,
-        "batch": section.batch, "recompute": section.recompute,
-    }  # fmt: skip
+        "parallel": section.parallel,
+        "data_parallel": section.data_parallel,
+        "batch": section.batch,
+        "recompute": section.recompute,
+    }
     found = {name: _plain(value) for name, value in plain.items()}
     for name, value in (("parallel", section.parallel), ("data_parallel", section.data_parallel)):
         unset = _plain(type(value)())

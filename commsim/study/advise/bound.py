@@ -24,7 +24,7 @@ from commsim.libraries import Library
 from commsim.models import ComputeModel, ModelShape, is_moe_layer
 from commsim.study.advise.floor import Floor
 from commsim.study.advise.layouts import Candidate, Degrees, section_of
-from commsim.study.advise.traffic import Traffic
+from commsim.study.advise.traffic import StepTraffic
 from commsim.units import PS_PER_SECOND
 from commsim.workload import Work
 from commsim.workload.training import (
@@ -38,13 +38,13 @@ from commsim.workload.training import (
     plan_training,
 )
 
-__all__ = ["Bound"]
+__all__ = ["LayoutBound"]
 
 Row = dict[Hashable, int]
 """Picoseconds by kind of unit: the embedding, the head, a layer with experts or without."""
 
 
-class Bound:
+class LayoutBound:
     """Bounds layouts of one training on one cluster from below, sharding aside."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Bound:
         cluster: Cluster,
         library: Library,
         model: ComputeModel,
-        traffic: Traffic,
+        traffic: StepTraffic,
         known: dict[Hashable, StageOps],
     ) -> None:
         self._section, self._shape = section, shape
@@ -85,12 +85,13 @@ class Bound:
         else:
             after = list(accumulate(first, initial=0))
             ends = [
-                before[i] + max(
+                before[i]
+                + max(
                     m * (forward[i] + first[i] + weight[i]),
                     m * (forward[i] + first[i]) + max(m - 1 - i, 0) * weight[i] + after[i],
                 )
                 for i in range(pp)
-            ]  # fmt: skip
+            ]
         return max(ends) / PS_PER_SECOND
 
     def _kinds(self, shape: Candidate) -> list[Row] | None:
@@ -140,9 +141,14 @@ class Bound:
             msgspec.structs.replace(section, batch=batch), self._cluster, where="advise"
         )
         floor = Floor(
-            plan, self._cluster, self._library, self._model, self._traffic,
-            contended=False, known=self._known,
-        )  # fmt: skip
+            plan,
+            self._cluster,
+            self._library,
+            self._model,
+            self._traffic,
+            contended=False,
+            known=self._known,
+        )
         found: dict[Work, Row] = {}
         for work, units in floor.units().items():
             row: Row = {EMBEDDING: 0, HEAD: 0}

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from commsim.cluster import Cluster
 from commsim.libraries import Library, Plan, Request
 from commsim.models import ComputeModel, MemoryUse
-from commsim.study.advise.traffic import Groups, Traffic
+from commsim.study.advise.traffic import AxisGroups, StepTraffic
 from commsim.units import PS_PER_SECOND
 from commsim.workload import Work, execution_order
 from commsim.workload.training import (
@@ -51,7 +51,7 @@ class Floor:
         cluster: Cluster,
         library: Library,
         model: ComputeModel,
-        traffic: Traffic,
+        traffic: StepTraffic,
         *,
         slows: bool = True,
         contended: bool = True,
@@ -64,10 +64,10 @@ class Floor:
         self._traffic = traffic
         self._slows = slows
         self._contended = contended
-        self._groups = Groups(plan)
+        self._groups = AxisGroups(plan)
         self._actions = Actions(plan, model, known)
         self._inside: float | None = None
-        self._walks: dict[tuple[int, ...], Walk] = {}
+        self._walks: dict[tuple[int, ...], StepMoments] = {}
         self._chains: dict[Work, list[int]] | None = None
         self._known: dict[tuple[str, str, int], int] = {}
         self._shares: dict[tuple[str, str, int], Share] = {}
@@ -235,14 +235,14 @@ class Floor:
         ranks = tuple(self._groups.ranks("pp")[end] for end in ends)
         return self._idle("all_reduce", self.plan.tied_bytes, ranks, hop=ends)
 
-    def _walk(self, fresh: Mapping[int, int]) -> Walk:
+    def _walk(self, fresh: Mapping[int, int]) -> StepMoments:
         """Return the first device's step; `fresh`: when parameters of its stages are there."""
         key = tuple(fresh.values())
         if key not in self._walks:
             self._walks[key] = self._run(fresh)
         return self._walks[key]
 
-    def _run(self, fresh: Mapping[int, int]) -> Walk:
+    def _run(self, fresh: Mapping[int, int]) -> StepMoments:
         plan = self.plan
         first = plan.schedule.home[plan.schedule.pipes[0][0]]
         if self._chains is None:
@@ -274,7 +274,7 @@ class Floor:
                     firsts.setdefault(stage, start)
                     lasts[stage] = start
             ends[at.device, at.position] = free[at.device] = end
-        return Walk(free[first], min(firsts.values()), lasts)
+        return StepMoments(free[first], min(firsts.values()), lasts)
 
     def _serial(self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...]) -> int:
         """Return what the chain of an action takes, with what runs beside it until they join."""
@@ -315,10 +315,16 @@ class Floor:
         """Return what communication takes where nothing hinders it, in ps."""
         key = (item.kind, item.axis, item.size)
         if key not in self._known:
-            self._known[key] = self._exchanged(item) if item.kind == EXCHANGE else self._idle(
-                _plain(item.kind),
-                item.size, self._groups.ranks(item.axis), axis=item.axis,
-            )  # fmt: skip
+            self._known[key] = (
+                self._exchanged(item)
+                if item.kind == EXCHANGE
+                else self._idle(
+                    _plain(item.kind),
+                    item.size,
+                    self._groups.ranks(item.axis),
+                    axis=item.axis,
+                )
+            )
         return self._known[key]
 
     def _held_by(self, item: WorkItem) -> Share:
@@ -328,9 +334,10 @@ class Floor:
             ranks = self._groups.ranks(item.axis)
             exchange = item.kind == EXCHANGE
             self._shares[key] = (
-                self._share("send_recv", item.size, ranks[:2]) if exchange
+                self._share("send_recv", item.size, ranks[:2])
+                if exchange
                 else self._share(_plain(item.kind), item.size, ranks)
-            )  # fmt: skip
+            )
         return self._shares[key]
 
     def _exchanged(self, item: WorkItem) -> int:
@@ -417,7 +424,7 @@ class Ends:
         self.earlier += by * (self.earlier > 0)
 
 
-class Walk(NamedTuple):
+class StepMoments(NamedTuple):
     """When the first device ends, gets its first gradient, and begins each stage's last (ps)."""
 
     end: int

@@ -30,9 +30,7 @@ def nothing_fits(scenario: Scenario, judged: Sequence[Judged], layouts: int) -> 
     closest = min(judged, key=lambda one: (one.use.total, one.candidate))
     need = memory_text(closest.use, closest.capacity, stage=closest.stage)
     changes = list(_changes(scenario, judged))
-    advice = " or ".join(changes) if changes else (
-        "a smaller model, or GPUs with more memory"
-    )  # fmt: skip
+    advice = " or ".join(changes) if changes else ("a smaller model, or GPUs with more memory")
     return (
         f"{scenario.where}: none of {layouts} layouts fits. The closest,"
         f" {closest.candidate.name}: {need}. Would fit: {advice}."

@@ -16,7 +16,7 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries import Library
 from commsim.models import MemoryUse, build_model, compute_model, fits
-from commsim.study.advise.bound import Bound
+from commsim.study.advise.bound import LayoutBound
 from commsim.study.advise.floor import Floor
 from commsim.study.advise.layouts import (
     Candidate,
@@ -27,7 +27,7 @@ from commsim.study.advise.layouts import (
     shardings,
 )
 from commsim.study.advise.steady import short_counts
-from commsim.study.advise.traffic import Traffic
+from commsim.study.advise.traffic import StepTraffic
 from commsim.workload.training import (
     StageOps,
     TrainingPlan,
@@ -74,10 +74,10 @@ class Judge:
             cluster.gpu(0), precision=section.precision, section=section.compute, where="compute"
         )
         self.capacity = min(cluster.gpu(rank).memory_bytes for rank in range(cluster.world_size))
-        self._traffic = Traffic(cluster, library)
+        self._traffic = StepTraffic(cluster, library)
         self._node = int((cluster.node_of == cluster.node_of[0]).sum())
         self._known: dict[Hashable, StageOps] = {}
-        self._bound = Bound(
+        self._bound = LayoutBound(
             section, self.shape, cluster, library, self._compute, self._traffic, self._known
         )
         self._least: dict[tuple[Degrees, str, str], Judged | None] = {}
@@ -154,9 +154,14 @@ class Judge:
         section = msgspec.structs.replace(section, batch=batch_section)
         plan = plan_training(section, self._cluster, where="advise")
         return Floor(
-            plan, self._cluster, self._library, self._compute, self._traffic,
-            slows=self._slows, known=self._known,
-        )  # fmt: skip
+            plan,
+            self._cluster,
+            self._library,
+            self._compute,
+            self._traffic,
+            slows=self._slows,
+            known=self._known,
+        )
 
     def _judge(
         self, candidate: Candidate, floors: list[Floor], peaks: tuple[int, ...], ahead: float

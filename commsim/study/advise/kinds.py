@@ -11,25 +11,25 @@ from commsim.study.advise.layouts import Candidate
 from commsim.study.advise.search import Search
 from commsim.units import GIB
 
-__all__ = ["Kind", "best_of_kinds"]
+__all__ = ["LayoutKind", "best_of_kinds"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LayoutKind:
     """A kind of layout, and how its best one compares with the winner."""
 
     kind: str
     says: str
 
 
-def best_of_kinds(found: Search, winner: Candidate) -> tuple[Kind, ...]:
+def best_of_kinds(found: Search, winner: Candidate) -> tuple[LayoutKind, ...]:
     """Return the best of each kind that has layouts, but for the winner's own."""
     step = found.ran[winner].metrics.step_time_s
     kinds = []
     for name, belongs in _KINDS.items():
         text = "" if belongs(winner) else _compared(found, belongs, step)
         if text:
-            kinds.append(Kind(name, text))
+            kinds.append(LayoutKind(name, text))
     return tuple(kinds)
 
 

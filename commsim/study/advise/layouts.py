@@ -136,9 +136,11 @@ def candidate_of(section: TrainingSection) -> Candidate | None:
     """Return the layout that a scenario describes; None where `advise` would not try its kind."""
     parallel, data = section.parallel, section.data_parallel
     shard = {
-        "ddp": "ddp", "fsdp": "fsdp", "hsdp": f"hsdp-{data.shard}",
+        "ddp": "ddp",
+        "fsdp": "fsdp",
+        "hsdp": f"hsdp-{data.shard}",
         "zero": _SHARDED[data.stage or 0],
-    }.get(data.kind)  # fmt: skip
+    }.get(data.kind)
     if shard is None or data.offload:
         return None
     degrees = Degrees(parallel.dp, parallel.tp, parallel.pp, parallel.cp, parallel.ep)
@@ -169,15 +171,21 @@ def section_of(candidate: Candidate, section: TrainingSection) -> TrainingSectio
     return msgspec.structs.replace(
         section,
         parallel=ParallelSection(
-            dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, sequence_parallel=tp > 1,
-            schedule=candidate.schedule, virtual_stages=candidate.virtual,
+            dp=dp,
+            tp=tp,
+            pp=pp,
+            cp=cp,
+            ep=ep,
+            sequence_parallel=tp > 1,
+            schedule=candidate.schedule,
+            virtual_stages=candidate.virtual,
             tp_overlap=cast(Any, candidate.overlap),
             **kept,
         ),
         data_parallel=_data_parallel(candidate.shard, section.data_parallel),
         batch=BatchSection(global_=section.batch.global_, micro=candidate.micro),
         recompute=candidate.recompute,
-    )  # fmt: skip
+    )
 
 
 def _data_parallel(shard: str, given: DataParallelSection) -> DataParallelSection:

@@ -115,9 +115,13 @@ def _scarcity(found: Search) -> str:
 def waits_for(metrics: Metrics) -> list[str]:
     """Return what a step does not compute for, largest first: shares of it, and what they are."""
     step, parts = metrics.step_time_s, metrics.breakdown
-    shares = [(parts.exposed_transfer_s, _exposed(metrics)), (parts.exposed_copy_s, "copies"),
-              (parts.waiting_s, "waiting for peers"), (parts.host_s, "waiting for the host"),
-              (parts.idle_s, "nothing to do")]  # fmt: skip
+    shares = [
+        (parts.exposed_transfer_s, _exposed(metrics)),
+        (parts.exposed_copy_s, "copies"),
+        (parts.waiting_s, "waiting for peers"),
+        (parts.host_s, "waiting for the host"),
+        (parts.idle_s, "nothing to do"),
+    ]
     shares.sort(key=lambda one: -one[0])
     lines = [f"{share / step:.1%} {what}" for share, what in shares if share > _NOTABLE * step]
     return lines or ["hardly anything: it computes"]

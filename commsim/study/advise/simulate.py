@@ -63,9 +63,11 @@ class Worker:
         once = candidate.degrees.dp * candidate.micro
         microbatches = section.batch.global_ // once
         counts = few(
-            microbatches, layers=self.judge.shape.layers, stages=candidate.degrees.pp,
+            microbatches,
+            layers=self.judge.shape.layers,
+            stages=candidate.degrees.pp,
             schedule=candidate.schedule,
-        )  # fmt: skip
+        )
         if counts is None:
             timeline, metrics, facts = self._simulated(section)
             use, capacity, _ = peak_memory(facts, timeline)
@@ -91,14 +93,20 @@ class Worker:
         assert work.training is not None
         graph, planner = folded(work.graph, self.cluster, self.library, slight=SLIGHT)
         timeline = simulate(
-            graph, self.cluster, library=self.library, planner=planner,
+            graph,
+            self.cluster,
+            library=self.library,
+            planner=planner,
             overlap_slowdown=self._slowdown,
-        )  # fmt: skip
+        )
         facts = work.training
         metrics = measure(
-            timeline, model_flops=facts.model_flops, hardware_flops=facts.hardware_flops,
-            peak_flops=facts.peak_flops, tokens=facts.tokens,
-        )  # fmt: skip
+            timeline,
+            model_flops=facts.model_flops,
+            hardware_flops=facts.hardware_flops,
+            peak_flops=facts.peak_flops,
+            tokens=facts.tokens,
+        )
         return timeline, metrics, facts
 
 

@@ -76,12 +76,18 @@ def extended(shorter: Short, longer: Short, microbatches: int) -> Metrics:
         name: rate(getattr(one, name), getattr(two, name)) for name in _PER_STEP
     }
     return replace(
-        two, step_time_s=step, bubble_fraction=bubble,
+        two,
+        step_time_s=step,
+        bubble_fraction=bubble,
         bubble_ratio=None if bubble is None else bubble / (1 - bubble),
         breakdown=_times(one.breakdown, two.breakdown, line),
-        ranks=(), links=(), critical_path=(), cost=None,
-        collectives=_collectives(one.collectives, two.collectives, line), **rates,
-    )  # fmt: skip
+        ranks=(),
+        links=(),
+        critical_path=(),
+        cost=None,
+        collectives=_collectives(one.collectives, two.collectives, line),
+        **rates,
+    )
 
 
 def _times(one: Times, two: Times, line: Line) -> Times:
@@ -104,6 +110,6 @@ def _collectives(
                 time_s=line(was.time_s, use.time_s),
                 wait_s=max(line(was.wait_s, use.wait_s), 0.0),
                 exposed_s=max(line(was.exposed_s, use.exposed_s), 0.0),
-            )  # fmt: skip
+            )
         )
     return tuple(found)

@@ -15,13 +15,13 @@ from commsim.libraries import Library, Request
 from commsim.units import PS_PER_SECOND
 from commsim.workload.training import COMPUTE, EXCHANGE, Actions, TrainingPlan, WorkItem
 
-__all__ = ["Groups", "Traffic"]
+__all__ = ["AxisGroups", "StepTraffic"]
 
 
 _PROBE = 2**26
 
 
-class Groups:
+class AxisGroups:
     """The first group of each axis of a plan, and all groups of a stage."""
 
     def __init__(self, plan: TrainingPlan) -> None:
@@ -29,10 +29,12 @@ class Groups:
         self.layout = layout
         replicas = layout.replicas()[0].tolist()
         self._ranks = {
-            "tp": layout.groups("tp")[0].tolist(), "cp": layout.groups("cp")[0].tolist(),
-            "pp": layout.groups("pp")[0].tolist(), "dp": replicas,
+            "tp": layout.groups("tp")[0].tolist(),
+            "cp": layout.groups("cp")[0].tolist(),
+            "pp": layout.groups("pp")[0].tolist(),
+            "dp": replicas,
             "ep": replicas[: parallel.ep],
-        }  # fmt: skip
+        }
 
     def ranks(self, axis: str) -> tuple[int, ...]:
         """Return the ranks of the first group of an axis."""
@@ -60,7 +62,7 @@ class Groups:
         return tuple(self._ranks["dp"][::size])
 
 
-class Traffic:
+class StepTraffic:
     """Seconds that the bytes of a step need on the NICs of all nodes together."""
 
     def __init__(self, cluster: Cluster, library: Library) -> None:
@@ -95,7 +97,7 @@ class Traffic:
             self._shared[kind, key] = seconds * PS_PER_SECOND / _PROBE
         return int(self._shared[kind, key] * size)
 
-    def inside(self, plan: TrainingPlan, actions: Actions, groups: Groups) -> float:
+    def inside(self, plan: TrainingPlan, actions: Actions, groups: AxisGroups) -> float:
         """Return the seconds for what is sent inside layers and between stages."""
         if not self._capacity:
             return 0.0
@@ -111,7 +113,7 @@ class Traffic:
         total *= world / layout.degree("pp")  # per rank of a stage, so far
         return (total + self._boundaries(plan, groups)) / self._capacity
 
-    def sharing(self, plan: TrainingPlan, groups: Groups) -> float:
+    def sharing(self, plan: TrainingPlan, groups: AxisGroups) -> float:
         """Return the seconds for gradients and parameters between replicas."""
         if not self._capacity or plan.sharers == 1:
             return 0.0
@@ -140,7 +142,7 @@ class Traffic:
         self,
         work_list: tuple[WorkItem, ...],
         repeats: tuple[int, ...],
-        groups: Groups,
+        groups: AxisGroups,
         known: dict[tuple[str, int, str], float],
     ) -> float:
         """Return the bytes that a rank's part of its groups sends out in one action."""
@@ -163,7 +165,7 @@ class Traffic:
             sent = self._bytes(kind, item.size, ranks)
         return sent / len(ranks)
 
-    def _boundaries(self, plan: TrainingPlan, groups: Groups) -> float:
+    def _boundaries(self, plan: TrainingPlan, groups: AxisGroups) -> float:
         """Return the bytes between stages, of all pipelines."""
         pipe, home = groups.ranks("pp"), plan.schedule.home
         sent = 0.0

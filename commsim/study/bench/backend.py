@@ -21,12 +21,12 @@ from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Library, LibrarySection, Request, make_library
 from commsim.study.bench.nccl_tests import shape_of
 
-__all__ = ["AUTO", "Backend", "Facts", "SimulatedBackend"]
+__all__ = ["AUTO", "Backend", "RunFacts", "SimulatedBackend"]
 
 AUTO = "auto"
 
 
-class Facts(msgspec.Struct, frozen=True):
+class RunFacts(msgspec.Struct, frozen=True):
     """What ran: algorithm, protocol, channels, and what the library's own model computed.
 
     `in_network`: switches add up or multicast for it.
@@ -53,7 +53,7 @@ class Backend(Protocol):
     def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
         """Return the time of the op at each size."""
 
-    def facts(self, op: str, size: int, name: str) -> Facts:
+    def facts(self, op: str, size: int, name: str) -> RunFacts:
         """Say what runs."""
 
     repeated: bool
@@ -161,7 +161,7 @@ class SimulatedBackend:
             self._known[key] = timeline.end_time
         return self._known[key]
 
-    def facts(self, op: str, size: int, name: str) -> Facts:
+    def facts(self, op: str, size: int, name: str) -> RunFacts:
         """Return the algorithm and the channels that the library took."""
         ranks = self._ranks[:2] if op == "send_recv" else self._ranks
         root = shape_of(op, size, dtype="int8", ranks=1).root
@@ -171,7 +171,7 @@ class SimulatedBackend:
         if self._section.name == "nccl" and " " in algo:
             algo, _, proto = algo.rpartition(" ")
         in_network = is_switched(algo)
-        return Facts(algo, proto, plan.channels, None, name == AUTO, in_network)
+        return RunFacts(algo, proto, plan.channels, None, name == AUTO, in_network)
 
     def _library(self, name: str) -> Library:
         if name not in self._libraries:

@@ -19,7 +19,7 @@ from commsim.metrics import bound
 from commsim.ops import bus_factor
 from commsim.study.bench.backend import AUTO, Backend, SimulatedBackend
 from commsim.study.bench.crossovers import Crossover, choice_changes, fastest_changes
-from commsim.study.bench.nccl_tests import Shape, check_names, op_of, shape_of
+from commsim.study.bench.nccl_tests import BenchedShape, check_names, op_of, shape_of
 from commsim.study.run import too_fast
 from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
 
@@ -152,7 +152,7 @@ def bench(
             notes.append(
                 f"{op}: sizes are rounded as nccl-tests does; those left empty are skipped"
             )
-        table = _Table(backend, cluster, ranks, op, dtype)
+        table = _BenchTable(backend, cluster, ranks, op, dtype)
         table.fill(names_of[op], [shape.size for shape in shapes])
         rows += [table.row(shape, name) for shape in shapes for name in names_of[op]]
         notes += table.notes
@@ -190,7 +190,7 @@ def _backend(
     return SimulatedBackend(cluster, ranks, section, network=network, dtype=dtype)
 
 
-class _Table:
+class _BenchTable:
     """Rows of one op: every algorithm at every size, and the bound of each size."""
 
     def __init__(
@@ -214,7 +214,7 @@ class _Table:
             self._known[key] = self._backend.picoseconds(self._op, [size], name)[0]
         return self._known[key]
 
-    def row(self, shape: Shape, name: str) -> BenchRow:
+    def row(self, shape: BenchedShape, name: str) -> BenchRow:
         """Return the line for one size and algorithm."""
         time = self.time(name, shape.size)
         rate = shape.size / time * PS_PER_SECOND / 1e9 if time else None
@@ -222,30 +222,46 @@ class _Table:
         facts = self._backend.facts(self._op, shape.size, name)
         plain, added = (
             bound(
-                self._cluster, self._op, shape.size, self._ranks, in_network=in_network,
-                root=max(shape.root, 0), repeated=self._backend.repeated,
+                self._cluster,
+                self._op,
+                shape.size,
+                self._ranks,
+                in_network=in_network,
+                root=max(shape.root, 0),
+                repeated=self._backend.repeated,
             )
             for in_network in (False, True)
-        )  # fmt: skip
+        )
         least = added if facts.in_network else plain
         ranks = tuple(self._ranks)
         said = too_fast(self._op, shape.size, ranks, time, least, self._cluster)
         self.notes.update(dict.fromkeys(said))
         return BenchRow(
-            op=self._op, size=shape.size, count=shape.count, type=self._dtype,
-            redop=shape.redop, root=shape.root, time_us=time / 1e6, algbw_gbs=rate,
-            busbw_gbs=None if rate is None else rate * factor, algo=facts.algo,
-            proto=facts.proto, nchannels=facts.channels, selection_us=facts.selection_us,
-            bound_us=least.seconds * 1e6, bound_kind=least.kind,
-            bound_by_gpus_us=plain.seconds * 1e6, bound_in_network_us=added.seconds * 1e6,
+            op=self._op,
+            size=shape.size,
+            count=shape.count,
+            type=self._dtype,
+            redop=shape.redop,
+            root=shape.root,
+            time_us=time / 1e6,
+            algbw_gbs=rate,
+            busbw_gbs=None if rate is None else rate * factor,
+            algo=facts.algo,
+            proto=facts.proto,
+            nchannels=facts.channels,
+            selection_us=facts.selection_us,
+            bound_us=least.seconds * 1e6,
+            bound_kind=least.kind,
+            bound_by_gpus_us=plain.seconds * 1e6,
+            bound_in_network_us=added.seconds * 1e6,
             chosen=facts.chosen,
-        )  # fmt: skip
+        )
 
-    def crossovers(self, shapes: Sequence[Shape], names: Sequence[str]) -> list[Crossover]:
+    def crossovers(self, shapes: Sequence[BenchedShape], names: Sequence[str]) -> list[Crossover]:
         """Return where the fastest of some algorithms changes."""
         return fastest_changes(self._op, [shape.size for shape in shapes], names, self.time)
 
-    def choices(self, shapes: Sequence[Shape], names: Sequence[str]) -> list[Crossover]:
+    def choices(self, shapes: Sequence[BenchedShape], names: Sequence[str]) -> list[Crossover]:
         """Return where the library's own choice changes, if it is among what is timed."""
         sizes = [shape.size for shape in shapes]
         if not any(self._backend.facts(self._op, sizes[-1], name).chosen for name in names):
@@ -257,7 +273,7 @@ class _Table:
         return " ".join(filter(None, (facts.algo, facts.proto)))
 
 
-def _shapes(op: str, sizes: Iterable[int], dtype: str, ranks: int) -> list[Shape]:
+def _shapes(op: str, sizes: Iterable[int], dtype: str, ranks: int) -> list[BenchedShape]:
     shapes = {shape_of(op, size, dtype=dtype, ranks=ranks): None for size in sorted(sizes)}
     return [shape for shape in shapes if shape.size > 0]
 

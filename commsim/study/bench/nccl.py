@@ -13,7 +13,7 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries import LibrarySection, make_library
 from commsim.libraries.nccl import PAIRWISE, Algorithm, Choice, Nccl, Protocol
-from commsim.study.bench.backend import AUTO, Facts, SimulatedBackend, whole_picoseconds
+from commsim.study.bench.backend import AUTO, RunFacts, SimulatedBackend, whole_picoseconds
 from commsim.study.bench.nccl_tests import shape_of
 
 __all__ = ["NcclBackend", "NcclStepsBackend"]
@@ -70,17 +70,21 @@ class NcclBackend:
         timing = self._group.predict(op, sizes, choices, root=root, repeated=True)
         return whole_picoseconds(timing.seconds)
 
-    def facts(self, op: str, size: int, name: str) -> Facts:
+    def facts(self, op: str, size: int, name: str) -> RunFacts:
         """Return what NCCL takes, and what its tuner computed for it."""
         if op in PAIRWISE:
-            return Facts("pairwise", None, self._group.pairwise.channels, None, True)
+            return RunFacts("pairwise", None, self._group.pairwise.channels, None, True)
         choice, own = self._choice(op, size, name), self._choice(op, size, AUTO)
         self._notes.update(dict.fromkeys(choice.notes))
         same = (own.algorithm, own.protocol) == (choice.algorithm, choice.protocol)
-        return Facts(
-            choice.algorithm.name, choice.protocol.name, choice.channels, choice.selection_us, same,
+        return RunFacts(
+            choice.algorithm.name,
+            choice.protocol.name,
+            choice.channels,
+            choice.selection_us,
+            same,
             choice.algorithm.in_network,
-        )  # fmt: skip
+        )
 
     def _choice(self, op: str, size: int, name: str) -> Choice:
         """Return what NCCL runs at a size where only `name` is left to it."""
@@ -113,7 +117,7 @@ class NcclStepsBackend(SimulatedBackend):
         """Return the algorithm and protocol pairs to time. See `Backend`."""
         return self._nccl.algorithms(op, asked, protos)
 
-    def facts(self, op: str, size: int, name: str) -> Facts:
+    def facts(self, op: str, size: int, name: str) -> RunFacts:
         """Return what NCCL takes, and what its tuner computed for it."""
         return self._nccl.facts(op, size, name)
 

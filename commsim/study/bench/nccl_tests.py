@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import NCCL_TESTS_TYPES, REDUCING, ROOTED
 
-__all__ = ["BENCH_OPS", "Shape", "check_names", "op_of", "shape_of", "sweep"]
+__all__ = ["BENCH_OPS", "BenchedShape", "check_names", "op_of", "shape_of", "sweep"]
 
 BENCH_OPS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "scatter", "gather",
@@ -35,7 +35,7 @@ def op_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BenchedShape:
     """One line of nccl-tests before it is timed: `size` in bytes, `count` in elements."""
 
     size: int
@@ -44,7 +44,7 @@ class Shape:
     root: int
 
 
-def shape_of(op: str, size: int, *, dtype: str, ranks: int) -> Shape:
+def shape_of(op: str, size: int, *, dtype: str, ranks: int) -> BenchedShape:
     """Return what nccl-tests really moves when it is asked for `size` bytes."""
     word = NCCL_TESTS_TYPES[dtype]
     count = size // word
@@ -56,7 +56,7 @@ def shape_of(op: str, size: int, *, dtype: str, ranks: int) -> Shape:
     else:
         moved = count * word
     redop = "sum" if op in REDUCING else "none"
-    return Shape(moved, count, redop, 0 if op in ROOTED else -1)
+    return BenchedShape(moved, count, redop, 0 if op in ROOTED else -1)
 
 
 def sweep(first: int, last: int, factor: float) -> list[int]:

@@ -16,13 +16,13 @@ from commsim.study.bench import bench, shape_of
 from commsim.study.compare.tables import Sheet, from_bench
 from commsim.traces.formats import NcclTests
 
-__all__ = ["Place", "bench_like"]
+__all__ = ["BenchedCluster", "bench_like"]
 
 _TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BenchedCluster:
     """A cluster section as it was written, and by whose rules it communicates."""
 
     name: str
@@ -31,7 +31,7 @@ class Place:
     library: LibrarySection = LibrarySection()
 
 
-def bench_like(place: Place, table: NcclTests) -> Sheet:
+def bench_like(place: BenchedCluster, table: NcclTests) -> Sheet:
     """Return what commsim predicts for a measured table on a cluster.
 
     The op, sizes, type, ranks and nodes are the table's, and NCCL's version and the launch where
@@ -58,12 +58,18 @@ def bench_like(place: Place, table: NcclTests) -> Sheet:
     result = bench(cluster, table.op, sizes, library=library, dtype=dtype, gpus_per_node=per_node)
     (sheet,) = from_bench(result.to_dict(), place.name)
     return Sheet(
-        sheet.name, sheet.op, sheet.dtype, sheet.ranks, sheet.nodes, False, sheet.points,
+        sheet.name,
+        sheet.op,
+        sheet.dtype,
+        sheet.ranks,
+        sheet.nodes,
+        False,
+        sheet.points,
         (*notes, *sheet.notes, *result.notes),
-    )  # fmt: skip
+    )
 
 
-def _laid_out(place: Place, table: NcclTests) -> tuple[Cluster, int]:
+def _laid_out(place: BenchedCluster, table: NcclTests) -> tuple[Cluster, int]:
     """Return the cluster with the table's nodes, and how many GPUs of each take part."""
     data = dict(place.cluster)
     one = cluster_from(data, place.where)
@@ -90,7 +96,7 @@ def _laid_out(place: Place, table: NcclTests) -> tuple[Cluster, int]:
     return one, per_node
 
 
-def _library(place: Place, table: NcclTests) -> tuple[LibrarySection, tuple[str, ...]]:
+def _library(place: BenchedCluster, table: NcclTests) -> tuple[LibrarySection, tuple[str, ...]]:
     """Return the place's library with what the log tells of the measured one."""
     section = place.library
     if section.name not in ("auto", "nccl"):

@@ -171,12 +171,14 @@ def _tables(
     }
     listed = [
         {
-            "label": label(at), "name": source.name, "kind": source.kind,
+            "label": label(at),
+            "name": source.name,
+            "kind": source.kind,
             "measured": source.kind == "log",
             "notes": list(dict.fromkeys(note for sheet in sheets[at] for note in sheet.notes)),
         }
         for at, source in enumerate(sources)
-    ]  # fmt: skip
+    ]
     verdict = verdict_of_tables(tables, names)
     return Comparison(_data("tables", listed, reference, tolerance, made, verdict))
 
@@ -230,9 +232,13 @@ def _mismatches(
 
 
 def _data(
-    kind: str, sides: list[dict[str, Any]], reference: int, tolerance: float,
-    made: dict[str, Any], verdict: list[str],
-) -> dict[str, Any]:  # fmt: skip
+    kind: str,
+    sides: list[dict[str, Any]],
+    reference: int,
+    tolerance: float,
+    made: dict[str, Any],
+    verdict: list[str],
+) -> dict[str, Any]:
     return {
         "schema": 1,
         "commsim": __version__,

@@ -63,7 +63,7 @@ class _Run(msgspec.Struct):
     notes: list[str] = []
 
 
-class _Row(msgspec.Struct):
+class _ResultRow(msgspec.Struct):
     op: str
     size: int
     type: str
@@ -82,7 +82,7 @@ class _System(msgspec.Struct):
 class _Bench(msgspec.Struct):
     """What a comparison takes from the JSON of a bench."""
 
-    results: list[_Row]
+    results: list[_ResultRow]
     system: _System = msgspec.field(default_factory=_System)
 
 

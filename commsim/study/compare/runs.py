@@ -113,9 +113,15 @@ def _ran(source: Source, result: Result) -> Side:
     settings = {k: v for k, v in flat(source.written or {}).items() if k != "name"}
     kind = "scenario" if source.kind == "scenario" else "result"
     return Side(
-        source.name, kind if result.measured is None else "replay", False, result.to_dict(),
-        settings, result.notes, result.timeline, result.cluster,
-    )  # fmt: skip
+        source.name,
+        kind if result.measured is None else "replay",
+        False,
+        result.to_dict(),
+        settings,
+        result.notes,
+        result.timeline,
+        result.cluster,
+    )
 
 
 def _recorded(source: Source) -> Side:
@@ -182,10 +188,9 @@ def _row(
         "better": quantity.better,
         "values": values,
         "difference": differences,
-        "differs": any(
-            d is not None and abs(d) > notable for d in differences
-        ) or (not base and any(values)),
-    }  # fmt: skip
+        "differs": any(d is not None and abs(d) > notable for d in differences)
+        or (not base and any(values)),
+    }
 
 
 def _currency(sides: Sequence[Side]) -> str | None:

@@ -16,7 +16,7 @@ from commsim.errors import ScenarioError, TraceError, did_you_mean
 from commsim.libraries import LibrarySection
 from commsim.scenario import Scenario, scenario_from, scenario_names, scenario_text
 from commsim.study.bench import BenchResult
-from commsim.study.compare.benched import Place
+from commsim.study.compare.benched import BenchedCluster
 from commsim.study.compare.result_files import own_json, what_it_holds
 from commsim.study.examples import example_path
 from commsim.study.replay import Replay
@@ -90,7 +90,7 @@ def _path_or_name(name: str) -> Source:
     if name in scenario_names():
         return _yaml(parse_yaml(scenario_text(name), f"{name}.yaml"), f"{name}.yaml", ".", name)
     if name.lower() in preset_names():
-        return Source(name, "cluster", Place(name, {"preset": name}, name))
+        return Source(name, "cluster", BenchedCluster(name, {"preset": name}, name))
     if path.suffix or "/" in name:
         raise TraceError(f"{name}: there is no such file.")
     known = [*scenario_names(), *preset_names()]
@@ -103,7 +103,7 @@ def _path_or_name(name: str) -> Source:
 def _yaml(data: Any, where: str, folder: str, name: str = "") -> Source:
     """Return the scenario or the cluster that a YAML file describes."""
     if isinstance(data, dict) and "workload" not in data and _CLUSTER_KEYS & set(data):
-        return Source(where, "cluster", Place(where, data, where))
+        return Source(where, "cluster", BenchedCluster(where, data, where))
     stem = name or Path(where).stem
     scenario = scenario_from(data, where, folder=folder, default_name=stem)
     return Source(name or where, "scenario", scenario, data)
@@ -132,10 +132,10 @@ def _file(path: Path) -> Source:
     return Source(name, what_it_holds(held, name), held)
 
 
-def place_of(source: Source) -> Place | None:
+def place_of(source: Source) -> BenchedCluster | None:
     """Return the cluster on which a source can be benched; None where it names none."""
     if source.kind == "cluster":
-        place: Place = source.held
+        place: BenchedCluster = source.held
         return place
     if (
         source.kind == "scenario"
@@ -143,7 +143,7 @@ def place_of(source: Source) -> Place | None:
         and isinstance(source.written.get("cluster"), dict)
     ):
         library: LibrarySection = source.held.file.library
-        return Place(
+        return BenchedCluster(
             source.name, source.written["cluster"], f"{source.held.where}: cluster", library
         )
     return None

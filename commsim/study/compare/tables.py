@@ -15,7 +15,16 @@ from typing import Any
 from commsim.ops import bus_factor
 from commsim.traces.formats import NcclTests
 
-__all__ = ["BANDS", "Point", "Sheet", "TableRows", "band_of", "from_bench", "from_log", "line_up"]
+__all__ = [
+    "BANDS",
+    "Sheet",
+    "TablePoint",
+    "TableRows",
+    "band_of",
+    "from_bench",
+    "from_log",
+    "line_up",
+]
 
 BANDS = (("large", 16 * 2**20), ("mid", 64 * 2**10), ("small", 0))
 """Bands by the least size in bytes that belongs to them."""
@@ -24,7 +33,7 @@ _NEAR = 0.01  # sizes that nccl-tests rounds differently in its versions are one
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TablePoint:
     """A size of a table; `busbw_gbs` in 1e9 bytes/s."""
 
     size: int
@@ -44,7 +53,7 @@ class Sheet:
     ranks: int
     nodes: int
     measured: bool
-    points: tuple[Point, ...]
+    points: tuple[TablePoint, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -56,7 +65,7 @@ class TableRows:
     sheets: tuple[Sheet | None, ...]
     reference: int
     sizes: tuple[int, ...]
-    points: tuple[tuple[Point | None, ...], ...]
+    points: tuple[tuple[TablePoint | None, ...], ...]
 
     def error(self, row: int, source: int) -> float | None:
         """Return the signed relative error of the time against the reference; None without."""
@@ -141,10 +150,10 @@ def from_log(table: NcclTests, name: str) -> Sheet:
     for size in sorted(times):
         time = median(times[size])
         busbw = _busbw(table.op, size, time, table.ranks)
-        points.append(Point(size, time, printed[size] if busbw is None else busbw))
+        points.append(TablePoint(size, time, printed[size] if busbw is None else busbw))
     return Sheet(
         name, table.op, table.dtype, table.ranks, table.nodes, True, tuple(points), table.notes
-    )  # fmt: skip
+    )
 
 
 def _busbw(op: str, size: int, time_us: float, ranks: int) -> float | None:
@@ -171,7 +180,7 @@ def from_bench(data: dict[str, Any], name: str) -> tuple[Sheet, ...]:
     return tuple(found)
 
 
-def _chosen(rows: Iterable[dict[str, Any]]) -> tuple[list[Point], tuple[str, ...]]:
+def _chosen(rows: Iterable[dict[str, Any]]) -> tuple[list[TablePoint], tuple[str, ...]]:
     by_size: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         by_size.setdefault(row["size"], []).append(row)
@@ -181,7 +190,7 @@ def _chosen(rows: Iterable[dict[str, Any]]) -> tuple[list[Point], tuple[str, ...
         chosen = [row for row in several if row.get("chosen")]
         guessed = guessed or (len(several) > 1 and not chosen)
         row = min(chosen or several, key=lambda one: float(one["time_us"]))
-        points.append(Point(size, row["time_us"], row["busbw_gbs"], row["algo"], row["proto"]))
+        points.append(TablePoint(size, row["time_us"], row["busbw_gbs"], row["algo"], row["proto"]))
     note = "several algorithms were timed without the library's own choice: the fastest is taken."
     return points, (note,) if guessed else ()
 
@@ -218,6 +227,6 @@ def _of(sheets: Sequence[Sheet], op: str) -> Sheet | None:
     return next((sheet for sheet in sheets if sheet.op == op), None)
 
 
-def _near(sheet: Sheet, size: int) -> Point | None:
+def _near(sheet: Sheet, size: int) -> TablePoint | None:
     best = min(sheet.points, key=lambda point: abs(point.size - size), default=None)
     return best if best is not None and abs(best.size - size) <= _NEAR * size else None

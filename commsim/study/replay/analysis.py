@@ -30,19 +30,25 @@ def late(trace: Trace, measured: Metrics) -> list[dict[str, Any]]:
         mine = [row for row in rows if row.last_arriver == times.rank and len(row.waits) > 1]
         behind = [row for row in messages if row.late == times.rank and max(row.waits.values())]
         latest = max(mine, key=_late_by, default=None)
-        found.append({
-            "rank": times.rank,
-            "wait_s": times.waiting_s,
-            "overlap": _overlap(times.comm_s, times.exposed_transfer_s),
-            "last_arrivals": len(mine) + len(behind),
-            "made_others_wait_s":
-                (_waited(mine) + _waited(behind)) / PS_PER_SECOND,
-            "inferred": sum(row.inferred for row in mine),
-            "latest": None if latest is None else {
-                "op": latest.op, "group": latest.group, "bytes": latest.size,
-                "index": rows.index(latest), "late_s": _late_by(latest) / PS_PER_SECOND,
-            },
-        })  # fmt: skip
+        found.append(
+            {
+                "rank": times.rank,
+                "wait_s": times.waiting_s,
+                "overlap": _overlap(times.comm_s, times.exposed_transfer_s),
+                "last_arrivals": len(mine) + len(behind),
+                "made_others_wait_s": (_waited(mine) + _waited(behind)) / PS_PER_SECOND,
+                "inferred": sum(row.inferred for row in mine),
+                "latest": None
+                if latest is None
+                else {
+                    "op": latest.op,
+                    "group": latest.group,
+                    "bytes": latest.size,
+                    "index": rows.index(latest),
+                    "late_s": _late_by(latest) / PS_PER_SECOND,
+                },
+            }
+        )
     return found
 
 
@@ -81,13 +87,21 @@ def busbw(trace: Trace, cluster: Cluster | None, library: Library | None) -> lis
     for (op, group, ranks, size, dtype), times in together.items():
         typical = int(median(times))
         expected = _predicted(op, ranks, size, dtype, cluster, library)
-        found.append({
-            "op": op, "group": group, "ranks": len(ranks), "bytes": size, "count": len(times),
-            "transfer_s": typical / PS_PER_SECOND, "busbw_gbs": _busbw(op, ranks, size, typical),
-            "expected_s": None if expected is None else expected / PS_PER_SECOND,
-            "expected_busbw_gbs":
-                None if expected is None else _busbw(op, ranks, size, expected),
-        })  # fmt: skip
+        found.append(
+            {
+                "op": op,
+                "group": group,
+                "ranks": len(ranks),
+                "bytes": size,
+                "count": len(times),
+                "transfer_s": typical / PS_PER_SECOND,
+                "busbw_gbs": _busbw(op, ranks, size, typical),
+                "expected_s": None if expected is None else expected / PS_PER_SECOND,
+                "expected_busbw_gbs": None
+                if expected is None
+                else _busbw(op, ranks, size, expected),
+            }
+        )
     return sorted(found, key=lambda row: -row["transfer_s"] * row["count"])
 
 
@@ -96,9 +110,13 @@ def _busbw(op: str, ranks: Sequence[int], size: int, time: int) -> float | None:
 
 
 def _predicted(
-    op: str, ranks: tuple[int, ...], size: int, dtype: str,
-    cluster: Cluster | None, library: Library | None,
-) -> int | None:  # fmt: skip
+    op: str,
+    ranks: tuple[int, ...],
+    size: int,
+    dtype: str,
+    cluster: Cluster | None,
+    library: Library | None,
+) -> int | None:
     """Return the ps that the library takes on the idle cluster, None where it cannot say."""
     if cluster is None or library is None or max(ranks) >= cluster.world_size:
         return None
@@ -120,12 +138,17 @@ def late_table(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
         latest = row["latest"]
         overlap = "–" if row["overlap"] is None else f"{row['overlap']:.0%}"
         unsure = "~" if row["inferred"] else ""
-        rows.append((
-            str(row["rank"]), _time(row["wait_s"]), overlap, f"{row['last_arrivals']} times",
-            unsure + _time(row["made_others_wait_s"]),
-            f"#{latest['index']} {latest['op']}" if latest else "–",
-            _time(latest["late_s"]) if latest else "–",
-        ))  # fmt: skip
+        rows.append(
+            (
+                str(row["rank"]),
+                _time(row["wait_s"]),
+                overlap,
+                f"{row['last_arrivals']} times",
+                unsure + _time(row["made_others_wait_s"]),
+                f"#{latest['index']} {latest['op']}" if latest else "–",
+                _time(latest["late_s"]) if latest else "–",
+            )
+        )
     return rows
 
 
@@ -162,12 +185,18 @@ def collective_table(trace: Trace) -> list[tuple[str, ...]]:
         rank, longest_wait = max(row.waits.items(), key=lambda item: item[1])
         size = format_size(row.size) if row.size >= 0 else "unknown"
         single, unsure = len(row.waits) < 2, "~" if row.inferred else ""
-        rows.append((
-            str(index), row.op, row.group, size, format_time(row.transfer),
-            "unknown" if single else unsure + format_time(longest_wait),
-            "–" if single else str(rank),
-            "unknown" if single else f"{unsure}{row.last_arriver}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                str(index),
+                row.op,
+                row.group,
+                size,
+                format_time(row.transfer),
+                "unknown" if single else unsure + format_time(longest_wait),
+                "–" if single else str(rank),
+                "unknown" if single else f"{unsure}{row.last_arriver}",
+            )
+        )
     return _and_more(rows, len(found))
 
 

@@ -39,11 +39,13 @@ def errors(measured: Timeline, replayed: Timeline) -> dict[str, Any]:
     ranks = []
     for at, rank in enumerate(measured.graph.lane_rank.tolist()):
         mine = lane == at
-        ranks.append({
-            "rank": rank,
-            "step_time": relative(int(after[at]), int(before[at])),
-            "wait": relative(int(now[mine].sum()), int(was[mine].sum())),
-        })  # fmt: skip
+        ranks.append(
+            {
+                "rank": rank,
+                "step_time": relative(int(after[at]), int(before[at])),
+                "wait": relative(int(now[mine].sum()), int(was[mine].sum())),
+            }
+        )
     return {
         "step_time": relative(int(after.max()), int(before.max())),
         "ranks": ranks,

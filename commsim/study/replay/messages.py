@@ -36,32 +36,55 @@ def pairs(trace: Trace) -> list[dict[str, Any]]:
         transfer = median(row.transfer for row in rows)
         size = sum(row.size for row in rows)
         whole = sum(row.transfer for row in rows)
-        found.append({
-            "source": source, "target": target, "count": len(rows), "bytes": size,
-            "transfer_s": transfer / PS_PER_SECOND,
-            "bandwidth_gbs": size / whole * 1e3 if whole > 0 and size > 0 else None,
-            "source_wait_s": sum(row.waits[source] for row in rows) / PS_PER_SECOND,
-            "target_wait_s": sum(row.waits[target] for row in rows) / PS_PER_SECOND,
-            "source_late": sum(row.late == source for row in rows),
-            "target_late": sum(row.late == target for row in rows),
-        })  # fmt: skip
+        found.append(
+            {
+                "source": source,
+                "target": target,
+                "count": len(rows),
+                "bytes": size,
+                "transfer_s": transfer / PS_PER_SECOND,
+                "bandwidth_gbs": size / whole * 1e3 if whole > 0 and size > 0 else None,
+                "source_wait_s": sum(row.waits[source] for row in rows) / PS_PER_SECOND,
+                "target_wait_s": sum(row.waits[target] for row in rows) / PS_PER_SECOND,
+                "source_late": sum(row.late == source for row in rows),
+                "target_late": sum(row.late == target for row in rows),
+            }
+        )
     return sorted(found, key=lambda row: -(row["source_wait_s"] + row["target_wait_s"]))
 
 
 def message_table(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return `pairs` as rows of text."""
     rows: list[tuple[str, ...]] = [
-        ("from", "to", "count", "bytes", "transfer", "bandwidth", "sender waited",
-         "receiver waited", "late: sender", "receiver"),
-    ]  # fmt: skip
+        (
+            "from",
+            "to",
+            "count",
+            "bytes",
+            "transfer",
+            "bandwidth",
+            "sender waited",
+            "receiver waited",
+            "late: sender",
+            "receiver",
+        ),
+    ]
     for row in found[:_ROWS]:
         speed = row["bandwidth_gbs"]
-        rows.append((
-            str(row["source"]), str(row["target"]), str(row["count"]), format_size(row["bytes"]),
-            _time(row["transfer_s"]), f"{speed:.3g} GB/s" if speed else "–",
-            _time(row["source_wait_s"]), _time(row["target_wait_s"]),
-            f"{row['source_late']} times", f"{row['target_late']} times",
-        ))  # fmt: skip
+        rows.append(
+            (
+                str(row["source"]),
+                str(row["target"]),
+                str(row["count"]),
+                format_size(row["bytes"]),
+                _time(row["transfer_s"]),
+                f"{speed:.3g} GB/s" if speed else "–",
+                _time(row["source_wait_s"]),
+                _time(row["target_wait_s"]),
+                f"{row['source_late']} times",
+                f"{row['target_late']} times",
+            )
+        )
     if len(found) > _ROWS:
         rows.append((f"and {len(found) - _ROWS} more", *("",) * (len(rows[0]) - 1)))
     return rows

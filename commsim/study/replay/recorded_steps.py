@@ -29,11 +29,15 @@ def recorded_steps(trace: Trace) -> list[dict[str, Any]]:
     found = []
     for name, of_ranks in times.items():
         slowest = max(of_ranks, key=lambda rank: (of_ranks[rank], -rank))
-        found.append({
-            "step": name, "mean_s": means[name] / PS_PER_SECOND,
-            "longest_s": of_ranks[slowest] / PS_PER_SECOND, "longest_rank": slowest,
-            "outlier": len(times) > 2 and abs(means[name] - usual) > _OUTLIER * usual,
-        })  # fmt: skip
+        found.append(
+            {
+                "step": name,
+                "mean_s": means[name] / PS_PER_SECOND,
+                "longest_s": of_ranks[slowest] / PS_PER_SECOND,
+                "longest_rank": slowest,
+                "outlier": len(times) > 2 and abs(means[name] - usual) > _OUTLIER * usual,
+            }
+        )
     return found
 
 
@@ -43,10 +47,15 @@ def step_table(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
         return []
     rows: list[tuple[str, ...]] = [("step", "mean over ranks", "longest", "on rank", "")]
     for row in found[-_ROWS:]:
-        rows.append((
-            row["step"], _time(row["mean_s"]), _time(row["longest_s"]), str(row["longest_rank"]),
-            "outlier" if row["outlier"] else "",
-        ))  # fmt: skip
+        rows.append(
+            (
+                row["step"],
+                _time(row["mean_s"]),
+                _time(row["longest_s"]),
+                str(row["longest_rank"]),
+                "outlier" if row["outlier"] else "",
+            )
+        )
     if len(found) > _ROWS:
         rows.append((f"and {len(found) - _ROWS} before", "", "", "", ""))
     rows.append(("mean", _time(mean(row["mean_s"] for row in found)), "", "", ""))

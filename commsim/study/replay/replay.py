@@ -127,10 +127,12 @@ def _rules(
     unsized = sum(
         size < 0 and kind != "barrier" and graph.groups[group].library != Recorded.name
         for size, kind, group in zip(
-            graph.collectives.size.tolist(), graph.collectives.kind,
-            graph.collectives.group.tolist(), strict=True,
+            graph.collectives.size.tolist(),
+            graph.collectives.kind,
+            graph.collectives.group.tolist(),
+            strict=True,
         )
-    )  # fmt: skip
+    )
     if unsized:
         raise ScenarioError(
             f"--comm modelled: {unsized} of {len(graph.collectives)} collectives have no known"
@@ -142,26 +144,50 @@ def _rules(
 
 
 def _untimed(
-    name: str, found: Imported, graph: Graph, cluster: Cluster | None, rules: Library,
+    name: str,
+    found: Imported,
+    graph: Graph,
+    cluster: Cluster | None,
+    rules: Library,
     notes: list[str],
-) -> Replay:  # fmt: skip
+) -> Replay:
     """Run what was issued; there is nothing measured to hold it against."""
     timeline = simulate(graph, cluster, library=rules)
     said = [*found.notes, *notes, *timeline.notes, "communication: modelled; nothing was measured."]
     result = Result(
-        name, timeline, measure(timeline), tuple(dict.fromkeys(said)),
-        extra=dict.fromkeys((
-            "measured", "error", "self_check", "late", "busbw", "messages", "pipeline", "steps",
-        )),
-        cluster=cluster, library=rules,
-    )  # fmt: skip
+        name,
+        timeline,
+        measure(timeline),
+        tuple(dict.fromkeys(said)),
+        extra=dict.fromkeys(
+            (
+                "measured",
+                "error",
+                "self_check",
+                "late",
+                "busbw",
+                "messages",
+                "pipeline",
+                "steps",
+            )
+        ),
+        cluster=cluster,
+        library=rules,
+    )
     return Replay(None, result, None, {}, trusted=False)
 
 
 def _timed(
-    name: str, found: Imported, trace: Trace, graph: Graph, cluster: Cluster | None,
-    rules: Library, comm: str, change: WhatIf, notes: list[str],
-) -> Replay:  # fmt: skip
+    name: str,
+    found: Imported,
+    trace: Trace,
+    graph: Graph,
+    cluster: Cluster | None,
+    rules: Library,
+    comm: str,
+    change: WhatIf,
+    notes: list[str],
+) -> Replay:
     measured = trace.timeline()
     again = simulate(found.graph, None, library=Recorded(), overlap_slowdown=False)
     check = errors(measured, again)
@@ -177,9 +203,12 @@ def _timed(
     accounts = check_account(trace, measured, again)
     trusted = worst(check) <= _TRUSTED and not accounts.misses
     said = [
-        *found.notes, *notes, *timeline.notes, f"communication: {comm}.",
+        *found.notes,
+        *notes,
+        *timeline.notes,
+        f"communication: {comm}.",
         *_verdict(check, accounts),
-    ]  # fmt: skip
+    ]
     extra = {
         "measured": before.to_dict(), "error": errors(measured, timeline),
         "self_check": {**check, "account": accounts.to_dict()},
@@ -187,10 +216,15 @@ def _timed(
         "late": waited, "busbw": speeds,
     }  # fmt: skip
     result = Result(
-        name, timeline, measure(timeline), tuple(dict.fromkeys(said)), extra=extra,
-        cluster=cluster if comm == "modelled" else None, library=rules,
+        name,
+        timeline,
+        measure(timeline),
+        tuple(dict.fromkeys(said)),
+        extra=extra,
+        cluster=cluster if comm == "modelled" else None,
+        library=rules,
         measured=(measured, before),
-    )  # fmt: skip
+    )
     other = None if timeline is again else timeline
     what = "what-if" if change.changes_work else "modelled"
     tables = {

@@ -77,8 +77,9 @@ def check_account(trace: Trace, measured: Timeline, again: Timeline) -> AccountC
         for part, before in recorded.items():
             after = int(now[part][lane])
             row[part.replace(" ", "_")] = {
-                "recorded_s": before / PS_PER_SECOND, "replayed_s": after / PS_PER_SECOND,
-            }  # fmt: skip
+                "recorded_s": before / PS_PER_SECOND,
+                "replayed_s": after / PS_PER_SECOND,
+            }
             if abs(after - before) > max(_LEAST, _SHARE * before):
                 miss = Miss(rank, part, before / PS_PER_SECOND, after / PS_PER_SECOND)
                 misses.append((abs(after - before), miss))

@@ -29,13 +29,13 @@ _VERSION = "library.version"
 _ROOTS = ("compute", "library", "data_parallel")
 
 
-class ComputeSection(Section, frozen=True):
+class ComputeChange(Section, frozen=True):
     """`scale`: how much longer compute takes, on GPU and CPU alike: 0.5 is twice as fast."""
 
     scale: float = 1.0
 
 
-class DataParallelSection(Section, frozen=True):
+class DataParallelChange(Section, frozen=True):
     """`size`: how many ranks the data-parallel group has; `group`: its name among several."""
 
     size: int = 0
@@ -45,9 +45,9 @@ class DataParallelSection(Section, frozen=True):
 class WhatIf(Section, frozen=True):
     """What is to be different from the recording."""
 
-    compute: ComputeSection = msgspec.field(default_factory=ComputeSection)
+    compute: ComputeChange = msgspec.field(default_factory=ComputeChange)
     library: LibrarySection | None = None
-    data_parallel: DataParallelSection = msgspec.field(default_factory=DataParallelSection)
+    data_parallel: DataParallelChange = msgspec.field(default_factory=DataParallelChange)
 
     @property
     def changes_work(self) -> bool:

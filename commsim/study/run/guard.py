@@ -64,10 +64,16 @@ def too_fast(
 
 def _bound(request: Request, plan: Plan, cluster: Cluster) -> Bound:
     return bound(
-        cluster, request.kind, request.size, request.ranks,
-        in_network=in_network(plan.algorithm), root=max(request.root, 0), splits=request.splits,
-        on_host=request.on_host or bool(plan.copies_in), every_set=False,
-    )  # fmt: skip
+        cluster,
+        request.kind,
+        request.size,
+        request.ranks,
+        in_network=in_network(plan.algorithm),
+        root=max(request.root, 0),
+        splits=request.splits,
+        on_host=request.on_host or bool(plan.copies_in),
+        every_set=False,
+    )
 
 
 def _largest(graph: Graph) -> list[int]:

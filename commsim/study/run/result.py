@@ -18,7 +18,7 @@ from commsim.units import format_time
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from commsim.charts import Facts, Residents
+    from commsim.charts import ReportFacts, Residents
     from commsim.cluster import Cluster
     from commsim.libraries import Library
     from commsim.workload import TrainingFacts
@@ -109,14 +109,22 @@ class Result:
 
         write_report(self._facts(), path)
 
-    def _facts(self) -> Facts:
-        from commsim.charts import Facts
+    def _facts(self) -> ReportFacts:
+        from commsim.charts import ReportFacts
 
-        return Facts(
-            self.scenario, self.timeline, self.metrics, self.notes,
-            headline=self.headline, limits=self.limits, waits=self.waits, command=self.command,
-            cluster=self.cluster, measured=self.measured, resident=self._resident(),
-        )  # fmt: skip
+        return ReportFacts(
+            self.scenario,
+            self.timeline,
+            self.metrics,
+            self.notes,
+            headline=self.headline,
+            limits=self.limits,
+            waits=self.waits,
+            command=self.command,
+            cluster=self.cluster,
+            measured=self.measured,
+            resident=self._resident(),
+        )
 
     def _resident(self) -> Residents | None:
         from commsim.charts import resident_bytes

@@ -77,9 +77,13 @@ def run(
         graph, planner = folded(graph, cluster, library)
     progress(f"simulating {len(graph):,} operations")
     timeline = simulate(
-        graph, cluster, library=library, network=file.engine.network, planner=planner,
+        graph,
+        cluster,
+        library=library,
+        network=file.engine.network,
+        planner=planner,
         overlap_slowdown=file.engine.overlap_slowdown,
-    )  # fmt: skip
+    )
     progress("measuring")
     facts = work.training
     metrics = measure(
@@ -103,9 +107,16 @@ def run(
             "sweep: this is one run, at the settings as they stand; `commsim sweep` varies."
         )
     return Result(
-        scenario.name, timeline, metrics, tuple(dict.fromkeys(said)),
-        command=command, cluster=cluster, library=library, training=facts, memory=memory,
-    )  # fmt: skip
+        scenario.name,
+        timeline,
+        metrics,
+        tuple(dict.fromkeys(said)),
+        command=command,
+        cluster=cluster,
+        library=library,
+        training=facts,
+        memory=memory,
+    )
 
 
 def _loaded(

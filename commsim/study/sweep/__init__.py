@@ -6,7 +6,7 @@ page. `points` makes the runs and their keys, `store` keeps results by key in SQ
 runs what is not there yet and survives workers that die.
 """
 
-from commsim.study.sweep.axes import Axis, axis_of
+from commsim.study.sweep.axes import SweepAxis, axis_of
 from commsim.study.sweep.sweep import Sweep, sweep
 
-__all__ = ["Axis", "Sweep", "axis_of", "sweep"]
+__all__ = ["Sweep", "SweepAxis", "axis_of", "sweep"]

@@ -18,7 +18,7 @@ import msgspec
 
 from commsim.errors import ScenarioError
 
-__all__ = ["Axis", "Settings", "axes_of", "axis_of", "combinations"]
+__all__ = ["Settings", "SweepAxis", "axes_of", "axis_of", "combinations"]
 
 Settings = tuple[tuple[str, str], ...]
 """(path, value as text) of every axis, as `--set` takes them."""
@@ -32,14 +32,14 @@ _RANGE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweepAxis:
     """A setting by its path, and the values that it takes, as text."""
 
     path: str
     values: tuple[str, ...]
 
 
-def axis_of(text: str) -> Axis:
+def axis_of(text: str) -> SweepAxis:
     """Read "PATH=a,b,c" or "PATH=1..64x2".
 
     Raises:
@@ -51,10 +51,10 @@ def axis_of(text: str) -> Axis:
             f"--vary {text}: write a path, '=' and values, like --vary cluster.nodes=1,2,4 or"
             " --vary cluster.nodes=1..64x2."
         )
-    return Axis(path.strip(), tuple(_values(values.strip(), text)))
+    return SweepAxis(path.strip(), tuple(_values(values.strip(), text)))
 
 
-def axes_of(vary: Iterable[str | Axis] | Mapping[str, Any]) -> tuple[Axis, ...]:
+def axes_of(vary: Iterable[str | SweepAxis] | Mapping[str, Any]) -> tuple[SweepAxis, ...]:
     """Return the axes of texts, or of a mapping from paths to lists or texts.
 
     Raises:
@@ -63,7 +63,7 @@ def axes_of(vary: Iterable[str | Axis] | Mapping[str, Any]) -> tuple[Axis, ...]:
     if isinstance(vary, Mapping):
         axes = [_axis_of_value(path, values) for path, values in vary.items()]
     else:
-        axes = [one if isinstance(one, Axis) else axis_of(one) for one in vary]
+        axes = [one if isinstance(one, SweepAxis) else axis_of(one) for one in vary]
     if not axes:
         raise ScenarioError("nothing to vary: give --vary PATH=a,b,c, or a section `sweep`.")
     paths = [axis.path for axis in axes]
@@ -73,7 +73,7 @@ def axes_of(vary: Iterable[str | Axis] | Mapping[str, Any]) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def combinations(axes: tuple[Axis, ...], *, zipped: bool) -> list[Settings]:
+def combinations(axes: tuple[SweepAxis, ...], *, zipped: bool) -> list[Settings]:
     """Return the settings of every point: all combinations, or the axes side by side.
 
     Raises:
@@ -92,12 +92,14 @@ def combinations(axes: tuple[Axis, ...], *, zipped: bool) -> list[Settings]:
     return [tuple(zip(paths, row, strict=True)) for row in rows]
 
 
-def _axis_of_value(path: str, values: Any) -> Axis:
+def _axis_of_value(path: str, values: Any) -> SweepAxis:
     if isinstance(values, str):
         return axis_of(f"{path}={values}")
     if not isinstance(values, list | tuple) or not values:
         raise ScenarioError(f"sweep.vary.{path}: give a list of values, or a range like 1..64x2.")
-    return Axis(path, tuple(value if isinstance(value, str) else _yaml(value) for value in values))
+    return SweepAxis(
+        path, tuple(value if isinstance(value, str) else _yaml(value) for value in values)
+    )
 
 
 def _yaml(value: Any) -> str:

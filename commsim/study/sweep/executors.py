@@ -22,7 +22,7 @@ from concurrent.futures import (
 from multiprocessing import get_context
 
 from commsim.errors import ScenarioError
-from commsim.study.sweep.points import Outcome, Point, evaluate
+from commsim.study.sweep.points import Outcome, SweepPoint, evaluate
 
 __all__ = ["run_points"]
 
@@ -30,7 +30,7 @@ _TRIES_ALONE = 2
 _DIED = "the worker died twice while it ran this alone: out of memory, or killed"
 
 
-def run_points(points: Sequence[Point], executor: str) -> Iterator[Outcome]:
+def run_points(points: Sequence[SweepPoint], executor: str) -> Iterator[Outcome]:
     """Yield the outcome of every point as it comes, in any order.
 
     `executor`: "processes", "processes:4", "serial", "dask" (workers on this machine) or
@@ -52,10 +52,10 @@ def run_points(points: Sequence[Point], executor: str) -> Iterator[Outcome]:
         )
 
 
-def _by_processes(points: Sequence[Point], count: int) -> Iterator[Outcome]:
+def _by_processes(points: Sequence[SweepPoint], count: int) -> Iterator[Outcome]:
     count = max(1, min(count, len(points)))
     left = list(reversed(points))
-    suspects: list[Point] = []
+    suspects: list[SweepPoint] = []
     while left or suspects:
         if suspects:
             yield _alone(suspects.pop())
@@ -65,10 +65,13 @@ def _by_processes(points: Sequence[Point], count: int) -> Iterator[Outcome]:
 
 
 def _until_broken(
-    submit: Callable[..., Future[Outcome]], left: list[Point], suspects: list[Point], count: int
+    submit: Callable[..., Future[Outcome]],
+    left: list[SweepPoint],
+    suspects: list[SweepPoint],
+    count: int,
 ) -> Iterator[Outcome]:
     """Run points until none is left or a worker dies; those that ran then become suspects."""
-    running: dict[Future[Outcome], Point] = {}
+    running: dict[Future[Outcome], SweepPoint] = {}
     broken = False
     while running or (left and not broken):
         while left and len(running) < count and not broken:
@@ -88,7 +91,7 @@ def _until_broken(
                 suspects.append(point)
 
 
-def _alone(point: Point) -> Outcome:
+def _alone(point: SweepPoint) -> Outcome:
     """Run a point with nobody beside it who could be blamed."""
     for _ in range(_TRIES_ALONE):
         with _pool(1) as pool:
@@ -123,7 +126,7 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _by_dask(points: Sequence[Point], address: str) -> Iterator[Outcome]:
+def _by_dask(points: Sequence[SweepPoint], address: str) -> Iterator[Outcome]:
     try:
         from distributed import Client
     except ImportError:

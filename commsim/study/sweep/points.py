@@ -19,13 +19,13 @@ from commsim.scenario import apply_sets, scenario_from
 from commsim.study.run import run
 from commsim.study.sweep.axes import Settings
 
-__all__ = ["Outcome", "Point", "evaluate", "point_of"]
+__all__ = ["Outcome", "SweepPoint", "evaluate", "point_of"]
 
 _MOST_BYTES = 2**31  # a file that a scenario names is hashed up to here
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """One run: the scenario's plain data with `settings` laid over it.
 
     `key` is the same for runs that must come out the same: it hashes the data, the files that it
@@ -49,17 +49,19 @@ class Outcome:
     error: str | None
 
 
-def point_of(data: Any, settings: Settings, where: str, folder: str) -> Point:
+def point_of(data: Any, settings: Settings, where: str, folder: str) -> SweepPoint:
     """Return the point of a scenario's plain data with settings changed."""
     changed = apply_sets(data, [f"{path}={value}" for path, value in settings])
     if isinstance(changed, dict):
         changed.pop("sweep", None)
     parts = [__version__.encode(), msgspec.json.encode(changed, order="deterministic")]
     parts += [_digest(path) for path in _files(changed, Path(folder))]
-    return Point(settings, changed, where, folder, hashlib.sha256(b"\0".join(parts)).hexdigest())
+    return SweepPoint(
+        settings, changed, where, folder, hashlib.sha256(b"\0".join(parts)).hexdigest()
+    )
 
 
-def evaluate(point: Point) -> Outcome:
+def evaluate(point: SweepPoint) -> Outcome:
     """Run a point; what a user can cause becomes its error, and stops nothing else."""
     told = " ".join(f"{path}={value}" for path, value in point.settings)
     try:

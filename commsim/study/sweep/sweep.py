@@ -17,9 +17,9 @@ from commsim._version import __version__
 from commsim.errors import CommsimError, ScenarioError
 from commsim.files import write_json, write_text
 from commsim.scenario import read_scenario
-from commsim.study.sweep.axes import Axis, Settings, axes_of, combinations
+from commsim.study.sweep.axes import Settings, SweepAxis, axes_of, combinations
 from commsim.study.sweep.executors import run_points
-from commsim.study.sweep.points import Outcome, Point, point_of
+from commsim.study.sweep.points import Outcome, SweepPoint, point_of
 from commsim.study.sweep.store import Store
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Sweep:
     """
 
     scenario: str
-    axes: tuple[Axis, ...]
+    axes: tuple[SweepAxis, ...]
     settings: tuple[Settings, ...]
     results: tuple[dict[str, Any] | None, ...]
     errors: tuple[str | None, ...]
@@ -63,11 +63,13 @@ class Sweep:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row per point: its settings, the figures of `COLUMNS`, its error."""
         return [
-            dict(settings) | {column: _figure(result, column) for column in COLUMNS}
+            dict(settings)
+            | {column: _figure(result, column) for column in COLUMNS}
             | {"error": error}
             for settings, result, error in zip(
-                self.settings, self.results, self.errors, strict=True)
-        ]  # fmt: skip
+                self.settings, self.results, self.errors, strict=True
+            )
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON: the axes, and every point with its settings and result or error."""
@@ -135,7 +137,7 @@ class Sweep:
 
 def sweep(
     scenario: str | Path | Mapping[str, Any],
-    vary: Iterable[str | Axis] | Mapping[str, Any] = (),
+    vary: Iterable[str | SweepAxis] | Mapping[str, Any] = (),
     *,
     zipped: bool = False,
     sets: Iterable[str] = (),
@@ -178,7 +180,7 @@ def sweep(
     )
 
 
-def _reporting(point: Point, folder: str | Path | None) -> Point:
+def _reporting(point: SweepPoint, folder: str | Path | None) -> SweepPoint:
     if folder is None:
         return point
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -186,7 +188,7 @@ def _reporting(point: Point, folder: str | Path | None) -> Point:
 
 
 def _outcomes(
-    points: list[Point],
+    points: list[SweepPoint],
     executor: str,
     store: str | Path | None,
     progress: Callable[[int, int], None],
@@ -197,10 +199,11 @@ def _outcomes(
         kept = stack.enter_context(Store(store if store is not None else ":memory:"))
         known = dict(kept.get(unique))
         missing = [
-            point for key, point in unique.items()
-            if key not in known or (point.report and not os.path.exists(point.report)
-                                    and known[key].error is None)
-        ]  # fmt: skip
+            point
+            for key, point in unique.items()
+            if key not in known
+            or (point.report and not os.path.exists(point.report) and known[key].error is None)
+        ]
         progress(len(unique) - len(missing), len(unique))
         for done, outcome in enumerate(run_points(missing, executor), 1):
             kept.put(outcome)

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from commsim.traces.capture.axes import Axes
+from commsim.traces.capture.axes import FoundAxes
 from commsim.traces.capture.records import (
-    Call,
+    CapturedCall,
+    CapturedMessage,
+    CapturedWork,
     Mark,
-    Message,
     Record,
     Recording,
     Sync,
     Waited,
     WaitsFor,
-    Work,
 )
 
 __all__ = ["difference", "signature"]
 
 
-def difference(one: Recording, other: Recording, axes: Axes) -> str:
+def difference(one: Recording, other: Recording, axes: FoundAxes) -> str:
     """Return in words where two ranks first differ; nothing where they do the same."""
     mine, theirs = signature(one, axes), signature(other, axes)
     for at, (a, b) in enumerate(zip(mine, theirs, strict=False)):
@@ -37,7 +37,7 @@ def difference(one: Recording, other: Recording, axes: Axes) -> str:
     return ""
 
 
-def signature(recording: Recording, axes: Axes) -> list[tuple[Any, ...]]:
+def signature(recording: Recording, axes: FoundAxes) -> list[tuple[Any, ...]]:
     """Return what a rank does without saying which rank it is."""
     numbers: dict[tuple[str, int], int] = {}
 
@@ -47,21 +47,28 @@ def signature(recording: Recording, axes: Axes) -> list[tuple[Any, ...]]:
     return [
         _plain(record, recording, axes, number)
         for record in recording.records
-        if not isinstance(record, Sync) and (not isinstance(record, Work) or record.product)
+        if not isinstance(record, Sync) and (not isinstance(record, CapturedWork) or record.product)
     ]
 
 
-def _plain(record: Record, recording: Recording, axes: Axes, number: Any) -> tuple[Any, ...]:
-    if isinstance(record, Work):
+def _plain(record: Record, recording: Recording, axes: FoundAxes, number: Any) -> tuple[Any, ...]:
+    if isinstance(record, CapturedWork):
         return (record.op, record.stream, record.product)
-    if isinstance(record, Call):
+    if isinstance(record, CapturedCall):
         axis = _axis(record.group, recording, axes)
         root = axes.position(axis, record.root) if record.root >= 0 else -1
         return (
-            record.op, axis, record.size, record.stream, number("call", record.id),
-            record.internal, record.dtype, record.redop, root,
-        )  # fmt: skip
-    if isinstance(record, Message):
+            record.op,
+            axis,
+            record.size,
+            record.stream,
+            number("call", record.id),
+            record.internal,
+            record.dtype,
+            record.redop,
+            root,
+        )
+    if isinstance(record, CapturedMessage):
         axis = _axis(record.group, recording, axes)
         verb = "send" if record.sends else "recv"
         return (verb, axis, axes.position(axis, record.peer), record.size, record.tag)
@@ -72,7 +79,7 @@ def _plain(record: Record, recording: Recording, axes: Axes, number: Any) -> tup
     raise AssertionError(f"{type(record).__name__} is no part of a signature")
 
 
-def _axis(group: int, recording: Recording, axes: Axes) -> str:
+def _axis(group: int, recording: Recording, axes: FoundAxes) -> str:
     return axes.name_of[recording.groups[group].ranks]
 
 

@@ -17,17 +17,17 @@ from commsim.arrays import Ints
 from commsim.errors import TraceError
 from commsim.graph import Fold, Graph, GraphBuilder, Phase, Tags
 from commsim.ops import ROOTED
-from commsim.traces.capture.axes import Axes, message_axes
+from commsim.traces.capture.axes import FoundAxes, message_axes
 from commsim.traces.capture.records import (
-    Call,
+    CapturedCall,
+    CapturedMessage,
+    CapturedWork,
     Mark,
-    Message,
     Product,
     Recording,
     Sync,
     Waited,
     WaitsFor,
-    Work,
 )
 
 __all__ = ["assemble", "op_name", "roles_of"]
@@ -54,7 +54,7 @@ def assemble(recordings: Mapping[int, Recording], *, script: str = "") -> Graph:
     return _with_meta(graph, recordings, roles, products, script=script, torch=first.torch)
 
 
-def op_name(work: Work) -> str:
+def op_name(work: CapturedWork) -> str:
     """Return an op's name; that of a product tells its shape."""
     p = work.product
     if p is None or not p.m:
@@ -64,7 +64,7 @@ def op_name(work: Work) -> str:
     return f"{work.op} {p.m}x{p.k}x{p.n}{batch} {p.dtype}{causal}"
 
 
-def roles_of(recordings: Mapping[int, Recording], axes: Axes) -> Ints:
+def roles_of(recordings: Mapping[int, Recording], axes: FoundAxes) -> Ints:
     """Return for every rank the recorded rank that it does the same as.
 
     That is the nearest recorded rank below it which stands at the same place of all groups that
@@ -90,7 +90,7 @@ def roles_of(recordings: Mapping[int, Recording], axes: Axes) -> Ints:
     return roles
 
 
-def _axes_of(recordings: Mapping[int, Recording]) -> Axes:
+def _axes_of(recordings: Mapping[int, Recording]) -> FoundAxes:
     """Return the axes that all recorded ranks agree on."""
     first, *others = (recordings[rank] for rank in sorted(recordings))
     for other in others:
@@ -99,28 +99,28 @@ def _axes_of(recordings: Mapping[int, Recording]) -> Axes:
                 f"ranks {first.rank} and {other.rank} made different process groups. Every rank"
                 " must make all groups, in the same order, those it is not in as well."
             )
-    return Axes.of(first.groups, first.world)
+    return FoundAxes.of(first.groups, first.world)
 
 
 def _fold_roles(recordings: Mapping[int, Recording], roles: Ints) -> Ints:
     """Return the roles for folding: all ranks apart where a root or splits tell them apart."""
     records = (record for one in recordings.values() for record in one.records)
-    rooted = any(isinstance(record, Call) and record.op in _ROOTED for record in records)
+    rooted = any(isinstance(record, CapturedCall) and record.op in _ROOTED for record in records)
     return np.arange(len(roles)) if rooted else roles
 
 
-def _pairs(recordings: Mapping[int, Recording], axes: Axes) -> dict[str, Ints]:
+def _pairs(recordings: Mapping[int, Recording], axes: FoundAxes) -> dict[str, Ints]:
     """Return the ordered pairs of ranks of every pattern of messages, by its name."""
     pairs: dict[str, Ints] = {}
     for recording in recordings.values():
         for record in recording.records:
-            if isinstance(record, Message):
+            if isinstance(record, CapturedMessage):
                 name, source, target = _ends(record, recording, axes)
                 pairs[_pair(name, source, target)] = axes.rows[name][:, [source, target]]
     return pairs
 
 
-def _ends(record: Message, recording: Recording, axes: Axes) -> tuple[str, int, int]:
+def _ends(record: CapturedMessage, recording: Recording, axes: FoundAxes) -> tuple[str, int, int]:
     """Return the axis of a message, and the places of its two ends there."""
     name = axes.name_of[recording.groups[record.group].ranks]
     mine, theirs = axes.position(name, recording.rank), axes.position(name, record.peer)
@@ -139,7 +139,7 @@ class _Lane:
         build: GraphBuilder,
         recording: Recording,
         rank: int,
-        axes: Axes,
+        axes: FoundAxes,
         products: dict[str, Product],
     ) -> None:
         self.build, self.recording, self.rank, self.axes = build, recording, rank, axes
@@ -160,7 +160,7 @@ class _Lane:
         for record in self.recording.records:
             self._handlers[type(record)](self, record)
 
-    def _work(self, record: Work) -> None:
+    def _work(self, record: CapturedWork) -> None:
         name, stream = op_name(record), self._stream(record.stream)
         if record.product is not None:
             self.products[name] = record.product
@@ -169,13 +169,20 @@ class _Lane:
         self._issued(
             stream,
             self.build.compute(
-                self.lane, -1, name=name, stream=stream, after=self._causes(stream),
-                tags=_tags(record), flops=record.flops, traffic=float(record.traffic),
-                alloc=alloc, free=free,
+                self.lane,
+                -1,
+                name=name,
+                stream=stream,
+                after=self._causes(stream),
+                tags=_tags(record),
+                flops=record.flops,
+                traffic=float(record.traffic),
+                alloc=alloc,
+                free=free,
             ),
-        )  # fmt: skip
+        )
 
-    def _call(self, record: Call) -> None:
+    def _call(self, record: CapturedCall) -> None:
         axis = self._axis(record.group)
         group = self.build.orbit(axis, self.rank)
         stream, after = self._where(record.stream, f"{axis} collectives", internal=record.internal)
@@ -184,13 +191,21 @@ class _Lane:
             place = self.axes.position(axis, record.root)
             root = self.axes.row(axis, self.rank)[place]
         op = self.build.collective(
-            self.lane, group, record.op, record.size, stream=stream, root=root,
-            dtype=record.dtype, redop=record.redop, splits=record.splits or None, after=after,
+            self.lane,
+            group,
+            record.op,
+            record.size,
+            stream=stream,
+            root=root,
+            dtype=record.dtype,
+            redop=record.redop,
+            splits=record.splits or None,
+            after=after,
             tags=_tags(record),
-        )  # fmt: skip
+        )
         self._moved(record, stream, op)
 
-    def _message(self, record: Message) -> None:
+    def _message(self, record: CapturedMessage) -> None:
         axis, source, target = _ends(record, self.recording, self.axes)
         group = self.build.orbit(axis, self.rank)
         batch, own = -1, f"{axis} {min(source, target)}-{max(source, target)}"
@@ -202,9 +217,16 @@ class _Lane:
         stream, after = self._where(record.stream, own, internal=True)
         post = self.build.send if record.sends else self.build.recv
         op = post(
-            self.lane, _pair(axis, source, target), record.size, group=group, stream=stream,
-            tag=record.tag, batch=batch, after=after, tags=_tags(record),
-        )  # fmt: skip
+            self.lane,
+            _pair(axis, source, target),
+            record.size,
+            group=group,
+            stream=stream,
+            tag=record.tag,
+            batch=batch,
+            after=after,
+            tags=_tags(record),
+        )
         self._moved(record, stream, op)
 
     def _waited(self, record: Waited) -> None:
@@ -229,7 +251,7 @@ class _Lane:
             return stream, self._causes(stream)
         return own, sorted({*self._held(stream), *self._causes(own)})
 
-    def _moved(self, record: Call | Message, stream: str, op: int) -> None:
+    def _moved(self, record: CapturedCall | CapturedMessage, stream: str, op: int) -> None:
         """Take note of communication; the memory it takes and leaves counts at the next op."""
         self._issued(stream, op)
         self.done[record.id] = op
@@ -262,9 +284,9 @@ class _Lane:
         return self.axes.name_of[self.recording.groups[group].ranks]
 
     _handlers: Mapping[type, Any] = {
-        Work: _work,
-        Call: _call,
-        Message: _message,
+        CapturedWork: _work,
+        CapturedCall: _call,
+        CapturedMessage: _message,
         Waited: _waited,
         Mark: _mark,
         WaitsFor: _waits_for,
@@ -272,7 +294,7 @@ class _Lane:
     }
 
 
-def _tags(record: Work | Call | Message) -> Tags:
+def _tags(record: CapturedWork | CapturedCall | CapturedMessage) -> Tags:
     return Tags(phase=Phase(record.phase), step=0, microbatch=record.microbatch, stage=record.stage)
 
 
@@ -291,7 +313,7 @@ def _with_meta(
 
     ranks = np.bincount(roles, minlength=len(roles))
     work = {
-        rank: [record for record in recording.records if isinstance(record, Work)]
+        rank: [record for record in recording.records if isinstance(record, CapturedWork)]
         for rank, recording in recordings.items()
     }
     total = {

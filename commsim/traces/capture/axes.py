@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.arrays import Ints
-from commsim.traces.capture.records import GroupMade, Message, Recording
+from commsim.traces.capture.records import CapturedMessage, GroupMade, Recording
 
-__all__ = ["Axes", "message_axes"]
+__all__ = ["FoundAxes", "message_axes"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Axes:
+class FoundAxes:
     """All axes of a program: `rows[name]` has the ranks of its groups, one group per row."""
 
     world: int
@@ -29,7 +29,7 @@ class Axes:
     name_of: dict[tuple[int, ...], str]
 
     @staticmethod
-    def of(groups: Sequence[GroupMade], world: int) -> Axes:
+    def of(groups: Sequence[GroupMade], world: int) -> FoundAxes:
         """Sort the groups that a program made into axes."""
         runs: list[tuple[str, list[tuple[int, ...]]]] = []
         for made in groups:
@@ -48,7 +48,7 @@ class Axes:
                 name += "'"
             rows[name] = np.array(members, dtype=np.int64)
             name_of.update(dict.fromkeys(members, name))
-        return Axes(world, rows, name_of)
+        return FoundAxes(world, rows, name_of)
 
     def row(self, name: str, rank: int) -> list[int]:
         """Return the group of `rank` on an axis; nothing where it is in none."""
@@ -70,11 +70,11 @@ class Axes:
         return found
 
 
-def message_axes(recording: Recording, axes: Axes) -> list[str]:
+def message_axes(recording: Recording, axes: FoundAxes) -> list[str]:
     """Return the axes on which a rank sends or receives messages, by first use."""
     used: dict[str, None] = {}
     for record in recording.records:
-        if isinstance(record, Message):
+        if isinstance(record, CapturedMessage):
             used[axes.name_of[recording.groups[record.group].ranks]] = None
     return list(used)
 

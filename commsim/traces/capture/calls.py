@@ -20,7 +20,7 @@ from commsim.errors import TraceError
 from commsim.ops import COLLECTIVES, REDUCING, op_of
 from commsim.traces.capture.costs import tensors
 from commsim.traces.capture.recorder import current_stream, recorder
-from commsim.traces.capture.records import Call, GroupMade, Message, Waited
+from commsim.traces.capture.records import CapturedCall, CapturedMessage, GroupMade, Waited
 
 __all__ = ["groups_made", "is_communication", "made_group", "record_communication", "wait_for_work"]
 
@@ -40,7 +40,7 @@ def made_group(ranks: Any, description: str | None) -> None:
 
 
 def groups_made() -> tuple[GroupMade, ...]:
-    """Return all groups, in the order of `Call.group`."""
+    """Return all groups, in the order of `CapturedCall.group`."""
     return tuple(_groups)
 
 
@@ -103,11 +103,18 @@ def _record_message(name: str, given: dict[str, Any], ranks: list[int], number: 
     moved = tensors(given.get("tensors", given.get("tensor")))
     peer = given["dst"] if sends else given["src"]
     recorder.add(
-        Message(
-            sends, ranks[peer], _place(ranks), sum(_size(t) for t in moved),
-            current_stream().number, number, recorder.batch, given.get("tag", 0), **recorder.tags,
+        CapturedMessage(
+            sends,
+            ranks[peer],
+            _place(ranks),
+            sum(_size(t) for t in moved),
+            current_stream().number,
+            number,
+            recorder.batch,
+            given.get("tag", 0),
+            **recorder.tags,
         )
-    )  # fmt: skip
+    )
 
 
 def _record_call(
@@ -119,14 +126,20 @@ def _record_call(
     if len(ranks) == 1:
         return  # nothing leaves the rank
     recorder.add(
-        Call(
-            "all_to_all_v" if splits else kind, _place(ranks), size, current_stream().number,
-            number, functional or bool(given.get("async_op", True)),
+        CapturedCall(
+            "all_to_all_v" if splits else kind,
+            _place(ranks),
+            size,
+            current_stream().number,
+            number,
+            functional or bool(given.get("async_op", True)),
             str(moved[0].dtype).removeprefix("torch.") if moved else "",
-            _redop(given) if kind in REDUCING else "", ranks[root] if root >= 0 else -1, splits,
+            _redop(given) if kind in REDUCING else "",
+            ranks[root] if root >= 0 else -1,
+            splits,
             **recorder.tags,
         )
-    )  # fmt: skip
+    )
 
 
 def _size_of(
@@ -134,13 +147,40 @@ def _size_of(
 ) -> tuple[int, tuple[int, ...]]:
     """Return S in bytes, and what goes to each member where that is uneven."""
     outputs = tensors(
-        next((given[k] for k in ("output_tensors", "outputs", "output_tensor", "output",
-                                 "output_lists", "out") if k in given), out)
-    )  # fmt: skip
+        next(
+            (
+                given[k]
+                for k in (
+                    "output_tensors",
+                    "outputs",
+                    "output_tensor",
+                    "output",
+                    "output_lists",
+                    "out",
+                )
+                if k in given
+            ),
+            out,
+        )
+    )
     inputs = tensors(
-        next((given[k] for k in ("input_tensors", "inputs", "input_tensor", "input", "input_list",
-                                 "tensors", "tensor") if k in given), ())
-    )  # fmt: skip
+        next(
+            (
+                given[k]
+                for k in (
+                    "input_tensors",
+                    "inputs",
+                    "input_tensor",
+                    "input",
+                    "input_list",
+                    "tensors",
+                    "tensor",
+                )
+                if k in given
+            ),
+            (),
+        )
+    )
     if kind == "barrier":
         return 0, ()
     if kind == "all_to_all":

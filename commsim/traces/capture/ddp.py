@@ -113,9 +113,11 @@ class DistributedDataParallel(nn.Module):
 
     @contextmanager
     def join(
-        self, divide_by_initial_world_size: bool = True, enable: bool = True,
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
         throw_on_early_termination: bool = False,
-    ) -> Iterator[None]:  # fmt: skip
+    ) -> Iterator[None]:
         """Let ranks run out of inputs at different times; captured with as many on each."""
         self._joining = enable
         try:

@@ -19,7 +19,7 @@ from commsim.graph import Phase
 from commsim.traces.capture.calls import is_communication, record_communication
 from commsim.traces.capture.costs import cost_of, is_free, tensors
 from commsim.traces.capture.recorder import current_stream, in_backward, recorder
-from commsim.traces.capture.records import Sync, Work
+from commsim.traces.capture.records import CapturedWork, Sync
 
 __all__ = ["Capturing", "track_storage"]
 
@@ -57,11 +57,16 @@ def _record(
     # Gradients are computed with grad mode off: what runs with it on computes activations again.
     again = in_backward() and torch.is_grad_enabled() and recorder.phase != Phase.OPTIMIZER
     recorder.add(
-        Work(
-            full.removeprefix("aten::"), current_stream().number, flops, traffic, product,
-            again=again, **recorder.tags,
+        CapturedWork(
+            full.removeprefix("aten::"),
+            current_stream().number,
+            flops,
+            traffic,
+            product,
+            again=again,
+            **recorder.tags,
         )
-    )  # fmt: skip
+    )
 
 
 def _track(out: Any) -> None:
@@ -106,11 +111,14 @@ _STANDS_FOR = {bool: False, int: 1, float: 1.0, complex: 1 + 0j}
 def _value(tensor: Tensor) -> Any:
     """Return a value where the program asks for one that is not known without a GPU."""
     kind: type = (
-        bool if tensor.dtype == torch.bool
-        else complex if tensor.dtype.is_complex
-        else float if tensor.dtype.is_floating_point
+        bool
+        if tensor.dtype == torch.bool
+        else complex
+        if tensor.dtype.is_complex
+        else float
+        if tensor.dtype.is_floating_point
         else int
-    )  # fmt: skip
+    )
     if recorder.phase != Phase.OPTIMIZER:
         recorder.add(Sync(current_stream().number))
         recorder.note(

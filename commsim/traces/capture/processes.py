@@ -22,7 +22,7 @@ from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Graph
 from commsim.traces.capture.alike import difference
 from commsim.traces.capture.assemble import assemble, roles_of
-from commsim.traces.capture.axes import Axes, message_axes
+from commsim.traces.capture.axes import FoundAxes, message_axes
 from commsim.traces.capture.records import Recording, load_recording
 
 __all__ = ["capture", "record_ranks"]
@@ -94,7 +94,7 @@ def _all_roles(record: Record, world: int, say: Callable[[str], None]) -> dict[i
     last = world - 1
     if last not in found:
         first = found[0]
-        axes = Axes.of(first.groups, world)
+        axes = FoundAxes.of(first.groups, world)
         twin = int(roles_of(found, axes)[last])
         what = difference(found[twin], record([last])[last], axes)
         if what:
@@ -111,7 +111,7 @@ def _neighbours(found: dict[int, Recording]) -> list[int]:
     """Return all ranks in the groups in which captured ranks exchange messages."""
     wanted: dict[int, None] = {}
     for rank, recording in found.items():
-        axes = Axes.of(recording.groups, recording.world)
+        axes = FoundAxes.of(recording.groups, recording.world)
         for name in message_axes(recording, axes):
             wanted.update(dict.fromkeys(axes.row(name, rank)))
     return sorted(wanted)
@@ -127,9 +127,14 @@ def _recorder(
 ) -> Record:
     def record(ranks: Iterable[int]) -> dict[int, Recording]:
         return record_ranks(
-            path, tuple(ranks), world=world, arguments=arguments, per_node=per_node, step=step,
+            path,
+            tuple(ranks),
+            world=world,
+            arguments=arguments,
+            per_node=per_node,
+            step=step,
             say=say,
-        )  # fmt: skip
+        )
 
     return record
 
@@ -179,17 +184,26 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     job = folder / f"{rank}.job.json"
     job.write_bytes(
-        msgspec.json.encode({
-            "script": str(script), "arguments": arguments, "rank": rank, "world": world,
-            "per_node": per_node, "step": step, "output": str(folder / f"{rank}.json"),
-        })
-    )  # fmt: skip
+        msgspec.json.encode(
+            {
+                "script": str(script),
+                "arguments": arguments,
+                "rank": rank,
+                "world": world,
+                "per_node": per_node,
+                "step": step,
+                "output": str(folder / f"{rank}.json"),
+            }
+        )
+    )
     with open(folder / f"{rank}.log", "wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "commsim.traces.capture.worker", str(job)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
 
 
 def _check_end(rank: int, code: int, folder: Path) -> None:

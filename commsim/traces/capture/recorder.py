@@ -1,8 +1,8 @@
 """
 The notebook of a capture: what the program issues, in order, and the streams it issues it on.
 
-`Stream` and `Event` stand in for those of a GPU: torch's own code (FSDP2, the pipelines) issues
-its real program of streams and events to them.
+`Stream` and `CapturedEvent` stand in for those of a GPU: torch's own code (FSDP2, the pipelines)
+issues its real program of streams and events to them.
 """
 
 # mypy: allow-untyped-calls
@@ -15,11 +15,11 @@ import msgspec
 import torch
 
 from commsim.graph import Phase
-from commsim.traces.capture.records import Mark, Memory, Record, Sync, WaitsFor
+from commsim.traces.capture.records import CapturedMemory, Mark, Record, Sync, WaitsFor
 
 __all__ = [
-    "Event",
-    "Recorder",
+    "CaptureRecorder",
+    "CapturedEvent",
     "Stream",
     "StreamContext",
     "current_stream",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class Recorder:
+class CaptureRecorder:
     """Collects records; what allocates and frees memory between two of them goes to either."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Recorder:
         self.calls = 0
         self.batches = 0
         self.held = self.peak = self.pending = 0
-        self.start = Memory()
+        self.start = CapturedMemory()
         self.on = True
 
     def note(self, text: str) -> None:
@@ -78,7 +78,7 @@ class Recorder:
                 self.records[at] = msgspec.structs.replace(record, free=record.free + size)
                 return
 
-    def restart(self, memory: Memory) -> None:
+    def restart(self, memory: CapturedMemory) -> None:
         """Forget what was recorded: a step begins, with `memory` held."""
         self.records = []
         self.start = memory
@@ -97,7 +97,7 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-recorder = Recorder()
+recorder = CaptureRecorder()
 
 
 class Stream:
@@ -114,13 +114,13 @@ class Stream:
         """Let what comes here wait for all that `other` holds now."""
         self.wait_event(other.record_event())
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: CapturedEvent) -> None:
         """Let what comes here wait for an event."""
         recorder.add(WaitsFor(event.number, self.number))
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: CapturedEvent | None = None) -> CapturedEvent:
         """Record an event here."""
-        event = event or Event()
+        event = event or CapturedEvent()
         event.record(self)
         return event
 
@@ -140,17 +140,17 @@ class Stream:
         _current.pop()
 
 
-class Event:
+class CapturedEvent:
     """An event of the captured GPU."""
 
     made = 0
 
     def __init__(self, *how: Any, **more: Any) -> None:
-        Event.made += 1
-        self.number = Event.made
+        CapturedEvent.made += 1
+        self.number = CapturedEvent.made
         self.stream = -1
 
-    def record(self, stream: Stream | None = None) -> Event:
+    def record(self, stream: Stream | None = None) -> CapturedEvent:
         """Record the event on a stream, the current one by default."""
         self.stream = (stream or current_stream()).number
         recorder.add(Mark(self.number, self.stream))
@@ -168,7 +168,7 @@ class Event:
         """Say that the event has happened."""
         return True
 
-    def elapsed_time(self, other: Event) -> float:
+    def elapsed_time(self, other: CapturedEvent) -> float:
         """Return a time that is no measurement."""
         recorder.note("events were asked for elapsed times: they were told 1 ms.")
         return 1.0

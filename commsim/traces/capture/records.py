@@ -15,16 +15,16 @@ from commsim.errors import TraceError
 from commsim.files import write_bytes
 
 __all__ = [
-    "Call",
+    "CapturedCall",
+    "CapturedMemory",
+    "CapturedMessage",
+    "CapturedWork",
     "Mark",
-    "Memory",
-    "Message",
     "Product",
     "Recording",
     "Sync",
     "Waited",
     "WaitsFor",
-    "Work",
     "load_recording",
     "save_recording",
 ]
@@ -46,7 +46,7 @@ class Product(msgspec.Struct, frozen=True, array_like=True):
     causal: bool = False
 
 
-class Work(msgspec.Struct, frozen=True, array_like=True, tag="work"):
+class CapturedWork(msgspec.Struct, frozen=True, array_like=True, tag="work"):
     """A compute op: FLOPs, bytes read and written, bytes of memory taken before and left after.
 
     `phase` is a `commsim.graph.Phase`; `again` marks work that recomputes activations.
@@ -65,7 +65,7 @@ class Work(msgspec.Struct, frozen=True, array_like=True, tag="work"):
     free: int = 0
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
+class CapturedCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     """This rank's part in a collective; `size` is S of nccl-tests in bytes.
 
     `internal`: it runs on a stream of its group, and the caller's stream goes on; else on `stream`.
@@ -89,7 +89,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     free: int = 0
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag="message"):
+class CapturedMessage(msgspec.Struct, frozen=True, array_like=True, tag="message"):
     """A send or a receive; `peer` is a global rank. `batch` joins those issued as one."""
 
     sends: bool
@@ -134,10 +134,10 @@ class Sync(msgspec.Struct, frozen=True, array_like=True, tag="sync"):
     stream: int
 
 
-Record = Work | Call | Message | Waited | Mark | WaitsFor | Sync
+Record = CapturedWork | CapturedCall | CapturedMessage | Waited | Mark | WaitsFor | Sync
 
 
-class Memory(msgspec.Struct, frozen=True):
+class CapturedMemory(msgspec.Struct, frozen=True):
     """Bytes at the start of the step by what holds them, and the most held during it."""
 
     parameters: int = 0
@@ -163,7 +163,7 @@ class Recording(msgspec.Struct, frozen=True):
     groups: tuple[GroupMade, ...]
     streams: tuple[str, ...]
     records: tuple[Record, ...]
-    memory: Memory
+    memory: CapturedMemory
     parameters: int = 0
     notes: tuple[str, ...] = ()
 

@@ -29,7 +29,7 @@ from commsim.traces.capture import ddp
 from commsim.traces.capture.calls import made_group, wait_for_work
 from commsim.traces.capture.mode import resized
 from commsim.traces.capture.recorder import (
-    Event,
+    CapturedEvent,
     Stream,
     StreamContext,
     current_stream,
@@ -107,8 +107,14 @@ def _loaders() -> None:
         given = inspect.signature(begin).bind(self, dataset, *how, **more)
         if given.arguments.get("num_workers"):
             recorder.note("DataLoader: its workers are not captured; it loads in place.")
-        for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory",
-                     "multiprocessing_context", "timeout"):  # fmt: skip
+        for name in (
+            "num_workers",
+            "prefetch_factor",
+            "persistent_workers",
+            "pin_memory",
+            "multiprocessing_context",
+            "timeout",
+        ):
             given.arguments.pop(name, None)
         begin(*given.args, **given.kwargs)
 
@@ -156,10 +162,10 @@ def _unfaked(function: Callable[..., Any]) -> Callable[..., Any]:
 def _streams() -> None:
     for module in (torch.cpu, torch.cuda):
         module.Stream = Stream
-        module.Event = Event
+        module.Event = CapturedEvent
         module.current_stream = current_stream
         module.stream = StreamContext
-    torch.Stream, torch.Event = Stream, Event
+    torch.Stream, torch.Event = Stream, CapturedEvent
     torch.cuda.default_stream = lambda device=None: Stream.made[0]
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 

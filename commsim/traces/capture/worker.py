@@ -57,11 +57,16 @@ class _StoppedError(Exception):
 def _environment(job: Job) -> None:
     local = job.rank % job.per_node
     os.environ.update(
-        RANK=str(job.rank), WORLD_SIZE=str(job.world), LOCAL_RANK=str(local),
-        LOCAL_WORLD_SIZE=str(job.per_node), GROUP_RANK=str(job.rank // job.per_node),
-        MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", OMP_NUM_THREADS="1",
+        RANK=str(job.rank),
+        WORLD_SIZE=str(job.world),
+        LOCAL_RANK=str(local),
+        LOCAL_WORLD_SIZE=str(job.per_node),
+        GROUP_RANK=str(job.rank // job.per_node),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="29500",
+        OMP_NUM_THREADS="1",
         TORCHELASTIC_RUN_ID="capture",
-    )  # fmt: skip
+    )
 
 
 def _capture(job: Job) -> None:
@@ -159,14 +164,14 @@ class _Steps:
 
     def _memory(self) -> Any:
         from commsim.traces.capture.recorder import recorder
-        from commsim.traces.capture.records import Memory
+        from commsim.traces.capture.records import CapturedMemory
 
         params = [p for o in self.optimizers.values() for g in o.param_groups for p in g["params"]]
         states = [v for o in self.optimizers.values() for s in o.state.values() for v in s.values()]
         parameters, gradients = _held(params), _held([p.grad for p in params])
         optimizer = _held(states)
         rest = max(0, recorder.held - parameters - gradients - optimizer)
-        return Memory(parameters, gradients, optimizer, rest)
+        return CapturedMemory(parameters, gradients, optimizer, rest)
 
     def parameters(self) -> int:
         """Return how many entries the optimizers update, those of other ranks' shards too."""
@@ -233,12 +238,18 @@ def _write(job: Job, steps: _Steps) -> None:
     records, memory = steps.kept
     save_recording(
         Recording(
-            job.rank, job.world, torch.__version__.partition("+")[0], groups_made(),
-            tuple(stream.name for stream in Stream.made), records, memory, steps.parameters(),
+            job.rank,
+            job.world,
+            torch.__version__.partition("+")[0],
+            groups_made(),
+            tuple(stream.name for stream in Stream.made),
+            records,
+            memory,
+            steps.parameters(),
             tuple(recorder.notes),
         ),
         Path(job.output),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

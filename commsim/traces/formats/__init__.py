@@ -7,7 +7,7 @@ content). Out: typed records of that format: Kineto events, Execution Trace node
 """
 
 from commsim.traces.formats.chakra import write_chakra
-from commsim.traces.formats.detect import Groups, format_of, register_format
+from commsim.traces.formats.detect import GroupsFile, format_of, register_format
 from commsim.traces.formats.execution_calls import record_of
 from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
 from commsim.traces.formats.files import BAD_JSON, Document, documents, find_files, is_tar
@@ -34,7 +34,7 @@ __all__ = [
     "Event",
     "EventKind",
     "ExecutionTrace",
-    "Groups",
+    "GroupsFile",
     "Issued",
     "KinetoFile",
     "NcclTests",

@@ -27,17 +27,17 @@ from commsim.traces.formats.nccl_log import is_nccl_log, read_nccl_log
 from commsim.traces.formats.param import is_param, read_param
 from commsim.traces.formats.records import RankRecord
 
-__all__ = ["FORMATS", "Format", "Groups", "Part", "format_of", "register_format"]
+__all__ = ["FORMATS", "Format", "GroupsFile", "Part", "format_of", "register_format"]
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class GroupsFile:
     """Process groups in a file of their own, as astra-sim has them beside Chakra traces."""
 
     ranks: dict[str, tuple[int, ...]]
 
 
-Part = KinetoFile | ExecutionTrace | RankRecord | list[RankRecord] | Groups
+Part = KinetoFile | ExecutionTrace | RankRecord | list[RankRecord] | GroupsFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _is_groups(document: Document) -> bool:
 
 def _read_groups(document: Document) -> Part:
     found: dict[str, Any] = msgspec.json.decode(document.data)
-    return Groups({name: tuple(ranks) for name, ranks in found.items()})
+    return GroupsFile({name: tuple(ranks) for name, ranks in found.items()})
 
 
 FORMATS: Registry[str, Format] = Registry("trace format")

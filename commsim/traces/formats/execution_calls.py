@@ -89,4 +89,4 @@ def _issued(trace: ExecutionTrace, comm: CommNode, op: str, *, blocking: bool) -
         sequence=comm.sequence,
         name=comm.name,
         blocking=blocking,
-    )  # fmt: skip
+    )

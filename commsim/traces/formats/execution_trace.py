@@ -31,7 +31,7 @@ _TENSOR_FIELDS = 6
 _DEPTH = 3
 
 
-class _Node(msgspec.Struct):
+class _TraceNode(msgspec.Struct):
     name: str = ""
     rf_id: Any = None
     inputs: Any = None
@@ -40,8 +40,8 @@ class _Node(msgspec.Struct):
     attrs: Any = None
 
 
-class _File(msgspec.Struct):
-    nodes: list[_Node]
+class _ExecutionTraceJson(msgspec.Struct):
+    nodes: list[_TraceNode]
     pid: Any = None
     schema: Any = None
 
@@ -91,7 +91,7 @@ def is_execution_trace(data: Data) -> bool:
 def read_execution_trace(document: Document) -> ExecutionTrace:
     """Read the communication calls. Raises TraceError where the file is not one."""
     try:
-        file = msgspec.json.decode(document.data, type=_File)
+        file = msgspec.json.decode(document.data, type=_ExecutionTraceJson)
     except BAD_JSON as error:
         raise TraceError(
             f"{document.name}: not a readable PyTorch Execution Trace ({error})."
@@ -100,19 +100,24 @@ def read_execution_trace(document: Document) -> ExecutionTrace:
     if not comms:
         comms, library = _comms(file.nodes, "c10d::", _c10d), "gloo"
     return ExecutionTrace(
-        document.name, str(file.pid), rank_in_name(document.name), comms,
-        str(file.schema), _groups(file.nodes), library if comms else "",
-    )  # fmt: skip
+        document.name,
+        str(file.pid),
+        rank_in_name(document.name),
+        comms,
+        str(file.schema),
+        _groups(file.nodes),
+        library if comms else "",
+    )
 
 
 def _comms(
-    nodes: list[_Node], prefix: str, read: Callable[[_Node], CommNode | None]
+    nodes: list[_TraceNode], prefix: str, read: Callable[[_TraceNode], CommNode | None]
 ) -> tuple[CommNode, ...]:
     chosen = sorted((n for n in nodes if n.name.startswith(prefix)), key=_record_function)
     return tuple(comm for node in chosen if (comm := read(node)))
 
 
-def _groups(nodes: list[_Node]) -> dict[str, tuple[int, ...]]:
+def _groups(nodes: list[_TraceNode]) -> dict[str, tuple[int, ...]]:
     """Return the process groups by name and by handle; an empty list stands for all ranks."""
     groups: dict[str, tuple[int, ...]] = {}
     for node in nodes:
@@ -142,18 +147,18 @@ def _listed_groups(text: Any) -> list[dict[str, Any]]:
     return []
 
 
-def _record_function(node: _Node) -> int:
+def _record_function(node: _TraceNode) -> int:
     return integer(node.rf_id if node.rf_id is not None else _attribute(node, "rf_id"))
 
 
-def _attribute(node: _Node, name: str) -> Any:
+def _attribute(node: _TraceNode, name: str) -> Any:
     for attribute in node.attrs if isinstance(node.attrs, list) else ():
         if isinstance(attribute, dict) and attribute.get("name") == name:
             return attribute.get("value")
     return None
 
 
-def _inputs(node: _Node) -> tuple[list[Any], list[Any]]:
+def _inputs(node: _TraceNode) -> tuple[list[Any], list[Any]]:
     """Return (values, types), flat in schema 1.0.1 and nested later."""
     types = node.inputs.get("types") if isinstance(node.inputs, dict) else node.input_types
     return _values(node.inputs), types if isinstance(types, list) else []
@@ -172,7 +177,7 @@ def _count(tensors: list[list[Any]]) -> int:
     return sum(integer(tensor[3], 0) for tensor in tensors) if tensors else -1
 
 
-def _comm(node: _Node) -> CommNode | None:
+def _comm(node: _TraceNode) -> CommNode | None:
     values, types = _inputs(node)
     if len(values) > _WAIT_NAME_AT and values[_WAIT_NAME_AT] == "wait":
         return _call(node, "wait", values[0], values[1], values[2])
@@ -194,7 +199,7 @@ def _comm(node: _Node) -> CommNode | None:
     )
 
 
-def _c10d(node: _Node) -> CommNode | None:
+def _c10d(node: _TraceNode) -> CommNode | None:
     """Return what a c10d op was given: a Gloo call. The output comes first in the `_base_` ops."""
     name = node.name.removeprefix("c10d::").strip("_")
     values, types = _inputs(node)
@@ -211,14 +216,20 @@ def _c10d(node: _Node) -> CommNode | None:
     scalars = [value for value in values if isinstance(value, int)]
     itemsize = integer(sent[0][4]) if sent else -1
     return _call(
-        node, name, -1, "", scalars[0] if message and scalars else -1,
-        elements=_count(sent), out_elements=_count(received), itemsize=itemsize,
+        node,
+        name,
+        -1,
+        "",
+        scalars[0] if message and scalars else -1,
+        elements=_count(sent),
+        out_elements=_count(received),
+        itemsize=itemsize,
         dtype=_dtype(types) or _dtype(types[1:]),
-    )  # fmt: skip
+    )
 
 
 def _call(
-    node: _Node,
+    node: _TraceNode,
     name: str,
     sequence: Any,
     group: Any,

@@ -21,7 +21,7 @@ import msgspec
 from commsim.errors import TraceError
 from commsim.units import format_size
 
-__all__ = ["BAD_JSON", "Data", "Document", "Limits", "documents", "find_files", "is_tar"]
+__all__ = ["BAD_JSON", "Data", "Document", "FileLimits", "documents", "find_files", "is_tar"]
 
 Data = bytes | bytearray
 BAD_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -35,7 +35,7 @@ _DUMP = re.compile(r"rank_?\d+$")  # what torch names a flight recorder's dump
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FileLimits:
     """How much one file may hold. Traces pack 8 to 40 times; `ratio` counts past `free`."""
 
     unpacked: int = 8 * 2**30
@@ -90,7 +90,7 @@ def _looks_right(path: Path) -> bool:
     return known and not name.startswith(".")
 
 
-def documents(path: Path, limits: Limits = Limits()) -> Iterator[Document]:
+def documents(path: Path, limits: FileLimits = FileLimits()) -> Iterator[Document]:
     """Yield each document in `path`, unpacked; the archive's folders and links are passed over.
 
     Raises:
@@ -109,7 +109,7 @@ def documents(path: Path, limits: Limits = Limits()) -> Iterator[Document]:
         raise TraceError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
-def _members(source: _Unpacked, path: Path, limits: Limits) -> Iterator[Document]:
+def _members(source: _Unpacked, path: Path, limits: FileLimits) -> Iterator[Document]:
     count = 0
     try:
         with tarfile.open(fileobj=source, mode="r|") as archive:
@@ -129,7 +129,7 @@ def _members(source: _Unpacked, path: Path, limits: Limits) -> Iterator[Document
         yield Document(f"{path} (end of archive)", b"", cut=True)
 
 
-def _member(name: str, content: IO[bytes], size: int, limits: Limits) -> Document:
+def _member(name: str, content: IO[bytes], size: int, limits: FileLimits) -> Document:
     if size > limits.unpacked:
         raise TraceError(f"{name}: {format_size(size)} is over {format_size(limits.unpacked)}.")
     data = b""
@@ -146,7 +146,7 @@ def _member(name: str, content: IO[bytes], size: int, limits: Limits) -> Documen
 class _Unpacked(io.RawIOBase):
     """A file read through gzip where it is packed, watching how much comes out."""
 
-    def __init__(self, file: IO[bytes], path: Path, limits: Limits) -> None:
+    def __init__(self, file: IO[bytes], path: Path, limits: FileLimits) -> None:
         self._file, self._path, self._limits = file, path, limits
         self._ready = bytearray()
         self._packed = self._unpacked = 0

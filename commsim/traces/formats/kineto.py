@@ -112,7 +112,7 @@ class _Raw(msgspec.Struct, gc=False):
 _DECODER = msgspec.json.Decoder(list[_Raw])
 
 
-class _Config(msgspec.Struct):
+class _ProcessGroup(msgspec.Struct):
     pg_name: Any = None
     ranks: Any = None
 
@@ -124,7 +124,7 @@ class _Distributed(msgspec.Struct):
     pg_config: Any = None
 
 
-class _File(msgspec.Struct):
+class _KinetoJson(msgspec.Struct):
     events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
     distributed: _Distributed | None = msgspec.field(name="distributedInfo", default=None)
     base: Any = msgspec.field(name="baseTimeNanoseconds", default=None)
@@ -228,9 +228,9 @@ def rank_in_name(name: str) -> int:
     return integer(found[1] or found[2]) if found else -1
 
 
-def _decode(document: Document) -> tuple[_File, list[str]]:
+def _decode(document: Document) -> tuple[_KinetoJson, list[str]]:
     try:
-        return msgspec.json.decode(document.data, type=_File), []
+        return msgspec.json.decode(document.data, type=_KinetoJson), []
     except msgspec.ValidationError as error:
         raise TraceError(f"{document.name}: not a trace of torch.profiler ({error}).") from None
     except RecursionError:
@@ -242,14 +242,14 @@ def _decode(document: Document) -> tuple[_File, list[str]]:
     return _salvage(document)
 
 
-def _salvage(document: Document) -> tuple[_File, list[str]]:
+def _salvage(document: Document) -> tuple[_KinetoJson, list[str]]:
     """Read a trace that ends in the middle, up to its last complete event."""
     end = _last_whole_event(document.data)
     cut = f"{document.name}: cut off before its first complete event. Record or copy it again."
     if end < 0:
         raise TraceError(cut)
     try:
-        file = msgspec.json.decode(document.data[:end] + b"]}", type=_File)
+        file = msgspec.json.decode(document.data[:end] + b"]}", type=_KinetoJson)
     except BAD_JSON:
         raise TraceError(cut) from None
     lost = len(document.data) - end
@@ -362,10 +362,11 @@ def _events(columns: _Columns, begin: Floats, length: Floats, zero: float) -> li
     kinds, names, threads = columns.kinds, columns.names, columns.threads
     correlations, streams, args = columns.correlations, columns.streams, columns.args
     return [
-        Event(kinds[i], names[i], threads[i], starts[i], ends[i], correlations[i], streams[i],
-              args[i])
+        Event(
+            kinds[i], names[i], threads[i], starts[i], ends[i], correlations[i], streams[i], args[i]
+        )
         for i in order
-    ]  # fmt: skip
+    ]
 
 
 def _rank(distributed: _Distributed, name: str) -> int:
@@ -381,7 +382,7 @@ def _groups(distributed: _Distributed) -> dict[str, tuple[int, ...]]:
     """Return the process groups that the file lists, by name."""
     groups: dict[str, tuple[int, ...]] = {}
     try:
-        configs = msgspec.convert(distributed.pg_config or [], list[_Config])
+        configs = msgspec.convert(distributed.pg_config or [], list[_ProcessGroup])
     except msgspec.ValidationError:
         return groups
     for config in configs:

@@ -29,7 +29,7 @@ GroupKey = tuple[str, tuple[int, ...]]
 
 
 @dataclass(slots=True)
-class _Draft:
+class _GraphDraft:
     build: GraphBuilder
     lanes: Mapping[int, int]
     world: tuple[int, ...]
@@ -56,7 +56,7 @@ def assemble(records: Sequence[RankRecord], *, format: str) -> tuple[Graph, tupl
     by_rank, cut = _aligned(by_rank)
     spoken = _spoken(by_rank.values(), labelled)
     world = _world(by_rank, labelled)
-    draft = _Draft(build, lanes, world, next(iter(libraries), ""), {**labelled, **spoken})
+    draft = _GraphDraft(build, lanes, world, next(iter(libraries), ""), {**labelled, **spoken})
     if spoken:
         draft.notes.append(
             "the files do not list the ranks of their groups: those that speak of a group are taken"
@@ -142,7 +142,7 @@ def _ranks(record: RankRecord) -> Iterable[tuple[int, ...]]:
     yield tuple(call.peer for call in record.calls)
 
 
-def _add_rank(draft: _Draft, rank: int, record: RankRecord) -> None:
+def _add_rank(draft: _GraphDraft, rank: int, record: RankRecord) -> None:
     ids: list[tuple[int, ...]] = []
     held: tuple[int, ...] = ()
     loose: list[int] = []
@@ -166,16 +166,20 @@ def _add_rank(draft: _Draft, rank: int, record: RankRecord) -> None:
             held, loose = (op,), []
 
 
-def _add(draft: _Draft, rank: int, call: Issued, after: Iterable[int]) -> int:
+def _add(draft: _GraphDraft, rank: int, call: Issued, after: Iterable[int]) -> int:
     """Add one call; return its op, -1 for what moves nothing."""
     lane, build = draft.lanes[rank], draft.build
     name = call.name[:_MAX_NAME]
     device = Device.CPU if call.on_cpu else Device.CUDA
     if call.op == "compute":
         return build.compute(
-            lane, max(0, call.duration), name=name or "compute", stream=call.stream or "compute",
-            after=after, device=device,
-        )  # fmt: skip
+            lane,
+            max(0, call.duration),
+            name=name or "compute",
+            stream=call.stream or "compute",
+            after=after,
+            device=device,
+        )
     if call.op in ("send", "recv"):
         return _add_message(draft, rank, call, after)
     if call.op not in COLLECTIVES:
@@ -191,15 +195,22 @@ def _add(draft: _Draft, rank: int, call: Issued, after: Iterable[int]) -> int:
     draft.unsized += size < 0 and kind != "barrier"
     group = _group(draft, label, ranks)
     return build.collective(
-        lane, group, kind, sum(splits) if kind == "all_to_all_v" and splits else max(0, size),
-        stream=call.stream or f"comm {label}", name=name, dtype=call.dtype,
+        lane,
+        group,
+        kind,
+        sum(splits) if kind == "all_to_all_v" and splits else max(0, size),
+        stream=call.stream or f"comm {label}",
+        name=name,
+        dtype=call.dtype,
         root=(call.root if call.root in ranks else ranks[0]) if kind in ROOTED else -1,
-        splits=splits if kind == "all_to_all_v" else None, after=after, device=device,
+        splits=splits if kind == "all_to_all_v" else None,
+        after=after,
+        device=device,
         recorded=call.duration,
-    )  # fmt: skip
+    )
 
 
-def _add_message(draft: _Draft, rank: int, call: Issued, after: Iterable[int]) -> int:
+def _add_message(draft: _GraphDraft, rank: int, call: Issued, after: Iterable[int]) -> int:
     """Add a send or recv, on a stream of its own peer, way and tag."""
     if call.peer not in draft.lanes or call.peer == rank:
         draft.absent += 1
@@ -212,9 +223,15 @@ def _add_message(draft: _Draft, rank: int, call: Issued, after: Iterable[int]) -
     size = _bounded(call, 2)
     draft.unsized += size < 0
     return post(
-        draft.lanes[rank], call.peer, max(0, size), group=group, stream=stream,
-        name=call.name[:_MAX_NAME], after=after, recorded=call.duration,
-    )  # fmt: skip
+        draft.lanes[rank],
+        call.peer,
+        max(0, size),
+        group=group,
+        stream=stream,
+        name=call.name[:_MAX_NAME],
+        after=after,
+        recorded=call.duration,
+    )
 
 
 def _bounded(call: Issued, members: int) -> int:
@@ -225,7 +242,7 @@ def _bounded(call: Issued, members: int) -> int:
     return size
 
 
-def _members(draft: _Draft, rank: int, call: Issued) -> tuple[tuple[int, ...], str]:
+def _members(draft: _GraphDraft, rank: int, call: Issued) -> tuple[tuple[int, ...], str]:
     """Return the group's ranks and its label; a group that nobody describes has all ranks."""
     ranks = call.ranks or draft.labelled.get(call.group) or draft.world
     if rank not in ranks:
@@ -237,7 +254,7 @@ def _members(draft: _Draft, rank: int, call: Issued) -> tuple[tuple[int, ...], s
     return ranks, call.group or "world"
 
 
-def _group(draft: _Draft, label: str, ranks: tuple[int, ...]) -> int:
+def _group(draft: _GraphDraft, label: str, ranks: tuple[int, ...]) -> int:
     """Return the group (ranks, name), adding it where it is new."""
     key = (label, ranks)
     if key not in draft.groups:
@@ -248,7 +265,7 @@ def _group(draft: _Draft, label: str, ranks: tuple[int, ...]) -> int:
     return draft.groups[key]
 
 
-def _note(draft: _Draft) -> None:
+def _note(draft: _GraphDraft) -> None:
     missing = len(draft.world) - len(draft.lanes)
     if missing:
         draft.notes.append(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from commsim.traces.rebuild.matching import Collective
+from commsim.traces.rebuild.matching import MatchedCollective
 from commsim.traces.rebuild.rank import CollectiveCall
 
 __all__ = ["Clocks", "Transfer", "align", "transfer_of"]
@@ -95,7 +95,7 @@ class Transfer:
         return min(until, self.end[rank]) - self.arrive[rank]
 
 
-def align(collectives: Sequence[Collective], zeros: Mapping[int, int]) -> Clocks:
+def align(collectives: Sequence[MatchedCollective], zeros: Mapping[int, int]) -> Clocks:
     """Find the offset of each rank; `zeros` is each file's zero in ps on its own clock.
 
     Several groups tie their ranks to one another, so the medians are taken again until they
@@ -131,7 +131,7 @@ def _leads(ends: Sequence[Mapping[int, int]], offsets: Mapping[int, int]) -> dic
     return leads
 
 
-def transfer_of(collective: Collective, shift: Mapping[int, int]) -> Transfer:
+def transfer_of(collective: MatchedCollective, shift: Mapping[int, int]) -> Transfer:
     """Return when `collective` moved; `shift` takes a rank's times to the common clock."""
     calls: Mapping[int, CollectiveCall] = collective.calls
     arrive = {rank: call.start + shift[rank] for rank, call in sorted(calls.items())}

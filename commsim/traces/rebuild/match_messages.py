@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from commsim.errors import TraceError
-from commsim.traces.rebuild.rank import Message, RankCollectives
+from commsim.traces.rebuild.rank import KernelMessage, RankCollectives
 from commsim.units import format_size
 
 __all__ = ["Exchange", "match_messages"]
@@ -38,7 +38,7 @@ class _Post:
     """A send or receive as it was posted; `begin` and `until` in ps on the files' own clocks."""
 
     end: End
-    message: Message
+    message: KernelMessage
     library: str
     begin: int
     until: int

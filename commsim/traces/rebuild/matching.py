@@ -17,11 +17,11 @@ from commsim.traces.rebuild.communicators import GroupKey, Numbered, RankCalls, 
 from commsim.traces.rebuild.rank import CollectiveCall, RankCollectives
 from commsim.units import format_size
 
-__all__ = ["Collective", "match"]
+__all__ = ["MatchedCollective", "match"]
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class MatchedCollective:
     """One collective: `calls` by rank. `group_ranks` are all members, recorded or not.
 
     `numbers` are the places of the calls among those of their ranks. `inferred`: no file says
@@ -63,7 +63,7 @@ def match(
     world: tuple[int, ...],
     known: Mapping[int, Mapping[str, tuple[int, ...]]],
     zeros: Mapping[int, int],
-) -> tuple[list[Collective], list[str]]:
+) -> tuple[list[MatchedCollective], list[str]]:
     """Return the collectives in an order that every rank agrees with, and notes.
 
     `known` are the groups that each rank's file lists; `zeros` is each file's zero in ps.
@@ -73,7 +73,7 @@ def match(
     """
     groups: dict[GroupKey, RankCalls] = {}
     unplaced: RankCalls = {}
-    kept: list[Collective] = []
+    kept: list[MatchedCollective] = []
     for rank, collectives in sorted(ranks.items()):
         for number, call in enumerate(collectives.calls):
             if call.alone:
@@ -87,7 +87,7 @@ def match(
                 unplaced.setdefault(rank, []).append((number, call))
     inferred = inferred_groups(unplaced, known, zeros, world)
     names = _names({**groups, **inferred})
-    found: list[tuple[int, int, Collective]] = []
+    found: list[tuple[int, int, MatchedCollective]] = []
     notes: list[str] = []
     every = [(key, calls, False) for key, calls in groups.items()]
     every += [(key, calls, True) for key, calls in inferred.items()]
@@ -117,8 +117,8 @@ def match(
     return matched, notes
 
 
-def _alone(rank: int, number: int, call: CollectiveCall, group: str) -> Collective:
-    return Collective(group, (rank,), {rank: call}, {rank: number}, alone=True)
+def _alone(rank: int, number: int, call: CollectiveCall, group: str) -> MatchedCollective:
+    return MatchedCollective(group, (rank,), {rank: call}, {rank: number}, alone=True)
 
 
 def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
@@ -189,7 +189,7 @@ def _same(one: CollectiveCall, other: CollectiveCall) -> bool:
 
 def _match_group(
     name: str, ranks: tuple[int, ...], placed: _Placed, notes: list[str], *, inferred: bool
-) -> list[Collective]:
+) -> list[MatchedCollective]:
     at: dict[int, dict[int, CollectiveCall]] = {}
     numbers: dict[int, dict[int, int]] = {}
     for rank, of_rank in placed.items():
@@ -199,7 +199,7 @@ def _match_group(
     found = []
     for position, together in sorted(at.items()):
         _check_same(name, position, together)
-        found.append(Collective(name, ranks, together, numbers[position], inferred))
+        found.append(MatchedCollective(name, ranks, together, numbers[position], inferred))
         if len({call.size for call in together.values()}) > 1 and found[-1].op == "all_to_all":
             notes.append(
                 f"group {name!r}, call {position}: the ranks of an all_to_all send different"
@@ -229,7 +229,7 @@ def _show(call: CollectiveCall) -> str:
 
 
 def _note_unknown(
-    found: list[Collective], ranks: Mapping[int, RankCollectives], notes: list[str]
+    found: list[MatchedCollective], ranks: Mapping[int, RankCollectives], notes: list[str]
 ) -> None:
     gone: dict[int, int] = {}
     for collective in found:

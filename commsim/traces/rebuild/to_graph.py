@@ -20,7 +20,7 @@ from commsim.graph import Collectives, Graph, Group, Messages, OpKind, validate
 from commsim.ops import ROOTED
 from commsim.traces.rebuild.deskew import Transfer
 from commsim.traces.rebuild.match_messages import Exchange
-from commsim.traces.rebuild.matching import Collective
+from commsim.traces.rebuild.matching import MatchedCollective
 from commsim.traces.rebuild.rank import Fragment
 from commsim.units import format_time
 
@@ -56,7 +56,7 @@ class Built:
 
 
 @dataclass(slots=True)
-class _Tables:
+class _CollectiveTables:
     """The rows of collectives, and the groups that they and messages name."""
 
     groups: dict[Group, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class _Tables:
 
 def build_graph(
     ranks: Sequence[RankFragment],
-    collectives: Sequence[Collective],
+    collectives: Sequence[MatchedCollective],
     transfers: Sequence[Transfer],
     exchanges: Sequence[Exchange],
 ) -> Built:
@@ -88,7 +88,7 @@ def build_graph(
             " are these files of one run?"
         )
     columns = _columns(ranks, min(begins))
-    tables = _Tables()
+    tables = _CollectiveTables()
     _add_collectives(tables, collectives, transfers)
     _join_collectives(columns, collectives, transfers)
     messages = _join_messages(columns, tables, exchanges)
@@ -137,14 +137,18 @@ def _ops_of_calls(columns: Mapping[str, Any]) -> dict[tuple[int, int, int], int]
     """Return the op of each (rank, call, message)."""
     ops = np.flatnonzero(columns["call"] >= 0)
     keys = zip(
-        columns["rank"][ops].tolist(), columns["call"][ops].tolist(),
-        columns["message"][ops].tolist(), strict=True,
-    )  # fmt: skip
+        columns["rank"][ops].tolist(),
+        columns["call"][ops].tolist(),
+        columns["message"][ops].tolist(),
+        strict=True,
+    )
     return dict(zip(keys, ops.tolist(), strict=True))
 
 
 def _add_collectives(
-    tables: _Tables, collectives: Sequence[Collective], transfers: Sequence[Transfer]
+    tables: _CollectiveTables,
+    collectives: Sequence[MatchedCollective],
+    transfers: Sequence[Transfer],
 ) -> None:
     for collective, transfer in zip(collectives, transfers, strict=True):
         matrix = _splits(tables, collective)
@@ -156,13 +160,18 @@ def _add_collectives(
         tables.kinds.append("all_to_all" if _is_even(collective, matrix) else collective.op)
         tables.splits.append(matrix)
         tables.dtypes.append(collective.dtype)
-        tables.rows.append((
-            group, max(-1, collective.size), _root(tables, collective), transfer.duration,
-            transfer.eager,
-        ))  # fmt: skip
+        tables.rows.append(
+            (
+                group,
+                max(-1, collective.size),
+                _root(tables, collective),
+                transfer.duration,
+                transfer.eager,
+            )
+        )
 
 
-def _collectives(tables: _Tables) -> Collectives:
+def _collectives(tables: _CollectiveTables) -> Collectives:
     table = np.array(tables.rows, dtype=np.int64).reshape(-1, 5)
     return Collectives(
         kind=tuple(tables.kinds),
@@ -177,11 +186,13 @@ def _collectives(tables: _Tables) -> Collectives:
     )
 
 
-def _is_even(collective: Collective, matrix: object) -> bool:
+def _is_even(collective: MatchedCollective, matrix: object) -> bool:
     return collective.op == "all_to_all_v" and matrix is None
 
 
-def _splits(tables: _Tables, collective: Collective) -> tuple[tuple[int, ...], ...] | None:
+def _splits(
+    tables: _CollectiveTables, collective: MatchedCollective
+) -> tuple[tuple[int, ...], ...] | None:
     """Return the bytes from member to member; ranks that are not recorded send the mean."""
     if collective.op != "all_to_all_v" or collective.alone:
         return None
@@ -203,7 +214,7 @@ def _splits(tables: _Tables, collective: Collective) -> tuple[tuple[int, ...], .
     return tuple(calls[rank].splits if rank in calls else mean for rank in ranks)
 
 
-def _root(tables: _Tables, collective: Collective) -> int:
+def _root(tables: _CollectiveTables, collective: MatchedCollective) -> int:
     if collective.op not in ROOTED or collective.alone:
         return -1
     place = max(call.root for call in collective.calls.values())
@@ -216,7 +227,7 @@ def _root(tables: _Tables, collective: Collective) -> int:
 
 
 def _join_collectives(
-    columns: dict[str, Any], collectives: Sequence[Collective], transfers: Sequence[Transfer]
+    columns: dict[str, Any], collectives: Sequence[MatchedCollective], transfers: Sequence[Transfer]
 ) -> None:
     """Give the members of each collective its row, and those that leave late their time more."""
     for row, (collective, transfer) in enumerate(zip(collectives, transfers, strict=True)):
@@ -229,7 +240,7 @@ def _join_collectives(
 
 
 def _join_messages(
-    columns: dict[str, Any], tables: _Tables, exchanges: Sequence[Exchange]
+    columns: dict[str, Any], tables: _CollectiveTables, exchanges: Sequence[Exchange]
 ) -> Messages:
     """Give both ends of each message its row, and what its kernel took beyond it."""
     rows: list[tuple[int, ...]] = []
@@ -242,10 +253,19 @@ def _join_messages(
             columns["last"][op] = op if eager else later
             columns["duration"][op] = beyond if exchange.library == "gloo" and beyond else -1
         group = tables.group(exchange.group, exchange.ranks, exchange.library)
-        rows.append((
-            group, exchange.send[0], exchange.recv[0], exchange.size, exchange.tag, send, recv,
-            moved, int(eager),
-        ))  # fmt: skip
+        rows.append(
+            (
+                group,
+                exchange.send[0],
+                exchange.recv[0],
+                exchange.size,
+                exchange.tag,
+                send,
+                recv,
+                moved,
+                int(eager),
+            )
+        )
     table = np.array(rows, dtype=np.int64).reshape(-1, 9)
     return Messages(*(table[:, column].copy() for column in range(9)))
 
@@ -265,7 +285,7 @@ def _moved(columns: Mapping[str, Any], send: int, recv: int) -> tuple[int, tuple
     )
 
 
-def _keep_lone_messages(columns: dict[str, Any], tables: _Tables) -> None:
+def _keep_lone_messages(columns: dict[str, Any], tables: _CollectiveTables) -> None:
     """Let a send or receive without its other end keep its recorded time, waits included.
 
     One kernel may hold several: its time counts once, and not at all beside a message of the
@@ -299,7 +319,7 @@ def _graph(
     columns: Mapping[str, Any],
     begins: Sequence[int],
     ranks: Sequence[RankFragment],
-    tables: _Tables,
+    tables: _CollectiveTables,
     collectives: Collectives,
     messages: Messages,
 ) -> Graph:
@@ -353,7 +373,7 @@ def _graph(
 def _note(
     notes: list[str],
     ranks: Sequence[RankFragment],
-    collectives: Sequence[Collective],
+    collectives: Sequence[MatchedCollective],
     columns: Mapping[str, Any],
 ) -> None:
     absent = {

@@ -19,7 +19,7 @@ from commsim.workload.schedules.csv_file import (
     write_schedule,
 )
 from commsim.workload.schedules.memory import live_activations, peak_activations
-from commsim.workload.schedules.order import Step, check_schedule, execution_order
+from commsim.workload.schedules.order import ScheduleStep, check_schedule, execution_order
 from commsim.workload.schedules.times import StageTimes, equal_times
 
 __all__ = [
@@ -29,8 +29,8 @@ __all__ = [
     "Pair",
     "Schedule",
     "ScheduleAsk",
+    "ScheduleStep",
     "StageTimes",
-    "Step",
     "Work",
     "check_name",
     "check_schedule",

@@ -44,9 +44,13 @@ def _looped(name: str, title: str, order: Looped) -> ScheduleKind:
 
     interleaved = name == "interleaved_1f1b"
     return ScheduleKind(
-        name, title, lambda ask: by_order(name, of_device, ask), stages=None,
-        needs=_rounds_of_devices if interleaved else _nothing, least_virtual=1 + interleaved,
-    )  # fmt: skip
+        name,
+        title,
+        lambda ask: by_order(name, of_device, ask),
+        stages=None,
+        needs=_rounds_of_devices if interleaved else _nothing,
+        least_virtual=1 + interleaved,
+    )
 
 
 def _searched(name: str, title: str, live: int) -> ScheduleKind:

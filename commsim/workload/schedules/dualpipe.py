@@ -38,16 +38,16 @@ def dualpipe(device: int, devices: int, microbatches: int) -> Order:
     near, far = ends if device < devices // 2 else ends[::-1]
     first = {stage: 0 if stage < devices else half for stage in ends}
     number = min(device, devices - 1 - device)
-    return _Device(near, far, first).run(number, devices // 2, half - devices)
+    return _DualDevice(near, far, first).run(number, devices // 2, half - devices)
 
 
 def dualpipev(device: int, devices: int, microbatches: int) -> Order:
     """Return the actions of a device of DualPipeV, and which forwards begin a pair."""
     down, up = device, 2 * devices - 1 - device
-    return _Device(down, up, {down: 0, up: 0}).run(device, devices, microbatches - 2 * devices)
+    return _DualDevice(down, up, {down: 0, up: 0}).run(device, devices, microbatches - 2 * devices)
 
 
-class _Device:
+class _DualDevice:
     """Writes the actions of one device; `near` and `far` are the stages a and b."""
 
     def __init__(self, near: int, far: int, first: dict[int, int]) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from commsim.workload.schedules.actions import Action, Work
 from commsim.workload.schedules.times import StageTimes
 
-__all__ = ["UNIT", "Cap", "Filled", "Walk", "fill", "walk"]
+__all__ = ["UNIT", "Cap", "Filled", "StepWindow", "fill", "walk"]
 
 UNIT = 10_000
 """Memory of one microbatch on one stage, in which caps are counted."""
@@ -36,7 +36,7 @@ class Filled(NamedTuple):
     span: int
 
 
-class _Device:
+class _FillingDevice:
     """A device on its way through its order: its clock, its memory and what is due."""
 
     def __init__(self, order: Sequence[Action]) -> None:
@@ -63,7 +63,7 @@ def fill(
     None where the cap does not allow an order: a forward finds no room and nothing is due.
     """
     ends: dict[tuple[bool, int, int], int] = {}
-    devices = [_Device(order) for order in orders]
+    devices = [_FillingDevice(order) for order in orders]
     left = sum(len(order) for order in orders)
     last = len(home) - 1
     while left:
@@ -90,7 +90,7 @@ def fill(
     return Filled(tuple(tuple(device.done) for device in devices), span)
 
 
-class Walk(NamedTuple):
+class StepWindow(NamedTuple):
     """When each device begins and ends a step, in ps."""
 
     begins: tuple[int, ...]
@@ -108,7 +108,7 @@ def walk(
     times: StageTimes,
     *,
     free: Sequence[int] = (),
-) -> Walk:
+) -> StepWindow:
     """Return when devices that are `free` from then on (0 unless given) run complete orders.
 
     Of one pipe through all stages in their order, with weight gradients apart.
@@ -131,7 +131,7 @@ def walk(
                     ends[work == Work.F, stage, k] = clock[device]
                 at[device] += 1
                 left -= 1
-    return Walk(tuple(begins), tuple(clock))
+    return StepWindow(tuple(begins), tuple(clock))
 
 
 def _ready(
@@ -153,16 +153,16 @@ def _ready(
     return None if end is None else end + times.hop(home[source], home[stage])
 
 
-def _make_room(device: _Device, times: StageTimes, cap: Cap) -> bool:
+def _make_room(device: _FillingDevice, times: StageTimes, cap: Cap) -> bool:
     while device.live + UNIT > cap.limit and device.due:
         _weight(device, times, cap)
     return device.live + UNIT <= cap.limit
 
 
 def _use_gap(
-    device: _Device,
+    device: _FillingDevice,
     ready: int,
-    devices: Sequence[_Device],
+    devices: Sequence[_FillingDevice],
     times: StageTimes,
     cap: Cap,
     patience: float,
@@ -178,7 +178,7 @@ def _use_gap(
     device.idle += max(0, ready - device.clock)
 
 
-def _run(device: _Device, action: Action, start: int, times: StageTimes, cap: Cap) -> None:
+def _run(device: _FillingDevice, action: Action, start: int, times: StageTimes, cap: Cap) -> None:
     if device.first < 0:
         device.first = start
     if action.work == Work.F:
@@ -191,7 +191,7 @@ def _run(device: _Device, action: Action, start: int, times: StageTimes, cap: Ca
     device.done.append(action)
 
 
-def _weight(device: _Device, times: StageTimes, cap: Cap) -> None:
+def _weight(device: _FillingDevice, times: StageTimes, cap: Cap) -> None:
     action = device.due.popleft()
     device.live -= cap.kept
     device.clock += times.weight[action.stage]

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from commsim.errors import ScenarioError
 from commsim.workload.schedules.actions import Action, Schedule, Work
 
-__all__ = ["Step", "check_schedule", "execution_order"]
+__all__ = ["ScheduleStep", "check_schedule", "execution_order"]
 
 
-class Step(NamedTuple):
+class ScheduleStep(NamedTuple):
     """An action in execution order; `position` counts the actions of its device.
 
     `sources` are the (device, position) whose ends it waits for on other devices: its
@@ -103,7 +103,7 @@ def _check_local_order(
             )
 
 
-def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[Step]:
+def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[ScheduleStep]:
     """Yield every action after what it needs, devices in turn, each device in its own order.
 
     Raises:
@@ -130,7 +130,7 @@ def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[Step]:
                         key = (action.work == Work.F, action.stage, action.microbatch)
                         done[key], made[key] = end, (device, at + offset)
                     maker = made[need] if need is not None else None
-                    yield Step(
+                    yield ScheduleStep(
                         device,
                         at + offset,
                         action,

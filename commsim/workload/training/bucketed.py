@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commsim.cluster import Cluster
-from commsim.graph import Device, GraphBuilder, Phase, Tags, Way
+from commsim.graph import CopyWay, Device, GraphBuilder, Phase, Tags
 from commsim.models import Tensor
 from commsim.units import PS_PER_SECOND
 from commsim.workload.buckets import assign_buckets
@@ -147,16 +147,27 @@ class Bucketed(ReplicaStrategy):
         tags, op = Tags(step=step, stage=self._shown(stage)), after
         if self.shards[bucket.axis] > 1:
             op = self.build.collective(
-                lane.lane, self.build.orbit(bucket.axis, lane.rank), kind,
-                self._padded(bucket) * self.plan.gradient_width, stream=bucket.axis,
-                name=f"{kind} bucket {index}", dtype=self._dtype, after=[after], tags=tags,
-            )  # fmt: skip
+                lane.lane,
+                self.build.orbit(bucket.axis, lane.rank),
+                kind,
+                self._padded(bucket) * self.plan.gradient_width,
+                stream=bucket.axis,
+                name=f"{kind} bucket {index}",
+                dtype=self._dtype,
+                after=[after],
+                tags=tags,
+            )
         if self.offload:
             share = self._padded(bucket) // self.shards[bucket.axis]
             op = self.build.host_copy(
-                lane.lane, share * self.plan.gradient_width, way=Way.TO_HOST,
-                name="offload gradients", stream="d2h", after=[op], tags=tags,
-            )  # fmt: skip
+                lane.lane,
+                share * self.plan.gradient_width,
+                way=CopyWay.TO_HOST,
+                name="offload gradients",
+                stream="d2h",
+                after=[op],
+                tags=tags,
+            )
         self._reductions.setdefault(lane.lane, []).append(op)
         return op
 
@@ -194,11 +205,16 @@ class Bucketed(ReplicaStrategy):
         if self.shards[bucket.axis] == 1:
             return after
         return self.build.collective(
-            lane.lane, self.build.orbit(bucket.axis, lane.rank), "all_gather",
-            self._padded(bucket) * self.plan.width, stream="gather", name="all_gather parameters",
-            dtype=self.plan.dtype, after=[after],
+            lane.lane,
+            self.build.orbit(bucket.axis, lane.rank),
+            "all_gather",
+            self._padded(bucket) * self.plan.width,
+            stream="gather",
+            name="all_gather parameters",
+            dtype=self.plan.dtype,
+            after=[after],
             tags=Tags(step=step, stage=self._shown(stage)),
-        )  # fmt: skip
+        )
 
     def _share(self, lane: Lane, bucket: Bucket, step: int, optimizer: int) -> int:
         """Return the op after which a rank's share of a bucket is up to date on its GPU."""
@@ -207,14 +223,23 @@ class Bucketed(ReplicaStrategy):
         share = self._padded(bucket) // self.shards[bucket.axis]
         sharing = int((self.cluster.node_of == self.cluster.node_of[lane.rank]).sum())
         update = self.build.compute(
-            lane.lane, round(share * sharing / CPU_ADAM_PER_NODE * PS_PER_SECOND),
-            name="optimizer", stream="cpu", after=[optimizer], device=Device.CPU,
+            lane.lane,
+            round(share * sharing / CPU_ADAM_PER_NODE * PS_PER_SECOND),
+            name="optimizer",
+            stream="cpu",
+            after=[optimizer],
+            device=Device.CPU,
             tags=Tags(phase=Phase.OPTIMIZER, step=step),
-        )  # fmt: skip
+        )
         return self.build.host_copy(
-            lane.lane, share * self.plan.width, way=Way.FROM_HOST, name="load parameters",
-            stream="h2d", after=[update], tags=Tags(step=step),
-        )  # fmt: skip
+            lane.lane,
+            share * self.plan.width,
+            way=CopyWay.FROM_HOST,
+            name="load parameters",
+            stream="h2d",
+            after=[update],
+            tags=Tags(step=step),
+        )
 
     def optimizer_entries(self, device: int) -> int:
         """Return a rank's share: whole for DDP, none on the GPU where the CPU does it."""

@@ -42,13 +42,13 @@ def check_one_node(plan: TrainingPlan, cluster: Cluster) -> None:
 
 def build_dataparallel(plan: TrainingPlan, cluster: Cluster) -> Graph:
     """Return the graph of all steps."""
-    builder = _Builder(plan, cluster)
+    builder = _DataParallelBuilder(plan, cluster)
     for step in range(plan.section.steps):
         builder.step(step)
     return builder.build.build({"steps": plan.section.steps})
 
 
-class _Builder:
+class _DataParallelBuilder:
     def __init__(self, plan: TrainingPlan, cluster: Cluster) -> None:
         self.plan = plan
         self.build = GraphBuilder()
@@ -68,9 +68,13 @@ class _Builder:
             self._microbatch(step, microbatch)
         work = self.whole.model(0).optimizer(self.parameters)
         self.last[0] = self.build.compute(
-            self.lanes[0], round(work.seconds * PS_PER_SECOND), name="optimizer",
-            after=[self.last[0]], traffic=work.traffic, tags=Tags(Phase.OPTIMIZER, step),
-        )  # fmt: skip
+            self.lanes[0],
+            round(work.seconds * PS_PER_SECOND),
+            name="optimizer",
+            after=[self.last[0]],
+            traffic=work.traffic,
+            tags=Tags(Phase.OPTIMIZER, step),
+        )
 
     def _microbatch(self, step: int, microbatch: int) -> None:
         plan = self.plan
@@ -94,26 +98,39 @@ class _Builder:
         """Issue a collective between GPU 0 and all of them."""
         for rank in self.ranks:
             self.last[rank] = self.build.collective(
-                self.lanes[rank], self.group, kind, size, stream=_AXIS, name=name, root=0,
+                self.lanes[rank],
+                self.group,
+                kind,
+                size,
+                stream=_AXIS,
+                name=name,
+                root=0,
                 after=[op for op in self.last[rank : rank + 1] if op >= 0],
-                dtype=self.plan.dtype, tags=Tags(step=step, microbatch=microbatch),
-            )  # fmt: skip
+                dtype=self.plan.dtype,
+                tags=Tags(step=step, microbatch=microbatch),
+            )
 
     def _loss(self, step: int, microbatch: int) -> None:
         traffic = _LOSS_PASSES * self.outputs
         self.last[0] = self.build.compute(
-            self.lanes[0], round(traffic / self.bandwidth * PS_PER_SECOND), name="loss",
-            after=[self.last[0]], traffic=float(traffic), alloc=2 * self.outputs,
-            free=2 * self.outputs, tags=Tags(Phase.FORWARD, step, microbatch),
-        )  # fmt: skip
+            self.lanes[0],
+            round(traffic / self.bandwidth * PS_PER_SECOND),
+            name="loss",
+            after=[self.last[0]],
+            traffic=float(traffic),
+            alloc=2 * self.outputs,
+            free=2 * self.outputs,
+            tags=Tags(Phase.FORWARD, step, microbatch),
+        )
 
 
 def dataparallel_memory(plan: TrainingPlan) -> tuple[MemoryUse, MemoryUse]:
     """Return what GPU 0 holds all through a step, and what the others do."""
     state = state_bytes(
-        plan.stages[0].parameters, precision=plan.section.precision,
+        plan.stages[0].parameters,
+        precision=plan.section.precision,
         gradient_width=plan.gradient_width,
-    )  # fmt: skip
+    )
     return (
         MemoryUse(state.parameters, state.gradients, state.optimizer, 0),
         MemoryUse(state.parameters, state.gradients, 0, 0),

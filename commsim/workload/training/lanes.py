@@ -99,31 +99,57 @@ class Chain:
             tags = self._tags_of[item.layer] = self._tags._replace(layer=item.layer)
         if item.kind == COMPUTE:
             return self._build.compute(
-                self._lane.lane, item.duration, name=item.name, after=after, tags=tags,
-                flops=item.flops, traffic=item.traffic, alloc=item.alloc, free=item.free,
-            )  # fmt: skip
+                self._lane.lane,
+                item.duration,
+                name=item.name,
+                after=after,
+                tags=tags,
+                flops=item.flops,
+                traffic=item.traffic,
+                alloc=item.alloc,
+                free=item.free,
+            )
         if item.kind == EXCHANGE:
             return self._exchange(item, after, tags)
         group = self._build.orbit(item.axis, self._lane.rank)
         splits = self._splits(item)
         return self._build.collective(
-            self._lane.lane, group, "all_to_all_v" if splits else item.kind,
-            sum(splits) if splits else item.size, stream=item.axis, name=item.name,
-            dtype=self._precision, splits=splits or None, after=after, tags=tags,
-        )  # fmt: skip
+            self._lane.lane,
+            group,
+            "all_to_all_v" if splits else item.kind,
+            sum(splits) if splits else item.size,
+            stream=item.axis,
+            name=item.name,
+            dtype=self._precision,
+            splits=splits or None,
+            after=after,
+            tags=tags,
+        )
 
     def _exchange(self, item: WorkItem, after: list[int], tags: Tags) -> int:
         """Pass a block on round the ring; what is sent is what came in the step before."""
         group = self._build.orbit(item.axis, self._lane.rank)
         received = [self._received] if self._received >= 0 else []
         self._build.send(
-            self._lane.lane, RING, item.size, group=group, stream="cp send", name=item.name,
-            after=[*after, *received], tags=tags,
-        )  # fmt: skip
+            self._lane.lane,
+            RING,
+            item.size,
+            group=group,
+            stream="cp send",
+            name=item.name,
+            after=[*after, *received],
+            tags=tags,
+        )
         self._received = self._build.recv(
-            self._lane.lane, RING, item.size, group=group, stream="cp recv", name=item.name,
-            after=after, tags=tags,
-        )  # fmt: skip
+            self._lane.lane,
+            RING,
+            item.size,
+            group=group,
+            stream="cp recv",
+            name=item.name,
+            after=after,
+            tags=tags,
+        )
         return self._received
 
     def _splits(self, item: WorkItem) -> tuple[int, ...]:

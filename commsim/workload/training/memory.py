@@ -134,9 +134,12 @@ class Actions:
         self._known = {} if known is None else known
         section, parallel = plan.section, plan.section.parallel
         self._same = (
-            plan.split, section.recompute, parallel.tp_overlap, parallel.context,
+            plan.split,
+            section.recompute,
+            parallel.tp_overlap,
+            parallel.context,
             parallel.expert_skew,
-        )  # fmt: skip
+        )
         kinds: dict[Hashable, int] = {}
         self._kinds: list[tuple[StageOps, tuple[int, ...]]] = []
         self._units: list[tuple[Unit, ...]] = []
@@ -229,9 +232,13 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
         if data.kind == "hsdp":
             shards = int(data.shard or 1)
         state = state_bytes(
-            entries, precision=plan.section.precision, zero_stage=stage, shards=shards,
-            gradient_width=_kept_gradient(plan, stack), **_widths(plan, stack),
-        )  # fmt: skip
+            entries,
+            precision=plan.section.precision,
+            zero_stage=stage,
+            shards=shards,
+            gradient_width=_kept_gradient(plan, stack),
+            **_widths(plan, stack),
+        )
         parameters += state.parameters
         gradients += state.gradients
         optimizer += 0 if data.offload else state.optimizer

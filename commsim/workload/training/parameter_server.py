@@ -34,14 +34,14 @@ _AXIS = "ps"
 
 def build_parameter_server(plan: TrainingPlan, cluster: Cluster) -> Graph:
     """Return the graph of all steps."""
-    builder = _Builder(plan, cluster)
+    builder = _ServerBuilder(plan, cluster)
     for step in range(plan.section.steps):
         builder.step(step)
     servers = len(builder.servers)
     return builder.build.build({"steps": plan.section.steps, "servers": servers})
 
 
-class _Builder:
+class _ServerBuilder:
     def __init__(self, plan: TrainingPlan, cluster: Cluster) -> None:
         data = plan.section.data_parallel
         self.plan = plan
@@ -101,9 +101,15 @@ class _Builder:
     ) -> int:
         issue = self.build.send if verb == "send" else self.build.recv
         return issue(
-            self.lanes[rank], peer, self.part * width, group=self.group,
-            stream=f"{name} {peer}", name=name, after=after, tags=Tags(step=step),
-        )  # fmt: skip
+            self.lanes[rank],
+            peer,
+            self.part * width,
+            group=self.group,
+            stream=f"{name} {peer}",
+            name=name,
+            after=after,
+            tags=Tags(step=step),
+        )
 
     def _update(self, server: int, after: list[int], step: int, stream: str, worker: int) -> int:
         """Issue an update: gradients added up, and the optimizer on a server's part."""
@@ -111,10 +117,14 @@ class _Builder:
         adding = (len(after) - 1) * self.part * self.plan.gradient_width
         seconds = work.seconds + adding / self.bandwidth
         return self.build.compute(
-            self.lanes[server], round(seconds * PS_PER_SECOND), name="update", stream=stream,
-            after=after, traffic=work.traffic + adding,
+            self.lanes[server],
+            round(seconds * PS_PER_SECOND),
+            name="update",
+            stream=stream,
+            after=after,
+            traffic=work.traffic + adding,
             tags=Tags(Phase.OPTIMIZER, step, microbatch=worker),
-        )  # fmt: skip
+        )
 
 
 def server_memory(plan: TrainingPlan) -> tuple[MemoryUse, MemoryUse]:

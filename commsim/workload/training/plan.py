@@ -126,9 +126,16 @@ class TrainingPlan:
         """Return what compiles stages into work items for the GPUs of `model`."""
         parallel = self.section.parallel
         return StageCompiler(
-            self.model.shape, self.split, model, self.width, self.section.recompute,
-            parallel.tp_overlap or "none", parallel.context, load, parallel.expert_skew > 1,
-        )  # fmt: skip
+            self.model.shape,
+            self.split,
+            model,
+            self.width,
+            self.section.recompute,
+            parallel.tp_overlap or "none",
+            parallel.context,
+            load,
+            parallel.expert_skew > 1,
+        )
 
 
 def plan_training(
@@ -149,9 +156,14 @@ def plan_training(
     check_world(layout, cluster.world_size, where=at)
     model = build_model(section.model, where=f"{where}.model")
     split = Split(
-        section.batch.micro, model.seq_len, parallel.tp, parallel.sequence_parallel,
-        parallel.cp, parallel.ep, stack_constants(str(section.compute.stack)).loss_parallel,
-    )  # fmt: skip
+        section.batch.micro,
+        model.seq_len,
+        parallel.tp,
+        parallel.sequence_parallel,
+        parallel.cp,
+        parallel.ep,
+        stack_constants(str(section.compute.stack)).loss_parallel,
+    )
     check_split(model.shape, split, where=at)
     _check_context(section, model, at)
     microbatches = _microbatches(section, where)
@@ -261,16 +273,25 @@ def _schedule(
     times = None
     if is_laid_out(name):
         compiler = StageCompiler(
-            shape, split, compute, WIDTH[section.precision], section.recompute,
-            parallel.tp_overlap or "none", parallel.context,
-        )  # fmt: skip
+            shape,
+            split,
+            compute,
+            WIDTH[section.precision],
+            section.recompute,
+            parallel.tp_overlap or "none",
+            parallel.context,
+        )
         times = Estimate(layout, cluster, ep=parallel.ep).stages(
             parts, home, compiler=compiler, boundary=_boundary(section, model, split), tied=copied
         )
     schedule = make_schedule(
-        name, pp, microbatches, where=f"{where}.schedule", virtual=parallel.virtual_stages,
+        name,
+        pp,
+        microbatches,
+        where=f"{where}.schedule",
+        virtual=parallel.virtual_stages,
         times=times,
-    )  # fmt: skip
+    )
     return schedule, parts
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.models import ComputeModel
 from commsim.units import PS_PER_SECOND
-from commsim.workload.schedules import Step
+from commsim.workload.schedules import ScheduleStep
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
 
@@ -26,7 +26,7 @@ class ActionContext:
     `first`: the stage's first forward of the step; `last`: its last gradient.
     """
 
-    at: Step
+    at: ScheduleStep
     step: int
     forward: bool
     first: bool
@@ -78,6 +78,10 @@ def add_optimizer(
     """Issue the optimizer of a rank on its GPU; return the op."""
     work = model.optimizer(entries)
     return build.compute(
-        lane.lane, round(work.seconds * PS_PER_SECOND), name="optimizer", after=after,
-        tags=Tags(phase=Phase.OPTIMIZER, step=step, stage=stage), traffic=work.traffic,
-    )  # fmt: skip
+        lane.lane,
+        round(work.seconds * PS_PER_SECOND),
+        name="optimizer",
+        after=after,
+        tags=Tags(phase=Phase.OPTIMIZER, step=step, stage=stage),
+        traffic=work.traffic,
+    )

@@ -28,10 +28,27 @@ AtLeastOne = Annotated[float, msgspec.Meta(ge=1)]
 WIDTH = {name: 4 if name in ("fp32", "tf32") else 2 for name in PRECISION_NAMES}
 """Bytes of an activation, a parameter or a gradient, by precision; fp8 is for products only."""
 Precision = Literal[
-    "bf16", "fp16", "fp32", "tf32", "fp8", "fp8-cs", "fp8-row", "fp8-block", "mxfp8", "nvfp4",
-    "fp8-ds", "fp8_ds", "fp8_cs", "fp8row", "fp8_row", "fp8-sc", "fp8_sc", "fp8-mx", "fp8_mx",
+    "bf16",
+    "fp16",
+    "fp32",
+    "tf32",
+    "fp8",
+    "fp8-cs",
+    "fp8-row",
+    "fp8-block",
+    "mxfp8",
+    "nvfp4",
+    "fp8-ds",
+    "fp8_ds",
+    "fp8_cs",
+    "fp8row",
+    "fp8_row",
+    "fp8-sc",
+    "fp8_sc",
+    "fp8-mx",
+    "fp8_mx",
     "fp4",
-]  # fmt: skip
+]
 
 
 class ParallelSection(Section, frozen=True, kw_only=True):

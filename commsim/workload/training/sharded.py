@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from commsim.graph import GraphBuilder, Tags
-from commsim.models import ComputeModel, Work
+from commsim.models import ComputeModel, GpuWork
 from commsim.units import PS_PER_SECOND
 from commsim.workload.schedules import PHASE
 from commsim.workload.training.lanes import Lane
@@ -92,9 +92,15 @@ class Sharded(ReplicaStrategy):
                 )
             if self.between:
                 ended = self._collective(
-                    lane, place, unit, "all_reduce", self.between, size // self.sizes[expert],
-                    stream="replicate", after=[ended],
-                )  # fmt: skip
+                    lane,
+                    place,
+                    unit,
+                    "all_reduce",
+                    self.between,
+                    size // self.sizes[expert],
+                    stream="replicate",
+                    after=[ended],
+                )
             self._reductions.setdefault(lane.lane, []).append(ended)
 
     def _copy_out(
@@ -116,7 +122,7 @@ class Sharded(ReplicaStrategy):
         lane: Lane,
         place: ActionContext,
         unit: int,
-        work: Work,
+        work: GpuWork,
         name: str,
         after: list[int],
     ) -> int:
@@ -126,9 +132,13 @@ class Sharded(ReplicaStrategy):
             return after[-1]
         action, named = place.at.action, self._unit(place, unit)
         return self.build.compute(
-            lane.lane, duration, name=f"{name} {named.name}", after=after, traffic=work.traffic,
+            lane.lane,
+            duration,
+            name=f"{name} {named.name}",
+            after=after,
+            traffic=work.traffic,
             tags=self._tags(place, unit)._replace(phase=PHASE[action.work]),
-        )  # fmt: skip
+        )
 
     def _unit(self, place: ActionContext, unit: int) -> Unit:
         return self.plan.stages[place.at.action.stage].units[unit]
@@ -136,9 +146,11 @@ class Sharded(ReplicaStrategy):
     def _tags(self, place: ActionContext, unit: int) -> Tags:
         action, staged = place.at.action, self.plan.schedule.stages > 1
         return Tags(
-            step=place.step, microbatch=action.microbatch, layer=self._unit(place, unit).layer,
+            step=place.step,
+            microbatch=action.microbatch,
+            layer=self._unit(place, unit).layer,
             stage=action.stage if staged else -1,
-        )  # fmt: skip
+        )
 
     def finish_reductions(self, lane: Lane, step: int) -> list[int]:
         return self._reductions.pop(lane.lane, [])
@@ -180,10 +192,16 @@ class Sharded(ReplicaStrategy):
         after: list[int],
     ) -> int:
         return self.build.collective(
-            lane.lane, self.build.orbit(axis, lane.rank), kind, size, stream=stream,
-            name=f"{kind} {self._unit(place, unit).name}", dtype=self.plan.dtype, after=after,
+            lane.lane,
+            self.build.orbit(axis, lane.rank),
+            kind,
+            size,
+            stream=stream,
+            name=f"{kind} {self._unit(place, unit).name}",
+            dtype=self.plan.dtype,
+            after=after,
             tags=self._tags(place, unit),
-        )  # fmt: skip
+        )
 
     def _padded(self, stage: int, unit: int, expert: bool) -> int:
         shards = self.sizes[expert]

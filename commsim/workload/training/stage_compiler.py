@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from commsim.models import (
     Block,
     ComputeModel,
+    GpuWork,
     ModelShape,
     Split,
-    Work,
     context_ring_bytes,
     expert_all_to_all_bytes,
     is_moe_layer,
@@ -182,7 +182,7 @@ class StageCompiler:
                     self._gather(work_list)
                 work_list.compute(block.recompute, block=_shown(block))
         elif any(block.recompute.seconds for block in blocks):
-            work_list.compute(sum((block.recompute for block in blocks), Work(0.0)))
+            work_list.compute(sum((block.recompute for block in blocks), GpuWork(0.0)))
         for block in reversed(blocks):
             if block.name != "router":
                 self._gather(work_list, beside=self._beside)
@@ -233,8 +233,9 @@ class StageCompiler:
 
     def _leave(self, work_list: WorkList, *, beside: bool = False) -> None:
         if self.split.tp > 1:
-            self._around(work_list, "reduce_scatter" if self._gathers else "all_reduce",
-                         beside=beside)  # fmt: skip
+            self._around(
+                work_list, "reduce_scatter" if self._gathers else "all_reduce", beside=beside
+            )
 
     def _around(self, work_list: WorkList, kind: str, *, beside: bool) -> None:
         """Write a collective around a block; on a ring of chunks, one of tp is not hidden.
@@ -270,7 +271,9 @@ class StageCompiler:
                 kind = "from_skewed" if back else "to_skewed"
             work_list.collective(kind, "ep", size)
 
-    def _attention(self, work_list: WorkList, work: Work, core: float, *, backward: bool) -> None:
+    def _attention(
+        self, work_list: WorkList, work: GpuWork, core: float, *, backward: bool
+    ) -> None:
         """Write attention, whose `core` takes so many seconds: a ring hides only behind that."""
         d = self.split.cp
         if d == 1:
@@ -297,7 +300,7 @@ class StageCompiler:
         keys = context_ring_bytes(self.shape, self.split, width=self.width) / self.width
         return tokens * score_width(self.shape) / self.split.tp + keys
 
-    def _ulysses(self, work_list: WorkList, work: Work) -> None:
+    def _ulysses(self, work_list: WorkList, work: GpuWork) -> None:
         sizes = {
             tensor: ulysses_bytes(self.shape, self.split, width=self.width, tensor=tensor)
             for tensor in ("q", "k", "v", "o")
@@ -319,5 +322,5 @@ def _shown(block: Block) -> str:
     return block.name if block.name not in (EMBEDDING, HEAD) else ""
 
 
-def _scaled(work: Work, factor: float) -> Work:
-    return Work(work.seconds * factor, work.flops * factor, work.traffic * factor)
+def _scaled(work: GpuWork, factor: float) -> GpuWork:
+    return GpuWork(work.seconds * factor, work.flops * factor, work.traffic * factor)

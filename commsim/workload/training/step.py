@@ -18,7 +18,7 @@ from typing import NamedTuple
 from commsim.cluster import Cluster
 from commsim.graph import Fold, Graph, GraphBuilder, Tags
 from commsim.models import ComputeModel, compute_model
-from commsim.workload.schedules import PHASE, Step, Work, execution_order
+from commsim.workload.schedules import PHASE, ScheduleStep, Work, execution_order
 from commsim.workload.training.axes import Axes, hop_name
 from commsim.workload.training.bucketed import Bucketed
 from commsim.workload.training.lanes import Chain, Lane
@@ -76,9 +76,11 @@ class StepBuilder:
         if kind not in self.models:
             section = self.plan.section
             self.models[kind] = compute_model(
-                cluster.gpu(rank), precision=section.precision, section=section.compute,
+                cluster.gpu(rank),
+                precision=section.precision,
+                section=section.compute,
                 where=self.plan.where,
-            )  # fmt: skip
+            )
         skew, place = self._skew(rank)
         load = skew[place] * len(skew) if skew else 1.0
         written = {
@@ -86,11 +88,14 @@ class StepBuilder:
             for stage in self.plan.held(device)
         }
         return Lane(
-            self.build.lane(rank), rank, device,
+            self.build.lane(rank),
+            rank,
+            device,
             {stage: whole for stage, (whole, _) in written.items()},
             {stage: merged for stage, (_, merged) in written.items()},
-            skew, place,
-        )  # fmt: skip
+            skew,
+            place,
+        )
 
     def _skew(self, rank: int) -> tuple[tuple[float, ...], int]:
         """Return the share of tokens of each expert rank, and this rank's place among them."""
@@ -119,14 +124,19 @@ class StepBuilder:
                 if actions[-1].position == self.limits.final[lane.device]:
                     self._finish(lane, step)
 
-    def _perform(self, lane: Lane, actions: tuple[Step, ...], step: int) -> None:
+    def _perform(self, lane: Lane, actions: tuple[ScheduleStep, ...], step: int) -> None:
         """Issue an action, or two that run as one."""
         received = [op for at in actions for op in self._receive(lane, at, step)]
         chains = [
-            Chain(self.build, lane, self._tags(at, step), after=[*received, *lane.tail],
-                  precision=self.plan.dtype)
+            Chain(
+                self.build,
+                lane,
+                self._tags(at, step),
+                after=[*received, *lane.tail],
+                precision=self.plan.dtype,
+            )
             for at in actions
-        ]  # fmt: skip
+        ]
         running = [
             self._items(lane, at, step, chain) for at, chain in zip(actions, chains, strict=True)
         ]
@@ -140,14 +150,16 @@ class StepBuilder:
             self._send(lane, at, step, ends)
         lane.ends.append(chains[-1].last)
 
-    def _items(self, lane: Lane, at: Step, step: int, chain: Chain) -> Iterator[WorkItem]:
+    def _items(self, lane: Lane, at: ScheduleStep, step: int, chain: Chain) -> Iterator[WorkItem]:
         """Issue the items of an action one by one, and tell the strategy of its units."""
         work, stage, _ = at.action
         place = ActionContext(
-            at, step, work == Work.F,
+            at,
+            step,
+            work == Work.F,
             first=at.position == self.limits.first[stage],
             last=at.position == self.limits.last[stage],
-        )  # fmt: skip
+        )
         yield from self._gather_boundary(lane, at, chain)
         apart = self.strategy.separates_units(place)
         stage_ops = lane.stage_ops if apart or not self.merges else lane.merged
@@ -168,7 +180,7 @@ class StepBuilder:
                 for unit in group if work != Work.I else ():
                     self.strategy.after_unit(lane, place, unit, chain.last)
 
-    def _gather_boundary(self, lane: Lane, at: Step, chain: Chain) -> Iterator[WorkItem]:
+    def _gather_boundary(self, lane: Lane, at: ScheduleStep, chain: Chain) -> Iterator[WorkItem]:
         """Gather a boundary of which each rank received its part (scatter-gather)."""
         parallel = self.plan.section.parallel
         if parallel.scatter_gather and parallel.tp > 1 and at.producer is not None:
@@ -177,27 +189,36 @@ class StepBuilder:
             chain.add(item)
             yield item
 
-    def _receive(self, lane: Lane, at: Step, step: int) -> list[int]:
+    def _receive(self, lane: Lane, at: ScheduleStep, step: int) -> list[int]:
         """Post the messages that a neighbour sends up to the one this action needs."""
         for source, position, work in self.posts.get((at.device, at.position), ()):
             hop = hop_name(source, at.device)
             self.received[lane.lane, source, position] = self.build.recv(
-                lane.lane, hop, self.plan.boundary,
-                group=self.build.orbit("pp", lane.rank), stream=f"{hop} recv",
-                after=lane.ends[-2:-1], tags=self._tags(at, step)._replace(phase=PHASE[work]),
-            )  # fmt: skip
+                lane.lane,
+                hop,
+                self.plan.boundary,
+                group=self.build.orbit("pp", lane.rank),
+                stream=f"{hop} recv",
+                after=lane.ends[-2:-1],
+                tags=self._tags(at, step)._replace(phase=PHASE[work]),
+            )
         if at.producer is None:
             return []
         return [self.received.pop((lane.lane, *at.producer))]
 
-    def _send(self, lane: Lane, at: Step, step: int, after: list[int]) -> None:
+    def _send(self, lane: Lane, at: ScheduleStep, step: int, after: list[int]) -> None:
         if at.feeds < 0:
             return
         hop = hop_name(at.device, at.feeds)
         self.build.send(
-            lane.lane, hop, self.plan.boundary, group=self.build.orbit("pp", lane.rank),
-            stream=f"{hop} send", after=after, tags=self._tags(at, step),
-        )  # fmt: skip
+            lane.lane,
+            hop,
+            self.plan.boundary,
+            group=self.build.orbit("pp", lane.rank),
+            stream=f"{hop} send",
+            after=after,
+            tags=self._tags(at, step),
+        )
 
     def _finish(self, lane: Lane, step: int) -> None:
         """Issue what is left of the reductions, the optimizer, and what follows it."""
@@ -206,17 +227,26 @@ class StepBuilder:
         if self.plan.tied_bytes and self._at_an_end(lane.device):
             waits.append(
                 self.build.collective(
-                    lane.lane, self.build.orbit("embedding", lane.rank), "all_reduce",
-                    self.plan.tied_bytes, stream="embedding", name="all_reduce embedding",
-                    dtype=self.plan.dtype, after=waits[-1:] or lane.ends[-1:],
+                    lane.lane,
+                    self.build.orbit("embedding", lane.rank),
+                    "all_reduce",
+                    self.plan.tied_bytes,
+                    stream="embedding",
+                    name="all_reduce embedding",
+                    dtype=self.plan.dtype,
+                    after=waits[-1:] or lane.ends[-1:],
                     tags=Tags(step=step, stage=stage),
                 )
-            )  # fmt: skip
+            )
         optimizer = add_optimizer(
-            self.build, lane, self.strategy.optimizer_entries(lane.device),
-            self._model_of(lane.rank), step=step, stage=stage,
+            self.build,
+            lane,
+            self.strategy.optimizer_entries(lane.device),
+            self._model_of(lane.rank),
+            step=step,
+            stage=stage,
             after=[*waits, *lane.tail],
-        )  # fmt: skip
+        )
         lane.tail = []
         lane.ends.append(optimizer)
         self.strategy.after_optimizer(lane, step, optimizer)
@@ -225,7 +255,7 @@ class StepBuilder:
         home, pipe = self.plan.schedule.home, self.plan.schedule.pipes[0]
         return device in (home[pipe[0]], home[pipe[-1]])
 
-    def _tags(self, at: Step, step: int) -> Tags:
+    def _tags(self, at: ScheduleStep, step: int) -> Tags:
         work, stage, microbatch = at.action
         staged = self.plan.schedule.stages > 1
         return Tags(PHASE[work], step, microbatch, stage if staged else -1)
@@ -234,9 +264,9 @@ class StepBuilder:
 _LIST_OF = {Work.F: "forward", Work.B: "backward", Work.I: "input_backward", Work.W: "weight"}
 
 
-def _together(order: list[Step], plan: TrainingPlan) -> list[tuple[Step, ...]]:
+def _together(order: list[ScheduleStep], plan: TrainingPlan) -> list[tuple[ScheduleStep, ...]]:
     """Return the actions in order, those that run as one in one tuple."""
-    found: list[tuple[Step, ...]] = []
+    found: list[tuple[ScheduleStep, ...]] = []
     for at in order:
         joins = at.position > 0 and plan.schedule.is_paired(at.device, at.position - 1)
         if joins:
@@ -246,7 +276,7 @@ def _together(order: list[Step], plan: TrainingPlan) -> list[tuple[Step, ...]]:
     return found
 
 
-class Limits(NamedTuple):
+class StepEnds(NamedTuple):
     """Positions: of each device's last action, each stage's first forward and last gradient."""
 
     final: dict[int, int]
@@ -254,8 +284,8 @@ class Limits(NamedTuple):
     last: dict[int, int]
 
 
-def _limits(order: list[Step]) -> Limits:
-    limits = Limits({}, {}, {})
+def _limits(order: list[ScheduleStep]) -> StepEnds:
+    limits = StepEnds({}, {}, {})
     for at in order:
         limits.final[at.device] = at.position
         if at.action.work == Work.F:
@@ -265,7 +295,7 @@ def _limits(order: list[Step]) -> Limits:
     return limits
 
 
-def _posting_order(order: list[Step]) -> dict[tuple[int, int], list[tuple[int, int, Work]]]:
+def _posting_order(order: list[ScheduleStep]) -> dict[tuple[int, int], list[tuple[int, int, Work]]]:
     """Return the messages (device, position, work) to post with each action that receives.
 
     Messages from one neighbour are posted in the order in which it sends them, even where they
@@ -294,10 +324,13 @@ def _map(stage_ops: StageOps, *, across: bool) -> StageOps:
         *(
             joined(work_list, across_units=across)
             for work_list in (
-                stage_ops.forward, stage_ops.backward, stage_ops.input_backward, stage_ops.weight,
+                stage_ops.forward,
+                stage_ops.backward,
+                stage_ops.input_backward,
+                stage_ops.weight,
             )
         )
-    )  # fmt: skip
+    )
 
 
 def _strategy(
@@ -324,7 +357,11 @@ def _strategy(
         size = int(data.shard or 1)
         between = "replicate" if size < plan.replicas else ""
         return Sharded(
-            plan, build, axes={False: "shard", True: "shard"},
-            sizes={False: size, True: size}, model_of=model_of, between=between,
-        )  # fmt: skip
+            plan,
+            build,
+            axes={False: "shard", True: "shard"},
+            sizes={False: size, True: size},
+            model_of=model_of,
+            between=between,
+        )
     return Bucketed(plan, build, cluster, axes=names, sizes=sizes)

@@ -46,10 +46,16 @@ class WholeModel:
         op = -1
         for item in joined(work_list, across_units=False):
             op = self.build.compute(
-                lane, item.duration, name=item.name, after=after,
-                tags=tags._replace(layer=item.layer), flops=item.flops, traffic=item.traffic,
-                alloc=item.alloc, free=item.free,
-            )  # fmt: skip
+                lane,
+                item.duration,
+                name=item.name,
+                after=after,
+                tags=tags._replace(layer=item.layer),
+                flops=item.flops,
+                traffic=item.traffic,
+                alloc=item.alloc,
+                free=item.free,
+            )
             after = []
         return op
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from commsim.models import Work
+from commsim.models import GpuWork
 from commsim.units import PS_PER_SECOND
 
 __all__ = ["COMPUTE", "EXCHANGE", "WorkItem", "WorkList", "joined"]
@@ -54,7 +54,7 @@ class WorkList:
         """Let the next items belong to a unit."""
         self.unit, self.layer, self.name = unit, layer, name
 
-    def compute(self, work: Work, *, block: str = "") -> None:
+    def compute(self, work: GpuWork, *, block: str = "") -> None:
         """Add work on the GPU, if it takes any time."""
         duration = round(work.seconds * PS_PER_SECOND)
         if not duration:
@@ -62,10 +62,16 @@ class WorkList:
         name = f"{self.name} {block}" if block else self.name
         self.items.append(
             WorkItem(
-                self.unit, name, self.layer, COMPUTE, duration, work.flops, work.traffic,
+                self.unit,
+                name,
+                self.layer,
+                COMPUTE,
+                duration,
+                work.flops,
+                work.traffic,
                 joins=self._joins,
             )
-        )  # fmt: skip
+        )
         self._joins = False
 
     def collective(self, kind: str, axis: str, size: int, *, beside: bool = False) -> None:
@@ -74,10 +80,16 @@ class WorkList:
         self._beside |= beside
         self.items.append(
             WorkItem(
-                self.unit, f"{kind} {self.name}", self.layer, kind, axis=axis, size=size,
-                beside=beside, joins=joins,
+                self.unit,
+                f"{kind} {self.name}",
+                self.layer,
+                kind,
+                axis=axis,
+                size=size,
+                beside=beside,
+                joins=joins,
             )
-        )  # fmt: skip
+        )
         self._joins = False if joins else self._joins
 
     def join(self) -> None:

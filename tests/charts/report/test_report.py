@@ -19,9 +19,16 @@ from helpers.star import Star
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commsim.charts.report import Facts, Residents, Run, Section, report_page, write_report
+from commsim.charts.report import (
+    ReportFacts,
+    ReportSection,
+    Residents,
+    ShownRun,
+    report_page,
+    write_report,
+)
 from commsim.charts.report.columns import column
-from commsim.charts.report.markup import Part, area, percent, stack, table
+from commsim.charts.report.markup import BarPart, area, percent, stack, table
 from commsim.charts.report.memory_part import memory_section
 from commsim.charts.report.pack import _distinct, pack
 from commsim.charts.report.time_parts import breakdown_section, path_section
@@ -104,7 +111,7 @@ def test_a_column_refuses_what_a_browser_would_round(values: list[int]) -> None:
 @pytest.mark.parametrize("name", ["1f1b", "quickstart", "p2p-nonblocking"])
 def test_the_viewer_gets_every_span_that_takes_time(name: str) -> None:
     timeline = scenario(name).timeline
-    facts, elements = pack([Run("", timeline)])
+    facts, elements = pack([ShownRun("", timeline)])
     columns = unpacked("".join(elements))
     begin = np.where(timeline.arrive < 0, timeline.start, timeline.arrive)
     some = timeline.end > begin
@@ -131,7 +138,7 @@ def test_the_viewer_gets_every_span_that_takes_time(name: str) -> None:
 
 def test_what_a_span_is_comes_along() -> None:
     timeline = scenario("1f1b").timeline
-    facts, elements = pack([Run("", timeline)])
+    facts, elements = pack([ShownRun("", timeline)])
     columns = unpacked("".join(elements))
     words = [facts["words"][facts["meanings"][what][0]] for what in columns["what"].tolist()]
     numbers = columns["microbatch"] - 1
@@ -143,7 +150,7 @@ def test_what_a_span_is_comes_along() -> None:
 
 def test_members_of_a_collective_share_a_number_and_its_bus_factor() -> None:
     timeline = four_ranks().timeline
-    facts, elements = pack([Run("", timeline)])
+    facts, elements = pack([ShownRun("", timeline)])
     columns = unpacked("".join(elements))
     numbers = columns["instance"][columns["instance"] > 0]
     assert set(np.bincount(numbers)[1:].tolist()) == {4}  # ranks of the group
@@ -154,7 +161,7 @@ def test_members_of_a_collective_share_a_number_and_its_bus_factor() -> None:
 
 def test_two_runs_are_on_one_axis() -> None:
     one, two = scenario("1f1b").timeline, scenario("gpipe").timeline
-    facts, elements = pack([Run("a", one), Run("b", two)])
+    facts, elements = pack([ShownRun("a", one), ShownRun("b", two)])
     assert facts["runs"] == ["a", "b"]
     assert facts["spans"] == len(one) + len(two)
     assert len(unpacked("".join(elements))["begin"]) == facts["spans"]
@@ -163,9 +170,9 @@ def test_two_runs_are_on_one_axis() -> None:
 
 
 def test_ticks_are_fine_enough() -> None:
-    facts, _ = pack([Run("", scenario("quickstart").timeline)])
+    facts, _ = pack([ShownRun("", scenario("quickstart").timeline)])
     assert 2**32 / 10 < facts["reach"] < 2**32
-    small, _ = pack([Run("", hostile())])
+    small, _ = pack([ShownRun("", hostile())])
     assert small["tick"] == 1
 
 
@@ -201,7 +208,7 @@ def test_the_page_asks_for_nothing_from_elsewhere() -> None:
 
 def test_names_from_traces_stay_text() -> None:
     timeline = hostile()
-    facts = Facts(HOSTILE, timeline, measure(timeline), (HOSTILE,), command=HOSTILE)
+    facts = ReportFacts(HOSTILE, timeline, measure(timeline), (HOSTILE,), command=HOSTILE)
     text = "".join(report_page(facts))
     assert "<script>alert" not in text
     held = re.search(r'id="viewer-facts">(.*?)</script>', text, re.DOTALL)
@@ -213,7 +220,7 @@ def test_an_empty_run_has_a_page_too() -> None:
     build = GraphBuilder()
     build.lane(0)
     timeline = simulate(build.build(), None, library=Ideal())
-    text = "".join(report_page(Facts("nothing", timeline, measure(timeline))))
+    text = "".join(report_page(ReportFacts("nothing", timeline, measure(timeline))))
     assert sections(text) == []
     assert text.endswith("</html>\n")
 
@@ -343,7 +350,7 @@ def test_areas_are_steps() -> None:
 
 
 def test_bars_and_tables_escape_and_add_up() -> None:
-    bar = stack([Part("compute", 0.25, HOSTILE), Part("idle", 0.0, "nothing")])
+    bar = stack([BarPart("compute", 0.25, HOSTILE), BarPart("idle", 0.0, "nothing")])
     assert "width:25%" in bar
     assert bar.count("<span") == 1
     assert "<script>" not in bar
@@ -355,7 +362,7 @@ def test_bars_and_tables_escape_and_add_up() -> None:
 
 def test_a_section_without_a_neighbour_is_wide() -> None:
     def laid(*wide: bool) -> list[bool]:
-        made = [Section(f"s{k}", "t", "", "", wide=one) for k, one in enumerate(wide)]
+        made = [ReportSection(f"s{k}", "t", "", "", wide=one) for k, one in enumerate(wide)]
         text = "".join(page("t", "n", made))
         return ['class="wide"' in one for one in re.findall(r"<section [^>]*>", text)]
 
@@ -399,7 +406,7 @@ def test_numbers_can_be_read_on_their_boxes() -> None:
 def test_a_million_spans_stay_small() -> None:
     """The full size is in benchmarks; the bytes per span are those of a small one."""
     timeline = many_spans(50_000)
-    facts, elements = pack([Run("", timeline)])
+    facts, elements = pack([ShownRun("", timeline)])
     size = sum(map(len, elements)) + len(json.dumps(facts))
     assert facts["spans"] == len(timeline)
     assert size < 10 * len(timeline)
@@ -444,7 +451,7 @@ def test_the_topology_colours_what_is_used() -> None:
 
 
 def test_rows_of_the_viewer_overlap_no_more_than_their_streams_do() -> None:
-    facts, elements = pack([Run("", four_ranks().timeline)])
+    facts, elements = pack([ShownRun("", four_ranks().timeline)])
     columns = unpacked("".join(elements))
     rows = np.repeat(np.arange(len(facts["counts"])), facts["counts"])
     for row in range(len(facts["counts"])):
@@ -456,7 +463,7 @@ def test_rows_of_the_viewer_overlap_no_more_than_their_streams_do() -> None:
 
 def test_the_critical_path_of_the_viewer_is_that_of_the_metrics() -> None:
     result = scenario("1f1b")
-    facts, elements = pack([Run("", result.timeline)])
+    facts, elements = pack([ShownRun("", result.timeline)])
     columns = unpacked("".join(elements))
     words = [facts["words"][facts["meanings"][w][0]] for w in columns["what"].tolist()]
     assert [words[i] for i in facts["paths"][0]] == [p.op for p in result.metrics.critical_path]
@@ -464,10 +471,10 @@ def test_the_critical_path_of_the_viewer_is_that_of_the_metrics() -> None:
 
 def test_lanes_know_their_node_stage_and_replica() -> None:
     result = run("quickstart", ["engine.fold=off"])
-    facts, _ = pack([Run("", result.timeline, present(result.cluster).node_of)])
+    facts, _ = pack([ShownRun("", result.timeline, present(result.cluster).node_of)])
     assert [lane["node"] for lane in facts["lanes"]] == [0] * 8 + [1] * 8
     assert [lane["replica"] for lane in facts["lanes"]] == list(range(16))
-    staged, _ = pack([Run("", scenario("1f1b").timeline)])
+    staged, _ = pack([ShownRun("", scenario("1f1b").timeline)])
     assert [lane["stage"] for lane in staged["lanes"]] == [0, 1, 2, 3]
     assert {lane["node"] for lane in staged["lanes"]} == {-1}
 
@@ -493,7 +500,7 @@ def mixed() -> Timeline:
 
 
 def test_messages_and_collectives_have_numbers_of_their_own() -> None:
-    facts, elements = pack([Run("", mixed())])
+    facts, elements = pack([ShownRun("", mixed())])
     columns = unpacked("".join(elements))
     ops = {
         number: {
@@ -507,7 +514,7 @@ def test_messages_and_collectives_have_numbers_of_their_own() -> None:
 
 
 def test_streams_that_overlap_have_rows_of_their_own() -> None:
-    apart, _ = pack([Run("", mixed())])
+    apart, _ = pack([ShownRun("", mixed())])
     assert {len(lane["rows"]) for lane in apart["lanes"]} == {3}
     build = GraphBuilder()
     world = build.group("world", range(2))
@@ -516,7 +523,7 @@ def test_streams_that_overlap_have_rows_of_their_own() -> None:
         first = build.collective(lane, world, "all_reduce", 2**24, stream="a")
         build.collective(lane, world, "all_gather", 2**24, stream="b", after=[first])
     after = simulate(build.build(), Star(2), library=Ideal("ring"))
-    together, _ = pack([Run("", after)])
+    together, _ = pack([ShownRun("", after)])
     assert {len(lane["rows"]) for lane in together["lanes"]} == {2}
 
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.many_spans import many_spans
 from helpers.star import Star
 
-from commsim.charts.report import Facts, write_report
+from commsim.charts.report import ReportFacts, write_report
 from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
@@ -78,7 +78,7 @@ def report_of(name: str, folder: Path, *sets: str) -> Path:
 def written(timeline: Timeline, folder: Path, name: str = "made") -> Path:
     path = folder / f"{name}.html"
     if not path.exists():
-        write_report(Facts(name, timeline, measure(timeline)), path)
+        write_report(ReportFacts(name, timeline, measure(timeline)), path)
     return path
 
 
@@ -422,7 +422,7 @@ def test_rows_on_which_nobody_computes_are_left_out(opened: Open, folder: Path) 
 def test_very_many_ranks_begin_folded_by_node(opened: Open, folder: Path) -> None:
     timeline, path = many_spans(7_000, lanes=136), folder / "lanes.html"
     cluster = Cluster.preset("dgx-h100", nodes=17)
-    write_report(Facts("lanes", timeline, measure(timeline), cluster=cluster), path)
+    write_report(ReportFacts("lanes", timeline, measure(timeline), cluster=cluster), path)
     page = opened(path)
     assert viewer(page, "return v.lines().map(l => l.label)") == [f"node {k}" for k in range(17)]
     page.fill(".tools input", "rank 100")

@@ -8,7 +8,7 @@ import pytest
 from commsim.cluster import Cluster, cluster_from
 from commsim.engine import folded, simulate
 from commsim.errors import ScenarioError
-from commsim.graph import Fold, Graph, GraphBuilder, Way
+from commsim.graph import CopyWay, Fold, Graph, GraphBuilder
 from commsim.libraries import Ideal
 from commsim.timeline import Timeline
 
@@ -48,7 +48,7 @@ def graph_of(fold: Fold, stage: np.ndarray, *, offload: bool = False) -> Graph:
                 build.send(lane, "next", 3 * MIB, group=pp, stream="out", after=before)
             build.collective(lane, dp, "all_reduce", 64 * MIB, stream="dp", after=before)
             if offload:
-                build.host_copy(lane, 32 * MIB, way=Way.TO_HOST, name="offload", stream="d2h",
+                build.host_copy(lane, 32 * MIB, way=CopyWay.TO_HOST, name="offload", stream="d2h",
                                 after=before)  # fmt: skip
     return build.build()
 

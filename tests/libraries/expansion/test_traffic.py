@@ -7,7 +7,7 @@ import pytest
 
 from commsim.cluster import Cluster
 from commsim.libraries.expansion.traffic import arrivals
-from commsim.libraries.plan import Delays, Messages
+from commsim.libraries.plan import Delays, RoutedProgram
 
 
 def test_a_sender_hands_out_at_its_own_pace() -> None:
@@ -18,7 +18,7 @@ def test_a_sender_hands_out_at_its_own_pace() -> None:
     size = 1e-9 * float(cluster.links.capacity[route.link[0]])
     zeros = np.zeros(2)
     delays = Delays(zeros, zeros, np.zeros(0), np.full(2, 5000.0))
-    messages = Messages(
+    messages = RoutedProgram(
         np.zeros(2, np.int64), np.ones(2, np.int64), np.full(2, size), np.zeros(2, np.int64),
         (route,), np.zeros(3, np.int64), np.zeros(0, np.int64), delays,
     )  # fmt: skip

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from commsim.cluster import Links, Route
 from commsim.libraries.expansion.traffic import (
     LinkService,
-    Program,
+    RunningProgram,
     Traffic,
     arrivals,
     hops_of,
 )
-from commsim.libraries.plan import Messages
+from commsim.libraries.plan import RoutedProgram
 
 US = 10**6
 
@@ -41,10 +41,10 @@ def route(*path: int) -> Route:
     return Route(path, (1.0,) * len(path), tuple(range(len(path))), len(path) * 10**6)
 
 
-def independent(routes: list[Route], sizes: list[float]) -> Messages:
+def independent(routes: list[Route], sizes: list[float]) -> RoutedProgram:
     """Return messages of distinct pairs that wait for nothing."""
     count = len(routes)
-    return Messages(
+    return RoutedProgram(
         np.arange(count) * 2, np.arange(count) * 2 + 1, np.array(sizes), np.arange(count),
         tuple(routes), np.zeros(count + 1, np.int64), np.zeros(0, np.int64),
     )  # fmt: skip
@@ -125,7 +125,7 @@ def test_no_link_is_over_its_rate_and_nobody_is_faster_than_alone(
     messages = independent(routes, [size for _, _, size in drawn])
     log: list[LinkService] = []
     traffic = Traffic(log)
-    traffic.add(Program(messages, [hops_of(r, every) for r in routes], ()), 0.0)
+    traffic.add(RunningProgram(messages, [hops_of(r, every) for r in routes], ()), 0.0)
     done = {message: when for when, _, message in traffic.advance(float("inf"))}
     for link in range(4):
         services = [(begin, end, share) for at, begin, end, share, _ in log if at == link]

@@ -14,7 +14,7 @@ from commsim.errors import ScenarioError, TraceError
 from commsim.libraries import LibrarySection
 from commsim.study import bench, replay, run
 from commsim.study.compare.compare import compare
-from commsim.study.compare.tables import Point, Sheet, band_of, from_bench, line_up
+from commsim.study.compare.tables import Sheet, TablePoint, band_of, from_bench, line_up
 
 LOGS = TESTS / "data/nccl_tests"
 A100 = str(LOGS / "a100_8_v2.19.4.log")
@@ -193,11 +193,13 @@ def test_a_trace_beside_its_replay(shared_data: Path) -> None:
 def test_bands_and_signs_of_errors() -> None:
     sizes = (1024, 65536, 2**20, 16 * 2**20)
     assert [band_of(size) for size in sizes] == ["small", "mid", "mid", "large"]
-    held = Sheet("a", "all_reduce", "float", 8, 1, True, tuple(Point(s, 10.0, 1.0) for s in sizes))
+    held = Sheet(
+        "a", "all_reduce", "float", 8, 1, True, tuple(TablePoint(s, 10.0, 1.0) for s in sizes)
+    )
     times = (12.0, 8.9, 11.1, 8.0)
     other = Sheet(
         "b", "all_reduce", "float", 8, 1, False,
-        tuple(Point(s, t, 1.0) for s, t in zip(sizes, times, strict=True)),
+        tuple(TablePoint(s, t, 1.0) for s, t in zip(sizes, times, strict=True)),
     )  # fmt: skip
     (table,) = line_up([[held], [other]], 0)
     assert [table.error(row, 1) for row in range(4)] == pytest.approx([0.2, -0.11, 0.11, -0.2])

@@ -13,7 +13,7 @@ from commsim.cluster.presets import preset_names
 from commsim.cluster.section import cluster_from
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder
-from commsim.libraries import Ideal, Part, Plan, Request, Start
+from commsim.libraries import Ideal, Plan, PlanPart, Request, Start
 from commsim.libraries.plan import empty_phase
 from commsim.scenario import load_scenario
 from commsim.study import Result
@@ -42,7 +42,7 @@ class Hasty:
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         n = len(request.ranks)
         ends = np.zeros(n, np.int64), np.full(n, 10**6)
-        return Plan((Part((empty_phase(10**6),), *ends),), Start.ALL, n, algorithm="ring")
+        return Plan((PlanPart((empty_phase(10**6),), *ends),), Start.ALL, n, algorithm="ring")
 
 
 def one_op(op: str, size: int, ranks: int, *, root: int = -1) -> Graph:

@@ -24,20 +24,20 @@ from commsim.libraries import Ideal
 from commsim.models.roofline import resolve_durations
 from commsim.traces.capture.alike import difference
 from commsim.traces.capture.assemble import assemble, roles_of
-from commsim.traces.capture.axes import Axes
+from commsim.traces.capture.axes import FoundAxes
 from commsim.traces.capture.records import (
-    Call,
+    CapturedCall,
+    CapturedMemory,
+    CapturedMessage,
+    CapturedWork,
     GroupMade,
     Mark,
-    Memory,
-    Message,
     Product,
     Record,
     Recording,
     Sync,
     Waited,
     WaitsFor,
-    Work,
     load_recording,
 )
 
@@ -57,11 +57,11 @@ def recording(
     streams: tuple[str, ...] = ("compute", "copies"),
 ) -> Recording:
     made = (GroupMade(tuple(range(world)), "world"), *groups)
-    return Recording(rank, world, "2.13.0", made, streams, records, Memory())
+    return Recording(rank, world, "2.13.0", made, streams, records, CapturedMemory())
 
 
-def work(name: str, stream: int = 0, **more: Any) -> Work:
-    return Work(name, stream, 0.0, 1000, **more)
+def work(name: str, stream: int = 0, **more: Any) -> CapturedWork:
+    return CapturedWork(name, stream, 0.0, 1000, **more)
 
 
 def causes(graph: Graph, name: str) -> list[str]:
@@ -71,8 +71,8 @@ def causes(graph: Graph, name: str) -> list[str]:
     return [graph.op_name(int(on)) for on in graph.dep_op[part]]
 
 
-def call(number: int, stream: int = 0, *, internal: bool = True, size: int = 8) -> Call:
-    return Call("all_reduce", 0, size, stream, number, internal)
+def call(number: int, stream: int = 0, *, internal: bool = True, size: int = 8) -> CapturedCall:
+    return CapturedCall("all_reduce", 0, size, stream, number, internal)
 
 
 def test_internal_call_waits_for_its_caller_who_goes_on() -> None:
@@ -194,8 +194,8 @@ def test_pipeline_tags_stage_and_microbatch() -> None:
     assert Counter(graph.microbatch[products].tolist()).keys() == {0, 1, 2, 3}
 
 
-def axes(*groups: tuple[int, ...], world: int, label: str = "mesh_x") -> Axes:
-    return Axes.of([GroupMade(ranks, label) for ranks in groups], world)
+def axes(*groups: tuple[int, ...], world: int, label: str = "mesh_x") -> FoundAxes:
+    return FoundAxes.of([GroupMade(ranks, label) for ranks in groups], world)
 
 
 def test_groups_side_by_side_are_an_axis() -> None:
@@ -213,8 +213,8 @@ def test_groups_of_one_rank_and_of_another_size_are_no_part_of_it() -> None:
     assert [rows.tolist() for rows in found.rows.values()] == [[[0, 1]], [[2, 3, 4]]]
 
 
-def message(sends: bool, peer: int, group: int = 1, number: int = 1) -> Message:
-    return Message(sends, peer, group, 100, 0, number)
+def message(sends: bool, peer: int, group: int = 1, number: int = 1) -> CapturedMessage:
+    return CapturedMessage(sends, peer, group, 100, 0, number)
 
 
 PIPES = (GroupMade((0, 2), "mesh_pp"), GroupMade((1, 3), "mesh_pp"))
@@ -230,7 +230,7 @@ def stages() -> dict[int, Recording]:
 
 def test_ranks_do_as_the_captured_one_of_their_stage() -> None:
     found = stages()
-    assert roles_of(found, Axes.of(found[0].groups, 4)).tolist() == [0, 0, 2, 2]
+    assert roles_of(found, FoundAxes.of(found[0].groups, 4)).tolist() == [0, 0, 2, 2]
 
 
 def test_stage_that_nobody_captured() -> None:
@@ -240,7 +240,7 @@ def test_stage_that_nobody_captured() -> None:
 
 def test_named_ranks_stand_for_those_up_to_the_next() -> None:
     found = {r: recording(work(f"as {r}"), rank=r, world=6) for r in (0, 1, 4)}
-    assert roles_of(found, Axes.of(found[0].groups, 6)).tolist() == [0, 1, 1, 1, 4, 4]
+    assert roles_of(found, FoundAxes.of(found[0].groups, 6)).tolist() == [0, 1, 1, 1, 4, 4]
 
 
 def test_ranks_that_made_other_groups() -> None:
@@ -259,10 +259,10 @@ def test_stages_fold_to_a_lane_each_and_messages_to_pairs() -> None:
 
 def test_ranks_differ_by_communication_not_by_bytes_of_shards() -> None:
     one = recording(work("update"), call(1))
-    smaller = recording(Work("update", 0, 0.0, 10), call(5), rank=1)
+    smaller = recording(CapturedWork("update", 0, 0.0, 10), call(5), rank=1)
     other = recording(work("update"), call(1, size=9), rank=1)
     longer = recording(call(1), call(2), rank=1)
-    found = Axes.of(one.groups, 2)
+    found = FoundAxes.of(one.groups, 2)
     assert difference(one, smaller, found) == ""
     assert difference(one, other, found).startswith("record 0 is all_reduce world 8 on rank 0")
     assert difference(one, longer, found) == "rank 0 has 1 records, rank 1 2."
@@ -270,14 +270,16 @@ def test_ranks_differ_by_communication_not_by_bytes_of_shards() -> None:
 
 def test_products_are_told_apart() -> None:
     matmul = Product("matmul", 2, 3, 4, 1, "bfloat16")
-    one = recording(Work("mm", 0, 48.0, 10, matmul))
-    other = recording(Work("mm", 0, 48.0, 10, msgspec.structs.replace(matmul, k=5)), rank=1)
-    assert difference(one, other, Axes.of(one.groups, 2)) != ""
+    one = recording(CapturedWork("mm", 0, 48.0, 10, matmul))
+    other = recording(CapturedWork("mm", 0, 48.0, 10, msgspec.structs.replace(matmul, k=5)), rank=1)
+    assert difference(one, other, FoundAxes.of(one.groups, 2)) != ""
 
 
 def test_flops_of_recomputation_are_no_model_flops() -> None:
     graph = assemble({
-        0: recording(Work("mm", 0, 30.0, 1), Work("mm", 0, 12.0, 1, again=True), world=3)
+        0: recording(
+            CapturedWork("mm", 0, 30.0, 1), CapturedWork("mm", 0, 12.0, 1, again=True), world=3
+        )
     })  # fmt: skip
     capture = graph.meta["capture"]
     assert (capture["model_flops"], capture["hardware_flops"]) == (90.0, 126.0)
@@ -285,7 +287,7 @@ def test_flops_of_recomputation_are_no_model_flops() -> None:
 
 def test_root_keeps_its_place() -> None:
     """A broadcast tells its root from the others: nobody folds."""
-    send = Call("broadcast", 0, 8, 0, 1, True, root=1)
+    send = CapturedCall("broadcast", 0, 8, 0, 1, True, root=1)
     graph = assemble({0: recording(work("a"), send, world=3)})
     assert graph.lane_rank.tolist() == [0, 1, 2]
     assert graph.collectives.root.tolist() == [1]
@@ -294,7 +296,7 @@ def test_root_keeps_its_place() -> None:
 def test_root_of_a_group_that_was_not_captured() -> None:
     """Rank 1 is the root of the captured group; its twin's is rank 3."""
     pairs = (GroupMade((0, 1), "mesh_dp"), GroupMade((2, 3), "mesh_dp"))
-    send = Call("broadcast", 1, 8, 0, 1, True, root=1)
+    send = CapturedCall("broadcast", 1, 8, 0, 1, True, root=1)
     graph = assemble({0: recording(work("a"), send, world=4, groups=pairs)})
     assert graph.lane_rank.tolist() == [0, 1, 2, 3]
     assert graph.collectives.root.tolist() == [1, 3]

@@ -17,7 +17,7 @@ from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Graph, OpKind, load_graph, save_graph
 from commsim.traces.capture import capture
 from commsim.traces.capture.processes import record_ranks
-from commsim.traces.capture.records import Recording, Sync, Work
+from commsim.traces.capture.records import CapturedWork, Recording, Sync
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
@@ -145,8 +145,11 @@ def test_second_step_is_recorded_by_default(tmp_path: Path) -> None:
     )
     for step in (1, 2, 4):
         found = captured(tmp_path, body, step=step)
-        rows = [r.product.m for r in found.records if isinstance(r, Work) and r.op == "addmm"
-                and r.product]  # fmt: skip
+        rows = [
+            r.product.m
+            for r in found.records
+            if isinstance(r, CapturedWork) and r.op == "addmm" and r.product
+        ]
         assert rows == [step]
 
 
@@ -195,7 +198,7 @@ def test_memory_is_freed(tmp_path: Path) -> None:
         ["layer(x)", "a = torch.ones(1000, device='cuda')", "b = a * 2", "del a", "c = b * 2"]
     )
     found = captured(tmp_path, body)
-    doubled, again = (r for r in found.records if isinstance(r, Work) and r.op == "mul")
+    doubled, again = (r for r in found.records if isinstance(r, CapturedWork) and r.op == "mul")
     assert (doubled.alloc, doubled.free, again.alloc) == (4000, 4000, 4000)
     assert 8000 <= found.memory.peak < 12000
 
@@ -209,7 +212,7 @@ def test_autocast_and_streams_of_cuda(tmp_path: Path) -> None:
         "torch.cuda.synchronize()\n"
     )
     found = captured(tmp_path, body)
-    (product,) = (r for r in found.records if isinstance(r, Work) and r.op == "addmm")
+    (product,) = (r for r in found.records if isinstance(r, CapturedWork) and r.op == "addmm")
     assert product.stream != 0
     assert product.product is not None
     assert product.product.dtype == "bfloat16"

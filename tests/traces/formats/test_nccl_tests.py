@@ -11,7 +11,7 @@ from helpers.paths import TESTS
 
 from commsim.errors import TraceError
 from commsim.traces.formats.nccl_tests.reader import is_nccl_tests, load_nccl_tests, read_nccl_tests
-from commsim.traces.formats.nccl_tests.table import Timing
+from commsim.traces.formats.nccl_tests.table import BenchedTiming
 
 LOGS = TESTS / "data/nccl_tests"
 HEAD = "# nThread 1 nGpus 8 minBytes 8 maxBytes 8 step: 2(factor)\n"
@@ -51,14 +51,18 @@ def test_both_halves_of_a_row() -> None:
     assert (row.size, row.count, row.type, row.redop, row.root) == (
         134217728, 33554432, "float", "sum", -1,
     )  # fmt: skip
-    assert row.out_of_place == Timing(1295.41, 103.61, 181.32, 0)
-    assert row.in_place == Timing(1284.21, 104.51, 182.90, 0)
+    assert row.out_of_place == BenchedTiming(1295.41, 103.61, 181.32, 0)
+    assert row.in_place == BenchedTiming(1284.21, 104.51, 182.90, 0)
     assert row.time_us == 1295.41
 
 
 def test_unchecked_is_none_and_old_errors_are_numbers() -> None:
-    assert one("a100_8_unchecked.log").rows[3].out_of_place == Timing(41.19, 3.18, 5.57, None)
-    assert one("v100_2x4_error_column.log").rows[1].in_place == Timing(29.05, 0.14, 0.25, 2e-7)
+    assert one("a100_8_unchecked.log").rows[3].out_of_place == BenchedTiming(
+        41.19, 3.18, 5.57, None
+    )
+    assert one("v100_2x4_error_column.log").rows[1].in_place == BenchedTiming(
+        29.05, 0.14, 0.25, 2e-7
+    )
 
 
 def test_a_log_of_three_tests_is_three_tables() -> None:
@@ -82,7 +86,7 @@ def test_json_says_what_its_text_would() -> None:
     assert (row.root, row.type, row.out_of_place) == (
         -1,
         "double",
-        Timing(182.87, 183.49, 321.1, 0),
+        BenchedTiming(182.87, 183.49, 321.1, 0),
     )
     assert one("h100_8.json").gpu == "NVIDIA H100 80GB HBM3"
 
@@ -93,7 +97,7 @@ def test_json_of_cpu_time_nan_and_trace_replay(tmp_path: Path) -> None:
     data["results"] = [{**data["results"][0], "out_of_place": None, "in_place": body}]
     (table,) = read_nccl_tests(json.dumps(data).encode(), "x.json")
     assert table.rows[0].out_of_place is None
-    assert table.rows[0].in_place == Timing(5.5, 0.0, 1.0, None)
+    assert table.rows[0].in_place == BenchedTiming(5.5, 0.0, 1.0, None)
     assert table.rows[0].time_us == 5.5
 
 

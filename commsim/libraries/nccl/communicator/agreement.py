@@ -18,8 +18,11 @@ def agreed(views: Sequence[NodeView]) -> Mapping[str, SearchGraph]:
 
     `views` holds each structure of node once, node 0's first: its channels are kept.
     """
-    graphs = {name: _least([v.graphs[name] for v in views]) for name in views[0].graphs
-              if all(name in v.graphs for v in views)}  # fmt: skip
+    graphs = {
+        name: _least([v.graphs[name] for v in views])
+        for name in views[0].graphs
+        if all(name in v.graphs for v in views)
+    }
     count = min(graphs["ring"].n_channels, graphs["tree"].n_channels)
     for name in ("ring", "tree"):
         graphs[name] = replace(graphs[name], channels=graphs[name].channels[:count])

@@ -110,12 +110,14 @@ def communicator_from_xml(
     nets = sorted((net.host, net.number) for net in system.nets)
     domains = [
         _Domain(
-            text, source, knobs,
+            text,
+            source,
+            knobs,
             tuple(range(node * len(ranks), (node + 1) * len(ranks))),
             {net: node * len(nets) + index for index, net in enumerate(nets)},
         )
         for node in range(nodes)
-    ]  # fmt: skip
+    ]
     return _communicator(domains, version, knobs)
 
 
@@ -194,9 +196,12 @@ class _Describer:
             for number in range(self._nics_of(node))
         }
         return _Domain(
-            self._texts[shape], cluster.name, self._own_knobs(by_node),
-            tuple(ranks[gpu] for gpu in gpus), nics,
-        )  # fmt: skip
+            self._texts[shape],
+            cluster.name,
+            self._own_knobs(by_node),
+            tuple(ranks[gpu] for gpu in gpus),
+            nics,
+        )
 
     def _nics_of(self, node: int) -> int:
         nic = self._cluster.specs[self._cluster.spec_of[node]].nic
@@ -250,8 +255,15 @@ def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Com
     if not collnet:
         graphs = {name: g for name, g in graphs.items() if not name.startswith("collnet")}
     rings, trees = _connect(nodes, graphs, count)
-    order = _channels(graphs, views, knobs, nodes=len(nodes), ranks=count, collnet=collnet,
-                         most=rules_of(version).max_channels)  # fmt: skip
+    order = _channels(
+        graphs,
+        views,
+        knobs,
+        nodes=len(nodes),
+        ranks=count,
+        collnet=collnet,
+        most=rules_of(version).max_channels,
+    )
     arch, vendor = common_cpu(views)
     nvls = graphs.get("nvls")
     comm = Communicator(
@@ -341,9 +353,15 @@ def _nets(nodes: Sequence[PlacedNode], graphs: Mapping[str, SearchGraph]) -> Map
 
 
 def _channels(
-    graphs: Mapping[str, SearchGraph], views: Sequence[NodeView], knobs: Knobs, *,
-    nodes: int, ranks: int, collnet: bool, most: int,
-) -> list[int]:  # fmt: skip
+    graphs: Mapping[str, SearchGraph],
+    views: Sequence[NodeView],
+    knobs: Knobs,
+    *,
+    nodes: int,
+    ranks: int,
+    collnet: bool,
+    most: int,
+) -> list[int]:
     """Return the execution channels, each as the searched channel (or its twin) it repeats.
 
     Twice the channels of the search, more where that fills links, and what the environment asks.

@@ -15,7 +15,14 @@ from itertools import pairwise
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.search import limits, search_all
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType, SearchGraph
-from commsim.libraries.nccl.topology import Device, Element, Kind, Paths, Rules, system_of
+from commsim.libraries.nccl.topology import (
+    DeviceKind,
+    Element,
+    Paths,
+    Rules,
+    TopologyDevice,
+    system_of,
+)
 
 __all__ = ["NodeView", "parts", "view"]
 
@@ -62,7 +69,7 @@ def parts(root: Element, source: str, rules: Rules, knobs: Knobs) -> list[tuple[
     ]
 
 
-def _meet(paths: Paths, one: Device, other: Device) -> bool:
+def _meet(paths: Paths, one: TopologyDevice, other: TopologyDevice) -> bool:
     """Say whether two GPUs connect within the node: directly, or through shared memory."""
     if paths.between(one, other).type >= PathType.DIS or _faster_by_net(paths, one, other):
         return False
@@ -71,7 +78,7 @@ def _meet(paths: Paths, one: Device, other: Device) -> bool:
     return not paths.knobs.shm_disable and one.host == other.host
 
 
-def _faster_by_net(paths: Paths, one: Device, other: Device) -> bool:
+def _faster_by_net(paths: Paths, one: TopologyDevice, other: TopologyDevice) -> bool:
     """Say whether both GPUs reach a NIC near them faster than each other."""
     if paths.knobs.net_disable_intra:
         return False
@@ -79,7 +86,7 @@ def _faster_by_net(paths: Paths, one: Device, other: Device) -> bool:
     return all(_net_rate(paths, gpu) > local for gpu in (one, other))
 
 
-def _net_rate(paths: Paths, gpu: Device) -> int:
+def _net_rate(paths: Paths, gpu: TopologyDevice) -> int:
     ways = [paths.direct_to_net(gpu, net) for net in paths.system.nets]
     return max((way.bandwidth for way in ways if way.type <= PathType.PXB), default=0)
 
@@ -105,7 +112,7 @@ def view(
         capability=system.capability,
         cpu_arch=system.cpus[0].arch,
         cpu_vendor=system.cpus[0].vendor,
-        nvswitch=bool(system.of(Kind.NVS)),
+        nvswitch=bool(system.of(DeviceKind.NVS)),
         max_bw=max_bw / 1000,
         total_bw=total_bw / 1000,
         net_bandwidth=min((_least_net(paths, gpu) for gpu in gpus), default=0) / 1000,
@@ -124,12 +131,12 @@ def _peer_access(paths: Paths, ring: SearchGraph) -> bool:
     return all(paths.peer_to_peer(gpus[a], gpus[b]) for a, b in pairs)
 
 
-def _least_net(paths: Paths, gpu: Device) -> int:
+def _least_net(paths: Paths, gpu: TopologyDevice) -> int:
     nets = paths.near_nets(gpu)
     return min((paths.between(gpu, net).bandwidth for net in nets), default=0)
 
 
-def _filled_nets(paths: Paths, gpu: Device) -> int:
+def _filled_nets(paths: Paths, gpu: TopologyDevice) -> int:
     """Return how many of its NETs a GPU can feed over its own link to the CPU."""
     cpu, count, total = paths.nearest_cpu(gpu), 0, 0
     own = paths.between(gpu, cpu).bandwidth if cpu is not None else 0

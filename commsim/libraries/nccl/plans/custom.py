@@ -17,7 +17,7 @@ from commsim.libraries.expansion import lay, part_of, whole
 from commsim.libraries.nccl.plans.group import NcclGroup
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
 from commsim.libraries.nccl.timing import default_terms, hop_latency, reach_latency, ring_edges
-from commsim.libraries.plan import Delays, Messages, Part, Plan, Request, Start
+from commsim.libraries.plan import Delays, Plan, PlanPart, Request, RoutedProgram, Start
 
 __all__ = ["custom_plan"]
 
@@ -40,28 +40,44 @@ def custom_plan(custom: Custom, request: Request, group: NcclGroup) -> Plan:
     messages = _timed(plain, group, choice, hold=0.0)
     part = part_of(messages, made.phase, members, group.cluster.links, together=True)
     first, *rest = part.phases
-    led = Part((replace(first, lead=lead), *rest), part.joins, part.leaves + lead)
+    led = PlanPart((replace(first, lead=lead), *rest), part.joins, part.leaves + lead)
 
-    def program() -> Messages:
+    def program() -> RoutedProgram:
         return _timed(plain, group, choice, hold=float(lead))
 
     return Plan(
-        (led,), Start.ALL, members, (program,), f"{custom.name} {choice.protocol.name}",
-        custom.channels, group.notes, sms=custom.channels, touched=3.0 * request.size,
-    )  # fmt: skip
+        (led,),
+        Start.ALL,
+        members,
+        (program,),
+        f"{custom.name} {choice.protocol.name}",
+        custom.channels,
+        group.notes,
+        sms=custom.channels,
+        touched=3.0 * request.size,
+    )
 
 
 def _as_choice(custom: Custom, request: Request) -> Choice:
     """Return a ring of the file's protocol and channels: what its launch and edges are like."""
     protocol = next((p for p in Protocol if p.name == custom.protocol), Protocol.Simple)
     return Choice(
-        op=request.kind, size=request.size, algorithm=Algorithm.Ring, protocol=protocol,
-        channels=custom.channels, max_channels=custom.channels, threads=0, chunk=0, slice=0,
+        op=request.kind,
+        size=request.size,
+        algorithm=Algorithm.Ring,
+        protocol=protocol,
+        channels=custom.channels,
+        max_channels=custom.channels,
+        threads=0,
+        chunk=0,
+        slice=0,
         selection_us=0.0,
-    )  # fmt: skip
+    )
 
 
-def _timed(messages: Messages, group: NcclGroup, choice: Choice, *, hold: float) -> Messages:
+def _timed(
+    messages: RoutedProgram, group: NcclGroup, choice: Choice, *, hold: float
+) -> RoutedProgram:
     """Return messages with what NCCL adds to the links: latency of a hop, pace of a sender."""
     terms = default_terms()
     runs = group.runs(choice.op, [choice.size], [choice])

@@ -16,10 +16,10 @@ from commsim.libraries.expansion import Connections
 from commsim.libraries.nccl.communicator import NicTable
 from commsim.libraries.nccl.shapes import Algorithm, Communicator
 
-__all__ = ["Edges"]
+__all__ = ["CommunicatorEdges"]
 
 
-class Edges:
+class CommunicatorEdges:
     """Connections of one communicator; `gpus[i]` is the cluster's rank at position i.
 
     Shares are of S, nccl-tests' size. `pxn`: another GPU of the node may hand data to its NIC.
@@ -117,9 +117,13 @@ class Edges:
         row = np.repeat(np.arange(len(source)), ways)
         way = np.arange(len(row)) - np.repeat(np.cumsum(ways) - ways, ways)
         return Connections(
-            source[row], target[row], share[row] / ways[row], own[relay[row], way],
-            own[target[row], way], relay[row],
-        )  # fmt: skip
+            source[row],
+            target[row],
+            share[row] / ways[row],
+            own[relay[row], way],
+            own[target[row], way],
+            relay[row],
+        )
 
     def _relays(self, source: Ints, target: Ints) -> Ints:
         """Return the ranks that hand data for `target` to a NIC: on its rail, if NVLink allows."""
@@ -173,9 +177,16 @@ class Edges:
         return self._named("tree", source, target, channel, 1 / channels, leave=-1, enter=-1)
 
     def _named(
-        self, graph: str, source: Ints, target: Ints, channel: Ints, share: float,
-        *, leave: int, enter: int,
-    ) -> Connections:  # fmt: skip
+        self,
+        graph: str,
+        source: Ints,
+        target: Ints,
+        channel: Ints,
+        share: float,
+        *,
+        leave: int,
+        enter: int,
+    ) -> Connections:
         """Return connections by the NICs that a graph's channels use; -1: the end that is the
         rank's own.
         """

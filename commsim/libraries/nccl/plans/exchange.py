@@ -13,13 +13,13 @@ import numpy as np
 from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster, Route
 from commsim.libraries.expansion import Connections, LinkLoads, loads_of
-from commsim.libraries.nccl.plans.edges import Edges
+from commsim.libraries.nccl.plans.edges import CommunicatorEdges
 from commsim.libraries.routing import Router
 
 __all__ = ["exchange_loads", "identical_nodes"]
 
 
-def identical_nodes(edges: Edges) -> list[int]:
+def identical_nodes(edges: CommunicatorEdges) -> list[int]:
     """Return the nodes of a group if it has the same GPUs in each, at least two; else []."""
     cluster, gpus = edges.cluster, edges.gpus
     nodes = list(dict.fromkeys(cluster.node_of[gpus].tolist()))
@@ -31,7 +31,7 @@ def identical_nodes(edges: Edges) -> list[int]:
     return nodes if len(places) == 1 and len(nodes) > 1 and alone else []
 
 
-def exchange_loads(edges: Edges, nodes: list[int], router: Router) -> LinkLoads:
+def exchange_loads(edges: CommunicatorEdges, nodes: list[int], router: Router) -> LinkLoads:
     """Return what an all-to-all between `identical_nodes` does to the links, as shares of S."""
     cluster = edges.cluster
     first, other = (np.flatnonzero(cluster.node_of[edges.gpus] == node) for node in nodes[:2])
@@ -85,9 +85,12 @@ def _everywhere(
     starts = np.array([cluster.first_link(other) for other in nodes])
     link = (starts[:, None] + (loads.link[mine] - low)).reshape(-1)
     return [
-        (link, np.tile(loads.share[mine] * times, len(nodes)),
-         np.tile(loads.conns[mine] * times, len(nodes)))
-    ]  # fmt: skip
+        (
+            link,
+            np.tile(loads.share[mine] * times, len(nodes)),
+            np.tile(loads.conns[mine] * times, len(nodes)),
+        )
+    ]
 
 
 def _trunks(ways: Connections, nodes: list[int], cluster: Cluster) -> list[Row]:

@@ -19,16 +19,16 @@ from commsim.errors import ScenarioError
 from commsim.libraries.expansion import Connections
 from commsim.libraries.nccl.communicator import Communicators, NicTable
 from commsim.libraries.nccl.env import Knobs
-from commsim.libraries.nccl.plans.edges import Edges
+from commsim.libraries.nccl.plans.edges import CommunicatorEdges
 from commsim.libraries.nccl.plans.loads import LARGEST_EXCHANGE, OpLoads, OpLoadsOf
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
 from commsim.libraries.nccl.timing import (
     Latency,
     LinkKind,
-    LinkUse,
+    LinkSeconds,
+    NicWay,
+    PredictedTime,
     Runs,
-    Timing,
-    Way,
     Wires,
     latency_of,
     runs_of,
@@ -91,19 +91,21 @@ class NcclGroup:
         self.comm = site.communicators.of(gpus)
         self.wires: Wires = wires_of(self.cluster, gpus, self.comm, site.knobs)
         self.notes = (
-            *site.notes, *self.comm.notes, *site.knobs.notes,
+            *site.notes,
+            *self.comm.notes,
+            *site.knobs.notes,
             *_replaced(self.cluster, int(gpus[0]), self.comm, self.wires, site.knobs),
             *_averaged(self.cluster, len(gpus)),
-        )  # fmt: skip
+        )
         self.tuner = Tuner(self.comm, site.knobs)
         self.pairwise = PeerToPeer(self.comm, site.knobs)
-        self.edges = Edges(
+        self.edges = CommunicatorEdges(
             self.comm, self.gpus, self.cluster, site.nics, pxn=not site.knobs.pxn_disable
         )
         self._together = max(self.comm.local_ranks) if site.launch == "process" else 0
         self._old = site.old
         self._loads = OpLoadsOf(self.edges, site.router)
-        self._uses: dict[OpLoads, LinkUse] = {}
+        self._uses: dict[OpLoads, LinkSeconds] = {}
         self._latencies: dict[tuple[str, Algorithm | None], Latency] = {}
 
     def choose(self, op: str, size: int, *, dtype: str = "", redop: str = "") -> Choice:
@@ -136,7 +138,7 @@ class NcclGroup:
         *,
         root: int = -1,
         repeated: bool = False,
-    ) -> Timing:
+    ) -> PredictedTime:
         """Return the times of `op` on the idle cluster; `choices` None for what has none.
 
         `repeated`: the time per iteration of nccl-tests, which does not wait for the last rank.
@@ -157,9 +159,16 @@ class NcclGroup:
         asked: Sequence[Choice | None] = [None] * len(sizes) if choices is None else choices
         uses = [(self._use(op, choice, root), self._latency(op, choice)) for choice in asked]
         return runs_of(
-            self.wires, op, sizes, choices, uses, sends=self.pairwise,
-            gpus_per_process=self._together, old=self._old, repeated=repeated,
-        )  # fmt: skip
+            self.wires,
+            op,
+            sizes,
+            choices,
+            uses,
+            sends=self.pairwise,
+            gpus_per_process=self._together,
+            old=self._old,
+            repeated=repeated,
+        )
 
     def predict(
         self,
@@ -169,7 +178,7 @@ class NcclGroup:
         *,
         root: int = -1,
         repeated: bool = False,
-    ) -> Timing:
+    ) -> PredictedTime:
         """Return what `op` takes on the idle cluster: the one prediction, of plans and of bench.
 
         The program's own time, or what the busiest link needs, whichever is more.
@@ -181,9 +190,9 @@ class NcclGroup:
             self.loads(op, choices[at] if choices else None, root).seconds_per_byte(capacity) * size
             for at, size in enumerate(sizes)
         ]
-        return Timing(timing.launch, np.maximum(timing.program, np.array(needs)))
+        return PredictedTime(timing.launch, np.maximum(timing.program, np.array(needs)))
 
-    def _use(self, op: str, choice: Choice | None, root: int) -> LinkUse:
+    def _use(self, op: str, choice: Choice | None, root: int) -> LinkSeconds:
         """Return what an op asks of the links, by its algorithm and channels."""
         loads = self.loads(op, choice, root)
         if loads not in self._uses:
@@ -253,7 +262,7 @@ def _replaced(
 ) -> list[str]:
     """Say what the hardware of `gpu` and its like makes NCCL do in another way."""
     said = []
-    if wires.way == Way.STAGED and comm.n_nodes > 1:
+    if wires.way == NicWay.STAGED and comm.n_nodes > 1:
         nic = cluster.node_spec(gpu).nic
         path = comm.graphs["ring"].type_inter.name
         why = (

@@ -24,8 +24,8 @@ from commsim.libraries.nccl.plans.group import LAUNCHES, NcclGroup, Site
 from commsim.libraries.nccl.plans.loads import OpLoads
 from commsim.libraries.nccl.plans.messages import programs_of
 from commsim.libraries.nccl.shapes import Choice, Protocol
-from commsim.libraries.nccl.timing import PAIRWISE, Timing
-from commsim.libraries.plan import Part, Phase, Plan, Request, Start, empty_phase
+from commsim.libraries.nccl.timing import PAIRWISE, PredictedTime
+from commsim.libraries.plan import Plan, PlanPart, PlanPhase, Request, Start, empty_phase
 from commsim.ops import REDUCING
 
 __all__ = ["Nccl"]
@@ -69,7 +69,7 @@ class Nccl:
         self._site: Site | None = None
         self._groups: dict[tuple[int, ...], NcclGroup] = {}
         self._plans: dict[Request, Plan] = {}
-        self._pairs: dict[tuple[object, ...], tuple[Timing, Protocol]] = {}
+        self._pairs: dict[tuple[object, ...], tuple[PredictedTime, Protocol]] = {}
 
     def group(self, ranks: tuple[int, ...], cluster: Cluster) -> NcclGroup:
         """Return the communicator of some ranks; it is kept for as long as the cluster is."""
@@ -115,7 +115,7 @@ class Nccl:
     def _make(self, request: Request, cluster: Cluster) -> Plan:
         if len(request.ranks) == 1:
             nothing = np.zeros(1, np.int64)
-            return Plan((Part((empty_phase(0),), nothing, nothing),), Start.ALL, 1, (), "none")
+            return Plan((PlanPart((empty_phase(0),), nothing, nothing),), Start.ALL, 1, (), "none")
         if request.kind == "send_recv":
             return self._message(request, cluster)
         group = self.group(request.ranks, cluster)
@@ -139,8 +139,11 @@ class Nccl:
         """Return the plan of a send, timed once for all pairs that are placed alike."""
         source, target = request.ranks
         route = self._at(cluster).router.route(source, target)
-        key = (request.size, *(_place(cluster, rank) for rank in request.ranks),
-               _apart(cluster, source, target))  # fmt: skip
+        key = (
+            request.size,
+            *(_place(cluster, rank) for rank in request.ranks),
+            _apart(cluster, source, target),
+        )
         if key not in self._pairs:
             group = self.group(request.ranks, cluster)
             message = group.pairwise.message(request.size, remote=group.comm.n_nodes > 1)
@@ -153,8 +156,8 @@ class Nccl:
         wires = float(np.max(share / cluster.links.capacity[link], initial=0.0)) * request.size
         idle = max(idle, route.latency + whole(wires * 1e12))
         both = np.zeros(2, np.int64)
-        flow = Phase(idle, link, share * request.size, share, lead)
-        part = Part((flow,), both, np.full(2, lead + idle, np.int64))
+        flow = PlanPhase(idle, link, share * request.size, share, lead)
+        part = PlanPart((flow,), both, np.full(2, lead + idle, np.int64))
         return Plan((part,), start, 2, (), "send_recv", sms=1, touched=2.0 * request.size)
 
     def _uneven(self, request: Request, group: NcclGroup, notes: tuple[str, ...]) -> Plan:
@@ -171,14 +174,14 @@ class Nccl:
         connections = group.edges.pairs(source, target, sizes[source, target])
         loads = OpLoads.plain(loads_of(connections, group.router))
         needed = latency + loads.seconds_per_byte(group.cluster.links.capacity)
-        timing = Timing(timing.launch, np.maximum(timing.program, needed))
+        timing = PredictedTime(timing.launch, np.maximum(timing.program, needed))
         return _plan(request, group, timing, loads, 1, None, notes)
 
 
 def _plan(
     request: Request,
     group: NcclGroup,
-    timing: Timing,
+    timing: PredictedTime,
     loads: OpLoads,
     size: int,
     choice: Choice | None,
@@ -190,7 +193,7 @@ def _plan(
     joins, leaves = _joins_and_leaves(request, group, choice, lead, idle)
     bus = _BUS.get(request.kind, 1.0) * request.size
     return Plan(
-        (Part((flow,), joins, leaves),),
+        (PlanPart((flow,), joins, leaves),),
         Start.PATH if request.kind in ("broadcast", "reduce") else Start.ALL,
         len(request.ranks),
         () if choice is None else programs_of(group, choice.op, choice, request.root, lead=lead),
@@ -202,12 +205,12 @@ def _plan(
     )
 
 
-def _flow(group: NcclGroup, loads: OpLoads, size: int, idle: int, lead: int) -> Phase:
+def _flow(group: NcclGroup, loads: OpLoads, size: int, idle: int, lead: int) -> PlanPhase:
     """Return the flow. Bytes per connection are made equal on all links: one fair share exists."""
     load = loads.bytes_in(size, idle * 1e-12, group.cluster.links.capacity)
     moves = load > 0
     conns = loads.share * (loads.conns.sum() / loads.share.sum() if loads.share.any() else 1.0)
-    return Phase(idle, loads.link[moves], load[moves], conns[moves], lead)
+    return PlanPhase(idle, loads.link[moves], load[moves], conns[moves], lead)
 
 
 def _joins_and_leaves(

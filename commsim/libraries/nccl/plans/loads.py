@@ -11,7 +11,7 @@ import numpy as np
 
 from commsim.arrays import Floats, Ints
 from commsim.libraries.expansion import LinkLoads, loads_of
-from commsim.libraries.nccl.plans.edges import Edges
+from commsim.libraries.nccl.plans.edges import CommunicatorEdges
 from commsim.libraries.nccl.plans.exchange import exchange_loads, identical_nodes
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.routing import Router
@@ -60,7 +60,7 @@ class OpLoads:
 class OpLoadsOf:
     """The loads of one communicator's ops; every answer is kept."""
 
-    def __init__(self, edges: Edges, router: Router) -> None:
+    def __init__(self, edges: CommunicatorEdges, router: Router) -> None:
         self._edges, self._router = edges, router
         self._known: dict[tuple[str, Algorithm | None, int, int], OpLoads] = {}
 

@@ -17,8 +17,14 @@ from commsim.cluster import Route
 from commsim.libraries.expansion import Connections
 from commsim.libraries.nccl.plans.group import NcclGroup
 from commsim.libraries.nccl.shapes import Algorithm, Choice
-from commsim.libraries.nccl.timing import Edges, chain_edges, default_terms, ring_edges, tree_edges
-from commsim.libraries.plan import Delays, Messages
+from commsim.libraries.nccl.timing import (
+    ProgramEdges,
+    chain_edges,
+    default_terms,
+    ring_edges,
+    tree_edges,
+)
+from commsim.libraries.plan import Delays, RoutedProgram
 
 __all__ = ["programs_of"]
 
@@ -43,7 +49,7 @@ class _Shape(NamedTuple):
 
 def programs_of(
     group: NcclGroup, op: str, choice: Choice, root: int, *, lead: int
-) -> tuple[Callable[[], Messages], ...]:
+) -> tuple[Callable[[], RoutedProgram], ...]:
     """Return the programs of the channels of a ring, chain or tree; none for the rest.
 
     `lead` is the launch in ps; `root` a member index.
@@ -52,8 +58,8 @@ def programs_of(
     if make is None or group.comm.n_ranks < 2:
         return ()
 
-    def program(channel: int) -> Callable[[], Messages]:
-        def expand() -> Messages:
+    def program(channel: int) -> Callable[[], RoutedProgram]:
+        def expand() -> RoutedProgram:
             timed = make(group.runs(op, [choice.size], [choice], root=root), default_terms())
             return _channel(group, op, choice, channel, root, timed, lead)
 
@@ -63,8 +69,14 @@ def programs_of(
 
 
 def _channel(
-    group: NcclGroup, op: str, choice: Choice, channel: int, root: int, timed: Edges, lead: int
-) -> Messages:
+    group: NcclGroup,
+    op: str,
+    choice: Choice,
+    channel: int,
+    root: int,
+    timed: ProgramEdges,
+    lead: int,
+) -> RoutedProgram:
     around = choice.algorithm == Algorithm.Ring and op not in _CHAINED
     exact = float(timed.count[0])
     # Small messages go together; a hop is shorter by what its first one no longer waits for.
@@ -93,10 +105,16 @@ def _channel(
         dep=np.zeros(len(shape.dep)),
         pace=pace[shape.edge],
     )
-    return Messages(
-        shape.source[shape.edge], shape.target[shape.edge], size, shape.edge, routes, shape.ptr,
-        shape.dep, delays,
-    )  # fmt: skip
+    return RoutedProgram(
+        shape.source[shape.edge],
+        shape.target[shape.edge],
+        size,
+        shape.edge,
+        routes,
+        shape.ptr,
+        shape.dep,
+        delays,
+    )
 
 
 def _route(group: NcclGroup, connections: Connections, at: int) -> Route:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from commsim.libraries.nccl.search.state import Trial
 from commsim.libraries.nccl.shapes import PathType, Pattern
-from commsim.libraries.nccl.topology import Device, Kind, Paths
+from commsim.libraries.nccl.topology import DeviceKind, Paths, TopologyDevice
 
-__all__ = ["Bound"]
+__all__ = ["SearchBound"]
 
 
-class Bound:
+class SearchBound:
     """Bounds for the searches of one system; `inter`: channels go through the network."""
 
     def __init__(self, paths: Paths, *, inter: bool) -> None:
@@ -33,15 +33,15 @@ class Bound:
             system.links[link.reverse].bandwidth
             for gpu in system.gpus
             for link in gpu.links
-            if link.remote.kind in (Kind.PCI, Kind.CPU)
+            if link.remote.kind in (DeviceKind.PCI, DeviceKind.CPU)
         ]
         self._ports: dict[tuple[int, int], int] = {}
         for net in system.nets:
             port = net.asic, net.port
             self._ports[port] = max(self._ports.get(port, 0), net.bandwidth)
-        self._hop = _least(paths, system.gpus, system.of(Kind.GPU))
-        self._in = _least(paths, system.nets, system.of(Kind.GPU))
-        self._back = _least(paths, system.gpus, system.of(Kind.NET))
+        self._hop = _least(paths, system.gpus, system.of(DeviceKind.GPU))
+        self._in = _least(paths, system.nets, system.of(DeviceKind.GPU))
+        self._back = _least(paths, system.gpus, system.of(DeviceKind.NET))
 
     def can_improve(self, trial: Trial, best: Trial) -> bool:
         """Say whether a search may find something better; True where that is not known."""
@@ -84,7 +84,9 @@ class Bound:
         return self._hop * between + self._in + ends * self._back
 
 
-def _least(paths: Paths, sources: Sequence[Device], targets: Sequence[Device]) -> int:
+def _least(
+    paths: Paths, sources: Sequence[TopologyDevice], targets: Sequence[TopologyDevice]
+) -> int:
     hops = [
         len(path.links)
         for source in sources

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commsim.libraries.nccl.search.facts import Facts
+from commsim.libraries.nccl.search.facts import SearchFacts
 from commsim.libraries.nccl.search.state import Trial
-from commsim.libraries.nccl.topology import Kind
+from commsim.libraries.nccl.topology import DeviceKind
 
-__all__ = ["Budget", "Run"]
+__all__ = ["Budget", "SearchRun"]
 
 _BUDGET_ALL = 1 << 19
 _BUDGET = 1 << 14
@@ -18,7 +18,7 @@ _BUDGET_SAME = 1 << 8
 
 
 @dataclass(slots=True)
-class Run:
+class SearchRun:
     """A search and the time that it left; None while that is not known."""
 
     trial: Trial
@@ -32,32 +32,32 @@ class Budget:
     only if a later one that can improve would not have been reached: then it is run after all.
     """
 
-    def __init__(self, facts: Facts, best: Trial) -> None:
+    def __init__(self, facts: SearchFacts, best: Trial) -> None:
         self._facts = facts
         self._best = best
         self._tried: dict[object, int] = {}
         self._left = _BUDGET_ALL
-        self._owed: list[tuple[int, Run, bool]] = []
+        self._owed: list[tuple[int, SearchRun, bool]] = []
         """(spent until then, the search whose time left came back, whether that could end it)."""
         self._spent = 0
 
-    def run(self, trial: Trial) -> Run | None:
+    def run(self, trial: Trial) -> SearchRun | None:
         """Search, or put it off; None where NCCL would have stopped before."""
         if not self._facts.bound.can_improve(trial, self._best):
             self._spent += _budget_of(trial)
-            return Run(trial.copy(), None)
+            return SearchRun(trial.copy(), None)
         if self._settle():
             return None
         self._spent += _budget_of(trial)
-        return Run(trial.copy(), self._search_now(trial))
+        return SearchRun(trial.copy(), self._search_now(trial))
 
-    def time_of(self, run: Run) -> int:
+    def time_of(self, run: SearchRun) -> int:
         """Return the time that a search left, run now if it was put off."""
         if run.time is None:
             run.time = self._search_now(run.trial)
         return run.time
 
-    def is_spent_after(self, run: Run) -> bool:
+    def is_spent_after(self, run: SearchRun) -> bool:
         """Give back the time that a search left; say whether nothing is left for more."""
         ends = self._best.channels > 0
         if run.time is None or self._owed:
@@ -99,10 +99,16 @@ class Budget:
         """Return all that decides a search: one that repeats another finds nothing better."""
         reached = self._facts.reached
         return (
-            trial.pattern, trial.same_channels, trial.cross_nic, trial.bw_intra, trial.bw_inter,
-            trial.min_channels, trial.max_channels,
-            reached(Kind.GPU, trial.type_intra), reached(Kind.NET, trial.type_inter),
-        )  # fmt: skip
+            trial.pattern,
+            trial.same_channels,
+            trial.cross_nic,
+            trial.bw_intra,
+            trial.bw_inter,
+            trial.min_channels,
+            trial.max_channels,
+            reached(DeviceKind.GPU, trial.type_intra),
+            reached(DeviceKind.NET, trial.type_inter),
+        )
 
 
 def _budget_of(trial: Trial) -> int:

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TypeAlias
 
-from commsim.libraries.nccl.search.order import ALL, Order, Way, Ways
-from commsim.libraries.nccl.search.state import Cost, Links, Trial
+from commsim.libraries.nccl.search.order import ALL, Order, SearchPath, Ways
+from commsim.libraries.nccl.search.state import BandwidthLeft, ChannelCost, Trial
 from commsim.libraries.nccl.shapes import PathType, Pattern
-from commsim.libraries.nccl.topology import Kind, Paths
+from commsim.libraries.nccl.topology import DeviceKind, Paths
 
 __all__ = ["PERFECT", "ChannelSearch"]
 
@@ -41,8 +41,8 @@ class ChannelSearch:
         self._gpus = list(system.gpus)
         self._nets = list(system.nets)
         self._count = len(self._gpus)
-        self._switches = list(system.of(Kind.NVS))
-        self._links = Links(paths)
+        self._switches = list(system.of(DeviceKind.NVS))
+        self._links = BandwidthLeft(paths)
         self._net_left = [net.bandwidth for net in self._nets]
         self._shares = [
             [i for i, b in enumerate(self._nets) if (b.asic, b.port) == (a.asic, a.port)]
@@ -52,7 +52,7 @@ class ChannelSearch:
         self._order = Order(paths, self._ways, self._links)
         self._hop, self._out, self._in = self._ways.hop, self._ways.out, self._ways.into
         self._own = [paths.near_gpu(net) for net in self._nets]
-        self._near = [[gpu.index for gpu in paths.near(net, Kind.GPU)] for net in self._nets]
+        self._near = [[gpu.index for gpu in paths.near(net, DeviceKind.GPU)] for net in self._nets]
         self._used: list[int] = []
 
     def run(self, trial: Trial, best: Trial, budget: int) -> int:
@@ -62,8 +62,8 @@ class ChannelSearch:
         trial.channels = 0
         trial.intra, trial.inter = [], []
         self._searched: dict[object, tuple[int, int]] = {}
-        self._intra, self._to_net = Cost(trial.bw_intra), Cost(trial.bw_inter)
-        self._to_net_half = Cost(Fraction(trial.bw_inter, 2))
+        self._intra, self._to_net = ChannelCost(trial.bw_intra), ChannelCost(trial.bw_inter)
+        self._to_net_half = ChannelCost(Fraction(trial.bw_inter, 2))
         stack = [self._channel()]
         while stack:
             below = next(stack[-1], None)
@@ -73,7 +73,7 @@ class ChannelSearch:
                 stack.append(below)
         return self._time
 
-    def _go(self, way: Way, cost: Cost, limit: PathType) -> bool:
+    def _go(self, way: SearchPath, cost: ChannelCost, limit: PathType) -> bool:
         """Reserve a way that is near enough, tree patterns both ways."""
         if way.type >= PathType.DIS or way.type > limit:
             return False
@@ -84,7 +84,7 @@ class ChannelSearch:
         self._trial.hops += way.hops
         return True
 
-    def _undo(self, way: Way, cost: Cost) -> None:
+    def _undo(self, way: SearchPath, cost: ChannelCost) -> None:
         self._links.give_back(way.plan, cost)
         self._trial.hops -= way.hops
 
@@ -297,8 +297,8 @@ class ChannelSearch:
     def _pull(self, head: int) -> Steps:
         """NVLS: every GPU to and from the switch, the head twice."""
         trial = self._trial
-        double = Cost(2 * trial.bw_intra)
-        taken: list[tuple[Way, Cost]] = []
+        double = ChannelCost(2 * trial.bw_intra)
+        taken: list[tuple[SearchPath, ChannelCost]] = []
         fits = True
         for down in (True, False):
             for gpu in range(self._count):
@@ -314,17 +314,17 @@ class ChannelSearch:
         for way, cost in reversed(taken):
             self._undo(way, cost)
 
-    def _switch_way(self, gpu: int, *, down: bool) -> Way:
+    def _switch_way(self, gpu: int, *, down: bool) -> SearchPath:
         ends = self._switches[0], self._gpus[gpu]
         return self._ways.between(*ends) if down else self._ways.between(*reversed(ends))
 
     def _scatter(self, head: int) -> Steps:
         """CollNet: the head to and from every other GPU, each a part of the bandwidth."""
         trial = self._trial
-        part = Cost(Fraction(trial.bw_intra, max(self._count - 1, 1)))
+        part = ChannelCost(Fraction(trial.bw_intra, max(self._count - 1, 1)))
         ways = [self._hop[head][g] for g in range(self._count)]
         ways += [self._hop[g][head] for g in range(self._count)]
-        taken: list[Way] = []
+        taken: list[SearchPath] = []
         for way in ways:
             # Hops are not counted: NCCL adds a fraction and drops it.
             if way.type >= PathType.DIS or not self._links.reserve(way.plan, part):

@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import functools
 
-from commsim.libraries.nccl.search.bound import Bound
+from commsim.libraries.nccl.search.bound import SearchBound
 from commsim.libraries.nccl.search.channel_search import ChannelSearch
 from commsim.libraries.nccl.shapes import PathType, Pattern
-from commsim.libraries.nccl.topology import LOCAL_BANDWIDTH, Device, Kind, Paths, System
+from commsim.libraries.nccl.topology import (
+    LOCAL_BANDWIDTH,
+    DeviceKind,
+    Paths,
+    System,
+    TopologyDevice,
+)
 
-__all__ = ["Facts", "limits"]
+__all__ = ["SearchFacts", "limits"]
 
 
 def limits(paths: Paths, *, inter: bool) -> tuple[int, int]:
@@ -19,7 +25,7 @@ def limits(paths: Paths, *, inter: bool) -> tuple[int, int]:
     system = paths.system
     if not inter and len(system.gpus) == 1:
         return LOCAL_BANDWIDTH, LOCAL_BANDWIDTH
-    kind = Kind.NET if inter else Kind.GPU
+    kind = DeviceKind.NET if inter else DeviceKind.GPU
     widest = [
         paths.between(gpu, other).bandwidth
         for gpu in system.gpus
@@ -29,13 +35,13 @@ def limits(paths: Paths, *, inter: bool) -> tuple[int, int]:
     return max([0, *widest]), max(_out_of(gpu) for gpu in system.gpus)
 
 
-def _out_of(gpu: Device) -> int:
+def _out_of(gpu: TopologyDevice) -> int:
     nvlink = sum(link.bandwidth for link in gpu.links if link.type == PathType.NVL)
     pci = [link.bandwidth for link in gpu.links if link.type == PathType.PIX]
     return max(nvlink, *pci[-1:], 0)
 
 
-class Facts:
+class SearchFacts:
     """One system, ready to be searched; `inter`: channels go through the network."""
 
     def __init__(self, paths: Paths, *, inter: bool) -> None:
@@ -45,14 +51,14 @@ class Facts:
         self.gpus = len(self.system.gpus)
         self.capability = self.system.capability[0]
         self.channels = ChannelSearch(paths, inter=inter)
-        self.bound = Bound(paths, inter=inter)
+        self.bound = SearchBound(paths, inter=inter)
         self.speeds = paths.rules.speeds(self.capability, inter=inter)
         self.max_bw, self.total_bw = limits(paths, inter=inter)
 
     @property
     def multicasts(self) -> bool:
         """Whether the GPUs have an NVSwitch that reduces and multicasts."""
-        return bool(self.system.of(Kind.NVS)) and self.capability >= 90
+        return bool(self.system.of(DeviceKind.NVS)) and self.capability >= 90
 
     def cross_nic(self, pattern: Pattern) -> int:
         """Return NCCL_CROSS_NIC as far as it counts for a pattern."""
@@ -64,8 +70,8 @@ class Facts:
     def nearest(self) -> tuple[PathType, PathType]:
         """The best path types between GPUs, and to NETs."""
         gpus = self.system.gpus
-        intra = self.paths.extremes(gpus, Kind.GPU)[0] if self.gpus > 1 else PathType.LOC
-        inter = self.paths.extremes(gpus, Kind.NET)[0] if self.inter else PathType.PIX
+        intra = self.paths.extremes(gpus, DeviceKind.GPU)[0] if self.gpus > 1 else PathType.LOC
+        inter = self.paths.extremes(gpus, DeviceKind.NET)[0] if self.inter else PathType.PIX
         return intra, inter
 
     @functools.cached_property
@@ -74,22 +80,22 @@ class Facts:
         if self.paths.rules.reach == "sys":
             return PathType.SYS, PathType.SYS
         gpus = self.system.gpus
-        intra = self.paths.extremes(gpus, Kind.GPU)[1] if self.gpus > 1 else PathType.SYS
+        intra = self.paths.extremes(gpus, DeviceKind.GPU)[1] if self.gpus > 1 else PathType.SYS
         inter = PathType.SYS
         if self.inter:
-            inter = intra = self.paths.extremes(gpus, Kind.NET)[1]
+            inter = intra = self.paths.extremes(gpus, DeviceKind.NET)[1]
         if self.paths.rules.reach == "paths_from_hopper" and self.capability < 90:
             inter = PathType.SYS
         return intra, inter
 
-    def reached(self, kind: Kind, limit: PathType) -> PathType:
+    def reached(self, kind: DeviceKind, limit: PathType) -> PathType:
         """Return the worst type of path, up to a limit, that a GPU has to a device of a kind."""
         return max(t for t in self._types[kind] if t <= limit)
 
     @functools.cached_property
-    def _types(self) -> dict[Kind, list[PathType]]:
+    def _types(self) -> dict[DeviceKind, list[PathType]]:
         """The types of all paths between GPUs, and between GPUs and NETs both ways."""
-        found = {Kind.GPU: [PathType.LOC], Kind.NET: [PathType.LOC]}
+        found = {DeviceKind.GPU: [PathType.LOC], DeviceKind.NET: [PathType.LOC]}
         for gpu in self.system.gpus:
             for kind, types in found.items():
                 for other in self.system.of(kind):

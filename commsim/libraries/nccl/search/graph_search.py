@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from commsim.libraries.nccl.search.facts import Facts
+from commsim.libraries.nccl.search.facts import SearchFacts
 from commsim.libraries.nccl.search.passes import Passes
 from commsim.libraries.nccl.search.state import Trial
 from commsim.libraries.nccl.shapes import Channel, PathType, Pattern, SearchGraph
@@ -33,7 +33,7 @@ def search_all(
 
     Channels name GPUs and NETs by their index in the system.
     """
-    search = _Search(Facts(paths, inter=inter))
+    search = _PatternSearch(SearchFacts(paths, inter=inter))
     most = paths.rules.max_channels
     ring = search.find(Pattern.RING, 1, most // 2)
     count = ring.n_channels
@@ -46,10 +46,10 @@ def search_all(
     return MappingProxyType(graphs)
 
 
-class _Search:
+class _PatternSearch:
     """Searches patterns on one system."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: SearchFacts) -> None:
         self._facts = facts
 
     def find(
@@ -79,9 +79,14 @@ class _Search:
         if pattern == Pattern.RING and least == 1 and most >= 2 and facts.split:
             least = 2
         return Trial(
-            pattern, least, most, *facts.nearest, collnet=collnet,
-            cross_nic=int(crosses), same_channels=pattern != Pattern.NVLS,
-        )  # fmt: skip
+            pattern,
+            least,
+            most,
+            *facts.nearest,
+            collnet=collnet,
+            cross_nic=int(crosses),
+            same_channels=pattern != Pattern.NVLS,
+        )
 
     def _fall_back(self, best: Trial) -> None:
         """Take the GPUs in order over one channel of 0.1 GB/s, as NCCL does."""

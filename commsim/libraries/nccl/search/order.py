@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commsim.libraries.nccl.search.state import Links, Plan, Trial
+from commsim.libraries.nccl.search.state import BandwidthLeft, Plan, Trial
 from commsim.libraries.nccl.shapes import PathType, Pattern
-from commsim.libraries.nccl.topology import Device, Kind, Path, Paths
+from commsim.libraries.nccl.topology import DeviceKind, Path, Paths, TopologyDevice
 
-__all__ = ["ALL", "Order", "Way", "Ways"]
+__all__ = ["ALL", "Order", "SearchPath", "Ways"]
 
 ALL = -1
 """In place of a GPU: all of them."""
@@ -18,7 +18,7 @@ ALL = -1
 _Row = tuple[int, tuple[int, int], object, int]
 
 
-class Way:
+class SearchPath:
     """A path as the search sees it: what it takes, its types both ways, and how it ranks."""
 
     __slots__ = ("back", "hops", "plan", "rank", "type")
@@ -34,7 +34,7 @@ class Way:
 class Ways:
     """The ways between GPUs (`hop`), from GPUs to NETs (`out`) and from NETs to GPUs (`into`)."""
 
-    def __init__(self, paths: Paths, links: Links) -> None:
+    def __init__(self, paths: Paths, links: BandwidthLeft) -> None:
         gpus, nets = paths.system.gpus, paths.system.nets
         self._paths = paths
         self._links = links
@@ -42,22 +42,22 @@ class Ways:
         self.out = [[self.between(a, b) for b in nets] for a in gpus]
         self.into = [[self.between(a, b) for b in gpus] for a in nets]
 
-    def between(self, source: Device, target: Device) -> Way:
+    def between(self, source: TopologyDevice, target: TopologyDevice) -> SearchPath:
         """Return the way from one device to another."""
         path, back = self._paths.between(source, target), self._paths.between(target, source)
-        return Way(path, back.type, self._links.plan(source, path))
+        return SearchPath(path, back.type, self._links.plan(source, path))
 
 
 class Order:
     """NCCL's order for one system."""
 
-    def __init__(self, paths: Paths, ways: Ways, links: Links) -> None:
+    def __init__(self, paths: Paths, ways: Ways, links: BandwidthLeft) -> None:
         gpus = paths.system.gpus
         self._paths = paths
         self._ways = ways
         self._links = links
         self._count = len(gpus)
-        self._switched = bool(paths.system.of(Kind.NVS))
+        self._switched = bool(paths.system.of(DeviceKind.NVS))
         self._slots = [_slot(gpu) for gpu in gpus]
         self._preferred = [[net.index for net in paths.near_nets(gpu)] for gpu in gpus]
         self._others = [
@@ -147,6 +147,6 @@ class Order:
         return [g for g in tried if g != gpu and hops[g].hops and not used[g] & bit]
 
 
-def _slot(gpu: Device) -> tuple[int, int]:
+def _slot(gpu: TopologyDevice) -> tuple[int, int]:
     """Return the PCI links of a GPU, up and down."""
     return next((link.id, link.reverse) for link in gpu.links if link.type == PathType.PIX)

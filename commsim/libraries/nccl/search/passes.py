@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from commsim.libraries.nccl.search.budget import Budget, Run
+from commsim.libraries.nccl.search.budget import Budget, SearchRun
 from commsim.libraries.nccl.search.channel_search import PERFECT
-from commsim.libraries.nccl.search.facts import Facts
+from commsim.libraries.nccl.search.facts import SearchFacts
 from commsim.libraries.nccl.search.state import Trial
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType, Pattern
 
@@ -21,7 +21,7 @@ _HOPPER_WIDE = 50_000
 class Passes:
     """The two passes for one pattern: what to try next after each search."""
 
-    def __init__(self, facts: Facts, best: Trial) -> None:
+    def __init__(self, facts: SearchFacts, best: Trial) -> None:
         self._facts = facts
         self._best = best
         self._trial = best.copy()
@@ -57,11 +57,11 @@ class Passes:
         self._double()
         self._widen()
 
-    def _is_enough(self, run: Run) -> bool:
+    def _is_enough(self, run: SearchRun) -> bool:
         best = self._best
         return run.time == PERFECT or best.channels * best.bw_inter >= self._total
 
-    def _relax(self, run: Run) -> bool:
+    def _relax(self, run: SearchRun) -> bool:
         """Loosen the next demand, or lower the speed; False when there is nothing left to try."""
         trial, best = self._trial, self._best
         if trial.same_channels and not self._through_amd():
@@ -91,11 +91,15 @@ class Passes:
             if trial.type_intra < PathType.DIS:
                 return True
         trial.type_intra = facts.nearest[0]
-        if facts.inter and trial.type_inter < facts.farthest[1] and (
-            not best.channels
-            or trial.type_inter < best.type_inter
-            or trial.type_inter < PathType.PXN
-        ):  # fmt: skip
+        if (
+            facts.inter
+            and trial.type_inter < facts.farthest[1]
+            and (
+                not best.channels
+                or trial.type_inter < best.type_inter
+                or trial.type_inter < PathType.PXN
+            )
+        ):
             trial.type_inter = PathType(trial.type_inter + 1)
             if trial.type_inter < PathType.DIS:
                 return True
@@ -146,7 +150,7 @@ class Passes:
             index += 1
         trial.bw_intra = trial.bw_inter = self._speeds[index]
         trial.min_channels = best.channels
-        runs: list[Run] = []
+        runs: list[SearchRun] = []
         while index > 0 and self._raise(index):
             index -= 1
             if self._facts.bound.can_improve(trial, best):

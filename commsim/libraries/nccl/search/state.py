@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType, Pattern
-from commsim.libraries.nccl.topology import Device, Kind, Path, Paths
+from commsim.libraries.nccl.topology import DeviceKind, Path, Paths, TopologyDevice
 
-__all__ = ["Links", "Plan", "Trial"]
+__all__ = ["BandwidthLeft", "Plan", "Trial"]
 
 Plan = tuple[tuple[int, int], ...]
 """What a path takes: (link, which share of the channel's bandwidth) in order."""
@@ -77,35 +77,35 @@ _FIELDS = tuple(
 )
 
 
-class Links:
+class BandwidthLeft:
     """The bandwidth that is left on every link, in MB/s; paths reserve it and give it back."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self.left: list[int] = [link.bandwidth for link in paths.system.links]
 
-    def plan(self, source: Device, path: Path) -> Plan:
+    def plan(self, source: TopologyDevice, path: Path) -> Plan:
         """Return what a path takes, with NCCL's taxes."""
         links = self._paths.system.links
-        taxed = path.type == PathType.PHB and source.kind == Kind.GPU and self._intel(path)
+        taxed = path.type == PathType.PHB and source.kind == DeviceKind.GPU and self._intel(path)
         plan: list[tuple[int, int]] = []
         for number in path.links:
             link = links[number]
             pci = int(taxed and link.type == PathType.PIX)
             plan.append((number, pci))
             end = link.remote
-            if end.kind == Kind.GPU and end.capability < 80 and source.kind != Kind.GPU:
+            if end.kind == DeviceKind.GPU and end.capability < 80 and source.kind != DeviceKind.GPU:
                 plan.append((link.reverse, 2 + pci))
-            power = end.kind == Kind.CPU and end.arch == CpuArch.POWER
+            power = end.kind == DeviceKind.CPU and end.arch == CpuArch.POWER
             if power and link.type == PathType.NVL:
                 plan.append((link.reverse, pci))
         return tuple(plan)
 
     def _intel(self, path: Path) -> bool:
-        cpus = [end for end in self._paths.ends(path) if end.kind == Kind.CPU]
+        cpus = [end for end in self._paths.ends(path) if end.kind == DeviceKind.CPU]
         return any(c.arch == CpuArch.X86 and c.vendor == CpuVendor.INTEL for c in cpus)
 
-    def reserve(self, plan: Plan, cost: Cost) -> bool:
+    def reserve(self, plan: Plan, cost: ChannelCost) -> bool:
         """Take a path's bandwidth; return False, and take nothing, where a link has too little."""
         left, need = self.left, cost.need
         for link, share in plan:
@@ -116,14 +116,14 @@ class Links:
             left[link] -= take[share]
         return True
 
-    def give_back(self, plan: Plan, cost: Cost) -> None:
+    def give_back(self, plan: Plan, cost: ChannelCost) -> None:
         """Undo `reserve`."""
         left, give = self.left, cost.give
         for link, share in plan:
             left[link] += give[share]
 
 
-class Cost:
+class ChannelCost:
     """What one channel takes per share; `take` and `give` round as NCCL does after each step."""
 
     __slots__ = ("give", "need", "take")

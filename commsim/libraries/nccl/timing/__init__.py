@@ -9,21 +9,21 @@ of a whole program.
 
 from commsim.libraries.nccl.timing.constants import default_terms
 from commsim.libraries.nccl.timing.edges import hop_latency, reach_latency
-from commsim.libraries.nccl.timing.link_use import Latency, LinkUse, latency_of, use_of
-from commsim.libraries.nccl.timing.predict import Timing, time_runs
-from commsim.libraries.nccl.timing.programs import Edges, chain_edges, ring_edges, tree_edges
-from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Way
+from commsim.libraries.nccl.timing.link_use import Latency, LinkSeconds, latency_of, use_of
+from commsim.libraries.nccl.timing.predict import PredictedTime, time_runs
+from commsim.libraries.nccl.timing.programs import ProgramEdges, chain_edges, ring_edges, tree_edges
+from commsim.libraries.nccl.timing.runs import LinkKind, NicWay, Runs
 from commsim.libraries.nccl.timing.wires import PAIRWISE, Wires, runs_of, wires_of
 
 __all__ = [
     "PAIRWISE",
-    "Edges",
     "Latency",
     "LinkKind",
-    "LinkUse",
+    "LinkSeconds",
+    "NicWay",
+    "PredictedTime",
+    "ProgramEdges",
     "Runs",
-    "Timing",
-    "Way",
     "Wires",
     "chain_edges",
     "default_terms",

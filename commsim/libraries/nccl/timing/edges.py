@@ -14,7 +14,7 @@ import numpy as np
 from commsim.arrays import Floats
 from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, Terms
-from commsim.libraries.nccl.timing.runs import Runs, Way
+from commsim.libraries.nccl.timing.runs import NicWay, Runs
 
 __all__ = [
     "SENDS",
@@ -56,7 +56,7 @@ def reach_latency(
 
     `route` is the latency of the way itself; the mean of the routes used if it is not given.
     """
-    root = np.where(runs.way == Way.ROOT, terms.root, 0.0)
+    root = np.where(runs.way == NicWay.ROOT, terms.root, 0.0)
     base = terms.net[runs.transport] + terms.net_protocol[runs.protocol] + root
     late = (runs.protocol == Protocol.LL) & (message * _LL_WIRE > _EAGER)
     software = base + np.where(late, terms.rendezvous[runs.transport], 0.0)
@@ -85,8 +85,8 @@ def net_time(runs: Runs, terms: Terms) -> Floats:
     """
     time = runs.net / terms.nic[runs.transport, runs.protocol]
     time = np.where(runs.generation == 0, time * _BEFORE_AMPERE, time)
-    time = np.where(runs.way == Way.ROOT, time / terms.root_rate, time)
-    staged = np.where(runs.way == Way.STAGED, runs.leaving / terms.staged, 0.0)
+    time = np.where(runs.way == NicWay.ROOT, time / terms.root_rate, time)
+    staged = np.where(runs.way == NicWay.STAGED, runs.leaving / terms.staged, 0.0)
     sockets = np.where(runs.transport == _TCP, runs.leaving / terms.tcp, 0.0)
     return larger(larger(time, staged), sockets)
 

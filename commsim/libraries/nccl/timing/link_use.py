@@ -20,11 +20,11 @@ from commsim.libraries.nccl.timing.runs import LinkKind
 from commsim.libraries.routing import Router
 from commsim.units import PS_PER_SECOND
 
-__all__ = ["Latency", "LinkUse", "latency_of", "use_of"]
+__all__ = ["Latency", "LinkSeconds", "latency_of", "use_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class LinkUse:
+class LinkSeconds:
     """Seconds for each byte of S on the busiest links, all nodes and paths of the group counted.
 
     `local`: of the links that join GPUs of a domain; `net`: of the links between domains, the
@@ -48,15 +48,15 @@ class Latency:
     longest: float
 
 
-def use_of(link: Ints, share: Floats, cluster: Cluster, kind: LinkKind) -> LinkUse:
+def use_of(link: Ints, share: Floats, cluster: Cluster, kind: LinkKind) -> LinkSeconds:
     """Return what shares of S on some links ask of them; `kind` joins the GPUs of a domain."""
     links = cluster.links
     if not len(link):
-        return LinkUse(0.0, 0.0, 0.0)
+        return LinkSeconds(0.0, 0.0, 0.0)
     busy = share / links.capacity[link]
     kinds = np.array([links.kinds[each] for each in link.tolist()])
     local = kinds == "nvlink" if kind == LinkKind.NVLINK else kinds != "network"
-    return LinkUse(
+    return LinkSeconds(
         float(busy[local].max(initial=0.0)),
         float(busy[~local].max(initial=0.0)),
         _leaving(link, share, cluster),

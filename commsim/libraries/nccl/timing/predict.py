@@ -18,11 +18,11 @@ from commsim.libraries.nccl.timing.constants import Terms, default_terms
 from commsim.libraries.nccl.timing.runs import Runs
 from commsim.libraries.nccl.timing.shapes import program_time
 
-__all__ = ["Timing", "latencies", "time_runs"]
+__all__ = ["PredictedTime", "latencies", "time_runs"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timing:
+class PredictedTime:
     """Seconds of each run: `launch`, then the program."""
 
     launch: Floats
@@ -35,7 +35,7 @@ class Timing:
         return whole
 
 
-def time_runs(runs: Runs, terms: Terms | None = None) -> Timing:
+def time_runs(runs: Runs, terms: Terms | None = None) -> PredictedTime:
     """Return the time of each run on an idle cluster, with the constants `terms`."""
     terms = terms or default_terms()
     program = program_time(runs, terms)
@@ -44,7 +44,7 @@ def time_runs(runs: Runs, terms: Terms | None = None) -> Timing:
         launch = launch + np.where(runs.old, _staggered(runs, terms, program), 0.0)
     # One process starts all its GPUs before any of them can end: a floor, not an addend.
     floor = terms.launch_one_process * runs.gpus_per_process
-    return Timing(np.maximum(launch, floor - program), program)
+    return PredictedTime(np.maximum(launch, floor - program), program)
 
 
 def _staggered(runs: Runs, terms: Terms, program: Floats) -> Floats:

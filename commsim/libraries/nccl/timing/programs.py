@@ -26,7 +26,7 @@ from commsim.libraries.nccl.timing.edges import (
 from commsim.libraries.nccl.timing.runs import Runs
 
 __all__ = [
-    "Edges",
+    "ProgramEdges",
     "branch_delay",
     "chain_edges",
     "levels_of",
@@ -43,7 +43,7 @@ _TREE_HOP = np.array([1.0, 1.25 / 1.9, 4 / 3.4])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edges:
+class ProgramEdges:
     """One channel's program: `count` messages of `message` bytes over every edge.
 
     An edge within a domain has latency `hop` (s) and serves `local` bytes/s, one through the
@@ -72,7 +72,7 @@ class Edges:
         return service
 
 
-def ring_edges(runs: Runs, terms: Terms) -> Edges:
+def ring_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     """Return rounds x (n - 1) messages of S/n over a channel's ring; each waits for the last."""
     message = runs.size / (runs.ranks * runs.channels)
     count = runs.rounds * (runs.ranks - 1)
@@ -83,10 +83,10 @@ def ring_edges(runs: Runs, terms: Terms) -> Edges:
     far = _ring_reach(runs, terms, message) + terms.fill_ring_net * window / net
     reach = np.where(runs.crosses, far, hop)
     held = terms.fill_ring[runs.protocol] * window
-    return Edges(message, count, hop, local, reach, net, held / np.minimum(local, net))
+    return ProgramEdges(message, count, hop, local, reach, net, held / np.minimum(local, net))
 
 
-def chain_edges(runs: Runs, terms: Terms) -> Edges:
+def chain_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     """Return the pieces of S that follow one another along a channel's ring, from the root on."""
     piece = runs.size / runs.channels
     fill = np.where(runs.protocol == Protocol.Simple, terms.fill_chain, 1 / _LINES)
@@ -94,10 +94,10 @@ def chain_edges(runs: Runs, terms: Terms) -> Edges:
     local, net = _rates(runs, terms, channel_rate(runs, terms), 1 / runs.channels)
     hop = hop_latency(runs, terms)
     reach = np.where(runs.crosses, _ring_reach(runs, terms, piece), hop)
-    return Edges(piece / count, count, hop, local, reach, net, np.zeros_like(piece))
+    return ProgramEdges(piece / count, count, hop, local, reach, net, np.zeros_like(piece))
 
 
-def tree_edges(runs: Runs, terms: Terms) -> Edges:
+def tree_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     """Return the pieces of S that go up and down a channel's tree, both ways at once."""
     piece = runs.size / runs.channels
     lines = runs.protocol != Protocol.Simple
@@ -108,7 +108,9 @@ def tree_edges(runs: Runs, terms: Terms) -> Edges:
     hop = runs.hop + (hop_latency(runs, terms) - runs.hop) * _TREE_HOP[runs.protocol]
     held = np.where(lines, fill * np.minimum(piece, runs.window) / channel_rate(runs, terms), 0.0)
     reach = np.where(runs.crosses, reach_latency(runs, terms, piece), hop)
-    return Edges(piece / count, count, hop + held, local, reach + held, net, np.zeros_like(piece))
+    return ProgramEdges(
+        piece / count, count, hop + held, local, reach + held, net, np.zeros_like(piece)
+    )
 
 
 def levels_of(runs: Runs) -> Floats:

@@ -16,10 +16,10 @@ import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
 
-__all__ = ["LinkKind", "Runs", "Shape", "Way"]
+__all__ = ["ChunkShape", "LinkKind", "NicWay", "Runs"]
 
 
-class Shape(IntEnum):
+class ChunkShape(IntEnum):
     """How the chunks of a run travel."""
 
     RING = 0
@@ -47,7 +47,7 @@ class LinkKind(IntEnum):
     """Through host memory: no peer-to-peer."""
 
 
-class Way(IntEnum):
+class NicWay(IntEnum):
     """How a GPU's bytes reach its NIC."""
 
     DIRECT = 0

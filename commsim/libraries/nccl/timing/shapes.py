@@ -25,7 +25,7 @@ from commsim.libraries.nccl.timing.edges import (
     reach_latency,
 )
 from commsim.libraries.nccl.timing.programs import (
-    Edges,
+    ProgramEdges,
     branch_delay,
     chain_edges,
     levels_of,
@@ -33,7 +33,7 @@ from commsim.libraries.nccl.timing.programs import (
     tree_edges,
     tree_share,
 )
-from commsim.libraries.nccl.timing.runs import Runs, Shape
+from commsim.libraries.nccl.timing.runs import ChunkShape, Runs
 
 __all__ = ["program_time"]
 
@@ -82,7 +82,7 @@ def _tree(runs: Runs, terms: Terms) -> Floats:
     return time + _filled(edges, inner, nets)
 
 
-def _filled(edges: Edges, inner: Floats, nets: Floats) -> Floats:
+def _filled(edges: ProgramEdges, inner: Floats, nets: Floats) -> Floats:
     """Return the services of a chain: the first message's on all edges, the rest's on one."""
     local, net = edges.local_service, edges.net_service
     slowest = np.maximum(np.where(inner > 0, local, 0.0), np.where(nets > 0, net, 0.0))
@@ -148,8 +148,11 @@ def _exchange(runs: Runs, terms: Terms) -> Floats:
     used = np.minimum(np.maximum(outer, 1.0) * runs.peer_channels, runs.channels)
     far = larger(far, outer / runs.ranks / (terms.pair_channel * used), SENDS)
     wires = larger(larger(local_time(runs, terms), np.where(runs.crosses, far, 0.0)), copies)
-    first = np.where(runs.crosses, reach_latency(runs, terms, message, route=runs.longest),
-                     hop_latency(runs, terms))  # fmt: skip
+    first = np.where(
+        runs.crosses,
+        reach_latency(runs, terms, message, route=runs.longest),
+        hop_latency(runs, terms),
+    )
     peers = inner * terms.exchange_near + outer * terms.exchange_peer[runs.transport]
     return first + peers + wires * runs.size
 
@@ -161,22 +164,23 @@ def _pair(runs: Runs, terms: Terms) -> Floats:
     )
     far = reach_latency(runs, terms, runs.size, route=runs.longest) + runs.size * larger(
         net_time(runs, terms) / terms.exchange_net[runs.transport],
-        1 / (terms.pair_channel * runs.peer_channels), SENDS,
-    )  # fmt: skip
+        1 / (terms.pair_channel * runs.peer_channels),
+        SENDS,
+    )
     return np.where(runs.crosses, np.maximum(far, near), near)
 
 
-_CLOCKS: Mapping[Shape, Callable[[Runs, Terms], Floats]] = MappingProxyType(
+_CLOCKS: Mapping[ChunkShape, Callable[[Runs, Terms], Floats]] = MappingProxyType(
     {
-        Shape.RING: _ring,
-        Shape.CHAIN: _chain,
-        Shape.TREE: _tree,
-        Shape.NVLS: _nvls,
-        Shape.NVLS_TREE: _nvls_tree,
-        Shape.COLLNET: _collnet,
-        Shape.PAT: _pat,
-        Shape.EXCHANGE: _exchange,
-        Shape.PAIR: _pair,
-        Shape.FAN: _exchange,
+        ChunkShape.RING: _ring,
+        ChunkShape.CHAIN: _chain,
+        ChunkShape.TREE: _tree,
+        ChunkShape.NVLS: _nvls,
+        ChunkShape.NVLS_TREE: _nvls_tree,
+        ChunkShape.COLLNET: _collnet,
+        ChunkShape.PAT: _pat,
+        ChunkShape.EXCHANGE: _exchange,
+        ChunkShape.PAIR: _pair,
+        ChunkShape.FAN: _exchange,
     }
 )

@@ -15,30 +15,30 @@ from commsim.cluster import Cluster, NodeSpec
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, PathType, Protocol
 from commsim.libraries.nccl.timing.constants import TRANSPORTS
-from commsim.libraries.nccl.timing.link_use import Latency, LinkUse
-from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Shape, Way
+from commsim.libraries.nccl.timing.link_use import Latency, LinkSeconds
+from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind, NicWay, Runs
 from commsim.libraries.nccl.tuning import PeerToPeer
 
 __all__ = ["PAIRWISE", "Wires", "runs_of", "wires_of"]
 
 _FIRST_CAPABILITY = (80, 90, 100)  # of Ampere, Hopper, Blackwell; anything older is Volta
-_SHAPES: Mapping[Algorithm, Shape] = MappingProxyType(
+_SHAPES: Mapping[Algorithm, ChunkShape] = MappingProxyType(
     {
-        Algorithm.Tree: Shape.TREE,
-        Algorithm.Ring: Shape.RING,
-        Algorithm.CollNetDirect: Shape.COLLNET,
-        Algorithm.CollNetChain: Shape.COLLNET,
-        Algorithm.NVLS: Shape.NVLS,
-        Algorithm.NVLSTree: Shape.NVLS_TREE,
-        Algorithm.PAT: Shape.PAT,
+        Algorithm.Tree: ChunkShape.TREE,
+        Algorithm.Ring: ChunkShape.RING,
+        Algorithm.CollNetDirect: ChunkShape.COLLNET,
+        Algorithm.CollNetChain: ChunkShape.COLLNET,
+        Algorithm.NVLS: ChunkShape.NVLS,
+        Algorithm.NVLSTree: ChunkShape.NVLS_TREE,
+        Algorithm.PAT: ChunkShape.PAT,
     }
 )
-PAIRWISE: Mapping[str, Shape] = MappingProxyType(
+PAIRWISE: Mapping[str, ChunkShape] = MappingProxyType(
     {
-        "all_to_all": Shape.EXCHANGE,
-        "send_recv": Shape.PAIR,
-        "gather": Shape.FAN,
-        "scatter": Shape.FAN,
+        "all_to_all": ChunkShape.EXCHANGE,
+        "send_recv": ChunkShape.PAIR,
+        "gather": ChunkShape.FAN,
+        "scatter": ChunkShape.FAN,
     }
 )
 """What NCCL makes of grouped sends and receives, for which the tuner is not asked."""
@@ -55,7 +55,7 @@ class Wires:
     generation: int
     link: LinkKind
     transport: str
-    way: Way
+    way: NicWay
     heads: int
     """GPUs of a domain that NVLS gives a part of S each."""
 
@@ -78,9 +78,9 @@ def wires_of(
         generation=sum(comm.min_compute_capability >= c for c in _FIRST_CAPABILITY),
         link=_link_kind(comm),
         transport=max(spoken, key=TRANSPORTS.index, default=TRANSPORTS[0]),
-        way=max((_way(spec, comm, knobs) for spec in specs), default=Way.DIRECT)
+        way=max((_way(spec, comm, knobs) for spec in specs), default=NicWay.DIRECT)
         if comm.n_nodes > 1
-        else Way.DIRECT,
+        else NicWay.DIRECT,
         heads=max(1, nvls.n_heads) if nvls else 1,
     )
 
@@ -90,7 +90,7 @@ def runs_of(
     op: str,
     sizes: Sequence[int],
     choices: Sequence[Choice] | None,
-    uses: Sequence[tuple[LinkUse, Latency]],
+    uses: Sequence[tuple[LinkSeconds, Latency]],
     *,
     sends: PeerToPeer | None = None,
     gpus_per_process: int = 0,
@@ -143,19 +143,19 @@ def runs_of(
     )
 
 
-_Row = tuple[Shape, int, int, Protocol, float, float]
+_Row = tuple[ChunkShape, int, int, Protocol, float, float]
 """Shape, channels, channels of a peer, protocol, window, loop."""
 
 
 def _collective(wires: Wires, op: str, choice: Choice) -> _Row:
     shape = _shape(choice.algorithm, wires.domains)
     if op in ("broadcast", "reduce"):
-        shape = Shape.CHAIN
+        shape = ChunkShape.CHAIN
     loop = float(choice.channels * wires.heads * choice.chunk)
     return shape, choice.channels, 1, choice.protocol, _window(shape, choice), loop
 
 
-def _window(shape: Shape, choice: Choice) -> float:
+def _window(shape: ChunkShape, choice: Choice) -> float:
     """Return the bytes that arrive before the next rank goes on.
 
     LL and LL128 mark each line, so that what a block of threads has on the way is enough; Simple
@@ -165,7 +165,7 @@ def _window(shape: Shape, choice: Choice) -> float:
         return _LL_THREAD * choice.threads
     if choice.protocol is Protocol.LL128:
         return _LL128_THREAD * choice.threads
-    return float(choice.chunk if shape is Shape.TREE else choice.slice)
+    return float(choice.chunk if shape is ChunkShape.TREE else choice.slice)
 
 
 def _send(wires: Wires, op: str, size: int, sends: PeerToPeer | None) -> _Row:
@@ -178,10 +178,10 @@ def _send(wires: Wires, op: str, size: int, sends: PeerToPeer | None) -> _Row:
     return shape, sends.channels, message.channels, message.protocol, float(message.chunk), 0.0
 
 
-def _shape(algorithm: Algorithm, domains: int) -> Shape:
+def _shape(algorithm: Algorithm, domains: int) -> ChunkShape:
     """Return how an algorithm's chunks travel; NVLS between nodes needs SHARP, as CollNet does."""
     if algorithm == Algorithm.NVLS and domains > 1:
-        return Shape.COLLNET
+        return ChunkShape.COLLNET
     return _SHAPES[algorithm]
 
 
@@ -192,12 +192,12 @@ def _link_kind(comm: Communicator) -> LinkKind:
     return LinkKind.PCIE if comm.peer_access else LinkKind.SHM
 
 
-def _way(spec: NodeSpec, comm: Communicator, knobs: Knobs) -> Way:
+def _way(spec: NodeSpec, comm: Communicator, knobs: Knobs) -> NicWay:
     """Return how bytes reach a NIC: by GPUDirect up to NCCL's level, else through the host."""
     if spec.nic is None or not spec.nic.gdr:
-        return Way.STAGED
+        return NicWay.STAGED
     kind = comm.graphs["ring"].type_inter
     if spec.c2c is not None or kind < PathType.PHB:
-        return Way.DIRECT
+        return NicWay.DIRECT
     level = PathType.PXB if knobs.net_gdr_level is None else knobs.net_gdr_level
-    return Way.ROOT if kind <= level else Way.STAGED
+    return NicWay.ROOT if kind <= level else NicWay.STAGED

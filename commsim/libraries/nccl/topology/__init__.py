@@ -10,7 +10,12 @@ from commsim.libraries.nccl.topology.build import system_of
 from commsim.libraries.nccl.topology.from_cluster import UNKNOWN_CAPABILITY, cluster_xml, domain_xml
 from commsim.libraries.nccl.topology.paths import Path, Paths
 from commsim.libraries.nccl.topology.rules import Rules, mbs, rules_of
-from commsim.libraries.nccl.topology.system import LOCAL_BANDWIDTH, Device, Kind, System
+from commsim.libraries.nccl.topology.system import (
+    LOCAL_BANDWIDTH,
+    DeviceKind,
+    System,
+    TopologyDevice,
+)
 from commsim.libraries.nccl.topology.to_cluster import cluster_from_xml
 from commsim.libraries.nccl.topology.view import path_tables, view_text
 from commsim.libraries.nccl.topology.xml_file import Element, read_xml, write_xml
@@ -18,13 +23,13 @@ from commsim.libraries.nccl.topology.xml_file import Element, read_xml, write_xm
 __all__ = [
     "LOCAL_BANDWIDTH",
     "UNKNOWN_CAPABILITY",
-    "Device",
+    "DeviceKind",
     "Element",
-    "Kind",
     "Path",
     "Paths",
     "Rules",
     "System",
+    "TopologyDevice",
     "cluster_from_xml",
     "cluster_xml",
     "domain_xml",

@@ -14,7 +14,12 @@ from types import MappingProxyType
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType
 from commsim.libraries.nccl.topology.rules import Rules
-from commsim.libraries.nccl.topology.system import LOCAL_BANDWIDTH, Device, Kind, System
+from commsim.libraries.nccl.topology.system import (
+    LOCAL_BANDWIDTH,
+    DeviceKind,
+    System,
+    TopologyDevice,
+)
 from commsim.libraries.nccl.topology.xml_file import Element
 
 __all__ = ["system_of"]
@@ -37,9 +42,13 @@ _KNOWN = frozenset(
 
 
 def system_of(
-    root: Element, source: str, rules: Rules, *, ranks: Collection[int] | None = None,
+    root: Element,
+    source: str,
+    rules: Rules,
+    *,
+    ranks: Collection[int] | None = None,
     nets: bool = True,
-) -> System:  # fmt: skip
+) -> System:
     """Return the system that a topology describes.
 
     `ranks`: only these GPUs (others count as absent); `nets` False leaves the network out, as
@@ -48,7 +57,7 @@ def system_of(
     Raises:
         ScenarioError: an attribute is missing or wrong, or no GPU is left.
     """
-    builder = _Builder(source, rules, ranks, nets)
+    builder = _SystemBuilder(source, rules, ranks, nets)
     for cpu in root.all("cpu"):
         builder.add_cpu(cpu)
     for cpu in root.all("cpu"):
@@ -66,7 +75,7 @@ def system_of(
     return system
 
 
-class _Builder:
+class _SystemBuilder:
     """Adds the devices of one topology to a system."""
 
     def __init__(
@@ -83,7 +92,7 @@ class _Builder:
         """Add a NUMA domain and all that hangs on it."""
         host = self._host(element)
         numa = self._int(element, "numaid")
-        cpu = self._new(element, Kind.CPU, host, numa)
+        cpu = self._new(element, DeviceKind.CPU, host, numa)
         arch = self._text(element, "arch")
         if arch not in _ARCH:
             raise self._wrong(element, "arch", arch, f"one of {', '.join(_ARCH)}")
@@ -97,7 +106,7 @@ class _Builder:
             if below.tag == "pci":
                 self._add_pci(below, cpu, numa)
             elif below.tag == "nic" and self._nets:
-                nic = self.system.add(Kind.NIC, host, -1 - (numa << 16) - loose)
+                nic = self.system.add(DeviceKind.NIC, host, -1 - (numa << 16) - loose)
                 nic.join(cpu, PathType.PIX, LOCAL_BANDWIDTH)
                 self._add_nets(below, nic)
                 loose += 1
@@ -111,7 +120,7 @@ class _Builder:
         except ValueError:
             raise self._wrong(element, "host_hash", digest, "a hexadecimal number") from None
 
-    def _cpu_link(self, element: Element, cpu: Device) -> int:
+    def _cpu_link(self, element: Element, cpu: TopologyDevice) -> int:
         rates = self._rules.cpu_link
         if cpu.arch != CpuArch.X86:
             return rates["power" if cpu.arch == CpuArch.POWER else "arm"]
@@ -123,7 +132,7 @@ class _Builder:
         rows = self._rules.intel_link if family == 6 else self._rules.intel_link[:1]
         return [rate for first, rate in rows if first <= model][-1]
 
-    def _add_pci(self, element: Element, parent: Device, numa: int) -> None:
+    def _add_pci(self, element: Element, parent: TopologyDevice, numa: int) -> None:
         gpus = list(element.all("gpu"))
         if len(gpus) > 1:
             raise ScenarioError(
@@ -135,21 +144,21 @@ class _Builder:
             return
         bus, rate = self._bus(element, "busid"), self._pci_rate(element)
         nics = list(element.all("nic"))
-        device: Device | None
+        device: TopologyDevice | None
         if nics:
             if not self._nets:
                 return
             # Ports of one card are functions of one PCI device.
             place = bus & ~0xF
-            device = self.system.find(Kind.NIC, parent.host, place)
+            device = self.system.find(DeviceKind.NIC, parent.host, place)
             shared = device is not None
-            device = device or self.system.add(Kind.NIC, parent.host, place)
+            device = device or self.system.add(DeviceKind.NIC, parent.host, place)
             device.device = self._int(element, "class", 0)
             self._add_nets(nics[0], device)
             if shared:
                 return
         elif not self._text(element, "class").startswith(_NO_BRIDGE):
-            device = self._new(element, Kind.PCI, parent.host, bus)
+            device = self._new(element, DeviceKind.PCI, parent.host, bus)
             device.model = self._pci_model(element)
             for below in element.inside:
                 if below.tag == "pci":
@@ -161,29 +170,29 @@ class _Builder:
         device.slot = self._slot(element)
         device.join(parent, PathType.PIX, rate)
 
-    def _add_gpu(self, pci: Element, element: Element, parent: Device) -> None:
+    def _add_gpu(self, pci: Element, element: Element, parent: TopologyDevice) -> None:
         if "rank" not in element.attributes:
             return
         rank = self._int(element, "rank")
         if self._ranks is not None and rank not in self._ranks:
             return
-        gpu = self._new(pci, Kind.GPU, parent.host, self._bus(pci, "busid"))
+        gpu = self._new(pci, DeviceKind.GPU, parent.host, self._bus(pci, "busid"))
         gpu.rank, gpu.number = rank, self._int(element, "dev")
         gpu.capability = self._int(element, "sm")
         gpu.gdr = self._int(element, "gdr", 0) != 0
         gpu.slot, gpu.device = self._slot(pci), self._int(pci, "device", 0)
         gpu.join(parent, PathType.PIX, self._pci_rate(pci))
 
-    def _add_nets(self, element: Element, nic: Device) -> None:
+    def _add_nets(self, element: Element, nic: TopologyDevice) -> None:
         for below in element.inside:
             if below.tag != "net":
                 self._ignore(below)
             elif "dev" in below.attributes and self._int(below, "net", 1):
                 self._add_net(below, nic)
 
-    def _add_net(self, element: Element, nic: Device) -> None:
+    def _add_net(self, element: Element, nic: TopologyDevice) -> None:
         number = self._int(element, "dev")
-        net = self._new(element, Kind.NET, nic.host, number)
+        net = self._new(element, DeviceKind.NET, nic.host, number)
         speed = self._int(element, "speed", 0)
         net.number = number
         net.bandwidth = round((speed if speed > 0 else 10_000) / 8)
@@ -208,22 +217,22 @@ class _Builder:
             if element.tag == "c2c":
                 self._add_c2c(gpu, element)
 
-    def _side_links(self, element: Element, host: int) -> Iterator[tuple[Device, Element]]:
+    def _side_links(self, element: Element, host: int) -> Iterator[tuple[TopologyDevice, Element]]:
         for pci in element.all("pci"):
             for slot in pci.all("gpu"):
-                gpu = self.system.find(Kind.GPU, host, self._bus(pci, "busid"))
+                gpu = self.system.find(DeviceKind.GPU, host, self._bus(pci, "busid"))
                 if gpu is not None:
                     yield from ((gpu, link) for link in slot.inside)
             yield from self._side_links(pci, host)
 
-    def _add_nvlink(self, gpu: Device, element: Element) -> None:
+    def _add_nvlink(self, gpu: TopologyDevice, element: Element) -> None:
         count = self._int(element, "count")
         if count < 1:
             raise self._wrong(element, "count", str(count), "1 or more")
         rate = count * self._rules.nvlink_bandwidth(gpu.capability)
         kind = self._text(element, "tclass")
         if kind.startswith("0x03"):
-            other = self.system.find(Kind.GPU, gpu.host, self._bus(element, "target"))
+            other = self.system.find(DeviceKind.GPU, gpu.host, self._bus(element, "target"))
             if other is gpu:
                 raise self._wrong(element, "target", self._text(element, "target"), "another GPU")
             if other is not None:
@@ -231,22 +240,23 @@ class _Builder:
         elif kind == "0x068001":
             gpu.join(self._socket(gpu), PathType.NVL, rate)
         else:
-            switches = self.system.of(Kind.NVS)
-            switch = switches[0] if switches else self.system.add(Kind.NVS, 0, 0)
+            switches = self.system.of(DeviceKind.NVS)
+            switch = switches[0] if switches else self.system.add(DeviceKind.NVS, 0, 0)
             gpu.join(switch, PathType.NVL, rate)
 
-    def _add_c2c(self, gpu: Device, element: Element) -> None:
+    def _add_c2c(self, gpu: TopologyDevice, element: Element) -> None:
         rate = self._int(element, "bw") * self._int(element, "count")
         gpu.join(self._socket(gpu), PathType.C2C, rate)
 
     @staticmethod
-    def _socket(device: Device) -> Device:
+    def _socket(device: TopologyDevice) -> TopologyDevice:
         """Return the CPU above a device on the PCI tree."""
-        while device.kind != Kind.CPU:
+        while device.kind != DeviceKind.CPU:
             above = [
                 link.remote
                 for link in device.links
-                if link.type == PathType.PIX and link.remote.kind in (Kind.PCI, Kind.CPU)
+                if link.type == PathType.PIX
+                and link.remote.kind in (DeviceKind.PCI, DeviceKind.CPU)
             ]
             device = above[-1]
         return device
@@ -256,7 +266,7 @@ class _Builder:
         done = False
         while not done:
             done = True
-            for switch in self.system.of(Kind.PCI):
+            for switch in self.system.of(DeviceKind.PCI):
                 generation = _broadcom(switch.model, 0)
                 if generation:
                     self._absorb(switch, generation)
@@ -264,12 +274,12 @@ class _Builder:
                     done = False
                     break
 
-    def _absorb(self, switch: Device, generation: int) -> None:
+    def _absorb(self, switch: TopologyDevice, generation: int) -> None:
         """Put what hangs under a switch's own second level directly under the switch."""
         subs = [
             link.remote
             for link in switch.links
-            if link.remote.kind == Kind.PCI and _broadcom(link.remote.model, 1) == generation
+            if link.remote.kind == DeviceKind.PCI and _broadcom(link.remote.model, 1) == generation
         ]
         switch.links = [link for link in switch.links if link.remote not in subs]
         for sub in subs:
@@ -298,7 +308,7 @@ class _Builder:
             listed = ", ".join(f"<{tag}> ({count})" for tag, count in self._ignored.items())
             self.system.notes.append(f"{self._source}: passed over, as NCCL does: {listed}.")
 
-    def _sort(self, device: Device, above: Device | None) -> None:
+    def _sort(self, device: TopologyDevice, above: TopologyDevice | None) -> None:
         if above is not None:
             up = next(link for link in device.links if link.remote is above)
             device.links = [link for link in device.links if link is not up] + [up]
@@ -306,7 +316,7 @@ class _Builder:
             if link.type == PathType.PIX and link.remote is not above:
                 self._sort(link.remote, device)
 
-    def _new(self, element: Element, kind: Kind, host: int, bus: int) -> Device:
+    def _new(self, element: Element, kind: DeviceKind, host: int, bus: int) -> TopologyDevice:
         if self.system.find(kind, host, bus) is not None:
             raise ScenarioError(
                 f"{self._source}:{element.line}: a second {kind.name} at the same address."

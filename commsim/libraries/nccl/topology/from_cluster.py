@@ -43,7 +43,7 @@ def domain_xml(
     """
     root = Element("system", {"version": "1"})
     for host, (spec, ranks) in enumerate(zip(specs, used, strict=True)):
-        _Node(root, host, spec, ranks, collnet).add()
+        _NodeWriter(root, host, spec, ranks, collnet).add()
     return root
 
 
@@ -67,7 +67,7 @@ def cluster_xml(cluster: Cluster, *, domain: int = 0) -> str:
     return write_xml(domain_xml(specs, used))
 
 
-class _Node:
+class _NodeWriter:
     """Writes one node: sockets, then switches, GPUs and NICs as they hang on each other."""
 
     def __init__(
@@ -99,9 +99,12 @@ class _Node:
     def _cpu(self, socket: int) -> Element:
         cpu = self._spec.cpu
         element = self._root.add(
-            "cpu", host_hash=f"{self._host:#x}", numaid=socket,
-            affinity="00000000,ffffffff", arch=cpu.arch or "x86_64",
-        )  # fmt: skip
+            "cpu",
+            host_hash=f"{self._host:#x}",
+            numaid=socket,
+            affinity="00000000,ffffffff",
+            arch=cpu.arch or "x86_64",
+        )
         if (cpu.arch or "x86_64") == "x86_64":
             element.attributes["vendor"] = _VENDOR.get(cpu.vendor, "GenuineIntel")
             element.attributes["familyid"] = str(cpu.family)
@@ -126,10 +129,14 @@ class _Node:
     ) -> Element:
         pcie = self._spec.pcie
         return above.add(
-            "pci", busid=_address(bus), **kind, subsystem_vendor="0x10de",
-            subsystem_device="0x134f", link_speed=_LANE[pcie.generation],
+            "pci",
+            busid=_address(bus),
+            **kind,
+            subsystem_vendor="0x10de",
+            subsystem_device="0x134f",
+            link_speed=_LANE[pcie.generation],
             link_width=width or pcie.width,
-        )  # fmt: skip
+        )
 
     def _gpu(self, above: Element, gpu: int) -> None:
         spec = self._spec
@@ -137,9 +144,12 @@ class _Node:
         if gpu not in self._ranks:
             return
         element = slot.add(
-            "gpu", dev=gpu, sm=spec.gpu.sm or UNKNOWN_CAPABILITY, rank=self._ranks[gpu],
+            "gpu",
+            dev=gpu,
+            sm=spec.gpu.sm or UNKNOWN_CAPABILITY,
+            rank=self._ranks[gpu],
             gdr=int(spec.nic is None or spec.nic.gdr),
-        )  # fmt: skip
+        )
         if spec.switch is not None:
             per_link = nvlink_rate(spec.gpu.sm)
             links = spec.switch_links or max(1, round(spec.switch.bandwidth / per_link))
@@ -158,10 +168,16 @@ class _Node:
         kind = {"class": _NIC_CLASS.get(have.medium, _ETHERNET), **_NIC}
         slot = self._slot(above, 0xC0 + nic, kind)
         slot.add("nic").add(
-            "net", name=_name(have, nic), dev=nic, speed=round(have.wire.bandwidth * 8 / 1e6),
-            port=1, latency="0.000000", guid=f"{_GUID + (self._host << 12) + 16 * nic:#x}",
-            maxconn=131072, gdr=int(have.gdr),
-        )  # fmt: skip
+            "net",
+            name=_name(have, nic),
+            dev=nic,
+            speed=round(have.wire.bandwidth * 8 / 1e6),
+            port=1,
+            latency="0.000000",
+            guid=f"{_GUID + (self._host << 12) + 16 * nic:#x}",
+            maxconn=131072,
+            gdr=int(have.gdr),
+        )
         if self._collnet and have.medium == "infiniband":
             slot.inside[0].inside[0].attributes["coll"] = "1"
 

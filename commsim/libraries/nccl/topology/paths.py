@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType
 from commsim.libraries.nccl.topology.rules import Rules
-from commsim.libraries.nccl.topology.system import LOCAL_BANDWIDTH, Device, Kind, Link, System
+from commsim.libraries.nccl.topology.system import (
+    LOCAL_BANDWIDTH,
+    DeviceKind,
+    Link,
+    System,
+    TopologyDevice,
+)
 
 __all__ = ["NO_PATH", "Path", "Paths"]
 
@@ -30,7 +36,7 @@ class Path:
 
 
 NO_PATH = Path(PathType.DIS, 0, ())
-_TARGETS = (Kind.CPU, Kind.GPU, Kind.NET, Kind.NVS)
+_TARGETS = (DeviceKind.CPU, DeviceKind.GPU, DeviceKind.NET, DeviceKind.NVS)
 
 
 class Paths:
@@ -41,38 +47,38 @@ class Paths:
         self.knobs = knobs
         self.rules = rules
         self._ends = [link.remote for link in system.links]
-        self._near: dict[tuple[int, Kind], list[Device]] = {}
-        self._to: dict[Kind, list[list[Path]]] = {
+        self._near: dict[tuple[int, DeviceKind], list[TopologyDevice]] = {}
+        self._to: dict[DeviceKind, list[list[Path]]] = {
             kind: [self._search(device) for device in system.of(kind)] for kind in _TARGETS
         }
         self._leave_peer_to_peer()
-        self._direct = [list(row) for row in self._to[Kind.NET]]
+        self._direct = [list(row) for row in self._to[DeviceKind.NET]]
         self._take_c2c()
         self._reach_nets()
 
-    def between(self, source: Device, target: Device) -> Path:
+    def between(self, source: TopologyDevice, target: TopologyDevice) -> Path:
         """Return the path from a device to a CPU, GPU, NET or NVSwitch."""
         return self._to[target.kind][target.index][source.number_of_all]
 
-    def direct_to_net(self, gpu: Device, net: Device) -> Path:
+    def direct_to_net(self, gpu: TopologyDevice, net: TopologyDevice) -> Path:
         """Return the path from a GPU to a NET before PXN and the host take its place."""
         return self._direct[net.index][gpu.number_of_all]
 
-    def _set(self, source: Device, target: Device, path: Path) -> None:
+    def _set(self, source: TopologyDevice, target: TopologyDevice, path: Path) -> None:
         self._to[target.kind][target.index][source.number_of_all] = path
         self._near.clear()
 
-    def ends(self, path: Path) -> list[Device]:
+    def ends(self, path: Path) -> list[TopologyDevice]:
         """Return the devices that a path comes through, its target last."""
         return [self._ends[link] for link in path.links]
 
-    def _search(self, base: Device) -> list[Path]:
+    def _search(self, base: TopologyDevice) -> list[Path]:
         """Return the path from every device to `base`."""
         found = [NO_PATH] * sum(1 for _ in self.system.all())
         found[base.number_of_all] = Path(PathType.LOC, LOCAL_BANDWIDTH, ())
         front = [base]
         while front:
-            following: dict[int, Device] = {}
+            following: dict[int, TopologyDevice] = {}
             for device in front:
                 path = found[device.number_of_all]
                 for link in device.links:
@@ -82,17 +88,26 @@ class Paths:
         return found
 
     def _widens(
-        self, base: Device, device: Device, link: Link, path: Path, found: list[Path]
+        self,
+        base: TopologyDevice,
+        device: TopologyDevice,
+        link: Link,
+        path: Path,
+        found: list[Path],
     ) -> bool:
         """Lead `link.remote` to `base` over this link, if that is better than what it has."""
         remote = link.remote
         # Paths do not cross GPUs, but for one over NVLink from GPU to GPU.
-        if device.kind == Kind.GPU and device is not base and (
-            self.knobs.nvb_disable
-            or link.type != PathType.NVL
-            or remote.kind != Kind.GPU
-            or len(path.links) > 1
-        ):  # fmt: skip
+        if (
+            device.kind == DeviceKind.GPU
+            and device is not base
+            and (
+                self.knobs.nvb_disable
+                or link.type != PathType.NVL
+                or remote.kind != DeviceKind.GPU
+                or len(path.links) > 1
+            )
+        ):
             return False
         known = found[remote.number_of_all]
         bandwidth = min(path.bandwidth, link.bandwidth)
@@ -108,13 +123,13 @@ class Paths:
         )
         return True
 
-    def nearest_cpu(self, device: Device) -> Device | None:
+    def nearest_cpu(self, device: TopologyDevice) -> TopologyDevice | None:
         """Return the CPU with the fewest hops from a device."""
         hops = [(len(self.between(device, cpu).links), cpu) for cpu in self.system.cpus]
         reached = [(count, cpu) for count, cpu in hops if count]
         return min(reached, key=lambda pair: pair[0])[1] if reached else None
 
-    def peer_to_peer(self, one: Device, other: Device) -> bool:
+    def peer_to_peer(self, one: TopologyDevice, other: TopologyDevice) -> bool:
         """Say whether two GPUs may read each other's memory: near enough, by NCCL_P2P_LEVEL."""
         return self.between(one, other).type <= self._level()
 
@@ -138,11 +153,11 @@ class Paths:
                 if cpu is not None:
                     self._detour(source, cpu, target)
 
-    def _detour(self, source: Device, over: Device, target: Device) -> None:
+    def _detour(self, source: TopologyDevice, over: TopologyDevice, target: TopologyDevice) -> None:
         """Replace a path by one through a CPU, or through a GPU (PXN)."""
         first, second = self.between(source, over), self.between(over, target)
         kind = _merged(first.type, second.type, c2c=self.rules.c2c_to_nic)
-        if over.kind == Kind.GPU:
+        if over.kind == DeviceKind.GPU:
             kind = PathType.PXN
         rate = min(first.bandwidth, second.bandwidth)
         self._set(source, target, Path(kind, rate, first.links + second.links))
@@ -153,7 +168,7 @@ class Paths:
             return
         for gpu in self.system.gpus:
             cpu = self.nearest_cpu(gpu)
-            for net in self.near(gpu, Kind.NET) if cpu else ():
+            for net in self.near(gpu, DeviceKind.NET) if cpu else ():
                 if cpu is None:
                     continue
                 ways = self.between(gpu, cpu).type, self.between(net, cpu).type
@@ -175,7 +190,7 @@ class Paths:
                         self._detour(net, cpu, gpu)
                         self._detour(gpu, cpu, net)
 
-    def _try_pxn(self, gpu: Device, net: Device) -> None:
+    def _try_pxn(self, gpu: TopologyDevice, net: TopologyDevice) -> None:
         peer = self.near_gpu(net)
         if peer is None or peer is gpu or peer.host != gpu.host:
             return
@@ -195,7 +210,7 @@ class Paths:
         c2c = self.rules.pxn_over_c2c if asked is None else asked
         return PathType.P2C if c2c else PathType.PXB
 
-    def gdr(self, gpu: Device, net: Device, *, read: bool = False) -> bool:
+    def gdr(self, gpu: TopologyDevice, net: TopologyDevice, *, read: bool = False) -> bool:
         """Say whether a NIC moves a GPU's memory itself (GPUDirect RDMA); `read`: sends."""
         if not (net.gdr and gpu.gdr) or (read and not self._gdr_reads(gpu)):
             return False
@@ -208,7 +223,7 @@ class Paths:
             path = self.between(self.relay(gpu, net), net)
         return path.type <= level
 
-    def _gdr_reads(self, gpu: Device) -> bool:
+    def _gdr_reads(self, gpu: TopologyDevice) -> bool:
         """Say whether NICs read a GPU's memory; before Ampere only where NVLink spares PCIe."""
         if self.knobs.net_gdr_read is not None:
             return self.knobs.net_gdr_read
@@ -220,23 +235,23 @@ class Paths:
             if other is not gpu
         )
 
-    def relay(self, gpu: Device, net: Device) -> Device:
+    def relay(self, gpu: TopologyDevice, net: TopologyDevice) -> TopologyDevice:
         """Return the GPU that hands data to a NET: the GPU itself, or PXN's."""
         path = self.between(gpu, net)
         if path.type != PathType.PXN:
             return gpu
-        return next(end for end in self.ends(path) if end.kind == Kind.GPU)
+        return next(end for end in self.ends(path) if end.kind == DeviceKind.GPU)
 
-    def near(self, device: Device, kind: Kind) -> list[Device]:
+    def near(self, device: TopologyDevice, kind: DeviceKind) -> list[TopologyDevice]:
         """Return the devices of a kind with the widest paths from one, then the best type."""
         key = (device.number_of_all, kind)
         if key not in self._near:
             self._near[key] = self._nearest(device, kind)
         return self._near[key]
 
-    def _nearest(self, device: Device, kind: Kind) -> list[Device]:
+    def _nearest(self, device: TopologyDevice, kind: DeviceKind) -> list[TopologyDevice]:
         best: tuple[int, PathType] = (0, PathType.DIS)
-        found: list[Device] = []
+        found: list[TopologyDevice] = []
         for other in self.system.of(kind):
             path = self.between(device, other)
             if path.bandwidth > best[0] or (path.bandwidth == best[0] and path.type < best[1]):
@@ -245,16 +260,16 @@ class Paths:
                 found.append(other)
         return found
 
-    def near_net(self, gpu: Device, channel: int) -> Device | None:
+    def near_net(self, gpu: TopologyDevice, channel: int) -> TopologyDevice | None:
         """Return the NET that a GPU uses for a channel.
 
         The nearest NETs are dealt to the GPUs that share them; a GPU starts at its own number,
         its bits mirrored where the count is a power of two, and takes turns by channel.
         """
-        nets = self.near(gpu, Kind.NET)
+        nets = self.near(gpu, DeviceKind.NET)
         if not nets:
             return None
-        sharers = len(self.near(nets[0], Kind.GPU))
+        sharers = len(self.near(nets[0], DeviceKind.GPU))
         start = gpu.number % sharers if self.rules.number_among_sharers else gpu.number
         if len(nets) & (len(nets) - 1) == 0:
             start = _mirrored(start, len(nets))
@@ -274,9 +289,9 @@ class Paths:
             return min(self.net_limit, nets)
         return -(-nets // sharers)
 
-    def near_gpu(self, net: Device) -> Device | None:
+    def near_gpu(self, net: TopologyDevice) -> TopologyDevice | None:
         """Return the GPU that NCCL holds a NET for: the first near one that would choose it."""
-        near = self.near(net, Kind.GPU)
+        near = self.near(net, DeviceKind.GPU)
         turns = max(len(self.system.nets), 1)
         for channel in range(min(self.rules.max_channels, turns)):
             for gpu in near:
@@ -284,9 +299,9 @@ class Paths:
                     return gpu
         return None
 
-    def near_nets(self, gpu: Device) -> list[Device]:
+    def near_nets(self, gpu: TopologyDevice) -> list[TopologyDevice]:
         """Return the NETs that a GPU uses, in the order of its channels, each once."""
-        turns: list[Device] = []
+        turns: list[TopologyDevice] = []
         for channel in range(self.rules.max_channels):
             net = self.near_net(gpu, channel)
             if net is None or (turns and net is turns[0]):
@@ -294,7 +309,9 @@ class Paths:
             turns.append(net)
         return turns
 
-    def extremes(self, sources: Sequence[Device], kind: Kind) -> tuple[PathType, PathType]:
+    def extremes(
+        self, sources: Sequence[TopologyDevice], kind: DeviceKind
+    ) -> tuple[PathType, PathType]:
         """Return the least and the greatest type of the paths to all (other) devices of a kind."""
         types = [
             self.between(source, target).type
@@ -305,16 +322,16 @@ class Paths:
         return min([PathType.SYS, *types]), max([PathType.LOC, *types])
 
 
-def _step_type(device: Device, link: Link, path: Path) -> PathType:
+def _step_type(device: TopologyDevice, link: Link, path: Path) -> PathType:
     """Return the type that one more link from `device` gives to a path."""
     kinds = device.kind, link.remote.kind
     if link.type == PathType.NET:
         return PathType.LOC
-    if kinds == (Kind.PCI, Kind.PCI):
+    if kinds == (DeviceKind.PCI, DeviceKind.PCI):
         return PathType.PXB
-    if link.type == PathType.PIX and Kind.CPU in kinds:
+    if link.type == PathType.PIX and DeviceKind.CPU in kinds:
         return PathType.PHB
-    over_gpu = device.kind == Kind.GPU and link.type == path.type == PathType.NVL
+    over_gpu = device.kind == DeviceKind.GPU and link.type == path.type == PathType.NVL
     return PathType.NVB if over_gpu and path.links else link.type
 
 

@@ -14,13 +14,13 @@ from enum import IntEnum
 
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType
 
-__all__ = ["LOCAL_BANDWIDTH", "Device", "Kind", "Link", "System"]
+__all__ = ["LOCAL_BANDWIDTH", "DeviceKind", "Link", "System", "TopologyDevice"]
 
 LOCAL_BANDWIDTH = 5_000_000
 """NCCL's LOC_BW: within a GPU, and where nothing limits."""
 
 
-class Kind(IntEnum):
+class DeviceKind(IntEnum):
     """What a device is."""
 
     GPU = 0
@@ -36,21 +36,21 @@ class Link:
     """One direction from a device to `remote`: NVL, C2C, PCI, SYS, or LOC and NET."""
 
     type: PathType
-    remote: Device
+    remote: TopologyDevice
     bandwidth: int
     id: int = -1
     reverse: int = -1
 
 
 @dataclass(slots=True, eq=False)
-class Device:
+class TopologyDevice:
     """A device; `links` best first, as NCCL sorts them. Fields of other kinds stay at their start.
 
     `host` numbers the machines of an NVLink domain, `bus` is the PCI address (or the NUMA domain,
     or the NET's number), `index` the place among devices of its kind.
     """
 
-    kind: Kind
+    kind: DeviceKind
     host: int
     bus: int
     index: int = -1
@@ -86,7 +86,7 @@ class Device:
     in_network: bool = False
     """NET: can reduce in the network (CollNet)."""
 
-    def connect(self, remote: Device, type: PathType, bandwidth: int) -> None:
+    def connect(self, remote: TopologyDevice, type: PathType, bandwidth: int) -> None:
         """Add a link, or widen the one there is; keep the links sorted, widest first."""
         same = [i for i, x in enumerate(self.links) if x.remote is remote and x.type == type]
         if not same:
@@ -100,7 +100,7 @@ class Device:
             place -= 1
         self.links[place] = link
 
-    def join(self, other: Device, type: PathType, bandwidth: int) -> None:
+    def join(self, other: TopologyDevice, type: PathType, bandwidth: int) -> None:
         """Connect both ways."""
         self.connect(other, type, bandwidth)
         other.connect(self, type, bandwidth)
@@ -110,33 +110,33 @@ class System:
     """The devices by kind, in NCCL's order; `seal` numbers the links once all are there."""
 
     def __init__(self) -> None:
-        self._devices: dict[Kind, list[Device]] = {kind: [] for kind in Kind}
-        self._found: dict[tuple[Kind, int, int], Device] = {}
+        self._devices: dict[DeviceKind, list[TopologyDevice]] = {kind: [] for kind in DeviceKind}
+        self._found: dict[tuple[DeviceKind, int, int], TopologyDevice] = {}
         self.links: list[Link] = []
         self.hosts: list[int] = []
         """The machines' hashes, in order of appearance."""
         self.notes: list[str] = []
 
     @property
-    def gpus(self) -> Sequence[Device]:
+    def gpus(self) -> Sequence[TopologyDevice]:
         """The GPUs that have ranks."""
-        return self._devices[Kind.GPU]
+        return self._devices[DeviceKind.GPU]
 
     @property
-    def nets(self) -> Sequence[Device]:
+    def nets(self) -> Sequence[TopologyDevice]:
         """The network ports."""
-        return self._devices[Kind.NET]
+        return self._devices[DeviceKind.NET]
 
     @property
-    def cpus(self) -> Sequence[Device]:
+    def cpus(self) -> Sequence[TopologyDevice]:
         """The NUMA domains."""
-        return self._devices[Kind.CPU]
+        return self._devices[DeviceKind.CPU]
 
-    def of(self, kind: Kind) -> Sequence[Device]:
+    def of(self, kind: DeviceKind) -> Sequence[TopologyDevice]:
         """Return the devices of a kind, in NCCL's order."""
         return self._devices[kind]
 
-    def all(self) -> Iterator[Device]:
+    def all(self) -> Iterator[TopologyDevice]:
         """Yield every device, kind by kind."""
         return (device for devices in self._devices.values() for device in devices)
 
@@ -152,18 +152,18 @@ class System:
             self.hosts.append(digest)
         return self.hosts.index(digest)
 
-    def add(self, kind: Kind, host: int, bus: int) -> Device:
+    def add(self, kind: DeviceKind, host: int, bus: int) -> TopologyDevice:
         """Return a new device."""
-        device = Device(kind, host, bus)
+        device = TopologyDevice(kind, host, bus)
         self._devices[kind].append(device)
         self._found.setdefault((kind, host, bus), device)
         return device
 
-    def find(self, kind: Kind, host: int, bus: int) -> Device | None:
+    def find(self, kind: DeviceKind, host: int, bus: int) -> TopologyDevice | None:
         """Return the device at an address, None where there is none."""
         return self._found.get((kind, host, bus))
 
-    def remove(self, device: Device) -> None:
+    def remove(self, device: TopologyDevice) -> None:
         """Take a device out; its links to others go, theirs to it must be gone."""
         self._devices[device.kind].remove(device)
         del self._found[device.kind, device.host, device.bus]

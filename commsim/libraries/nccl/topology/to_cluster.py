@@ -30,7 +30,7 @@ from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType
 from commsim.libraries.nccl.topology.build import system_of
 from commsim.libraries.nccl.topology.devices import gpu_name, nvlink_rate
 from commsim.libraries.nccl.topology.rules import rules_of
-from commsim.libraries.nccl.topology.system import Device, Kind, System
+from commsim.libraries.nccl.topology.system import DeviceKind, System, TopologyDevice
 from commsim.libraries.nccl.topology.xml_file import read_xml
 from commsim.sections import decode
 from commsim.units import Bandwidth
@@ -80,8 +80,10 @@ def cluster_from_xml(
     settings = decode(dict(fabric), FabricSection, source) if fabric is not None else None
     section = ClusterSection(
         name=None if nodes * len(hosts) == 1 else f"{nodes * len(hosts)} x {sections[0].name}",
-        nodes=nodes * len(hosts), node=sections[0], fabric=settings,
-    )  # fmt: skip
+        nodes=nodes * len(hosts),
+        node=sections[0],
+        fabric=settings,
+    )
     cluster = build_cluster(section, source, path="")
     notes = [*system.notes, *(note for host in hosts for note in host.notes)]
     cluster.notes = (*cluster.notes, *dict.fromkeys(notes))
@@ -97,12 +99,12 @@ class _Host:
         self._gpus = sorted((g for g in system.gpus if g.host == host), key=lambda g: g.rank)
         self._cpus = [cpu for cpu in system.cpus if cpu.host == host]
         self._nets = self._fastest([net for net in system.nets if net.host == host])
-        self._switches = [pci for pci in system.of(Kind.PCI) if pci.host == host]
+        self._switches = [pci for pci in system.of(DeviceKind.PCI) if pci.host == host]
         self._lanes = rules_of(_NEWEST)
         if not self._gpus or not self._cpus:
             raise ScenarioError(f"{source}: machine {host} has no GPU with a rank.")
 
-    def _fastest(self, nets: Sequence[Device]) -> list[Device]:
+    def _fastest(self, nets: Sequence[TopologyDevice]) -> list[TopologyDevice]:
         """Return the NETs that channels would use: the fastest ones."""
         best = max((net.bandwidth for net in nets), default=0)
         slower = [net for net in nets if net.bandwidth < best]
@@ -135,9 +137,11 @@ class _Host:
         switch = self._links(self._gpus[0], None)
         if switch:
             return NvlinkSection(
-                kind="switch", bandwidth=Bandwidth(switch * rate), links=switch,
+                kind="switch",
+                bandwidth=Bandwidth(switch * rate),
+                links=switch,
                 domain_nodes=domain if domain > 1 else None,
-            )  # fmt: skip
+            )
         if not any(any(row) for row in counts):
             return NvlinkSection(kind="none")
         both = [
@@ -146,13 +150,13 @@ class _Host:
         links = tuple(tuple(row) for row in both)
         return NvlinkSection(kind="mesh", per_link=Bandwidth(rate), links=links)
 
-    def _links(self, gpu: Device, other: Device | None) -> int:
+    def _links(self, gpu: TopologyDevice, other: TopologyDevice | None) -> int:
         """Return the NVLinks from a GPU to another, or to the switch (None)."""
         found = [
             link.bandwidth
             for link in gpu.links
             if link.type == PathType.NVL
-            and (link.remote is other or (other is None and link.remote.kind == Kind.NVS))
+            and (link.remote is other or (other is None and link.remote.kind == DeviceKind.NVS))
         ]
         return round(sum(found) / self._lanes.nvlink_bandwidth(gpu.capability))
 
@@ -170,40 +174,45 @@ class _Host:
             self.notes.append(f"{self._source}: NICs' slots count as the GPUs'.")
         order = self._from_the_top()
         return PcieSection(
-            generation=generation, width=width, p2p=True,
+            generation=generation,
+            width=width,
+            p2p=True,
             switches=tuple(self._switch(pci, order) for pci in order),
-        )  # fmt: skip
+        )
 
     def _slot(self, slot: tuple[str, int]) -> tuple[int, int]:
         """Return generation and width; an odd width counts as the next below."""
         lane = self._lanes.pci_lane.get(slot[0], self._lanes.pci_lane_default)
         return _GENERATION[lane], 1 << (slot[1].bit_length() - 1)
 
-    def _from_the_top(self) -> list[Device]:
+    def _from_the_top(self) -> list[TopologyDevice]:
         """Return the PCI switches, each after the one that it hangs under."""
-        order = [pci for pci in self._switches if _above(pci).kind == Kind.CPU]
+        order = [pci for pci in self._switches if _above(pci).kind == DeviceKind.CPU]
         for pci in order:
             order += [other for other in self._switches if _above(other) is pci]
         return order
 
-    def _switch(self, pci: Device, order: Sequence[Device]) -> PcieSwitchSection:
+    def _switch(self, pci: TopologyDevice, order: Sequence[TopologyDevice]) -> PcieSwitchSection:
         above = _above(pci)
         generation, width = self._slot(pci.slot)
-        root = above.kind == Kind.CPU
+        root = above.kind == DeviceKind.CPU
         return PcieSwitchSection(
-            gpus=self._gpus_on(pci), nics=self._nics_on(pci), generation=generation, width=width,
+            gpus=self._gpus_on(pci),
+            nics=self._nics_on(pci),
+            generation=generation,
+            width=width,
             socket=self._cpus.index(above) if root else None,
             under=None if root else order.index(above),
-        )  # fmt: skip
+        )
 
-    def _gpus_on(self, device: Device) -> tuple[int, ...]:
+    def _gpus_on(self, device: TopologyDevice) -> tuple[int, ...]:
         return tuple(i for i, gpu in enumerate(self._gpus) if _above(gpu) is device)
 
-    def _nics_on(self, device: Device) -> tuple[int, ...]:
+    def _nics_on(self, device: TopologyDevice) -> tuple[int, ...]:
         return tuple(i for i, net in enumerate(self._nets) if _above(self._card(net)) is device)
 
     @staticmethod
-    def _card(net: Device) -> Device:
+    def _card(net: TopologyDevice) -> TopologyDevice:
         return next(link.remote for link in net.links if link.type == PathType.NET)
 
     def _cpu(self) -> CpuSection:
@@ -240,7 +249,7 @@ class _Host:
         return tuple(gpu % len(self._nets) for gpu in range(len(self._gpus)))
 
 
-def _above(device: Device) -> Device:
+def _above(device: TopologyDevice) -> TopologyDevice:
     """Return what a device hangs under on the PCI tree: its link upwards is the last of them."""
     ways = [link for link in device.links if link.type == PathType.PIX]
     return ways[-1].remote

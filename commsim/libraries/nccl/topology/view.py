@@ -12,7 +12,7 @@ from commsim.libraries.nccl.shapes import Communicator, SearchGraph
 from commsim.libraries.nccl.topology.build import system_of
 from commsim.libraries.nccl.topology.paths import Path, Paths
 from commsim.libraries.nccl.topology.rules import rules_of
-from commsim.libraries.nccl.topology.system import Device
+from commsim.libraries.nccl.topology.system import TopologyDevice
 from commsim.libraries.nccl.topology.xml_file import read_xml
 
 __all__ = ["Table", "graph_table", "path_tables", "view_text"]
@@ -59,7 +59,9 @@ def path_tables(
     return tables
 
 
-def _paths(title: str, paths: Paths, rows: Sequence[Device], columns: Sequence[Device]) -> Table:
+def _paths(
+    title: str, paths: Paths, rows: Sequence[TopologyDevice], columns: Sequence[TopologyDevice]
+) -> Table:
     shown = columns[:_MOST_COLUMNS]
     if len(shown) < len(columns):
         title += f" (the first {len(shown)} of {len(columns)})"
@@ -67,14 +69,16 @@ def _paths(title: str, paths: Paths, rows: Sequence[Device], columns: Sequence[D
         title=f"{title}: type and GB/s",
         heads=("", *(_name(device) for device in shown)),
         rows=tuple(
-            (_name(row), *("-" if row is other else _cell(paths.between(row, other))
-                           for other in shown))
+            (
+                _name(row),
+                *("-" if row is other else _cell(paths.between(row, other)) for other in shown),
+            )
             for row in rows[:_MOST_COLUMNS]
         ),
-    )  # fmt: skip
+    )
 
 
-def _name(device: Device) -> str:
+def _name(device: TopologyDevice) -> str:
     number = device.rank if device.rank >= 0 else device.number
     return f"{device.kind.name} {number}"
 
@@ -104,11 +108,16 @@ def _count(number: int, what: str) -> str:
 
 def _graph(graph: SearchGraph, inter: bool) -> tuple[str, ...]:
     return (
-        graph.pattern.name, str(graph.n_channels), f"{graph.bw_intra:g}",
-        f"{graph.bw_inter:g}" if inter else "-", graph.type_intra.name,
-        graph.type_inter.name if inter else "-", str(graph.cross_nic),
-        "yes" if graph.same_channels else "no", _channel(graph),
-    )  # fmt: skip
+        graph.pattern.name,
+        str(graph.n_channels),
+        f"{graph.bw_intra:g}",
+        f"{graph.bw_inter:g}" if inter else "-",
+        graph.type_intra.name,
+        graph.type_inter.name if inter else "-",
+        str(graph.cross_nic),
+        "yes" if graph.same_channels else "no",
+        _channel(graph),
+    )
 
 
 def _channel(graph: SearchGraph) -> str:

@@ -49,7 +49,7 @@ def read_xml(text: str, source: str) -> Element:
     """
     if len(text) > MAX_BYTES:
         raise ScenarioError(f"{source}: {len(text) >> 20} MiB are too much for an NCCL topology.")
-    builder = _Builder(source)
+    builder = _ElementBuilder(source)
     try:
         root = builder.parse(text)
     except expat.ExpatError as error:
@@ -79,7 +79,7 @@ def _lines(element: Element, indent: str) -> Iterator[str]:
     yield f"{indent}</{element.tag}>\n"
 
 
-class _Builder:
+class _ElementBuilder:
     """Builds elements from the parser's calls, and stops at the first thing that is too much."""
 
     def __init__(self, source: str) -> None:

@@ -23,7 +23,7 @@ from commsim.libraries.nccl.tuning.algo_filter import FUNCTIONS
 from commsim.libraries.nccl.tuning.channels import Widths
 from commsim.libraries.nccl.tuning.chunks import Chunks
 from commsim.libraries.nccl.tuning.enabling import enabled
-from commsim.libraries.nccl.tuning.model import Cost, Tuning
+from commsim.libraries.nccl.tuning.model import TunerCost, Tuning
 from commsim.libraries.nccl.tuning.nvls import nvls_setup
 from commsim.libraries.nccl.tuning.partition import Cut, cut, interleaved
 from commsim.libraries.nccl.tuning.reduction import Reduction
@@ -70,7 +70,9 @@ class Tuner:
         self.widths = Widths(comm, self.tables, self.knobs, nvls_channels=nvls.channels)
         self.tuning = Tuning(comm, self.tables, self.knobs, channels=self.widths.channels)
         self.chunks = Chunks(comm, self.tables, self.knobs, nvls=nvls, slow_nvls=self._slow_nvls())
-        self._usable: dict[tuple[str, Reduction], tuple[dict[Pair, Cost], tuple[str, ...]]] = {}
+        self._usable: dict[
+            tuple[str, Reduction], tuple[dict[Pair, TunerCost], tuple[str, ...]]
+        ] = {}
 
     def choose(
         self, op: str, size: int, *, dtype_size: int = 4, reduction: Reduction = FLOAT_SUM
@@ -127,7 +129,7 @@ class Tuner:
             for pair, row in zip(pairs, times, strict=True)
         }
 
-    def costs(self, op: str, reduction: Reduction = FLOAT_SUM) -> Mapping[Pair, Cost]:
+    def costs(self, op: str, reduction: Reduction = FLOAT_SUM) -> Mapping[Pair, TunerCost]:
         """Return latency and bandwidth of every usable algorithm and protocol.
 
         Raises:
@@ -141,7 +143,9 @@ class Tuner:
         parts = self.comm.n_ranks if op in GATHERING else 1
         return _Call(op, element, parts, dtype_size, reduction)
 
-    def _costs(self, op: str, reduction: Reduction) -> tuple[dict[Pair, Cost], tuple[str, ...]]:
+    def _costs(
+        self, op: str, reduction: Reduction
+    ) -> tuple[dict[Pair, TunerCost], tuple[str, ...]]:
         if op not in FUNCTIONS:
             raise ScenarioError(
                 f"{op}: NCCL's tuner knows {', '.join(FUNCTIONS)}.{did_you_mean(op, FUNCTIONS)}"
@@ -149,7 +153,7 @@ class Tuner:
         if (op, reduction) not in self._usable:
             pairs, notes = enabled(self.comm, self.tables, self.knobs, op, reduction)
             if self.comm.n_ranks == 1:
-                costs = dict.fromkeys(pairs, Cost(0.0, np.inf))
+                costs = dict.fromkeys(pairs, TunerCost(0.0, np.inf))
             else:
                 costs = {pair: self.tuning.cost(op, *pair) for pair in pairs}
             usable = {pair: cost for pair, cost in costs.items() if cost.bandwidth > 0}

@@ -25,7 +25,7 @@ from commsim.libraries.nccl.tuning.latency import Latencies
 from commsim.libraries.nccl.tuning.tables import Tables
 from commsim.libraries.nccl.tuning.terms import single
 
-__all__ = ["GRAPH", "Cost", "Tuning"]
+__all__ = ["GRAPH", "TunerCost", "Tuning"]
 
 GRAPH = {
     Algorithm.Tree: "tree",
@@ -54,7 +54,7 @@ _TREE_SIZES, _NVLSTREE_SIZES = 23, 24
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class TunerCost:
     """Latency (us) and bandwidth (GB/s) of one operation by one algorithm and protocol."""
 
     latency: float
@@ -70,16 +70,16 @@ class Tuning:
         self.bandwidths = Bandwidths(comm, tables)
         self.latencies = Latencies(comm, tables, knobs)
 
-    def cost(self, op: str, algorithm: Algorithm, protocol: Protocol) -> Cost:
+    def cost(self, op: str, algorithm: Algorithm, protocol: Protocol) -> TunerCost:
         """Return latency and bandwidth of a usable algorithm and protocol for `op`."""
         graph = self.comm.graphs[GRAPH[algorithm]]
-        return Cost(
+        return TunerCost(
             self.latencies.of(op, algorithm, protocol, graph),
             self.bandwidths.of(op, algorithm, protocol, graph),
         )
 
     def times(
-        self, op: str, algorithm: Algorithm, protocol: Protocol, sizes: Ints, cost: Cost
+        self, op: str, algorithm: Algorithm, protocol: Protocol, sizes: Ints, cost: TunerCost
     ) -> Singles:
         """Return the predicted time (us) of `op` for each size in bytes."""
         bandwidth = np.full(sizes.shape, cost.bandwidth, dtype=np.float32)

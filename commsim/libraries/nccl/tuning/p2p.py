@@ -18,7 +18,7 @@ from commsim.libraries.nccl.tuning.channels import MOST_THREADS, execution_chann
 from commsim.libraries.nccl.tuning.chunks import STEPS
 from commsim.libraries.nccl.tuning.tables import tables_of
 
-__all__ = ["CONCURRENT", "Message", "PeerToPeer", "Round"]
+__all__ = ["CONCURRENT", "PeerToPeer", "Round", "SendPlan"]
 
 CONCURRENT = 8
 """Sends and receives that one channel runs at once."""
@@ -26,7 +26,7 @@ _PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SendPlan:
     """How one send of `size` bytes runs: bytes of a chunk, chunks on its fullest channel."""
 
     size: int
@@ -62,7 +62,7 @@ class PeerToPeer:
         self.chunk = self._chunk()
         self.group = self._group()
 
-    def message(self, size: int, *, remote: bool) -> Message:
+    def message(self, size: int, *, remote: bool) -> SendPlan:
         """Return how a send of `size` bytes runs, to another node if `remote`."""
         ll_exists = not remote or self.knobs.alloc_p2p_net_ll_buffers
         ll = ll_exists and size <= self._ll_channels(size) * self.knobs.p2p_ll_threshold
@@ -71,7 +71,7 @@ class PeerToPeer:
         chunk = _network_chunk(size, step, ll=ll) if remote else step
         data = _fp8(chunk // 2 if ll else chunk)
         part = _part(size, channels)
-        return Message(
+        return SendPlan(
             size=size,
             channels=channels,
             protocol=Protocol.LL if ll else Protocol.Simple,

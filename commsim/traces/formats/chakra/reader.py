@@ -85,9 +85,13 @@ def read_chakra(document: Document) -> RankRecord:
             " out."
         )
     return RankRecord(
-        name=document.name, format="Chakra", rank=rank, world_size=0, calls=calls,
+        name=document.name,
+        format="Chakra",
+        rank=rank,
+        world_size=0,
+        calls=calls,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def read_nodes(document: Document) -> tuple[list[Node], str]:
@@ -138,9 +142,13 @@ def _frames(data: Data) -> Iterator[tuple[int, int]]:
 
 def _node(message: Any) -> Node:
     return Node(
-        message.id, message.name, message.type, (*message.ctrl_deps, *message.data_deps),
-        message.duration_micros, {attr.name: _value(attr) for attr in message.attr},
-    )  # fmt: skip
+        message.id,
+        message.name,
+        message.type,
+        (*message.ctrl_deps, *message.data_deps),
+        message.duration_micros,
+        {attr.name: _value(attr) for attr in message.attr},
+    )
 
 
 def _value(attribute: Any) -> Any:
@@ -176,20 +184,26 @@ def _objects(data: Data) -> Iterator[dict[str, Any]]:
 def _astra_node(row: Mapping[str, Any]) -> Node:
     deps = [*(row.get("ctrl_deps") or ()), *(row.get("data_deps") or ())]
     return Node(
-        integer(row["Id"]), str(row.get("Name", "")), integer(row["NodeType"]),
-        tuple(integer(d) for d in deps), max(0, integer(row.get("runtime", 0))), row,
-    )  # fmt: skip
+        integer(row["Id"]),
+        str(row.get("Name", "")),
+        integer(row["NodeType"]),
+        tuple(integer(d) for d in deps),
+        max(0, integer(row.get("runtime", 0))),
+        row,
+    )
 
 
 def _jsonized_node(row: Mapping[str, Any]) -> Node:
     kind = row.get("type", 0)
     deps = [*row.get("ctrlDeps", ()), *row.get("dataDeps", ())]
     return Node(
-        integer(row.get("id", 0)), str(row.get("name", "")),
+        integer(row.get("id", 0)),
+        str(row.get("name", "")),
         _TYPES.index(kind) if kind in _TYPES else integer(kind, 0),
-        tuple(integer(d) for d in deps), max(0, integer(row.get("durationMicros", 0))),
+        tuple(integer(d) for d in deps),
+        max(0, integer(row.get("durationMicros", 0))),
         {str(attr.get("name")): _json_value(attr) for attr in row.get("attr", ())},
-    )  # fmt: skip
+    )
 
 
 def _json_value(attribute: Mapping[str, Any]) -> Any:
@@ -264,14 +278,22 @@ def _issued(node: Node, after: tuple[int, ...], rank: int) -> Issued:
         op = "send" if node.type == NodeType.SEND else "recv"
         peer = _integer(node, "comm_dst" if op == "send" else "comm_src", -1)
         return Issued(
-            op, sent=_integer(node, "comm_size", -1), peer=peer if peer >= 0 else rank,
-            tag=_integer(node, "comm_tag"), name=node.name, after=after,
+            op,
+            sent=_integer(node, "comm_size", -1),
+            peer=peer if peer >= 0 else rank,
+            tag=_integer(node, "comm_tag"),
+            name=node.name,
+            after=after,
             duration=_duration(node) or -1,
-        )  # fmt: skip
+        )
     return Issued(
-        "compute", duration=_duration(node), name=node.name, on_cpu=on_cpu,
-        stream=_stream(node, "cpu" if on_cpu else "stream"), after=after,
-    )  # fmt: skip
+        "compute",
+        duration=_duration(node),
+        name=node.name,
+        on_cpu=on_cpu,
+        stream=_stream(node, "cpu" if on_cpu else "stream"),
+        after=after,
+    )
 
 
 def _duration(node: Node) -> int:
@@ -292,7 +314,12 @@ def _collective(node: Node, after: tuple[int, ...]) -> Issued:
     op = COLLECTIVES[kind] if 0 <= kind < len(COLLECTIVES) else ""
     recorded = _duration(node)
     return Issued(
-        op, sent=_integer(node, "comm_size", -1), group=str(node.attributes.get("pg_name") or ""),
-        root=_integer(node, "comm_src", -1) if op in ROOTED else -1, name=node.name, after=after,
-        duration=recorded if recorded else -1, stream=_stream(node, "comm"),
-    )  # fmt: skip
+        op,
+        sent=_integer(node, "comm_size", -1),
+        group=str(node.attributes.get("pg_name") or ""),
+        root=_integer(node, "comm_src", -1) if op in ROOTED else -1,
+        name=node.name,
+        after=after,
+        duration=recorded if recorded else -1,
+        stream=_stream(node, "comm"),
+    )

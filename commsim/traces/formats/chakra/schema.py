@@ -30,7 +30,7 @@ from commsim.protobuf_schema import (
     Schema,
 )
 
-__all__ = ["Messages", "messages"]
+__all__ = ["ChakraMessages", "messages"]
 
 _VALUES = (
     ("double", DOUBLE), ("float", FLOAT), ("int32", INT32), ("int64", INT64),
@@ -40,7 +40,7 @@ _VALUES = (
 )  # fmt: skip
 
 
-class Messages(NamedTuple):
+class ChakraMessages(NamedTuple):
     """The message classes of a Chakra trace."""
 
     metadata: Any
@@ -48,7 +48,7 @@ class Messages(NamedTuple):
 
 
 @cache
-def messages() -> Messages:
+def messages() -> ChakraMessages:
     """Return the message classes.
 
     Raises:
@@ -69,12 +69,19 @@ def messages() -> Messages:
     schema.message("GlobalMetadata", ("version", 1, STRING), ("attr", 2, "AttributeProto", True))
     schema.message("IOInfo", *((part, at, STRING) for at, part in enumerate(_IO, start=1)))
     schema.message(
-        "Node", ("id", 1, UINT64), ("name", 2, STRING), ("type", 3, INT32),
-        ("ctrl_deps", 4, UINT64, True), ("data_deps", 5, UINT64, True),
-        ("start_time_micros", 6, UINT64), ("duration_micros", 7, UINT64),
-        ("inputs", 8, "IOInfo"), ("outputs", 9, "IOInfo"), ("attr", 10, "AttributeProto", True),
-    )  # fmt: skip
-    return Messages(*schema.classes("GlobalMetadata", "Node"))
+        "Node",
+        ("id", 1, UINT64),
+        ("name", 2, STRING),
+        ("type", 3, INT32),
+        ("ctrl_deps", 4, UINT64, True),
+        ("data_deps", 5, UINT64, True),
+        ("start_time_micros", 6, UINT64),
+        ("duration_micros", 7, UINT64),
+        ("inputs", 8, "IOInfo"),
+        ("outputs", 9, "IOInfo"),
+        ("attr", 10, "AttributeProto", True),
+    )
+    return ChakraMessages(*schema.classes("GlobalMetadata", "Node"))
 
 
 _IO = ("values", "shapes", "types")

@@ -22,9 +22,12 @@ from commsim.units import PS_PER_US
 __all__ = ["write_chakra"]
 
 _TYPES = {
-    OpKind.COMPUTE: NodeType.COMPUTE, OpKind.COPY: NodeType.COMPUTE,
-    OpKind.COLLECTIVE: NodeType.COLLECTIVE, OpKind.SEND: NodeType.SEND, OpKind.RECV: NodeType.RECV,
-}  # fmt: skip
+    OpKind.COMPUTE: NodeType.COMPUTE,
+    OpKind.COPY: NodeType.COMPUTE,
+    OpKind.COLLECTIVE: NodeType.COLLECTIVE,
+    OpKind.SEND: NodeType.SEND,
+    OpKind.RECV: NodeType.RECV,
+}
 
 
 def write_chakra(graph: Graph, base: Path, *, as_json: bool) -> tuple[list[Path], list[str]]:
@@ -110,9 +113,11 @@ def _communication(graph: Graph, op: int) -> dict[str, Any]:
     if kind in (OpKind.SEND, OpKind.RECV):
         sent = graph.messages
         return {
-            "comm_size": max(0, int(sent.size[row])), "comm_src": int(sent.source[row]),
-            "comm_dst": int(sent.target[row]), "comm_tag": int(sent.tag[row]),
-        }  # fmt: skip
+            "comm_size": max(0, int(sent.size[row])),
+            "comm_src": int(sent.source[row]),
+            "comm_dst": int(sent.target[row]),
+            "comm_tag": int(sent.tag[row]),
+        }
     return {}
 
 
@@ -128,9 +133,12 @@ def _protobuf(rows: list[dict[str, Any]]) -> bytes:
     parts = [_framed(kinds.metadata(version="0.0.4").SerializeToString(deterministic=True))]
     for row in rows:
         node = kinds.node(
-            id=row["Id"], name=row["Name"], type=row["NodeType"], data_deps=row["data_deps"],
+            id=row["Id"],
+            name=row["Name"],
+            type=row["NodeType"],
+            data_deps=row["data_deps"],
             duration_micros=row["runtime"],
-        )  # fmt: skip
+        )
         for name, value in row.items():
             if name not in _FIELDS:
                 _set(node.attr.add(name=name), name, value)

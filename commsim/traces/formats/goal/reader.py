@@ -37,7 +37,7 @@ _MAX_RANKS = 1_000_000
 
 
 @dataclass(slots=True)
-class _Rank:
+class _ReadRank:
     number: int
     place: dict[str, int] = field(default_factory=dict)
     found: list[re.Match[str]] = field(default_factory=list)
@@ -72,9 +72,9 @@ def read_goal(document: Document) -> list[RankRecord]:
     ]
 
 
-def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_Rank]]:
-    world, ranks = -1, list[_Rank]()
-    current: _Rank | None = None
+def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_ReadRank]]:
+    world, ranks = -1, list[_ReadRank]()
+    current: _ReadRank | None = None
     for number, line in enumerate(lines, start=1):
         text = line.split("//")[0].split("#")[0].strip().removesuffix(";")
         if not text or (text.startswith("/*") and text.endswith("*/")):
@@ -85,7 +85,7 @@ def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_Rank]]:
             if world > _MAX_RANKS:
                 raise TraceError(f"{name}: line {number}: {count[:40]!r} is no number of ranks.")
         elif current is None and (found := _RANK.fullmatch(text)):
-            current = _Rank(int(found[1][:9]))
+            current = _ReadRank(int(found[1][:9]))
             ranks.append(current)
         elif current is not None and text == "}":
             current = None
@@ -96,7 +96,7 @@ def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_Rank]]:
     return world, ranks
 
 
-def _statement(rank: _Rank, text: str) -> bool:
+def _statement(rank: _ReadRank, text: str) -> bool:
     """Take one statement; say whether it is one."""
     if found := _OP.fullmatch(text):
         rank.place[found["label"]] = len(rank.found)
@@ -114,7 +114,7 @@ def _statement(rank: _Rank, text: str) -> bool:
     return True
 
 
-def _calls(name: str, rank: _Rank) -> Iterator[Issued]:
+def _calls(name: str, rank: _ReadRank) -> Iterator[Issued]:
     for op, on in rank.begun:
         rank.needs[op] += rank.needs[on]
     order = in_order(rank.needs)
@@ -136,11 +136,19 @@ def _call(found: re.Match[str], after: tuple[int, ...]) -> Issued:
     if found["time"] is not None:
         cpu = found["cpu"] or "0"
         return Issued(
-            "compute", duration=min(int(found["time"]), 2**50) * PS_PER_NS, name="calc",
-            stream=f"cpu {cpu}", on_cpu=True, after=after,
-        )  # fmt: skip
+            "compute",
+            duration=min(int(found["time"]), 2**50) * PS_PER_NS,
+            name="calc",
+            stream=f"cpu {cpu}",
+            on_cpu=True,
+            after=after,
+        )
     size = min(int(found["size"]), 2**60)
     return Issued(
-        found["way"], sent=size, received=size, peer=min(int(found["peer"]), 2**40),
-        tag=int((found["tag"] or "0")[:12]), after=after,
-    )  # fmt: skip
+        found["way"],
+        sent=size,
+        received=size,
+        peer=min(int(found["peer"]), 2**40),
+        tag=int((found["tag"] or "0")[:12]),
+        after=after,
+    )

@@ -25,7 +25,7 @@ _MAX_SENDS = 5_000_000
 
 
 @dataclass(slots=True)
-class _Rank:
+class _WrittenRank:
     """The statements of one rank; `last[op]` are the labels that stand for the end of an op."""
 
     lines: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ def write_goal(graph: Graph, path: Path) -> list[str]:
         TraceError: work without a duration, or more sends than such a file should have.
     """
     last = max([*graph.lane_rank.tolist(), *(r for g in graph.groups for r in g.ranks)], default=0)
-    ranks = [_Rank() for _ in range(last + 1)]
+    ranks = [_WrittenRank() for _ in range(last + 1)]
     writer = _Writer(graph, ranks)
     for op in writer.in_issue_order():
         writer.write(op)
@@ -69,7 +69,7 @@ def write_goal(graph: Graph, path: Path) -> list[str]:
 class _Writer:
     """Turns ops into statements, in an order in which each follows what it needs."""
 
-    def __init__(self, graph: Graph, ranks: list[_Rank]) -> None:
+    def __init__(self, graph: Graph, ranks: list[_WrittenRank]) -> None:
         self._graph, self._ranks = graph, ranks
         self._rank_of = graph.lane_rank[graph.lane].tolist()
         self._before = _before(graph)

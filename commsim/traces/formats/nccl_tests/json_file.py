@@ -12,10 +12,10 @@ from commsim.errors import TraceError
 from commsim.traces.formats.nccl_tests.table import (
     PROGRAMS,
     TYPES,
-    Device,
+    BenchedDevice,
+    BenchedRow,
+    BenchedTiming,
     NcclTests,
-    Row,
-    Timing,
     program_op,
 )
 
@@ -32,7 +32,7 @@ class _Timing(msgspec.Struct, frozen=True):
     nwrong: float | str | None = None
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _JsonRow(msgspec.Struct, frozen=True):
     size: int
     type: str
     count: int = 0
@@ -42,7 +42,7 @@ class _Row(msgspec.Struct, frozen=True):
     in_place: _Timing | None = None
 
 
-class _Device(msgspec.Struct, frozen=True):
+class _JsonDevice(msgspec.Struct, frozen=True):
     rank: int
     hostname: str = ""
     group: int = 0
@@ -52,15 +52,15 @@ class _Device(msgspec.Struct, frozen=True):
 
 
 class _Config(msgspec.Struct, frozen=True):
-    devices: list[_Device] = []
+    devices: list[_JsonDevice] = []
 
 
 class _Bounds(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class _File(msgspec.Struct, frozen=True):
-    results: list[_Row]
+class _NcclTestsJson(msgspec.Struct, frozen=True):
+    results: list[_JsonRow]
     version: int = 1
     args: list[str] = []
     nccl_version: int | None = None
@@ -77,7 +77,7 @@ def is_nccl_tests_json(data: bytes | bytearray) -> bool:
 def read_json(data: bytes | bytearray, source: str) -> NcclTests:
     """Return the table of a JSON file. Raises TraceError where it is none."""
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_NcclTestsJson)
     except (msgspec.DecodeError, RecursionError) as error:
         raise TraceError(
             f"{source}: not the JSON of nccl-tests ({error}). If its run was stopped, the file is"
@@ -89,13 +89,16 @@ def read_json(data: bytes | bytearray, source: str) -> NcclTests:
     wrong = file.out_of_bounds.count
     notes = (f"nccl-tests found {wrong} wrong values.",) if wrong else ()
     return NcclTests(
-        op=program_op(_program(file.args, source), source), rows=rows,
+        op=program_op(_program(file.args, source), source),
+        rows=rows,
         devices=tuple(
-            Device(d.rank, d.group, d.pid, d.hostname, d.device, d.device_info)
+            BenchedDevice(d.rank, d.group, d.pid, d.hostname, d.device, d.device_info)
             for d in file.config.devices
         ),
-        nccl=_version(file.nccl_version), source=source, notes=notes,
-    )  # fmt: skip
+        nccl=_version(file.nccl_version),
+        source=source,
+        notes=notes,
+    )
 
 
 def _version(code: int | None) -> str | None:
@@ -110,7 +113,7 @@ def _program(args: list[str], source: str) -> str:
     return program
 
 
-def _row(row: _Row, source: str) -> Row:
+def _row(row: _JsonRow, source: str) -> BenchedRow:
     if row.type not in TYPES:
         raise TraceError(f"{source}: type {row.type!r} is not one of nccl-tests'.")
     out, inside = _timing(row.out_of_place), _timing(row.in_place)
@@ -119,17 +122,17 @@ def _row(row: _Row, source: str) -> Row:
     root = str(row.root).strip().removeprefix("-")
     sign = -1 if "-" in str(row.root) else 1
     number = sign * int(root) if root.isdecimal() else None
-    return Row(row.size, row.count, row.type, row.redop, number, out, inside)
+    return BenchedRow(row.size, row.count, row.type, row.redop, number, out, inside)
 
 
-def _timing(timing: _Timing | None) -> Timing | None:
+def _timing(timing: _Timing | None) -> BenchedTiming | None:
     if timing is None:
         return None
     time = _number(timing.cpu_time if timing.time is None else timing.time)
     if time is None:
         return None
     algbw, busbw = _number(timing.alg_bw) or 0.0, _number(timing.bus_bw) or 0.0
-    return Timing(time, algbw, busbw, _number(timing.nwrong))
+    return BenchedTiming(time, algbw, busbw, _number(timing.nwrong))
 
 
 def _number(value: float | str | None) -> float | None:

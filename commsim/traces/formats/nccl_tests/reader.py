@@ -26,10 +26,10 @@ from commsim.traces.formats.nccl_tests.json_file import is_nccl_tests_json, read
 from commsim.traces.formats.nccl_tests.table import (
     PROGRAMS,
     TYPES,
-    Device,
+    BenchedDevice,
+    BenchedRow,
+    BenchedTiming,
     NcclTests,
-    Row,
-    Timing,
     described,
     program_op,
 )
@@ -96,8 +96,8 @@ class _Part:
 
     program: str | None = None
     version: str | None = None
-    devices: list[Device] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    devices: list[BenchedDevice] = field(default_factory=list)
+    rows: list[BenchedRow] = field(default_factory=list)
     broken: int = 0
     wrong: int = 0
     ended: bool = False
@@ -110,9 +110,13 @@ class _Part:
             notes.append(f"nccl-tests found {self.wrong} wrong values.")
         op = program_op(self.program, source) if self.program else _op_by_header(self, source)
         return NcclTests(
-            op=op, rows=tuple(self.rows), devices=tuple(self.devices), nccl=self.version,
-            source=source, notes=tuple(notes),
-        )  # fmt: skip
+            op=op,
+            rows=tuple(self.rows),
+            devices=tuple(self.devices),
+            nccl=self.version,
+            source=source,
+            notes=tuple(notes),
+        )
 
 
 def _parts(text: str) -> Iterator[_Part]:
@@ -150,7 +154,7 @@ def _take(part: _Part, line: str) -> None:
     elif device := _DEVICE.search(line):
         rank, group, pid, host, index, name = device.groups()
         part.devices.append(
-            Device(int(rank), int(group or 0), int(pid), host, int(index), name.strip())
+            BenchedDevice(int(rank), int(group or 0), int(pid), host, int(index), name.strip())
         )
     elif wrong := _WRONG.search(line):
         part.wrong, part.ended = int(wrong[1]), True
@@ -180,7 +184,7 @@ def _cells(line: str) -> tuple[str, ...] | None:
     return found.groups() if found else None
 
 
-def _row(cells: tuple[str, ...]) -> Row | None:
+def _row(cells: tuple[str, ...]) -> BenchedRow | None:
     """Return the row that the cells make; None where other output broke the line."""
     size, count, dtype, rest = cells
     words = _TIMESTAMP.sub("", rest).split()
@@ -193,17 +197,21 @@ def _row(cells: tuple[str, ...]) -> Row | None:
     out_of_place = timings[0] if len(timings) == 2 else None
     if root is not None and not re.fullmatch(r"-?\d+", root):
         return None
-    return Row(
-        size=int(size), count=int(count), type=dtype, redop=redop,
+    return BenchedRow(
+        size=int(size),
+        count=int(count),
+        type=dtype,
+        redop=redop,
         root=None if root is None else int(root),
-        out_of_place=out_of_place, in_place=timings[-1],
-    )  # fmt: skip
+        out_of_place=out_of_place,
+        in_place=timings[-1],
+    )
 
 
-def _timing(words: list[str]) -> Timing | None:
+def _timing(words: list[str]) -> BenchedTiming | None:
     try:
         time, algbw, busbw = (float(word) for word in words[:3])
-        return Timing(time, algbw, busbw, None if words[3] == "N/A" else float(words[3]))
+        return BenchedTiming(time, algbw, busbw, None if words[3] == "N/A" else float(words[3]))
     except (ValueError, IndexError):
         return None
 

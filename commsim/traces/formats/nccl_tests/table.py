@@ -14,10 +14,10 @@ from commsim.ops import NCCL_TESTS_TYPES, element_bytes
 __all__ = [
     "PROGRAMS",
     "TYPES",
-    "Device",
+    "BenchedDevice",
+    "BenchedRow",
+    "BenchedTiming",
     "NcclTests",
-    "Row",
-    "Timing",
     "described",
     "merged",
     "program_op",
@@ -43,7 +43,7 @@ PROGRAMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class BenchedTiming:
     """One half of a row: time in us, bandwidths in 1e9 bytes/s, wrong values (None: unchecked)."""
 
     time_us: float
@@ -53,7 +53,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchedRow:
     """A size: `size` in bytes as nccl-tests counts it, `count` in elements."""
 
     size: int
@@ -61,8 +61,8 @@ class Row:
     type: str
     redop: str | None
     root: int | None
-    out_of_place: Timing | None
-    in_place: Timing | None
+    out_of_place: BenchedTiming | None
+    in_place: BenchedTiming | None
 
     @property
     def time_us(self) -> float:
@@ -73,7 +73,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class BenchedDevice:
     """A GPU that took part; `group` is its communicator where the test was split."""
 
     rank: int
@@ -92,8 +92,8 @@ class NcclTests:
     """
 
     op: str
-    rows: tuple[Row, ...]
-    devices: tuple[Device, ...]
+    rows: tuple[BenchedRow, ...]
+    devices: tuple[BenchedDevice, ...]
     nccl: str | None
     source: str
     ranks: int = 0
@@ -148,8 +148,12 @@ def described(table: NcclTests) -> NcclTests:
     if ranks and per_node > 1:
         launch = "process" if processes == len(hosts) else "gpu"
     return replace(
-        table, ranks=ranks or seen, nodes=len(hosts), launch=launch, notes=tuple(notes),
-    )  # fmt: skip
+        table,
+        ranks=ranks or seen,
+        nodes=len(hosts),
+        launch=launch,
+        notes=tuple(notes),
+    )
 
 
 def merged(tables: Iterable[NcclTests]) -> tuple[NcclTests, ...]:

@@ -52,10 +52,14 @@ def read_param(document: Document) -> RankRecord:
     if skipped:
         notes.append(f"PARAM trace: {skipped} compute entries have no duration; left out.")
     return RankRecord(
-        name=document.name, format="PARAM comms", rank=rank,
-        world_size=min(max([0, *worlds]), 1_000_000), calls=calls, groups=groups,
+        name=document.name,
+        format="PARAM comms",
+        rank=rank,
+        world_size=min(max([0, *worlds]), 1_000_000),
+        calls=calls,
+        groups=groups,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _get(row: dict[str, Any], what: str) -> Any:
@@ -118,7 +122,7 @@ def _call(
         splits=splits if op == "all_to_all_v" else (),
         name=name,
         blocking=blocking,
-    )  # fmt: skip
+    )
 
 
 def _scaled(count: Any, itemsize: int) -> int:

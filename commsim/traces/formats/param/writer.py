@@ -51,9 +51,12 @@ def _rows(graph: Graph, lane: int, rank: int) -> Iterator[dict[str, Any]]:
         if rank in group.ranks:
             ranks = list(group.ranks)
             yield {
-                "comms": "init", "pg_id": number, "req": -1, "global_ranks": ranks,
+                "comms": "init",
+                "pg_id": number,
+                "req": -1,
+                "global_ranks": ranks,
                 "world_size": len(ranks),
-            }  # fmt: skip
+            }
     communicating = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
     mine = np.flatnonzero((graph.lane == lane) & np.isin(graph.kind, communicating))
     for request, op in enumerate(mine.tolist()):
@@ -106,8 +109,13 @@ def _message(graph: Graph, op: int, rank: int, request: int, world: int) -> dict
     table, row = graph.messages, int(graph.item[op])
     size = max(0, int(table.size[row]))
     return {
-        "comms": "send" if graph.kind[op] == OpKind.SEND else "recv", "req": request,
-        "pg_id": int(table.group[row]), "dtype": "Byte", "in_msg_size": size,
-        "out_msg_size": size, "src_rank": int(table.source[row]),
-        "dst_rank": int(table.target[row]), "world_size": world,
-    }  # fmt: skip
+        "comms": "send" if graph.kind[op] == OpKind.SEND else "recv",
+        "req": request,
+        "pg_id": int(table.group[row]),
+        "dtype": "Byte",
+        "in_msg_size": size,
+        "out_msg_size": size,
+        "src_rank": int(table.source[row]),
+        "dst_rank": int(table.target[row]),
+        "world_size": world,
+    }

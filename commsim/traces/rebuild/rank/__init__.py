@@ -6,7 +6,7 @@ In: Kineto events and, where there is one, an Execution Trace. Out: a `RankPart`
 (`streams`), what each waited for (`causes`), and its part of the graph (`fragment`).
 """
 
-from commsim.traces.rebuild.rank.calls import CollectiveCall, Message, RankCollectives
+from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage, RankCollectives
 from commsim.traces.rebuild.rank.fragment import Fragment
 from commsim.traces.rebuild.rank.own_account import OwnAccount
 from commsim.traces.rebuild.rank.part import RankPart, rank_part
@@ -14,7 +14,7 @@ from commsim.traces.rebuild.rank.part import RankPart, rank_part
 __all__ = [
     "CollectiveCall",
     "Fragment",
-    "Message",
+    "KernelMessage",
     "OwnAccount",
     "RankCollectives",
     "RankPart",

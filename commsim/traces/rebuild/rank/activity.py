@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from commsim.errors import TraceError
 from commsim.traces.formats import Event, EventKind, KinetoFile
-from commsim.traces.rebuild.rank.calls import Call, Thread
+from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.communication_kernels import (
     KernelFamily,
     family_of,
@@ -21,7 +21,7 @@ from commsim.traces.rebuild.rank.communication_kernels import (
 )
 from commsim.traces.rebuild.rank.gloo_work import GLOO, gloo_work
 
-__all__ = ["AUTOGRAD", "Activity", "Call", "GpuOp", "Thread", "activity_of"]
+__all__ = ["AUTOGRAD", "Activity", "GpuOp", "Thread", "ThreadCall", "activity_of"]
 
 AUTOGRAD = "autograd::engine"
 _STEP = "ProfilerStep"
@@ -36,7 +36,7 @@ class GpuOp:
     """A kernel, copy or fill, with the call that launched it (None where not recorded)."""
 
     event: Event
-    launch: Call | None
+    launch: ThreadCall | None
 
     @property
     def is_collective(self) -> bool:
@@ -74,14 +74,14 @@ class Activity:
     backward: frozenset[tuple[str, str]]
     step: Event | None
     steps: tuple[Event, ...]
-    calls: dict[int, Call]
+    calls: dict[int, ThreadCall]
     notes: tuple[str, ...]
 
-    def event(self, call: Call) -> Event:
+    def event(self, call: ThreadCall) -> Event:
         """Return the event of a call."""
         return self.threads[call.thread].events[call.index]
 
-    def enclosing(self, call: Call) -> Iterator[Event]:
+    def enclosing(self, call: ThreadCall) -> Iterator[Event]:
         """Yield what encloses a call, innermost first."""
         return self.threads[call.thread].enclosing(call.index)
 
@@ -140,10 +140,10 @@ def _parents(events: list[Event]) -> tuple[int, ...]:
     return tuple(parents)
 
 
-def _calls(threads: dict[tuple[str, str], Thread]) -> dict[int, Call]:
+def _calls(threads: dict[tuple[str, str], Thread]) -> dict[int, ThreadCall]:
     """Return the runtime call of each correlation number."""
     return {
-        event.correlation: Call(thread.name, index)
+        event.correlation: ThreadCall(thread.name, index)
         for thread in threads.values()
         for index, event in enumerate(thread.events)
         if event.kind == EventKind.RUNTIME and event.correlation > 0

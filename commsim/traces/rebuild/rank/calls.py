@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 from commsim.traces.formats import Event
 
-__all__ = ["Call", "CollectiveCall", "Message", "RankCollectives", "Thread", "Wait"]
+__all__ = [
+    "CollectiveCall",
+    "KernelMessage",
+    "RankCollectives",
+    "StreamWait",
+    "Thread",
+    "ThreadCall",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ThreadCall:
     """Where a CPU event is: its thread, and its index there."""
 
     thread: tuple[str, str]
@@ -35,7 +42,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class KernelMessage:
     """A send or recv in a kernel: `peer` is a global rank, -1 where it is not known."""
 
     op: str
@@ -71,17 +78,17 @@ class CollectiveCall:
     ranks: tuple[int, ...] = ()
     sequence: int = -1
     library: str = "nccl"
-    messages: tuple[Message, ...] = ()
+    messages: tuple[KernelMessage, ...] = ()
     members: int = -1
     stream: int = -1
     alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StreamWait:
     """Work.wait(): from here on, the current stream waits for `call` (-1: not known which)."""
 
-    at: Call
+    at: ThreadCall
     call: int
 
 
@@ -93,6 +100,6 @@ class RankCollectives:
     """
 
     calls: tuple[CollectiveCall, ...]
-    waits: tuple[Wait, ...]
+    waits: tuple[StreamWait, ...]
     notes: tuple[str, ...]
     cut: bool = False

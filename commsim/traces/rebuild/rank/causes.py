@@ -21,8 +21,8 @@ __all__ = [
     "LAUNCH",
     "LEFT",
     "LONG",
-    "Cause",
     "Key",
+    "LaunchCause",
     "RankWork",
     "Tie",
     "launch_piece",
@@ -48,7 +48,7 @@ class RankWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class LaunchCause:
     """What an op waits for: a GPU op or a piece (by key), when that ended, and how it is tied."""
 
     key: Key
@@ -61,7 +61,7 @@ class Tie:
     """The causes of one piece of GPU work with their delays; `binding` is what released it."""
 
     delays: tuple[tuple[Key, int], ...]
-    binding: Cause
+    binding: LaunchCause
     latency: int
 
 
@@ -78,14 +78,16 @@ def ties(work: RankWork) -> Iterator[Tie]:
         yield Tie(delays, binding, left[binding])
 
 
-def _gpu_causes(work: RankWork) -> list[list[Cause]]:
-    causes: list[list[Cause]] = []
+def _gpu_causes(work: RankWork) -> list[list[LaunchCause]]:
+    causes: list[list[LaunchCause]] = []
     before: dict[int, int] = {}
     for index, op in enumerate(work.activity.gpu):
         earlier = [(i, SYNC) for i in work.waits.get(index, ())]
         if op.event.stream in before:
             earlier.append((before[op.event.stream], STREAM))
-        of_op = [Cause(("gpu", i), work.activity.gpu[i].event.end, kind) for i, kind in earlier]
+        of_op = [
+            LaunchCause(("gpu", i), work.activity.gpu[i].event.end, kind) for i, kind in earlier
+        ]
         if op.launch or not of_op:
             of_op.append(_launch_cause(work, index))
         before[op.event.stream] = index
@@ -93,14 +95,14 @@ def _gpu_causes(work: RankWork) -> list[list[Cause]]:
     return causes
 
 
-def _launch_cause(work: RankWork, index: int) -> Cause:
+def _launch_cause(work: RankWork, index: int) -> LaunchCause:
     """Return the piece that ends where GPU work was launched.
 
     What a GPU still had to do when the recording began hangs on its beginning.
     """
     place = launch_piece(work, index)
     thread, at = place or (work.activity.main, 0)
-    return Cause((thread, at), work.pieces[thread][at].end, LAUNCH if place else LEFT)
+    return LaunchCause((thread, at), work.pieces[thread][at].end, LAUNCH if place else LEFT)
 
 
 def launch_piece(work: RankWork, index: int) -> tuple[ThreadName, int] | None:
@@ -112,7 +114,7 @@ def launch_piece(work: RankWork, index: int) -> tuple[ThreadName, int] | None:
     return launch.thread, piece_at(work.pieces[launch.thread], time)
 
 
-def _typical(work: RankWork, causes: Sequence[Sequence[Cause]]) -> dict[str, int]:
+def _typical(work: RankWork, causes: Sequence[Sequence[LaunchCause]]) -> dict[str, int]:
     """Return the median latency of each kind of tie, over the ops that it alone released."""
     seen: dict[str, list[int]] = {}
     for op, of_op in zip(work.activity.gpu, causes, strict=True):

@@ -24,7 +24,12 @@ from commsim.traces.formats import (
 )
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
 from commsim.traces.rebuild.rank.call_args import elements_of, even, first, inside, with_args
-from commsim.traces.rebuild.rank.calls import Call, CollectiveCall, RankCollectives, Wait
+from commsim.traces.rebuild.rank.calls import (
+    CollectiveCall,
+    RankCollectives,
+    StreamWait,
+    ThreadCall,
+)
 from commsim.traces.rebuild.rank.communication_kernels import KernelFamily
 from commsim.traces.rebuild.rank.gloo_calls import gloo_call, with_groups
 from commsim.traces.rebuild.rank.message_kernels import BareCalls, with_messages
@@ -61,7 +66,7 @@ def collectives_of(
         if (node := _node_of(activity, activity.gpu[call.kernel], nodes))
     }
     waits = [
-        Wait(call, by_sequence.get(node.sequence, -2) if (node := nodes.get(call)) else -1)
+        StreamWait(call, by_sequence.get(node.sequence, -2) if (node := nodes.get(call)) else -1)
         for call in _comms(activity)
         if _is_wait(activity, call, nodes)
     ]
@@ -82,17 +87,24 @@ def _of_family(activity: Activity, index: int, op: GpuOp, family: KernelFamily) 
     """Return the call of a kernel that communicates outside torch.distributed."""
     event = op.event
     return CollectiveCall(
-        activity.rank, family.op, index, event.start, event.end,
+        activity.rank,
+        family.op,
+        index,
+        event.start,
+        event.end,
         activity.event(op.launch).start if op.launch else event.start,
-        size=integer(event.args.bytes), group=family.library, library=family.library,
-        stream=event.stream, alone=True,
-    )  # fmt: skip
+        size=integer(event.args.bytes),
+        group=family.library,
+        library=family.library,
+        stream=event.stream,
+        alone=True,
+    )
 
 
-def _comms(activity: Activity) -> list[Call]:
+def _comms(activity: Activity) -> list[ThreadCall]:
     """Return every record_param_comms of a rank, in order of time."""
     calls = [
-        Call(thread.name, index)
+        ThreadCall(thread.name, index)
         for thread in activity.threads.values()
         for index, event in enumerate(thread.events)
         if event.name == _COMMS
@@ -102,7 +114,7 @@ def _comms(activity: Activity) -> list[Call]:
 
 def _join(
     activity: Activity, trace: ExecutionTrace | None
-) -> tuple[dict[Call, CommNode], list[str]]:
+) -> tuple[dict[ThreadCall, CommNode], list[str]]:
     """Return the Execution Trace's node of each record_param_comms: by id, else by order."""
     calls = _comms(activity)
     if trace is None or not calls:
@@ -126,7 +138,7 @@ def _agree(event: Event, node: CommNode) -> bool:
     return elements < 0 or node.elements < 0 or elements == node.elements
 
 
-def _is_wait(activity: Activity, call: Call, nodes: dict[Call, CommNode]) -> bool:
+def _is_wait(activity: Activity, call: ThreadCall, nodes: dict[ThreadCall, CommNode]) -> bool:
     """Say whether a record_param_comms is a wait: named so, or launching nothing."""
     if node := nodes.get(call):
         return node.is_wait
@@ -139,24 +151,24 @@ def _is_wait(activity: Activity, call: Call, nodes: dict[Call, CommNode]) -> boo
     )
 
 
-def _node_of(activity: Activity, op: GpuOp, nodes: dict[Call, CommNode]) -> CommNode | None:
+def _node_of(activity: Activity, op: GpuOp, nodes: dict[ThreadCall, CommNode]) -> CommNode | None:
     call = _comms_call(activity, op)
     return nodes.get(call) if call else None
 
 
-def _comms_call(activity: Activity, op: GpuOp) -> Call | None:
+def _comms_call(activity: Activity, op: GpuOp) -> ThreadCall | None:
     """Return the record_param_comms that encloses a kernel's launch."""
     if op.launch is None:
         return None
     thread, index = activity.threads[op.launch.thread], op.launch.index
     while (index := thread.parents[index]) >= 0:
         if thread.events[index].name == _COMMS:
-            return Call(thread.name, index)
+            return ThreadCall(thread.name, index)
     return None
 
 
 def _collective(
-    activity: Activity, index: int, op: GpuOp, nodes: dict[Call, CommNode]
+    activity: Activity, index: int, op: GpuOp, nodes: dict[ThreadCall, CommNode]
 ) -> CollectiveCall:
     around = list(activity.enclosing(op.launch)) if op.launch else []
     launched = activity.event(op.launch).start if op.launch else op.event.start

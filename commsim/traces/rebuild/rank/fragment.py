@@ -68,7 +68,7 @@ class Fragment:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _FragmentDraft:
     work: RankWork
     calls: Mapping[int, tuple[int, CollectiveCall]]
     rows: list[tuple[int, ...]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class _Draft:
 
 def fragment_of(work: RankWork, calls: RankCollectives) -> Fragment:
     """Return a rank's ops, from its pieces of CPU work and its GPU work."""
-    draft = _Draft(work, {c.kernel: (number, c) for number, c in enumerate(calls.calls)})
+    draft = _FragmentDraft(work, {c.kernel: (number, c) for number, c in enumerate(calls.calls)})
     streams = _stream_names(work)
     for start, _, key in sorted(_items(work), key=lambda item: item[:2]):
         if isinstance(key[0], str):
@@ -93,9 +93,18 @@ def fragment_of(work: RankWork, calls: RankCollectives) -> Fragment:
         else:
             piece = work.pieces[key[0]][key[1]]  # type: ignore[index]
             draft.ids[key] = (
-                _add(draft, OpKind.COMPUTE, streams[piece.thread], piece.name, start, piece.end,
-                     device=Device.CPU, phase=piece.phase, duration=piece.end - piece.start),
-            )  # fmt: skip
+                _add(
+                    draft,
+                    OpKind.COMPUTE,
+                    streams[piece.thread],
+                    piece.name,
+                    start,
+                    piece.end,
+                    device=Device.CPU,
+                    phase=piece.phase,
+                    duration=piece.end - piece.start,
+                ),
+            )
     _tie_pieces(draft)
     _tie_gpu(draft)
     return _finished(draft)
@@ -134,7 +143,7 @@ def _stream_names(work: RankWork) -> dict[object, str]:
 
 
 def _add(
-    draft: _Draft,
+    draft: _FragmentDraft,
     kind: OpKind,
     stream: str,
     name: str,
@@ -148,17 +157,27 @@ def _add(
     item: int = -1,
     message: int = -1,
 ) -> int:
-    draft.rows.append((
-        kind, draft.streams.setdefault(stream, len(draft.streams)),
-        draft.names.setdefault(name[:_MAX_NAME], len(draft.names)),
-        duration, device, phase, batch, item, message, start, end,
-    ))  # fmt: skip
+    draft.rows.append(
+        (
+            kind,
+            draft.streams.setdefault(stream, len(draft.streams)),
+            draft.names.setdefault(name[:_MAX_NAME], len(draft.names)),
+            duration,
+            device,
+            phase,
+            batch,
+            item,
+            message,
+            start,
+            end,
+        )
+    )
     draft.deps.append([])
     draft.cause.append(-1)
     return len(draft.rows) - 1
 
 
-def _add_gpu(draft: _Draft, index: int, streams: Mapping[object, str]) -> tuple[int, ...]:
+def _add_gpu(draft: _FragmentDraft, index: int, streams: Mapping[object, str]) -> tuple[int, ...]:
     """Add GPU work: one op, or one per message of a kernel that sends and receives."""
     op = draft.work.activity.gpu[index]
     event, stream = op.event, streams[op.event.stream]
@@ -169,21 +188,48 @@ def _add_gpu(draft: _Draft, index: int, streams: Mapping[object, str]) -> tuple[
         batch = draft.batches if len(call.messages) > 1 else -1
         draft.batches += batch >= 0
         return tuple(
-            _add(draft, OpKind.SEND if message.op == "send" else OpKind.RECV, stream,
-                 f"{message.op} {message.peer}", event.start, event.end, device=device, phase=phase,
-                 batch=batch, item=number, message=at)
+            _add(
+                draft,
+                OpKind.SEND if message.op == "send" else OpKind.RECV,
+                stream,
+                f"{message.op} {message.peer}",
+                event.start,
+                event.end,
+                device=device,
+                phase=phase,
+                batch=batch,
+                item=number,
+                message=at,
+            )
             for at, message in enumerate(call.messages)
-        )  # fmt: skip
+        )
     if call is not None:
         return (
-            _add(draft, OpKind.COLLECTIVE, stream, call.op, event.start, event.end, device=device,
-                 phase=phase, item=number),
-        )  # fmt: skip
+            _add(
+                draft,
+                OpKind.COLLECTIVE,
+                stream,
+                call.op,
+                event.start,
+                event.end,
+                device=device,
+                phase=phase,
+                item=number,
+            ),
+        )
     kind = OpKind.COMPUTE if event.kind == EventKind.KERNEL else OpKind.COPY
     return (
-        _add(draft, kind, stream, event.name, event.start, event.end, phase=phase,
-             duration=event.end - event.start),
-    )  # fmt: skip
+        _add(
+            draft,
+            kind,
+            stream,
+            event.name,
+            event.start,
+            event.end,
+            phase=phase,
+            duration=event.end - event.start,
+        ),
+    )
 
 
 def _phase(work: RankWork, index: int) -> Phase:
@@ -192,7 +238,7 @@ def _phase(work: RankWork, index: int) -> Phase:
     return work.pieces[place[0]][place[1]].phase if place else Phase.NONE
 
 
-def _tie_pieces(draft: _Draft) -> None:
+def _tie_pieces(draft: _FragmentDraft) -> None:
     """Let pieces wait for the GPU work and the pieces of other threads that held them."""
     work, ids = draft.work, draft.ids
     for thread, pieces in work.pieces.items():
@@ -209,7 +255,7 @@ def _tie_pieces(draft: _Draft) -> None:
             draft.cause[op] = max([before, *sources])[1]
 
 
-def _tie_gpu(draft: _Draft) -> None:
+def _tie_gpu(draft: _FragmentDraft) -> None:
     """Let GPU work wait for its launch, its stream and other streams, each with its latency."""
     for index, tie in enumerate(ties(draft.work)):
         for op in draft.ids["gpu", index]:
@@ -222,7 +268,7 @@ def _tie_gpu(draft: _Draft) -> None:
             draft.held_ops += 1
 
 
-def _window(draft: _Draft) -> tuple[int, int]:
+def _window(draft: _FragmentDraft) -> tuple[int, int]:
     """Return the profiled step: the main thread's pieces from its start to its end."""
     main = draft.work.activity.main
     pieces, step = draft.work.pieces[main], draft.work.activity.step
@@ -233,7 +279,7 @@ def _window(draft: _Draft) -> tuple[int, int]:
     return draft.ids[main, inside[0]][0], draft.ids[main, inside[-1]][0]
 
 
-def _finished(draft: _Draft) -> Fragment:
+def _finished(draft: _FragmentDraft) -> Fragment:
     columns = np.array(draft.rows, dtype=np.int64).reshape(-1, 11).T.copy()
     flat = np.array([d for deps in draft.deps for d in deps], dtype=np.int64).reshape(-1, 2)
     kind, stream, name, duration, device, phase, batch, item, message, start, end = columns

@@ -17,7 +17,7 @@ from commsim.ops import ROOTED
 from commsim.traces.formats import Event, KinetoFile, RankRecord, buffer_size, dtype_of, integer
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.call_args import first
-from commsim.traces.rebuild.rank.calls import CollectiveCall, Message
+from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage
 from commsim.traces.rebuild.rank.gloo_work import gloo_op, peer_and_tag
 from commsim.units import PS_PER_NS
 
@@ -36,14 +36,22 @@ def gloo_call(activity: Activity, index: int) -> CollectiveCall:
         count * itemsize if min(count, itemsize) >= 0 else -1 for count in _sides(issued, op)
     )
     call = CollectiveCall(
-        activity.rank, op, index, work.event.start, work.event.end, issued.start, dtype=dtype,
-        library="gloo", size=buffer_size(op, sent, received, 0),
-        root=_root(issued) if op in ROOTED else -1, members=_members(op, sent, received),
-    )  # fmt: skip
+        activity.rank,
+        op,
+        index,
+        work.event.start,
+        work.event.end,
+        issued.start,
+        dtype=dtype,
+        library="gloo",
+        size=buffer_size(op, sent, received, 0),
+        root=_root(issued) if op in ROOTED else -1,
+        members=_members(op, sent, received),
+    )
     if op not in ("send", "recv"):
         return call
     peer, tag = peer_and_tag(issued)
-    message = Message(op, peer, max(sent, received), dtype, tag)
+    message = KernelMessage(op, peer, max(sent, received), dtype, tag)
     return replace(call, op="messages", messages=(message,))
 
 

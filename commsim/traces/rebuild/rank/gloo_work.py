@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from commsim.ops import op_of
 from commsim.traces.formats import Event, EventKind, integer
-from commsim.traces.rebuild.rank.calls import Call, Thread
+from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 
 __all__ = ["FIRST_MESSAGES", "GLOO", "gloo_op", "gloo_work", "peer_and_tag"]
 
@@ -24,7 +24,7 @@ FIRST_MESSAGES = -1000  # below the streams of Gloo's threads
 
 def gloo_work(
     events: Iterable[Event], threads: Mapping[tuple[str, str], Thread]
-) -> Iterator[tuple[Event, Call]]:
+) -> Iterator[tuple[Event, ThreadCall]]:
     """Yield what Gloo did as an event on a stream of its own, with the c10d op that issued it."""
     ran: dict[str, list[Event]] = {}
     for event in events:
@@ -47,10 +47,11 @@ def gloo_work(
         else:
             stream = streams.setdefault(found.thread, -2 - len(streams))
         yield (
-            Event(EventKind.KERNEL, GLOO + op, found.thread, start, found.end, -1, stream,
-                  found.args),
+            Event(
+                EventKind.KERNEL, GLOO + op, found.thread, start, found.end, -1, stream, found.args
+            ),
             call,
-        )  # fmt: skip
+        )
 
 
 def _free_lane(until: list[int], start: int, end: int) -> int:
@@ -84,10 +85,10 @@ def peer_and_tag(event: Event) -> tuple[int, int]:
     return integer(values[-2]), max(0, integer(values[-1]))
 
 
-def _issued(threads: Mapping[tuple[str, str], Thread]) -> list[tuple[Call, Event]]:
+def _issued(threads: Mapping[tuple[str, str], Thread]) -> list[tuple[ThreadCall, Event]]:
     """Return the c10d ops that communicate, in order of time."""
     found = [
-        (Call(thread.name, index), event)
+        (ThreadCall(thread.name, index), event)
         for thread in threads.values()
         for index, event in enumerate(thread.events)
         if event.name.startswith("c10d::") and op_of(event.name)

@@ -14,7 +14,7 @@ from commsim.ops import op_of
 from commsim.traces.formats import Event, EventKind, dtype_of, integer
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
 from commsim.traces.rebuild.rank.call_args import elements_of, first, inside, ranks_of, with_args
-from commsim.traces.rebuild.rank.calls import Call, CollectiveCall, Message, Thread
+from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage, Thread, ThreadCall
 
 __all__ = ["BareCalls", "with_messages"]
 
@@ -32,7 +32,7 @@ def with_messages(
     if call.op in ("send", "recv"):
         messages = _merged([_message(activity, event) for event in sources])
         known = [m for m in messages if m.peer >= 0] or messages
-        message = known[0] if known else Message(call.op, -1, call.size, call.dtype)
+        message = known[0] if known else KernelMessage(call.op, -1, call.size, call.dtype)
         return replace(call, op="messages", messages=(_completed(message, call),))
     if op.launch is None or (call.op and call.size >= 0):
         return call
@@ -46,15 +46,17 @@ def with_messages(
     return call
 
 
-def _completed(message: Message, call: CollectiveCall) -> Message:
+def _completed(message: KernelMessage, call: CollectiveCall) -> KernelMessage:
     """Take from the Execution Trace (as `root`, a rank in the group) what a message lacks."""
     peer = message.peer
     if peer < 0 <= call.root:
         peer = call.ranks[call.root] if call.root < len(call.ranks) else call.root
     return replace(
-        message, peer=peer, size=message.size if message.size >= 0 else call.size,
+        message,
+        peer=peer,
+        size=message.size if message.size >= 0 else call.size,
         dtype=message.dtype or call.dtype,
-    )  # fmt: skip
+    )
 
 
 def _is_message(event: Event) -> bool:
@@ -64,7 +66,7 @@ def _is_message(event: Event) -> bool:
     return op_of(named.split(" ")[0]) in ("send", "recv")
 
 
-def _message(activity: Activity, event: Event) -> Message:
+def _message(activity: Activity, event: Event) -> KernelMessage:
     """Return what one record_param_comms, nccl:send 0->1 or c10d::send says."""
     named = str(event.args.collective or "") if event.name == _COMMS else event.name
     op = op_of(named.split(" ")[0])
@@ -74,10 +76,13 @@ def _message(activity: Activity, event: Event) -> Message:
     elements = elements if elements >= 0 else elements_of(args)
     group = "" if args.group_name is None else str(args.group_name)
     ranks = activity.file.groups.get(group) or ranks_of(args)
-    return Message(
-        op, _peer(op, event, ranks), elements * itemsize if min(elements, itemsize) >= 0 else -1,
-        dtype, group=group,
-    )  # fmt: skip
+    return KernelMessage(
+        op,
+        _peer(op, event, ranks),
+        elements * itemsize if min(elements, itemsize) >= 0 else -1,
+        dtype,
+        group=group,
+    )
 
 
 def _peer(op: str, event: Event, ranks: tuple[int, ...]) -> int:
@@ -90,23 +95,26 @@ def _peer(op: str, event: Event, ranks: tuple[int, ...]) -> int:
     return ranks[member] if 0 <= member < len(ranks) else member
 
 
-def _merged(messages: list[Message]) -> list[Message]:
+def _merged(messages: list[KernelMessage]) -> list[KernelMessage]:
     """Join what an annotation and a record say of the same message, one after the other."""
-    merged: list[Message] = []
+    merged: list[KernelMessage] = []
     for message in messages:
         last = merged[-1] if merged else None
         same = last is not None and last.op == message.op and _fit(last, message)
         if same and last is not None:
             merged[-1] = replace(
-                last, peer=max(last.peer, message.peer), size=max(last.size, message.size),
-                dtype=last.dtype or message.dtype, group=last.group or message.group,
-            )  # fmt: skip
+                last,
+                peer=max(last.peer, message.peer),
+                size=max(last.size, message.size),
+                dtype=last.dtype or message.dtype,
+                group=last.group or message.group,
+            )
         else:
             merged.append(message)
     return merged
 
 
-def _fit(one: Message, other: Message) -> bool:
+def _fit(one: KernelMessage, other: KernelMessage) -> bool:
     """Say whether each of two sources knows what the other does not."""
     return (one.peer < 0 or other.peer < 0) and (one.size < 0 or other.size < 0)
 
@@ -121,7 +129,7 @@ class BareCalls:
         }
         self._activity = activity
 
-    def before(self, launch: Call) -> list[Event]:
+    def before(self, launch: ThreadCall) -> list[Event]:
         """Take the calls on the launch's thread that stand before it and are not taken yet."""
         start = self._activity.event(launch).start
         waiting = self._waiting[launch.thread]

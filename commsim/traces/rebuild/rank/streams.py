@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from commsim.traces.formats import EventKind, integer
 from commsim.traces.rebuild.rank.activity import Activity
-from commsim.traces.rebuild.rank.calls import Call, RankCollectives
+from commsim.traces.rebuild.rank.calls import RankCollectives, ThreadCall
 
 __all__ = ["Issue", "Queue", "cross_stream", "issue_order"]
 
@@ -98,8 +98,10 @@ def cross_stream(
             [*recorded, *inside]
         ), "streams wait for each other as the cuda_sync events say."
     edges = [
-        *inside, *_into_collectives(activity, issue), *_after_waits(activity, issue, collectives),
-    ]  # fmt: skip
+        *inside,
+        *_into_collectives(activity, issue),
+        *_after_waits(activity, issue, collectives),
+    ]
     edges += _after_wait_events(activity, issue, collectives)
     return _gather(edges), (
         "the trace has no cuda_sync events: streams wait for each other by the rule of"
@@ -108,7 +110,7 @@ def cross_stream(
 
 
 def _inside_graphs(activity: Activity) -> Iterable[tuple[int, int]]:
-    graphs: dict[Call, list[int]] = {}
+    graphs: dict[ThreadCall, list[int]] = {}
     for index, op in enumerate(activity.gpu):
         if op.launch and "GraphLaunch" in activity.event(op.launch).name:
             graphs.setdefault(op.launch, []).append(index)
@@ -202,20 +204,20 @@ def _after_wait_events(
                     yield source, target
 
 
-def _bare_wait_events(activity: Activity) -> Iterable[Call]:
+def _bare_wait_events(activity: Activity) -> Iterable[ThreadCall]:
     for thread in activity.threads.values():
         for index, event in enumerate(thread.events):
             if event.kind == EventKind.RUNTIME and event.name in _WAIT_EVENT:
                 names = [outer.name for outer in thread.enclosing(index)]
                 if not any(_communicates(name) for name in names):
-                    yield Call(thread.name, index)
+                    yield ThreadCall(thread.name, index)
 
 
 def _communicates(name: str) -> bool:
     return name == "record_param_comms" or name.startswith(("c10d::", "nccl:"))
 
 
-def _next_work(activity: Activity, issue: Issue, call: Call) -> list[int]:
+def _next_work(activity: Activity, issue: Issue, call: ThreadCall) -> list[int]:
     """Return what may wait after `call`: the thread's next launch, and its stream's.
 
     The current stream is not recorded. DDP waits at the end of the backward pass on the

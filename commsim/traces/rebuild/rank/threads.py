@@ -18,7 +18,7 @@ from itertools import accumulate
 from commsim.graph import Phase
 from commsim.traces.formats import Event, EventKind, integer
 from commsim.traces.rebuild.rank.activity import AUTOGRAD, Activity
-from commsim.traces.rebuild.rank.calls import Call, Thread
+from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.gloo_waits import gloo_waits
 from commsim.traces.rebuild.rank.streams import SLACK, Issue
 
@@ -110,7 +110,7 @@ def _blocking(activity: Activity, issue: Issue, thread: Thread) -> Iterator[Hole
     for index, event in enumerate(thread.events):
         if event.kind != EventKind.RUNTIME:
             continue
-        awaited = _awaited(activity, issue, Call(thread.name, index), syncs, copies)
+        awaited = _awaited(activity, issue, ThreadCall(thread.name, index), syncs, copies)
         ended = [op for op in awaited if activity.gpu[op].event.end <= event.end + SLACK]
         if ended:
             release = max(activity.gpu[op].event.end for op in ended)
@@ -118,7 +118,11 @@ def _blocking(activity: Activity, issue: Issue, thread: Thread) -> Iterator[Hole
 
 
 def _awaited(
-    activity: Activity, issue: Issue, call: Call, syncs: dict[int, Event], copies: dict[int, int]
+    activity: Activity,
+    issue: Issue,
+    call: ThreadCall,
+    syncs: dict[int, Event],
+    copies: dict[int, int],
 ) -> list[int]:
     """Return the GPU work that a runtime call waits for; none where it does not block."""
     event = activity.event(call)
@@ -155,7 +159,7 @@ def _last_of_each(issue: Issue, time: int) -> list[int]:
     return [op for stream in issue.streams for op in _last(issue, stream, time)]
 
 
-def _current_stream(activity: Activity, issue: Issue, call: Call) -> int:
+def _current_stream(activity: Activity, issue: Issue, call: ThreadCall) -> int:
     """The call does not say its stream: take that of the thread's last launch."""
     queue = issue.threads.get(call.thread)
     launched = queue.before(activity.event(call).start) if queue else []

@@ -18,7 +18,7 @@ from commsim.libraries.nccl.topology.build import system_of
 from commsim.libraries.nccl.topology.from_cluster import cluster_xml
 from commsim.libraries.nccl.topology.paths import Paths
 from commsim.libraries.nccl.topology.rules import rules_of
-from commsim.libraries.nccl.topology.system import Kind
+from commsim.libraries.nccl.topology.system import DeviceKind
 from commsim.libraries.nccl.topology.xml_file import read_xml
 
 
@@ -129,7 +129,7 @@ def test_wider_links_come_first(topology):
     for gpu in system.gpus:
         widths = [link.bandwidth for link in gpu.links if link.type == PathType.NVL]
         assert widths == sorted(widths, reverse=True)
-        assert gpu.links[-1].remote.kind == Kind.PCI
+        assert gpu.links[-1].remote.kind == DeviceKind.PCI
 
 
 def test_functions_of_one_card_are_one_device(topology):
@@ -139,10 +139,10 @@ def test_functions_of_one_card_are_one_device(topology):
     port = text[start:end].replace("10:00.0", "10:00.1").replace("mlx5_0", "mlx5_1")
     port = port.replace('dev="0"', 'dev="1"').replace("0xa0000000", "0xa0000001")
     system = paths_of(text[:end] + port + text[end:]).system
-    assert len(system.of(Kind.NIC)) == 1
+    assert len(system.of(DeviceKind.NIC)) == 1
     assert [net.number for net in system.nets] == [0, 1]
     apart = port.replace("10:00.1", "11:00.0")
-    assert len(paths_of(text[:end] + apart + text[end:]).system.of(Kind.NIC)) == 2
+    assert len(paths_of(text[:end] + apart + text[end:]).system.of(DeviceKind.NIC)) == 2
 
 
 def test_ports_with_one_guid_share_their_bandwidth(topology):

@@ -107,7 +107,7 @@ def test_searches_put_off_change_nothing(preset, seed, nodes, version):
     gpus = [node * count + gpu for node in range(nodes) for gpu in own]
     quick = communicator_of(cluster, gpus, version=version)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_bound.Bound, "can_improve", lambda *_: True)
+        patch.setattr(search_bound.SearchBound, "can_improve", lambda *_: True)
         communicator._views.cache_clear()
         full = communicator_of(cluster, gpus, version=version)
     communicator._views.cache_clear()

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from commsim.libraries.nccl.timing.constants import TRANSPORTS
-from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Shape, Way
+from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind, NicWay, Runs
 
 DEFAULTS: dict[str, Any] = {
-    "shape": Shape.RING, "size": 1 << 20, "ranks": 16, "domains": 2, "rounds": 2, "channels": 16,
+    "shape": ChunkShape.RING, "size": 1 << 20, "ranks": 16, "domains": 2, "rounds": 2,
+    "channels": 16,
     "peer_channels": 2, "protocol": 2, "window": float(1 << 19), "loop": float(1 << 24),
     "generation": 2, "link": LinkKind.NVLINK, "transport": TRANSPORTS.index("ib"),
-    "way": Way.DIRECT, "hop": 0.8e-6, "reach": 1.5e-6, "longest": 1.5e-6,
+    "way": NicWay.DIRECT, "hop": 0.8e-6, "reach": 1.5e-6, "longest": 1.5e-6,
     "gpus_per_process": 0, "old": False, "repeated": False,
 }  # fmt: skip
 WIRES: dict[str, Any] = {"port": 400e9, "nics": 8, "nic_rate": 48e9}
@@ -28,12 +29,12 @@ def busy(columns: dict[str, Any], port: float, nics: float) -> dict[str, Any]:
     each = max(n // domains, 1)
     around = columns["rounds"] * (n - 1) / n
     local, leaving = {
-        Shape.RING: (around, around),
-        Shape.TREE: (1.0 if n == 2 else 2.0, 1.0 if domains == 2 else 2.0),
-        Shape.NVLS: (1 + 1 / each, 0.0),
-        Shape.NVLS_TREE: (1 + 1 / each, 1.0 if domains == 2 else 2.0),
-        Shape.EXCHANGE: (each / n, each * (n - each) / n),
-        Shape.FAN: ((each - 1) / n, (n - each) / n),
+        ChunkShape.RING: (around, around),
+        ChunkShape.TREE: (1.0 if n == 2 else 2.0, 1.0 if domains == 2 else 2.0),
+        ChunkShape.NVLS: (1 + 1 / each, 0.0),
+        ChunkShape.NVLS_TREE: (1 + 1 / each, 1.0 if domains == 2 else 2.0),
+        ChunkShape.EXCHANGE: (each / n, each * (n - each) / n),
+        ChunkShape.FAN: ((each - 1) / n, (n - each) / n),
     }.get(shape, (1.0, 1.0))  # fmt: skip
     crosses = domains > 1
     return {

@@ -10,7 +10,7 @@ import pytest
 from commsim.libraries.expansion.ring_clock import ring_arrivals
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
 from commsim.libraries.nccl.timing.programs import chain_edges, ring_edges, tree_edges
-from commsim.libraries.nccl.timing.runs import Shape
+from commsim.libraries.nccl.timing.runs import ChunkShape
 from commsim.libraries.nccl.timing.shapes import program_time
 
 TERMS = default_terms()
@@ -49,7 +49,7 @@ def test_a_ring_program_takes_its_closed_form(runs, n, domains, size, protocol):
 
 @pytest.mark.parametrize(("n", "domains", "size", "protocol"), CASES)
 def test_a_tree_program_takes_its_closed_form(runs, n, domains, size, protocol):
-    run = runs(shape=Shape.TREE, size=size, ranks=n, domains=domains, protocol=protocol)
+    run = runs(shape=ChunkShape.TREE, size=size, ranks=n, domains=domains, protocol=protocol)
     edges = tree_edges(run, TERMS)
     local = (float(edges.hop[0]), float(edges.local_service[0]))
     net = (float(edges.reach[0]), float(edges.net_service[0]))
@@ -65,7 +65,12 @@ def test_a_tree_program_takes_its_closed_form(runs, n, domains, size, protocol):
 @pytest.mark.parametrize("domains", [1, 2, 4])
 def test_a_single_broadcast_takes_its_chain(runs, domains):
     run = runs(
-        shape=Shape.CHAIN, size=1 << 26, ranks=8 * domains, domains=domains, rounds=1, channels=8
+        shape=ChunkShape.CHAIN,
+        size=1 << 26,
+        ranks=8 * domains,
+        domains=domains,
+        rounds=1,
+        channels=8,
     )
     edges = chain_edges(run, TERMS)
     local = (float(edges.hop[0]), float(edges.local_service[0]))
@@ -76,12 +81,12 @@ def test_a_single_broadcast_takes_its_chain(runs, domains):
     assert few * (1 - 1e-12) <= program_time(run, TERMS)[0] <= more
 
 
-@pytest.mark.parametrize("shape", [Shape.RING, Shape.TREE])
+@pytest.mark.parametrize("shape", [ChunkShape.RING, ChunkShape.TREE])
 def test_messages_add_up_to_what_an_edge_carries(runs, shape):
     run = runs(shape=shape, size=1 << 28)
-    edges = (ring_edges if shape == Shape.RING else tree_edges)(run, TERMS)
+    edges = (ring_edges if shape == ChunkShape.RING else tree_edges)(run, TERMS)
     carried = edges.message[0] * edges.count[0] * 16
-    expected = 2 * 15 / 16 * (1 << 28) if shape == Shape.RING else 1 << 28
+    expected = 2 * 15 / 16 * (1 << 28) if shape == ChunkShape.RING else 1 << 28
     assert carried == pytest.approx(expected, rel=1e-12)
 
 

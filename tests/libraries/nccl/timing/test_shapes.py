@@ -11,26 +11,26 @@ from hypothesis import strategies as st
 
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
 from commsim.libraries.nccl.timing.predict import latencies, time_runs
-from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Shape, Way
+from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind, NicWay, Runs
 
 TERMS = default_terms()
 SIZES = 2.0 ** np.arange(2, 36, 0.5)
 SYSTEMS = st.fixed_dictionaries(
     {
-        "shape": st.sampled_from(list(Shape)),
+        "shape": st.sampled_from(list(ChunkShape)),
         "protocol": st.integers(0, 2),
         "generation": st.integers(0, 3),
         "channels": st.sampled_from([1, 2, 4, 8, 24, 32]),
         "rounds": st.integers(1, 2),
         "link": st.sampled_from(list(LinkKind)),
-        "way": st.sampled_from(list(Way)),
+        "way": st.sampled_from(list(NicWay)),
         "transport": st.integers(0, len(TRANSPORTS) - 1),
         "gpus_per_process": st.sampled_from([0, 8]),
         "old": st.booleans(),
         "repeated": st.booleans(),
     }
 )
-IN_SWITCHES = (Shape.NVLS, Shape.NVLS_TREE)
+IN_SWITCHES = (ChunkShape.NVLS, ChunkShape.NVLS_TREE)
 PLACES = st.sampled_from([(2, 1), (8, 1), (16, 2), (10, 10), (32, 4), (96, 12), (1024, 128)])
 
 
@@ -61,11 +61,11 @@ def test_never_faster_than_the_wires(runs, system, place):
     run = runs(size=SIZES, ranks=place[0], domains=place[1], **system | {"rounds": 2})
     own = 1 + 1 / (place[0] // place[1]) if system["shape"] in IN_SWITCHES else 1.0
     assert (seconds(run) >= run.local / own * SIZES * (1 - 1e-12)).all()
-    if system["shape"] != Shape.NVLS:
+    if system["shape"] != ChunkShape.NVLS:
         assert (seconds(run) >= run.net * SIZES * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize(("shape", "factor"), [(Shape.TREE, 1.0), (Shape.NVLS_TREE, 1.0)])
+@pytest.mark.parametrize(("shape", "factor"), [(ChunkShape.TREE, 1.0), (ChunkShape.NVLS_TREE, 1.0)])
 def test_two_nodes_send_a_tree_once_over_their_nics(runs, shape, factor):
     run = runs(shape=shape, size=float(1 << 36), port=45e12, channels=64)
     wire = factor * (1 << 36) / (8 * 48e9 * TERMS.nic[0, 2])
@@ -73,7 +73,7 @@ def test_two_nodes_send_a_tree_once_over_their_nics(runs, shape, factor):
 
 
 def test_more_nodes_send_a_tree_twice(runs):
-    run = runs(shape=Shape.NVLS_TREE, size=float(1 << 36), ranks=32, domains=4, port=45e12)
+    run = runs(shape=ChunkShape.NVLS_TREE, size=float(1 << 36), ranks=32, domains=4, port=45e12)
     wire = 2 * (1 << 36) / (8 * 48e9 * TERMS.nic[0, 2] * TERMS.tree_net)
     assert seconds(run)[0] == pytest.approx(wire, rel=0.01)
 
@@ -93,7 +93,7 @@ def test_few_channels_limit_a_ring(runs):
 
 
 def test_a_repeated_broadcast_hides_its_chain_but_for_simple(runs):
-    at = {"shape": Shape.CHAIN, "size": 64.0, "rounds": 1, "channels": 1}
+    at = {"shape": ChunkShape.CHAIN, "size": 64.0, "rounds": 1, "channels": 1}
     for protocol, hidden in ((0, True), (1, True), (2, False)):
         once = seconds(runs(**at, protocol=protocol))[0]
         again = seconds(runs(**at, protocol=protocol, repeated=True))[0]
@@ -123,7 +123,7 @@ def test_old_nccl_pays_for_channels_unless_wires_hide_it(runs):
 def test_staging_and_the_cpu_root_cost_rate(runs):
     size = float(1 << 32)
     direct, root, staged = (
-        seconds(runs(size=size, way=way))[0] for way in (Way.DIRECT, Way.ROOT, Way.STAGED)
+        seconds(runs(size=size, way=way))[0] for way in (NicWay.DIRECT, NicWay.ROOT, NicWay.STAGED)
     )
     assert direct < root < staged
     assert 2 * 15 / 16 * size / staged < TERMS.staged

@@ -10,7 +10,7 @@ from commsim.cluster import Cluster
 from commsim.libraries.nccl.env import knobs_of
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
 from commsim.libraries.nccl.timing.constants import TRANSPORTS
-from commsim.libraries.nccl.timing.runs import LinkKind, Runs, Shape, Way
+from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind, NicWay, Runs
 
 RING = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
 
@@ -88,12 +88,12 @@ def test_a_ring_takes_the_nics_of_the_gpus_in_use(preset, gpus, rate, transport)
 
 
 def test_the_way_to_a_nic_follows_gpudirect():
-    assert group("dgx-h100", nodes=2).wires.way == Way.DIRECT
-    assert group("alps", nodes=2, gpus=4).wires.way == Way.DIRECT
-    assert group("polaris", nodes=2, gpus=4).wires.way == Way.STAGED
+    assert group("dgx-h100", nodes=2).wires.way == NicWay.DIRECT
+    assert group("alps", nodes=2, gpus=4).wires.way == NicWay.DIRECT
+    assert group("polaris", nodes=2, gpus=4).wires.way == NicWay.STAGED
     asked = {"NCCL_NET_GDR_LEVEL": "PHB"}
-    assert group("polaris", nodes=2, gpus=4, env=asked).wires.way == Way.ROOT
-    assert group("t4-ethernet", nodes=2, gpus=1).wires.way == Way.STAGED
+    assert group("polaris", nodes=2, gpus=4, env=asked).wires.way == NicWay.ROOT
+    assert group("t4-ethernet", nodes=2, gpus=1).wires.way == NicWay.STAGED
 
 
 def test_a_rack_of_nvlink_is_one_domain():
@@ -107,7 +107,12 @@ def test_grouped_sends_have_shapes_of_their_own():
         op: made.runs(op, [1024]).shape[0]
         for op in ("all_to_all", "send_recv", "gather", "scatter")
     }
-    assert list(shapes.values()) == [Shape.EXCHANGE, Shape.PAIR, Shape.FAN, Shape.FAN]
+    assert list(shapes.values()) == [
+        ChunkShape.EXCHANGE,
+        ChunkShape.PAIR,
+        ChunkShape.FAN,
+        ChunkShape.FAN,
+    ]
 
 
 def test_gpus_under_one_switch_share_the_way_to_host_memory():
