@@ -81,9 +81,10 @@ def parse_size(text: Any) -> Size:
     value = _parse(text, _SIZE, "a size", "MiB") if text != 0 else 0.0
     if value > _MAX_BYTES:
         raise UnitError(f"{_shown(text)} is larger than commsim can hold (4 EiB).")
-    if value != int(value):
+    whole = round(value)  # "8.2GB" is a whole number of bytes, though not one in binary floats
+    if abs(value - whole) > 1e-9 * max(1.0, value):
         raise UnitError(f"{_shown(text)} is {value} bytes: give a whole number of bytes.")
-    return Size(int(value))
+    return Size(whole)
 
 
 def parse_bandwidth(text: Any) -> Bandwidth:

@@ -40,8 +40,8 @@ _VIRTUAL = (2, 4)
 _FLAT = ("gpipe", "1f1b", "zb_h1")
 _SHARDED = {0: "ddp", 1: "zero-1", 2: "zero-2", 3: "fsdp"}
 _KEPT = ("context", "expert_skew", "order")
-_OVERLAPS = ("none", "weight", "full")
-"""The kinds of `tp_overlap` that are searched; a ring lies between none and full."""
+_OVERLAPS = ("none", "weight", "ring")
+"""The kinds of `tp_overlap` that are searched: those that software does. None hides all of it."""
 
 
 class Degrees(NamedTuple):
@@ -179,7 +179,7 @@ def section_of(candidate: Candidate, section: TrainingSection) -> TrainingSectio
             sequence_parallel=tp > 1,
             schedule=candidate.schedule,
             virtual_stages=candidate.virtual,
-            tp_overlap=cast(Any, candidate.overlap),
+            tp_overlap=cast(Any, candidate.overlap) if tp > 1 else None,
             **kept,
         ),
         data_parallel=_data_parallel(candidate.shard, section.data_parallel),
