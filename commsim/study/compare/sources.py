@@ -59,7 +59,7 @@ def recognise(item: Comparable) -> Source:
         TraceError: a file that cannot be read, or that holds nothing to compare.
     """
     if isinstance(item, str | Path):
-        return _path_or_name(str(example_path(item)))
+        return _path_or_name(str(example_path(item)) if str(item).strip() else "")
     if isinstance(item, Scenario):
         return Source(item.name, "scenario", item)
     if isinstance(item, Result | Replay):
