@@ -60,7 +60,7 @@ def _by_processes(points: Sequence[SweepPoint], count: int) -> Iterator[Outcome]
         if suspects:
             yield _alone(suspects.pop())
             continue
-        with _pool(count) as pool:
+        with _WorkerPool(count) as pool:
             yield from _until_broken(pool.submit, left, suspects, count)
 
 
@@ -94,7 +94,7 @@ def _until_broken(
 def _alone(point: SweepPoint) -> Outcome:
     """Run a point with nobody beside it who could be blamed."""
     for _ in range(_TRIES_ALONE):
-        with _pool(1) as pool:
+        with _WorkerPool(1) as pool:
             try:
                 return pool.submit(evaluate, point).result()
             except BrokenExecutor:
@@ -102,7 +102,7 @@ def _alone(point: SweepPoint) -> Outcome:
     return Outcome(point.key, None, _DIED)
 
 
-class _pool:  # noqa: N801  (a context manager, used like a function)
+class _WorkerPool:
     """A pool of processes that is gone at the end of the block, whatever happens in it."""
 
     def __init__(self, count: int) -> None:

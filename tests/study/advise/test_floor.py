@@ -59,7 +59,9 @@ def sound(given: Scenario, floors: dict[Candidate, float], steps: dict[Candidate
     pytest.param(("2.8GB", 2, 2, "25Gbps", TABLE, 4), id="slow"),
     pytest.param(
         ("2.8GB", 2, 1, "100Gbps", EXPERTS, 16), id="experts",
-        marks=pytest.mark.xfail(reason="the floor of replicas with experts lies above their run"),
+        marks=pytest.mark.xfail(
+            reason="the floor of replicas with experts lies above their run", strict=True
+        ),
     ),
 ])  # fmt: skip
 def test_the_winner_is_the_best_of_all(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +75,9 @@ def test_the_winner_is_the_best_of_all(given: Any, monkeypatch: pytest.MonkeyPat
     sound(made, floors, steps)
 
 
-@pytest.mark.xfail(reason="the floor knows no copies of flat buffers: 0.71 of the step")
+@pytest.mark.xfail(
+    reason="the floor knows no copies of flat buffers: 0.71 of the step", strict=True
+)
 def test_the_floor_of_sharded_parameters_knows_the_sms_they_take() -> None:
     """On NVSwitch gathers hide behind compute, and slow it: within 6 % of the step (12 without)."""
     worker = Worker(scenario("40GB", 4, 1, "100Gbps", UNTIED, 16))
