@@ -322,6 +322,7 @@ def _notes(worker: Worker, found: Search, top: int) -> tuple[str, ...]:
         " interleaved_1f1b with 2 or 4 virtual stages, zb_h1; micro 1 to 64; recompute"
         f" {', '.join(worker.judge.recomputes)}; every tp_overlap, and sequence parallelism,"
         " wherever tp is above 1",
+        f"all of them on stack {worker.section.compute.stack}; compute.stack names another",
         f"{judged} of them have bounds low enough to be judged, of which {fit} fit and"
         f" {len(found.ran)} were simulated; the others would take longer than the slowest of the"
         f" best {top} with nothing else on the links",

@@ -15,6 +15,7 @@ from commsim.models import build_model, memory_text
 from commsim.scenario import Scenario
 from commsim.study.advise.judge import Judge, Judged
 from commsim.workload import TrainingSection
+from commsim.workload.training import with_stack
 
 __all__ = ["nothing_fits"]
 
@@ -38,9 +39,9 @@ def nothing_fits(scenario: Scenario, judged: Sequence[Judged], layouts: int) -> 
 
 
 def _changes(scenario: Scenario, judged: Sequence[Judged]) -> Iterator[str]:
-    section = scenario.file.workload.training
-    assert section is not None
+    assert scenario.file.workload.training is not None
     assert scenario.file.cluster is not None
+    section = with_stack(scenario.file.workload.training)
     cluster = build_cluster(scenario.file.cluster, scenario.where)
     yield from _offload(judged)
     yield from _nodes(scenario, section)

@@ -23,6 +23,7 @@ from commsim.study.advise.layouts import Candidate
 from commsim.study.advise.steady import Short, extended, few
 from commsim.timeline import Timeline
 from commsim.workload import TrainingFacts, TrainingSection, build_training, peak_memory
+from commsim.workload.training import with_stack
 
 __all__ = ["Pool", "Ran", "Worker", "workers"]
 
@@ -51,7 +52,8 @@ class Worker:
         file = scenario.file
         assert file.cluster is not None
         assert file.workload.training is not None
-        self.section: TrainingSection = file.workload.training
+        # One stack for all layouts: what differs between two of them is the layout.
+        self.section: TrainingSection = with_stack(file.workload.training)
         self.cluster: Cluster = build_cluster(file.cluster, scenario.where)
         self.library: Library = make_library(file.library, self.cluster)
         self._slowdown = file.engine.overlap_slowdown

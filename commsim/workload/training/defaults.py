@@ -12,7 +12,7 @@ from commsim.models import Stack, default_stack, recipe_of, stack_constants
 from commsim.units import Size, format_size
 from commsim.workload.training.section import WIDTH, DataParallelSection, TrainingSection
 
-__all__ = ["gradient_precision", "with_defaults"]
+__all__ = ["gradient_precision", "with_defaults", "with_stack"]
 
 _REDUCED = ("ddp", "zero", "fsdp", "hsdp")
 
@@ -44,6 +44,13 @@ def with_defaults(section: TrainingSection, *, where: str) -> tuple[TrainingSect
         compute=msgspec.structs.replace(section.compute, stack=name),
     )
     return filled, ", ".join(taken)
+
+
+def with_stack(section: TrainingSection) -> TrainingSection:
+    """Return the section with its stack named: other ways to share then keep the same software."""
+    stack = section.compute.stack or default_stack(_kind(section.data_parallel))
+    compute = msgspec.structs.replace(section.compute, stack=stack)
+    return msgspec.structs.replace(section, compute=compute)
 
 
 def gradient_precision(precision: str, stack: Stack) -> str:
