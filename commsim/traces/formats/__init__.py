@@ -8,30 +8,29 @@ content). Out: typed records of that format: Kineto events, Execution Trace node
 
 from commsim.traces.formats.chakra import write_chakra
 from commsim.traces.formats.detect import GroupsFile, format_of, register_format
+from commsim.traces.formats.event_args import EventArgs
 from commsim.traces.formats.execution_calls import record_of
 from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
 from commsim.traces.formats.files import BAD_JSON, Document, documents, find_files, is_tar
 from commsim.traces.formats.goal import write_goal
 from commsim.traces.formats.kineto import (
-    Args,
     Event,
     EventKind,
     KinetoFile,
-    integer,
     is_kineto,
     read_kineto,
 )
 from commsim.traces.formats.nccl_tests import NcclTests, is_nccl_tests, merged, read_nccl_tests
 from commsim.traces.formats.param import write_param
 from commsim.traces.formats.records import Issued, RankRecord, buffer_size
-from commsim.traces.formats.words import dtype_of, numbers_of
+from commsim.traces.formats.words import dtype_of, integer, numbers_of
 
 __all__ = [
     "BAD_JSON",
-    "Args",
     "CommNode",
     "Document",
     "Event",
+    "EventArgs",
     "EventKind",
     "ExecutionTrace",
     "GroupsFile",

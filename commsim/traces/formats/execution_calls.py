@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from commsim.ops import ROOTED, op_of
+from commsim.ops import ROOTED
 from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
 from commsim.traces.formats.records import Issued, RankRecord
-from commsim.traces.formats.words import dtype_of
 
 __all__ = ["record_of"]
 
@@ -27,13 +26,12 @@ def record_of(trace: ExecutionTrace) -> RankRecord:
             index = at.get(comm.sequence)
             calls.append(Issued("wait", after=() if index is None else (index,)))
             continue
-        op = op_of(comm.name)
-        if not op:
+        if not comm.op:
             unnamed += comm.name != "init"
             continue
         if comm.sequence >= 0:
             at[comm.sequence] = len(calls)
-        calls.append(_issued(trace, comm, op, blocking=comm.sequence not in awaited))
+        calls.append(_issued(trace, comm, blocking=comm.sequence not in awaited))
     notes = [
         f"PyTorch Execution Trace {trace.schema}: calls in order, without times and"
         " without the work between them."
@@ -58,34 +56,31 @@ def _rank(trace: ExecutionTrace) -> int:
     own = Counter(
         world[comm.peer]
         for comm in trace.comms
-        if op_of(comm.name) not in (*ROOTED, "send", "recv")
+        if comm.op not in (*ROOTED, "send", "recv")
         and 0 <= comm.peer < len(world)
         and trace.groups.get(comm.group, world) == world
     )
     return own.most_common(1)[0][0] if own else -1
 
 
-def _issued(trace: ExecutionTrace, comm: CommNode, op: str, *, blocking: bool) -> Issued:
+def _issued(trace: ExecutionTrace, comm: CommNode, *, blocking: bool) -> Issued:
+    op = comm.op
     ranks = trace.groups.get(comm.group, ())
-    dtype, size = dtype_of(comm.dtype)
-    itemsize = comm.itemsize if comm.itemsize > 0 else size
     sent, received = (
-        count * itemsize if count >= 0 and itemsize > 0 else -1
+        count * comm.itemsize if count >= 0 and comm.itemsize > 0 else -1
         for count in (comm.elements, comm.out_elements)
     )
-    if op == "all_to_all_v" and not comm.splits:
-        op = "all_to_all"
     peer = ranks[comm.peer] if 0 <= comm.peer < len(ranks) else comm.peer
     return Issued(
         op=op,
         sent=sent,
         received=received,
-        dtype=dtype,
+        dtype=comm.dtype,
         group=comm.group if ranks else "",
         ranks=ranks,
         root=peer if op in ROOTED else -1,
         peer=peer,
-        splits=tuple(n * itemsize for n in comm.splits) if op == "all_to_all_v" else (),
+        splits=tuple(n * comm.itemsize for n in comm.splits) if op == "all_to_all_v" else (),
         sequence=comm.sequence,
         name=comm.name,
         blocking=blocking,

@@ -19,8 +19,8 @@ import msgspec
 from commsim.errors import TraceError
 from commsim.ops import op_of
 from commsim.traces.formats.files import BAD_JSON, Data, Document
-from commsim.traces.formats.kineto import integer, rank_in_name
-from commsim.traces.formats.words import numbers_of
+from commsim.traces.formats.kineto import rank_in_name
+from commsim.traces.formats.words import dtype_of, integer, numbers_of, uneven_op
 
 __all__ = ["CommNode", "ExecutionTrace", "is_execution_trace", "read_execution_trace"]
 
@@ -50,10 +50,11 @@ class _ExecutionTraceJson(msgspec.Struct):
 class CommNode:
     """One communication call: elements that go in and come out, `splits` per member.
 
-    -1 and "" are unknown.
+    `op` is commsim's name of the call `name`. -1 and "" are unknown.
     """
 
     name: str
+    op: str
     record_function: int
     sequence: int
     group: str
@@ -243,15 +244,17 @@ def _call(
 ) -> CommNode:
     first = sequence[0] if isinstance(sequence, list) and sequence else sequence
     label = group[0] if isinstance(group, list) and group else group
+    known, size = dtype_of(dtype)
     return CommNode(
         name=name,
+        op=uneven_op(name, listed=bool(splits)),
         record_function=_record_function(node),
         sequence=integer(first),
         group=str(label),
         elements=elements,
         out_elements=out_elements,
-        itemsize=itemsize,
-        dtype=dtype,
+        itemsize=itemsize if itemsize > 0 else size,
+        dtype=known,
         splits=splits,
         peer=integer(peer),
     )

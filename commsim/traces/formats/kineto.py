@@ -21,10 +21,18 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.errors import TraceError
+from commsim.traces.formats.event_args import (
+    NO_ARGS,
+    EventArgs,
+    FileArgs,
+    event_args,
+    wait_args,
+)
 from commsim.traces.formats.files import BAD_JSON, Data, Document
+from commsim.traces.formats.words import FAR, integer
 from commsim.units import PS_PER_US
 
-__all__ = ["Args", "Event", "EventKind", "KinetoFile", "is_kineto", "rank_in_name", "read_kineto"]
+__all__ = ["Event", "EventKind", "KinetoFile", "is_kineto", "rank_in_name", "read_kineto"]
 
 _MAX_US = 1e17  # past the year 5000: not a time
 _MAX_RANK = 2**31
@@ -64,38 +72,11 @@ _KINDS = {
 _GPU = frozenset({EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET})
 
 
-class Args(msgspec.Struct, gc=False):
-    """The arguments of an event that are used; modern NCCL kernels carry the second half."""
-
-    correlation: Any = None
-    stream: Any = None
-    device: Any = None
-    record_function: Any = msgspec.field(name="Record function id", default=None)
-    dims: Any = msgspec.field(name="Input Dims", default=None)
-    types: Any = msgspec.field(name="Input type", default=None)
-    wait_on_stream: Any = None
-    wait_on_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
-    collective: Any = msgspec.field(name="Collective name", default=None)
-    in_elements: Any = msgspec.field(name="In msg nelems", default=None)
-    out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
-    dtype: Any = None
-    in_splits: Any = msgspec.field(name="In split size", default=None)
-    group_name: Any = msgspec.field(name="Process Group Name", default=None)
-    group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
-    group_size: Any = msgspec.field(name="Group size", default=None)
-    rank_start: Any = msgspec.field(name="Global rank start", default=None)
-    rank_stride: Any = msgspec.field(name="Global rank stride", default=None)
-    source: Any = msgspec.field(name="Src Rank", default=None)
-    target: Any = msgspec.field(name="Dst Rank", default=None)
-    concrete: Any = msgspec.field(name="Concrete Inputs", default=None)
-    sequence: Any = msgspec.field(name="Seq", default=None)
-    bytes: Any = None
-
-
-_NO_ARGS = Args()
 _WORK_WAIT = "<built-in method wait of pybind11"  # torch's own classes: Work, and nothing else
+_COMMUNICATES = ("record_param_comms", "c10d", "_c10d", "nccl", "gloo")
+_WAITS = frozenset({EventKind.CUDA_SYNC, EventKind.MEMCPY})
+_NOT_WRITTEN = FileArgs()
 _CHUNK = 4096  # events that are decoded at once
-_FAR = 2**62
 
 
 class _Raw(msgspec.Struct, gc=False):
@@ -106,7 +87,7 @@ class _Raw(msgspec.Struct, gc=False):
     tid: int | float | str | None = None
     ts: int | float | str | None = None
     dur: int | float | str | None = None
-    args: Args | None = None
+    args: FileArgs | None = None
 
 
 _DECODER = msgspec.json.Decoder(list[_Raw])
@@ -140,7 +121,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
     end: int
     correlation: int
     stream: int
-    args: Args
+    args: EventArgs
 
     @property
     def on_gpu(self) -> bool:
@@ -213,15 +194,6 @@ def read_kineto(document: Document) -> KinetoFile:
     )
 
 
-def integer(value: Any, missing: int = -1) -> int:
-    """Return an integer that a file may have written as a number or as text."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return missing
-    return number if abs(number) < 2**62 else missing
-
-
 def rank_in_name(name: str) -> int:
     """Return the rank that a file's name gives ("rank-3", "worker3_", "_3.json"), else -1."""
     found = _RANK_IN_NAME.search(PurePath(name).name)
@@ -284,7 +256,7 @@ class _Columns:
     threads: list[tuple[str, str]] = field(default_factory=list)
     correlations: list[int] = field(default_factory=list)
     streams: list[int] = field(default_factory=list)
-    args: list[Args] = field(default_factory=list)
+    args: list[EventArgs] = field(default_factory=list)
     lost: int = 0
     shared_names: dict[str, str] = field(default_factory=dict)
     shared_threads: dict[tuple[Any, Any], tuple[str, str]] = field(default_factory=dict)
@@ -320,14 +292,14 @@ def _keep(columns: _Columns, raw: _Raw, kind: EventKind) -> None:
     if not (-_MAX_US < begin < _MAX_US and 0 <= length < _MAX_US):
         columns.lost += 1
         return
-    args, key, name = raw.args or _NO_ARGS, (raw.pid, raw.tid), raw.name or ""
+    args, key, name = raw.args or _NOT_WRITTEN, (raw.pid, raw.tid), raw.name or ""
     thread = columns.shared_threads.get(key)
     if thread is None:
         thread = columns.shared_threads[key] = (str(raw.pid), str(raw.tid))
     correlation, stream = args.correlation, args.stream
-    if type(correlation) is not int or abs(correlation) >= _FAR:
+    if type(correlation) is not int or abs(correlation) >= FAR:
         correlation = integer(correlation)
-    if type(stream) is not int or abs(stream) >= _FAR:
+    if type(stream) is not int or abs(stream) >= FAR:
         stream = integer(stream, integer(raw.tid)) if kind in _GPU else -1
     columns.begin.append(begin)
     columns.length.append(length)
@@ -336,14 +308,14 @@ def _keep(columns: _Columns, raw: _Raw, kind: EventKind) -> None:
     columns.threads.append(thread)
     columns.correlations.append(correlation)
     columns.streams.append(stream)
-    columns.args.append(args if _tells(kind, name, args) else _NO_ARGS)
+    columns.args.append(_used(kind, name, args))
 
 
-def _tells(kind: EventKind, name: str, args: Args) -> bool:
-    """Say whether arguments are used later: those of communication and of synchronisation."""
-    if kind in (EventKind.CUDA_SYNC, EventKind.MEMCPY) or args.collective is not None:
-        return True
-    return name.startswith(("record_param_comms", "c10d", "_c10d", "nccl", "gloo"))
+def _used(kind: EventKind, name: str, args: FileArgs) -> EventArgs:
+    """Return the arguments that are used later: those of communication and of synchronisation."""
+    if args.collective is not None or name.startswith(_COMMUNICATES):
+        return event_args(args)
+    return wait_args(args) if kind in _WAITS else NO_ARGS
 
 
 def _number(value: Any) -> float:

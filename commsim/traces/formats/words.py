@@ -1,20 +1,32 @@
 """
-Values as recordings write them: element types with their bytes, and lists of numbers.
+Values as recordings write them: element types with their bytes, and numbers.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from commsim.ops import element_type
+from commsim.ops import element_type, op_of
 
-__all__ = ["dtype_of", "numbers_of"]
+__all__ = ["FAR", "dtype_of", "integer", "numbers_of", "uneven_op"]
+
+FAR = 2**62
+"""Larger integers are no sizes, ids or times: the sum of two would not fit in 64 bits."""
 
 
 def dtype_of(name: Any) -> tuple[str, int]:
     """Return (our name, bytes per element) of an element type; ("", -1) where unknown."""
     known = element_type(name)
     return (known.name, known.bytes) if known else ("", -1)
+
+
+def integer(value: Any, missing: int = -1) -> int:
+    """Return an integer that a file may have written as a number or as text."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return missing
+    return number if abs(number) < FAR else missing
 
 
 def numbers_of(value: Any) -> tuple[int, ...]:
@@ -29,4 +41,10 @@ def numbers_of(value: Any) -> tuple[int, ...]:
         numbers = tuple(int(part) for part in parts)
     except (TypeError, ValueError, OverflowError):
         return ()
-    return numbers if all(0 <= number < 2**62 for number in numbers) else ()
+    return numbers if all(0 <= number < FAR for number in numbers) else ()
+
+
+def uneven_op(name: str, *, listed: bool) -> str:
+    """Return the op of a torch name: one that takes splits is even where it lists none."""
+    op = op_of(name)
+    return op if listed or op != "all_to_all_v" else "all_to_all"

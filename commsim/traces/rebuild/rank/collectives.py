@@ -19,11 +19,9 @@ from commsim.traces.formats import (
     EventKind,
     ExecutionTrace,
     RankRecord,
-    dtype_of,
-    integer,
 )
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
-from commsim.traces.rebuild.rank.call_args import elements_of, even, first, inside, with_args
+from commsim.traces.rebuild.rank.call_args import inside, with_args
 from commsim.traces.rebuild.rank.calls import (
     CollectiveCall,
     RankCollectives,
@@ -93,7 +91,7 @@ def _of_family(activity: Activity, index: int, op: GpuOp, family: KernelFamily) 
         event.start,
         event.end,
         activity.event(op.launch).start if op.launch else event.start,
-        size=integer(event.args.bytes),
+        size=event.args.bytes,
         group=family.library,
         library=family.library,
         stream=event.stream,
@@ -120,7 +118,7 @@ def _join(
     if trace is None or not calls:
         return {}, []
     by_id = {node.record_function: node for node in trace.comms if node.record_function >= 0}
-    ids = [integer(activity.event(call).args.record_function) for call in calls]
+    ids = [activity.event(call).args.record_function for call in calls]
     if all(number in by_id for number in ids):
         return {c: by_id[n] for c, n in zip(calls, ids, strict=True)}, []
     if len(calls) == len(trace.comms):
@@ -134,7 +132,7 @@ def _join(
 
 
 def _agree(event: Event, node: CommNode) -> bool:
-    elements = elements_of(event.args)
+    elements = event.args.inputs[0]
     return elements < 0 or node.elements < 0 or elements == node.elements
 
 
@@ -143,8 +141,8 @@ def _is_wait(activity: Activity, call: ThreadCall, nodes: dict[ThreadCall, CommN
     if node := nodes.get(call):
         return node.is_wait
     event, thread = activity.event(call), activity.threads[call.thread]
-    if event.args.collective is not None:
-        return str(event.args.collective) == "wait"
+    if event.args.call:
+        return event.args.call == "wait"
     names = [e.name for e in inside(thread.events, call.index)]
     return any("StreamWaitEvent" in name for name in names) and not any(
         name.startswith("nccl:") or "Launch" in name for name in names
@@ -187,7 +185,7 @@ def _collective(
     if node := _node_of(activity, op, nodes):
         call = _with_node(call, node)
     for source in [*(e for e in around if e.name == _COMMS), op.event]:
-        if source.args.collective is not None:
+        if source.args.call:
             call = with_args(call, source.args, activity.file.groups)
     return call
 
@@ -208,8 +206,7 @@ def _named(kernel: str) -> str:
 
 def _with_dims(call: CollectiveCall, event: Event) -> CollectiveCall:
     """Take the size from the shapes of the call's inputs (record_shapes=True)."""
-    elements = elements_of(event.args)
-    dtype, itemsize = dtype_of(first(event.args.types))
+    elements, dtype, itemsize = event.args.inputs[0], event.args.dtype, event.args.itemsize
     if elements < 0 or itemsize < 0 or event.name != _COMMS:
         return call
     if call.op in ("all_gather", "reduce_scatter", "gather", "scatter"):
@@ -219,17 +216,15 @@ def _with_dims(call: CollectiveCall, event: Event) -> CollectiveCall:
 
 def _with_node(call: CollectiveCall, node: CommNode) -> CollectiveCall:
     """Take op, size, type, splits and group from the Execution Trace."""
-    dtype, size = dtype_of(node.dtype)
-    itemsize = node.itemsize if node.itemsize > 0 else size
-    op = even(op_of(node.name), node.splits) or call.op
+    op = node.op or call.op
     elements = max(node.elements, node.out_elements) if op != "all_to_all_v" else node.elements
-    known = elements >= 0 and itemsize > 0
+    known = elements >= 0 and node.itemsize > 0
     return replace(
         call,
         op=op,
-        dtype=dtype or call.dtype,
-        size=elements * itemsize if known else call.size,
-        splits=tuple(n * itemsize for n in node.splits) if op == "all_to_all_v" else (),
+        dtype=node.dtype or call.dtype,
+        size=elements * node.itemsize if known else call.size,
+        splits=tuple(n * node.itemsize for n in node.splits) if op == "all_to_all_v" else (),
         root=node.peer if op in (*ROOTED, "send", "recv") else -1,
         group=node.group,
         sequence=-1,

@@ -11,12 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from commsim.ops import ROOTED
-from commsim.traces.formats import Event, KinetoFile, RankRecord, buffer_size, dtype_of, integer
+from commsim.traces.formats import Event, KinetoFile, RankRecord, buffer_size
 from commsim.traces.rebuild.rank.activity import Activity
-from commsim.traces.rebuild.rank.call_args import first
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage
 from commsim.traces.rebuild.rank.gloo_work import gloo_op, peer_and_tag
 from commsim.units import PS_PER_NS
@@ -24,6 +22,7 @@ from commsim.units import PS_PER_NS
 __all__ = ["gloo_call", "with_groups"]
 
 _SLACK_NS = 20_000
+_MAX_ROOT = 10_000_000  # larger numbers are timeouts and handles
 
 
 def gloo_call(activity: Activity, index: int) -> CollectiveCall:
@@ -31,9 +30,10 @@ def gloo_call(activity: Activity, index: int) -> CollectiveCall:
     work = activity.gpu[index]
     assert work.launch is not None
     issued, op = activity.event(work.launch), gloo_op(work.event)
-    dtype, itemsize = dtype_of(first(work.event.args.types) or first(issued.args.types))
+    typed = work.event.args if work.event.args.dtype else issued.args
     sent, received = (
-        count * itemsize if min(count, itemsize) >= 0 else -1 for count in _sides(issued, op)
+        count * typed.itemsize if min(count, typed.itemsize) >= 0 else -1
+        for count in _sides(issued, op)
     )
     call = CollectiveCall(
         activity.rank,
@@ -42,7 +42,7 @@ def gloo_call(activity: Activity, index: int) -> CollectiveCall:
         work.event.start,
         work.event.end,
         issued.start,
-        dtype=dtype,
+        dtype=typed.dtype,
         library="gloo",
         size=buffer_size(op, sent, received, 0),
         root=_root(issued) if op in ROOTED else -1,
@@ -51,7 +51,7 @@ def gloo_call(activity: Activity, index: int) -> CollectiveCall:
     if op not in ("send", "recv"):
         return call
     peer, tag = peer_and_tag(issued)
-    message = KernelMessage(op, peer, max(sent, received), dtype, tag)
+    message = KernelMessage(op, peer, max(sent, received), typed.dtype, tag)
     return replace(call, op="messages", messages=(message,))
 
 
@@ -64,32 +64,15 @@ def _members(op: str, sent: int, received: int) -> int:
 
 def _sides(event: Event, op: str) -> tuple[int, int]:
     """Return (elements in, elements out); the `_base_` ops and gathers name the output first."""
-    dims = event.args.dims if isinstance(event.args.dims, list) else []
-    one, other = (_elements(dims[at]) if at < len(dims) else -1 for at in (0, 1))
+    one, other = event.args.inputs
     if "base" in event.name or op in ("all_gather", "reduce_scatter", "gather", "scatter"):
         return (one, one) if other < 0 else (other, one)
     return one, one
 
 
-def _elements(shape: Any) -> int:
-    """Return the elements of a shape, or of a list of shapes; -1 where there is none."""
-    if not isinstance(shape, list) or not shape:
-        return -1
-    if all(isinstance(inner, list) for inner in shape):
-        counts = [_elements(inner) for inner in shape]
-        return sum(counts) if min(counts) >= 0 else -1
-    count = 1
-    for extent in shape:
-        count *= integer(extent, -1)
-        if count < 0:
-            return -1
-    return count
-
-
 def _root(event: Event) -> int:
     """Return the root, a rank in the group: the first number among a rooted op's inputs."""
-    values = event.args.concrete if isinstance(event.args.concrete, list) else []
-    return next((int(v) for v in values if isinstance(v, str) and v.isdigit() and len(v) < 8), -1)
+    return next((number for number in event.args.numbers if 0 <= number < _MAX_ROOT), -1)
 
 
 def with_groups(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from commsim.ops import op_of
-from commsim.traces.formats import Event, EventKind, integer
+from commsim.traces.formats import Event, EventKind
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 
 __all__ = ["FIRST_MESSAGES", "GLOO", "gloo_op", "gloo_work", "peer_and_tag"]
@@ -75,14 +75,11 @@ def peer_and_tag(event: Event) -> tuple[int, int]:
     They are the last two of its concrete inputs, which record_shapes=True writes; a receive from
     any source has the tag alone.
     """
-    values = event.args.concrete
-    if not isinstance(values, list) or len(values) < 3:
+    numbers = event.args.numbers
+    any_source = "any_source" in event.name
+    if len(numbers) < (3 if any_source else 4):
         return -1, 0
-    if "any_source" in event.name:
-        return -1, max(0, integer(values[-1]))
-    if len(values) < 4:
-        return -1, 0
-    return integer(values[-2]), max(0, integer(values[-1]))
+    return -1 if any_source else numbers[-2], max(0, numbers[-1])
 
 
 def _issued(threads: Mapping[tuple[str, str], Thread]) -> list[tuple[ThreadCall, Event]]:

@@ -11,15 +11,16 @@ import re
 from dataclasses import replace
 
 from commsim.ops import op_of
-from commsim.traces.formats import Event, EventKind, dtype_of, integer
+from commsim.traces.formats import Event, EventKind, integer
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
-from commsim.traces.rebuild.rank.call_args import elements_of, first, inside, ranks_of, with_args
+from commsim.traces.rebuild.rank.call_args import inside, with_args
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage, Thread, ThreadCall
 
 __all__ = ["BareCalls", "with_messages"]
 
 _COMMS = "record_param_comms"
 _PEER = re.compile(r"\d+(?:->|<-)(\d+)")
+_NO_BUFFER = ("", "wait", "barrier", "init")
 _SPEAKS = (_COMMS, "nccl:", "c10d::")
 
 
@@ -40,7 +41,7 @@ def with_messages(
     messages = _merged([_message(activity, e) for e in before if _is_message(e)])
     if messages:
         return replace(call, op="messages", messages=tuple(messages))
-    parts = [with_args(call, e.args, activity.file.groups) for e in before if e.args.collective]
+    parts = [with_args(call, e.args, activity.file.groups) for e in before if e.args.call]
     if parts and all(part.op == parts[0].op and part.size >= 0 for part in parts):
         return replace(parts[0], size=sum(part.size for part in parts))
     return call
@@ -62,32 +63,31 @@ def _completed(message: KernelMessage, call: CollectiveCall) -> KernelMessage:
 def _is_message(event: Event) -> bool:
     if not event.name.startswith(_SPEAKS):
         return False
-    named = str(event.args.collective or "") if event.name == _COMMS else event.name
-    return op_of(named.split(" ")[0]) in ("send", "recv")
+    return _op(event) in ("send", "recv")
+
+
+def _op(event: Event) -> str:
+    named = event.args.call if event.name == _COMMS else event.name
+    return op_of(named.split(" ")[0])
 
 
 def _message(activity: Activity, event: Event) -> KernelMessage:
     """Return what one record_param_comms, nccl:send 0->1 or c10d::send says."""
-    named = str(event.args.collective or "") if event.name == _COMMS else event.name
-    op = op_of(named.split(" ")[0])
-    args = event.args
-    dtype, itemsize = dtype_of(args.dtype or first(args.types))
-    elements = max(integer(args.in_elements), integer(args.out_elements))
-    elements = elements if elements >= 0 else elements_of(args)
-    group = "" if args.group_name is None else str(args.group_name)
-    ranks = activity.file.groups.get(group) or ranks_of(args)
+    op, args = _op(event), event.args
+    elements = args.most_elements if args.most_elements >= 0 else args.inputs[0]
+    ranks = activity.file.groups.get(args.group) or args.ranks
     return KernelMessage(
         op,
         _peer(op, event, ranks),
-        elements * itemsize if min(elements, itemsize) >= 0 else -1,
-        dtype,
-        group=group,
+        elements * args.itemsize if min(elements, args.itemsize) >= 0 else -1,
+        args.dtype,
+        group=args.group,
     )
 
 
 def _peer(op: str, event: Event, ranks: tuple[int, ...]) -> int:
     """Return the other end as a global rank: of the arguments, or of a name like "send 0->1"."""
-    known = integer(event.args.target if op == "send" else event.args.source)
+    known = event.args.target if op == "send" else event.args.source
     found = _PEER.search(event.name)
     if known >= 0 or found is None:
         return known
@@ -141,7 +141,7 @@ class BareCalls:
 def _is_bare(thread: Thread, index: int, event: Event) -> bool:
     if event.name != _COMMS and not _is_message(event):
         return False
-    if event.name == _COMMS and str(event.args.collective or "wait") in ("wait", "barrier", "init"):
+    if event.name == _COMMS and event.args.call in _NO_BUFFER:
         return False
     return not any(
         inner.kind == EventKind.RUNTIME and "Launch" in inner.name

@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from commsim.traces.formats import EventKind, integer
+from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import RankCollectives, ThreadCall
 
@@ -142,9 +142,9 @@ def _recorded(activity: Activity, issue: Issue) -> Iterable[tuple[int, int]]:
     for event in activity.file.events:
         if event.kind != EventKind.CUDA_SYNC or event.name != "Stream Wait Event":
             continue
-        record = activity.calls.get(integer(event.args.wait_on_record))
+        record = activity.calls.get(event.args.waits_for)
         wait = activity.calls.get(event.correlation)
-        source_stream = issue.streams.get(integer(event.args.wait_on_stream))
+        source_stream = issue.streams.get(event.args.waits_for_stream)
         if record is None or wait is None or source_stream is None:
             continue
         sources = source_stream.before(activity.event(record).start)

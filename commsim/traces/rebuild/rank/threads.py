@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from commsim.graph import Phase
-from commsim.traces.formats import Event, EventKind, integer
+from commsim.traces.formats import Event, EventKind
 from commsim.traces.rebuild.rank.activity import AUTOGRAD, Activity
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.gloo_waits import gloo_waits
@@ -137,10 +137,9 @@ def _awaited(
         stream = sync.stream if sync else _current_stream(activity, issue, call)
         return _last(issue, stream, event.start)
     if event.name in _EVENT_SYNC:
-        record = activity.calls.get(integer(sync.args.wait_on_record)) if sync else None
+        record = activity.calls.get(sync.args.waits_for) if sync else None
         if sync and record:
-            stream = integer(sync.args.wait_on_stream)
-            return _last(issue, stream, activity.event(record).start)
+            return _last(issue, sync.args.waits_for_stream, activity.event(record).start)
         return _ended_inside(activity, event)
     return []
 
