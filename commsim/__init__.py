@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from commsim.scenario import Scenario
     from commsim.sections import Section
     from commsim.study import (
+        NextDollar,
         Result,
         Sweep,
         advise,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         compare,
         convert,
         explain,
+        next_dollar,
         presets,
         replay,
         run,
@@ -69,6 +71,7 @@ _WHERE = {
     "Ideal": "libraries",
     "Library": "libraries",
     "LibrarySection": "libraries",
+    "NextDollar": "study",
     "Plan": "libraries",
     "Program": "collectives",
     "ProgramBuilder": "collectives",
@@ -91,6 +94,7 @@ _WHERE = {
     "load_trace": "traces",
     "make_library": "libraries",
     "measure": "metrics",
+    "next_dollar": "study",
     "presets": "study",
     "register_algorithm": "collectives",
     "register_library": "libraries",
@@ -113,6 +117,7 @@ __all__ = [
     "Ideal",
     "Library",
     "LibrarySection",
+    "NextDollar",
     "Plan",
     "Program",
     "ProgramBuilder",
@@ -140,6 +145,7 @@ __all__ = [
     "load_trace",
     "make_library",
     "measure",
+    "next_dollar",
     "presets",
     "register_algorithm",
     "register_library",

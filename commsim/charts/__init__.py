@@ -11,6 +11,7 @@ from commsim.charts.figures import (
     one_above_other,
     scaling,
     sweep_figures,
+    tornado_figures,
     traffic_matrix,
 )
 from commsim.charts.gantt import gantt, gantt_svg
@@ -39,6 +40,7 @@ __all__ = [
     "scaling",
     "sweep_figures",
     "topology",
+    "tornado_figures",
     "traffic_matrix",
     "write_report",
     "write_viewer",

@@ -75,6 +75,7 @@
 
   function draw() {
     figures.forEach((figure, i) => {
+      if (figure === null) return;  // a table: it stands in the page already
       const element = document.getElementById(i ? `chart${i}` : "chart");
       const shown = night.matches ? onDark(figure) : figure;
       const layout = layoutOf(shown, element);
@@ -93,6 +94,7 @@
   // Offers axes on a log scale where a figure says that it makes sense.
   function offerLog() {
     figures.forEach((figure, i) => {
+      if (figure === null) return;  // a table: it stands in the page already
       const axes = (figure.layout.meta || {}).log;
       if (!axes) return;
       const element = document.getElementById(i ? `chart${i}` : "chart");

@@ -25,18 +25,29 @@ h1{{font-size:18px;line-height:1.3;margin:18px 24px 2px;overflow-wrap:anywhere}}
 p{{font-size:12px;line-height:1.4;margin:0 24px 6px;color:var(--muted);overflow-wrap:anywhere}}
 label{{font-size:12px;margin:0 24px;color:var(--muted);cursor:pointer}}
 label input{{vertical-align:-2px;margin:0}}
-@media (max-width:560px){{h1,p,label{{margin-left:12px;margin-right:12px}}h1{{font-size:16px}}}}
+.table{{overflow-x:auto;margin:6px 24px 24px}}
+table{{border-collapse:collapse;font-size:13px;line-height:1.4}}
+th,td{{text-align:left;vertical-align:top;padding:5px 14px 5px 0;border-bottom:1px solid #8886}}
+th{{color:var(--muted);font-weight:500}}
+td{{font-variant-numeric:tabular-nums;min-width:3em}}
+a{{color:inherit}}
+@media (max-width:560px){{h1,
+ p,label,.table{{margin-left:12px;margin-right:12px}}h1{{font-size:16px}}}}
 """
 
 
 def figure_page(figures: Sequence[Figure]) -> str:
-    """Return the HTML of a page; the same figures give the same bytes."""
+    """Return the HTML of a page; the same figures give the same bytes.
+
+    A figure that is a table becomes one of HTML, whose text wraps, scrolls and is selected.
+    """
     from plotly.offline import get_plotlyjs
 
     plain = [json.loads(figure.to_json()) for figure in figures]
     sections = "".join(_section(figure, at) for at, figure in enumerate(plain))
     # "</" would end the script that holds the data.
-    data = json.dumps(plain, ensure_ascii=True, separators=(",", ":")).replace("</", "<\\/")
+    drawn = [None if _is_table(figure) else figure for figure in plain]
+    data = json.dumps(drawn, ensure_ascii=True, separators=(",", ":")).replace("</", "<\\/")
     script = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -54,4 +65,20 @@ def _section(figure: dict[str, Any], at: int) -> str:
     heading = title.get("text", "").removeprefix("<b>").removesuffix("</b>")
     below = title.get("subtitle", {}).get("text", "")
     name = f"chart{at}" if at else "chart"
-    return f'<section><h1>{heading}</h1><p>{below}</p><div id="{name}"></div></section>'
+    inside = _table(figure["data"][0]) if _is_table(figure) else ""
+    kind = ' class="table"' if inside else ""
+    return (
+        f'<section><h1>{heading}</h1><p>{below}</p><div id="{name}"{kind}>{inside}</div></section>'
+    )
+
+
+def _is_table(figure: dict[str, Any]) -> bool:
+    return bool(figure["data"]) and figure["data"][0].get("type") == "table"
+
+
+def _table(trace: dict[str, Any]) -> str:
+    """Return a table of text that is markup already, column by column, as HTML."""
+    heads = "".join(f"<th>{text}</th>" for text in trace["header"]["values"])
+    rows = zip(*trace["cells"]["values"], strict=True)
+    lines = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in rows)
+    return f"<table><tr>{heads}</tr>{lines}</table>"

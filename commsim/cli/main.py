@@ -24,6 +24,7 @@ from commsim.cli.compare import compare
 from commsim.cli.convert import convert
 from commsim.cli.explain import explain
 from commsim.cli.help import write_commands
+from commsim.cli.next_dollar import next_dollar
 from commsim.cli.params import quiet_group
 from commsim.cli.presets import presets
 from commsim.cli.replay import replay
@@ -42,6 +43,7 @@ _OTHER_NAMES = {
     "simulate": "run", "sim": "run", "benchmark": "bench", "trace": "replay",
     "diff": "compare", "optimize": "advise", "search": "advise", "recommend": "advise",
     "list": "presets", "topology": "topo", "export": "convert", "report": "run",
+    "whatif": "next", "sensitivity": "next", "tornado": "next", "bottleneck": "next",
 }  # fmt: skip
 
 
@@ -101,6 +103,7 @@ for _command in (
     replay,
     advise,
     sweep,
+    next_dollar,
     compare,
     capture,
     convert,

@@ -14,6 +14,7 @@ from commsim.cluster.fabric import Fabric
 from commsim.cluster.fabric_section import FabricSection, fabric_spec
 from commsim.cluster.leaves import Nic
 from commsim.cluster.routes import LinkRows, Links
+from commsim.cluster.scale import ScaleSection
 from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
@@ -28,11 +29,13 @@ def assemble(
     section: FabricSection,
     *,
     where: str,
+    scale: ScaleSection | None = None,
     notes: Sequence[str] = (),
 ) -> Cluster:
     """Return the cluster of `counts[i]` nodes of kind `specs[i]`, in order.
 
-    `where` is the path of the fabric's settings, for errors.
+    `where` is the path of the fabric's settings, for errors. `scale` has the factors on the
+    fabric; those on the nodes are in their specs.
 
     Raises:
         ScenarioError: too many GPUs, or an impossible fabric.
@@ -46,6 +49,8 @@ def assemble(
     first = sum(len(templates[kind].rows) for kind in template_of)
     medium = _one_medium(nics, where)
     settings = fabric_spec(section, nodes=len(template_of), medium=medium, where=where)
+    if scale is not None:
+        settings = settings.scaled(uplinks=scale.uplinks, latency=scale.network_latency)
     fabric = Fabric(settings, nics, medium=medium, first=first)
     domains = _domains(specs, counts)
     links = _links(templates, template_of, domains, fabric.rows)

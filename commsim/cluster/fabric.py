@@ -82,7 +82,8 @@ class Fabric:
         )
 
     def _add_trunks(self, raw: Sequence[float], payload: Sequence[float]) -> None:
-        groups, ratio = 1 + self.leaves.group[-1], self.spec.oversubscription
+        groups = 1 + self.leaves.group[-1]
+        ratio = self.spec.oversubscription / self.spec.uplinks
         if self.spec.ecmp == "hash" or self.spec.spines is not None:
             self.planes = self.spec.spines or self._uplinks()
         if groups > 1 and self.spec.ecmp == "hash":
@@ -96,14 +97,14 @@ class Fabric:
                 self._join(name, spine, self.trunk[leaf] / self.planes, share)
         self._core = len(self.rows)
         if groups > 1:
-            self._add_cores(groups, payload)
+            self._add_cores(groups, payload, ratio)
 
-    def _add_cores(self, groups: int, payload: Sequence[float]) -> None:
+    def _add_cores(self, groups: int, payload: Sequence[float], ratio: float) -> None:
         """Join the groups; the oversubscription is between leaf and spine only."""
         for group in range(groups):
             inside = [leaf for leaf, of in enumerate(self.leaves.group) if of == group]
             rate = sum(self.trunk[leaf] for leaf in inside)
-            share = sum(payload[leaf] for leaf in inside) / self.spec.oversubscription / rate
+            share = sum(payload[leaf] for leaf in inside) / ratio / rate
             for plane in range(self.planes):
                 spine = self._switch("spine", plane, self.planes, f"group{group}/")
                 for core in range(self.cores):

@@ -4,7 +4,7 @@ What a user writes about the network between nodes, and what it comes to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -64,7 +64,10 @@ class FabricSection(Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """A fabric's settings, all there and checked; latencies in ps."""
+    """A fabric's settings, all there and checked; latencies in ps.
+
+    `uplinks` is a factor on the bandwidth between switches that `oversubscription` leaves.
+    """
 
     kind: Kind
     oversubscription: float
@@ -77,6 +80,16 @@ class FabricSpec:
     cable_latency: int
     congestion: float
     notes: tuple[str, ...]
+    uplinks: float = 1.0
+
+    def scaled(self, *, uplinks: float, latency: float) -> FabricSpec:
+        """Return the fabric with factors on its uplinks and on its latencies."""
+        return replace(
+            self,
+            uplinks=uplinks,
+            switch_latency=round(self.switch_latency * latency),
+            cable_latency=round(self.cable_latency * latency),
+        )
 
 
 def inherited(base: FabricSection, own: FabricSection | None) -> FabricSection:

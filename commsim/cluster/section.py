@@ -22,6 +22,7 @@ from commsim.cluster.node_spec import node_spec
 from commsim.cluster.overrides import overridden
 from commsim.cluster.place import NodePlace, field_path
 from commsim.cluster.presets import preset_data
+from commsim.cluster.scale import ScaleSection, check_scale, scaled
 from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.errors import ScenarioError
 from commsim.sections import Section, decode
@@ -47,7 +48,10 @@ class NodesSection(Section, frozen=True):
 
 
 class ClusterSection(Section, frozen=True):
-    """A cluster: `nodes` of one kind (a preset or an inline `node`), or a list of kinds."""
+    """A cluster: `nodes` of one kind (a preset or an inline `node`), or a list of kinds.
+
+    `scale` are factors on what it has, to ask what more or less of it would change.
+    """
 
     name: str | None = None
     preset: str | None = None
@@ -55,6 +59,7 @@ class ClusterSection(Section, frozen=True):
     nodes: int | tuple[NodesSection, ...] = 1
     fabric: FabricSection | None = None
     overrides: NodeSection | None = None
+    scale: ScaleSection = ScaleSection()
 
 
 def cluster_from(data: Mapping[str, Any], where: str) -> Cluster:
@@ -109,7 +114,8 @@ def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster")
     """
     kinds = _kinds(section, where, path)
     counts = [_count(kind.count, where, at, section) for kind, at in kinds]
-    specs = [_spec(kind, where, at) for kind, at in kinds]
+    check_scale(section.scale, where, path)
+    specs = [scaled(_spec(kind, where, at), section.scale) for kind, at in kinds]
     if sum(counts) > 1:
         _need_nics(kinds, specs, where)
     return assemble(
@@ -118,7 +124,8 @@ def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster")
         counts,
         _fabric(section, kinds),
         where=f"{where}: {field_path(path, 'fabric')}",
-        notes=_fabric_notes(section, kinds),
+        scale=section.scale,
+        notes=(*_fabric_notes(section, kinds), *_scale_notes(section.scale)),
     )
 
 
@@ -209,6 +216,12 @@ def _fabric_notes(
     if stated or len(kinds) == 1 or not presets:
         return ()
     return (f"fabric: as preset {presets[0]} has it.",)
+
+
+def _scale_notes(scale: ScaleSection) -> tuple[str, ...]:
+    changed = {f: v for f in scale.__struct_fields__ if (v := getattr(scale, f)) != 1}
+    told = ", ".join(f"{name.replace('_', ' ')} x {value:g}" for name, value in changed.items())
+    return (f"cluster: not as built: scale has {told}.",) if changed else ()
 
 
 def _name(section: ClusterSection, specs: Sequence[NodeSpec], counts: Sequence[int]) -> str:

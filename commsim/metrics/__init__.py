@@ -21,6 +21,7 @@ from commsim.metrics.links import (
 )
 from commsim.metrics.measure import CollectiveMetrics, Metrics, RankTimes, Times, measure
 from commsim.metrics.stages import lane_stages
+from commsim.metrics.transfers import link_resource
 from commsim.metrics.waits import Wait, waits
 from commsim.metrics.window import Window, arrivals, measured_window
 
@@ -53,6 +54,7 @@ __all__ = [
     "instances",
     "lane_stages",
     "limits",
+    "link_resource",
     "measure",
     "measured_window",
     "priced",

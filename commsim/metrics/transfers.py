@@ -22,7 +22,7 @@ from commsim.metrics.bottleneck import bottlenecks
 from commsim.metrics.critical_path import CriticalPath
 from commsim.timeline import Timeline
 
-__all__ = ["sorted_transfers"]
+__all__ = ["link_resource", "sorted_transfers"]
 
 _LEAST = 16  # bytes per rank: what NCCL aligns blocks to
 
@@ -46,7 +46,11 @@ def sorted_transfers(
             op = int(timeline.op[chosen[one]])
             used[one] = _bandwidth_share(timeline.graph, op, library, cluster, float(used[one]))
     names: dict[str, int] = {}
-    kinds = ["unknown" if link < 0 else _kind_of_link(timeline, link) for link in links.tolist()]
+    texts, sorts = timeline.links.names, timeline.links.kinds
+    kinds = [
+        "unknown" if link < 0 else link_resource(texts[link], sorts[link])
+        for link in links.tolist()
+    ]
     number = np.array([names.setdefault(kind, len(names)) for kind in kinds], dtype=np.int64)
     resource, share = np.full(len(timeline), -1, np.int64), np.zeros(len(timeline))
     resource[spans], share[spans] = number[sort], used[sort]
@@ -123,7 +127,6 @@ def _looked_at(
     return links, used, chosen
 
 
-def _kind_of_link(timeline: Timeline, link: int) -> str:
+def link_resource(name: str, kind: str) -> str:
     """Return the kind of a link; links between switches of the network are its "fabric"."""
-    kind, name = timeline.links.kinds[link], timeline.links.names[link]
     return "fabric" if kind == "network" and "nic" not in name and "leaf" in name else kind

@@ -9,6 +9,7 @@ from commsim.study.convert import convert
 from commsim.study.examples import EXAMPLES, example_path
 from commsim.study.explain import explain
 from commsim.study.names import presets
+from commsim.study.next_dollar import NextDollar, next_dollar
 from commsim.study.replay import Replay, replay
 from commsim.study.run import Result, captured_summary, run
 from commsim.study.sweep import Sweep, sweep
@@ -18,6 +19,7 @@ __all__ = [
     "Advice",
     "BenchResult",
     "Comparison",
+    "NextDollar",
     "Replay",
     "Result",
     "Sweep",
@@ -28,6 +30,7 @@ __all__ = [
     "convert",
     "example_path",
     "explain",
+    "next_dollar",
     "presets",
     "replay",
     "run",

@@ -16,7 +16,12 @@ from commsim.workload.schedules import (
     write_schedule,
 )
 from commsim.workload.section import WorkloadSection, build_workload, chosen_kind
-from commsim.workload.training import TrainingSection, build_training, peak_memory
+from commsim.workload.training import (
+    TrainingSection,
+    build_training,
+    peak_memory,
+    with_defaults,
+)
 
 __all__ = [
     "Action",
@@ -41,5 +46,6 @@ __all__ = [
     "make_schedule",
     "peak_memory",
     "read_schedule",
+    "with_defaults",
     "write_schedule",
 ]

@@ -14,6 +14,7 @@ from commsim.charts.figures.notebook import bench_html, result_html
 from commsim.charts.figures.scaling import scaling
 from commsim.charts.figures.stack import one_above_other
 from commsim.charts.figures.sweep import sweep_figures
+from commsim.charts.figures.tornado import tornado_figures
 
 __all__ = [
     "bandwidth_matrix",
@@ -26,5 +27,6 @@ __all__ = [
     "result_html",
     "scaling",
     "sweep_figures",
+    "tornado_figures",
     "traffic_matrix",
 ]

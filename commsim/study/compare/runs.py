@@ -12,6 +12,7 @@ from commsim.charts import finding
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, TraceError
 from commsim.metrics import PARTS, limits, measure
+from commsim.scenario import Scenario
 from commsim.study.compare.settings import flat, hardware, side_by_side
 from commsim.study.compare.sources import Source
 from commsim.study.run import Result, run
@@ -75,6 +76,8 @@ class Side:
     notes: tuple[str, ...] = ()
     timeline: Timeline | None = None
     cluster: Cluster | None = None
+    ran: tuple[Scenario, Result] | None = None
+    """The scenario and its result, where it was run for the comparison."""
 
     @property
     def gpus(self) -> int:
@@ -97,7 +100,7 @@ def open_run(source: Source) -> Side:
         TraceError: the file cannot be read.
     """
     if source.kind == "scenario":
-        return _ran(source, run(source.held))
+        return _ran(source, run(source.held), source.held)
     if source.kind == "ran":
         return _ran(source, source.held)
     if source.kind == "result":
@@ -109,7 +112,7 @@ def open_run(source: Source) -> Side:
     raise ScenarioError(f"{source.name}: has no work to run. Give a scenario that uses it.")
 
 
-def _ran(source: Source, result: Result) -> Side:
+def _ran(source: Source, result: Result, scenario: Scenario | None = None) -> Side:
     settings = {k: v for k, v in flat(source.written or {}).items() if k != "name"}
     kind = "scenario" if source.kind == "scenario" else "result"
     return Side(
@@ -121,6 +124,7 @@ def _ran(source: Source, result: Result) -> Side:
         result.notes,
         result.timeline,
         result.cluster,
+        None if scenario is None else (scenario, result),
     )
 
 

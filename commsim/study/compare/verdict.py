@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from commsim.study.compare.runs import Side, value_at
 from commsim.study.compare.tables import TableRows
+from commsim.study.next_dollar import differing, spare_words
 from commsim.units import format_time
 
 __all__ = ["label", "verdict_of_runs", "verdict_of_tables"]
@@ -30,7 +31,8 @@ def verdict_of_runs(sides: Sequence[Side], currency: str | None) -> list[str]:
     cost = _money(sides, currency) or _energy(sides)
     waits = [line for at, side in enumerate(sides) if (line := _waits(at, side))]
     even = _even(sides, currency)
-    return [*_advice(sides, currency), _speed(sides), *cost, *even, *waits]
+    spare = _spare(sides)
+    return [*_advice(sides, currency), _speed(sides), *spare, *cost, *even, *waits]
 
 
 def _pace(sides: Sequence[Side]) -> list[float]:
@@ -56,6 +58,25 @@ def _speed(sides: Sequence[Side]) -> str:
         ratio = pace[worst] / pace[best]
         line = f"{label(best)} is {ratio:.2f} times as fast as {label(worst)}: {told} a step."
     return line
+
+
+def _spare(sides: Sequence[Side]) -> list[str]:
+    """Say why what differs between clusters changes nothing, where two runs take the same time."""
+    pace = _pace(sides)
+    lines = []
+    for at in range(1, len(sides)):
+        first, other = sides[0], sides[at]
+        equal = abs(pace[at] - pace[0]) <= _SAME * min(pace[0], pace[at])
+        if not equal or first.ran is None or other.ran is None:
+            continue
+        if first.cluster is None or other.cluster is None:
+            continue
+        less = at if pace[at] >= pace[0] else 0
+        held = sides[less].ran
+        assert held is not None
+        keys = differing(first.cluster, other.cluster)
+        lines += [f"{label(less)}: {line}." for line in spare_words(*held, keys)]
+    return lines
 
 
 def _money(sides: Sequence[Side], currency: str | None) -> list[str]:

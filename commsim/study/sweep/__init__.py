@@ -7,6 +7,17 @@ runs what is not there yet and survives workers that die.
 """
 
 from commsim.study.sweep.axes import SweepAxis, axis_of
+from commsim.study.sweep.executors import run_points
+from commsim.study.sweep.points import Outcome, SweepPoint, point_of
 from commsim.study.sweep.sweep import Sweep, sweep
 
-__all__ = ["Sweep", "SweepAxis", "axis_of", "sweep"]
+__all__ = [
+    "Outcome",
+    "Sweep",
+    "SweepAxis",
+    "SweepPoint",
+    "axis_of",
+    "point_of",
+    "run_points",
+    "sweep",
+]

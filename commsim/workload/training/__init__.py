@@ -1,7 +1,7 @@
 """Training steps: every way of splitting a model, as ops with their bytes, times and memory."""
 
 from commsim.workload.training.build import build_training
-from commsim.workload.training.defaults import with_stack
+from commsim.workload.training.defaults import with_defaults, with_stack
 from commsim.workload.training.memory import Actions, peak_memory, resident_memory
 from commsim.workload.training.plan import TrainingPlan, plan_shared_as, plan_training
 from commsim.workload.training.section import (
@@ -40,5 +40,6 @@ __all__ = [
     "plan_shared_as",
     "plan_training",
     "resident_memory",
+    "with_defaults",
     "with_stack",
 ]

@@ -380,3 +380,20 @@ def test_files_that_hold_nothing_to_compare(tmp_path: Path, text: str, words: st
         compare("1f1b", path)
     with pytest.raises(TraceError, match="there is no such file"):
         compare("1f1b", tmp_path / "gone.json")
+
+
+def test_equal_clusters_say_what_is_spare(tmp_path: Path) -> None:
+    """1:1 and 2:1 take the same time, and the answer says how full the uplinks were, and why."""
+    names = []
+    for ratio in (1, 1.5):
+        names.append(tmp_path / f"{ratio}.yaml")
+        names[-1].write_text(
+            "cluster: {preset: dgx-h100, nodes: 4, overrides: {nic: {bandwidth: 100Gbps}},"
+            f" fabric: {{kind: fat_tree, nodes_per_leaf: 2, oversubscription: {ratio}}}}}\n"
+            "workload: {collectives: [{op: all_reduce, bytes: 64MiB}]}\n"
+            "library: {name: ideal, algo: ring}\n"
+        )
+    verdict = " ".join(compare(*names).verdict)
+    assert "All take the same time" in verdict
+    assert "uplinks of the switches: at most 75% full" in verdict
+    assert "it begins to hurt at 2:1" in verdict  # 1 % longer at 2.02:1, found to 4 %

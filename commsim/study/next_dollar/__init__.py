@@ -1,0 +1,13 @@
+"""
+The next dollar: every resource made better and worse, one at a time, and what a step gains by it.
+
+In: a scenario. Out: a `NextDollar`: per resource the step times that runs of the changed scenario
+come to, where a gain ends, where a loss begins, and why nothing changes where nothing does.
+`resources` says what can be changed and how, `runs` runs it, `reasons` finds the words; `spare`
+asks the same of a few resources of one run.
+"""
+
+from commsim.study.next_dollar.next_dollar import Change, NextDollar, Upgrade, next_dollar
+from commsim.study.next_dollar.spare import differing, spare_words
+
+__all__ = ["Change", "NextDollar", "Upgrade", "differing", "next_dollar", "spare_words"]

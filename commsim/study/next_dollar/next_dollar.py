@@ -1,0 +1,343 @@
+"""
+`next_dollar`: what the next dollar should buy, by runs of the scenario with more and with less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commsim._version import __version__
+from commsim.errors import ScenarioError
+from commsim.files import write_json
+from commsim.scenario import read_scenario, scenario_from
+from commsim.study.next_dollar.reasons import hurts_words, idle_reason, link_uses
+from commsim.study.next_dollar.resources import BETTER, Resource, resources_of
+from commsim.study.next_dollar.runs import ChangedRuns
+from commsim.study.run import Result, run
+from commsim.units import format_time
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["Change", "NextDollar", "Upgrade", "next_dollar"]
+
+_NOTICED = 0.01  # of the step
+_UNMOVED = 1e-4  # of the step: 10 % of what moves less when halved and doubled is not run
+_FURTHER = (4.0, 8.0, 16.0)  # times, for where a gain ends
+_FOLLOWED = 3  # resources whose gain is followed
+_LEAST = 1 / 64  # share of what there is, below which no loss is looked for
+_ROUNDS = 4  # halvings of the range in which a loss begins
+_MANY_OPS = 20_000  # from here on runs are worth a process each
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A resource made `better` times as good, by `sets`, and the step (s) that came of it.
+
+    `saved_s` is below zero where the step got longer. Both are None where it cannot run: `error`.
+    """
+
+    better: float
+    sets: tuple[str, ...]
+    step_time_s: float | None = None
+    saved_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """One resource: what there is `now`, and what more and less of it comes to.
+
+    `kind` is hardware, size or setting. `saved_s` is what twice as much saves of a step (None:
+    not to be had). `saturates`: from so many times on another doubling saves less than 1 %.
+    `hurts`: at this share of what there is the step is 1 % longer (None: not looked for, or
+    never). `worth_per_hour`: what twice as much may cost per hour of the cluster until a step
+    costs what it did; `price_per_hour` what it was said to cost, and `per_saved_second` that
+    money over the seconds that it saves in an hour. `why`: the words.
+    """
+
+    resource: str
+    title: str
+    kind: str
+    now: str
+    changes: tuple[Change, ...]
+    saved_s: float | None
+    saturates: float | None = None
+    hurts: float | None = None
+    worth_per_hour: float | None = None
+    price_per_hour: float | None = None
+    per_saved_second: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NextDollar:
+    """What every resource is worth to a scenario's step, those that save most first."""
+
+    scenario: str
+    result: Result
+    upgrades: tuple[Upgrade, ...]
+    runs: int
+
+    def __repr__(self) -> str:
+        best = self.best
+        told = "nothing saves 1 %" if best is None else f"{best.title} first"
+        return f"NextDollar({self.scenario!r}, {len(self.upgrades)} resources, {told})"
+
+    @property
+    def step_time_s(self) -> float:
+        """The step as it is."""
+        return self.result.metrics.step_time_s
+
+    @property
+    def best(self) -> Upgrade | None:
+        """The hardware whose doubling saves most; None where none saves 1 %."""
+        first = next((one for one in self.upgrades if one.kind == "hardware"), None)
+        if first is None or (first.saved_s or 0.0) < _NOTICED * self.step_time_s:
+            return None
+        return first
+
+    @property
+    def headline(self) -> str:
+        """What to buy next, in a sentence or two."""
+        step = self.step_time_s
+        told = f"A step takes {format_time(step * 1e12)}."
+        best = self.best
+        if best is None:
+            return f"{told} Twice as much of any one thing saves less than {_NOTICED:.0%} of it."
+        saved = best.saved_s or 0.0
+        line = f"{told} {best.title} is worth most: twice {best.now} saves {saved / step:.1%}"
+        if best.worth_per_hour is not None and self.currency:
+            gpus = self._gpus
+            line += f", and may cost {best.worth_per_hour / gpus:.3g} {self.currency} per GPU-hour"
+        if best.saturates is not None:
+            line += f"; beyond {best.saturates:g} times there is little more"
+        return f"{line}."
+
+    @property
+    def currency(self) -> str | None:
+        """The currency of the scenario's prices."""
+        cost = self.result.metrics.cost
+        told = None if cost is None else cost.get("currency")
+        return str(told) if told else None
+
+    @property
+    def _gpus(self) -> int:
+        cluster = self.result.cluster
+        return 1 if cluster is None else cluster.world_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON of `commsim next`."""
+        return {
+            "schema": 1,
+            "commsim": __version__,
+            "scenario": self.scenario,
+            "headline": self.headline,
+            "step_time_s": self.step_time_s,
+            "currency": self.currency,
+            "upgrades": [asdict(one) for one in self.upgrades],
+            "runs": self.runs,
+            "notes": list(self.result.notes),
+        }
+
+    def figures(self) -> list[Figure]:
+        """Return the tornado chart, and the table behind it."""
+        from commsim.charts import tornado_figures
+
+        return tornado_figures(self.to_dict())
+
+    def save_json(self, path: str | Path) -> None:
+        """Write `to_dict` to a file."""
+        write_json(self.to_dict(), Path(path))
+
+    def report(self, path: str | Path) -> None:
+        """Write the charts as one self-contained HTML page."""
+        from commsim.charts import save_page
+
+        save_page(self.figures(), path)
+
+
+def next_dollar(
+    scenario: str | Path | Mapping[str, Any],
+    sets: Iterable[str] = (),
+    *,
+    prices: Mapping[str, float] | None = None,
+    executor: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> NextDollar:
+    """Run a scenario with each resource halved, 10 % worse, 10 % better and doubled.
+
+    `prices` says what twice as much of a resource costs, by its key ("nic"), in the currency of
+    the cluster's price per GPU and hour. `executor` is one of `sweep`'s; without it large
+    scenarios go to processes.
+
+    Raises:
+        ScenarioError: the scenario cannot run, has no cluster, or a price is of nothing it has.
+    """
+    data, where, folder, name = read_scenario(scenario, sets)
+    data = {key: value for key, value in data.items() if key != "sweep"} if data else data
+    loaded = scenario_from(data, where, folder=folder, default_name=name)
+    base = run(loaded)
+    resources = resources_of(loaded.file, base.cluster, where)
+    _check_prices(prices or {}, resources)
+    if executor is None:
+        executor = "processes" if len(base.timeline.graph) > _MANY_OPS else "serial"
+    runs = ChangedRuns(data, where, folder, executor, progress)
+    search = _Search(base, runs)
+    found = search.upgrades(resources)
+    upgrades = [_priced(one, base, (prices or {}).get(one.resource)) for one in found]
+    order = {"hardware": 0, "size": 1, "setting": 2}
+    upgrades.sort(key=lambda one: (order[one.kind], -(one.saved_s or 0.0)))
+    return NextDollar(loaded.name, base, tuple(upgrades), len(runs) + 1)
+
+
+class _Search:
+    """The rounds of runs that one base run asks for."""
+
+    def __init__(self, base: Result, runs: ChangedRuns) -> None:
+        self._base, self._runs = base, runs
+        self._step = base.metrics.step_time_s
+        self._uses = link_uses(base.timeline)
+
+    def upgrades(self, resources: list[Resource]) -> list[Upgrade]:
+        """Run each resource's changes, then follow gains and losses to their ends."""
+        self._run(resources, (BETTER[0], BETTER[-1]))
+        moved = [one for one in resources if one.kind == "hardware" and self._moves(one)]
+        self._run(moved, BETTER[1:-1])
+        self._run(self._leading(resources), _FURTHER)
+        saturates = {one.key: self._saturates(one) for one in self._leading(resources)}
+        idle = [one for one in resources if self._uses.of(one.links)[0] and not self._gains(one)]
+        hurts = self._hurts(idle)
+        return [self._upgrade(one, saturates.get(one.key), hurts.get(one.key)) for one in resources]
+
+    def _run(self, resources: Iterable[Resource], better: Iterable[float]) -> None:
+        wanted = [one.sets(times) for times in better for one in resources]
+        self._runs.run(sets for sets in wanted if sets is not None)
+
+    def _saved(self, resource: Resource, better: float) -> float | None:
+        sets = resource.sets(better)
+        step = None if sets is None else self._runs.step(sets)
+        return None if step is None else self._step - step
+
+    def _moves(self, resource: Resource) -> bool:
+        changes = [self._saved(resource, better) for better in (BETTER[0], BETTER[-1])]
+        return any(abs(saved) > _UNMOVED * self._step for saved in changes if saved is not None)
+
+    def _gains(self, resource: Resource) -> bool:
+        return (self._saved(resource, 2.0) or 0.0) >= _NOTICED * self._step
+
+    def _leading(self, resources: list[Resource]) -> list[Resource]:
+        gaining = [one for one in resources if one.kind == "hardware" and self._gains(one)]
+        return sorted(gaining, key=lambda one: -(self._saved(one, 2.0) or 0.0))[:_FOLLOWED]
+
+    def _saturates(self, resource: Resource) -> float | None:
+        """Return the factor beyond which another doubling saves less than what is noticed."""
+        before, times = self._saved(resource, 2.0), 2.0
+        for better in _FURTHER:
+            saved = self._saved(resource, better)
+            if saved is None or before is None:
+                return None
+            if saved - before < _NOTICED * self._step:
+                return times
+            before, times = saved, better
+        return None
+
+    def _hurts(self, resources: list[Resource]) -> dict[str, float]:
+        """Return the share of each resource at which the step is longer by what is noticed."""
+        low = {one.key: 0.5 for one in resources}
+        high = dict.fromkeys(low, 1.0)
+        left = list(resources)
+        found: list[Resource] = []
+        while left:
+            self._runs.run(s for one in left if (s := one.sets(low[one.key])) is not None)
+            felt = [one for one in left if self._felt(one, low[one.key])]
+            found += felt
+            left = [one for one in left if one not in felt and low[one.key] > _LEAST]
+            for one in left:
+                high[one.key], low[one.key] = low[one.key], low[one.key] / 2
+        for _ in range(_ROUNDS):
+            middle = {one.key: (low[one.key] * high[one.key]) ** 0.5 for one in found}
+            self._runs.run(s for one in found if (s := one.sets(middle[one.key])) is not None)
+            for one in found:
+                side = low if self._felt(one, middle[one.key]) else high
+                side[one.key] = middle[one.key]
+        return {one.key: low[one.key] for one in found}
+
+    def _felt(self, resource: Resource, share: float) -> bool:
+        return -(self._saved(resource, share) or 0.0) >= _NOTICED * self._step
+
+    def _upgrade(self, resource: Resource, saturates: float | None, hurts: float | None) -> Upgrade:
+        changes = tuple(self._change(resource, better) for better in BETTER)
+        saved = changes[-1].saved_s
+        return Upgrade(
+            resource.key, resource.title, resource.kind, resource.now, changes, saved,
+            saturates, hurts, why=self._why(resource, changes, saved, hurts),
+        )  # fmt: skip
+
+    def _change(self, resource: Resource, better: float) -> Change:
+        sets = resource.sets(better)
+        if sets is None:
+            return Change(better, (), error="not to be had: it is counted in whole numbers")
+        if better in BETTER[1:-1] and not (resource.kind == "hardware" and self._moves(resource)):
+            if resource.kind == "hardware":
+                return Change(better, sets, self._step, 0.0)
+            return Change(better, (), error="only halved and doubled")
+        step = self._runs.step(sets)
+        saved = None if step is None else self._step - step
+        return Change(better, sets, step, saved, self._plain_error(sets))
+
+    def _plain_error(self, sets: tuple[str, ...]) -> str | None:
+        """Return what was wrong with a change, without the file and the change that lead it."""
+        error = self._runs.error(sets)
+        return None if error is None else error.rpartition(f"{sets[-1]}): ")[2]
+
+    def _why(
+        self,
+        resource: Resource,
+        changes: tuple[Change, ...],
+        saved: float | None,
+        hurts: float | None,
+    ) -> str:
+        if resource.kind != "hardware":
+            return changes[-1].error or ""
+        if saved is None:
+            return changes[-1].error or ""
+        if saved >= _NOTICED * self._step:
+            return ""
+        told = idle_reason(resource.key, resource.links, self._uses, self._base)
+        if hurts is not None:
+            told += f"; {hurts_words(resource.key, resource.now, hurts)}"
+        if saved < -_NOTICED * self._step:
+            told += "; twice as much makes the step longer: the library chooses another way for it"
+        return told
+
+
+def _check_prices(prices: Mapping[str, float], resources: list[Resource]) -> None:
+    known = [one.key for one in resources]
+    for key, price in prices.items():
+        if key not in known:
+            raise ScenarioError(f"--price {key}: there is none of that. Known: {', '.join(known)}.")
+        if not price >= 0:
+            raise ScenarioError(f"--price {key}={price:g}: give a price of zero or more.")
+
+
+def _priced(upgrade: Upgrade, base: Result, price: float | None) -> Upgrade:
+    """Return an upgrade with what it may cost, and what a second that it saves costs."""
+    doubled = upgrade.changes[-1].step_time_s
+    cluster, cost = base.cluster, base.metrics.cost
+    if not doubled or upgrade.saved_s is None or upgrade.kind == "setting" or cluster is None:
+        return upgrade
+    per_hour = None if cost is None else cost.get("per_hour")
+    if isinstance(per_hour, float):
+        worth = per_hour * upgrade.saved_s / doubled
+        upgrade = replace(upgrade, worth_per_hour=worth)
+    if price is None:
+        return upgrade
+    whole = price * cluster.world_size
+    saved = 3600 * (upgrade.saved_s or 0.0) / doubled
+    return replace(
+        upgrade, price_per_hour=whole, per_saved_second=whole / saved if saved > 0 else None
+    )
