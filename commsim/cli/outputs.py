@@ -37,7 +37,7 @@ _DRAWN = (".html", ".svg", ".png", ".pdf")
 _OPTIONS: tuple[_Decorator, ...] = (
     json_option,
     click.option(
-        "--report", type=OutputFile(".html"), metavar="F.html",
+        "--report", "-o", type=OutputFile(".html"), metavar="F.html",
         help="Write one page with everything: timeline, bubbles, links, memory, what was assumed.",
     ),
     *(
