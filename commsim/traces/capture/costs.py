@@ -56,18 +56,24 @@ _ATTENTION = {
 }
 
 
-@register_flop_formula(_aten._scaled_dot_product_flash_attention_for_cpu)  # type: ignore[untyped-decorator,unused-ignore]
 def _attention(q: Any, k: Any, v: Any, *rest: Any, out_shape: Any = None, **more: Any) -> int:
     """Count the fused attention of the CPU as torch counts that of a GPU: all positions."""
     return int(sdpa_flop_count(q, k, v))
 
 
-@register_flop_formula(_aten._scaled_dot_product_flash_attention_for_cpu_backward)  # type: ignore[untyped-decorator,unused-ignore]
 def _attention_backward(
     grad: Any, q: Any, k: Any, v: Any, *rest: Any, out_shape: Any = None, **more: Any
 ) -> int:
     """Five products against two forward: the scores are computed again."""
     return int(sdpa_flop_count(q, k, v)) * 5 // 2
+
+
+for _op, _formula in (
+    (_aten._scaled_dot_product_flash_attention_for_cpu, _attention),
+    (_aten._scaled_dot_product_flash_attention_for_cpu_backward, _attention_backward),
+):
+    if _op not in flop_registry:  # torch counts them itself from 2.15 on, and alike
+        register_flop_formula(_op)(_formula)
 
 
 def is_free(namespace: str, name: str) -> bool:
