@@ -28,10 +28,14 @@ _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:pkl|pickle|json))?(?:\.gz)?$")
 
 
 def is_flight_recorder(data: Data) -> bool:
-    """Say whether a file looks like a dump: a pickle, or JSON with its keys."""
+    """Say whether a file looks like a dump: a pickle, or JSON with its keys.
+
+    A dump has no "entries" where nothing was enqueued yet (FlightRecorder::dump_json of torch).
+    """
     if looks_pickled(data):
         return True
-    return data[:1] == b"{" and b'"entries"' in data and b'"pg_config"' in data
+    told = b'"entries"' in data or b'"pg_status"' in data
+    return data[:1] == b"{" and told and b'"pg_config"' in data
 
 
 def read_flight_recorder(document: Document) -> RankRecord:

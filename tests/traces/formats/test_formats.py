@@ -48,6 +48,15 @@ def dump(entries: list[dict[str, Any]], ranks: str = "[0, 1]") -> dict[str, Any]
     return {"version": "2.10", "entries": entries, "pg_config": groups}
 
 
+def test_a_dump_without_entries_says_that_nothing_was_called(tmp_path: Path) -> None:
+    """What torch writes where nothing was enqueued: groups, and no "entries"."""
+    for rank in range(2):
+        written = {k: v for k, v in dump([]).items() if k != "entries"} | {"pg_status": {}}
+        (tmp_path / f"fr_rank{rank}.json").write_text(json.dumps(written))
+    with pytest.raises(TraceError, match="no call of any rank is recorded"):
+        import_graph(tmp_path)
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_flight_recorder_dump_gives_order_groups_and_bytes(tmp_path: Path, packed: bool) -> None:
     shard = {"input_sizes": [[128, 4]]}
