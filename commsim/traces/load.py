@@ -42,8 +42,9 @@ __all__ = ["Imported", "import_graph", "load_trace"]
 Progress = Callable[[int, int], None]
 
 _KNOWN = (
-    "Kineto traces (torch.profiler), PyTorch Execution Traces, flight recorder dumps, Chakra .et"
-    " or JSON, PARAM comms JSON, NCCL_DEBUG logs, GOAL, and commsim's own .npz"
+    "Kineto traces (torch.profiler), SQLite exports of Nsight Systems, PyTorch Execution Traces,"
+    " flight recorder dumps, Chakra .et or JSON, PARAM comms JSON, NCCL_DEBUG logs, GOAL, and"
+    " commsim's own .npz"
 )
 
 
@@ -176,19 +177,18 @@ def _sort(found: _Found, document: Document) -> None:
         return
     format = format_of(document)
     part = format.read(document) if format else None
-    if isinstance(part, KinetoFile):
-        found.kineto.append(part)
-    elif isinstance(part, ExecutionTrace):
-        found.execution.append(part)
-    elif isinstance(part, GroupsFile):
-        found.groups |= part.ranks
-    elif isinstance(part, RankRecord):
-        found.records.append(part)
-    elif isinstance(part, list):
-        found.records += part
-    else:
+    if part is None:
         _check_other(document)
         found.strange.append(document.name)
+    for one in part if isinstance(part, Sequence) else (part,):
+        if isinstance(one, KinetoFile):
+            found.kineto.append(one)
+        elif isinstance(one, ExecutionTrace):
+            found.execution.append(one)
+        elif isinstance(one, GroupsFile):
+            found.groups |= one.ranks
+        elif isinstance(one, RankRecord):
+            found.records.append(one)
 
 
 def _ranked(records: Sequence[RankRecord], found: _Found) -> list[RankRecord]:

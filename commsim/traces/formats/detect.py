@@ -6,7 +6,7 @@ One interface: a reader says whether it knows a document, and reads it into a `P
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from commsim.traces.formats.flight_recorder import is_flight_recorder, read_flig
 from commsim.traces.formats.goal import is_goal, read_goal
 from commsim.traces.formats.kineto import KinetoFile, is_kineto, read_kineto
 from commsim.traces.formats.nccl_log import is_nccl_log, read_nccl_log
+from commsim.traces.formats.nsight import is_nsight, read_nsight
 from commsim.traces.formats.param import is_param, read_param
 from commsim.traces.formats.records import RankRecord
 
@@ -37,7 +38,14 @@ class GroupsFile:
     ranks: dict[str, tuple[int, ...]]
 
 
-Part = KinetoFile | ExecutionTrace | RankRecord | list[RankRecord] | GroupsFile
+Part = (
+    KinetoFile
+    | ExecutionTrace
+    | RankRecord
+    | GroupsFile
+    | Sequence[KinetoFile]
+    | Sequence[RankRecord]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,7 @@ def register_format(
 
 
 for _format in (
+    Format("Nsight Systems", _by_data(is_nsight), read_nsight),
     Format("Kineto", _by_data(is_kineto), read_kineto),
     Format("flight recorder", _by_data(is_flight_recorder), read_flight_recorder),
     Format("Chakra", lambda d: is_chakra(d.data, d.name), read_chakra),
