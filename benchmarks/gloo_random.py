@@ -30,14 +30,15 @@ class Action(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Groups of ranks, and the actions of each rank in order."""
+    """Groups of ranks, and the actions of each rank in order; `late` is the rank to change."""
 
     groups: tuple[tuple[int, ...], ...]
     ranks: tuple[tuple[Action, ...], ...]
+    late: int
 
 
 def program_of(seed: int, world: int, *, changed: float = 1.0) -> Program:
-    """Return the program of a seed; `changed` scales the host work of one of its ranks."""
+    """Return the program of a seed; `changed` scales the host work of its rank `late`."""
     chance = random.Random(seed)
     groups = tuple(
         tuple(sorted(chance.sample(range(world), chance.randint(2, world))))
@@ -53,7 +54,9 @@ def program_of(seed: int, world: int, *, changed: float = 1.0) -> Program:
         ranks[rank] += [Action("wait", key=key) for key in waiting[rank]]
     late = chance.randrange(world)
     scaled = tuple(a._replace(ms=a.ms * changed) if a.ms else a for a in ranks[late])
-    return Program(groups, tuple(scaled if r == late else tuple(of) for r, of in enumerate(ranks)))
+    return Program(
+        groups, tuple(scaled if r == late else tuple(of) for r, of in enumerate(ranks)), late
+    )
 
 
 def _own_work(chance: random.Random, actions: list[Action], waiting: list[int]) -> None:

@@ -9,7 +9,8 @@ run is kept, per rank: the Kineto trace (`rank0.json.gz`), the PyTorch Execution
 pickle that torch writes by itself, `rank0.fr.pickle`), and what the program told
 torch.distributed (`rank0.calls.json`), which was taken in a step of its own. A step begins with a
 barrier. Of several repeats the one with the shortest steps stays: the others were held up by the
-machine. Names of hosts, files and processes are taken out; nothing else is changed.
+machine (ranks ask for the highest priority, which only root is given). Names of hosts, files and
+processes are taken out; nothing else is changed.
 `ddp-4-late` is `ddp-4` with 30 ms more on rank 2 at the start of the step. `random-SEED-WORLD` is
 a program of `gloo_random`, `random-SEED-WORLD-SHARE` that with the host work of one rank scaled.
 """
@@ -17,20 +18,28 @@ a program of `gloo_random`, `random-SEED-WORLD-SHARE` that with the host work of
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gzip
 import json
 import math
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-_PATIENCE = 120  # seconds until a run counts as hung
+_PATIENCE = 120  # seconds until a rank counts as hung: it says where, and ends
+_GRACE = 2.0
 
 
 class Run(NamedTuple):
@@ -78,12 +87,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=HERE.parent / "tests/data/gloo_runs")
     parser.add_argument("--only", help="names of runs, with commas between")
     parser.add_argument("--repeats", type=int, default=6)
-    parser.add_argument("--as-rank", nargs=4, metavar=("RUN", "RANK", "STORE", "FOLDER"))
     options = parser.parse_args()
-    if options.as_rank:
-        name, rank, store, folder = options.as_rank
-        record_rank(run_of(name), int(rank), store, Path(folder))
-        return
     for name in options.only.split(",") if options.only else RUNS:
         best = min((record(name) for _ in range(options.repeats)), key=lambda found: found[0])
         if best[0] == math.inf:
@@ -98,17 +102,13 @@ def main() -> None:
 def record(name: str) -> tuple[float, Path]:
     """Run once; return the ranks' longest and mean step in us, added, and the recording."""
     folder = Path(tempfile.mkdtemp(prefix="gloo-"))
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000",
-    }  # fmt: skip
+    run, start = run_of(name), _starter()
     ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--as-rank", name, str(rank), str(folder / "store"), folder],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-        )
-        for rank in range(run_of(name).world)
+        start.Process(target=_be_rank, args=(run, rank, str(folder / "store"), folder))
+        for rank in range(run.world)
     ]
+    for process in ranks:
+        process.start()
     if not ended(ranks):
         shutil.rmtree(folder)
         return math.inf, folder
@@ -118,16 +118,40 @@ def record(name: str) -> tuple[float, Path]:
     return max(steps) + sum(steps) / len(steps), folder
 
 
-def ended(ranks: list[subprocess.Popen[bytes]]) -> bool:
+@cache
+def _starter() -> ForkServerContext:
+    """Return what starts ranks, with torch imported once for all of them: that takes long."""
+    os.environ.update(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TORCH_FR_BUFFER_SIZE="2000")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["__main__", "torch.distributed.pipelining", "torch.profiler", "numpy"]
+    )
+    return context
+
+
+def _be_rank(run: Run, rank: int, store: str, folder: Path) -> None:
+    """Be one rank in a process of its own; say where it stands if that does not end."""
+    import gloo_programs  # noqa: F401  (imports take long on a busy machine, and are no hang)
+
+    with suppress(OSError):  # what else runs on this machine must not hold a rank up
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+    faulthandler.dump_traceback_later(_PATIENCE, exit=True)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (to the end of the process)
+    record_rank(run, rank, store, folder)
+    faulthandler.cancel_dump_traceback_later()
+
+
+def ended(ranks: Sequence[BaseProcess]) -> bool:
     """Wait for all ranks, end them where one fails or hangs; say whether all ended well."""
-    until = time.monotonic() + _PATIENCE
-    while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
+    waiting = list(ranks)
+    while waiting and not any(rank.exitcode for rank in ranks):
+        wait([rank.sentinel for rank in waiting])
+        waiting = [rank for rank in waiting if rank.is_alive()]
+    time.sleep(_GRACE if waiting else 0)  # the others may have something to say as well
     for rank in ranks:
         rank.kill()
-    return not any(rank.wait() for rank in ranks)
+        rank.join()
+    return not any(rank.exitcode for rank in ranks)
 
 
 def step_of(file: Path) -> float:
