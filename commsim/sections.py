@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from commsim.errors import ScenarioError, UnitError, did_you_mean
-from commsim.setting_words import setting_of, type_error_words, value_hint
+from commsim.setting_names import setting_for, type_error_text, value_hint
 from commsim.units import (
     Bandwidth,
     Duration,
@@ -114,7 +114,7 @@ def _explain(message: str, kind: type, data: Any) -> str:
         known = _fields_at(kind, path)
         field = unknown["field"]
         listing = f" Known: {', '.join(known)}." if known else ""
-        other = setting_of(field)
+        other = setting_for(field)
         hint = f" Here it is {other!r}." if other else did_you_mean(field, known)
         what = f"unknown setting {field!r}.{hint}{listing}"
         path = f"{path}.{field}".lstrip(".")
@@ -129,7 +129,7 @@ def _explain(message: str, kind: type, data: Any) -> str:
         hint = value_hint(choice["value"]) or did_you_mean(choice["value"], options)
         what = f"{choice['value']!r} is not one of: {', '.join(options)}.{hint}"
     elif expected:
-        what = type_error_words(expected["types"], _value_at(data, path))
+        what = type_error_text(expected["types"], _value_at(data, path))
     else:
         what = what.replace("`", "").rstrip(".") + "."
     return f"{path}: {what}" if path else what

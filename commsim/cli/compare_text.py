@@ -6,7 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from commsim.charts.compare import BANDS, NONE, figure_text, kind_text, off_text, quantity_text
+from commsim.charts.compare import (
+    BANDS,
+    NONE,
+    difference_text,
+    figure_text,
+    kind_text,
+    quantity_text,
+)
 from commsim.cli.summary import columns
 
 __all__ = ["comparison_text"]
@@ -28,7 +35,7 @@ def _run_tables(data: dict[str, Any]) -> list[str]:
     for row in data["metrics"]:
         cells = [quantity_text(row, data["currency"])]
         for value, off in zip(row["values"], row["difference"], strict=True):
-            cells += [figure_text(value, row["unit"]), off_text(off)]
+            cells += [figure_text(value, row["unit"]), difference_text(off)]
         rows.append((*cells, "*" if row["differs"] else ""))
     rows[0] = (*rows[0], "")
     blocks = [columns(rows, right=right)]
@@ -95,7 +102,7 @@ def _number(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return off_text(value) or NONE
+    return difference_text(value) or NONE
 
 
 def _warned(data: dict[str, Any]) -> list[str]:

@@ -33,7 +33,7 @@ def convert(source: str, target: str, to: str | None, quiet: bool) -> None:
 
     Read are Kineto, PyTorch Execution Traces, flight recorder dumps, Chakra, PARAM comms, NCCL
     logs, GOAL, pipeline schedules (.csv) and commsim's graphs (.npz). What OUT's format cannot
-    carry is said.
+    carry is listed.
     """
     from commsim.study import convert as study_convert
 

@@ -71,7 +71,7 @@ def node_spec(node: NodeSection, place: NodePlace, *, name: str = "") -> NodeSpe
         price=node.price,
         notes=(),
     )
-    notes = _doubts(name, spec)
+    notes = _warnings(name, spec)
     if read.taken:
         notes.append(f"node {name}: taken by default: {', '.join(read.taken)}.")
     return dataclasses.replace(spec, notes=tuple(notes))
@@ -93,7 +93,7 @@ def _check_watts(read: Reader, node: NodeSection, gpu: GpuSpec, gpus: int) -> No
         )
 
 
-def _doubts(name: str, spec: NodeSpec) -> list[str]:
+def _warnings(name: str, spec: NodeSpec) -> list[str]:
     """Say which rates are beyond what is built, as bytes for bits make them."""
     if spec.nic is None or spec.nic.wire.bandwidth <= _FASTEST_NIC:
         return []

@@ -251,7 +251,7 @@ def program(
 
     `root` is a member index, for rooted ops. `pieces` cuts the buffer of pipelined chains and
     trees. `per_node` is the size of a node, or of a row, for algorithms on two levels; members
-    stand node by node. 0 takes the divisor of n that makes the two levels most alike.
+    stand node by node. 0 takes the divisor of n that makes the two levels most equal.
     `splits[i][j]` are the bytes from i to j, for all_to_all_v.
 
     Raises:

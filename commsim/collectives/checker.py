@@ -140,7 +140,7 @@ def _misuses(program: Program, state: Holdings, step: int, rows: Ints) -> Iterat
             f"step {step}: {_actor(program, target[reduce][0])} adds, but {program.op} adds"
             " nothing."
         )
-        reduce = np.zeros_like(reduce)  # said once: what it adds to matters no more
+        reduce = np.zeros_like(reduce)  # reported once: where it is added again does not matter
     for i in np.flatnonzero(reduce & (there < 0) & (target < program.n)).tolist():
         yield (
             f"step {step}: {_actor(program, target[i])} adds to {_place(program, place[i])},"

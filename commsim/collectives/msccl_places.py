@@ -21,7 +21,7 @@ _SPLIT_OUTPUT = frozenset({"reduce_scatter", "scatter"})
 
 
 class Places:
-    """The places of every rank, numbered alike: buffers first, then spare ones."""
+    """The places of every rank, in one numbering: buffers first, then spare ones."""
 
     def __init__(self, algorithm: MscclAlgorithm) -> None:
         self._op, self._n, self._whole = algorithm.op, algorithm.n, algorithm.chunks

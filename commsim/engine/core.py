@@ -34,7 +34,7 @@ from commsim.engine.rendezvous import GroupQueue, Rendezvous, RunContext
 from commsim.engine.rules import dependents, queues
 from commsim.engine.sharing import Sharing
 from commsim.engine.step_network import StepNetwork
-from commsim.graph import CopyWay, Graph, OpKind, member_lanes
+from commsim.graph import CopyDirection, Graph, OpKind, member_lanes
 from commsim.libraries import Copy, Library, Plan, library_of, links_of
 from commsim.timeline import Cause
 
@@ -81,13 +81,13 @@ class Engine:
         self._sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
         self.rendezvous: dict[tuple[int, int], Rendezvous] = {}
         self._execution_plans: dict[int, ExecutionPlan] = {}  # by plan: equal plans are one object
-        self.current: dict[int, list[int]] = {}  # what each stream is at, by queue number
+        self.current: dict[int, list[int]] = {}  # the op that each stream runs, by queue number
         self._library = library
         self._planner = planner
         self._read(graph)
 
     def _read(self, graph: Graph) -> None:
-        """Take what the inner loop needs out of numpy: lists are faster one by one."""
+        """Copy the columns of the inner loop to lists, which are faster to index than arrays."""
         self._duration = graph.duration.tolist()
         self._works = ((graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)).tolist()
         self._computes = (graph.kind == OpKind.COMPUTE).tolist()
@@ -116,7 +116,7 @@ class Engine:
         return all(end >= 0 for end in self.recorder.end)
 
     def run(self) -> None:
-        """Run until nothing happens any more."""
+        """Run until no event is left."""
         for number, (lane, ops) in enumerate(_lanes_and_ops(self.graph)):
             self.env.process(self._stream(number, lane, ops))
         with gc_paused():
@@ -129,7 +129,7 @@ class Engine:
             yield self.env.timeout(offset)
         at, before = 0, -1
         while at < len(ops):
-            together = self._together(ops, at)
+            together = self._batch_at(ops, at)
             self.current[number] = together
             for op in together:
                 if self._waits[op] or self._ready_at[op] > self.env.now:
@@ -144,7 +144,7 @@ class Engine:
             at += len(together)
         del self.current[number]
 
-    def _together(self, ops: list[int], at: int) -> list[int]:
+    def _batch_at(self, ops: list[int], at: int) -> list[int]:
         """Return the op at `at`, and those that were issued as one with it."""
         batch, end = self._batch[ops[at]], at + 1
         while batch >= 0 and end < len(ops) and self._batch[ops[end]] == batch:
@@ -205,12 +205,12 @@ class Engine:
         if phase is not None:
             return self.network.start(phase, op=op).reach(1.0)
         rank = self._rank[self._lane[op]]
-        to_host = self._item[op] == CopyWay.TO_HOST
+        to_host = self._item[op] == CopyDirection.TO_HOST
         route = self.cluster.to_host(rank) if to_host else self.cluster.from_host(rank)
         return self.copies.start((route,), int(self.graph.size[op]), op=op)
 
     def _end(self, op: int) -> None:
-        """Write the end of an op down, and release those that waited for it."""
+        """Record the end of an op, and release the ops that waited for it."""
         now = self.env.now
         self.recorder.end[op] = now
         after = self._after

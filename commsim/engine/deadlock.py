@@ -1,5 +1,5 @@
 """
-Nothing can run and work is left: say who waits for whom.
+Deadlock: nothing can run and work is left; the error says which rank waits for which.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 The fluid network: coupled flows that share links fairly, as SimPy events.
 
 Rates are solved once per instant, after all of its starts and ends, for the flows that came or
-went and those that hang together with them through shared links; nobody else's rate can change.
+went and those connected to them through shared links; no other rate can change.
 What a flow still has to do is settled only when its rate changes, so that equal flows keep equal
 bits and end together.
 """
@@ -23,7 +23,7 @@ from commsim.libraries import PlanPhase
 __all__ = ["Flow", "FluidNetwork"]
 
 _NEVER = 2**62
-_FEW = 64  # flows of which it pays to ask one by one whether they share links
+_FEW = 64  # flows up to which checking one by one for shared links is faster
 _SAME = 1e-12  # rates this close are the same rate
 _UNSURE = (
     "links: some rates were not decided by fairness alone (coupled flows that load different"
@@ -50,7 +50,7 @@ class Flow:
         self.settled = network.env.now
         self.wake = _NEVER
         self.reached: Event | None = None
-        self._goal = 0.0  # what is left once the goal is reached
+        self._goal = 0.0  # the share left once the goal is reached
 
     def reach(self, fraction: float) -> Event:
         """Return an event that fires when `fraction` of the phase has moved, and then hold."""
@@ -86,9 +86,9 @@ class Flow:
 class FluidNetwork:
     """All flows that move at the moment, and the links that they share.
 
-    `capacity` in bytes per second by link id; `log(flow, now)` hears of every stretch of
-    time, from `flow.settled` to `now`, over which a flow kept one rate; `note` hears what should
-    be known about the run.
+    `capacity` in bytes per second by link id; `log(flow, now)` is called for every stretch of
+    time, from `flow.settled` to `now`, over which a flow kept one rate; `note` takes remarks on
+    the run.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class FluidNetwork:
         self._alarm_at = _NEVER
 
     def start(self, phase: PlanPhase, *, op: int = -1) -> Flow:
-        """Return a flow of `phase`; it moves once somebody asks it to `reach` something.
+        """Return a flow of `phase`; it moves once `reach` is called.
 
         `op` is an op whose data it moves, for the record; -1 for none.
         """
@@ -129,7 +129,7 @@ class FluidNetwork:
         return known[1]
 
     def activate(self, flow: Flow) -> None:
-        """Let a flow take part from now on."""
+        """Activate a flow."""
         flow.settled = self.env.now
         self._count += 1
         self._flows[flow] = self._count
@@ -138,7 +138,7 @@ class FluidNetwork:
             alone = alone and not self._on[link]
             self._on[link][flow] = None
         if alone and not self._touched:
-            self._run(flow, min(flow.cap, self._alone(flow.phase)))
+            self._run(flow, min(flow.cap, self._unshared_rate(flow.phase)))
             self._set_alarm()
         else:
             self._touch(flow)
@@ -160,7 +160,7 @@ class FluidNetwork:
     def _solve(self) -> None:
         """Share the links among the flows that something has changed for, and set the alarm."""
         self._solving = False
-        flows = self._together()
+        flows = self._affected()
         if flows:
             self.solved += 1
             for flow, rate in zip(flows, self._rates(flows), strict=True):
@@ -168,19 +168,19 @@ class FluidNetwork:
         self._set_alarm()
 
     def _run(self, flow: Flow, rate: float) -> None:
-        """Let a flow go on at a rate, and remember when it will be done."""
+        """Continue a flow at a rate, and note when it will be done."""
         flow.run_at(rate, self.env.now)
         heapq.heappush(self._wakes, (flow.wake, self._flows[flow], flow))
 
     def _set_alarm(self) -> None:
-        """Ring when the next flow is done."""
+        """Set the alarm for the end of the next flow."""
         while self._wakes and self._stale(self._wakes[0]):
             heapq.heappop(self._wakes)
         if self._wakes and self._wakes[0][0] < _NEVER:
             self._wake_at(self._wakes[0][0])
 
-    def _together(self) -> list[Flow]:
-        """Return the flows touched, and all that hang together with them through shared links."""
+    def _affected(self) -> list[Flow]:
+        """Return the flows touched, and all connected to them through shared links."""
         found = {flow: None for flow in self._touched if flow in self._flows}
         self._touched = {}
         waiting = list(found)
@@ -198,7 +198,7 @@ class FluidNetwork:
         return self._flows.get(flow) != number or flow.wake != wake
 
     def _wake_at(self, when: int) -> None:
-        """Ring at `when`, unless a bell is set for then or before: that one will set the next."""
+        """Set an alarm at `when`, unless an earlier one is set: that one sets the next."""
         if self.env.now <= self._alarm_at <= when:
             return
         self._alarm_at = when
@@ -230,8 +230,8 @@ class FluidNetwork:
             self._set_alarm()
 
     def _rates(self, flows: list[Flow]) -> list[float]:
-        if len(flows) <= _FEW and self._apart(flows):
-            return [min(flow.cap, self._alone(flow.phase)) for flow in flows]
+        if len(flows) <= _FEW and self._share_no_link(flows):
+            return [min(flow.cap, self._unshared_rate(flow.phase)) for flow in flows]
         phases = [flow.phase for flow in flows]
         table = Flows(
             ptr=np.concatenate(([0], np.cumsum([len(p.link) for p in phases]))),
@@ -246,13 +246,13 @@ class FluidNetwork:
         shares: list[float] = rates.rate.tolist()
         return shares
 
-    def _apart(self, flows: list[Flow]) -> bool:
+    def _share_no_link(self, flows: list[Flow]) -> bool:
         """Return whether no link of some flows carries another flow too."""
         return len(flows) == 1 or all(
             len(self._on[link]) == 1 for flow in flows for link in flow.links
         )
 
-    def _alone(self, phase: PlanPhase) -> float:
+    def _unshared_rate(self, phase: PlanPhase) -> float:
         """Return the rate of a flow that has its links to itself; equal phases share one."""
         known = self._free.get(id(phase))
         if known is None or known[0] is not phase:

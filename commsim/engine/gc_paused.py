@@ -1,4 +1,4 @@
-"""Python's garbage collector, held off while much is made and nearly all of it stays."""
+"""Python's garbage collector, paused while many objects are made and nearly all stay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["gc_paused"]
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Hold the garbage collector off: nearly all that a run drops is freed by counting."""
+    """Pause the garbage collector: nearly all that a run drops is freed by counting."""
     was = gc.isenabled()
     gc.disable()
     try:

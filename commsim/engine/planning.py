@@ -1,5 +1,5 @@
 """
-From the rows of a graph to plans: what the engine asks of a library, and for which op.
+Planning: the rows of a graph become requests to a library, and their plans.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Planner:
         library = self._libraries[int(self._graph.messages.group[row])]
         return library.plan(self.message_request(row), self._cluster)
 
-    def alike_collectives(self) -> tuple[Ints, Ints]:
+    def equivalent_collectives(self) -> tuple[Ints, Ints]:
         """Return the first row of each different request, and the number of every row's."""
         table = self._graph.collectives
-        return _alike(
+        return _distinct_rows(
             table.group,
             table.size,
             table.root,
@@ -56,10 +56,10 @@ class Planner:
             _codes([self._late[0].get(row, ()) for row in range(len(table))]),
         )
 
-    def alike_messages(self) -> tuple[Ints, Ints]:
+    def equivalent_messages(self) -> tuple[Ints, Ints]:
         """Return the first row of each different request, and the number of every row's."""
         table = self._graph.messages
-        return _alike(
+        return _distinct_rows(
             table.group,
             table.source,
             table.target,
@@ -70,7 +70,7 @@ class Planner:
             _codes([self._late[1].get(row, ()) for row in range(len(table))]),
         )
 
-    def alike_links(self) -> Ints:
+    def equivalent_links(self) -> Ints:
         """Return per link the one that its use is recorded on; empty where each has its own."""
         return np.zeros(0, np.int64)
 
@@ -79,7 +79,7 @@ class Planner:
         return None
 
     def collective_request(self, row: int) -> Request:
-        """Return what the graph wants of collective `row`."""
+        """Return the request of collective `row`."""
         table = self._graph.collectives
         group, root = int(table.group[row]), int(table.root[row])
         return Request(
@@ -116,7 +116,7 @@ class Planner:
         )
 
     def message_request(self, row: int) -> Request:
-        """Return what the graph wants of message `row`."""
+        """Return the request of message `row`."""
         table = self._graph.messages
         ranks = (int(table.source[row]), int(table.target[row]))
         return Request(
@@ -149,7 +149,7 @@ class EagerPlanner(Planner):
         return self._planner.copy(op)
 
 
-def _alike(*columns: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
+def _distinct_rows(*columns: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
     """Return the first of each set of rows that are equal in all columns, and each row's set."""
     number = np.zeros(len(columns[0]), np.int64)
     first = np.arange(min(len(number), 1))

@@ -1,5 +1,5 @@
 """
-What the engine writes down while it runs: spans by op, and traffic as segments of flows.
+The record of a run: spans by op, and traffic as segments of flows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Recorder:
             self._segments.append((row, start, now, flow.rate, flow.op))
 
     def timeline(self, links: Links | None, *, notes: Sequence[str] = ()) -> Timeline:
-        """Return everything written down, one span per op."""
+        """Return the timeline, one span per op."""
         graph = self._graph
         return Timeline(
             graph=graph,

@@ -1,5 +1,5 @@
 """
-Where ranks meet: a collective or a message waits for its members, moves, and lets them go.
+Rendezvous of ranks: a collective or a message waits for its members, moves data, releases them.
 
 A `Rendezvous` is one instance. Once enough members for the plan's start rule have arrived and the
 group has a slot free (a library runs only so many collectives of a group at once, in issue
@@ -70,7 +70,7 @@ class GroupQueue:
 
 
 class Rendezvous:
-    """One collective or message: who has come, and the plan that runs once enough have."""
+    """One collective or message: its arrived members, and the plan that runs once enough have."""
 
     __slots__ = (
         "_begun", "_came", "_context", "_ended", "_execution_plan", "_exits", "_last", "_needed",
@@ -89,7 +89,7 @@ class Rendezvous:
         self.plan = execution_plan.plan
         self.expected = expected
         self.ops: dict[int, int] = {}
-        self.copied: dict[int, int] = {}  # ps that members copied for before they came
+        self.copied: dict[int, int] = {}  # ps of copies before the member arrived
         self._context = context
         self._execution_plan = execution_plan
         self._queue = queue
@@ -97,12 +97,12 @@ class Rendezvous:
         self._record = record
         self._exits: dict[int, Event] = {}
         self._came: dict[int, Event] = {}
-        self._last = -1  # the op that came last
+        self._last = -1  # the op that arrived last
         self._begun = self._queued = self._ended = False
         self._needed = self._needed_to_start()
 
     def arrive(self, member: int, op: int) -> Event:
-        """Let member `member` come with its op; the event fires when it may leave."""
+        """Record the arrival of `member` with its op; the event fires when it may leave."""
         env = self._context.env
         self.ops[member] = op
         self._last = op
@@ -122,33 +122,33 @@ class Rendezvous:
                 self.release(member)
         elif self._begun and self.plan.start == Start.ROOT:
             self._starts(member)
-            self._stay(member)
+            self._exit_individually(member)
         return leave
 
-    def _stay(self, *members: int) -> None:
-        """Let members go their own time from now; a root that awaits all, once all are there."""
+    def _exit_individually(self, *members: int) -> None:
+        """Release each member after its own time; a root that waits for all, after the last."""
         root, complete = self.plan.root, len(self.ops) == len(self.expected)
         going = [m for m in members if m != root or not self.plan.awaits_all]
         if complete and self.plan.awaits_all:
             going.append(root)
             self._starts(root)
         for member in going:
-            self._go_after(self.plan.stays[member], member)
+            self._exit_after(self.plan.stays[member], member)
 
-    def _go_after(self, time: int, member: int) -> None:
+    def _exit_after(self, time: int, member: int) -> None:
         def go() -> None:
             self.release(member)
             if len(self.ops) == len(self.expected) and not self._exits:
                 self._finish()
 
-        _after(self._context.env.timeout(time), go)
+        _on_event(self._context.env.timeout(time), go)
 
     def missing(self) -> list[int]:
-        """Return the members that have not come."""
+        """Return the members that have not arrived."""
         return [member for member in self.expected if member not in self.ops]
 
     def begin(self, held_up_by: int) -> None:
-        """Start to move; `held_up_by` is the op that kept the group busy, -1 for none."""
+        """Start moving data; `held_up_by` is the op that kept the group busy, -1 for none."""
         self._begun = True
         cause, kind = (held_up_by, Cause.QUEUE) if held_up_by >= 0 else (self._last, None)
         for member in self.ops:
@@ -159,11 +159,11 @@ class Rendezvous:
             self._context.recorder.choices[self._record] = self._execution_plan.choice
         phase = self._execution_plan.only
         if self.plan.start == Start.ROOT:
-            self._stay(*self.ops)
+            self._exit_individually(*self.ops)
         elif phase is None:
             self._context.env.process(self._run())
         elif phase.lead:
-            _after(self._context.env.timeout(phase.lead), self._move)
+            _on_event(self._context.env.timeout(phase.lead), self._move)
         else:
             self._move()
 
@@ -171,17 +171,17 @@ class Rendezvous:
         """Run the only phase, without a process: callbacks cost fewer events."""
         phase = self.plan.parts[0].phases[0]
         flow = self._context.network.start(phase, op=self.ops[min(self.ops)])
-        _after(flow.reach(1.0), self._moved)
+        _on_event(flow.reach(1.0), self._moved)
 
     def _moved(self) -> None:
         tail = self.plan.parts[0].phases[0].tail
         if tail:
-            _after(self._context.env.timeout(tail), self._finish)
+            _on_event(self._context.env.timeout(tail), self._finish)
         else:
             self._finish()
 
     def _finish(self) -> None:
-        """Let all members go, and the next collective of the group begin."""
+        """Release all members, and start the next collective of the group."""
         self._ended = True
         if self.plan.start == Start.PATH:
             for member in self.ops:
@@ -192,7 +192,7 @@ class Rendezvous:
             self._queue.leave(self.ops[min(self.ops)])
 
     def _needed_to_start(self) -> set[int]:
-        """Return the members without which nothing moves."""
+        """Return the members that must arrive before data moves."""
         if self.plan.start == Start.EAGER:
             return {0}
         if self.plan.start == Start.ROOT:
@@ -201,17 +201,17 @@ class Rendezvous:
         return {member for member in self.expected if not joins[member]}
 
     def _starts(self, member: int) -> None:
-        """Write down that a member moves from now on; copying before it came is moving too."""
+        """Record that a member moves data from now on; its earlier copies count as moving."""
         now = self._context.env.now
         self._context.recorder.start[self.ops[member]] = now - self.copied.get(member, 0)
 
     def reached(self, member: int) -> None:
-        """Let a member that the data has reached start, if it is there and has not yet."""
+        """Start a member that the data has reached, if it has arrived and not started."""
         if member in self.ops and self._context.recorder.start[self.ops[member]] < 0:
             self._starts(member)
 
     def _held_up(self, member: int, cause: int, kind: Cause | None) -> None:
-        """Write down what a member that came before the rendezvous began had waited for."""
+        """Record what a member that arrived before the start was waiting for."""
         recorder, op = self._context.recorder, self.ops[member]
         waited = recorder.arrive[op] < self._context.env.now - self.copied.get(member, 0)
         if waited and cause != op and cause >= 0:
@@ -223,24 +223,24 @@ class Rendezvous:
         if self._context.send_messages and self.plan.programs:
             yield from self._context.send_messages(self)
         elif len(self.plan.parts) == 1:
-            yield from self._part(0)
+            yield from self._run_part(0)
         else:
             parts = range(len(self.plan.parts))
-            yield simpy.AllOf(env, [env.process(self._part(part)) for part in parts])
+            yield simpy.AllOf(env, [env.process(self._run_part(part)) for part in parts])
         self._finish()
 
     def release(self, member: int) -> None:
-        """Let a member go."""
+        """Release a member."""
         if member in self._exits:
             self._exits.pop(member).succeed()
 
     def arrival_of(self, member: int) -> Event | None:
-        """Return an event for the arrival of a member, None if it is there."""
+        """Return an event for the arrival of a member, None if it has arrived."""
         if member in self.ops or member not in self.expected:
             return None
         return self._came.setdefault(member, Event(self._context.env))
 
-    def _part(self, number: int) -> Process:
+    def _run_part(self, number: int) -> Process:
         """Run the phases of a part, stopping where a member joins or leaves early."""
         env, before = self._context.env, 0
         stops = self._execution_plan.stops[number]
@@ -274,7 +274,7 @@ class Rendezvous:
         self.reached(member)
 
 
-def _after(event: Event, act: Callable[[], None]) -> None:
+def _on_event(event: Event, act: Callable[[], None]) -> None:
     """Call `act` when `event` happens."""
     assert event.callbacks is not None
     event.callbacks.append(lambda _: act())

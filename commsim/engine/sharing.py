@@ -1,5 +1,5 @@
 """
-A GPU that communicates computes more slowly: kernels share its SMs and its memory.
+Compute slowed by communication: kernels share a GPU's SMs and its memory.
 
 A communication kernel holds its SMs from the moment it arrives, waiting or not, until it ends.
 While it does, compute on that GPU progresses at the share of what limits it that is left:
@@ -82,7 +82,7 @@ class Sharing:
         return job.done
 
     def take(self, op: int, plan: Plan) -> None:
-        """Let a communication op hold what its plan needs of its lane's GPU."""
+        """Reserve the SMs and bandwidth that a communication op's plan needs of its lane's GPU."""
         gpu = self._gpus[self._lane[op]]
         if not plan.sms or not gpu.sms:
             return
@@ -95,13 +95,13 @@ class Sharing:
         self._adjust(gpu)
 
     def give_back(self, op: int) -> None:
-        """Let a communication op let go of the GPU."""
+        """Return what a communication op reserved."""
         gpu = self._gpus[self._lane[op]]
         if gpu.taken.pop(op, None) is not None:
             self._adjust(gpu)
 
     def _adjust(self, gpu: _Gpu) -> None:
-        """Book what was done at the old speeds, and go on at the new ones."""
+        """Account for work done at the old speeds, and continue at the new ones."""
         now = self._env.now
         for op, job in gpu.jobs.items():
             speed = gpu.speed(in_memory=job.in_memory)

@@ -16,7 +16,7 @@ from commsim.engine.deadlock import deadlock, sends_wait
 from commsim.engine.folding import FoldedPlanner
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import CopyWay, Graph, OpKind
+from commsim.graph import CopyDirection, Graph, OpKind
 from commsim.libraries import Library, links_of
 from commsim.sections import Section
 from commsim.timeline import Timeline
@@ -31,7 +31,7 @@ _NETWORKS = ("fluid", "steps")
 class EngineSection(Section, frozen=True):
     """How to run: `network` is fluid (plans) or steps (message by message).
 
-    `fold`: auto simulates ranks that are alike once where that changes nothing, off all of them.
+    `fold`: auto simulates equivalent ranks once where that changes nothing, off all of them.
     `overlap_slowdown`: communication takes SMs and memory bandwidth from compute.
     """
 
@@ -59,7 +59,7 @@ def simulate(
 
     Raises:
         ScenarioError: the graph does not fit the cluster, an op cannot be planned, or ranks that
-            are folded together are not alike on this cluster.
+            are folded together are not equivalent on this cluster.
         DeadlockError: ranks wait for each other.
     """
     if network not in _NETWORKS:
@@ -89,7 +89,7 @@ def simulate(
         eager = sends_wait(engine) and run(EagerPlanner(planner)).done
         raise deadlock(engine, eager=eager)
     timeline = engine.recorder.timeline(engine.links)
-    return replace(timeline, links=replace(timeline.links, like=planner.alike_links()))
+    return replace(timeline, links=replace(timeline.links, like=planner.equivalent_links()))
 
 
 def _planner(graph: Graph, cluster: Cluster | None, library: Library, *, network: str) -> Planner:
@@ -108,7 +108,7 @@ def _planner(graph: Graph, cluster: Cluster | None, library: Library, *, network
     planner = FoldedPlanner(graph, cluster, library)
     if planner.finer_roles() is not None:
         raise ScenarioError(
-            f"graph: ranks that are folded together are not alike on {cluster.name}."
+            f"graph: ranks that are folded together are not equivalent on {cluster.name}."
             " Build it for this cluster, or with engine.fold off."
         )
     return planner
@@ -122,7 +122,7 @@ def _check_fit(graph: Graph, cluster: Cluster | None) -> None:
             " (ranks 0 to {}). Use more nodes or fewer ranks.".format(cluster.world_size - 1)
         )
     timed = (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
-    by_links = (graph.kind == OpKind.COPY) & (graph.item != CopyWay.NONE)
+    by_links = (graph.kind == OpKind.COPY) & (graph.item != CopyDirection.NONE)
     if cluster is None and by_links.any():
         raise ScenarioError(
             f"{graph.describe(int(np.flatnonzero(by_links)[0]))}: a copy over links needs a"

@@ -43,7 +43,7 @@ class MessageProgress:
         self._on_done = on_done
 
     def arrived(self, message: int) -> None:
-        """Count a message; tell of members for which it was the last."""
+        """Count a message; return the members for which it was the last."""
         for member in (int(self.messages.source[message]), int(self.messages.target[message])):
             if member < 0:
                 continue
@@ -72,7 +72,7 @@ class StepFlow:
 
 
 class StepNetwork:
-    """Runs messages and flows for the engine; `recorder` hears what links serve, and for whom."""
+    """Runs messages and flows for the engine; `recorder` logs what links serve, by op."""
 
     def __init__(self, env: Clock, links: Links, recorder: Recorder) -> None:
         self.env = env
@@ -85,7 +85,7 @@ class StepNetwork:
         self._alarm = 0
 
     def start(self, phase: PlanPhase, *, op: int = -1) -> StepFlow:
-        """Return a flow of `phase`; it moves once somebody asks it to `reach` something.
+        """Return a flow of `phase`; it moves once `reach` is called.
 
         `op` is an op whose data it moves, for the record; -1 for none.
         """

@@ -90,7 +90,7 @@ def track_name(graph: Graph, stream: int, copy: int) -> str:
 def described(timeline: Timeline) -> tuple[Ints, list[tuple[str, str, dict[str, Any]]]]:
     """Return for each op of the graph which description is its own, and the descriptions.
 
-    A description is (name, category, arguments): what many ops share is said once.
+    A description is (name, category, arguments): what many ops share is stored once.
     """
     graph = timeline.graph
     group = _groups(graph)
@@ -98,7 +98,7 @@ def described(timeline: Timeline) -> tuple[Ints, list[tuple[str, str, dict[str, 
         graph.name, graph.kind, graph.phase, group, np.where(group >= 0, graph.size, -1),
         *(getattr(graph, tag) for tag in _TAGS),
     ]  # fmt: skip
-    first, which = _alike([np.asarray(column, dtype=np.int64) for column in columns])
+    first, which = _distinct_rows([np.asarray(column, dtype=np.int64) for column in columns])
     return which, [_description(graph, op, int(group[op])) for op in first.tolist()]
 
 
@@ -114,7 +114,7 @@ def _groups(graph: Graph) -> Ints:
     return group
 
 
-def _alike(columns: list[Ints]) -> tuple[Ints, Ints]:
+def _distinct_rows(columns: list[Ints]) -> tuple[Ints, Ints]:
     """Return (first row of each distinct one, which of them each row is), columns compared."""
     key, distinct = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:

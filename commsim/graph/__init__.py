@@ -21,7 +21,7 @@ from commsim.graph.npz import (
 from commsim.graph.refold import refold
 from commsim.graph.table import (
     Collectives,
-    CopyWay,
+    CopyDirection,
     Device,
     Folding,
     Graph,
@@ -36,7 +36,7 @@ __all__ = [
     "Arrays",
     "Axis",
     "Collectives",
-    "CopyWay",
+    "CopyDirection",
     "Device",
     "Fold",
     "Folding",

@@ -29,7 +29,7 @@ from commsim.graph.fold import Fold
 from commsim.graph.message_matcher import MessageMatcher
 from commsim.graph.orbits import Orbits
 from commsim.graph.table import (
-    CopyWay,
+    CopyDirection,
     Device,
     Graph,
     Group,
@@ -173,7 +173,7 @@ class GraphBuilder:
         lane: int,
         size: int,
         *,
-        way: CopyWay,
+        way: CopyDirection,
         name: str = "",
         stream: str = "copy",
         after: Iterable[Dependency] = (),
@@ -184,9 +184,9 @@ class GraphBuilder:
         It is a flow on the links between the two (PCIe, C2C), so its time is the engine's to
         find: NIC traffic and other copies on those links slow it down.
         """
-        if size < 0 or way == CopyWay.NONE:
+        if size < 0 or way == CopyDirection.NONE:
             raise ScenarioError(f"{name or 'copy'}: give a size of 0 bytes or more, and its way.")
-        label = "copy to host" if way == CopyWay.TO_HOST else "copy from host"
+        label = "copy to host" if way == CopyDirection.TO_HOST else "copy from host"
         return self._op(
             OpKind.COPY,
             lane,

@@ -8,7 +8,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.errors import ScenarioError
-from commsim.graph.table import CopyWay, Graph, OpKind, op_columns
+from commsim.graph.table import CopyDirection, Graph, OpKind, op_columns
 
 __all__ = ["validate"]
 
@@ -42,7 +42,7 @@ def _check_columns(graph: Graph) -> None:
     if len(set(graph.lane_rank.tolist())) != lanes:
         raise ScenarioError("graph: two lanes have the same rank.")
     timed = (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
-    by_links = (graph.kind == OpKind.COPY) & (graph.item != CopyWay.NONE) & (graph.size >= 0)
+    by_links = (graph.kind == OpKind.COPY) & (graph.item != CopyDirection.NONE) & (graph.size >= 0)
     unknown = np.flatnonzero(timed & (graph.duration < 0) & (graph.flops < 0) & ~by_links)
     if unknown.size:
         raise ScenarioError(f"graph: {graph.describe(int(unknown[0]))} has no duration.")

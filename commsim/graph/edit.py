@@ -20,7 +20,7 @@ __all__ = ["add_work", "insert_work", "scale_compute"]
 def scale_compute(graph: Graph, factor: float) -> Graph:
     """Return `graph` with the duration (and FLOPs and traffic) of all compute times `factor`.
 
-    CPU and GPU work alike; copies, communication and the latencies of launches stay.
+    CPU and GPU work; copies, communication and the latencies of launches stay.
 
     Raises:
         ScenarioError: `factor` is not a positive number.

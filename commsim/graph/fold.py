@@ -127,7 +127,7 @@ def _orbits(color: Ints, rows: Ints) -> Ints:
 
 
 def _dense(keys: Ints) -> Ints:
-    """Number equal rows alike, by first appearance."""
+    """Number rows by first appearance; equal rows get equal numbers."""
     _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first, kind="stable")] = np.arange(len(first))

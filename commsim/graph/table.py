@@ -27,7 +27,7 @@ from commsim.units import format_size
 
 __all__ = [
     "Collectives",
-    "CopyWay",
+    "CopyDirection",
     "Device",
     "Folding",
     "Graph",
@@ -71,7 +71,7 @@ class Device(IntEnum):
     CPU = 1
 
 
-class CopyWay(IntEnum):
+class CopyDirection(IntEnum):
     """Which way a copy goes whose time the links decide: its `item`. NONE has a duration."""
 
     NONE = -1
@@ -100,7 +100,7 @@ class Collectives:
     what it ends with; reduce_scatter, all_to_all: what it starts with). `recorded` is a
     measured transfer time in picoseconds, and `eager` is 1 where members were recorded to leave
     before others came (a broadcast waits for its root alone), 2 where all but the root did. `root`
-    is a global rank. `dtype` and `redop` (sum, avg, ...) are "" where nobody said. `splits[i]` is
+    is a global rank. `dtype` and `redop` (sum, avg, ...) are "" if not stated. `splits[i]` is
     an n x n tuple of bytes from member to member (all_to_all_v), or None.
     """
 

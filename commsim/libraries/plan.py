@@ -53,7 +53,7 @@ class Request:
     bytes, `root` a member index, `splits[i][j]` bytes from member i to j, `recorded` a measured
     transfer time in ps; -1 for none. `late[i]`: how long after it member i was recorded to leave;
     `eager`: members were recorded to leave before others came (2: but not the root).
-    `dtype` and `redop` are "" where nobody said; `on_host`:
+    `dtype` and `redop` are "" if not stated; `on_host`:
     the data is in host memory, not in the GPU's.
     """
 

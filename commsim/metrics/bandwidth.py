@@ -1,5 +1,5 @@
 """
-What communication achieved: algbw and busbw as nccl-tests defines them, and waits apart.
+Achieved bandwidth of communication: algbw and busbw as nccl-tests defines them, without waits.
 
 An instance is one collective of all its members, or one message of its two ends ("send_recv").
 Its time is the mean over members of arrival to end, of which wait is arrival to start; the

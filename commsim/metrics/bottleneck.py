@@ -1,5 +1,5 @@
 """
-Which link held a transfer back: the busiest of its links, counting everybody's traffic.
+The bottleneck link of each transfer: the busiest of its links under all traffic.
 
 It is read at one moment of each transfer, the middle of its longest stretch at one rate.
 """

@@ -1,5 +1,5 @@
 """
-The least time that a collective can take on a cluster, by any algorithm whatever.
+A lower bound on the time of a collective on a cluster, whatever the algorithm.
 
 n members, S bytes (nccl-tests' S), a set X of devices with a of the members in it, C the bytes
 per second of the links that leave it (or enter it). What must cross:
@@ -15,7 +15,7 @@ per second of the links that leave it (or enter it). What must cross:
 
 Time is at least bytes / C and the least latency of those links. Switches may add and multicast
 and these bounds still hold. Where they do not (`in_network` false), every message goes from one
-part to one other, and cutting the group into k parts at once says more: an element of an
+part to one other, and cutting the group into k parts at once bounds more tightly: an element of an
 all-reduce needs 2 (k - 1) messages between parts (one-way gossip among k takes 2k - 2: Harary
 and Schwenk 1974, "The communication problem on graphs and digraphs"), one of the other ops
 k - 1, all of them over the links that leave the parts.

@@ -1,9 +1,9 @@
 """
-The cuts of a cluster that can bound a collective: what separates some of its GPUs from others.
+Cuts of a cluster that bound a collective: the links between some GPUs and the rest.
 
-A cut is a set X of devices; all that X has to tell the others crosses the links that leave X.
-Any set gives a valid bound, so taking only some of them loses sharpness, never truth. Up to
-16 devices every set is looked at. Above, X is each GPU alone, all that hangs on one PCIe
+A cut is a set X of devices; all that X sends to the others crosses the links that leave X. Any
+set gives a valid bound; taking only some of them loosens it. Up to 16 devices every set is
+examined. Above, X is each GPU alone, all that hangs on one PCIe
 switch, socket, node (with and without its NICs), NVLink domain, leaf or pod, group of spines.
 
 Only links that a library can use count: NVLink where all GPUs of a group are joined by it, else

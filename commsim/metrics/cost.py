@@ -1,5 +1,5 @@
 """
-What a step costs: money where every node has a price, energy where every node has its power.
+The cost of a step: money if every node has a price, energy if every node has a power.
 
 A price is an hour of a GPU with its share of the node, as the provider lists it; a node's power
 is the most that it draws, so energy is an upper bound. Fabric, cooling and storage are in

@@ -1,5 +1,5 @@
 """
-Sets of instants, exactly: unions, intersections and differences of intervals.
+Exact sets of instants: unions, intersections and differences of intervals.
 
 All lanes at once: each interval lies on a line (a lane), and lines never meet. Everything is
 one sweep over the sorted ends of the intervals, in integers; an interval is half open, so that

@@ -1,8 +1,8 @@
 """
 What limits a step: what each part of it would save if it were gone, and if it were half.
 
-Parts are looked for on the critical path, and weighed by timing the run's own plan again without
-them (`retime`), never by how much time bears their label:
+Parts are looked for on the critical path. What each would save is found by timing the run's own
+plan again without it (`retime`), not by adding up the time spent in it:
 
     bandwidth    of a kind of link: the transfers on it, but for what the fewest bytes would take
     latency      of those transfers: the rest of their time
@@ -30,7 +30,7 @@ from commsim.metrics.critical_path import critical_path
 from commsim.metrics.intervals import Intervals, lengths
 from commsim.metrics.retime import Change, Retiming
 from commsim.metrics.stages import lane_stages
-from commsim.metrics.transfers import sorted_transfers
+from commsim.metrics.transfers import transfer_limits
 from commsim.metrics.window import Window, clip, measured_window
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND
@@ -96,7 +96,7 @@ class _LimitSearch:
         self._path = critical_path(timeline, window=window)
         self._retiming = Retiming(timeline, window=window)
         self._step = self._retiming.step()
-        found = sorted_transfers(timeline, self._path, library, cluster)
+        found = transfer_limits(timeline, self._path, library, cluster)
         self._resource, self._used, self._names = found
 
     def all(self) -> Iterator[Limit]:
@@ -163,11 +163,11 @@ class _LimitSearch:
             (self._path.end - self._path.start)[delayed].sum() if cpu.any() else 0.0
         )
         if held > _NOTICED * self._step:
-            gone = self._saves(Change(_scaled(cpu, 1.0), prompt=cpu))
+            gone = self._saves(Change(_scaled(cpu, 1.0), undelayed=cpu))
             yield Limit("host", "", "", None, gone, self._saves(Change(_scaled(cpu, 0.5))))
 
     def _pipeline(self) -> Iterator[Limit]:
-        """Weigh what stages wait for each other: messages between them hold nobody up."""
+        """Weigh the waits of stages for each other: messages between them then delay no stage."""
         timeline, graph = self._timeline, self._timeline.graph
         stage = lane_stages(graph)
         stages = len(np.unique(stage[stage >= 0]))
@@ -182,7 +182,7 @@ class _LimitSearch:
         between |= timeline.kind == OpKind.COMPUTE
         # A message moves beside the work, so it holds its own stage up neither.
         factor = np.where(between & timeline.communicates, 0.0, 1.0)
-        saved = self._saves(Change(factor, alone=between))
+        saved = self._saves(Change(factor, detached=between))
         yield Limit("pipeline", "", f"{stages} stages", None, saved)
 
     def _imbalance(self) -> Iterator[Limit]:
@@ -214,8 +214,8 @@ def _culprit(rank: Ints, stage: Ints, spent: Floats, longest: int) -> str:
     """Name the stage that computes longest, or the rank where it is longer than its stage."""
     same = stage == stage[longest]
     others = spent[same & (spent > 0)]
-    alone = float(others.min()) < (1 - _UNEVEN) * spent[longest]
-    if stage[longest] < 0 or alone:
+    detached = float(others.min()) < (1 - _UNEVEN) * spent[longest]
+    if stage[longest] < 0 or detached:
         return f"rank {int(rank[longest])}"
     return f"stage {int(stage[longest])}"
 

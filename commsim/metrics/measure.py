@@ -1,5 +1,5 @@
 """
-All metrics of a run at once, under the names and in the units of its JSON.
+All metrics of a run, with the names and units of its JSON.
 """
 
 from __future__ import annotations

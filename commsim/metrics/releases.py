@@ -1,5 +1,5 @@
 """
-What the next piece of work of a lane was waiting for: another lane, its own CPU, or nothing.
+What released each op: another lane, the lane's own CPU, or nothing.
 
 What released an op is, of the op before it on its stream and of its dependencies with their
 delays, the one that was done last.

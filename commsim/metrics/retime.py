@@ -1,9 +1,9 @@
 """
-What a step would take if something were faster: the run's own plan, timed again.
+What-if times of a step: the run's own plan, timed again with some durations changed.
 
 Nothing is simulated. Every span keeps its place (its stream, its dependencies, the members it
-meets), and every duration stays as it was but for the factors that the question names. So what a
-question gains counts what would then hold the step up instead:
+meets), and every duration stays as it was but for the factors of the `Change`. So a gain accounts
+for what would then limit the step instead:
 
     step(nothing changed)              the step as it was
     step(transfers take no time)       what is left is compute, waiting for compute, the host
@@ -33,12 +33,12 @@ __all__ = ["Change", "Retiming"]
 class Change:
     """What is asked: `factor` multiplies the duration of each span.
 
-    A span in `alone` waits for no other lane; a delay after a span in `prompt` is none.
+    A span in `detached` waits for no other lane; a delay after a span in `undelayed` is none.
     """
 
     factor: Floats
-    alone: Bools | None = None
-    prompt: Bools | None = None
+    detached: Bools | None = None
+    undelayed: Bools | None = None
 
 
 class Retiming:
@@ -69,19 +69,19 @@ class Retiming:
         timeline, lane = self._timeline, self._lane
         lasting = ((timeline.end - timeline.start) * change.factor).tolist()
         slack, needs, meets = self._slack, self._needs, self._meets
-        alone = None if change.alone is None else change.alone.tolist()
-        prompt = None if change.prompt is None else change.prompt.tolist()
+        detached = None if change.detached is None else change.detached.tolist()
+        undelayed = None if change.undelayed is None else change.undelayed.tolist()
         offset = timeline.graph.lane_offset.tolist()
         unknown = -1.0
         arrive, end = [unknown] * len(lasting), [0.0] * len(lasting)
 
         def arrival(span: int) -> float:
             when = float(offset[lane[span]])
-            apart = alone is not None and alone[span]
+            apart = detached is not None and detached[span]
             for before, delay in needs[span]:
                 if apart and lane[before] != lane[span]:
                     continue
-                ended = end[before] + (0 if prompt is not None and prompt[before] else delay)
+                ended = end[before] + (0 if undelayed is not None and undelayed[before] else delay)
                 if ended > when:
                     when = ended
             arrive[span] = when
@@ -93,7 +93,7 @@ class Retiming:
             if start < 0:
                 start = arrival(span)
             members = meets[span]
-            if members is not None and not (alone is not None and alone[span]):
+            if members is not None and not (detached is not None and detached[span]):
                 latest = met.get(id(members), unknown)
                 if latest < 0:
                     latest = max(a if (a := arrive[m]) >= 0 else arrival(m) for m in members)

@@ -1,6 +1,6 @@
 """
-Sorts of transfers (one op on the groups of one axis with one size), what kind of link holds each
-back, and how much of its time is bandwidth.
+Kinds of transfers (one op on the groups of one axis with one size): which kind of link limits
+each, and how much of its time is bandwidth.
 
 The library that planned a transfer is asked what the fewest bytes would take: that is latency. The
 rest is bandwidth, filling a pipeline of chunks over a slow link included.
@@ -22,23 +22,23 @@ from commsim.metrics.bottleneck import bottlenecks
 from commsim.metrics.critical_path import CriticalPath
 from commsim.timeline import Timeline
 
-__all__ = ["link_resource", "sorted_transfers"]
+__all__ = ["link_resource", "transfer_limits"]
 
 _LEAST = 16  # bytes per rank: what NCCL aligns blocks to
 
 
-def sorted_transfers(
+def transfer_limits(
     timeline: Timeline, path: CriticalPath, library: Library | None, cluster: Cluster | None
 ) -> tuple[Ints, Floats, tuple[str, ...]]:
-    """Return per span the kind of link that holds it back, and the share of it that is bandwidth.
+    """Return per span the kind of link that limits it, and the share of it that is bandwidth.
 
-    One transfer of each sort is looked at, on the path if one is there. Kinds are numbers into
+    One transfer of each kind is examined, on the path if there is one. Kinds are numbers into
     the last value; -1 for no transfer. A transfer of unknown links (a recording) counts as all
     bandwidth of "unknown" links.
     """
     spans = np.flatnonzero(timeline.communicates)
-    sort = _sorts(timeline, spans)
-    links, used, chosen = _looked_at(timeline, path, spans, sort)
+    sort = _kinds_of_transfers(timeline, spans)
+    links, used, chosen = _samples(timeline, path, spans, sort)
     if not len(timeline.links.op):
         used[:] = 1.0
     elif library is not None and cluster is not None:
@@ -83,7 +83,7 @@ def _bandwidth_share(
     return min(1.0, max(0.0, 1 - few / all_of_it)) if all_of_it else otherwise
 
 
-def _sorts(timeline: Timeline, spans: Ints) -> Ints:
+def _kinds_of_transfers(timeline: Timeline, spans: Ints) -> Ints:
     """Number the transfers by op, axis of the group (its name without one), and bytes."""
     graph = timeline.graph
     ops = timeline.op[spans]
@@ -100,12 +100,12 @@ def _sorts(timeline: Timeline, spans: Ints) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-def _looked_at(
+def _samples(
     timeline: Timeline, path: CriticalPath, spans: Ints, sort: Ints
 ) -> tuple[Ints, Floats, Ints]:
-    """Return, per sort, the busiest link of one of its transfers, that link's use, and the span.
+    """Return, per kind, the busiest link of one of its transfers, that link's use, and the span.
 
-    The span is -1 where no transfer of the sort is on the path: those need no second look.
+    The span is -1 where no transfer of the kind is on the path: those need no second look.
     """
     sorts = int(sort.max(initial=-1)) + 1
     first = np.full(sorts, -1, dtype=np.int64)
@@ -120,7 +120,7 @@ def _looked_at(
     moving = np.flatnonzero((at[path.span] >= 0) & (path.end > path.start))
     moving = moving[np.argsort((path.end - path.start)[moving], kind="stable")]
     chosen = np.full(sorts, -1, dtype=np.int64)
-    chosen[at[path.span[moving]]] = path.span[moving]  # the longest of each sort
+    chosen[at[path.span[moving]]] = path.span[moving]  # the longest of each kind
     moving = moving[path.link[moving] >= 0]
     rows = at[path.span[moving]]
     links[rows], used[rows] = path.link[moving], path.used[moving]

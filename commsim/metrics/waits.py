@@ -1,5 +1,5 @@
 """
-Whom each rank waits for: the peer, its stage, and how long.
+Waits by peer: which rank each rank waits for, its stage, and how long.
 
 The time is that of "waiting" in the account (`metrics.breakdown`), each instant counted once. In a
 collective or message it goes to the member that arrived last; outside of one to the lane whose work

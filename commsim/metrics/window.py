@@ -1,5 +1,5 @@
 """
-Which part of a run the metrics speak of: one step, where the run knows steps.
+The measured window: the part of a run that metrics cover, one step if the run has steps.
 
     recorded    each lane's own profiled step, start of its first op to end of its last
     training    from the optimizer's end of one step to that of the next (the last two steps)
@@ -47,7 +47,7 @@ class Window:
 
 
 def measured_window(timeline: Timeline) -> Window:
-    """Return the part of `timeline` that its metrics are about."""
+    """Return the part of `timeline` that its metrics cover."""
     if not len(timeline):
         nothing = np.zeros(len(timeline.graph.lane_rank), dtype=np.int64)
         return Window(nothing, nothing.copy(), -1, 0, 0, -1)

@@ -17,7 +17,7 @@ from commsim.libraries import LibrarySection
 from commsim.scenario.catalogue import scenario_text
 from commsim.scenario.overrides import apply_sets, merge_settings
 from commsim.sections import Section, decode
-from commsim.setting_words import config_of_others
+from commsim.setting_names import foreign_config
 from commsim.workload import WorkloadSection
 from commsim.yaml_file import parse_yaml, read_yaml
 
@@ -146,7 +146,7 @@ def scenario_from(
         raise ScenarioError(f"{where}: the file is empty. `commsim presets scenarios` lists some.")
     if not isinstance(data, dict):
         raise ScenarioError(f"{where}: a scenario is a mapping (name:, cluster:, workload:).")
-    if other := config_of_others(data):
+    if other := foreign_config(data):
         raise ScenarioError(f"{where}: {_FOREIGN.format(f'looks like {other}')}")
     file = decode(data, ScenarioFile, where)
     if file.torch is not None:

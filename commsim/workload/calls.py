@@ -20,10 +20,10 @@ from typing import Any, Literal
 import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import CopyWay
+from commsim.graph import CopyDirection
 from commsim.sections import Section, decode
 from commsim.units import Duration, Size
-from commsim.workload.torch_words import OBJECT_WORDS, WORDS
+from commsim.workload.torch_names import OBJECT_CALLS, WORDS
 
 __all__ = [
     "WORLD",
@@ -43,10 +43,10 @@ __all__ = [
 
 WORLD = "world"
 _MESSAGES = ("send", "recv", "isend", "irecv")
-_COPIES = {"copy_to_host": CopyWay.TO_HOST, "copy_from_host": CopyWay.FROM_HOST}
+_COPIES = {"copy_to_host": CopyDirection.TO_HOST, "copy_from_host": CopyDirection.FROM_HOST}
 _BARE = ("barrier", "synchronize")
 _CALLS = (
-    "compute", *_MESSAGES, "batch_isend_irecv", "wait", "synchronize", *WORDS, *OBJECT_WORDS,
+    "compute", *_MESSAGES, "batch_isend_irecv", "wait", "synchronize", *WORDS, *OBJECT_CALLS,
     "coalesced", *_COPIES, "new_group",
 )  # fmt: skip
 
@@ -171,7 +171,7 @@ class MessageCall:
 class HostCopy:
     """A copy between the rank's GPU and host memory; on a stream it returns at once."""
 
-    way: CopyWay
+    way: CopyDirection
     size: int
     stream: str | None
     handle: str | None
@@ -268,7 +268,7 @@ def _read(name: str, settings: Any, where: str) -> Call:
         return _coalesced(settings, where)
     if name == "new_group":
         return decode(settings, NewGroup, where)
-    if name in OBJECT_WORDS:
+    if name in OBJECT_CALLS:
         return decode(settings, ObjectCall, where)
     return decode(settings, ProgramCollective, where)
 

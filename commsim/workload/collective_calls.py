@@ -10,7 +10,7 @@ from typing import NamedTuple
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import COLLECTIVES, ROOTED
 from commsim.workload.calls import Coalesced, ObjectCall, ProgramCollective
-from commsim.workload.torch_words import OBJECT_WORDS, WORDS, check_dtype, check_redop
+from commsim.workload.torch_names import OBJECT_CALLS, WORDS, check_dtype, check_redop
 
 __all__ = ["ROOTED", "Meaning", "check_call", "coalesced", "meaning", "object_meanings"]
 
@@ -64,7 +64,7 @@ def meaning(word: str, call: ProgramCollective, ranks: Sequence[int], where: str
 
 def object_meanings(word: str, call: ObjectCall, ranks: Sequence[int], where: str) -> list[Meaning]:
     """Return the collectives of an object word, in their order."""
-    ends, steps = OBJECT_WORDS[word]
+    ends, steps = OBJECT_CALLS[word]
     root = _root(word, ends, call, ranks, where)
     if ends and root is None:
         raise ScenarioError(

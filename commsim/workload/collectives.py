@@ -15,7 +15,7 @@ from commsim.sections import Section
 from commsim.units import Size
 from commsim.workload.collective_calls import check_call
 from commsim.workload.result import Workload
-from commsim.workload.torch_words import WORDS, check_dtype, check_redop
+from commsim.workload.torch_names import WORDS, check_dtype, check_redop
 
 __all__ = ["CollectiveSection", "build_collectives"]
 

@@ -13,7 +13,7 @@ from commsim.scenario import scenario_from
 from commsim.sections import decode
 from commsim.study import run
 from commsim.workload import ProgramSection, build_program
-from commsim.workload.torch_words import OBJECT_WORDS, WORDS
+from commsim.workload.torch_names import OBJECT_CALLS, WORDS
 
 PAGE = (ROOT / "docs/reference/program.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -29,7 +29,7 @@ def test_the_examples_run(text: str) -> None:
 def test_the_page_has_every_word() -> None:
     for word in (
         *WORDS,
-        *OBJECT_WORDS,
+        *OBJECT_CALLS,
         "batch_isend_irecv",
         "coalesced",
         "synchronize",

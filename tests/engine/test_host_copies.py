@@ -8,7 +8,7 @@ from helpers.star import US, Star
 from commsim.cluster import Route
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
-from commsim.graph import CopyWay, Graph, GraphBuilder
+from commsim.graph import CopyDirection, Graph, GraphBuilder
 from commsim.libraries import Ideal
 
 MB = 10**6
@@ -24,7 +24,7 @@ class HostStar(Star):
         return Route((2 * rank + 1,), (1.0,), (0,), int(self.links.latency[2 * rank + 1]))
 
 
-def copies(*ways: CopyWay, streams: tuple[str, ...] = ("copy", "copy")) -> Graph:
+def copies(*ways: CopyDirection, streams: tuple[str, ...] = ("copy", "copy")) -> Graph:
     build = GraphBuilder()
     lane = build.lane(0)
     for way, stream in zip(ways, streams, strict=False):
@@ -38,17 +38,17 @@ def ends(graph: Graph, cluster: Star, network: str = "fluid") -> list[int]:
 
 
 @pytest.mark.parametrize("network", ["fluid", "steps"])
-@pytest.mark.parametrize("way", [CopyWay.TO_HOST, CopyWay.FROM_HOST])
-def test_a_copy_alone_takes_latency_and_bytes(way: CopyWay, network: str) -> None:
+@pytest.mark.parametrize("way", [CopyDirection.TO_HOST, CopyDirection.FROM_HOST])
+def test_a_copy_alone_takes_latency_and_bytes(way: CopyDirection, network: str) -> None:
     cluster = HostStar(2, [1e9, 4e9, 1e9, 1e9])
-    speed = 1e9 if way == CopyWay.TO_HOST else 4e9
+    speed = 1e9 if way == CopyDirection.TO_HOST else 4e9
     assert ends(copies(way), cluster, network) == [US + round(2 * MB / speed * 1e12)]
 
 
 @pytest.mark.parametrize("network", ["fluid", "steps"])
 def test_one_stream_copies_one_after_another_and_two_ways_do_not_meet(network: str) -> None:
     one = US + 2000 * US
-    both = (CopyWay.TO_HOST, CopyWay.FROM_HOST)
+    both = (CopyDirection.TO_HOST, CopyDirection.FROM_HOST)
     assert ends(copies(*both), HostStar(2), network) == [one, 2 * one]
     assert ends(copies(*both, streams=("d2h", "h2d")), HostStar(2), network) == [one, one]
 
@@ -58,7 +58,7 @@ def test_copies_and_messages_share_a_link() -> None:
     build = GraphBuilder()
     lanes = [build.lane(rank) for rank in range(2)]
     world = build.group("world", range(2))
-    build.host_copy(lanes[0], 2 * MB, way=CopyWay.TO_HOST)
+    build.host_copy(lanes[0], 2 * MB, way=CopyDirection.TO_HOST)
     build.send(lanes[0], 1, 2 * MB, group=world, stream="s")
     build.recv(lanes[1], 0, 2 * MB, group=world, stream="s")
     for network in ("fluid", "steps"):
@@ -70,7 +70,7 @@ def test_copies_and_messages_share_a_link() -> None:
 
 
 def test_the_bytes_are_on_the_record_and_the_op_is_named() -> None:
-    graph = copies(CopyWay.TO_HOST)
+    graph = copies(CopyDirection.TO_HOST)
     for network in ("fluid", "steps"):
         timeline = simulate(graph, HostStar(2), library=Ideal(), network=network)
         assert timeline.links.link_bytes().tolist() == pytest.approx([2 * MB, 0, 0, 0])
@@ -79,16 +79,16 @@ def test_the_bytes_are_on_the_record_and_the_op_is_named() -> None:
 
 def test_a_copy_needs_a_cluster_a_size_and_a_way() -> None:
     with pytest.raises(ScenarioError, match="a copy over links needs a"):
-        simulate(copies(CopyWay.TO_HOST), None, library=Ideal())
+        simulate(copies(CopyDirection.TO_HOST), None, library=Ideal())
     build = GraphBuilder()
     lane = build.lane(0)
     with pytest.raises(ScenarioError, match="give a size"):
-        build.host_copy(lane, -1, way=CopyWay.TO_HOST)
+        build.host_copy(lane, -1, way=CopyDirection.TO_HOST)
     with pytest.raises(ScenarioError, match="and its way"):
-        build.host_copy(lane, 1, way=CopyWay.NONE)
+        build.host_copy(lane, 1, way=CopyDirection.NONE)
 
 
 def test_a_copy_of_nothing_takes_its_latency() -> None:
     build = GraphBuilder()
-    build.host_copy(build.lane(0), 0, way=CopyWay.TO_HOST)
+    build.host_copy(build.lane(0), 0, way=CopyDirection.TO_HOST)
     assert ends(build.build(), HostStar(2)) == [US]

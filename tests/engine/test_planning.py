@@ -57,7 +57,7 @@ def test_rows_are_alike_where_their_requests_are(
     ]
     posted = [planner.message_request(row) for row in range(len(graph.messages))]
     for (first, number), requests in (
-        (planner.alike_collectives(), asked), (planner.alike_messages(), posted),
+        (planner.equivalent_collectives(), asked), (planner.equivalent_messages(), posted),
     ):  # fmt: skip
         assert len(first) == len(set(requests))
         assert [requests[first[at]] for at in number] == requests

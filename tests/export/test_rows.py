@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commsim.export.rows import _alike, _spread
+from commsim.export.rows import _distinct_rows, _spread
 
 intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40)
 
@@ -27,7 +27,7 @@ def test_intervals_are_spread_over_as_few_rows_as_can_be(drawn: list[tuple[int, 
 @given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 3)), max_size=30))
 def test_rows_that_agree_share_a_number(drawn: list[tuple[int, int]]) -> None:
     columns = [np.array([row[i] for row in drawn], dtype=np.int64) for i in range(2)]
-    first, which = _alike(columns)
+    first, which = _distinct_rows(columns)
     for at, row in enumerate(drawn):
         assert drawn[int(first[which[at]])] == row
         assert int(first[which[at]]) <= at

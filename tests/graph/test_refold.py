@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commsim.errors import ScenarioError
-from commsim.graph import CopyWay, Fold, Graph, GraphBuilder, OpKind, Phase, Tags
+from commsim.graph import CopyDirection, Fold, Graph, GraphBuilder, OpKind, Phase, Tags
 from commsim.graph.refold import refold
 from commsim.graph.table import Messages
 
@@ -34,7 +34,7 @@ def built(*, whole: bool = False) -> Graph:
         build.collective(
             lane, group, "all_to_all_v", 30, stream="dp", splits=(10, 20) if first else (25, 5)
         )
-        build.host_copy(lane, 123, way=CopyWay.TO_HOST, stream="d2h")
+        build.host_copy(lane, 123, way=CopyDirection.TO_HOST, stream="d2h")
         last = build.copy(lane, 17, name="known", size=5, stream="d2h")
         build.window(lane, a, last)
     return build.build({"says": "so"})
@@ -93,7 +93,7 @@ def test_ops_of_other_lanes_are_refused() -> None:
 def test_copies_over_links_keep_their_way() -> None:
     apart = refold(built(), np.arange(4))
     copies = apart.kind == OpKind.COPY
-    assert sorted(apart.item[copies].tolist()) == [-1] * 4 + [int(CopyWay.TO_HOST)] * 4
+    assert sorted(apart.item[copies].tolist()) == [-1] * 4 + [int(CopyDirection.TO_HOST)] * 4
 
 
 def test_a_lane_splits_for_all_members_that_it_stands_for() -> None:

@@ -45,7 +45,7 @@ def test_a_pipeline_without_waiting_takes_the_work_of_one_stage(
 ) -> None:
     line = pipeline(stages, microbatches, forward, backward)
     same = np.ones(len(line))
-    alone = Retiming(line).step(Change(same, alone=line.kind == OpKind.COMPUTE))
+    alone = Retiming(line).step(Change(same, detached=line.kind == OpKind.COMPUTE))
     assert alone == microbatches * (forward + backward) * 1e6
     assert Retiming(line).step() == (microbatches + stages - 1) * (forward + backward) * 1e6
 

@@ -11,7 +11,7 @@ from helpers.star import Star
 
 from commsim.engine import simulate
 from commsim.errors import DeadlockError, ScenarioError
-from commsim.graph import CopyWay, Device, Graph, OpKind
+from commsim.graph import CopyDirection, Device, Graph, OpKind
 from commsim.libraries import Ideal
 from commsim.sections import decode
 from commsim.timeline import Timeline
@@ -230,7 +230,7 @@ def test_copies_to_and_from_the_host() -> None:
         " {wait: c}]}"
     )
     assert graph.kind.tolist()[:2] == [OpKind.COPY, OpKind.COPY]
-    assert graph.item.tolist()[:2] == [CopyWay.TO_HOST, CopyWay.FROM_HOST]
+    assert graph.item.tolist()[:2] == [CopyDirection.TO_HOST, CopyDirection.FROM_HOST]
     assert graph.size.tolist()[:2] == [10**6, 2 * 10**6]
     assert streams(graph) == ["main", "h2d", "main"]
     assert deps(graph, 1) == [0]

@@ -4,14 +4,22 @@ A comparison as one page: the answer, all runs on one time axis, and what differ
 In: a comparison of runs (`runs`) or of tables over sizes (`sizes`). Out: one HTML page (`page`).
 """
 
-from commsim.charts.compare.page import compare_page
-from commsim.charts.compare.words import (
+from commsim.charts.compare.formatting import (
     BANDS,
     NONE,
+    difference_text,
     figure_text,
     kind_text,
-    off_text,
     quantity_text,
 )
+from commsim.charts.compare.page import compare_page
 
-__all__ = ["BANDS", "NONE", "compare_page", "figure_text", "kind_text", "off_text", "quantity_text"]
+__all__ = [
+    "BANDS",
+    "NONE",
+    "compare_page",
+    "difference_text",
+    "figure_text",
+    "kind_text",
+    "quantity_text",
+]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from commsim.arrays import Ints
+from commsim.charts.compare.formatting import BANDS, figure_text, kind_text
 from commsim.charts.compare.runs import (
     costs_section,
     figures_section,
@@ -17,7 +18,6 @@ from commsim.charts.compare.runs import (
     waits_section,
 )
 from commsim.charts.compare.sizes import sizes_section
-from commsim.charts.compare.words import BANDS, figure_text, kind_text
 from commsim.charts.report import Figure, ReportSection, ShownRun, page, text, viewer_section
 from commsim.charts.theme import shorten
 from commsim.timeline import Timeline

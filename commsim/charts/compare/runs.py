@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from commsim.charts.compare.words import NONE, figure_text, off_text, quantity_text
+from commsim.charts.compare.formatting import NONE, difference_text, figure_text, quantity_text
 from commsim.charts.report import (
     BarPart,
     ReportSection,
@@ -78,7 +78,7 @@ def _off(row: dict[str, Any], off: float | None) -> str:
     look = ""
     if off and row["differs"] and row["better"]:
         look = "good" if (off < 0) == (row["better"] == "less") else "bad"
-    return f'<small class="{look}">{off_text(off)}</small>'
+    return f'<small class="{look}">{difference_text(off)}</small>'
 
 
 def _sheet(head: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -> str:

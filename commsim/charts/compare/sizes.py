@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from commsim.charts.compare.words import BANDS, NONE, off_text
+from commsim.charts.compare.formatting import BANDS, NONE, difference_text
 from commsim.charts.report import ReportSection, legend, text
 from commsim.charts.theme import op_label
 from commsim.units import format_size
@@ -156,8 +156,8 @@ def _bands(data: dict[str, Any], table: dict[str, Any]) -> str:
                     f"<tr><td>{text(data['sides'][at]['label'])} {text(BANDS[name])}</td>"
                     f"<td>{band['n']}</td>"
                     f"<td{' class=off' if off else ''}>{band['median_abs_err']:.1%}</td>"
-                    f"<td>{off_text(band['median_err'])}</td>"
-                    f"<td>{off_text(band['worst_err'])}</td></tr>\n"
+                    f"<td>{difference_text(band['median_err'])}</td>"
+                    f"<td>{difference_text(band['worst_err'])}</td></tr>\n"
                 )
     heads = "".join(f"<th>{one}</th>" for one in ("", "sizes", "median |error|", "median", "worst"))
     return _wrapped(heads, "".join(rows))
@@ -188,7 +188,7 @@ def _figures(data: dict[str, Any], table: dict[str, Any]) -> str:
             if at != reference:
                 error = row["error"][at]
                 off = error is not None and abs(error) > data["tolerance"]
-                cells.append(_cell(off_text(error) or NONE, "off" if off else ""))
+                cells.append(_cell(difference_text(error) or NONE, "off" if off else ""))
         lines.append(f"<tr>{''.join(cells)}</tr>\n")
     return _wrapped("".join(heads), "".join(lines))
 

@@ -23,7 +23,7 @@ _LABEL_ROOM = 0.035  # of the axis: a line of text, upright, on a narrow screen
 _NAMES = {"nccl": "NCCL", "gloo": "Gloo", "ideal": "ideal"}
 
 
-class Look(NamedTuple):
+class CurveStyle(NamedTuple):
     """What tells an algorithm (or an op) from others; NCCL's always have the same."""
 
     colour: str
@@ -31,17 +31,17 @@ class Look(NamedTuple):
     dash: str
 
 
-def _looks(keys: list[str]) -> dict[str, Look]:
+def _styles(keys: list[str]) -> dict[str, CurveStyle]:
     """Give each key a look of its own: NCCL's algorithms theirs, the others what is left."""
     taken = [_ALGORITHMS.index(key.lower()) for key in keys if key.lower() in _ALGORITHMS]
     free = [at for at in range(len(LINES)) if at not in taken]
     order = free + [at + len(LINES) * again for again in (1, 2) for at in range(len(LINES))]
-    found: dict[str, Look] = {}
+    found: dict[str, CurveStyle] = {}
     for key in keys:
         named = key.lower() in _ALGORITHMS
         at = _ALGORITHMS.index(key.lower()) if named else order.pop(0) if order else 0
         place, again = at % len(LINES), at // len(LINES)
-        found[key] = Look(LINES[place], _MARKS[(place + again) % len(_MARKS)], _AGAIN[again])
+        found[key] = CurveStyle(LINES[place], _MARKS[(place + again) % len(_MARKS)], _AGAIN[again])
     return found
 
 
@@ -55,7 +55,7 @@ class Bench:
     crossovers: list[dict[str, Any]]
     library: str
     contested: bool
-    looks: dict[str, Look]
+    styles: dict[str, CurveStyle]
 
     @staticmethod
     def of(bench: dict[str, Any]) -> Bench:
@@ -72,7 +72,7 @@ class Bench:
             bench["crossovers"],
             _NAMES.get(library, library),
             contested,
-            _looks(list(keys)),
+            _styles(list(keys)),
         )
 
     def way(self, row: dict[str, Any]) -> str:
@@ -82,7 +82,7 @@ class Bench:
     def colour(self, way: str) -> str:
         """Return the colour of what `way` or a crossover names."""
         found = (row["algo"] for row in self.rows if way in (self.way(row), row["algo"]))
-        look = self.looks.get(next(found, way))
+        look = self.styles.get(next(found, way))
         return MUTED if look is None else look.colour
 
     @property
@@ -107,7 +107,7 @@ def curves(data: Bench, op: str) -> list[dict[str, Any]]:
         lines.setdefault(key, []).append(row)
     found = []
     for (algo, proto, name), rows in lines.items():
-        look = data.looks[algo if data.contested else name]
+        look = data.styles[algo if data.contested else name]
         found.append(
             {
                 "type": "scatter",

@@ -3,9 +3,9 @@ The report of a run: one self-contained HTML file, with a viewer for millions of
 """
 
 from commsim.charts.report.facts import ReportFacts, ReportSection, Residents, resident_bytes
+from commsim.charts.report.head_figures import Figure
 from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text, time_ticks
 from commsim.charts.report.pack import ShownRun
-from commsim.charts.report.words import Figure
 from commsim.charts.report.write import (
     page,
     report_page,

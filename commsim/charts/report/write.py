@@ -11,6 +11,7 @@ from pathlib import Path
 
 from commsim._version import __version__
 from commsim.charts.report.facts import ReportFacts, ReportSection
+from commsim.charts.report.head_figures import Figure, figures
 from commsim.charts.report.markup import text
 from commsim.charts.report.memory_part import memory_section
 from commsim.charts.report.pack import ShownRun, pack
@@ -23,7 +24,6 @@ from commsim.charts.report.time_parts import (
 )
 from commsim.charts.report.topology import topology_section
 from commsim.charts.report.use_parts import bandwidth_section, links_section
-from commsim.charts.report.words import Figure, figures
 from commsim.charts.theme import FAMILIES
 from commsim.files import write_pieces
 

@@ -145,7 +145,7 @@ def _hovers(picture: TopologyScene) -> dict[str, Any]:
         "x": [x for x, _ in middles],
         "y": [y for _, y in middles],
         "marker": {"size": 14, "opacity": 0},
-        "customdata": [[markup(link.name), markup(_says(link))] for link in picture.links],
+        "customdata": [[markup(link.name), markup(_hover_text(link))] for link in picture.links],
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
     }
 
@@ -157,7 +157,7 @@ def _middle(link: TopologyLink) -> tuple[float, float]:
     return (points[0][0] + points[1][0]) / 2, (points[0][1] + points[1][1]) / 2
 
 
-def _says(link: TopologyLink) -> str:
+def _hover_text(link: TopologyLink) -> str:
     text = describe_link(link)
     if link.share is None:
         return text

@@ -1,8 +1,8 @@
 """
-Who gets how much of a link: bottleneck max-min fairness for coupled flows.
+Rates of flows: bottleneck max-min fairness for coupled flows.
 
 In: flows with their bytes and connections per link, and capacities. Out: a rate per flow.
-`progressive` fills links step by step, `coupled` settles cases in which filling gets stuck.
+`progressive` fills links step by step, `coupled` solves the cases in which filling stalls.
 """
 
 from commsim.engine.fair_share.progressive import Flows, fair_rates

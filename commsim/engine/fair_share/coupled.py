@@ -1,5 +1,5 @@
 """
-Fair shares where filling gets stuck: two flows that each load another link harder, and worse.
+Fair shares where progressive filling stalls: say, two flows that each load another link more.
 
 Each link has a level, the share per connection that it grants; a flow runs at the smallest
 level * conns / load of its links. Sweep over the links in order of their ids and set each level
@@ -7,7 +7,7 @@ so that the link is full given all the others (Gauss-Seidel); damp when that swi
 flow keeps its limiting link, the levels solve a linear system: solve it, and accept the
 solution if it holds everywhere.
 
-The allocation is not unique in this corner: the order of links decides, and runs that come
+The allocation is not unique in this case: the order of links decides, and runs that come
 here say so in their notes.
 """
 

@@ -1,14 +1,14 @@
 """
-Who gets how much of a link: bottleneck max-min fairness for coupled flows.
+Progressive filling: bottleneck max-min fairness for coupled flows.
 
 Flow f loads link l with `load` bytes over `conns` connections; at rate x (share per second) it
 uses load * x of l, and each of its connections there gets load * x / conns. An allocation is
-right when no link is over its capacity and every flow is at its cap or crosses a full link on
+fair if no link is over its capacity and every flow is at its cap or crosses a full link on
 which no flow has a larger share per connection. For flows of one connection it is plain
 max-min fairness.
 
 `fill` fixes, round by round, every link that limits all of its unfixed flows: the share of
-those can only stay or grow elsewhere, so what is fixed stays right. Where no link limits all of
+those can only stay or grow elsewhere, so what is fixed stays fair. Where no link limits all of
 its flows (two flows that each load another link harder), `coupled_rates` finishes the rest.
 The order of links decides there, because the allocation is not unique.
 """
@@ -63,7 +63,7 @@ def fair_rates(flows: Flows, capacity: Floats) -> Rates:
     owner = np.repeat(np.arange(len(flows)), np.diff(flows.ptr))
     used = np.bincount(flows.link, weights=flows.load * flows.cap[owner], minlength=len(capacity))
     if np.all(used <= capacity):
-        return Rates(flows.cap.copy(), 0)  # nobody is in anybody's way
+        return Rates(flows.cap.copy(), 0)  # no link limits any flow
     rate, room = fill(flows, owner, capacity)
     unfixed = np.flatnonzero(np.isnan(rate))
     if unfixed.size:
@@ -109,7 +109,7 @@ def fill(flows: Flows, owner: Ints, capacity: Floats) -> tuple[Floats, Floats]:
 
 
 def unfairness(flows: Flows, capacity: Floats, rate: Floats) -> float:
-    """Return by how much an allocation breaks the rule, as a fraction; 0 is right.
+    """Return by how much an allocation breaks the rule, as a fraction; 0 is fair.
 
     The largest of: a link over its capacity, a flow over its cap, and, for each flow, how far
     it is from both its cap and being a top share on a full link.

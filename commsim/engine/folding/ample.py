@@ -1,11 +1,11 @@
 """
-Ample links: between switches, and never full whatever their traffic. They tell nobody apart.
+Ample links: links between switches that can never be full. They do not distinguish ranks.
 
 What goes up a link between switches has come into its lower end from below, over links that are
 slower or fewer. If all of these together, at full speed, put no more on it than it carries, it
 never limits a flow: with or without it the fair shares are the same. Likewise for what goes down
 and leaves its lower end downwards. In a fabric without oversubscription that is every link above
-the leaves; without them nodes that cross different leaves fold together.
+the leaves; without these links, nodes that cross different leaves fold together.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 Folded plans: one plan for all the groups that a group of a folded graph stands for.
 
-Ranks may be simulated once only if what they use is as alike as what they do. So every group
+Ranks may be simulated once only if their links are as equivalent as their work. So every group
 of every orbit is planned, and flows and links are told apart (see `refinement`). Links of one
 color carry the same traffic at every moment, and one of each color is enough. Where an orbit's
-groups end up in different colors, the ranks are not alike: `finer_roles` says who is.
+groups end up in different colors, the ranks are not equivalent: `finer_roles` says which are.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from commsim.engine.folding.refinement import (
     refine,
 )
 from commsim.engine.planning import Planner
-from commsim.graph import CopyWay, Folding, Graph, OpKind, member_lanes, refold
+from commsim.graph import CopyDirection, Folding, Graph, OpKind, member_lanes, refold
 from commsim.libraries import Library, Plan, PlanPart, PlanPhase, Request, Start, links_of
 
 __all__ = ["FoldedPlanner", "folded"]
 
 
 _MOST_ROUNDS = 12
-_MANY = 10  # slight plans may together move so many times their share
+_MANY = 10  # negligible plans may together move so many times their share
 _COPY = "copy"
 
 
 class FoldedPlanner(Planner):
-    """Plans the ops of a folded graph, each for all that it stands for.
+    """Plans the ops of a folded graph, each for all the ops that it represents.
 
     `link_color` tells the links apart (-1: not used); of each color the lowest link is used.
-    Plans that move at most the share `slight` of every link's bytes tell nobody apart.
+    Plans that move at most the share `negligible` of every link's bytes do not distinguish ranks.
     """
 
     def __init__(
-        self, graph: Graph, cluster: Cluster, library: Library, *, slight: float = 0.0
+        self, graph: Graph, cluster: Cluster, library: Library, *, negligible: float = 0.0
     ) -> None:
         super().__init__(graph, cluster, library)
         assert graph.folding is not None
@@ -55,8 +55,8 @@ class FoldedPlanner(Planner):
         self._members = member_lanes(graph)
         self._orbits: list[tuple[Request, Ints]] = []
         self._number: dict[tuple[int, int, Request], int] = {}
-        self._collectives = self._collect(self.alike_collectives(), self._collective_orbit)
-        self._messages = self._collect(self.alike_messages(), self._message_orbit)
+        self._collectives = self._collect(self.equivalent_collectives(), self._collective_orbit)
+        self._messages = self._collect(self.equivalent_messages(), self._message_orbit)
         self._copies = self._collect_copies()
         planned = [
             self._instances(request, rows, cluster, library) for request, rows in self._orbits
@@ -64,7 +64,7 @@ class FoldedPlanner(Planner):
         self._first = np.concatenate(([0], np.cumsum([len(plans) for plans in planned])))
         self._plans = [plan for plans in planned for plan in plans]
         entries = entries_of(self._plans)
-        telling = entries.of(~self._slight(entries, slight)) if slight else entries
+        telling = entries.of(~self._negligible(entries, negligible)) if negligible else entries
         ample = ample_links(entries, cluster.links)
         self._color, self.link_color = refine(
             self._plan_keys(), telling.without(ample), cluster.links.capacity
@@ -72,7 +72,7 @@ class FoldedPlanner(Planner):
         self._color_the_rest(entries, ample, cluster)
         self._folded = self._fold(entries, len(cluster.links.capacity))
 
-    def alike_links(self) -> Ints:
+    def equivalent_links(self) -> Ints:
         """Return per link the lowest of its color, which all traffic of the color is put on."""
         first = np.arange(len(self.link_color))
         used = np.flatnonzero(self.link_color >= 0)
@@ -95,7 +95,7 @@ class FoldedPlanner(Planner):
         return self._folded[self._copies[op]].parts[0].phases[0]
 
     def finer_roles(self) -> Ints | None:
-        """Return a number per rank that tells apart who is not alike; None where all are."""
+        """Return a number per rank, equal for equivalent ranks; None if all are."""
         world = len(self._folding.lane_of)
         seen = np.zeros(world, np.uint64)
         for number, (_, rows) in enumerate(self._orbits):
@@ -108,9 +108,9 @@ class FoldedPlanner(Planner):
         lanes = int(self._folding.lane_of.max()) + 1
         return roles.astype(np.int64) if int(roles.max()) + 1 > lanes else None
 
-    def _collect(self, alike: tuple[Ints, Ints], orbit: Callable[[int], int]) -> list[int]:
+    def _collect(self, classes: tuple[Ints, Ints], orbit: Callable[[int], int]) -> list[int]:
         """Return per row of a table the number of what it asks for, together with its orbit."""
-        first, number = alike
+        first, number = classes
         numbers = np.array([orbit(row) for row in first.tolist()], dtype=np.int64)
         found: list[int] = numbers[number].tolist()
         return found
@@ -146,12 +146,12 @@ class FoldedPlanner(Planner):
 
         def make(one: Request) -> Plan:
             if one.kind == _COPY:
-                return _copy_plan(cluster, one.ranks[0], CopyWay(one.root), one.size)
+                return _copy_plan(cluster, one.ranks[0], CopyDirection(one.root), one.size)
             return library.plan(one, cluster)
 
         return [shift.plan(replace(request, ranks=tuple(row)), make) for row in rows.tolist()]
 
-    def _slight(self, entries: Entries, share: float) -> Bools:
+    def _negligible(self, entries: Entries, share: float) -> Bools:
         """Return the plans that move at most `share` of every link's bytes; none if many do."""
         asked = np.array([*self._collectives, *self._messages, *self._copies.values()], np.int64)
         times = np.repeat(np.bincount(asked, minlength=len(self._orbits)), np.diff(self._first))
@@ -159,12 +159,13 @@ class FoldedPlanner(Planner):
         part = moved / np.bincount(entries.link, weights=moved)[entries.link]
         most = np.zeros(len(self._plans))
         np.maximum.at(most, entries.plan, part)
-        slight = most <= share
-        together = np.bincount(entries.link, weights=part * slight[entries.plan])
-        return slight if together.max(initial=0.0) <= _MANY * share else np.zeros_like(slight)
+        negligible = most <= share
+        together = np.bincount(entries.link, weights=part * negligible[entries.plan])
+        few = together.max(initial=0.0) <= _MANY * share
+        return negligible if few else np.zeros_like(negligible)
 
     def _color_the_rest(self, entries: Entries, ample: Bools, cluster: Cluster) -> None:
-        """Color the links that told nobody apart: ample ones by their plans, others one by one."""
+        """Color the links left out of the refinement: ample ones by their plans, others singly."""
         on = entries.of_links(ample)
         used, color = color_by_plans(self._color, on, cluster.links.capacity)
         self.link_color[used] = int(self.link_color.max(initial=-1)) + 1 + color
@@ -172,7 +173,7 @@ class FoldedPlanner(Planner):
         self.link_color[rest] = int(self.link_color.max(initial=-1)) + 1 + np.arange(len(rest))
 
     def _plan_keys(self) -> Hashes:
-        """Return what is known of each plan without its links."""
+        """Return the properties of each plan apart from its links."""
         number = np.repeat(np.arange(len(self._orbits)), np.diff(self._first))
         shape = {_times(plan): None for plan in self._plans}
         place = {key: at for at, key in enumerate(shape)}
@@ -218,13 +219,13 @@ class FoldedPlanner(Planner):
 
 
 def folded(
-    graph: Graph, cluster: Cluster, library: Library, *, slight: float = 0.0
+    graph: Graph, cluster: Cluster, library: Library, *, negligible: float = 0.0
 ) -> tuple[Graph, Planner]:
     """Return the coarsest folded graph that the hardware allows, and a planner for it.
 
-    `graph` is folded by what the ranks do. `slight` is the share of a link's bytes that does not
-    tell ranks apart: above 0 the fold is nearly exact. Where ranks turn out to be unlike again
-    and again, nothing is folded; nor where the library has links of its own, one set per process.
+    `graph` is folded by what the ranks do. `negligible` is the share of a link's bytes that does
+    not distinguish ranks: above 0 the fold is nearly exact. Nothing is folded if no fold is found
+    in a few rounds, or if the library has links of its own, one set per process.
 
     Raises:
         ScenarioError: see `refold`.
@@ -234,7 +235,7 @@ def folded(
     for _ in range(_MOST_ROUNDS):
         if graph.folding is None:
             return graph, Planner(graph, cluster, library)
-        planner = FoldedPlanner(graph, cluster, library, slight=slight)
+        planner = FoldedPlanner(graph, cluster, library, negligible=negligible)
         finer = planner.finer_roles()
         if finer is None:
             return graph, planner
@@ -244,15 +245,15 @@ def folded(
     return graph, Planner(graph, cluster, library)
 
 
-def _copy_plan(cluster: Cluster, rank: int, way: CopyWay, size: int) -> Plan:
-    route = cluster.to_host(rank) if way == CopyWay.TO_HOST else cluster.from_host(rank)
+def _copy_plan(cluster: Cluster, rank: int, way: CopyDirection, size: int) -> Plan:
+    route = cluster.to_host(rank) if way == CopyDirection.TO_HOST else cluster.from_host(rank)
     none = np.zeros(1, np.int64)
     part = PlanPart((copy_phase((route,), size, cluster.links),), none, none)
     return Plan((part,), Start.ALL, 1)
 
 
 def _times(plan: Plan) -> tuple[object, ...]:
-    """Return what must be equal for two plans to be alike, apart from their links."""
+    """Return what must be equal for two plans to be equivalent, apart from their links."""
     phases = tuple(
         tuple((phase.idle, phase.lead, phase.tail) for phase in part.phases) for part in plan.parts
     )

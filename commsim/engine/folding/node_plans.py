@@ -19,7 +19,7 @@ class NodePlans:
         self._known: dict[tuple[object, ...], tuple[int, Plan]] = {}
 
     def plan(self, request: Request, make: Callable[[Request], Plan]) -> Plan:
-        """Return the plan of `request`: by `make`, or that of a group placed alike, shifted."""
+        """Return the plan of `request`: by `make`, or shifted from an equal group elsewhere."""
         cluster = self._cluster
         nodes = {int(cluster.node_of[rank]) for rank in request.ranks}
         if len(nodes) > 1:

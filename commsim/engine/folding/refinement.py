@@ -1,7 +1,7 @@
 """
-Color refinement: which plans and which links are alike.
+Color refinement: the equivalence classes of plans and of links.
 
-Flows and links are told apart together: links by capacity and by the flows that load them, flows
+Flows and links are split together: links by capacity and by the flows that load them, flows
 by the links they load and how much, until nothing splits any more.
 """
 
@@ -102,7 +102,7 @@ def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints,
 
 
 def color_by_plans(plan_color: Ints, entries: Entries, capacity: Floats) -> tuple[Ints, Ints]:
-    """Return the links of `entries` and their colors: equal where equal plans load them alike."""
+    """Return the links of `entries` and their colors: equal if equal plans load them equally."""
     used, link = np.unique(entries.link, return_inverse=True)
     loaded = np.zeros(len(used), np.uint64)
     np.add.at(loaded, link, mix(_weights(entries), plan_color[entries.plan]))
@@ -114,7 +114,7 @@ def _weights(entries: Entries) -> Hashes:
 
 
 def _number(keys: Hashes) -> Ints:
-    """Number equal keys alike, in the order of their values."""
+    """Number keys in the order of their values; equal keys get equal numbers."""
     numbered: Ints = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return numbered
 

@@ -60,7 +60,7 @@ def part_of(
     phases = _in_sequence(messages, phase, arrival, links)
     if phases is None:
         phases = (_flow(messages, np.arange(len(arrival)), whole(arrival.max()), links),)
-    joins, leaves = _attendance(messages, arrival, members, links)
+    joins, leaves = _joins_and_exits(messages, arrival, members, links)
     total = sum(p.idle for p in phases)
     joins = np.zeros_like(joins) if together else np.minimum(joins, total)
     return PlanPart(phases, joins, np.minimum(leaves, total))
@@ -70,9 +70,9 @@ _last: tuple[tuple[object, ...], Floats] = ((), np.zeros(0))
 
 
 def _arrivals(messages: RoutedProgram, links: Links) -> Floats:
-    """Return when messages arrive; channels are mostly alike, so one of them is worked out.
+    """Return when messages arrive; channels are mostly equivalent, so one of them is timed.
 
-    Two programs are alike where links of equal cost and latency are shared in the same way,
+    Two programs are equivalent if links of equal cost and latency are shared in the same way,
     whichever links those are.
     """
     global _last
@@ -156,11 +156,11 @@ def _flow(messages: RoutedProgram, chosen: Ints, idle: int, links: Links) -> Pla
     return coupled([messages.routes[i] for i in routes.tolist()], sizes.tolist(), idle, links)
 
 
-def _attendance(
+def _joins_and_exits(
     messages: RoutedProgram, arrival: Floats, members: int, links: Links
 ) -> tuple[Ints, Ints]:
     """Return when the data first reaches each member, and when it is done with its last."""
-    alone = _alone(messages, links)
+    alone = _idle_times(messages, links)
     latency = np.array([r.latency for r in messages.routes], dtype=np.float64)[messages.route]
     joins, leaves = np.full(members, np.inf), np.full(members, -1.0)
     for ends, done in ((messages.source, arrival - latency), (messages.target, arrival)):
@@ -171,7 +171,7 @@ def _attendance(
     return np.floor(joins).astype(np.int64), np.ceil(leaves - 1e-3).astype(np.int64)
 
 
-def _alone(messages: RoutedProgram, links: Links) -> Floats:
+def _idle_times(messages: RoutedProgram, links: Links) -> Floats:
     """Return the ps that each message would take with nothing else on the links."""
     latency = np.array([r.latency for r in messages.routes], dtype=np.float64)
     cost = np.array([per_byte(r, links) for r in messages.routes])
@@ -201,7 +201,7 @@ def split_by_kind(messages: RoutedProgram, members: int, links: Links) -> tuple[
         chosen = np.flatnonzero(remote == kind)
         flow = _flow(messages, chosen, whole(arrival[chosen].max()), links)
         np.add.at(use, flow.link, flow.load / flow.idle)
-        joins, leaves = _attendance(_only(messages, chosen), arrival[chosen], members, links)
+        joins, leaves = _joins_and_exits(_subset(messages, chosen), arrival[chosen], members, links)
         parts.append(PlanPart((flow,), np.zeros_like(joins), np.minimum(leaves, flow.idle)))
     fits = np.all(use * 1e12 <= links.capacity * _SLACK)
     return tuple(parts) if fits else (whole_part,)
@@ -211,7 +211,7 @@ def _crosses_network(route: Route, links: Links) -> bool:
     return any(links.kinds[link] == "network" for link in route.link)
 
 
-def _only(messages: RoutedProgram, chosen: Ints) -> RoutedProgram:
+def _subset(messages: RoutedProgram, chosen: Ints) -> RoutedProgram:
     """Return some messages of a program in which none depends on another."""
     none = np.zeros(0, np.int64)
     return RoutedProgram(

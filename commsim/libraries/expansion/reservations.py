@@ -1,5 +1,5 @@
 """
-What messages have reserved of the links' rates: who comes first keeps the rate at which it comes.
+Reservations of link rates by messages: an earlier message keeps the rate at which it arrives.
 
 A message comes to a link as a curve: by when which share of it has arrived. The link passes on
 what has arrived as fast as those that came before leave room for, and so the message leaves as

@@ -1,7 +1,7 @@
 """
 Messages in flight over FIFO links: the clock of chunk programs.
 
-The discipline, on an idle cluster and under contention alike: a message enters the first link
+The discipline, the same on an idle cluster and under contention: a message enters the first link
 of its route when everything it depends on has arrived, both ends have joined, and its
 connection has sent what came before. Links serve messages in the order in which their heads come
 (ties: the order in which programs were added, then program order): a message keeps the rate at
@@ -133,7 +133,7 @@ class Traffic:
         return self._queue[0][0] if self._queue else float("inf")
 
     def advance(self, until: float) -> list[tuple[float, int, int]]:
-        """Let everything up to `until` happen; return arrivals as (time, program, message)."""
+        """Advance to `until`; return arrivals as (time, program, message)."""
         arrived = []
         while self._queue and self._queue[0][0] <= until:
             head, number, message, at, curve = heapq.heappop(self._queue)

@@ -241,7 +241,7 @@ class Ideal:
         )
 
     def _best_pieces(self, pipeline: Pipeline, request: Request, algorithm: str) -> int:
-        """Return how many pieces are best; channels of one request are alike in this."""
+        """Return how many pieces are best; the same for all channels of a request."""
         key = (request, algorithm)
         if key != self._last_pieces[0]:
             self._last_pieces = (key, pipeline.best_count())

@@ -59,10 +59,10 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What the environment asks of NCCL. None: unset, NCCL decides. Sizes in bytes.
+    """The settings of NCCL that the environment makes. None: unset, NCCL decides. Sizes in bytes.
 
     `algo` and `proto` keep NCCL's own list syntax; `rules.py` reads it for an operation.
-    `notes` says of each known variable that is not modelled that it is left out.
+    `notes` lists the known variables that are set and not modelled.
     """
 
     algo: str = ""
@@ -160,7 +160,7 @@ def _table() -> dict[str, Any]:
 
 
 def families() -> Mapping[str, str]:
-    """Return what the families of plug-in settings are, by the letters they begin with."""
+    """Return the families of plug-in settings by their prefix."""
     return dict(_table()["families"])
 
 

@@ -1,5 +1,5 @@
 """
-What the parts of NCCL's decision hand to each other: graphs, and the communicator after init.
+Data types shared by NCCL's topology, search and tuning: graphs, and the communicator after init.
 
 Topology and search make a `Communicator`; the tuner reads it to choose an algorithm, a protocol
 and channels for each op; the timing model reads both. The names follow NCCL's own.

@@ -43,7 +43,7 @@ def channel_orders(
 def _local_orders(
     cluster: Cluster, router: Router, ranks: tuple[int, ...], nodes: list[list[int]]
 ) -> list[list[int]]:
-    """Return the members of each node in their order; nodes of one kind are alike."""
+    """Return the members of each node in their order; nodes of one kind have one order."""
     kept: dict[tuple[object, ...], list[int]] = {}
     orders = []
     for members in nodes:

@@ -93,7 +93,7 @@ class Worker:
         """Return the timeline of a run, its metrics, and what is known of its steps."""
         work = build_training(section, self.cluster, where="advise", fold=True)
         assert work.training is not None
-        graph, planner = folded(work.graph, self.cluster, self.library, slight=SLIGHT)
+        graph, planner = folded(work.graph, self.cluster, self.library, negligible=SLIGHT)
         timeline = simulate(
             graph,
             self.cluster,

@@ -36,7 +36,7 @@ _ROOTED = ROOTED | {"all_to_all_v"}
 
 
 def assemble(recordings: Mapping[int, Recording], *, script: str = "") -> Graph:
-    """Return the graph of all ranks; one lane per role where ranks are alike.
+    """Return the graph of all ranks; one lane per role if ranks are equivalent.
 
     Raises:
         TraceError: the ranks made different groups, or one sends to a rank whose part nobody

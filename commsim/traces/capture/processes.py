@@ -20,9 +20,9 @@ import msgspec
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Graph
-from commsim.traces.capture.alike import difference
 from commsim.traces.capture.assemble import assemble, roles_of
 from commsim.traces.capture.axes import FoundAxes, message_axes
+from commsim.traces.capture.equivalence import difference
 from commsim.traces.capture.records import Recording, load_recording
 
 __all__ = ["capture", "record_ranks"]
@@ -48,7 +48,7 @@ def capture(
 
     Raises:
         ScenarioError: no script, or ranks outside the world.
-        TraceError: torch is missing, the script fails, or ranks differ that are taken as alike.
+        TraceError: torch is missing, the script fails, or ranks taken as equivalent differ.
     """
     path = Path(script)
     _check(path, world_size, ranks, step)
@@ -99,7 +99,7 @@ def _all_roles(record: Record, world: int, say: Callable[[str], None]) -> dict[i
         what = difference(found[twin], record([last])[last], axes)
         if what:
             raise TraceError(
-                f"ranks {twin} and {last} were taken to be alike, and are not: {what}\n"
+                f"ranks {twin} and {last} were taken to be equivalent, and are not: {what}\n"
                 f"Name the ranks with parts of their own, like --ranks {twin},{last}: every other"
                 " rank then does as the nearest of them below it."
             )

@@ -23,7 +23,7 @@ from commsim.traces.formats.kineto import (
 from commsim.traces.formats.nccl_tests import NcclTests, is_nccl_tests, merged, read_nccl_tests
 from commsim.traces.formats.param import write_param
 from commsim.traces.formats.records import Issued, RankRecord, buffer_size
-from commsim.traces.formats.words import dtype_of, integer, numbers_of
+from commsim.traces.formats.values import dtype_of, integer, numbers_of
 
 __all__ = [
     "BAD_JSON",

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from commsim.traces.formats.files import BAD_JSON
-from commsim.traces.formats.words import dtype_of, integer, numbers_of, uneven_op
+from commsim.traces.formats.values import dtype_of, integer, numbers_of, uneven_op
 
 __all__ = ["NO_ARGS", "EventArgs", "FileArgs", "event_args", "wait_args"]
 

@@ -20,7 +20,7 @@ from commsim.errors import TraceError
 from commsim.ops import op_of
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto import rank_in_name
-from commsim.traces.formats.words import dtype_of, integer, numbers_of, uneven_op
+from commsim.traces.formats.values import dtype_of, integer, numbers_of, uneven_op
 
 __all__ = ["CommNode", "ExecutionTrace", "is_execution_trace", "read_execution_trace"]
 

@@ -29,7 +29,7 @@ from commsim.traces.formats.event_args import (
     wait_args,
 )
 from commsim.traces.formats.files import BAD_JSON, Data, Document
-from commsim.traces.formats.words import FAR, integer
+from commsim.traces.formats.values import FAR, integer
 from commsim.units import PS_PER_US
 
 __all__ = ["Event", "EventKind", "KinetoFile", "is_kineto", "rank_in_name", "read_kineto"]

@@ -6,7 +6,7 @@ NCCL_DEBUG=INFO logs with NCCL_DEBUG_SUBSYS=INIT,COLL: order and sizes of calls,
     host:pid:tid [0] NCCL INFO ncclCommInitRank comm 0x55 rank 3 nranks 16 ... commId 0x9 - Init
       COMPLETE
 
-A log may hold many processes. Which communicators of them are one is said by commId; a process
+A log may hold many processes. commId says which of their communicators are the same; a process
 is the rank that it has in the largest of them.
 """
 

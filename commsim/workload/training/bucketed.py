@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commsim.cluster import Cluster
-from commsim.graph import CopyWay, Device, GraphBuilder, Phase, Tags
+from commsim.graph import CopyDirection, Device, GraphBuilder, Phase, Tags
 from commsim.models import Tensor
 from commsim.units import PS_PER_SECOND
 from commsim.workload.buckets import assign_buckets
@@ -162,7 +162,7 @@ class Bucketed(ReplicaStrategy):
             op = self.build.host_copy(
                 lane.lane,
                 share * self.plan.gradient_width,
-                way=CopyWay.TO_HOST,
+                way=CopyDirection.TO_HOST,
                 name="offload gradients",
                 stream="d2h",
                 after=[op],
@@ -234,7 +234,7 @@ class Bucketed(ReplicaStrategy):
         return self.build.host_copy(
             lane.lane,
             share * self.plan.width,
-            way=CopyWay.FROM_HOST,
+            way=CopyDirection.FROM_HOST,
             name="load parameters",
             stream="h2d",
             after=[update],

@@ -28,12 +28,12 @@ from commsim.charts.report import (
     write_report,
 )
 from commsim.charts.report.columns import column
+from commsim.charts.report.head_figures import figures
 from commsim.charts.report.markup import BarPart, area, percent, stack, table
 from commsim.charts.report.memory_part import memory_section
 from commsim.charts.report.pack import _distinct, pack
 from commsim.charts.report.time_parts import breakdown_section, path_section
 from commsim.charts.report.use_parts import bandwidth_section
-from commsim.charts.report.words import figures
 from commsim.charts.report.write import page
 from commsim.charts.theme import FAMILIES
 from commsim.engine import simulate

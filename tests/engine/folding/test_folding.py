@@ -8,7 +8,7 @@ import pytest
 from commsim.cluster import Cluster, cluster_from
 from commsim.engine import folded, simulate
 from commsim.errors import ScenarioError
-from commsim.graph import CopyWay, Fold, Graph, GraphBuilder
+from commsim.graph import CopyDirection, Fold, Graph, GraphBuilder
 from commsim.libraries import Ideal
 from commsim.timeline import Timeline
 
@@ -48,8 +48,10 @@ def graph_of(fold: Fold, stage: np.ndarray, *, offload: bool = False) -> Graph:
                 build.send(lane, "next", 3 * MIB, group=pp, stream="out", after=before)
             build.collective(lane, dp, "all_reduce", 64 * MIB, stream="dp", after=before)
             if offload:
-                build.host_copy(lane, 32 * MIB, way=CopyWay.TO_HOST, name="offload", stream="d2h",
-                                after=before)  # fmt: skip
+                build.host_copy(
+                    lane, 32 * MIB, way=CopyDirection.TO_HOST,
+                    name="offload", stream="d2h", after=before,
+                )  # fmt: skip
     return build.build()
 
 
@@ -139,7 +141,7 @@ def test_unlike_hardware_is_refused_without_refolding() -> None:
     uneven = cluster_from({"nodes": [{"preset": "dgx-h100", "count": 1}, slower]}, "test")
     stage, groups, pairs = layout(2, 1, 8)
     graph = graph_of(Fold.of(stage, groups, pairs), stage)
-    with pytest.raises(ScenarioError, match="not alike"):
+    with pytest.raises(ScenarioError, match="not equivalent"):
         simulate(graph, uneven, library=Ideal())
 
 

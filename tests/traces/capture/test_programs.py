@@ -22,9 +22,9 @@ from commsim.graph import Graph, OpKind, Phase, load_graph, save_graph
 from commsim.graph.refold import refold
 from commsim.libraries import Ideal
 from commsim.models.roofline import resolve_durations
-from commsim.traces.capture.alike import difference
 from commsim.traces.capture.assemble import assemble, roles_of
 from commsim.traces.capture.axes import FoundAxes
+from commsim.traces.capture.equivalence import difference
 from commsim.traces.capture.records import (
     CapturedCall,
     CapturedMemory,

@@ -78,8 +78,8 @@ def test_a_small_bucket_on_one_nic_tells_ranks_apart_only_where_that_counts() ->
     )  # fmt: skip
     coarse, library = build_training(section, cluster, fold=True).graph, Nccl()
     lanes, steps = [], []
-    for slight in (0.0, 1e-9, 1e-3):
-        graph, planner = folded(coarse, cluster, library, slight=slight)
+    for negligible in (0.0, 1e-9, 1e-3):
+        graph, planner = folded(coarse, cluster, library, negligible=negligible)
         timeline = simulate(graph, cluster, library=library, planner=planner)
         lanes.append(len(graph.lane_rank))
         steps.append(measure(timeline).step_time_s)

@@ -16,7 +16,7 @@ from helpers.optional import present
 from helpers.toy_cluster import SMALL, ToyCluster, training
 
 from commsim.engine import simulate
-from commsim.graph import CopyWay, Graph, OpKind, Phase
+from commsim.graph import CopyDirection, Graph, OpKind, Phase
 from commsim.libraries import Ideal
 from commsim.models import stack_names
 from commsim.models.constants import stack_constants
@@ -81,7 +81,7 @@ def test_offload_moves_a_share_down_and_up() -> None:
     data = {"kind": "zero", "stage": 2, "offload": "cpu"}
     graph = training(4, batch={"global": 4, "micro": 1}, data_parallel=data).graph
     copies = (graph.kind == OpKind.COPY) & (graph.lane == 1) & (graph.step == 0)
-    for way in (CopyWay.TO_HOST, CopyWay.FROM_HOST):
+    for way in (CopyDirection.TO_HOST, CopyDirection.FROM_HOST):
         assert graph.size[copies & (graph.item == way)].sum() == 2 * P // 4
     updates = (graph.phase == Phase.OPTIMIZER) & (graph.lane == 1) & (graph.step == 0)
     assert graph.duration[updates].sum() == pytest.approx(P / 4 * 4 / 4e9 * 1e12, rel=1e-3)
@@ -90,7 +90,7 @@ def test_offload_moves_a_share_down_and_up() -> None:
 def copied(graph: Graph) -> list[int]:
     """Return the bytes that rank 0 copies to the host and back in the first step."""
     copies = (graph.kind == OpKind.COPY) & (graph.lane == 0) & (graph.step == 0)
-    ways = (CopyWay.TO_HOST, CopyWay.FROM_HOST)
+    ways = (CopyDirection.TO_HOST, CopyDirection.FROM_HOST)
     return [int(graph.size[copies & (graph.item == way)].sum()) for way in ways]
 
 

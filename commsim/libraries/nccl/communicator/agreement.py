@@ -1,5 +1,5 @@
 """
-What the nodes of a group agree on: of each graph the least that all of them have.
+The graphs that all nodes of a group agree on: the minimum of channels and bandwidth.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def communicator_of(
     """
     knobs = _knobs(env)
     _check(cluster, gpus)
-    doubts = _doubts(cluster, gpus)
+    warnings = _warnings(cluster, gpus)
     domains: dict[int, dict[int, int]] = {}
     # NCCL_MNNVL_ENABLE=0: machines of one NVLink domain count one by one.
     homes = cluster.domains if knobs.mnnvl_enable else cluster.node_of
@@ -82,7 +82,7 @@ def communicator_of(
         domains.setdefault(int(homes[gpu]), {})[gpu] = rank
     describe = _Describer(cluster, knobs)
     comm = _communicator([describe.domain(ranks) for ranks in domains.values()], version, knobs)
-    return replace(comm, notes=(*comm.notes, *doubts))
+    return replace(comm, notes=(*comm.notes, *warnings))
 
 
 def communicator_from_xml(
@@ -136,25 +136,25 @@ def _check(cluster: Cluster, gpus: Sequence[int]) -> None:
         raise ScenarioError("a GPU stands twice in a group; NCCL takes one rank per GPU.")
 
 
-def _doubts(cluster: Cluster, gpus: Sequence[int]) -> list[str]:
-    """Say which kinds of GPU NCCL's rules do not fit, or refuse them.
+def _warnings(cluster: Cluster, gpus: Sequence[int]) -> list[str]:
+    """Return warnings on kinds of GPU that NCCL's rules do not fit.
 
     Raises:
         ScenarioError: one of the ranks is on a CPU.
     """
     kinds = dict.fromkeys(cluster.spec_of[node] for node in cluster.node_of[list(gpus)].tolist())
-    doubts = []
+    warnings = []
     for gpu in (cluster.specs[kind].gpu for kind in kinds):
         if gpu.device == "cpu":
             raise ScenarioError(
                 "NCCL runs on GPUs, and a rank of this group is on a CPU. Take library: gloo."
             )
         if not gpu.sm:
-            doubts.append(
+            warnings.append(
                 f"{gpu.name}: no NVIDIA compute capability; NCCL's rules for {UNKNOWN_CAPABILITY}"
                 " are taken."
             )
-    return doubts
+    return warnings
 
 
 def _numbered(text: str, source: str, place: Mapping[int, int]) -> str:
@@ -170,7 +170,7 @@ def _numbered(text: str, source: str, place: Mapping[int, int]) -> str:
 
 
 class _Describer:
-    """Writes the topology of a cluster's domains; those alike are written once."""
+    """Writes the topology of a cluster's domains; equal domains are written once."""
 
     def __init__(self, cluster: Cluster, knobs: Knobs) -> None:
         self._cluster = cluster

@@ -1,5 +1,6 @@
 """
-One node as NCCL sees it in a group: what its ranks find out and search before they meet others.
+One node of a group as NCCL sees it: what its ranks detect and search before ncclCommInit's
+exchange with the other nodes.
 
 A node here is an NVLink domain, or a part of one: where two GPUs can reach each other neither
 directly nor through host memory, or the network is faster than both ways, NCCL treats them as
@@ -61,7 +62,7 @@ def parts(root: Element, source: str, rules: Rules, knobs: Knobs) -> list[tuple[
     part = list(range(len(gpus)))
     for index, gpu in enumerate(gpus):
         for before in range(index):
-            if _meet(paths, gpu, gpus[before]):
+            if _connected(paths, gpu, gpus[before]):
                 part[index] = min(part[index], part[before])
     return [
         tuple(gpu.rank for gpu, own in zip(gpus, part, strict=True) if own == number)
@@ -69,7 +70,7 @@ def parts(root: Element, source: str, rules: Rules, knobs: Knobs) -> list[tuple[
     ]
 
 
-def _meet(paths: Paths, one: TopologyDevice, other: TopologyDevice) -> bool:
+def _connected(paths: Paths, one: TopologyDevice, other: TopologyDevice) -> bool:
     """Say whether two GPUs connect within the node: directly, or through shared memory."""
     if paths.between(one, other).type >= PathType.DIS or _faster_by_net(paths, one, other):
         return False

@@ -1,5 +1,5 @@
 """
-Groups that are placed alike: what NCCL knows of one holds for the others, on other NICs.
+One communicator for all groups of equal placement; they differ in NICs alone.
 
 A training run makes thousands of communicators of few kinds; each kind is searched once.
 """
@@ -85,7 +85,7 @@ def _own_nics(cluster: Cluster, rank: int) -> list[int]:
 
 
 def _by_appearance(values: Ints) -> Ints:
-    """Number equal values alike, by first appearance."""
+    """Number values by first appearance; equal values get equal numbers."""
     _, first, where = np.unique(values, return_index=True, return_inverse=True)
     number = np.empty(len(first), np.int64)
     number[np.argsort(first, kind="stable")] = np.arange(len(first))

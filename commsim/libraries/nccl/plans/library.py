@@ -136,7 +136,7 @@ class Nccl:
         return _plan(request, group, timing, loads, size, choice, (*notes, *choice.notes))
 
     def _message(self, request: Request, cluster: Cluster) -> Plan:
-        """Return the plan of a send, timed once for all pairs that are placed alike."""
+        """Return the plan of a send, timed once for all pairs of equal placement."""
         source, target = request.ranks
         route = self._at(cluster).router.route(source, target)
         key = (

@@ -22,7 +22,7 @@ LARGEST_EXCHANGE = 256
 """Ranks up to which every pair of an all-to-all is routed by itself; beyond, pairs are counted."""
 
 _CUT_OVER_CHANNELS = (Algorithm.Ring, Algorithm.Tree)
-"""Algorithms whose channels have rings and trees of their own; the rest use all GPUs alike."""
+"""Algorithms whose channels have rings and trees of their own; the rest use all GPUs equally."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,8 @@
 """
-What a search cannot beat: an upper bound on its channels, a lower bound on its hops.
+Bounds on the result of a search: the most channels, and the fewest hops.
 
 Most searches of NCCL's first pass cannot improve what is found already, and only spend its budget.
-Those are not run unless how much they spend decides something.
+They are run only if the budget that they use up changes a later result.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-NCCL's account of what its searches may spend, kept without running those that cannot matter.
+NCCL's budget for its searches, kept without running searches that cannot change the result.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _BUDGET_SAME = 1 << 8
 
 @dataclass(slots=True)
 class SearchRun:
-    """A search and the time that it left; None while that is not known."""
+    """A search and the time that it left over; None if that is not known yet."""
 
     trial: Trial
     time: int | None
 
 
 class Budget:
-    """Runs searches, and keeps NCCL's account of what all of them may spend.
+    """Runs searches within NCCL's budget for all of them.
 
-    A search that cannot improve the best graph is put off. How much it would have spent counts
+    A search that cannot improve the best graph is postponed. How much it would have spent counts
     only if a later one that can improve would not have been reached: then it is run after all.
     """
 
@@ -42,19 +42,19 @@ class Budget:
         self._spent = 0
 
     def run(self, trial: Trial) -> SearchRun | None:
-        """Search, or put it off; None where NCCL would have stopped before."""
+        """Search, or postpone the search; None if NCCL would have stopped before."""
         if not self._facts.bound.can_improve(trial, self._best):
             self._spent += _budget_of(trial)
             return SearchRun(trial.copy(), None)
         if self._settle():
             return None
         self._spent += _budget_of(trial)
-        return SearchRun(trial.copy(), self._search_now(trial))
+        return SearchRun(trial.copy(), self._run_postponed(trial))
 
     def time_of(self, run: SearchRun) -> int:
-        """Return the time that a search left, run now if it was put off."""
+        """Return the time that a search left over; a postponed one is run now."""
         if run.time is None:
-            run.time = self._search_now(run.trial)
+            run.time = self._run_postponed(run.trial)
         return run.time
 
     def is_spent_after(self, run: SearchRun) -> bool:
@@ -69,11 +69,11 @@ class Budget:
         return self._left < 0 and ends
 
     def forget(self) -> None:
-        """Drop the account: the second pass has no limit on all its searches."""
+        """Drop the budget: the second pass has no limit over all its searches."""
         self._owed = []
 
     def _settle(self) -> bool:
-        """Say whether the searches put off so far would have spent everything."""
+        """Say whether the postponed searches would have used up the budget."""
         least = self._left
         doubt = False
         for spent, run, ends in self._owed:
@@ -88,7 +88,7 @@ class Budget:
         self._owed = []
         return False
 
-    def _search_now(self, trial: Trial) -> int:
+    def _run_postponed(self, trial: Trial) -> int:
         key = self._effect(trial)
         if key not in self._tried:
             budget = _budget_of(trial)
@@ -96,7 +96,7 @@ class Budget:
         return self._tried[key]
 
     def _effect(self, trial: Trial) -> object:
-        """Return all that decides a search: one that repeats another finds nothing better."""
+        """Return all inputs of a search: one with equal inputs finds nothing better."""
         reached = self._facts.reached
         return (
             trial.pattern,

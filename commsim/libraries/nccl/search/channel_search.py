@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TypeAlias
 
-from commsim.libraries.nccl.search.order import ALL, Order, SearchPath, Ways
+from commsim.libraries.nccl.search.order import ALL, Order, SearchPath, SearchPaths
 from commsim.libraries.nccl.search.state import BandwidthLeft, ChannelCost, Trial
 from commsim.libraries.nccl.shapes import PathType, Pattern
 from commsim.libraries.nccl.topology import DeviceKind, Paths
@@ -48,9 +48,10 @@ class ChannelSearch:
             [i for i, b in enumerate(self._nets) if (b.asic, b.port) == (a.asic, a.port)]
             for a in self._nets
         ]
-        self._ways = Ways(paths, self._links)
-        self._order = Order(paths, self._ways, self._links)
-        self._hop, self._out, self._in = self._ways.hop, self._ways.out, self._ways.into
+        self._search_paths = SearchPaths(paths, self._links)
+        self._order = Order(paths, self._search_paths, self._links)
+        found = self._search_paths
+        self._hop, self._out, self._in = found.hop, found.out, found.into
         self._own = [paths.near_gpu(net) for net in self._nets]
         self._near = [[gpu.index for gpu in paths.near(net, DeviceKind.GPU)] for net in self._nets]
         self._used: list[int] = []
@@ -73,8 +74,8 @@ class ChannelSearch:
                 stack.append(below)
         return self._time
 
-    def _go(self, way: SearchPath, cost: ChannelCost, limit: PathType) -> bool:
-        """Reserve a way that is near enough, tree patterns both ways."""
+    def _reserve_path(self, way: SearchPath, cost: ChannelCost, limit: PathType) -> bool:
+        """Reserve a path whose type is within the limit, for trees in both directions."""
         if way.type >= PathType.DIS or way.type > limit:
             return False
         if way.back > limit and self._trial.pattern in _TREES:
@@ -84,7 +85,7 @@ class ChannelSearch:
         self._trial.hops += way.hops
         return True
 
-    def _undo(self, way: SearchPath, cost: ChannelCost) -> None:
+    def _release_path(self, way: SearchPath, cost: ChannelCost) -> None:
         self._links.give_back(way.plan, cost)
         self._trial.hops -= way.hops
 
@@ -161,14 +162,14 @@ class ChannelSearch:
     def _enter(self, net: int, gpu: int, back_net: int, order: int) -> Steps:
         """Go from a NET to a GPU."""
         way = self._in[net][gpu]
-        if self._go(way, self._to_net, self._trial.type_inter):
+        if self._reserve_path(way, self._to_net, self._trial.type_inter):
             self._used[gpu] ^= 1 << self._trial.channels
             yield self._visit(gpu, 0, back_net, _NO, order)
             self._used[gpu] ^= 1 << self._trial.channels
-            self._undo(way, self._to_net)
+            self._release_path(way, self._to_net)
 
     def _may_start(self, net: int) -> bool:
-        """With crossNic 2, odd channels start where the channel before came out."""
+        """With crossNic 2, odd channels start at the NIC at which the channel before ended."""
         trial = self._trial
         swaps = trial.pattern == Pattern.RING and trial.cross_nic == 2 and trial.channels & 1
         return not swaps or net == trial.inter[trial.channels - 1][1]
@@ -179,7 +180,7 @@ class ChannelSearch:
         return own is not None and own.index not in heads
 
     def _visit(self, gpu: int, step: int, back_net: int, back_first: int, order: int) -> Steps:
-        """Be at a GPU, the `step`-th of its channel, and go on."""
+        """Visit a GPU, the `step`-th of its channel, and search on from it."""
         if self._time <= 0:
             return
         self._time -= 1
@@ -192,24 +193,24 @@ class ChannelSearch:
             if self._inter:
                 yield from self._back_to_net(gpu, step, back_first, order)
         elif trial.pattern == Pattern.NVLS:
-            yield from self._pull(gpu)
+            yield from self._nvls_channel(gpu)
         elif trial.pattern == Pattern.COLLNET_DIRECT:
-            yield from self._scatter(gpu)
+            yield from self._collnet_channel(gpu)
         elif step < self._count - 1:
             limit, bit = trial.type_intra, 1 << trial.channels
             for follower in self._next_gpus(gpu, step, back_net, order):
                 way = self._hop[gpu][follower]
-                if self._go(way, self._intra, limit):
+                if self._reserve_path(way, self._intra, limit):
                     self._used[follower] ^= bit
                     yield self._visit(follower, step + 1, back_net, back_first, order)
                     self._used[follower] ^= bit
-                    self._undo(way, self._intra)
+                    self._release_path(way, self._intra)
         elif step == back_first:
             first = trial.intra[trial.channels][0]
             way = self._hop[gpu][first]
-            if self._go(way, self._intra, trial.type_intra):
+            if self._reserve_path(way, self._intra, trial.type_intra):
                 yield self._visit(first, step + 1, back_net, _NO, order)
-                self._undo(way, self._intra)
+                self._release_path(way, self._intra)
         else:
             yield self._visit(gpu, self._count, _NO, _NO, order)
 
@@ -228,7 +229,7 @@ class ChannelSearch:
     def _next_channel(self) -> Steps:
         """Search one more channel, unless the same was searched in the same state before.
 
-        Then it finds nothing better again, and costs as much of the budget.
+        In that state it finds nothing better again, and costs the same share of the budget.
         """
         state, hops = self._state(), self._trial.hops
         known = self._searched.get(state)
@@ -260,13 +261,13 @@ class ChannelSearch:
             if not self._may_end(net, step):
                 continue
             way = self._out[gpu][net]
-            if self._go(way, cost, trial.type_inter):
+            if self._reserve_path(way, cost, trial.type_inter):
                 trial.inter[trial.channels][1] = net
                 yield self._visit(gpu, step, following, back_first, order)
-                self._undo(way, cost)
+                self._release_path(way, cost)
 
     def _may_end(self, net: int, step: int) -> bool:
-        """Keep to the NET (or its rail) that the channel started at, as far as crossNic asks."""
+        """Say whether crossNic lets a channel end at a NET: it may ask for that of its start."""
         trial = self._trial
         start, last = trial.inter[trial.channels]
         if trial.pattern == Pattern.TREE and net != start:
@@ -294,7 +295,7 @@ class ChannelSearch:
         to_net = None if back_net == _NO else back_net - step
         return self._order.gpus(gpu, trial, self._used, to_net=to_net)
 
-    def _pull(self, head: int) -> Steps:
+    def _nvls_channel(self, head: int) -> Steps:
         """NVLS: every GPU to and from the switch, the head twice."""
         trial = self._trial
         double = ChannelCost(2 * trial.bw_intra)
@@ -302,23 +303,24 @@ class ChannelSearch:
         fits = True
         for down in (True, False):
             for gpu in range(self._count):
-                way = self._switch_way(gpu, down=down)
+                way = self._reserve_switch(gpu, down=down)
                 cost = double if gpu == head else self._intra
                 limit = PathType.NET if gpu == head else trial.type_intra
-                fits = fits and self._go(way, cost, limit)
+                fits = fits and self._reserve_path(way, cost, limit)
                 if not fits:
                     break
                 taken.append((way, cost))
         if fits:
             yield self._visit(_NO, self._count, _NO, _NO, _FREE)
         for way, cost in reversed(taken):
-            self._undo(way, cost)
+            self._release_path(way, cost)
 
-    def _switch_way(self, gpu: int, *, down: bool) -> SearchPath:
-        ends = self._switches[0], self._gpus[gpu]
-        return self._ways.between(*ends) if down else self._ways.between(*reversed(ends))
+    def _reserve_switch(self, gpu: int, *, down: bool) -> SearchPath:
+        switch, own = self._switches[0], self._gpus[gpu]
+        source, target = (switch, own) if down else (own, switch)
+        return self._search_paths.between(source, target)
 
-    def _scatter(self, head: int) -> Steps:
+    def _collnet_channel(self, head: int) -> Steps:
         """CollNet: the head to and from every other GPU, each a part of the bandwidth."""
         trial = self._trial
         part = ChannelCost(Fraction(trial.bw_intra, max(self._count - 1, 1)))
@@ -339,7 +341,7 @@ class ChannelSearch:
 
 
 def _row(rows: list[list[int]], index: int, width: int = 2) -> list[int]:
-    """Return a row of a list of rows, made where it is not there yet."""
+    """Return a row of a list of rows, adding it if it is missing."""
     while len(rows) <= index:
         rows.append([_NO] * width)
     return rows[index]

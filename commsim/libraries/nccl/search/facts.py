@@ -1,5 +1,5 @@
 """
-What all searches of one system share: its speeds, its limits, and how far its paths reach.
+Facts that all searches of one system share: speeds, limits, and the types of its paths.
 """
 
 from __future__ import annotations

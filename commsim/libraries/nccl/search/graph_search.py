@@ -1,8 +1,8 @@
 """
 NCCL's graph search: for a pattern, the channels with the most bandwidth that a node can carry.
 
-Two passes over `search_channels`. The first tries bandwidths per channel from high to low and,
-at each, relaxes one demand after another: the same order in all channels, then different ones,
+Two passes of `ChannelSearch`. The first tries bandwidths per channel from high to low and,
+at each, relaxes one constraint after another: the same order in all channels, then different ones,
 a simpler tree, longer paths between GPUs, longer ones to the NICs, NICs swapped between two
 channels. It ends with doubling channels that are wide enough. The second tries to widen what was
 found.

@@ -1,5 +1,5 @@
 """
-In which order a search tries NETs and GPUs: the order decides ties, and what a budget leaves out.
+The order in which a search tries NETs and GPUs: it decides ties, and what the budget omits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from commsim.libraries.nccl.search.state import BandwidthLeft, Plan, Trial
 from commsim.libraries.nccl.shapes import PathType, Pattern
 from commsim.libraries.nccl.topology import DeviceKind, Path, Paths, TopologyDevice
 
-__all__ = ["ALL", "Order", "SearchPath", "Ways"]
+__all__ = ["ALL", "Order", "SearchPath", "SearchPaths"]
 
 ALL = -1
 """In place of a GPU: all of them."""
@@ -19,7 +19,7 @@ _Row = tuple[int, tuple[int, int], object, int]
 
 
 class SearchPath:
-    """A path as the search sees it: what it takes, its types both ways, and how it ranks."""
+    """A path as the search uses it: the bandwidth it takes, its types both ways, its rank."""
 
     __slots__ = ("back", "hops", "plan", "rank", "type")
 
@@ -31,8 +31,8 @@ class SearchPath:
         self.rank = (-(path.bandwidth // 1000), self.hops)
 
 
-class Ways:
-    """The ways between GPUs (`hop`), from GPUs to NETs (`out`) and from NETs to GPUs (`into`)."""
+class SearchPaths:
+    """Paths between GPUs (`hop`), from GPUs to NETs (`out`) and from NETs to GPUs (`into`)."""
 
     def __init__(self, paths: Paths, links: BandwidthLeft) -> None:
         gpus, nets = paths.system.gpus, paths.system.nets
@@ -43,7 +43,7 @@ class Ways:
         self.into = [[self.between(a, b) for b in gpus] for a in nets]
 
     def between(self, source: TopologyDevice, target: TopologyDevice) -> SearchPath:
-        """Return the way from one device to another."""
+        """Return the path from one device to another."""
         path, back = self._paths.between(source, target), self._paths.between(target, source)
         return SearchPath(path, back.type, self._links.plan(source, path))
 
@@ -51,10 +51,10 @@ class Ways:
 class Order:
     """NCCL's order for one system."""
 
-    def __init__(self, paths: Paths, ways: Ways, links: BandwidthLeft) -> None:
+    def __init__(self, paths: Paths, ways: SearchPaths, links: BandwidthLeft) -> None:
         gpus = paths.system.gpus
         self._paths = paths
-        self._ways = ways
+        self._search_paths = ways
         self._links = links
         self._count = len(gpus)
         self._switched = bool(paths.system.of(DeviceKind.NVS))
@@ -90,7 +90,7 @@ class Order:
         most = self._paths.rules.max_channels
         for kind in range(reach + 1):
             for gpu in gpus:
-                ways = self._ways.out[gpu][:most]
+                ways = self._search_paths.out[gpu][:most]
                 chosen += [net for net, way in enumerate(ways) if way.type == kind]
         found, limit = list(dict.fromkeys(chosen)), self._paths.net_limit
         return found if limit is None else found[: max(limit * len(gpus), len(preferred))]
@@ -115,7 +115,7 @@ class Order:
             ]
         )
         free = [row[3] for row in ranked]
-        alike = len({self._ways.hop[gpu][g].rank for g in free}) <= 1
+        alike = len({self._search_paths.hop[gpu][g].rank for g in free}) <= 1
         return free[::-1] if to_net != 1 and alike else free
 
     def _rows(self, net: int, gpu: int) -> list[_Row]:
@@ -125,7 +125,7 @@ class Order:
         """
         key = net, gpu
         if key not in self._from_net:
-            start, hop = self._ways.into[net], self._ways.hop[gpu]
+            start, hop = self._search_paths.into[net], self._search_paths.hop[gpu]
             self._from_net[key] = [
                 (start[g].rank[0], self._slots[g], (start[g].hops, hop[g].rank, i), g)
                 for i, g in enumerate(self._others[gpu])
@@ -133,7 +133,7 @@ class Order:
         return self._from_net[key]
 
     def _neighbours(self, gpu: int, pattern: Pattern, used: Sequence[int], bit: int) -> list[int]:
-        """Behind an NVSwitch only the neighbours by number are tried: it likes few peers."""
+        """Behind an NVSwitch NCCL tries only the neighbours by number, which keeps peers few."""
         before, after = (gpu - 1) % self._count, (gpu + 1) % self._count
         if pattern == Pattern.RING:
             tried = [before, after]
@@ -143,7 +143,7 @@ class Order:
             tried = [after]
         if before == after:
             tried = tried[:1]
-        hops = self._ways.hop[gpu]
+        hops = self._search_paths.hop[gpu]
         return [g for g in tried if g != gpu and hops[g].hops and not used[g] & bit]
 
 

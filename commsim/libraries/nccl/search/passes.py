@@ -1,5 +1,5 @@
 """
-The two passes of a search: which demand is loosened next, and what is widened in the end.
+The two passes of a search: which constraint is relaxed next, and what is widened at the end.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Passes:
         return run.time == PERFECT or best.channels * best.bw_inter >= self._total
 
     def _relax(self, run: SearchRun) -> bool:
-        """Loosen the next demand, or lower the speed; False when there is nothing left to try."""
+        """Relax the next constraint, or lower the speed; False when nothing is left to try."""
         trial, best = self._trial, self._best
         if trial.same_channels and not self._through_amd():
             trial.same_channels = False

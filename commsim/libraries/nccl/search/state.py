@@ -1,5 +1,5 @@
 """
-What a search is looking for, what it has found so far, and the bandwidth it has left.
+The state of a search: the graph being built, the best one so far, bandwidth left on links.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Trial:
         )
 
     def take(self, other: Trial) -> None:
-        """Become what another graph is now: its first `channels` channels."""
+        """Copy another graph into this one: its first `channels` channels."""
         for name in _FIELDS:
             setattr(self, name, getattr(other, name))
         self.intra = [list(row) for row in other.intra[: other.channels]]

@@ -44,7 +44,7 @@ def enabled(
         return ((Algorithm.Ring, Protocol.Simple),), ()
     asked = _listed(knobs.algo, [each.name for each in Algorithm], op, "NCCL_ALGO", tables)
     protocols = _listed(knobs.proto, [each.name for each in Protocol], op, "NCCL_PROTO", tables)
-    algorithms = _asked(comm, tables, op, asked)
+    algorithms = _algorithms_allowed(comm, tables, op, asked)
     obstacles = {
         each: _obstacle(comm, tables, knobs, op, each) or _cannot_reduce(op, each, reduction)
         for each in algorithms
@@ -54,12 +54,12 @@ def enabled(
         for algorithm in algorithms
         if obstacles[algorithm] is None
         for protocol in _PROTOCOLS.get(algorithm, (Protocol.Simple,))
-        if _speaks(comm, tables, knobs, algorithm, protocol, protocols)
+        if _protocol_enabled(comm, tables, knobs, algorithm, protocol, protocols)
     ]
     notes = _notes(op, asked, obstacles) if asked is not None else []
     if not pairs:
         pairs = _fallback(comm, tables, knobs, op, protocols)
-        notes.append(f"{_set(knobs)} leaves nothing for {op}: NCCL falls back to Ring.")
+        notes.append(f"{_settings_text(knobs)} leaves nothing for {op}: NCCL falls back to Ring.")
     return tuple(pairs), tuple(notes)
 
 
@@ -90,7 +90,7 @@ def _listed(
     return allowed(text, names, op=op, variable=variable, per_function=per_function)
 
 
-def _asked(
+def _algorithms_allowed(
     comm: Communicator, tables: Tables, op: str, asked: frozenset[str] | None
 ) -> list[Algorithm]:
     """Return the algorithms that the environment leaves, in NCCL's order."""
@@ -105,7 +105,7 @@ def _asked(
 
 
 def _without_collnet(comm: Communicator, left: list[Algorithm]) -> bool:
-    """Is one of Ring, Tree and NVLS left, or CollNet there?"""
+    """Say whether one of Ring, Tree and NVLS is left, or CollNet exists."""
     usable = {Algorithm.Ring, Algorithm.Tree}
     usable.add(Algorithm.NVLS if comm.n_nodes == 1 else Algorithm.NVLSTree)
     return comm.collnet_support or not usable.isdisjoint(left)
@@ -115,7 +115,7 @@ def _obstacle(
     comm: Communicator, tables: Tables, knobs: Knobs, op: str, algorithm: Algorithm
 ) -> str | None:
     """Return why the algorithm cannot run `op` here, or None."""
-    if not _does(tables, op, algorithm):
+    if not _implements(tables, op, algorithm):
         return f"NCCL has no {algorithm.name} for {op}"
     if GRAPH[algorithm] not in comm.graphs or not comm.graphs[GRAPH[algorithm]].channels:
         return f"{algorithm.name} finds no channels on this hardware"
@@ -128,7 +128,7 @@ def _obstacle(
     return None
 
 
-def _does(tables: Tables, op: str, algorithm: Algorithm) -> bool:
+def _implements(tables: Tables, op: str, algorithm: Algorithm) -> bool:
     if op in ("broadcast", "reduce"):
         return algorithm is Algorithm.Ring
     if op in GATHERING:
@@ -188,7 +188,7 @@ def _pat_obstacle(comm: Communicator, knobs: Knobs) -> str | None:
     return None
 
 
-def _speaks(
+def _protocol_enabled(
     comm: Communicator,
     tables: Tables,
     knobs: Knobs,
@@ -219,13 +219,13 @@ def _fallback(
     ring = [
         (Algorithm.Ring, protocol)
         for protocol in Protocol
-        if _speaks(comm, tables, knobs, Algorithm.Ring, protocol, asked)
+        if _protocol_enabled(comm, tables, knobs, Algorithm.Ring, protocol, asked)
     ]
     if tables.no_algorithm == "ring" and ring:
         return ring
     raise ScenarioError(
-        f"NCCL {comm.version}: no algorithm for {op} is left by {_set(knobs)} on this hardware; "
-        f"NCCL stops here too. Allow Ring and Simple for it, like "
+        f"NCCL {comm.version}: no algorithm for {op} is left by {_settings_text(knobs)} on this"
+        f" hardware; NCCL stops here too. Allow Ring and Simple for it, like "
         f"NCCL_ALGO=...;{FUNCTIONS[op].lower()}:ring."
     )
 
@@ -233,7 +233,7 @@ def _fallback(
 def _notes(
     op: str, asked: frozenset[str] | None, obstacles: dict[Algorithm, str | None]
 ) -> list[str]:
-    """Say what an explicit list asks for and does not get."""
+    """Return a note on each algorithm that an explicit list names and that cannot run."""
     return [
         f"NCCL_ALGO: {reason}; left out."
         for algorithm, reason in obstacles.items()
@@ -241,6 +241,6 @@ def _notes(
     ]
 
 
-def _set(knobs: Knobs) -> str:
+def _settings_text(knobs: Knobs) -> str:
     named = [("NCCL_ALGO", knobs.algo), ("NCCL_PROTO", knobs.proto)]
     return " and ".join(f"{name}={text}" for name, text in named if text) or "the environment"

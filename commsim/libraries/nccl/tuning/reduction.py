@@ -27,7 +27,7 @@ _SUMS = _EXTREMES | {"float32", "float64"}
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A data type and a reduction by any of their names; "" where nobody said: floats, a sum."""
+    """A data type and a reduction by any of their names; "" if not stated: floats, a sum."""
 
     dtype: str = ""
     redop: str = ""

@@ -22,7 +22,7 @@ from commsim.ops import ROOTED
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.ordering import in_order
 from commsim.traces.formats.records import Issued, RankRecord
-from commsim.traces.formats.words import integer
+from commsim.traces.formats.values import integer
 from commsim.units import PS_PER_US
 
 __all__ = ["COLLECTIVES", "Node", "NodeType", "is_chakra", "read_chakra", "read_nodes"]

@@ -107,7 +107,7 @@ class NcclTests:
 
     @property
     def gpu(self) -> str | None:
-        """The GPU's name; None where it is not said, or where they differ."""
+        """The GPU's name; None if it is not stated, or if they differ."""
         names = list(dict.fromkeys(device.name for device in self.devices if device.name))
         return names[0] if len(names) == 1 else None
 

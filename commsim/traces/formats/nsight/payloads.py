@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from commsim.traces.formats.nsight.database import Database
-from commsim.traces.formats.words import integer
+from commsim.traces.formats.values import integer
 
 __all__ = ["Schemas", "schemas_of"]
 

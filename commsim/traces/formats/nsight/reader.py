@@ -30,7 +30,7 @@ from commsim.traces.formats.kineto import Event, EventKind, KinetoFile
 from commsim.traces.formats.nsight.communicators import LIBRARY, Communicators
 from commsim.traces.formats.nsight.database import Database, is_sqlite
 from commsim.traces.formats.nsight.payloads import schemas_of
-from commsim.traces.formats.words import integer
+from commsim.traces.formats.values import integer
 from commsim.units import PS_PER_NS
 
 __all__ = ["is_nsight", "read_nsight"]

@@ -16,7 +16,7 @@ from commsim.ops import ROOTED, op_of
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto import rank_in_name
 from commsim.traces.formats.records import Issued, RankRecord
-from commsim.traces.formats.words import dtype_of, integer, numbers_of
+from commsim.traces.formats.values import dtype_of, integer, numbers_of
 
 __all__ = ["is_param", "read_param"]
 

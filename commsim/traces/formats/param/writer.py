@@ -13,7 +13,7 @@ import numpy as np
 
 from commsim.files import write_set
 from commsim.graph import Graph, OpKind
-from commsim.traces.formats.words import dtype_of
+from commsim.traces.formats.values import dtype_of
 
 __all__ = ["write_param"]
 

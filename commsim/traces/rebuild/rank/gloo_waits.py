@@ -1,13 +1,13 @@
 """
-Where a CPU thread waits for Gloo, and how sure that is.
+Waits of CPU threads for Gloo, and the evidence for each.
 
 - A call that blocks holds its c10d op until it has ended: that is waiting.
 - Python frames (with_stack=True) show each Work.wait().
 - Without them Work.wait() leaves only a gap. A gap that ends right after a collective of its
   thread does is taken for waiting; one that goes on longer was work, and the wait at its end
-  returned at once. The total is said, for what-ifs of host work hang on it.
+  returned at once. A note gives the total, because what-ifs of host work depend on it.
 
-What nobody was seen waiting for is waited for at the latest at the end of the step: data
+Work without an observed wait is waited for at the latest at the end of the step: data
 parallelism waits for all of its buckets before the optimizer.
 """
 

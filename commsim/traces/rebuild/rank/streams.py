@@ -24,7 +24,7 @@ from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import RankCollectives, ThreadCall
 
-__all__ = ["Issue", "Queue", "cross_stream", "issue_order"]
+__all__ = ["IssueOrder", "Queue", "cross_stream", "issue_order"]
 
 SLACK = 2_000_000  # ps: old traces have whole microseconds, so an end may seem 1 us late
 _WAIT_EVENT = ("cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent")
@@ -48,7 +48,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class IssueOrder:
     """GPU work by stream, and by the thread that launched it (collectives apart)."""
 
     streams: dict[int, Queue]
@@ -56,7 +56,7 @@ class Issue:
     compute_streams: dict[int, Queue]
 
 
-def issue_order(activity: Activity) -> Issue:
+def issue_order(activity: Activity) -> IssueOrder:
     """Sort the GPU work of a rank by when it was launched."""
     order = sorted(
         (launch_time(activity, index), index)
@@ -73,7 +73,7 @@ def issue_order(activity: Activity) -> Issue:
         if not op.is_collective:
             _append(threads.setdefault(op.launch.thread, Queue([], [])), time, index)
             _append(compute.setdefault(op.event.stream, Queue([], [])), time, index)
-    return Issue(streams, threads, compute)
+    return IssueOrder(streams, threads, compute)
 
 
 def _append(queue: Queue, time: int, index: int) -> None:
@@ -88,7 +88,7 @@ def launch_time(activity: Activity, index: int) -> int:
 
 
 def cross_stream(
-    activity: Activity, issue: Issue, collectives: RankCollectives
+    activity: Activity, issue: IssueOrder, collectives: RankCollectives
 ) -> tuple[dict[int, list[int]], str]:
     """Return, for each GPU op, the ops on other streams it waits for; and a note on how."""
     inside = list(_inside_graphs(activity))
@@ -137,7 +137,7 @@ def _gather(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     return waits
 
 
-def _recorded(activity: Activity, issue: Issue) -> Iterable[tuple[int, int]]:
+def _recorded(activity: Activity, issue: IssueOrder) -> Iterable[tuple[int, int]]:
     """Yield (source, target) of each Stream Wait Event that names its record."""
     for event in activity.file.events:
         if event.kind != EventKind.CUDA_SYNC or event.name != "Stream Wait Event":
@@ -167,7 +167,7 @@ def _last_fit(activity: Activity, sources: list[int], target: int) -> int:
     return -1
 
 
-def _into_collectives(activity: Activity, issue: Issue) -> Iterable[tuple[int, int]]:
+def _into_collectives(activity: Activity, issue: IssueOrder) -> Iterable[tuple[int, int]]:
     for target, op in enumerate(activity.gpu):
         if op.is_collective and op.launch is not None:
             launched = issue.threads.get(op.launch.thread, Queue([], []))
@@ -177,7 +177,7 @@ def _into_collectives(activity: Activity, issue: Issue) -> Iterable[tuple[int, i
 
 
 def _after_waits(
-    activity: Activity, issue: Issue, collectives: RankCollectives
+    activity: Activity, issue: IssueOrder, collectives: RankCollectives
 ) -> Iterable[tuple[int, int]]:
     for wait in collectives.waits:
         at = activity.event(wait.at).start
@@ -191,7 +191,7 @@ def _after_waits(
 
 
 def _after_wait_events(
-    activity: Activity, issue: Issue, collectives: RankCollectives
+    activity: Activity, issue: IssueOrder, collectives: RankCollectives
 ) -> Iterable[tuple[int, int]]:
     """Yield what the bare cudaStreamWaitEvents say: those outside of a communication call."""
     for call in _bare_wait_events(activity):
@@ -217,7 +217,7 @@ def _communicates(name: str) -> bool:
     return name == "record_param_comms" or name.startswith(("c10d::", "nccl:"))
 
 
-def _next_work(activity: Activity, issue: Issue, call: ThreadCall) -> list[int]:
+def _next_work(activity: Activity, issue: IssueOrder, call: ThreadCall) -> list[int]:
     """Return what may wait after `call`: the thread's next launch, and its stream's.
 
     The current stream is not recorded. DDP waits at the end of the backward pass on the

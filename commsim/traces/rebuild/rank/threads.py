@@ -20,7 +20,7 @@ from commsim.traces.formats import Event, EventKind
 from commsim.traces.rebuild.rank.activity import AUTOGRAD, Activity
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.gloo_waits import gloo_waits
-from commsim.traces.rebuild.rank.streams import SLACK, Issue
+from commsim.traces.rebuild.rank.streams import SLACK, IssueOrder
 
 __all__ = ["Piece", "ThreadName", "pieces_of"]
 
@@ -36,8 +36,8 @@ _BUSY_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
-    """Time of a thread that is no work: it waits for GPU work, or for another thread."""
+class BlockedSpan:
+    """Time in which a thread is blocked: it waits for GPU work, or for another thread."""
 
     start: int
     end: int
@@ -58,24 +58,24 @@ class Piece:
     after: list[tuple[ThreadName, int]] = field(default_factory=list)
 
 
-def pieces_of(activity: Activity, issue: Issue) -> dict[ThreadName, list[Piece]]:
+def pieces_of(activity: Activity, issue: IssueOrder) -> dict[ThreadName, list[Piece]]:
     """Cut the main thread, and each one that launches GPU work, into pieces."""
     names = [name for name in activity.threads if name == activity.main or name in issue.threads]
     names += [c.launch.thread for c in activity.gpu if c.launch and c.launch.thread not in names]
     kept = [activity.threads[name] for name in dict.fromkeys(names)]
     kept.sort(key=lambda thread: (thread.events[0].start, thread.name != activity.main))
-    holes = {thread.name: list(_blocking(activity, issue, thread)) for thread in kept}
+    blocked = {thread.name: list(_blocking(activity, issue, thread)) for thread in kept}
     for thread in kept:
-        holes[thread.name] += _hand_overs(activity, thread, kept)
-        holes[thread.name] += (Hole(*wait) for wait in gloo_waits(activity, thread))
+        blocked[thread.name] += _hand_overs(activity, thread, kept)
+        blocked[thread.name] += (BlockedSpan(*wait) for wait in gloo_waits(activity, thread))
     begins = {thread.name: thread.events[0].start for thread in kept}
     for thread in kept[1:]:
         before = _starter(activity, kept, thread)
         handed = _last_mark(before, begins[thread.name])
-        holes[thread.name].append(Hole(handed, handed, thread=before.name))
+        blocked[thread.name].append(BlockedSpan(handed, handed, thread=before.name))
         begins[thread.name] = handed
-    cuts = _cuts(activity, kept, holes, begins)
-    return {t.name: _cut(activity, t, cuts[t.name], holes[t.name]) for t in kept}
+    cuts = _cuts(activity, kept, blocked, begins)
+    return {t.name: _cut(activity, t, cuts[t.name], blocked[t.name]) for t in kept}
 
 
 def _starter(activity: Activity, kept: list[Thread], thread: Thread) -> Thread:
@@ -95,8 +95,8 @@ def _marks(thread: Thread) -> list[int]:
     return sorted({time for event in thread.events for time in (event.start, event.end)})
 
 
-def _blocking(activity: Activity, issue: Issue, thread: Thread) -> Iterator[Hole]:
-    """Yield a hole for each call that waits for GPU work."""
+def _blocking(activity: Activity, issue: IssueOrder, thread: Thread) -> Iterator[BlockedSpan]:
+    """Yield a span for each call that waits for GPU work."""
     syncs = {
         event.correlation: event
         for event in activity.file.events
@@ -114,12 +114,14 @@ def _blocking(activity: Activity, issue: Issue, thread: Thread) -> Iterator[Hole
         ended = [op for op in awaited if activity.gpu[op].event.end <= event.end + SLACK]
         if ended:
             release = max(activity.gpu[op].event.end for op in ended)
-            yield Hole(event.start, min(max(event.start, release), event.end), gpu=tuple(ended))
+            yield BlockedSpan(
+                event.start, min(max(event.start, release), event.end), gpu=tuple(ended)
+            )
 
 
 def _awaited(
     activity: Activity,
-    issue: Issue,
+    issue: IssueOrder,
     call: ThreadCall,
     syncs: dict[int, Event],
     copies: dict[int, int],
@@ -149,16 +151,16 @@ def _to_pageable(activity: Activity, copy: int) -> bool:
     return copy >= 0 and "DtoH" in (name := activity.gpu[copy].event.name) and "Pageable" in name
 
 
-def _last(issue: Issue, stream: int, time: int) -> list[int]:
+def _last(issue: IssueOrder, stream: int, time: int) -> list[int]:
     queue = issue.streams.get(stream)
     return queue.before(time)[-1:] if queue else []
 
 
-def _last_of_each(issue: Issue, time: int) -> list[int]:
+def _last_of_each(issue: IssueOrder, time: int) -> list[int]:
     return [op for stream in issue.streams for op in _last(issue, stream, time)]
 
 
-def _current_stream(activity: Activity, issue: Issue, call: ThreadCall) -> int:
+def _current_stream(activity: Activity, issue: IssueOrder, call: ThreadCall) -> int:
     """The call does not say its stream: take that of the thread's last launch."""
     queue = issue.threads.get(call.thread)
     launched = queue.before(activity.event(call).start) if queue else []
@@ -175,7 +177,7 @@ def _ended_inside(activity: Activity, event: Event) -> list[int]:
     return [max(inside)[1]] if inside else []
 
 
-def _hand_overs(activity: Activity, thread: Thread, others: list[Thread]) -> Iterator[Hole]:
+def _hand_overs(activity: Activity, thread: Thread, others: list[Thread]) -> Iterator[BlockedSpan]:
     """Yield the gaps in which `thread` waits for the backward pass, or it for `thread`."""
     backward = thread.name in activity.backward
     partners = [
@@ -187,7 +189,7 @@ def _hand_overs(activity: Activity, thread: Thread, others: list[Thread]) -> Ite
         for name, marks in partners:
             inside = marks[bisect_left(marks, start) : bisect_right(marks, end)]
             if inside and inside[-1] - inside[0] >= _BUSY_SHARE * (end - start):
-                yield Hole(start, inside[-1], thread=name)
+                yield BlockedSpan(start, inside[-1], thread=name)
                 break
 
 
@@ -208,7 +210,7 @@ def _gaps(thread: Thread) -> Iterator[tuple[int, int]]:
 def _cuts(
     activity: Activity,
     kept: list[Thread],
-    holes: dict[ThreadName, list[Hole]],
+    blocked: dict[ThreadName, list[BlockedSpan]],
     begins: dict[ThreadName, int],
 ) -> dict[ThreadName, list[int]]:
     """Return the times at which each thread is cut, from its begin to its end."""
@@ -218,35 +220,37 @@ def _cuts(
             cuts[op.launch.thread].add(activity.event(op.launch).start)
     if activity.step:
         cuts[activity.main] |= {activity.step.start, activity.step.end}
-    for name, of_thread in holes.items():
-        for hole in of_thread:
-            cuts[name] |= {hole.start, hole.end}
-            if hole.thread:
-                cuts[hole.thread].add(hole.end)
+    for name, of_thread in blocked.items():
+        for span in of_thread:
+            cuts[name] |= {span.start, span.end}
+            if span.thread:
+                cuts[span.thread].add(span.end)
     return {name: sorted(times) for name, times in cuts.items()}
 
 
-def _cut(activity: Activity, thread: Thread, cuts: list[int], holes: list[Hole]) -> list[Piece]:
-    """Return the pieces between the cuts, holes left out.
+def _cut(
+    activity: Activity, thread: Thread, cuts: list[int], blocked: list[BlockedSpan]
+) -> list[Piece]:
+    """Return the pieces between the cuts, without the blocked time.
 
-    The begin and the end of each hole are pieces of no length, for others to hang on.
+    The begin and the end of each blocked span are pieces of no length, for others to depend on.
     """
-    points = {cuts[0], *(hole.end for hole in holes)}
+    points = {cuts[0], *(span.end for span in blocked)}
     spans = sorted([*zip(cuts, cuts[1:], strict=False), *((time, time) for time in points)])
-    holes = sorted(holes, key=lambda hole: (hole.start, hole.end))
-    opened = [hole.start for hole in holes]
-    reach = list(accumulate((hole.end for hole in holes), max))
+    blocked = sorted(blocked, key=lambda span: (span.start, span.end))
+    opened = [span.start for span in blocked]
+    reach = list(accumulate((span.end for span in blocked), max))
     pieces = [
         Piece(thread.name, start, end, *_label(activity, thread, end))
         for start, end in spans
         if start == end or not (at := bisect_right(opened, start)) or reach[at - 1] < end
     ]
     starts = [piece.start for piece in pieces]
-    for hole in holes:
-        piece = pieces[bisect_left(starts, hole.end)]
-        piece.gpu += hole.gpu
-        if hole.thread:
-            piece.after.append((hole.thread, hole.end))
+    for span in blocked:
+        piece = pieces[bisect_left(starts, span.end)]
+        piece.gpu += span.gpu
+        if span.thread:
+            piece.after.append((span.thread, span.end))
     return pieces
 
 

@@ -16,7 +16,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import ELEMENT_TYPES, REDUCE_OPS, element_type
 
 __all__ = [
-    "OBJECT_WORDS", "WORDS", "ObjectStep", "Word", "check_dtype",
+    "OBJECT_CALLS", "WORDS", "ObjectStep", "Word", "check_dtype",
     "check_redop",
 ]  # fmt: skip
 
@@ -61,7 +61,7 @@ class ObjectStep:
 
 _LONG = 8  # bytes of a size
 
-OBJECT_WORDS: dict[str, tuple[tuple[str, ...], tuple[ObjectStep, ...]]] = {
+OBJECT_CALLS: dict[str, tuple[tuple[str, ...], tuple[ObjectStep, ...]]] = {
     "broadcast_object_list": (
         _SOURCE,
         (

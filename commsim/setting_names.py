@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["config_of_others", "setting_of", "type_error_words", "value_hint"]
+__all__ = ["foreign_config", "setting_for", "type_error_text", "value_hint"]
 
 _AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -79,7 +79,7 @@ _TYPES: Mapping[str, str] = MappingProxyType(
 _RATIO = re.compile(r"(\d+(?:\.\d+)?):1")
 
 
-def setting_of(name: str) -> str:
+def setting_for(name: str) -> str:
     """Return the setting that commsim has for another tool's `name`, "" for none."""
     return _SETTINGS.get(name.lower(), "")
 
@@ -90,14 +90,14 @@ def value_hint(value: str) -> str:
     return f" Write {{{known}}}." if known else ""
 
 
-def config_of_others(data: Any) -> str:
+def foreign_config(data: Any) -> str:
     """Return whose configuration file `data` looks like, "" for none that is known."""
     if not isinstance(data, Mapping) or "workload" in data:
         return ""
     return next((name for name, keys in _FORMATS if any(key in data for key in keys)), "")
 
 
-def type_error_words(expected: str, value: Any) -> str:
+def type_error_text(expected: str, value: Any) -> str:
     """Return a sentence on `value`, which is none of the `expected` types ("int | null")."""
     words = [_TYPES.get(one.strip(), one.strip()) for one in expected.split("|")]
     wanted = " or ".join(word for word in words if word)

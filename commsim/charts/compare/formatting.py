@@ -8,7 +8,7 @@ from typing import Any
 
 from commsim.units import format_time
 
-__all__ = ["BANDS", "NONE", "figure_text", "kind_text", "off_text", "quantity_text"]
+__all__ = ["BANDS", "NONE", "difference_text", "figure_text", "kind_text", "quantity_text"]
 
 NONE = "–"
 BANDS = {"large": "16 MiB and above", "mid": "64 KiB to 16 MiB", "small": "below 64 KiB"}
@@ -52,7 +52,7 @@ def figure_text(value: float | None, unit: str) -> str:
     return f"{value:,.0f}" if abs(value) >= _COARSE else f"{value:.4g}"
 
 
-def off_text(value: float | None) -> str:
+def difference_text(value: float | None) -> str:
     """Write a signed share: "+4.2%", "0.0%"; nothing where there is none."""
     if value is None:
         return ""

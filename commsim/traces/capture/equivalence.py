@@ -1,5 +1,5 @@
 """
-Whether two captured ranks do the same: the same products, and communication at the same places.
+Equivalence of two captured ranks: the same products, and communication at the same places.
 
 Ops that only move bytes may differ: where a tensor does not divide evenly, the last shards are
 smaller, or empty. So may waits of the host for its device, which move no data: `if rank == 0:
