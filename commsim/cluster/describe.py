@@ -75,6 +75,7 @@ def _kind(template: Template, count: int) -> dict[str, Any]:
         "medium": nic.medium if nic else "",
         "transport": nic.transport if nic else "",
         "gdr": nic.gdr if nic else False,
+        "host_launch_ps": spec.launch,
         "rails": len(dict.fromkeys(nic.rails)) if nic else 0,
         "power_w": power.watts if power else None,
         "power_source": power.source if power else None,

@@ -19,6 +19,7 @@ __all__ = [
     "C2cSection",
     "CpuSection",
     "GpuSection",
+    "HostSection",
     "Medium",
     "NicSection",
     "NodeSection",
@@ -162,6 +163,16 @@ class NicSection(Section, frozen=True):
     sources: dict[str, str] = {}
 
 
+class HostSection(Section, frozen=True):
+    """The host. `launch`: from a collective's call to its kernel's first message.
+
+    Without it NCCL takes the value that was fitted to many hosts; measured ones differ by 2 to 4.
+    """
+
+    launch: Duration | None = None
+    sources: dict[str, str] = {}
+
+
 class PowerSection(Section, frozen=True):
     """What a node draws at most, in watts."""
 
@@ -188,6 +199,7 @@ class NodeSection(Section, frozen=True):
     pcie: PcieSection | None = None
     cpu: CpuSection | None = None
     nic: NicSection | None = None
+    host: HostSection | None = None
     power: PowerSection | None = None
     price: PriceSection | None = None
     sources: dict[str, str] = {}

@@ -67,6 +67,7 @@ def node_spec(node: NodeSection, place: NodePlace, *, name: str = "") -> NodeSpe
         domain_nodes=nvlink.domain_nodes,
         c2c=c2c_wire(read, node.c2c),
         nic=nic,
+        launch=_launch(node),
         power=node.power,
         price=node.price,
         notes=(),
@@ -75,6 +76,10 @@ def node_spec(node: NodeSection, place: NodePlace, *, name: str = "") -> NodeSpe
     if read.taken:
         notes.append(f"node {name}: taken by default: {', '.join(read.taken)}.")
     return dataclasses.replace(spec, notes=tuple(notes))
+
+
+def _launch(node: NodeSection) -> int | None:
+    return None if node.host is None or node.host.launch is None else int(node.host.launch)
 
 
 def _check_watts(read: Reader, node: NodeSection, gpu: GpuSpec, gpus: int) -> None:

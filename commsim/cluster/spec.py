@@ -115,6 +115,8 @@ class NodeSpec:
     domain_nodes: int
     c2c: Wire | None
     nic: NicSpec | None
+    launch: int | None
+    """From a collective's call to its first message, in ps; None: what NCCL was fitted to."""
     power: PowerSection | None
     price: PriceSection | None
     notes: tuple[str, ...]

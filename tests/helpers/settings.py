@@ -21,6 +21,7 @@ from commsim.units import Bandwidth, Duration, Size
 __all__ = ["Setting", "settings_of"]
 
 _MONEY = ("price", "power")  # of cost alone; whole sections, that need a source
+_UNSAID = ("host",)  # sections that every node takes and presets leave out
 _LATER = {Bandwidth: "1GB/s", Duration: "1ms", Size: "8GiB", float: 0.25, int: 2}
 """What a setting gets that the preset leaves out."""
 
@@ -65,8 +66,8 @@ def _walk(section: type[Section], data: Mapping[str, Any], path: str) -> Iterato
             continue
         for kind in _kinds(hints[name]):
             if isinstance(kind, type) and issubclass(kind, Section):
-                if name in data:
-                    yield from _walk(kind, data[name], f"{path}{name}.")
+                if name in data or name in _UNSAID:
+                    yield from _walk(kind, data.get(name) or {}, f"{path}{name}.")
             elif kind in (Bandwidth, Duration, Size, float, int, bool, dict[str, float]):
                 found = _changed(f"{path}{name}", kind, data.get(name))
                 if found is not None:

@@ -51,6 +51,11 @@ __all__ = ["LAUNCHES", "NcclGroup", "Site"]
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
+_NO_LINES = "efa_v1"
+_PLUGIN = (
+    "EFA of the first version does not keep 128 bytes in order: its plugin sets NCCL_PROTO=Simple."
+)
+
 LAUNCHES = ("gpu", "process")
 """A process per GPU, as torch starts them, or one process that drives all GPUs of a node."""
 
@@ -71,10 +76,22 @@ class Site:
     ) -> None:
         release, self.notes = release_of(version)
         self.old = starts_channels_slowly(version)
-        self.knobs, self.launch = knobs or Knobs(), launch
+        self.knobs, self.launch = _with_plugin(knobs or Knobs(), cluster), launch
         self.router = Router(cluster, pxn=not self.knobs.pxn_disable)
         self.communicators = Communicators(cluster, version=release, knobs=self.knobs)
         self.nics = NicTable(cluster)
+
+
+def _with_plugin(knobs: Knobs, cluster: Cluster) -> Knobs:
+    """Return what the environment asks for, and the network's plugin where it says nothing.
+
+    aws-ofi-nccl sets NCCL_PROTO=simple where EFA does not keep the 128 bytes of a line in order,
+    as its first version does not (configure_nccl_proto; its log on p4d says so).
+    """
+    keeps_order = all(spec.nic is None or spec.nic.transport != _NO_LINES for spec in cluster.specs)
+    if knobs.proto or keeps_order:
+        return knobs
+    return replace(knobs, proto="Simple", notes=(*knobs.notes, _PLUGIN))
 
 
 class NcclGroup:

@@ -24,6 +24,12 @@ __all__ = ["GENERATIONS", "TRANSPORTS", "Terms", "default_terms", "read_values",
 
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
 """GPU generations in NCCL's order; a GPU older than Volta counts as Volta."""
+_CHANNELS = (
+    "volta",
+    "ampere",
+    "hopper",
+    "hopper",
+)  # Blackwell's were fitted within 4 % of Hopper's
 _NVLINK = ("ampere", "ampere", "hopper", "blackwell")
 _WITH_NVLS = ("hopper", "hopper", "hopper", "blackwell")  # none before Hopper has it
 _FITTED_TRANSPORTS = ("ib", "roce", "slingshot", "efa_v2", "efa_v1", "tcpxo", "tcpx", "tcp")
@@ -68,8 +74,8 @@ class Terms:
     """Generation x (nvlink, pcie, shm) x protocol: payload share of the links' capacity."""
     channel: Floats
     """Generation x protocol: bytes/s that one channel copies."""
-    tree: float
-    """What a channel and an NVLink carry in a tree, against a ring."""
+    tree_far: float
+    """What a channel copies in a tree over more than two domains, against a ring."""
     nic: Floats
     """Transport x protocol: payload share of the physical rate."""
     tcp: float
@@ -80,6 +86,10 @@ class Terms:
     nvls: float
     nvls_share: Floats
     """Per generation: payload share of NVLink's rate of what a switch adds up."""
+    nvls_chunk: float
+    """Seconds that a channel loses with each chunk that it takes to the switch."""
+    nvls_tree: float
+    """What a switch gives an NVLSTree, whose blocks serve the tree too, against NVLS."""
     staged: float
     """bytes/s of a node whose messages are staged through host memory."""
     exchange_net: Floats
@@ -96,6 +106,8 @@ class Terms:
     """Windows that each hop of a ring between domains holds back besides."""
     fill_chain: float
     fill_tree: Floats
+    fill_exchange: float
+    """Chunks of a message to one peer that fill its channels before the rest follows."""
     fill_nvls: float
     fill_nvls_tree: float
 
@@ -119,13 +131,15 @@ def terms_of(values: Mapping[str, float]) -> Terms:
         rendezvous=_by_transport({"slingshot": us["net.rendezvous"]}),
         link=_link_shares(values),
         channel=_channel_rates(values),
-        tree=values["rate.tree"],
+        tree_far=values["rate.tree_far"],
         nic=_nic_shares(values),
         tcp=values["rate.tcp_node"] * _GB,
         tree_net=values["rate.tree_net"],
         collnet=values["rate.collnet"],
         nvls=us["nvls.latency"],
         nvls_share=np.array([values[f"rate.nvls_{g}"] for g in _WITH_NVLS]),
+        nvls_chunk=us["nvls.chunk"],
+        nvls_tree=values["rate.nvls_tree"],
         staged=values["rate.staged_node"] * _GB,
         exchange_net=_by_transport(
             dict.fromkeys(_FITTED_TRANSPORTS, 1.0) | {"slingshot": values["exchange.slingshot"]}
@@ -140,6 +154,7 @@ def terms_of(values: Mapping[str, float]) -> Terms:
         fill_ring_net=values["fill.ring_net"],
         fill_chain=values["fill.chain"],
         fill_tree=_fills(values, "tree", "LL", "LL128"),
+        fill_exchange=values["fill.exchange"],
         fill_nvls=values["fill.nvls"],
         fill_nvls_tree=values["fill.nvls_tree"],
     )
@@ -180,7 +195,7 @@ def _link_shares(values: Mapping[str, float]) -> Floats:
 
 def _channel_rates(values: Mapping[str, float]) -> Floats:
     shares = np.array([values["rate.channel_LL"], values["rate.channel_LL128"], 1.0])
-    simple = np.array([values[f"rate.channel_{g}"] for g in GENERATIONS]) * _GB
+    simple = np.array([values[f"rate.channel_{g}"] for g in _CHANNELS]) * _GB
     return np.outer(simple, shares)
 
 

@@ -15,10 +15,14 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.libraries.nccl.timing.constants import Terms, default_terms
+from commsim.libraries.nccl.timing.edges import larger
 from commsim.libraries.nccl.timing.runs import Runs
 from commsim.libraries.nccl.timing.shapes import program_time
 
 __all__ = ["PredictedTime", "latencies", "time_runs"]
+
+
+_STARTS = 4.0  # of the blend of a process's launches with the program: they vary
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,12 +43,16 @@ def time_runs(runs: Runs, terms: Terms | None = None) -> PredictedTime:
     """Return the time of each run on an idle cluster, with the constants `terms`."""
     terms = terms or default_terms()
     program = program_time(runs, terms)
-    launch = np.full(len(runs), terms.launch)
-    if runs.old.any():
-        launch = launch + np.where(runs.old, _staggered(runs, terms, program), 0.0)
     # One process starts all its GPUs before any of them can end: a floor, not an addend.
-    floor = terms.launch_one_process * runs.gpus_per_process
-    return PredictedTime(np.maximum(launch, floor - program), program)
+    host = np.where(np.isnan(runs.host_launch), terms.launch, runs.host_launch)
+    floor = terms.launch_one_process * (host / terms.launch) * runs.gpus_per_process
+    whole = host + program
+    if runs.old.any():
+        whole = whole + np.where(runs.old, _staggered(runs, terms, program), 0.0)
+        late = np.where(runs.old, terms.launch_channel * runs.channels, 0.0)
+        floor = floor + np.where(floor > 0, late, 0.0)
+    launch = larger(whole, floor, _STARTS) - program
+    return PredictedTime(launch, program)
 
 
 def _staggered(runs: Runs, terms: Terms, program: Floats) -> Floats:

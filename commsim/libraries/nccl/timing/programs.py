@@ -40,6 +40,9 @@ _LINES = 8
 """Parts in which a block's lines of LL and LL128 go on: each warp's as they come."""
 _TREE_HOP = np.array([1.0, 1.25 / 1.9, 4 / 3.4])
 """A hop in a tree against one in a ring: the ratios of NCCL's own latency table."""
+_ONE_WAY = 2.0
+"""What goes up meets nothing that comes down until the first message has been at the root: it has
+the wires, which are counted both ways, twice over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +61,9 @@ class ProgramEdges:
     net: Floats
     start: Floats
     """Seconds before the first message leaves: the pipeline of slices fills once."""
+    local_alone: Floats
+    """bytes/s of a message that meets no other flow on its way: those of `local`, but in trees."""
+    net_alone: Floats
 
     @property
     def local_service(self) -> Floats:
@@ -71,6 +77,18 @@ class ProgramEdges:
         service: Floats = self.message / self.net
         return service
 
+    @property
+    def local_transit(self) -> Floats:
+        """Seconds that the first message takes to pass a local edge."""
+        transit: Floats = self.message / self.local_alone
+        return transit
+
+    @property
+    def net_transit(self) -> Floats:
+        """Seconds that the first message takes to pass a network edge."""
+        transit: Floats = self.message / self.net_alone
+        return transit
+
 
 def ring_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     """Return rounds x (n - 1) messages of S/n over a channel's ring; each waits for the last."""
@@ -83,7 +101,8 @@ def ring_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     far = _ring_reach(runs, terms, message) + terms.fill_ring_net * window / net
     reach = np.where(runs.crosses, far, hop)
     held = terms.fill_ring[runs.protocol] * window
-    return ProgramEdges(message, count, hop, local, reach, net, held / np.minimum(local, net))
+    start = held / np.minimum(local, net)
+    return ProgramEdges(message, count, hop, local, reach, net, start, local, net)
 
 
 def chain_edges(runs: Runs, terms: Terms) -> ProgramEdges:
@@ -94,7 +113,8 @@ def chain_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     local, net = _rates(runs, terms, channel_rate(runs, terms), 1 / runs.channels)
     hop = hop_latency(runs, terms)
     reach = np.where(runs.crosses, _ring_reach(runs, terms, piece), hop)
-    return ProgramEdges(piece / count, count, hop, local, reach, net, np.zeros_like(piece))
+    start = np.zeros_like(piece)
+    return ProgramEdges(piece / count, count, hop, local, reach, net, start, local, net)
 
 
 def tree_edges(runs: Runs, terms: Terms) -> ProgramEdges:
@@ -103,14 +123,15 @@ def tree_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     lines = runs.protocol != Protocol.Simple
     fill = terms.fill_tree[runs.protocol]
     count = _messages(piece, runs.window * np.where(lines, 1 / _LINES, fill))
-    copy = channel_rate(runs, terms) * terms.tree / _flows(runs)
-    local, net = _rates(runs, terms, copy, 1 / runs.channels, tree_share(runs, terms))
+    copy = channel_rate(runs, terms) * np.where(runs.domains > 2, terms.tree_far, 1.0)
+    share = tree_share(runs, terms)
+    local, net = _rates(runs, terms, copy / _flows(runs), 1 / runs.channels, share)
+    alone = _rates(runs, terms, copy, _ONE_WAY / runs.channels, share)
     hop = runs.hop + (hop_latency(runs, terms) - runs.hop) * _TREE_HOP[runs.protocol]
     held = np.where(lines, fill * np.minimum(piece, runs.window) / channel_rate(runs, terms), 0.0)
     reach = np.where(runs.crosses, reach_latency(runs, terms, piece), hop)
-    return ProgramEdges(
-        piece / count, count, hop + held, local, reach + held, net, np.zeros_like(piece)
-    )
+    start = np.zeros_like(piece)
+    return ProgramEdges(piece / count, count, hop + held, local, reach + held, net, start, *alone)
 
 
 def levels_of(runs: Runs) -> Floats:

@@ -91,6 +91,8 @@ class Runs:
     reach: Floats
     longest: Floats
     gpus_per_process: Floats
+    host_launch: Floats
+    """Seconds that the slowest host takes to launch; NaN where no cluster says it."""
     old: Bools
     """NCCL before 2.12."""
     repeated: Bools

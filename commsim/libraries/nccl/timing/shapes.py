@@ -12,7 +12,6 @@ from types import MappingProxyType
 import numpy as np
 
 from commsim.arrays import Floats
-from commsim.libraries.nccl.shapes import Protocol
 from commsim.libraries.nccl.timing.clocks import ring_time
 from commsim.libraries.nccl.timing.constants import Terms
 from commsim.libraries.nccl.timing.edges import (
@@ -63,15 +62,17 @@ def _ring(runs: Runs, terms: Terms) -> Floats:
 def _chain(runs: Runs, terms: Terms) -> Floats:
     """Time S along the ring in pieces, from or to the root.
 
-    In the per-iteration time of nccl-tests the chain's latency hides behind the iterations
-    before, but for Simple, whose sender waits until its receiver has posted its buffer.
+    In the per-iteration time of nccl-tests the chain's latency and its filling hide behind the
+    iterations before.
     """
     edges, nets = chain_edges(runs, terms), runs.domains - 1
     inner = runs.ranks - 1 - nets
-    latency = inner * edges.hop + nets * edges.reach
-    hidden = runs.repeated & (runs.protocol != Protocol.Simple)
-    latency = np.where(hidden, edges.hop, latency)
-    return latency + _filled(edges, inner, nets)
+    alone = inner * edges.hop + nets * edges.reach + _filled(edges, inner, nets)
+    one = np.where(inner > 0, 1.0, 0.0)
+    hidden = np.where(inner > 0, edges.hop, edges.reach) + _filled(
+        edges, one, np.minimum(nets, 1.0)
+    )
+    return np.where(runs.repeated, hidden, alone)
 
 
 def _tree(runs: Runs, terms: Terms) -> Floats:
@@ -84,9 +85,11 @@ def _tree(runs: Runs, terms: Terms) -> Floats:
 
 def _filled(edges: ProgramEdges, inner: Floats, nets: Floats) -> Floats:
     """Return the services of a chain: the first message's on all edges, the rest's on one."""
-    local, net = edges.local_service, edges.net_service
-    slowest = np.maximum(np.where(inner > 0, local, 0.0), np.where(nets > 0, net, 0.0))
-    time: Floats = inner * local + nets * net + (edges.count - 1) * slowest
+    slowest = np.maximum(
+        np.where(inner > 0, edges.local_service, 0.0), np.where(nets > 0, edges.net_service, 0.0)
+    )
+    first = inner * edges.local_transit + nets * edges.net_transit
+    time: Floats = first + (edges.count - 1) * slowest
     return time
 
 
@@ -105,7 +108,13 @@ def _switch_time(runs: Runs, terms: Terms) -> Floats:
 def _nvls(runs: Runs, terms: Terms) -> Floats:
     """Time a collective of one domain in its switch: to it and back, and a loop of chunks more."""
     filled = runs.size + terms.fill_nvls * np.minimum(runs.size, runs.loop)
-    return terms.nvls + 2 * runs.hop + _switch_time(runs, terms) * filled
+    return terms.nvls + 2 * runs.hop + _switch_time(runs, terms) * filled + _chunks(runs, terms)
+
+
+def _chunks(runs: Runs, terms: Terms) -> Floats:
+    """Return what a GPU's channels lose between the chunks of S that they take to the switch."""
+    lost: Floats = terms.nvls_chunk * runs.size / (runs.channels * runs.window)
+    return lost
 
 
 def _nvls_tree(runs: Runs, terms: Terms) -> Floats:
@@ -115,9 +124,10 @@ def _nvls_tree(runs: Runs, terms: Terms) -> Floats:
     """
     hops = 2 * levels_of(runs)
     reach = reach_latency(runs, terms, runs.size / runs.channels)
-    wires = net_time(runs, terms) / tree_share(runs, terms)
-    stage = terms.fill_nvls_tree * np.minimum(runs.size, runs.loop) * wires
-    body = larger(_switch_time(runs, terms), wires) * runs.size
+    wires = net_time(runs, terms) / tree_share(runs, terms) * runs.size
+    switch = _switch_time(runs, terms) * runs.size + _chunks(runs, terms)
+    body = larger(switch / terms.nvls_tree, wires)
+    stage = terms.fill_nvls_tree * body * np.minimum(1.0, runs.loop / np.maximum(runs.size, 1.0))
     latency = terms.nvls + 2 * runs.hop + hops * reach + branch_delay(runs)
     return latency + (hops + 2) * stage + body
 
@@ -154,7 +164,8 @@ def _exchange(runs: Runs, terms: Terms) -> Floats:
         hop_latency(runs, terms),
     )
     peers = inner * terms.exchange_near + outer * terms.exchange_peer[runs.transport]
-    return first + peers + wires * runs.size
+    filled = _filling(runs, terms, message, near=False) * outer
+    return first + peers + filled + wires * runs.size
 
 
 def _pair(runs: Runs, terms: Terms) -> Floats:
@@ -167,7 +178,18 @@ def _pair(runs: Runs, terms: Terms) -> Floats:
         1 / (terms.pair_channel * runs.peer_channels),
         SENDS,
     )
+    near += _filling(runs, terms, runs.size, near=True)
+    far += _filling(runs, terms, runs.size, near=False)
     return np.where(runs.crosses, np.maximum(far, near), near)
+
+
+def _filling(runs: Runs, terms: Terms, message: Floats, *, near: bool) -> Floats:
+    """Return how long the first chunk of a message to one peer fills its channels."""
+    rate = channel_rate(runs, terms) if near else np.full(len(runs), terms.pair_channel)
+    time: Floats = (
+        terms.fill_exchange * np.minimum(message / runs.peer_channels, runs.window) / rate
+    )
+    return time
 
 
 _CLOCKS: Mapping[ChunkShape, Callable[[Runs, Terms], Floats]] = MappingProxyType(

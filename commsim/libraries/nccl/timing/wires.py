@@ -4,6 +4,7 @@ What the timing model needs to know of a communicator, and its runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from commsim.libraries.nccl.timing.constants import TRANSPORTS
 from commsim.libraries.nccl.timing.link_use import Latency, LinkSeconds
 from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind, NicWay, Runs
 from commsim.libraries.nccl.tuning import PeerToPeer
+from commsim.units import PS_PER_SECOND
 
 __all__ = ["PAIRWISE", "Wires", "runs_of", "wires_of"]
 
@@ -58,6 +60,7 @@ class Wires:
     way: NicWay
     heads: int
     """GPUs of a domain that NVLS gives a part of S each."""
+    host_launch: float
 
 
 def wires_of(
@@ -82,6 +85,7 @@ def wires_of(
         if comm.n_nodes > 1
         else NicWay.DIRECT,
         heads=max(1, nvls.n_heads) if nvls else 1,
+        host_launch=_host_launch(specs),
     )
 
 
@@ -138,6 +142,7 @@ def runs_of(
         reach=each([latency.reach for _, latency in uses]),
         longest=each([latency.longest for _, latency in uses]),
         gpus_per_process=every(float(gpus_per_process)),
+        host_launch=every(wires.host_launch),
         old=every(old),
         repeated=every(repeated),
     )
@@ -190,6 +195,12 @@ def _link_kind(comm: Communicator) -> LinkKind:
     if comm.graphs["ring"].type_intra <= PathType.C2C:
         return LinkKind.NVLINK
     return LinkKind.PCIE if comm.peer_access else LinkKind.SHM
+
+
+def _host_launch(specs: Sequence[NodeSpec]) -> float:
+    """Return the seconds of the slowest host that says what it takes; NaN where none does."""
+    said = [spec.launch for spec in specs if spec.launch is not None]
+    return max(said) / PS_PER_SECOND if said else math.nan
 
 
 def _way(spec: NodeSpec, comm: Communicator, knobs: Knobs) -> NicWay:

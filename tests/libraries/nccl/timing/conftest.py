@@ -17,7 +17,7 @@ DEFAULTS: dict[str, Any] = {
     "peer_channels": 2, "protocol": 2, "window": float(1 << 19), "loop": float(1 << 24),
     "generation": 2, "link": LinkKind.NVLINK, "transport": TRANSPORTS.index("ib"),
     "way": NicWay.DIRECT, "hop": 0.8e-6, "reach": 1.5e-6, "longest": 1.5e-6,
-    "gpus_per_process": 0, "old": False, "repeated": False,
+    "gpus_per_process": 0, "host_launch": float("nan"), "old": False, "repeated": False,
 }  # fmt: skip
 WIRES: dict[str, Any] = {"port": 400e9, "nics": 8, "nic_rate": 48e9}
 WHOLE = ("shape", "protocol", "generation", "link", "transport", "way")

@@ -58,6 +58,6 @@ def test_every_constant_changes_something():
 
 def test_no_share_of_a_link_is_above_one():
     terms = default_terms()
-    for shares in (terms.link, terms.nic, terms.nvls_share, terms.exchange_net,
-                   [terms.tree, terms.tree_net, terms.root_rate, terms.collnet]):  # fmt: skip
+    single = [terms.tree_far, terms.tree_net, terms.root_rate, terms.collnet, terms.nvls_tree]
+    for shares in (terms.link, terms.nic, terms.nvls_share, terms.exchange_net, single):
         assert (np.asarray(shares) <= 1).all()

@@ -9,7 +9,12 @@ import pytest
 
 from commsim.libraries.expansion.ring_clock import ring_arrivals
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
-from commsim.libraries.nccl.timing.programs import chain_edges, ring_edges, tree_edges
+from commsim.libraries.nccl.timing.programs import (
+    ProgramEdges,
+    chain_edges,
+    ring_edges,
+    tree_edges,
+)
 from commsim.libraries.nccl.timing.runs import ChunkShape
 from commsim.libraries.nccl.timing.shapes import program_time
 
@@ -22,16 +27,28 @@ CASES = [
 ]
 
 
-def stepped_chain(edges: Sequence[tuple[float, float]], messages: int) -> float:
-    """Return when the last message has passed all (latency, service) edges, first in first out."""
+def stepped_chain(edges: Sequence[tuple[float, float, float]], messages: int) -> float:
+    """Return when the last message has passed all edges, first in first out.
+
+    An edge is (latency, seconds that a message takes to pass, seconds until the next may start).
+    """
     free = [0.0] * len(edges)
     at = 0.0
     for _ in range(messages):
         at = 0.0
-        for place, (latency, service) in enumerate(edges):
-            free[place] = max(at, free[place]) + service
-            at = free[place] + latency
+        for place, (latency, transit, service) in enumerate(edges):
+            start = max(at, free[place])
+            free[place] = start + service
+            at = start + transit + latency
     return at
+
+
+def kinds_of(edges: ProgramEdges) -> tuple[tuple[float, float, float], ...]:
+    """Return an edge within a domain and one between domains."""
+    return (
+        (float(edges.hop[0]), float(edges.local_transit[0]), float(edges.local_service[0])),
+        (float(edges.reach[0]), float(edges.net_transit[0]), float(edges.net_service[0])),
+    )
 
 
 @pytest.mark.parametrize(("n", "domains", "size", "protocol"), CASES)
@@ -51,8 +68,7 @@ def test_a_ring_program_takes_its_closed_form(runs, n, domains, size, protocol):
 def test_a_tree_program_takes_its_closed_form(runs, n, domains, size, protocol):
     run = runs(shape=ChunkShape.TREE, size=size, ranks=n, domains=domains, protocol=protocol)
     edges = tree_edges(run, TERMS)
-    local = (float(edges.hop[0]), float(edges.local_service[0]))
-    net = (float(edges.reach[0]), float(edges.net_service[0]))
+    local, net = kinds_of(edges)
     depth = {1: 0, 2: 1, 3: 2, 4: 2}[domains]  # of NCCL's binary tree
     up = [local] * (n // domains - 1) + [net] * depth
     messages = round(float(edges.count[0]))
@@ -73,8 +89,7 @@ def test_a_single_broadcast_takes_its_chain(runs, domains):
         channels=8,
     )
     edges = chain_edges(run, TERMS)
-    local = (float(edges.hop[0]), float(edges.local_service[0]))
-    net = (float(edges.reach[0]), float(edges.net_service[0]))
+    local, net = kinds_of(edges)
     chain = ([local] * 7 + [net]) * (domains - 1) + [local] * 7
     whole = int(edges.count[0])
     few, more = (stepped_chain(chain, count) for count in (whole, whole + 1))
@@ -88,6 +103,14 @@ def test_messages_add_up_to_what_an_edge_carries(runs, shape):
     carried = edges.message[0] * edges.count[0] * 16
     expected = 2 * 15 / 16 * (1 << 28) if shape == ChunkShape.RING else 1 << 28
     assert carried == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2])
+def test_the_first_message_up_a_tree_meets_nothing_coming_down(runs, protocol):
+    run = runs(shape=ChunkShape.TREE, size=1 << 22, ranks=32, domains=4, protocol=protocol)
+    edges = tree_edges(run, TERMS)
+    assert edges.local_transit[0] < edges.local_service[0] / 2
+    assert edges.net_transit[0] < edges.net_service[0]
 
 
 def test_no_edge_has_a_negative_latency(runs):

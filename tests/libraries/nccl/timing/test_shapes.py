@@ -92,12 +92,27 @@ def test_few_channels_limit_a_ring(runs):
     assert seconds(run)[0] == pytest.approx(2 * 7 / 8 * (1 << 34) / rate, rel=0.01)
 
 
-def test_a_repeated_broadcast_hides_its_chain_but_for_simple(runs):
-    at = {"shape": ChunkShape.CHAIN, "size": 64.0, "rounds": 1, "channels": 1}
-    for protocol, hidden in ((0, True), (1, True), (2, False)):
+@pytest.mark.parametrize("size", [64.0, float(1 << 22)])
+def test_a_repeated_broadcast_hides_its_chain_and_what_fills_it(runs, size):
+    at = {"shape": ChunkShape.CHAIN, "size": size, "rounds": 1, "channels": 8}
+    for protocol in range(3):
         once = seconds(runs(**at, protocol=protocol))[0]
         again = seconds(runs(**at, protocol=protocol, repeated=True))[0]
-        assert (again < once / 2) == hidden
+        assert again < once / 2
+
+
+def test_small_chunks_cost_nvls_time(runs):
+    at = {"shape": ChunkShape.NVLS, "size": float(1 << 28), "ranks": 8, "domains": 1}
+    large, small = (runs(**at, channels=16, window=float(chunk)) for chunk in (1 << 17, 1 << 15))
+    lost = (1 << 28) / 16 * (1 / (1 << 15) - 1 / (1 << 17)) * TERMS.nvls_chunk
+    assert seconds(small)[0] - seconds(large)[0] == pytest.approx(lost, rel=1e-9)
+
+
+def test_the_first_chunk_to_each_far_peer_fills_its_channels(runs):
+    at = {"shape": ChunkShape.EXCHANGE, "size": float(1 << 26), "ranks": 32, "domains": 4}
+    small, large = (seconds(runs(**at, window=float(chunk)))[0] for chunk in (1 << 15, 1 << 16))
+    filled = 24 * TERMS.fill_exchange * (1 << 15) / TERMS.pair_channel
+    assert large - small == pytest.approx(filled, rel=1e-9)
 
 
 def test_one_process_is_a_floor_under_small_messages_alone(runs):
@@ -105,9 +120,17 @@ def test_one_process_is_a_floor_under_small_messages_alone(runs):
     alone = time_runs(runs(**at))
     driven = time_runs(runs(**at, gpus_per_process=8))
     floor = 8 * TERMS.launch_one_process
-    np.testing.assert_allclose(driven.seconds, np.maximum(alone.seconds, floor), rtol=1e-12)
+    least = np.maximum(alone.seconds, floor)
+    assert (driven.seconds >= least).all()
+    assert (driven.seconds <= least * 2 ** (1 / 4) * (1 + 1e-12)).all()  # launches vary
     assert driven.launch[0] > alone.launch[0]
-    assert driven.launch[-1] == alone.launch[-1]
+    assert driven.seconds[-1] == pytest.approx(alone.seconds[-1], rel=1e-9)
+
+
+def test_one_process_starts_the_channels_of_old_nccl_besides(runs):
+    at = {"size": 64.0, "ranks": 8, "domains": 1, "protocol": 0, "gpus_per_process": 8}
+    few, many = (seconds(runs(**at, channels=count, old=True))[0] for count in (8, 32))
+    assert many - few == pytest.approx(24 * TERMS.launch_channel, rel=0.05)
 
 
 def test_old_nccl_pays_for_channels_unless_wires_hide_it(runs):
