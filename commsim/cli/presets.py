@@ -77,12 +77,14 @@ def _cluster(name: str) -> tuple[str, ...]:
     from commsim.cluster import Cluster, preset_text
     from commsim.units import format_bandwidth
 
-    spec = Cluster.preset(name).specs[0]
+    cluster = Cluster.preset(name)
+    spec, prices = cluster.specs[0], cluster.prices[0]
     gpus = f"{spec.gpus} {spec.gpu.name}"
     nics = ""
     if spec.nic is not None and spec.nic.count:
         nics = f"{spec.nic.count} of {format_bandwidth(spec.nic.wire.bandwidth)}"
-    price = "" if spec.price is None else f"{spec.price.per_gpu_hour:g} {spec.price.currency}"
+    rent = prices.gpu_hour if prices is not None else None
+    price = "" if prices is None or rent is None else f"{rent.price:g} {prices.currency or 'USD'}"
     return name, gpus, nics, price, preset_text(name).splitlines()[0].lstrip("# ")
 
 

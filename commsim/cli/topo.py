@@ -219,6 +219,8 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
             ),
             ("switches", switches),
         ]
+        if fabric["parts"]:
+            rows.append(("to be built of", fabric["parts"]))
     if found["bisection_bandwidth"] is not None:
         rows.append(("bisection", format_bandwidth(found["bisection_bandwidth"])))
     rows += [_way(route) for route in found["routes"]]

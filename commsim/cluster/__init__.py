@@ -5,6 +5,7 @@ What exists: GPUs, nodes, fabrics, and the ways between them.
 `fabric` joins nodes, `build` numbers the links; `cluster` answers questions about routes.
 """
 
+from commsim.cluster.bill import FabricParts
 from commsim.cluster.cluster import Cluster
 from commsim.cluster.describe import describe
 from commsim.cluster.fabric_section import FabricSection
@@ -22,6 +23,7 @@ from commsim.cluster.node import (
     PcieSwitchSection,
 )
 from commsim.cluster.presets import preset_names, preset_text
+from commsim.cluster.prices import PriceSection, PricesSection
 from commsim.cluster.routes import NOWHERE, Links, Route
 from commsim.cluster.section import ClusterSection, build_cluster, cluster_from, load_cluster
 from commsim.cluster.spec import NicSpec, NodeSpec, PcieSwitch
@@ -33,6 +35,7 @@ __all__ = [
     "Cluster",
     "ClusterSection",
     "CpuSection",
+    "FabricParts",
     "FabricSection",
     "GpuSection",
     "GpuSpec",
@@ -46,6 +49,8 @@ __all__ = [
     "PcieSection",
     "PcieSwitch",
     "PcieSwitchSection",
+    "PriceSection",
+    "PricesSection",
     "Route",
     "Template",
     "build_cluster",

@@ -13,6 +13,7 @@ from commsim.cluster.cluster import Cluster
 from commsim.cluster.fabric import Fabric
 from commsim.cluster.fabric_section import FabricSection, fabric_spec
 from commsim.cluster.leaves import Nic
+from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import LinkRows, Links
 from commsim.cluster.scale import ScaleSection
 from commsim.cluster.spec import MAX_GPUS, NodeSpec
@@ -31,11 +32,12 @@ def assemble(
     where: str,
     scale: ScaleSection | None = None,
     notes: Sequence[str] = (),
+    prices: Sequence[PricesSection | None] = (),
 ) -> Cluster:
     """Return the cluster of `counts[i]` nodes of kind `specs[i]`, in order.
 
     `where` is the path of the fabric's settings, for errors. `scale` has the factors on the
-    fabric; those on the nodes are in their specs.
+    fabric; those on the nodes are in their specs. `prices` are those of each kind of node.
 
     Raises:
         ScenarioError: too many GPUs, or an impossible fabric.
@@ -64,6 +66,7 @@ def assemble(
         fabric,
         links,
         [*notes, *said, *fabric.notes],
+        prices,
     )
 
 

@@ -17,6 +17,7 @@ from commsim.arrays import Ints
 from commsim.cluster.fabric import Fabric
 from commsim.cluster.gpus import GpuSpec
 from commsim.cluster.leaves import Nic
+from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import Links, Route
 from commsim.cluster.spec import NodeSpec
 from commsim.cluster.template import Template
@@ -47,7 +48,7 @@ class Cluster:
 
     `node_of`, `local_of` and `domains` give per GPU its node, its number there, and its NVLink
     domain: a node, or several that share an NVSwitch. `specs` holds each kind of node once,
-    `spec_of` its number per node.
+    `prices` what is paid for it, `spec_of` its number per node.
     """
 
     preset: ClassVar[PresetCluster]
@@ -63,6 +64,7 @@ class Cluster:
         fabric: Fabric,
         links: Links,
         notes: Sequence[str],
+        prices: Sequence[PricesSection | None] = (),
     ) -> None:
         self.name = name
         self.links = links
@@ -70,6 +72,7 @@ class Cluster:
         self.notes = tuple(notes)
         self.fabric = fabric
         self.specs: tuple[NodeSpec, ...] = tuple(t.spec for t in templates)
+        self.prices = tuple(prices) or (None,) * len(templates)
         self.spec_of = tuple(template_of)
         self.node_names = tuple(f"node{node}" for node in range(len(template_of)))
         self._templates = tuple(templates)

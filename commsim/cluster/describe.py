@@ -12,6 +12,7 @@ from commsim.cluster.cluster import Cluster
 from commsim.cluster.drawing import draw_node
 from commsim.cluster.gpus import gpu_names, gpu_spec, gpu_text
 from commsim.cluster.presets import preset_names, preset_text
+from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import Route
 from commsim.cluster.spec import NodeSpec
 from commsim.cluster.template import Template
@@ -40,7 +41,8 @@ def describe(cluster: Cluster) -> dict[str, Any]:
         "world_size": cluster.world_size,
         "domains": 1 + int(cluster.domains[-1]),
         "kinds": [
-            _kind(cluster.template(i), cluster.spec_of.count(i)) for i in range(len(cluster.specs))
+            _kind(cluster.template(i), cluster.spec_of.count(i), cluster.prices[i])
+            for i in range(len(cluster.specs))
         ],
         "links": _link_table(cluster),
         "fabric": _fabric(cluster),
@@ -50,9 +52,10 @@ def describe(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _kind(template: Template, count: int) -> dict[str, Any]:
+def _kind(template: Template, count: int, prices: PricesSection | None) -> dict[str, Any]:
     spec = template.spec
-    nic, power, price = spec.nic, spec.power, spec.price
+    nic, power = spec.nic, spec.power
+    price = prices.gpu_hour if prices else None
     return {
         "name": spec.name,
         "count": count,
@@ -79,8 +82,8 @@ def _kind(template: Template, count: int) -> dict[str, Any]:
         "rails": len(dict.fromkeys(nic.rails)) if nic else 0,
         "power_w": power.watts if power else None,
         "power_source": power.source if power else None,
-        "price_per_gpu_hour": price.per_gpu_hour if price else None,
-        "price_currency": price.currency if price else None,
+        "price_per_gpu_hour": price.price if price else None,
+        "price_currency": (prices.currency or "USD") if prices and price else None,
         "price_date": price.date if price else None,
         "price_source": price.source if price else None,
         "drawing": draw_node(template),
@@ -130,6 +133,7 @@ def _fabric(cluster: Cluster) -> dict[str, Any]:
         "ecmp": fabric.spec.ecmp,
         "rails": len(dict.fromkeys(nic.rail for nic in cluster.nics)),
         "merged_spines": fabric.planes == 1 and bool(fabric.trunk),
+        "parts": fabric.parts.told if fabric.parts.switches and not fabric.parts.wrong else "",
         **levels,
     }
 

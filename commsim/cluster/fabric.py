@@ -22,6 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from commsim.arrays import Ints
+from commsim.cluster.bill import FabricParts, fabric_parts
 from commsim.cluster.fabric_section import FabricSpec
 from commsim.cluster.leaves import Leaves, Nic, hang
 from commsim.cluster.routes import LinkRows, Route
@@ -135,6 +136,11 @@ class Fabric:
             efficiency=efficiency,
             latency=self.spec.switch_latency + self.spec.cable_latency,
         )
+
+    @cached_property
+    def parts(self) -> FabricParts:
+        """What it is built of, counted."""
+        return fabric_parts(self.spec, self.leaves)
 
     @property
     def first_trunk(self) -> int:

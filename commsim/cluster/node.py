@@ -27,7 +27,6 @@ __all__ = [
     "PcieSection",
     "PcieSwitchSection",
     "PowerSection",
-    "PriceSection",
     "Transport",
     "merged",
 ]
@@ -180,15 +179,6 @@ class PowerSection(Section, frozen=True):
     source: str
 
 
-class PriceSection(Section, frozen=True, kw_only=True):
-    """What an hour of one GPU costs, the rest of its node included: whose figure, and of when."""
-
-    per_gpu_hour: float
-    currency: str = "USD"
-    source: str
-    date: str
-
-
 class NodeSection(Section, frozen=True):
     """One node: one chassis with one operating system."""
 
@@ -201,7 +191,6 @@ class NodeSection(Section, frozen=True):
     nic: NicSection | None = None
     host: HostSection | None = None
     power: PowerSection | None = None
-    price: PriceSection | None = None
     sources: dict[str, str] = {}
 
 

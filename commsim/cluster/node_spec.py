@@ -47,8 +47,6 @@ def node_spec(node: NodeSection, place: NodePlace, *, name: str = "") -> NodeSpe
     nics = nic.count if nic else 0
     nvlink = nvlink_spec(read, node.nvlink, gpu=gpu, gpus=gpus)
     _check_watts(read, node, gpu, gpus)
-    if node.price is not None and not node.price.per_gpu_hour >= 0:
-        raise place.error("price.per_gpu_hour", f"{node.price.per_gpu_hour:g} is below zero.")
     spec = NodeSpec(
         name=name,
         gpu=gpu,
@@ -69,7 +67,6 @@ def node_spec(node: NodeSection, place: NodePlace, *, name: str = "") -> NodeSpe
         nic=nic,
         launch=_launch(node),
         power=node.power,
-        price=node.price,
         notes=(),
     )
     notes = _warnings(name, spec)

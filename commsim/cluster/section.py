@@ -22,6 +22,7 @@ from commsim.cluster.node_spec import node_spec
 from commsim.cluster.overrides import overridden
 from commsim.cluster.place import NodePlace, field_path
 from commsim.cluster.presets import preset_data
+from commsim.cluster.prices import PricesSection, check_prices, inherited_prices, of_nodes_only
 from commsim.cluster.scale import ScaleSection, check_scale, scaled
 from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.errors import ScenarioError
@@ -45,6 +46,7 @@ class NodesSection(Section, frozen=True):
     preset: str | None = None
     node: NodeSection | None = None
     overrides: NodeSection | None = None
+    prices: PricesSection | None = None
 
 
 class ClusterSection(Section, frozen=True):
@@ -60,6 +62,7 @@ class ClusterSection(Section, frozen=True):
     fabric: FabricSection | None = None
     overrides: NodeSection | None = None
     scale: ScaleSection = ScaleSection()
+    prices: PricesSection | None = None
 
 
 def cluster_from(data: Mapping[str, Any], where: str) -> Cluster:
@@ -118,7 +121,11 @@ def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster")
     specs = [scaled(_spec(kind, where, at), section.scale) for kind, at in kinds]
     if sum(counts) > 1:
         _need_nics(kinds, specs, where)
-    return assemble(
+    if isinstance(section.nodes, tuple):
+        for kind, at in kinds:
+            of_nodes_only(kind.prices, where, field_path(at, "prices"))
+    prices = [_prices(kind, section) for kind, _ in kinds]
+    cluster = assemble(
         section.name or _name(section, specs, counts),
         specs,
         counts,
@@ -126,7 +133,15 @@ def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster")
         where=f"{where}: {field_path(path, 'fabric')}",
         scale=section.scale,
         notes=(*_fabric_notes(section, kinds), *_scale_notes(section.scale)),
+        prices=prices,
     )
+    asked = [
+        (spec, own, field_path(at, "prices"))
+        for spec, own, (_, at) in zip(specs, prices, kinds, strict=True)
+    ]
+    at = field_path(path, "prices")
+    check_prices(prices[0], asked, cluster.fabric.parts, where=where, path=at)
+    return cluster
 
 
 def _kinds(section: ClusterSection, where: str, path: str) -> list[tuple[NodesSection, str]]:
@@ -187,6 +202,13 @@ def _preset_node(name: str, where: str, at: str) -> NodeSection:
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {field_path(at, 'preset')}: {error}") from None
     return node if node is not None else NodeSection()
+
+
+def _prices(kind: NodesSection, section: ClusterSection) -> PricesSection | None:
+    """Return the prices of a kind of node: its preset's, under the cluster's, under its own."""
+    base = None if kind.preset is None else _preset(kind.preset).prices
+    own = kind.prices if isinstance(section.nodes, tuple) else None
+    return inherited_prices(inherited_prices(base, section.prices), own)
 
 
 def _need_nics(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commsim.cluster.gpus import GpuSpec
-from commsim.cluster.node import PowerSection, PriceSection
+from commsim.cluster.node import PowerSection
 
 __all__ = ["MAX_GPUS", "CpuSpec", "NicSpec", "NodeSpec", "PcieSpec", "PcieSwitch", "Wire"]
 
@@ -118,5 +118,4 @@ class NodeSpec:
     launch: int | None
     """From a collective's call to its first message, in ps; None: what NCCL was fitted to."""
     power: PowerSection | None
-    price: PriceSection | None
     notes: tuple[str, ...]

@@ -1,32 +1,56 @@
 """
-The cost of a step: money if every node has a price, energy if every node has a power.
+The cost of a step: money if everything has a price, energy if every node has a power.
 
-A price is an hour of a GPU with its share of the node, as the provider lists it; a node's power
-is the most that it draws, so energy is an upper bound. Fabric, cooling and storage are in
-neither, unless the price includes them.
+Rented: an hour of a GPU with its share of all that carries it, as the provider lists it. Bought:
+nodes, NICs, switches, cables and optics by the fabric's own counts, paid off over their years, and
+the electricity of all of it at the most that it draws. A node's power is its datasheet's maximum,
+so energy is an upper bound; cooling is in it where a PUE is given. Storage, staff and the building
+are in neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from commsim.cluster import Cluster, NodeSpec
+from commsim.cluster import Cluster, NodeSpec, PricesSection
 from commsim.metrics.measure import Metrics
 
-__all__ = ["Cost", "cost_of", "hourly_price", "priced", "rated_power"]
+__all__ = ["BillLine", "Cost", "bill_of", "cost_of", "hourly_price", "priced", "rated_power"]
 
 _HOUR = 3600.0
+_HOURS_PER_YEAR = 365.25 * 24
 _BILLION = 1e9
 _JOULES_PER_KWH = 3.6e6
+_WATTS_PER_KILOWATT = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    """So many of a part at a price; `source` says whose figure it is, and of when."""
+
+    part: str
+    count: int
+    each: float
+    source: str
+
+    @property
+    def total(self) -> float:
+        """The price of all of them."""
+        return self.count * self.each
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the line, ready for JSON."""
+        return asdict(self) | {"total": self.total}
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Money and energy of a run; None where prices, power or tokens are not known.
 
-    `per_hour` and `power_w` are the whole cluster's. `sources` says whose figures these are.
+    `per_hour` and `power_w` are the whole cluster's. `capital` is what was bought, by the lines of
+    `bill`; None and () where it is rented. `sources` says whose figures these are.
     """
 
     currency: str | None
@@ -36,11 +60,16 @@ class Cost:
     power_w: float | None
     energy_j_per_step: float | None
     energy_kwh_per_1e9_tokens: float | None
+    capital: float | None
+    bill: tuple[BillLine, ...]
     sources: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields, ready for JSON."""
-        return asdict(self) | {"sources": list(self.sources)}
+        return asdict(self) | {
+            "bill": [line.as_dict() for line in self.bill],
+            "sources": list(self.sources),
+        }
 
 
 def priced(metrics: Metrics, cluster: Cluster) -> Metrics:
@@ -63,6 +92,7 @@ def cost_of(
     steps = _BILLION / tokens_per_step if tokens_per_step else None
     per_step = None if per_hour is None else per_hour * step_time_s / _HOUR
     joules = None if power is None else power * step_time_s
+    bill = bill_of(cluster)
     return Cost(
         currency=currency,
         per_hour=per_hour,
@@ -71,33 +101,85 @@ def cost_of(
         power_w=power,
         energy_j_per_step=joules,
         energy_kwh_per_1e9_tokens=_times(joules, steps, 1 / _JOULES_PER_KWH),
-        sources=_sources(cluster, has_price=price is not None, has_power=power is not None),
+        capital=sum(line.total for line in bill) if bill else None,
+        bill=bill,
+        sources=_sources(cluster, bill, has_price=price is not None, has_power=power is not None),
     )
 
 
 def hourly_price(cluster: Cluster) -> tuple[str, float] | None:
-    """Return the currency and what an hour of the whole cluster costs.
+    """Return the currency and what an hour of the whole cluster costs, rented or bought.
 
     None where a node has no price, or where the nodes' currencies differ.
     """
-    prices = [spec.price for spec in cluster.specs if spec.price is not None]
-    currencies = list(dict.fromkeys(price.currency for price in prices))
+    prices = [one for one in cluster.prices if one is not None]
+    currencies = list(dict.fromkeys(_currency(one) for one in prices))
     if len(prices) < len(cluster.specs) or len(currencies) > 1:
         return None
-    total = _total(cluster, lambda spec: spec.price.per_gpu_hour * spec.gpus if spec.price else 0.0)
-    return currencies[0], total
+    if not prices[0].bought:
+        rents = [one.gpu_hour for one in prices]
+        if None in rents:
+            return None
+        hours = zip(rents, cluster.specs, _counts(cluster), strict=True)
+        return currencies[0], sum(
+            rent.price * spec.gpus * count for rent, spec, count in hours if rent is not None
+        )
+    site, power = prices[0], rated_power(cluster)
+    assert site.electricity is not None
+    assert site.years is not None
+    assert power is not None
+    capital = sum(line.total for line in bill_of(cluster)) / (site.years * _HOURS_PER_YEAR)
+    return currencies[0], capital + power / _WATTS_PER_KILOWATT * site.electricity.price
+
+
+def bill_of(cluster: Cluster) -> tuple[BillLine, ...]:
+    """Return what a bought cluster consists of, with prices; () where it is rented or unpriced."""
+    site = cluster.prices[0]
+    if site is None or not site.bought:
+        return ()
+    lines = []
+    for spec, own, count in zip(cluster.specs, cluster.prices, _counts(cluster), strict=True):
+        assert own is not None
+        lines.append(_line(f"node {spec.name}", count, own, "node"))
+        if spec.nic is not None:
+            nics = count * spec.nic.count
+            lines.append(_line(f"NIC {spec.nic.model}".rstrip(), nics, own, "nic"))
+    parts = cluster.fabric.parts
+    if parts.switches:
+        lines.append(_line("switch", parts.switches, site, "switch"))
+        lines.append(_line("cable", parts.cables, site, "cable"))
+        lines.append(_line("optic", parts.optics, site, "optic"))
+    return tuple(lines)
 
 
 def rated_power(cluster: Cluster) -> float | None:
-    """Return the most that all nodes draw together, in watts; None where one is not known."""
-    if any(spec.power is None for spec in cluster.specs):
-        return None
-    return _total(cluster, lambda spec: spec.power.watts if spec.power else 0.0)
+    """Return the most that all nodes draw together, in watts; None where one is not known.
+
+    Of a bought cluster the switches count too, and both are times the site's PUE.
+    """
+    nodes = 0.0
+    for spec, count in zip(cluster.specs, _counts(cluster), strict=True):
+        if spec.power is None:
+            return None
+        nodes += spec.power.watts * count
+    site = cluster.prices[0]
+    if site is None or not site.bought:
+        return nodes
+    switches = cluster.fabric.parts.switches * (site.switch_watts or 0.0)
+    return (nodes + switches) * (site.pue or 1.0)
 
 
-def _total(cluster: Cluster, of: Callable[[NodeSpec], float]) -> float:
-    counts = [cluster.spec_of.count(kind) for kind in range(len(cluster.specs))]
-    return sum(of(spec) * count for spec, count in zip(cluster.specs, counts, strict=True))
+def _counts(cluster: Cluster) -> list[int]:
+    return [cluster.spec_of.count(kind) for kind in range(len(cluster.specs))]
+
+
+def _currency(prices: PricesSection) -> str:
+    return prices.currency or "USD"
+
+
+def _line(part: str, count: int, prices: PricesSection, field: str) -> BillLine:
+    price = getattr(prices, field)
+    return BillLine(part, count, price.price, f"{price.date}; {price.source}")
 
 
 def _times(value: float | None, *factors: float | None) -> float | None:
@@ -107,20 +189,34 @@ def _times(value: float | None, *factors: float | None) -> float | None:
     return value
 
 
-def _sources(cluster: Cluster, *, has_price: bool, has_power: bool) -> tuple[str, ...]:
-    """Return each kind of node's price and power with whose figure it is, once."""
+def _sources(
+    cluster: Cluster, bill: Sequence[BillLine], *, has_price: bool, has_power: bool
+) -> tuple[str, ...]:
+    """Return each price and power with whose figure it is, once."""
     lines: list[str] = []
-    for spec in _once(cluster.specs):
-        if has_price and spec.price is not None:
-            price = spec.price
+    for spec, own in _once(cluster):
+        if has_price and own is not None and own.gpu_hour is not None:
+            rent = own.gpu_hour
             lines.append(
-                f"{spec.name}: {price.per_gpu_hour:g} {price.currency} per GPU and hour"
-                f" ({price.date}; {price.source})"
+                f"{spec.name}: {rent.price:g} {_currency(own)} per GPU and hour"
+                f" ({rent.date}; {rent.source})"
             )
         if has_power and spec.power is not None:
             lines.append(f"{spec.name}: {spec.power.watts:g} W at most ({spec.power.source})")
+    site = cluster.prices[0]
+    if site is not None and site.electricity is not None and bill:
+        lines += [
+            f"{line.count:,} x {line.part}: {line.each:,g} {_currency(site)} each ({line.source})"
+            for line in bill
+        ]
+        lines.append(
+            f"electricity: {site.electricity.price:g} {_currency(site)} a kWh"
+            f" ({site.electricity.date}; {site.electricity.source}), PUE {site.pue:g},"
+            f" paid off over {site.years:g} years"
+        )
     return tuple(dict.fromkeys(lines))
 
 
-def _once(specs: Sequence[NodeSpec]) -> list[NodeSpec]:
-    return list({(spec.name, spec.price, spec.power): spec for spec in specs}.values())
+def _once(cluster: Cluster) -> list[tuple[NodeSpec, PricesSection | None]]:
+    pairs = zip(cluster.specs, cluster.prices, strict=True)
+    return list({(spec.name, own, spec.power): (spec, own) for spec, own in pairs}.values())

@@ -241,20 +241,6 @@ def test_memory_share_without_a_bandwidth_means_nothing():
         cluster_from({"node": node}, "x")
 
 
-def test_a_price_is_per_gpu_and_needs_source_and_date():
-    price = {"per_gpu_hour": 2.0, "source": "my contract", "date": "2026-10"}
-    spec = Cluster.preset("dgx-h100", overrides={"price": price}).node_spec(0)
-    kept = present(spec.price)
-    assert (kept.per_gpu_hour, kept.currency) == (2.0, "USD")
-    assert "'overrides.price.date' is missing" in error(
-        {"price": {"per_gpu_hour": 2.0, "source": "x"}}
-    )
-    assert "overrides.price.per_gpu_hour: -1 is below zero" in error(
-        {"price": price | {"per_gpu_hour": -1}}
-    )
-    assert "unknown setting 'usd_per_hour'" in error({"price": {**price, "usd_per_hour": 1.0}})
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -72,17 +72,18 @@ def test_a_preset_has_the_nics_of_its_machine(name):
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_preset_has_the_power_and_the_price_of_its_machine(name):
-    row, spec = KNOWN[name], spec_of(name)
+    row, spec, prices = KNOWN[name], spec_of(name), Cluster.preset(name).prices[0]
     if row["power_w"]:
         assert spec.power.watts == float(row["power_w"])
     else:
         assert spec.power is None
     if not row["usd_per_hour"]:
-        assert spec.price is None
+        assert prices is None
         return
-    assert spec.price.per_gpu_hour * spec.gpus == pytest.approx(float(row["usd_per_hour"]), 1e-5)
-    assert (spec.price.currency, row["price_date"].startswith(spec.price.date)) == ("USD", True)
-    assert spec.price.source.split(":")[0] in ("documented", "general")
+    rent = present(present(prices).gpu_hour)
+    assert rent.price * spec.gpus == pytest.approx(float(row["usd_per_hour"]), 1e-5)
+    assert (present(prices).currency, row["price_date"].startswith(rent.date)) == (None, True)
+    assert rent.source.split(":")[0] in ("documented", "general")
 
 
 def test_the_copy_of_the_figures_is_the_data(shared_data):
@@ -103,7 +104,7 @@ def test_doubtful_prices_say_so(shared_data):
     for name, row in KNOWN.items():
         price = data[row["node"]].get("price")
         if price and price["v"] is not None:
-            said = "Doubtful" in spec_of(name).price.source
+            said = "Doubtful" in present(present(Cluster.preset(name).prices[0]).gpu_hour).source
             assert said == (not price["certain"]), name
 
 

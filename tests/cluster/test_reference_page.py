@@ -26,7 +26,7 @@ def test_every_field_of_a_node_is_named():
     parts: dict[str, type[Section]] = {
         "gpu": node.GpuSection, "nvlink": node.NvlinkSection, "c2c": node.C2cSection,
         "pcie": node.PcieSection, "cpu": node.CpuSection, "nic": node.NicSection,
-        "host": node.HostSection, "power": node.PowerSection, "price": node.PriceSection,
+        "host": node.HostSection, "power": node.PowerSection,
     }  # fmt: skip
     for part, section in parts.items():
         (row,) = re.findall(rf"^\| `{part}` \| (.+) \|$", PAGE, re.MULTILINE)

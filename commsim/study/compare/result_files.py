@@ -41,6 +41,7 @@ class _Cost(msgspec.Struct):
     power_w: float | None = None
     energy_j_per_step: float | None = None
     energy_kwh_per_1e9_tokens: float | None = None
+    capital: float | None = None
     sources: list[str] = []
 
 

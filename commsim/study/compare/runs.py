@@ -55,6 +55,7 @@ QUANTITIES = (
     Quantity("tokens_per_s_per_gpu", "tokens per second and GPU", "rate", "more"),
     Quantity("memory_gib.peak", "memory of the fullest GPU", "GiB", "less"),
     Quantity("links.0.utilization", "use of the busiest link", "share"),
+    Quantity("cost.capital", "what is bought", "money", "less"),
     Quantity("cost.per_hour", "the cluster for an hour", "money", "less"),
     Quantity("cost.per_step", "a step", "money", "less"),
     Quantity("cost.per_1e9_tokens", "1e9 tokens", "money", "less"),

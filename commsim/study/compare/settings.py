@@ -53,9 +53,11 @@ def hardware(cluster: Cluster | None) -> dict[str, str]:
         facts["network of a GPU"] = f"{format_bandwidth(share)}, {spec.nic.transport}"
     if len(facts) and facts["nodes"] != "1":
         facts["fabric"] = _fabric(cluster)
-    if spec.price is not None:
-        price = spec.price
-        facts["price of a GPU and hour"] = f"{price.per_gpu_hour:g} {price.currency} ({price.date})"
+    prices = cluster.prices[0]
+    if prices is not None and prices.gpu_hour is not None:
+        rent = prices.gpu_hour
+        currency = prices.currency or "USD"
+        facts["price of a GPU and hour"] = f"{rent.price:g} {currency} ({rent.date})"
     if spec.power is not None:
         facts["power of a node"] = f"{spec.power.watts:,.0f} W at most"
     if len(cluster.specs) > 1:

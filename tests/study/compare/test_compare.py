@@ -22,7 +22,7 @@ A100 = str(LOGS / "a100_8_v2.19.4.log")
 TRAINING = """
 cluster:
   preset: {preset}
-  overrides: {{price: {{per_gpu_hour: {price}, currency: USD, source: here, date: today}}}}
+  prices: {{currency: USD, gpu_hour: {{price: {price}, source: here, date: today}}}}
 workload:
   training:
     model: {{preset: gpt2-124m, seq_len: 1024}}

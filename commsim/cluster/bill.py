@@ -1,0 +1,96 @@
+"""
+What a fabric is built of: switches and cables, by the fabric's own leaves, radix and uplinks.
+
+The simulation merges spines that equal-cost paths use alike; here they are counted as boxes. A
+leaf has a port for each NIC and, above it, uplinks as fast as a NIC: so many as its NICs over the
+oversubscription. A spine has `radix` ports; where groups of spines hang on cores, half of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from commsim.cluster.fabric_section import FabricSpec
+from commsim.cluster.leaves import Leaves
+
+__all__ = ["FabricParts", "fabric_parts"]
+
+_WITH_SPINES = ("rail_optimized", "fat_tree")
+
+
+@dataclass(frozen=True, slots=True)
+class FabricParts:
+    """Counts of what the fabric is built of. `wrong` says why its settings can be built by none."""
+
+    leaves: int = 0
+    spines: int = 0
+    cores: int = 0
+    nic_cables: int = 0
+    trunk_cables: int = 0
+    wrong: str = ""
+
+    @property
+    def switches(self) -> int:
+        """All switches."""
+        return self.leaves + self.spines + self.cores
+
+    @property
+    def cables(self) -> int:
+        """All cables: from NICs to leaves, and between switches."""
+        return self.nic_cables + self.trunk_cables
+
+    @property
+    def optics(self) -> int:
+        """The transceivers: one at each end of a cable."""
+        return 2 * self.cables
+
+    @property
+    def told(self) -> str:
+        """The counts in words."""
+        levels = (("leaf", self.leaves), ("spine", self.spines), ("core", self.cores))
+        told = " + ".join(f"{count:,} {name}" for name, count in levels if count)
+        return f"{self.switches:,} switches ({told}), {self.cables:,} cables"
+
+
+def fabric_parts(spec: FabricSpec, leaves: Leaves) -> FabricParts:
+    """Return what joins the NICs that hang on `leaves`."""
+    nics = Counter(leaves.of)
+    if not nics:
+        return FabricParts()
+    with_spines = spec.kind in _WITH_SPINES and len(leaves.names) > 1
+    uplinks = [
+        math.ceil(nics[leaf] / spec.oversubscription - 1e-9) if with_spines else 0
+        for leaf in range(len(leaves.names))
+    ]
+    fullest = max(nics[leaf] + uplinks[leaf] for leaf in range(len(leaves.names)))
+    spines, cores = _above(uplinks, leaves.group, spec.radix)
+    groups = 1 + max(leaves.group)
+    wrong = ""
+    if fullest > spec.radix:
+        wrong = (
+            f"a leaf of this {spec.kind} needs {fullest:,} ports, and a switch has radix"
+            f" {spec.radix}. Give another radix or nodes_per_leaf, or kind: fat_tree."
+        )
+    return FabricParts(
+        leaves=len(leaves.names),
+        spines=spines,
+        cores=cores,
+        nic_cables=sum(nics.values()),
+        trunk_cables=sum(uplinks) * (2 if groups > 1 else 1),
+        wrong=wrong,
+    )
+
+
+def _above(uplinks: Sequence[int], group: Sequence[int], radix: int) -> tuple[int, int]:
+    """Return how many spines and cores the uplinks of all leaves need."""
+    groups = 1 + max(group)
+    if groups == 1:
+        return math.ceil(sum(uplinks) / radix), 0
+    spines = 0
+    for number in range(groups):
+        inside = sum(up for up, of in zip(uplinks, group, strict=True) if of == number)
+        spines += math.ceil(inside / (radix // 2))
+    return spines, math.ceil(sum(uplinks) / radix)
