@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from commsim.scenario import Scenario
     from commsim.sections import Section
     from commsim.study import (
+        ClusterPlan,
         NextDollar,
         Result,
         Sweep,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         convert,
         explain,
         next_dollar,
+        plan,
         presets,
         replay,
         run,
@@ -66,6 +68,7 @@ _WHERE = {
     "Action": "workload.schedules",
     "Ask": "collectives",
     "Cluster": "cluster",
+    "ClusterPlan": "study",
     "Graph": "graph",
     "GraphBuilder": "graph",
     "Ideal": "libraries",
@@ -95,6 +98,7 @@ _WHERE = {
     "make_library": "libraries",
     "measure": "metrics",
     "next_dollar": "study",
+    "plan": "study",
     "presets": "study",
     "register_algorithm": "collectives",
     "register_library": "libraries",
@@ -110,6 +114,7 @@ __all__ = [
     "Action",
     "Ask",
     "Cluster",
+    "ClusterPlan",
     "CommsimError",
     "DeadlockError",
     "Graph",
@@ -146,6 +151,7 @@ __all__ = [
     "make_library",
     "measure",
     "next_dollar",
+    "plan",
     "presets",
     "register_algorithm",
     "register_library",

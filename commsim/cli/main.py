@@ -26,6 +26,7 @@ from commsim.cli.explain import explain
 from commsim.cli.help import write_commands
 from commsim.cli.next_dollar import next_dollar
 from commsim.cli.params import quiet_group
+from commsim.cli.plan import plan
 from commsim.cli.presets import presets
 from commsim.cli.replay import replay
 from commsim.cli.run import run
@@ -102,6 +103,7 @@ for _command in (
     bench,
     replay,
     advise,
+    plan,
     sweep,
     next_dollar,
     compare,

@@ -8,7 +8,7 @@ from commsim.metrics.bandwidth import GroupUse, Instances, bandwidths, instances
 from commsim.metrics.bound import Bound, bound, slowest
 from commsim.metrics.breakdown import PARTS, Account, Breakdown, account, breakdown
 from commsim.metrics.bubbles import Bubbles, bubbles
-from commsim.metrics.cost import priced
+from commsim.metrics.cost import hourly_price, priced, rated_power
 from commsim.metrics.critical_path import CriticalPath, critical_path
 from commsim.metrics.limits import Limit, limits
 from commsim.metrics.links import (
@@ -51,6 +51,7 @@ __all__ = [
     "bubbles",
     "busiest",
     "critical_path",
+    "hourly_price",
     "instances",
     "lane_stages",
     "limits",
@@ -58,6 +59,7 @@ __all__ = [
     "measure",
     "measured_window",
     "priced",
+    "rated_power",
     "slowest",
     "use_of_kinds",
     "use_over_time",

@@ -1,5 +1,6 @@
 """
-What people ask for: run a scenario, bench collectives, replay a trace, compare, advise, explain.
+What people ask for: run a scenario, bench collectives, replay a trace, compare, advise,
+plan, explain.
 """
 
 from commsim.study.advise import Advice, advise
@@ -10,6 +11,7 @@ from commsim.study.examples import EXAMPLES, example_path
 from commsim.study.explain import explain
 from commsim.study.names import presets
 from commsim.study.next_dollar import NextDollar, next_dollar
+from commsim.study.plan import ClusterPlan, plan
 from commsim.study.replay import Replay, replay
 from commsim.study.run import Result, captured_summary, run
 from commsim.study.sweep import Sweep, sweep
@@ -18,6 +20,7 @@ __all__ = [
     "EXAMPLES",
     "Advice",
     "BenchResult",
+    "ClusterPlan",
     "Comparison",
     "NextDollar",
     "Replay",
@@ -31,6 +34,7 @@ __all__ = [
     "example_path",
     "explain",
     "next_dollar",
+    "plan",
     "presets",
     "replay",
     "run",

@@ -11,6 +11,7 @@ from commsim.charts.figures.link_matrix import bandwidth_matrix, traffic_matrix
 from commsim.charts.figures.link_use import link_use
 from commsim.charts.figures.memory import memory
 from commsim.charts.figures.notebook import bench_html, result_html
+from commsim.charts.figures.plan import plan_figures
 from commsim.charts.figures.scaling import scaling
 from commsim.charts.figures.stack import one_above_other
 from commsim.charts.figures.sweep import sweep_figures
@@ -24,6 +25,7 @@ __all__ = [
     "link_use",
     "memory",
     "one_above_other",
+    "plan_figures",
     "result_html",
     "scaling",
     "sweep_figures",

@@ -29,7 +29,7 @@ from commsim.study.advise.simulate import Pool, Ran, Worker, workers
 from commsim.units import GIB, format_time
 from commsim.workload import chosen_kind
 
-__all__ = ["Advice", "Ranked", "advise"]
+__all__ = ["Advice", "Ranked", "advise", "settings_of"]
 
 
 class Progress(Protocol):
@@ -244,7 +244,7 @@ def _ranked(rank: int, one: Ran, worker: Worker, found: Search) -> Ranked:
     return Ranked(
         rank=rank,
         candidate=one.candidate,
-        settings=_settings(worker, one.candidate),
+        settings=settings_of(worker, one.candidate),
         metrics=one.metrics,
         memory_gib=one.memory / GIB,
         floor_s=found.judged[one.candidate].floor,
@@ -253,7 +253,7 @@ def _ranked(rank: int, one: Ran, worker: Worker, found: Search) -> Ranked:
     )
 
 
-def _settings(worker: Worker, candidate: Candidate) -> dict[str, Any]:
+def settings_of(worker: Worker, candidate: Candidate) -> dict[str, Any]:
     """Return what to write under `training` for a layout; defaults are left out."""
     section = worker.judge.section(candidate)
     plain = {

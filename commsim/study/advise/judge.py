@@ -96,8 +96,14 @@ class Judge:
         """Return what can run on `degrees`, sharding aside, with a bound in seconds for each."""
         made = shapes(degrees, self._section, recomputes=self.recomputes)
         return [
-            (bound, shape) for shape in made if (bound := self._bound.seconds(shape)) is not None
+            (bound, shape)
+            for shape in made
+            if self.allowed(shape) and (bound := self._bound.seconds(shape)) is not None
         ]
+
+    def allowed(self, shape: Candidate) -> bool:
+        """Say whether a layout is to be looked at: every one is."""
+        return True
 
     def shardings(self, degrees: Degrees) -> list[str]:
         """Return how replicas may share what they hold."""

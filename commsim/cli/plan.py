@@ -1,0 +1,162 @@
+"""
+`commsim plan`: which cluster for a training.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commsim.cli.console import Console
+from commsim.cli.help import GroupedCommand
+from commsim.cli.params import (
+    STDOUT,
+    OutputFile,
+    OutputFolder,
+    json_option,
+    quiet_option,
+    set_option,
+)
+from commsim.cli.summary import columns
+from commsim.units import format_time
+
+if TYPE_CHECKING:
+    from commsim.study import ClusterPlan
+
+__all__ = ["plan"]
+
+_NONE_MAKES_IT, _INTERRUPTED = 1, 130
+
+
+@click.command(cls=GroupedCommand)
+@click.option("--model", required=True, metavar="M", help="A preset (`commsim presets models`).")
+@click.option("--tokens", required=True, metavar="N", help="To train on: 2e12, or 2T.")
+@click.option("--in", "days", metavar="TIME", help="The deadline: 30d, 4w, 12h.")
+@click.option("--budget", type=float, metavar="MONEY", help="For the whole training.")
+@click.option(
+    "--on",
+    required=True,
+    metavar="A,B,...",
+    help="Presets, or cluster files with a fabric and prices of their own.",
+)
+@click.option(
+    "--seq-len", default=8192, show_default=True, metavar="N", help="Tokens of a sequence."
+)
+@click.option(
+    "--batch-tokens", default=2**22, show_default=True, metavar="N", help="Tokens of a step."
+)
+@click.option(
+    "--most-gpus", default=8192, show_default=True, metavar="N", help="The largest size to look at."
+)
+@click.option(
+    "--layouts",
+    type=click.Choice(["usual", "all"]),
+    default="usual",
+    show_default=True,
+    help="Those that people run, or all that `advise` tries (slow beyond a few nodes).",
+)
+@click.option(
+    "--runs", default=12, show_default=True, metavar="N", help="Simulations to spend at most."
+)
+@set_option
+@json_option
+@click.option(
+    "--report", type=OutputFile(".html"), metavar="F.html", help="Money against days, as a page."
+)
+@click.option(
+    "--scenarios",
+    type=OutputFolder(),
+    metavar="DIR",
+    help="Write smallest.yaml, cheapest.yaml and fastest.yaml, to run and to change.",
+)
+@quiet_option
+def plan(
+    model: str,
+    tokens: str,
+    days: str | None,
+    budget: float | None,
+    on: str,
+    seq_len: int,
+    batch_tokens: int,
+    most_gpus: int,
+    layouts: str,
+    runs: int,
+    sets: tuple[str, ...],
+    json_path: Path | None,
+    report: Path | None,
+    scenarios: Path | None,
+    quiet: bool,
+) -> int:
+    """Find the smallest, the cheapest and the fastest cluster that trains a model in time.
+
+    Ctrl-C ends the search and prints the best so far.
+    """
+    from commsim.study import plan as study_plan
+
+    console = Console(quiet=quiet, json_only=json_path == STDOUT)
+    watched = not quiet and sys.stderr.isatty()
+    found = study_plan(
+        model,
+        tokens=tokens,
+        days=days,
+        budget=budget,
+        on=on,
+        seq_len=seq_len,
+        batch_tokens=batch_tokens,
+        most_gpus=most_gpus,
+        layouts=layouts,
+        runs=runs,
+        sets=sets,
+        progress=console.say if watched else lambda _: None,
+    )
+    _show(found, console)
+    if json_path == STDOUT:
+        from commsim.files import json_bytes
+
+        console.write(json_bytes(found.to_dict()).decode())
+    for path in (json_path, report):
+        if path is not None and path != STDOUT:
+            found.save(path)
+            console.say(f"wrote {path}")
+    for path in found.save_scenarios(scenarios) if scenarios is not None else ():
+        console.say(f"wrote {path}")
+    if any(note.startswith("interrupted") for note in found.notes):
+        return _INTERRUPTED
+    return 0 if found.smallest is not None else _NONE_MAKES_IT
+
+
+def _show(found: ClusterPlan, console: Console) -> None:
+    marked = {id(getattr(found, title)): title for title in ("fastest", "cheapest", "smallest")}
+    titles = {
+        key: ", ".join(
+            title for title in ("smallest", "cheapest", "fastest")
+            if id(getattr(found, title)) == key
+        )
+        for key in marked
+    }  # fmt: skip
+    rows = [("", "cluster", "layout", "step", "days", "MFU", "cost", "MWh")]
+    for option in found.options:
+        rows.append(
+            (
+                titles.get(id(option), ""),
+                option.name,
+                option.layout,
+                format_time(option.step_s * 1e12),
+                f"{option.days:.3g}",
+                "–" if option.mfu is None else f"{option.mfu:.1%}",
+                "–" if option.cost is None else f"{option.cost:,.0f} {option.currency}",
+                "–" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}",
+            )
+        )
+    if found.smallest is None:
+        console.show("nothing makes it")
+    console.show(columns(rows, right=range(3, 8)))
+    for title, lines in (("what decides", found.decides), ("what would change it", found.changes)):
+        if lines:
+            console.show(f"\n{title}")
+            console.show("\n".join(f"  {line}" for line in lines))
+    for note in found.notes:
+        console.say(f"note: {note}")

@@ -1,0 +1,111 @@
+"""
+The layouts that people run, for searches over many clusters: a few dozen instead of thousands.
+
+Tensor parallelism by powers of two inside an NVLink domain, up to 16; up to 16 stages of 1F1B,
+interleaved or not; context parallelism only where there are more replicas than sequences; 1 to 4
+sequences at once; optimizer states sharded, or all. `advise` on the winner looks at the rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from commsim.cluster import Cluster
+from commsim.scenario import Scenario
+from commsim.study.advise.advise import settings_of
+from commsim.study.advise.judge import Judge, Judged
+from commsim.study.advise.layouts import Candidate, Degrees
+from commsim.study.advise.search import Search
+from commsim.study.advise.simulate import Ran, Worker
+
+__all__ = ["LayoutQueue", "UsualJudge"]
+
+_MOST_TP = _MOST_STAGES = 16
+_MOST_AT_ONCE = 4
+_SCHEDULES = ("1f1b", "interleaved_1f1b")
+_SHARDS = ("ddp", "zero-1", "fsdp")
+
+
+class UsualJudge(Judge):
+    """A judge that looks at the usual layouts only."""
+
+    def degrees(self) -> Iterator[Degrees]:
+        """Yield the usual degrees of the cluster."""
+        sequences = self._section.batch.global_
+        domain = int(np.bincount(self._cluster.domains).min())
+        for degrees in super().degrees():
+            tp, pp, cp = degrees.tp, degrees.pp, degrees.cp
+            long = cp > 1 and degrees.dp * cp <= sequences
+            inside = tp & (tp - 1) == 0 and tp <= min(domain, _MOST_TP)
+            if inside and pp <= _MOST_STAGES and not long:
+                yield degrees
+
+    def allowed(self, shape: Candidate) -> bool:
+        """Say whether a layout is one of those."""
+        hidden = shape.overlap == ("ring" if shape.degrees.tp > 1 else "none")
+        return shape.micro <= _MOST_AT_ONCE and shape.schedule in _SCHEDULES and hidden
+
+    def shardings(self, degrees: Degrees) -> list[str]:
+        """Return the usual ways to share what replicas hold."""
+        return [way for way in super().shardings(degrees) if way in _SHARDS]
+
+
+class LayoutQueue:
+    """The layouts of a scenario in the order of what they take at least, looked at lazily."""
+
+    def __init__(self, scenario: Scenario, *, usual: bool) -> None:
+        self._worker = Worker(scenario)
+        if usual:
+            worker = self._worker
+            worker.judge = UsualJudge(worker.section, worker.cluster, worker.library)
+        self._search = Search(self._worker.judge)
+        self._opened = False
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the layouts run on."""
+        return self._worker.cluster
+
+    def bound(self) -> float | None:
+        """Return seconds that no layout can be below; None where none can run."""
+        self._open()
+        return self._search.queue[0][0] if self._search.queue else None
+
+    def floor(self) -> float | None:
+        """Return what the next layout that fits takes at least; None where none is left."""
+        judged = self._next()
+        return None if judged is None else judged.floor
+
+    def run_next(self) -> Ran | None:
+        """Simulate the layout with the lowest floor of those left; None where none is left."""
+        while (judged := self._next()) is not None:
+            heapq.heappop(self._search.queue)
+            ran = self._worker.run(judged.candidate)
+            if ran.fits:
+                return ran
+        return None
+
+    def settings(self, candidate: Candidate) -> dict[str, Any]:
+        """Return what to write under `training` for a layout."""
+        return settings_of(self._worker, candidate)
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._search.open(lambda: None)
+            self._opened = True
+
+    def _next(self) -> Judged | None:
+        """Return the lowest of the judged layouts, judging those whose bounds are lower."""
+        self._open()
+        queue = self._search.queue
+        while queue:
+            _, candidate, judged = queue[0]
+            if judged:
+                return self._search.judged[candidate]
+            heapq.heappop(queue)
+            self._search.expand(candidate)
+        return None

@@ -1,0 +1,112 @@
+"""
+One cluster of a plan: from a bound to a floor to a simulated step, with days, money and energy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from commsim.metrics import hourly_price, rated_power
+from commsim.study.advise import LayoutQueue, Ran, waits_for
+from commsim.study.plan.question import NodeKind, PlanQuestion
+
+__all__ = ["PlanOption", "Sized"]
+
+_HOUR, _DAY = 3600.0, 86400.0
+_WATTS_PER_KILOWATT = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOption:
+    """A cluster with its layout, simulated. `cost` and `energy_kwh` are of the whole training.
+
+    `scenario` is the plain data that `commsim run` takes.
+    """
+
+    kind: str
+    nodes: int
+    gpus: int
+    layout: str
+    step_s: float
+    days: float
+    mfu: float | None
+    currency: str | None
+    per_hour: float | None
+    cost: float | None
+    energy_kwh: float | None
+    waits: tuple[str, ...]
+    scenario: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """ "96 dgx-h100 (768 GPUs)"."""
+        return f"{self.nodes:,} {self.kind} ({self.gpus:,} GPUs)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the option, ready for JSON."""
+        return {
+            name: list(value) if isinstance(value := getattr(self, name), tuple) else value
+            for name in self.__slots__
+        }
+
+
+class Sized:
+    """So many nodes of a kind: what the training takes there at least, and what it takes."""
+
+    def __init__(self, question: PlanQuestion, kind: NodeKind, nodes: int, *, usual: bool) -> None:
+        self._question = question
+        self.kind, self.nodes = kind, nodes
+        self._layouts = LayoutQueue(question.scenario(kind, nodes), usual=usual)
+        cluster = self._layouts.cluster
+        self.gpus = cluster.world_size
+        self.price = hourly_price(cluster)
+        self._power = rated_power(cluster)
+        self.best: PlanOption | None = None
+
+    def bound_days(self) -> float | None:
+        """Return days that no layout can be below; None where none can run."""
+        return self._days(self._layouts.bound())
+
+    def floor_days(self) -> float | None:
+        """Return what the layouts left that fit take at least; None where none is left."""
+        return self._days(self._layouts.floor())
+
+    def cost_of(self, days: float) -> float | None:
+        """Return what so many days cost; None without prices."""
+        return None if self.price is None else self.price[1] * days * 24
+
+    def run_next(self) -> PlanOption | None:
+        """Simulate the next layout; the best one so far stays in `best`."""
+        ran = self._layouts.run_next()
+        if ran is None:
+            return None
+        option = self._option(ran)
+        if self.best is None or option.days < self.best.days:
+            self.best = option
+        return option
+
+    def _days(self, step: float | None) -> float | None:
+        return None if step is None else step * self._question.steps / _DAY
+
+    def _option(self, ran: Ran) -> PlanOption:
+        step = ran.metrics.step_time_s
+        days = step * self._question.steps / _DAY
+        data = self._question.data(self.kind, self.nodes)
+        data["workload"]["training"] |= self._layouts.settings(ran.candidate)
+        hours = days * _DAY / _HOUR
+        return PlanOption(
+            kind=self.kind.name,
+            nodes=self.nodes,
+            gpus=self.gpus,
+            layout=ran.candidate.name,
+            step_s=step,
+            days=days,
+            mfu=ran.metrics.mfu,
+            currency=None if self.price is None else self.price[0],
+            per_hour=None if self.price is None else self.price[1],
+            cost=self.cost_of(days),
+            energy_kwh=None if self._power is None else self._power / _WATTS_PER_KILOWATT * hours,
+            waits=tuple(waits_for(ran.metrics)),
+            scenario=data,
+        )

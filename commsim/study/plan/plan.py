@@ -1,0 +1,220 @@
+"""
+`plan`: which cluster, how large, in which layout, for so many tokens in so many days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from commsim._version import __version__
+from commsim.errors import ScenarioError
+from commsim.files import write_json, write_text
+from commsim.models import model_preset
+from commsim.study.plan.option import PlanOption
+from commsim.study.plan.question import PlanQuestion, node_kinds, read_seconds, read_tokens
+from commsim.study.plan.search import PlanSearch
+from commsim.study.plan.words import changes_of, decides_of
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["ClusterPlan", "plan"]
+
+_RUNS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """The clusters that make it: `options` are all that were simulated, in the order of days.
+
+    `smallest`, `cheapest` and `fastest` are among them, None where none makes it or none has a
+    price. `decides` says why, `changes` what would change it, `notes` what was assumed.
+    `complete` is False where the search was interrupted or its runs were spent.
+    """
+
+    question: dict[str, Any]
+    options: tuple[PlanOption, ...]
+    smallest: PlanOption | None
+    cheapest: PlanOption | None
+    fastest: PlanOption | None
+    decides: tuple[str, ...]
+    changes: tuple[str, ...]
+    notes: tuple[str, ...]
+    complete: bool
+
+    def __repr__(self) -> str:
+        told = "nothing makes it" if self.smallest is None else f"smallest {self.smallest.name}"
+        return f"ClusterPlan({self.question['model']!r}, {len(self.options)} simulated, {told})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON of `commsim plan`."""
+
+        def place(option: PlanOption | None) -> int | None:
+            return None if option is None else self.options.index(option)
+
+        return {
+            "schema": 1,
+            "commsim": __version__,
+            "question": self.question,
+            "options": [option.to_dict() for option in self.options],
+            "smallest": place(self.smallest),
+            "cheapest": place(self.cheapest),
+            "fastest": place(self.fastest),
+            "decides": list(self.decides),
+            "changes": list(self.changes),
+            "notes": list(self.notes),
+            "complete": self.complete,
+        }
+
+    def figures(self) -> list[Figure]:
+        """Return the charts: money or GPUs against days, and the options as a table."""
+        from commsim.charts import plan_figures
+
+        return plan_figures(self.to_dict())
+
+    def save(self, path: str | Path) -> None:
+        """Write .json or .html. Raises ScenarioError for another suffix."""
+        path = Path(path)
+        if path.suffix == ".json":
+            write_json(self.to_dict(), path)
+        elif path.suffix == ".html":
+            from commsim.charts import save_page
+
+            save_page(self.figures(), path)
+        else:
+            raise ScenarioError(f"{path}: write .json or .html.")
+
+    def save_scenarios(self, folder: str | Path) -> list[Path]:
+        """Write smallest.yaml, cheapest.yaml and fastest.yaml, as far as there are such."""
+        written = []
+        for name in ("smallest", "cheapest", "fastest"):
+            option: PlanOption | None = getattr(self, name)
+            if option is not None:
+                path = Path(folder) / f"{name}.yaml"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_text(path, yaml.safe_dump(option.scenario, sort_keys=False))
+                written.append(path)
+        return written
+
+
+def plan(
+    model: str,
+    *,
+    tokens: float | str,
+    on: Iterable[str] | str,
+    days: float | str | None = None,
+    budget: float | None = None,
+    seq_len: int = 8192,
+    batch_tokens: int = 2**22,
+    most_gpus: int = 8192,
+    sets: Iterable[str] = (),
+    layouts: str = "usual",
+    runs: int = _RUNS,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ClusterPlan:
+    """Return the clusters on which `model` (a preset) trains on `tokens` in `days`.
+
+    `on` are presets or cluster files with prices. `days` may be text, like "30d". `sets` change the
+    training, as "workload.training.precision=fp8-cs". `layouts` "usual" tries those that people
+    run, "all" what `advise` tries. `runs` simulations are spent at most. An interrupt (Ctrl-C) ends
+    the search and returns what is there.
+
+    Raises:
+        ScenarioError: an unknown model or cluster, no deadline and no budget, or a budget where a
+            cluster has no price.
+    """
+    model_preset(model)
+    if days is None and budget is None:
+        raise ScenarioError("give a deadline (--in 30d) or a budget (--budget), or both.")
+    if budget is not None and not budget > 0:
+        raise ScenarioError(f"--budget {budget:g}: give an amount above zero.")
+    if layouts not in ("usual", "all"):
+        raise ScenarioError(f"--layouts {layouts}: give usual or all.")
+    if seq_len < 1 or batch_tokens < seq_len:
+        raise ScenarioError(
+            f"--batch-tokens {batch_tokens}: is less than one sequence of {seq_len} tokens."
+        )
+    question = PlanQuestion(
+        model=model,
+        tokens=read_tokens(tokens),
+        seconds=None if days is None else read_seconds(days),
+        budget=budget,
+        kinds=node_kinds(on.split(",") if isinstance(on, str) else on),
+        sequence=seq_len,
+        batch_tokens=batch_tokens,
+        most_gpus=most_gpus,
+        sets=tuple(sets),
+    )
+    found = PlanSearch(question, usual=layouts == "usual", runs=runs, progress=progress)
+    interrupted = False
+    try:
+        found.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    return _plan(question, found, usual=layouts == "usual", interrupted=interrupted)
+
+
+def _plan(
+    question: PlanQuestion, found: PlanSearch, *, usual: bool, interrupted: bool
+) -> ClusterPlan:
+    good = [option for option in found.options if found.makes_it(option)]
+    priced = [option for option in good if option.cost is not None]
+    smallest = min(good, key=lambda one: (one.gpus, one.days), default=None)
+    cheapest = min(priced, key=lambda one: (one.cost or 0.0, one.days), default=None)
+    fastest = min(good, key=lambda one: (one.days, one.gpus), default=None)
+    options = tuple(sorted(found.options, key=lambda one: (one.days, one.gpus)))
+    return ClusterPlan(
+        question={
+            "model": question.model,
+            "tokens": question.tokens,
+            "days": None if question.seconds is None else question.seconds / 86400,
+            "budget": question.budget,
+            "on": [kind.name for kind in question.kinds],
+            "seq_len": question.sequence,
+            "batch_tokens": question.sequences * question.sequence,
+            "steps": round(question.steps),
+        },
+        options=options,
+        smallest=smallest,
+        cheapest=cheapest,
+        fastest=fastest,
+        decides=tuple(decides_of(found, smallest, cheapest, fastest)),
+        changes=tuple(changes_of(found, question, smallest, cheapest)),
+        notes=tuple(_notes(question, found, usual=usual, interrupted=interrupted)),
+        complete=not interrupted and not found.left,
+    )
+
+
+def _notes(
+    question: PlanQuestion, found: PlanSearch, *, usual: bool, interrupted: bool
+) -> list[str]:
+    notes = []
+    if interrupted:
+        notes.append("interrupted: the best of what was simulated until then")
+    if found.left:
+        notes.append(
+            f"{found.left} sizes have floors that leave hope and were not simulated: all runs were"
+            " spent (--runs gives more)"
+        )
+    unpriced = dict.fromkeys(one.kind for one in found.options if one.cost is None)
+    if unpriced:
+        notes.append(
+            f"no price is known of {', '.join(unpriced)}: the cheapest is among the others. A"
+            " cluster file with `prices` in place of the preset's name adds it"
+        )
+    sequences = question.sequences
+    notes.append(
+        f"{question.steps:,.0f} steps of {sequences:,} sequences of {question.sequence:,} tokens,"
+        " without a pause: no failures, checkpoints or evaluation"
+    )
+    if usual:
+        notes.append(
+            "layouts: the usual ones (tp within NVLink, 1f1b, micro up to 4, zero-1 or fsdp);"
+            " `commsim advise` on the scenario looks at all"
+        )
+    return notes

@@ -1,0 +1,147 @@
+"""
+What was asked of `plan`: the model, tokens, days, money, and the kinds of nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commsim.cluster import preset_names
+from commsim.errors import ScenarioError, did_you_mean
+from commsim.scenario import Scenario, scenario_from
+from commsim.yaml_file import read_yaml
+
+__all__ = ["NodeKind", "PlanQuestion", "node_counts", "node_kinds", "read_seconds", "read_tokens"]
+
+_DAY = 86400.0
+_SECONDS = {"h": 3600.0, "d": _DAY, "w": 7 * _DAY}
+_TOKENS = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
+_QUARTERS = (4, 5, 6, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """A kind of cluster to size: its name, and its section in plain data without `nodes`."""
+
+    name: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestion:
+    """A training to be done: `seconds` and `budget` are None where they do not bind."""
+
+    model: str
+    tokens: float
+    seconds: float | None
+    budget: float | None
+    kinds: tuple[NodeKind, ...]
+    sequence: int
+    batch_tokens: int
+    most_gpus: int
+    sets: tuple[str, ...]
+
+    @property
+    def steps(self) -> float:
+        """How many optimizer steps it takes."""
+        return self.tokens / (self.sequences * self.sequence)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences in a step."""
+        return max(1, round(self.batch_tokens / self.sequence))
+
+    def data(self, kind: NodeKind, nodes: int) -> dict[str, Any]:
+        """Return the scenario of a cluster of so many nodes, its layout left open."""
+        return {
+            "name": f"{self.model} on {nodes} {kind.name}",
+            "cluster": {**deepcopy(dict(kind.data)), "nodes": nodes},
+            "workload": {
+                "training": {
+                    "model": {"preset": self.model, "seq_len": self.sequence},
+                    "parallel": {},
+                    "batch": {"global": self.sequences, "micro": 1},
+                }
+            },
+        }
+
+    def scenario(self, kind: NodeKind, nodes: int) -> Scenario:
+        """Return that scenario, read. Raises ScenarioError for what cannot be."""
+        return scenario_from(self.data(kind, nodes), f"plan --on {kind.name}", sets=self.sets)
+
+
+def read_tokens(text: str | float) -> float:
+    """Read 2e12 or "2T". Raises ScenarioError."""
+    found = re.fullmatch(r"\s*(\d[\d_]*(?:\.\d+)?(?:[eE][+]?\d+)?)\s*([MBT]?)\s*", str(text))
+    value = float(found[1].replace("_", "")) * _TOKENS[found[2]] if found else 0.0
+    if not 0 < value < 1e18:
+        raise ScenarioError(f"--tokens {text}: give a count of tokens, like 2e12 or 2T.")
+    return value
+
+
+def read_seconds(text: str | float) -> float:
+    """Read "30d", "2w" or "12h"; a plain number is in days. Raises ScenarioError."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([hdw]?)\s*", str(text))
+    value = float(found[1]) * _SECONDS[found[2] or "d"] if found else 0.0
+    if not 0 < value < 1e11:
+        raise ScenarioError(f"--in {text}: give a time, like 30d, 4w or 12h.")
+    return value
+
+
+def node_kinds(names: Iterable[str]) -> tuple[NodeKind, ...]:
+    """Return the kinds of preset names and cluster files (with prices, a fabric, overrides).
+
+    Raises:
+        ScenarioError: none, one twice, no such preset or file, or a file that lists several kinds.
+    """
+    names = [name.strip() for name in names if name.strip()]
+    if not names:
+        raise ScenarioError("--on: give presets or cluster files, like --on dgx-h100,aws-p6-b200.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ScenarioError(f"--on {twice}: stands there twice.")
+    return tuple(_kind(name) for name in names)
+
+
+def _kind(name: str) -> NodeKind:
+    if Path(name).suffix not in (".yaml", ".yml"):
+        if name not in preset_names():
+            raise ScenarioError(
+                f"--on {name}: no such preset.{did_you_mean(name, preset_names())}"
+                " `commsim presets clusters` lists them; a cluster file ends in .yaml."
+            )
+        return NodeKind(name, {"preset": name})
+    data = read_yaml(Path(name), name)
+    if isinstance(data, dict) and isinstance(data.get("cluster"), dict):
+        data = data["cluster"]
+    if not isinstance(data, dict) or isinstance(data.get("nodes"), list):
+        raise ScenarioError(
+            f"--on {name}: give a cluster file with one kind of node: `preset` or `node`, and"
+            " with it `fabric`, `overrides`, `prices`."
+        )
+    kept = {key: value for key, value in data.items() if key not in ("nodes", "name")}
+    return NodeKind(Path(name).stem, kept)
+
+
+def node_counts(unit: int, most: int) -> Iterator[int]:
+    """Yield counts of nodes by quarters of powers of two, in whole `unit`s beyond the first.
+
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ... Steps of 14 to 25 %, whose factors layouts have.
+    """
+    small = (count for count in (1, 2, 3) if unit == 1)
+    parts = (count for count in range(1, unit) if unit % count == 0)
+    for count in (*small, *(parts if unit > 1 else ())):
+        if count <= most:
+            yield count
+    for count in (1, 2, 3) if unit > 1 else ():
+        if count * unit <= most:
+            yield count * unit
+    scale = 1
+    while _QUARTERS[0] * scale * unit <= most:
+        yield from (q * scale * unit for q in _QUARTERS if q * scale * unit <= most)
+        scale *= 2

@@ -1,0 +1,210 @@
+"""
+Sizes by their bounds, then their floors, then by simulations: each only where that leaves hope.
+
+Per kind of node the smallest size whose bound makes the deadline is found by bisection, then floors
+and runs go upwards until a run makes it. Layouts of that size and of larger ones are run where
+their floor could cost less than the cheapest run so far, or be faster than the fastest that the budget
+allows.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+
+from commsim.cluster import build_cluster
+from commsim.errors import ScenarioError
+from commsim.study.plan.option import PlanOption, Sized
+from commsim.study.plan.question import NodeKind, PlanQuestion, node_counts
+
+__all__ = ["PlanSearch"]
+
+_RANGE = 2.0
+"""Larger sizes are looked at up to so many times the smallest that makes it."""
+
+
+class PlanSearch:
+    """What is known of all sizes of all kinds; `run` may be interrupted at any time.
+
+    `runs`: simulations that may be spent. `left` counts the sizes whose floors left hope when they
+    were.
+    """
+
+    def __init__(
+        self,
+        question: PlanQuestion,
+        *,
+        usual: bool,
+        runs: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._question, self._usual, self._progress = question, usual, progress
+        self.options: list[PlanOption] = []
+        self.at_least: dict[tuple[str, int], float] = {}
+        """Days of a size that was ruled out by what it takes at least."""
+        self.runs_left = runs
+        self.left = 0
+        self.nothing: list[str] = []
+        """Kinds on which no size makes it, in words."""
+        self._sized: dict[tuple[str, int], Sized | None] = {}
+        self._first: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Search: the smallest of each kind, then what is cheaper, then what is faster."""
+        for kind in self._question.kinds:
+            self._smallest(kind)
+        self._cheaper()
+        self._faster()
+
+    def makes_it(self, option: PlanOption) -> bool:
+        """Say whether an option is in time and within the budget."""
+        question = self._question
+        in_time = question.seconds is None or option.days * 86400 <= question.seconds
+        return in_time and (
+            question.budget is None or (option.cost is not None and option.cost <= question.budget)
+        )
+
+    @property
+    def deadline(self) -> float:
+        """The days that there are."""
+        seconds = self._question.seconds
+        return float("inf") if seconds is None else seconds / 86400
+
+    def _sizes(self, kind: NodeKind) -> list[int]:
+        one = self._question.scenario(kind, 1)
+        assert one.file.cluster is not None
+        spec = build_cluster(one.file.cluster, one.where).specs[0]
+        most = self._question.most_gpus // spec.gpus
+        return list(node_counts(spec.domain_nodes, most))
+
+    def _size(self, kind: NodeKind, nodes: int) -> Sized | None:
+        """Return a size, made once; None where no layout can run on it."""
+        key = (kind.name, nodes)
+        if key not in self._sized:
+            self._progress(f"bounding {nodes} {kind.name}")
+            found = Sized(self._question, kind, nodes, usual=self._usual)
+            if self._question.budget is not None and found.price is None:
+                raise ScenarioError(
+                    f"--budget: {kind.name} has no price, and none is taken as zero. Put a cluster"
+                    f" file in its place: {{preset: {kind.name}, prices: {{gpu_hour: {{price: ...,"
+                    " source: ..., date: ...}}}."
+                )
+            self._sized[key] = found if found.bound_days() is not None else None
+        return self._sized[key]
+
+    def _smallest(self, kind: NodeKind) -> None:
+        """Find the smallest size that makes the deadline, by runs."""
+        sizes = self._sizes(kind)
+        for nodes in sizes[self._from(kind, sizes) :]:
+            size = self._size(kind, nodes)
+            if size is not None and self._tries(size):
+                self._first[kind.name] = nodes
+                return
+        known = [
+            (days, nodes) for (name, nodes), days in self.at_least.items() if name == kind.name
+        ]
+        best = min(known, default=None)
+        told = f"{best[1]:,} nodes take at least {best[0]:.3g} days" if best else "no layout fits"
+        self.nothing.append(
+            f"{kind.name}: no size up to {self._question.most_gpus:,} GPUs makes it ({told})"
+        )
+
+    def _from(self, kind: NodeKind, sizes: list[int]) -> int:
+        """Return the place of the first size whose bound makes the deadline, by bisection."""
+        low, high = 0, len(sizes) - 1
+        while low < high:
+            middle = (low + high) // 2
+            size = self._size(kind, sizes[middle])
+            days = None if size is None else size.bound_days()
+            if days is not None and days <= self.deadline:
+                high = middle
+            else:
+                if days is not None:
+                    self.at_least[kind.name, sizes[middle]] = days
+                low = middle + 1
+        return low
+
+    def _tries(self, size: Sized) -> bool:
+        """Run layouts of a size, lowest floor first, until one makes it or none can."""
+        key = (size.kind.name, size.nodes)
+        while (days := size.floor_days()) is not None and days <= self.deadline:
+            if not self._allows(size, days) or not self._spend():
+                return False
+            option = self._ran(size)
+            if option is not None and option.days <= self.deadline:
+                return True
+        if size.best is None and days is not None:
+            self.at_least[key] = days
+        return False
+
+    def _allows(self, size: Sized, days: float) -> bool:
+        cost, budget = size.cost_of(days), self._question.budget
+        return budget is None or (cost is not None and cost <= budget)
+
+    def _cheaper(self) -> None:
+        """Run what could cost less than the cheapest run."""
+
+        def value(size: Sized, days: float) -> float | None:
+            return size.cost_of(days) if days <= self.deadline else None
+
+        self._improve(value, lambda: min(self._costs(), default=0.0))
+
+    def _faster(self) -> None:
+        """Run what could be faster than the fastest run, as far as the budget allows."""
+
+        def value(size: Sized, days: float) -> float | None:
+            return days if self._allows(size, days) else None
+
+        self._improve(value, lambda: min((o.days for o in self._good()), default=float("inf")))
+
+    def _improve(
+        self, value: Callable[[Sized, float], float | None], best: Callable[[], float]
+    ) -> None:
+        """Run the layout whose floor has the least `value`, as long as that is below the `best`."""
+        queue: list[tuple[float, int, Sized]] = []
+
+        def put(place: int, size: Sized) -> None:
+            days = size.floor_days()
+            least = None if days is None else value(size, days)
+            if least is not None:
+                heapq.heappush(queue, (least, place, size))
+
+        for place, size in enumerate(self._larger()):
+            put(place, size)
+        while queue and queue[0][0] < best():
+            _, place, size = heapq.heappop(queue)
+            if not self._spend():
+                self.left += sum(least < best() for least, _, _ in queue)
+                return
+            self._ran(size)
+            put(place, size)
+
+    def _good(self) -> list[PlanOption]:
+        return [option for option in self.options if self.makes_it(option)]
+
+    def _costs(self) -> list[float]:
+        return [option.cost for option in self._good() if option.cost is not None]
+
+    def _larger(self) -> Iterator[Sized]:
+        """Yield the smallest size of each kind that made it, and those up to twice as large."""
+        for kind in self._question.kinds:
+            first = self._first.get(kind.name)
+            for nodes in self._sizes(kind) if first is not None else ():
+                if first is not None and first <= nodes <= first * _RANGE:
+                    size = self._size(kind, nodes)
+                    if size is not None:
+                        yield size
+
+    def _spend(self) -> bool:
+        if self.runs_left <= 0:
+            self.left += 1
+            return False
+        self.runs_left -= 1
+        return True
+
+    def _ran(self, size: Sized) -> PlanOption | None:
+        self._progress(f"simulating {size.nodes} {size.kind.name}")
+        option = size.run_next()
+        if option is not None:
+            self.options.append(option)
+        return option

@@ -1,0 +1,95 @@
+"""
+What decides between the clusters of a plan, and what would change the answer, by its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commsim.study.plan.option import PlanOption
+from commsim.study.plan.question import PlanQuestion
+from commsim.study.plan.search import PlanSearch
+
+__all__ = ["changes_of", "decides_of"]
+
+
+def decides_of(
+    found: PlanSearch,
+    smallest: PlanOption | None,
+    cheapest: PlanOption | None,
+    fastest: PlanOption | None,
+) -> Iterator[str]:
+    """Yield why each is what it is: what the next smaller size lacks, what the others cost."""
+    if smallest is not None:
+        below = [
+            (nodes, days)
+            for (name, nodes), days in found.at_least.items()
+            if name == smallest.kind and nodes < smallest.nodes
+        ]
+        if below:
+            nodes, days = max(below)
+            yield f"smallest: {nodes:,} {smallest.kind} take at least {days:.3g} days"
+        mfu = "" if smallest.mfu is None else f"MFU {smallest.mfu:.1%}; "
+        yield f"its step: {mfu}waits {'; '.join(smallest.waits)}"
+    if cheapest is not None:
+        for option in _best_of_others(found, cheapest):
+            if option.cost and cheapest.cost:
+                more = option.cost / cheapest.cost - 1
+                yield (
+                    f"cheapest: {option.name} cost {_money(option.cost)} {option.currency},"
+                    f" {more:+.0%}"
+                )
+    if fastest is not None and fastest is not smallest and smallest is not None:
+        yield (
+            f"fastest: {fastest.gpus / smallest.gpus:.2g} times the GPUs of the smallest for"
+            f" {smallest.days / fastest.days:.2g} times the speed"
+        )
+    yield from found.nothing
+
+
+def changes_of(
+    found: PlanSearch,
+    question: PlanQuestion,
+    smallest: PlanOption | None,
+    cheapest: PlanOption | None,
+) -> Iterator[str]:
+    """Yield the deadline, the speed and the prices at which another answer would be right."""
+    if smallest is not None and question.seconds is not None:
+        spare = found.deadline / smallest.days - 1
+        yield (
+            f"{smallest.name} is done after {smallest.days:.3g} days: steps may be {spare:.0%}"
+            " longer (failures, data, a slower stack) before it is late"
+        )
+        below = [
+            (days, nodes)
+            for (name, nodes), days in found.at_least.items()
+            if name == smallest.kind and nodes < smallest.nodes
+        ]
+        if below:
+            days, nodes = min(below)
+            yield f"with more than {days:.3g} days, {nodes:,} {smallest.kind} could do"
+    if cheapest is not None and cheapest.cost:
+        for option in _best_of_others(found, cheapest):
+            if option.cost and option.per_hour:
+                even = option.per_hour / option.gpus * cheapest.cost / option.cost
+                now = option.per_hour / option.gpus
+                yield (
+                    f"{option.kind} would be the cheapest below {even:.4g} {option.currency} for a"
+                    f" GPU and hour (now {now:.4g})"
+                )
+
+
+def _best_of_others(found: PlanSearch, cheapest: PlanOption) -> list[PlanOption]:
+    """Return the cheapest option of each other kind that makes it."""
+    best: dict[str, PlanOption] = {}
+    for option in found.options:
+        if option.kind == cheapest.kind or option.cost is None or not found.makes_it(option):
+            continue
+        known = best.get(option.kind)
+        if known is None or option.cost < (known.cost or 0.0):
+            best[option.kind] = option
+    return list(best.values())
+
+
+def _money(value: float) -> str:
+    return f"{value:,.0f}"
