@@ -3,8 +3,8 @@ Sizes by their bounds, then their floors, then by simulations: each only where t
 
 Per kind of node the smallest size whose bound makes the deadline is found by bisection, then floors
 and runs go upwards until a run makes it. Layouts of that size and of larger ones are run where
-their floor could cost less than the cheapest run so far, or be faster than the fastest that the budget
-allows.
+their floor could cost less than the cheapest run so far, or be faster than the fastest that the
+budget allows.
 """
 
 from __future__ import annotations
