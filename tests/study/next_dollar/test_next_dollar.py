@@ -93,8 +93,8 @@ def test_uplinks_begin_to_hurt_where_they_are_slower_than_what_crosses_them() ->
 
 
 def test_prices_become_money_per_second_saved() -> None:
-    price = {"per_gpu_hour": 3.0, "source": "a list", "date": "2026-01"}
-    priced = FABRIC | {"cluster": FABRIC["cluster"] | {"overrides": {"price": price}}}
+    price = {"price": 3.0, "source": "a list", "date": "2026-01"}
+    priced = FABRIC | {"cluster": FABRIC["cluster"] | {"prices": {"gpu_hour": price}}}
     found = cs.next_dollar(priced, prices={"nic": 0.5}, executor="serial")
     nic = next(one for one in found.upgrades if one.resource == "nic")
     twice = nic.changes[-1].step_time_s or 0.0
