@@ -33,8 +33,9 @@ from commsim.models import (
 )
 from commsim.models.kernels import KernelModel
 from commsim.units import PS_PER_SECOND
+from commsim.workload.training.gathering import gathered, gathered_again, reduced
 from commsim.workload.training.stage_compiler import StageCompiler
-from commsim.workload.training.stages import EMBEDDING, HEAD, LAYER, Unit
+from commsim.workload.training.stages import EMBEDDING, HEAD, LAYER, Unit, make_parts
 
 __all__ = ["Stage", "compute_seconds", "layers_per_stage", "pipeline_seconds", "row_model",
            "stage_times"]  # fmt: skip
@@ -84,11 +85,23 @@ def compute_seconds(row: Row, fitted: Fitted) -> float:
         return stages[0].total
     beside = model.microbatch().seconds
     held = _local_parameters(row)
-    copies = 0.0
-    if row.sharded and row.dp * row.cp > 1:
-        copies = 2 * model.gather_copy(held).seconds + model.scatter_copy(held).seconds
+    copies = _copies(row, model, held) if row.sharded and row.dp * row.cp > 1 else 0.0
     step = pipeline_seconds(row, stages, beside + copies)
     return step + model.optimizer(held // (row.dp * row.cp if row.zero else 1)).seconds
+
+
+def _copies(row: Row, model: ComputeModel, held: int) -> float:
+    """Return the seconds of a microbatch's copies between parameters and flat buffers or lists."""
+    shape, lists = _shape(row), 0
+    units = make_parts(shape, (range(shape.layers),), tp=row.tp, ep=row.ep, copied=False)[0]
+    for unit in units if model.stack.list_copy_us else ():
+        for expert in (False, True):
+            lists += 2 * len(gathered(unit, model.stack, expert=expert))
+            lists += len(reduced(unit, model.stack, expert=expert))
+            if row.recompute == "full" and unit.kind == LAYER:
+                lists += len(gathered_again(unit, model.stack, expert=expert))
+    moved = 2 * model.gather_copy(held).seconds + model.scatter_copy(held).seconds
+    return moved + lists * model.list_copies(row.dp * row.cp).seconds
 
 
 def layers_per_stage(row: Row) -> list[int]:

@@ -224,9 +224,11 @@ def _variant(gpu: str | None, text: str) -> str | None:
 
 
 def _facts(record: dict[str, str]) -> dict[str, Any]:
-    number = _numbers(record)
     text = " ".join(record.get(key, "") for key in ("source", "note", "network", "schedule"))
     rule = _rule(text)
+    cells = rule.get("cells", {}).get(record.get("case_id", ""), {})
+    record = record | {name: str(value) for name, value in cells.items()}
+    number = _numbers(record)
     dp, tp, pp = number("dp"), number("tp"), number("pp")
     schedule = record.get("schedule", "") or "1f1b"
     layers = number("layers")

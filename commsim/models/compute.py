@@ -166,6 +166,10 @@ class ComputeModel:
         """Return what copying the gradients of `entries` parameters into a flat buffer takes."""
         return self._moved(self.kernels.fixed(self.stack.scatter_copy_bytes * entries))
 
+    def list_copies(self, ranks: int) -> GpuWork:
+        """Return what a collective of lists takes to copy the parts of `ranks`, one by one."""
+        return self._moved(GpuWork(ranks * self.stack.list_copy_us * 1e-6))
+
     def _moved(self, work: GpuWork) -> GpuWork:
         flat = self.section.efficiency is not None
         return work.lasting(0.0 if flat else work.seconds * self.section.scale)

@@ -74,6 +74,8 @@ def _reductions(
         changes["gradients"] = gradient_precision(section.precision, stack)
         if recipe_of(section.precision).bits <= 16:
             taken.append(f"gradients {changes['gradients']}")
+    if data.kind in ("fsdp", "hsdp"):
+        changes |= _sharding(data, section, stack, taken)
     if data.kind in ("ddp", "zero") and data.stage != 3:
         if data.overlap is None:
             changes["overlap"] = stack.overlap
@@ -86,6 +88,27 @@ def _reductions(
         if data.first_bucket is None:
             changes["first_bucket"] = min(first, data.bucket or size)
     return msgspec.structs.replace(data, **changes)
+
+
+def _sharding(
+    data: DataParallelSection, section: TrainingSection, stack: Stack, taken: list[str]
+) -> dict[str, object]:
+    """Return when whole parameters are given up and gradients reduced, with what was taken.
+
+    A pipeline of torch keeps a stage whole from its first forward to its last backward, and
+    reduces then (github pytorch/pytorch torch/distributed/pipelining/stage.py,
+    backward_maybe_with_nosync); torchtitan's fsdp_reshard_after_forward goes by that.
+    """
+    staged, changes = section.parallel.pp > 1, dict[str, object]()
+    if data.no_sync is None:
+        changes["no_sync"] = staged or stack.adds_up_whole
+        if changes["no_sync"]:
+            taken.append("no_sync true")
+    if data.reshard is None and data.shard != "grad_op":
+        changes["reshard"] = "step" if staged else "microbatch"
+        if staged:
+            taken.append("reshard step")
+    return changes
 
 
 def _buckets(stack: Stack, section: TrainingSection, width: int) -> tuple[Size, Size]:

@@ -226,6 +226,7 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
     stack = stack_constants(str(plan.section.compute.stack))
     stage = _zero_stage(plan)
     parameters = gradients = optimizer = 0
+    widest = _kept_gradient(plan, stack)
     for expert in (False, True):
         entries = sum(u.entries(expert=expert) for s in plan.held(device) for u in s.units)
         shards = plan.sharers // ep if expert else plan.sharers
@@ -236,11 +237,11 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
             precision=plan.section.precision,
             zero_stage=stage,
             shards=shards,
-            gradient_width=_kept_gradient(plan, stack),
+            gradient_width=widest,
             **_widths(plan, stack),
         )
         parameters += state.parameters
-        gradients += state.gradients
+        gradients += entries * widest if plan.adds_up_whole else state.gradients
         optimizer += 0 if data.offload else state.optimizer
     buffers = _whole_units(plan, device, stage)
     if data.offload and plan.reduces_every_microbatch:  # gradients leave bucket by bucket
@@ -281,7 +282,8 @@ def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
         for held in plan.held(device)
         for unit in held.units
     )
-    whole = sum(sizes) if data.shard == "grad_op" else sum(sizes[-1 - plan.gathers_ahead :])
+    keeps = data.shard == "grad_op" or plan.reshards_once
+    whole = sum(sizes) if keeps else sum(sizes[-1 - plan.gathers_ahead :])
     return whole * plan.width + max(sizes, default=0) * plan.gradient_width
 
 

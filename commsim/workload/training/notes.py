@@ -60,9 +60,11 @@ def _replicas(plan: TrainingPlan) -> str:
     if data.kind in ("fsdp", "hsdp") or data.stage == 3:
         where = "all replicas" if data.kind != "hsdp" else f"groups of {data.shard}"
         ahead = plan.gathers_ahead
+        once = " once per step" if plan.reshards_once else ""
+        when = "behind the last microbatch" if plan.adds_up_whole else "in every microbatch"
         return (
-            f"data parallel: parameters sharded over {where}, gathered unit by unit {ahead} ahead;"
-            " gradients scattered in every microbatch"
+            f"data parallel: parameters sharded over {where}, gathered unit by unit {ahead}"
+            f" ahead{once}; gradients scattered {when}"
         )
     if data.kind == "dataparallel":
         return "data parallel: torch DataParallel; Python's interpreter lock is not modelled"

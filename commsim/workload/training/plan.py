@@ -101,6 +101,18 @@ class TrainingPlan:
         return stack_constants(str(self.section.compute.stack)).gathers_ahead
 
     @property
+    def reshards_once(self) -> bool:
+        """Whether a stage's sharded parameters stay whole from its first forward to its last
+        backward."""
+        return self.section.data_parallel.reshard == "step"
+
+    @property
+    def adds_up_whole(self) -> bool:
+        """Whether gradients of sharded parameters are whole until the last microbatch."""
+        data = self.section.data_parallel
+        return data.kind in ("fsdp", "hsdp") and bool(data.no_sync) and self.microbatches > 1
+
+    @property
     def communicators(self) -> int:
         """How many groups a rank talks in: one per axis that is split, and one of all replicas."""
         parallel = self.section.parallel

@@ -85,7 +85,9 @@ class DataParallelSection(Section, frozen=True, kw_only=True):
     ddp, zero: `bucket`, `first_bucket`, `overlap` (without them, as the stack does), `no_sync`
     (reduce in the last microbatch only). zero: `stage` 1 to 3, `prefetch` (gather parameters
     beside the next forward), `offload: cpu`. fsdp: `shard: full` or `grad_op`; hsdp: `shard` is
-    the ranks of a shard group; both: `prefetch` is the units gathered ahead. parameter_server:
+    the ranks of a shard group; both: `prefetch` is the units gathered ahead, `reshard` when whole
+    parameters are given up (behind each pass of a microbatch, or once per step), `no_sync` as
+    above, whole gradients being added up until then. parameter_server:
     `sync`, `servers`.
     `gradients` is the precision they are reduced in.
     """
@@ -100,6 +102,7 @@ class DataParallelSection(Section, frozen=True, kw_only=True):
     shard: Literal["full", "grad_op"] | Count | None = None
     offload: Literal["cpu"] | None = None
     prefetch: bool | Natural | None = None
+    reshard: Literal["microbatch", "step"] | None = None
     sync: bool | None = None
     servers: Count | None = None
 
@@ -130,12 +133,22 @@ assert set(RECOMPUTE) == {"none", "selective", "selective_op", "full"}
 _SETTINGS = {
     "ddp": ("no_sync", "gradients"),
     "zero": ("no_sync", "gradients", "stage", "offload", "prefetch"),
-    "fsdp": ("gradients", "shard", "prefetch"),
-    "hsdp": ("gradients", "shard", "prefetch"),
+    "fsdp": ("no_sync", "gradients", "shard", "prefetch", "reshard"),
+    "hsdp": ("no_sync", "gradients", "shard", "prefetch", "reshard"),
     "dataparallel": (),
     "parameter_server": ("gradients", "sync", "servers"),
 }
-_OPTIONAL = ("no_sync", "gradients", "stage", "shard", "offload", "prefetch", "sync", "servers")
+_OPTIONAL = (
+    "no_sync",
+    "gradients",
+    "stage",
+    "shard",
+    "offload",
+    "prefetch",
+    "reshard",
+    "sync",
+    "servers",
+)
 
 
 def check_settings(section: TrainingSection, *, where: str) -> None:
@@ -255,6 +268,11 @@ def _check_kind(data: DataParallelSection, at: str) -> None:
         raise ScenarioError(
             f"{at}.no_sync: ZeRO-2 keeps no whole gradient to add microbatches up in, so it reduces"
             " every one. Leave it out, or take stage: 1."
+        )
+    if data.reshard and data.shard == "grad_op":
+        raise ScenarioError(
+            f"{at}.reshard: shard grad_op says already when whole parameters are given up (behind"
+            " the backward). Leave one of them out."
         )
     if data.offload and data.stage == 3:
         raise ScenarioError(f"{at}.offload: built for stages 1 and 2. Take stage: 2.")

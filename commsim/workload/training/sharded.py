@@ -6,7 +6,12 @@ backward, and its gradient is reduce-scattered behind. `prefetch` units are gath
 gather of a unit starts when the one `prefetch` + 1 before it has run, so that so many are whole
 at once (FSDP's rate limit, two, is prefetch 1). SHARD_GRAD_OP keeps a unit whole from its forward
 to its backward. HSDP shards inside groups and all-reduces the shards' gradients between them.
-All of it happens in every microbatch, as without no_sync.
+All of it happens in every microbatch; with `reshard: step` units are gathered once, for the first
+forward of a step, and with no_sync gradients are added up whole and scattered behind the last.
+
+What one collective holds is the stack's (`gathering`). Collectives of lists copy each rank's part
+by a kernel of its own: a time that grows with the group, beside the links' (`list_copies`). A
+stack that does not overlap holds the next unit until the gradients of this one are reduced.
 
 Zhao et al., "PyTorch FSDP", VLDB 2023; Rajbhandari et al., "ZeRO", SC'20.
 """
@@ -16,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from commsim.graph import GraphBuilder, Tags
-from commsim.models import ComputeModel, GpuWork
+from commsim.models import ComputeModel, GpuWork, stack_constants
 from commsim.units import PS_PER_SECOND
 from commsim.workload.schedules import PHASE
+from commsim.workload.training.gathering import gathered, gathered_again, reduced
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.replicas import ActionContext, ReplicaStrategy
@@ -50,8 +56,11 @@ class Sharded(ReplicaStrategy):
         self.axes, self.sizes, self.between = axes, sizes, between
         self.ahead = plan.gathers_ahead
         self.keeps = data.shard == "grad_op"
+        self.stack = stack_constants(str(plan.section.compute.stack))
         self._gathers: dict[int, dict[int, list[int]]] = {}
         self._reductions: dict[int, list[int]] = {}
+        self._held_by: dict[int, list[int]] = {}
+        """By lane: the reductions that the next unit waits for."""
 
     def separates_units(self, place: ActionContext) -> bool:
         """Units are gathered and scattered one by one."""
@@ -61,58 +70,76 @@ class Sharded(ReplicaStrategy):
         self, lane: Lane, place: ActionContext, unit: int, done: list[int]
     ) -> list[int]:
         """Gather this unit and those `ahead` of it."""
-        if self.keeps and not place.forward:
-            return []
+        kept = not place.first if self.plan.reshards_once else self.keeps and not place.forward
+        if kept:
+            return self._held_by.pop(lane.lane, [])
         units = len(self.plan.stages[place.at.action.stage].units)
         order = range(units) if place.forward else range(units - 1, -1, -1)
         at = order.index(unit)
         if at == 0:
             self._gathers[lane.lane] = {}
         held = self._gathers[lane.lane]
-        after = done[-1:] or lane.ends[-1:]
+        after = [*(done[-1:] or lane.ends[-1:]), *self._held_by.pop(lane.lane, [])]
         for index in range(len(held), min(units, at + self.ahead + 1)):
             held[index] = self._gather(lane, place, order[index], after)
         return self._copy_out(lane, place, unit, held[at])
 
     def after_unit(self, lane: Lane, place: ActionContext, unit: int, op: int) -> None:
         """Scatter the unit's gradient."""
-        if place.forward:
+        if place.forward or (self.plan.adds_up_whole and not place.last):
             return
-        stage = place.at.action.stage
+        held = self._unit(place, unit)
         for expert, axis in self.axes.items():
-            entries = self._padded(stage, unit, expert)
-            if not entries:
-                continue
-            size, ended = entries * self.plan.gradient_width, op
-            if self.sizes[expert] > 1:
-                work = self.model_of(lane.rank).scatter_copy(entries)
-                ended = self._copy(lane, place, unit, work, "copy in", [op])
-                ended = self._collective(
-                    lane, place, unit, "reduce_scatter", axis, size, stream="reduce", after=[ended]
-                )
-            if self.between:
-                ended = self._collective(
-                    lane,
-                    place,
-                    unit,
-                    "all_reduce",
-                    self.between,
-                    size // self.sizes[expert],
-                    stream="replicate",
-                    after=[ended],
-                )
-            self._reductions.setdefault(lane.lane, []).append(ended)
+            for entries in reduced(held, self.stack, expert=expert):
+                self._reduce(lane, place, unit, op, expert=expert, axis=axis, entries=entries)
+
+    def _reduce(
+        self,
+        lane: Lane,
+        place: ActionContext,
+        unit: int,
+        op: int,
+        *,
+        expert: bool,
+        axis: str,
+        entries: int,
+    ) -> None:
+        """Scatter `entries` gradients of a unit over the ranks of `axis`, behind `op`."""
+        shards, model = self.sizes[expert], self.model_of(lane.rank)
+        entries = self._padded(entries, shards)
+        size, ended = entries * self.plan.gradient_width, op
+        if shards > 1:
+            work = model.scatter_copy(entries) + model.list_copies(shards)
+            ended = self._copy(lane, place, unit, work, "copy in", [op])
+            ended = self._collective(
+                lane, place, unit, "reduce_scatter", axis, size, stream="reduce", after=[ended]
+            )
+        if self.between:
+            ended = self._collective(
+                lane,
+                place,
+                unit,
+                "all_reduce",
+                self.between,
+                size // shards,
+                stream="replicate",
+                after=[ended],
+            )
+        self._reductions.setdefault(lane.lane, []).append(ended)
+        if not self.stack.overlap:
+            self._held_by.setdefault(lane.lane, []).append(ended)
 
     def _copy_out(
         self, lane: Lane, place: ActionContext, unit: int, gathers: list[int]
     ) -> list[int]:
         """Copy a unit's parameters out of the buffers that they were gathered in."""
-        entries = sum(
-            self._padded(place.at.action.stage, unit, expert)
-            for expert in self.axes
-            if self.sizes[expert] > 1
-        )
-        work = self.model_of(lane.rank).gather_copy(entries)
+        model, held = self.model_of(lane.rank), self._unit(place, unit)
+        work = GpuWork(0.0)
+        for expert, shards in self.sizes.items():
+            if expert in self.axes and shards > 1:
+                for entries in self._gathers_of(place, held, expert=expert):
+                    work += model.gather_copy(self._padded(entries, shards))
+                    work += model.list_copies(shards)
         if not gathers or not work.seconds:
             return gathers
         return [self._copy(lane, place, unit, work, "copy out", gathers)]
@@ -165,19 +192,27 @@ class Sharded(ReplicaStrategy):
         )
 
     def _gather(self, lane: Lane, place: ActionContext, unit: int, after: list[int]) -> list[int]:
-        stage, ops = place.at.action.stage, []
+        held, ops = self.plan.stages[place.at.action.stage].units[unit], []
         for expert, axis in self.axes.items():
-            entries = self._padded(stage, unit, expert)
-            if entries and self.sizes[expert] > 1:
-                named = self.plan.stages[stage].units[unit]
-                fp8 = named.kind == LAYER and self.model_of(lane.rank).gathers_fp8
-                size = entries * (1 if fp8 else self.plan.width)
+            if self.sizes[expert] == 1:
+                continue
+            fp8 = held.kind == LAYER and self.model_of(lane.rank).gathers_fp8
+            width = 1 if fp8 else self.plan.width
+            for entries in self._gathers_of(place, held, expert=expert):
+                size = self._padded(entries, self.sizes[expert]) * width
                 ops.append(
                     self._collective(
                         lane, place, unit, "all_gather", axis, size, stream="gather", after=after
                     )
                 )
         return ops
+
+    def _gathers_of(self, place: ActionContext, unit: Unit, *, expert: bool) -> tuple[int, ...]:
+        """Return the entries of each gather of a unit in this pass."""
+        sizes = gathered(unit, self.stack, expert=expert)
+        if place.forward or self.plan.section.recompute != "full" or unit.kind != LAYER:
+            return sizes
+        return sizes + gathered_again(unit, self.stack, expert=expert)
 
     def _collective(
         self,
@@ -203,7 +238,6 @@ class Sharded(ReplicaStrategy):
             tags=self._tags(place, unit),
         )
 
-    def _padded(self, stage: int, unit: int, expert: bool) -> int:
-        shards = self.sizes[expert]
-        entries = self.plan.stages[stage].units[unit].entries(expert=expert)
+    @staticmethod
+    def _padded(entries: int, shards: int) -> int:
         return -(-entries // shards) * shards
