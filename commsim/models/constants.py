@@ -120,12 +120,12 @@ class Stack(Section, frozen=True, kw_only=True):
     backward; `routing_us` is what the GPU waits for the host where it must know how many tokens
     come. Sharded parameters: `gather_copy_bytes` and `scatter_copy_bytes` are moved per parameter
     between a unit's tensors and the flat buffers of its collectives; `gathers_ahead` units are
-    gathered before they are needed. `gather_by` says what one collective holds: a unit, or one
-    tensor; tensors of fewer than `whole_below` entries are not sharded; what is needed again
-    within `kept_within` entries is not gathered again. `adds_up_whole`: gradients of sharded
-    parameters are added up whole over the microbatches, and reduced behind the last.
-    `list_copy_us`: collectives take lists of tensors, a part per rank, each copied by a kernel of
-    its own that takes so long.
+    gathered before a backward needs them, `forward_gathers_ahead` before a forward does.
+    `gather_by` says what one collective holds: a unit, or one tensor; tensors of fewer than
+    `whole_below` entries are not sharded; what is needed again within `kept_within` entries is not
+    gathered again. `adds_up_whole`: gradients of sharded parameters are added up whole over the
+    microbatches, and reduced behind the last. `list_copy_us`: collectives take lists of tensors, a
+    part per rank, each copied by a kernel of its own that takes so long.
 
     Defaults of a scenario: `gradient_width` bytes per gradient in bf16 training, `buckets`,
     `overlap` of gradients with the backward, `tp_overlap`. Memory: `parameter_width` and
@@ -164,6 +164,7 @@ class Stack(Section, frozen=True, kw_only=True):
     gather_copy_bytes: NotNegative
     scatter_copy_bytes: NotNegative
     gathers_ahead: int
+    forward_gathers_ahead: int
     gather_by: Literal["unit", "tensor"]
     whole_below: int
     kept_within: NotNegative

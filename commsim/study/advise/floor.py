@@ -129,7 +129,7 @@ class Floor:
         whole = sum(dense.values())
         gradients, parameters = whole * plan.gradient_width, whole * plan.width
         if data.kind not in ("ddp", "zero"):
-            took = plan.microbatches * self._sharded(plan, gradients, parameters)
+            took = self._sharded(plan, gradients, parameters)
             return max(self._walk({}).end, took, self._slowed(device, took))
         kind = "all_reduce" if data.kind == "ddp" else "reduce_scatter"
         reduced = self._of_replicas(kind, gradients)
@@ -146,15 +146,16 @@ class Floor:
         return max(self._crowded(device, walk.end, reduced + fresh), end)
 
     def _sharded(self, plan: TrainingPlan, gradients: int, parameters: int) -> int:
-        """Return what a microbatch gathers and reduces, in ps: ops of one group take turns."""
+        """Return what a step gathers and reduces, in ps: ops of one group take turns."""
         shard = plan.section.data_parallel.shard
         if isinstance(shard, int):
             ranks = self._groups.shard(shard)
-            return 2 * self._idle("all_gather", parameters, ranks) + self._idle(
-                "reduce_scatter", gradients, ranks
-            )
-        gathered = self._of_replicas("all_gather", parameters)
-        return 2 * gathered + self._of_replicas("reduce_scatter", gradients)
+            gathered = self._idle("all_gather", parameters, ranks)
+            reduced = self._idle("reduce_scatter", gradients, ranks)
+        else:
+            gathered = self._of_replicas("all_gather", parameters)
+            reduced = self._of_replicas("reduce_scatter", gradients)
+        return plan.parameter_gathers * gathered + plan.gradient_reductions * reduced
 
     def _slowed(self, device: int, communicates: int) -> int:
         """Return a device's compute where collectives hold SMs for so long, in ps.

@@ -134,9 +134,10 @@ class StepTraffic:
             between = groups.between(data.shard)
             each = self._seconds("all_reduce", gradients // data.shard, between)
             found, ranks = each * data.shard, groups.shard(data.shard)
-        gathered = 2 * self._seconds("all_gather", parameters, ranks)
+        gathered = plan.parameter_gathers * self._seconds("all_gather", parameters, ranks)
         reduced = self._seconds("reduce_scatter", gradients, ranks)
-        return share * plan.microbatches * (found + copies * (gathered + reduced))
+        times = plan.gradient_reductions
+        return share * (times * found + copies * (gathered + times * reduced))
 
     def _sent(
         self,

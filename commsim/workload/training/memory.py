@@ -283,7 +283,7 @@ def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
         for unit in held.units
     )
     keeps = data.shard == "grad_op" or plan.reshards_once
-    whole = sum(sizes) if keeps else sum(sizes[-1 - plan.gathers_ahead :])
+    whole = sum(sizes) if keeps else sum(sizes[-1 - plan.gathers_ahead(forward=False) :])
     return whole * plan.width + max(sizes, default=0) * plan.gradient_width
 
 

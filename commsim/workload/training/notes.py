@@ -59,7 +59,7 @@ def _replicas(plan: TrainingPlan) -> str:
     data = plan.section.data_parallel
     if data.kind in ("fsdp", "hsdp") or data.stage == 3:
         where = "all replicas" if data.kind != "hsdp" else f"groups of {data.shard}"
-        ahead = plan.gathers_ahead
+        ahead = plan.gathers_ahead(forward=False)
         once = " once per step" if plan.reshards_once else ""
         when = "behind the last microbatch" if plan.adds_up_whole else "in every microbatch"
         return (

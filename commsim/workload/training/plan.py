@@ -92,13 +92,13 @@ class TrainingPlan:
         """Whether buckets are reduced beside the backward."""
         return self.section.data_parallel.overlap is not False and not self.agree_at_the_end
 
-    @property
-    def gathers_ahead(self) -> int:
-        """How many units of sharded parameters are gathered before they are needed."""
+    def gathers_ahead(self, *, forward: bool) -> int:
+        """Return how many units of sharded parameters are gathered before a pass needs them."""
         prefetch = self.section.data_parallel.prefetch
         if prefetch is not None:
             return int(prefetch)
-        return stack_constants(str(self.section.compute.stack)).gathers_ahead
+        stack = stack_constants(str(self.section.compute.stack))
+        return stack.forward_gathers_ahead if forward else stack.gathers_ahead
 
     @property
     def reshards_once(self) -> bool:
@@ -111,6 +111,19 @@ class TrainingPlan:
         """Whether gradients of sharded parameters are whole until the last microbatch."""
         data = self.section.data_parallel
         return data.kind in ("fsdp", "hsdp") and bool(data.no_sync) and self.microbatches > 1
+
+    @property
+    def parameter_gathers(self) -> int:
+        """How often a step gathers sharded parameters."""
+        if self.reshards_once:
+            return 1
+        keeps = self.section.data_parallel.shard == "grad_op"
+        return self.microbatches * (1 if keeps else 2)
+
+    @property
+    def gradient_reductions(self) -> int:
+        """How often a step reduces the gradients of sharded parameters."""
+        return 1 if self.adds_up_whole else self.microbatches
 
     @property
     def communicators(self) -> int:

@@ -54,7 +54,7 @@ class Sharded(ReplicaStrategy):
         self.model_of = model_of
         data = plan.section.data_parallel
         self.axes, self.sizes, self.between = axes, sizes, between
-        self.ahead = plan.gathers_ahead
+        self.ahead = {forward: plan.gathers_ahead(forward=forward) for forward in (False, True)}
         self.keeps = data.shard == "grad_op"
         self.stack = stack_constants(str(plan.section.compute.stack))
         self._gathers: dict[int, dict[int, list[int]]] = {}
@@ -70,19 +70,20 @@ class Sharded(ReplicaStrategy):
         self, lane: Lane, place: ActionContext, unit: int, done: list[int]
     ) -> list[int]:
         """Gather this unit and those `ahead` of it."""
+        held_by = self._held_by.pop(lane.lane, [])
         kept = not place.first if self.plan.reshards_once else self.keeps and not place.forward
         if kept:
-            return self._held_by.pop(lane.lane, [])
+            return held_by
         units = len(self.plan.stages[place.at.action.stage].units)
         order = range(units) if place.forward else range(units - 1, -1, -1)
         at = order.index(unit)
         if at == 0:
             self._gathers[lane.lane] = {}
         held = self._gathers[lane.lane]
-        after = [*(done[-1:] or lane.ends[-1:]), *self._held_by.pop(lane.lane, [])]
-        for index in range(len(held), min(units, at + self.ahead + 1)):
+        after = [*(done[-1:] or lane.ends[-1:]), *held_by]
+        for index in range(len(held), min(units, at + self.ahead[place.forward] + 1)):
             held[index] = self._gather(lane, place, order[index], after)
-        return self._copy_out(lane, place, unit, held[at])
+        return [*self._copy_out(lane, place, unit, held[at]), *held_by]
 
     def after_unit(self, lane: Lane, place: ActionContext, unit: int, op: int) -> None:
         """Scatter the unit's gradient."""
