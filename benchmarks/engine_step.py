@@ -130,6 +130,8 @@ def _training(row: Row) -> dict[str, Any]:
     compute: dict[str, Any] = {"stack": row.stack}
     if row.attention:
         compute["attention"] = row.attention
+    if row.cuda_graph:
+        compute["cuda_graph"] = row.cuda_graph
     if row.is_layer:
         nothing = {"forward": "0ps", "backward": "0ps"}
         compute |= {"embedding": nothing, "head": nothing, "optimizer": "1ps"}
@@ -170,6 +172,8 @@ def _parallel(row: Row) -> dict[str, Any]:
     }
     if row.tp > 1 and row.tp_overlap:
         parallel["tp_overlap"] = row.tp_overlap
+    if row.capacity:
+        parallel["expert_capacity"] = row.capacity
     layers = row.shape.layers if row.shape else 0
     if row.pp > 1 and layers % (row.pp * row.vpp):
         parallel["layers_per_stage"] = _uneven(row)

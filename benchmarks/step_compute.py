@@ -73,7 +73,8 @@ def row_model(row: Row, fitted: Fitted) -> ComputeModel:
     if row.attention:
         stack = fitted.with_attention(stack, row.attention)
     kernels = KernelModel(gpu, row.precision, fitted.generations[generation], stack)
-    return ComputeModel(kernels, ComputeSection(), row.stack)
+    section = ComputeSection(cuda_graph=row.cuda_graph or stack.cuda_graph)
+    return ComputeModel(kernels, section, row.stack)
 
 
 def compute_seconds(row: Row, fitted: Fitted) -> float:

@@ -110,6 +110,9 @@ class Row:
     tp_overlap: str = ""
     gradients: str = ""
     shard: int = 0
+    capacity: float = 0.0
+    """What an expert takes over the mean, where tokens are dropped."""
+    cuda_graph: str = ""
     memory: float = 0.0
     """Bytes of the fullest GPU as measured; 0 where they were not."""
     assumed: str = ""
@@ -120,8 +123,10 @@ class Row:
     def split(self) -> Split:
         """What one rank computes of one microbatch."""
         loss = stack_constants(self.stack).loss_parallel
+        dispatcher = stack_constants(self.stack).dispatcher
         return Split(
-            self.micro, self.seq, self.tp, self.sequence_parallel, self.cp, self.ep, loss
+            self.micro, self.seq, self.tp, self.sequence_parallel, self.cp, self.ep, loss,
+            self.capacity, dispatcher,
         )  # fmt: skip
 
     @property
@@ -245,6 +250,8 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         "tp_overlap": rule.get("tp_overlap", "") or ("ring" if "async TP" in text else ""),
         "gradients": _gradients(record, text, stack),
         "shard": number("gpus_per_node", 8) if re.search(r"\bhsdp\b", text) else 0,
+        "capacity": float(rule.get("capacity", 0)),
+        "cuda_graph": rule.get("cuda_graph", ""),
         "memory": float(record.get("mem_gib") or 0) * 2**30,
         "assumed": "" if record.get("micro_batch") else "micro_batch 1",
         "gpu": _variant(_gpu(record["gpu"]), text),

@@ -13,6 +13,9 @@ are whole on each rank without sequence parallelism), 6 of q, k and v, 2 of the 
 16 around the activation function. 5 a s/h are softmax, its dropout mask and its output; a fused
 attention keeps one fp32 number per row instead. A gated MLP keeps three tensors of width f.
 Dropout is taken for two-matrix MLPs; models with a gated MLP train without.
+
+Where inputs of products are kept as cast to fp8 (Transformer Engine), they have `cast` bytes per
+entry: those of the four matrices; attention keeps its output besides, for its own backward.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ def layer_activation_bytes(
     recompute: str = "none",
     flash: bool = False,
     width: int = 2,
+    cast: float | None = None,
 ) -> int:
     """Return what one layer keeps for one microbatch; see the module for the formula."""
     if recompute == "full":
@@ -53,6 +57,8 @@ def layer_activation_bytes(
     if recompute == "selective_op":
         return _kept_ops(shape, split, layer, width)
     kept = _outside_core(shape, split, layer, width)
+    if cast is not None:
+        kept -= _saved_by_casts(shape, split, layer, width, cast)
     core = _core(shape, split, flash=flash, width=width)
     again = recompute == "selective" and not flash
     return round(kept + (0 if again else core))
@@ -66,11 +72,14 @@ def layer_working_bytes(
     recompute: str = "none",
     flash: bool = False,
     width: int = 2,
+    cast: float | None = None,
 ) -> int:
     """Return what exists besides, for one layer at a time, while it is computed again."""
-    whole = layer_activation_bytes(shape, split, layer=layer, flash=flash, width=width)
-    kept = layer_activation_bytes(
-        shape, split, layer=layer, recompute=recompute, flash=flash, width=width
+    whole, kept = (
+        layer_activation_bytes(
+            shape, split, layer=layer, recompute=how, flash=flash, width=width, cast=cast
+        )
+        for how in ("none", recompute)
     )
     return whole - kept
 
@@ -111,6 +120,18 @@ def _outside_core(shape: ModelShape, split: Split, layer: int, width: int) -> fl
         kv = 2 * local_kv_heads(shape, t) * t * shape.head_dim
     attention = score_width(shape) + kv + value_width(shape)
     return whole + width * S * (attention + _mlp_width(shape, split, layer)) / t
+
+
+def _saved_by_casts(shape: ModelShape, split: Split, layer: int, width: int, cast: float) -> float:
+    """Return the bytes that inputs of products do not take when they are kept as cast."""
+    S, t, experts = split.tokens, split.tp, shape.experts
+    own = S * split.own * shape.hidden
+    if experts is not None and is_moe_layer(shape, layer):
+        routed = experts.top_k * (experts.expert_ffn / t + shape.hidden * split.own)
+        inputs = own + S * (routed + experts.shared_expert_ffn / t)
+    else:
+        inputs = 2 * own + S * shape.ffn / t
+    return (width - cast) * inputs - cast * S * value_width(shape) / t
 
 
 def _kept_ops(shape: ModelShape, split: Split, layer: int, width: int) -> int:

@@ -4,20 +4,11 @@ The compute model: how long a rank's part of a layer takes on a GPU under a soft
 Each operation has the time of its roofline: matrix products by their shape (`matmul`), attention
 by its products and, unfused, by the bytes of its scores, everything else by bytes (`kernels`).
 Kernels are launched with a gap; where Python issues them slower than the GPU runs them, Python
-sets the pace:
-
-pass = (GPU^8 + CPU^8)^(1/8),   CPU = kernels x cpu_us + collectives x collective_us
-
-which is the larger of both with a smooth corner. GPU holds the tensor-parallel collective behind
-the block as well, since Python runs ahead while it lasts; its time is taken off again, because a
-block's time has no communication in it. The gradient of a layer's weights counts the
-products and the bytes of adding them up as W, everything else of the backward as B.
-
-Experts launch kernels of their own each, and the host must know how many tokens came before it
-can issue the next: the GPU waits `routing_us` for it in each pass.
+sets the pace (`host`). Experts launch kernels of their own each. The gradient of a layer's weights
+counts the products and the bytes of adding them up as W, everything else of the backward as B.
 
 Not modelled: clocks that fall under load, padding of odd shapes, fragmentation of memory,
-CUDA graphs, host-side stalls (data loading, logging).
+host-side stalls (data loading, logging).
 """
 
 from __future__ import annotations
@@ -38,6 +29,7 @@ from commsim.models.constants import (
     read_constants,
     stack_constants,
 )
+from commsim.models.host import captured, paced
 from commsim.models.kernels import WIDE, KernelModel
 from commsim.models.matmul import Matmul
 from commsim.models.operations import LOSS_FORWARD, BlockOps, embedding_ops, head_ops, layer_ops
@@ -49,7 +41,6 @@ from commsim.units import PS_PER_SECOND
 
 __all__ = ["ComputeModel", "compute_model"]
 
-_CORNER = 8
 _MERGE_PASSES = 3  # read the partial result and the sum, write the sum
 _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
 """Of an all-reduce inside a node, only to say how long Python may run ahead."""
@@ -125,7 +116,7 @@ class ComputeModel:
         better than by `collective_seconds`.
         """
         behind = self.collective_seconds(shape, split) if collective is None else collective
-        ops = layer_ops(shape, split, layer=layer)
+        ops = captured(layer_ops(shape, split, layer=layer), self.section.cuda_graph or "none")
         blocks = tuple(self._block(op, split, recompute, behind, last=op is ops[-1]) for op in ops)
         return _measured(blocks, self.section.layer)
 
@@ -226,7 +217,8 @@ class ComputeModel:
         if recompute == "selective_op":
             work = self._products(ops, ops.dropped)
             work += self.kernels.stream(ops.forward_bytes - ops.last_bytes)
-            return self._finish(work, self.stack.forward_kernels * ops.share, split)
+            issued = replace(ops, collectives=0, waits=False)
+            return self._finish(work, self.stack.forward_kernels * ops.share, split, issued)
         if recompute == "selective" and ops.core is not None and not self.flash:
             return self._finish(attention_forward(self.kernels, ops.core), 0.0, split)
         if recompute != "full":
@@ -256,9 +248,7 @@ class ComputeModel:
         if ops.core is not None:
             work += attention_forward(self.kernels, ops.core)
         kernels = self.stack.forward_kernels * ops.share + self.stack.expert_kernels * ops.experts
-        return self._finish(
-            work, kernels, split, behind, collectives=ops.collectives, routed=ops.experts > 0
-        )
+        return self._finish(work, kernels, split, ops, behind)
 
     def _backward(self, ops: BlockOps, split: Split, behind: float) -> tuple[GpuWork, GpuWork]:
         """Return the gradients of the input and of the weights.
@@ -273,14 +263,7 @@ class ComputeModel:
         weights = self._products(ops, products) + added + self.kernels.stream(ops.weight_bytes)
         kernels = max(self.stack.backward_kernels * ops.share, len(products))
         kernels += 2 * self.stack.expert_kernels * ops.experts
-        both = self._finish(
-            inputs + weights,
-            kernels,
-            split,
-            behind,
-            collectives=ops.collectives,
-            routed=ops.experts > 0,
-        )
+        both = self._finish(inputs + weights, kernels, split, ops, behind)
         weight = self._finish(weights, 0.0, split)
         return inputs.lasting(max(0.0, both.seconds - weight.seconds)), weight
 
@@ -309,22 +292,25 @@ class ComputeModel:
         work: GpuWork,
         kernels: float,
         split: Split,
+        ops: BlockOps | None = None,
         behind: float = 0.0,
-        *,
-        collectives: int = 0,
-        routed: bool = False,
     ) -> GpuWork:
-        """Add launches and the pace of the CPU, or take the flat efficiency instead."""
+        """Add launches and the pace of the host, or take the flat efficiency instead.
+
+        Without `ops` the host keeps up.
+        """
         if self.section.efficiency is not None:
             seconds = work.flops / self.kernels.peak
             return work.lasting(seconds / self.section.efficiency * self.section.scale)
         parallel = split.tp > 1
         gpu = work.seconds * (1 + self.stack.tensor_parallel_loss * parallel)
         gpu += kernels * self.kernels.constants.launch_us * 1e-6
-        cpu = kernels * self.stack.cpu_us + collectives * parallel * self.stack.collective_us
-        paced = _smooth_max(gpu + behind, cpu * 1e-6) - behind
-        paced += self.stack.routing_us * 1e-6 * routed
-        return work.lasting(paced * self.section.scale)
+        if ops is not None:
+            collectives = ops.collectives * parallel
+            gpu = paced(
+                gpu, ops, self.stack, kernels=kernels, collectives=collectives, behind=behind
+            )
+        return work.lasting(gpu * self.section.scale)
 
 
 def compute_model(
@@ -378,11 +364,3 @@ def _scaled(block: Block, phase: str, factor: float) -> Block:
     if phase == "forward":
         changed["recompute"] = block.recompute.lasting(block.recompute.seconds * factor)
     return replace(block, **changed)
-
-
-def _smooth_max(first: float, second: float) -> float:
-    largest = max(first, second)
-    if not largest:
-        return 0.0
-    powers = (first / largest) ** _CORNER + (second / largest) ** _CORNER
-    return float(largest * powers ** (1 / _CORNER))

@@ -27,15 +27,18 @@ class MeasuredTimes(Section, frozen=True, kw_only=True):
 class ComputeSection(Section, frozen=True, kw_only=True):
     """How compute times are found. Left out, all follow the roofline model of the GPU.
 
-    `efficiency`: every FLOP takes 1/(efficiency x dense peak), and nothing else takes time but
-    the optimizer. `scale` multiplies all times. `stack` names the software (see the reference
-    page), `attention` how it computes attention. `layer`, `embedding`, `head` and `optimizer`
-    are measured times that replace the model's.
+    `cuda_graph`: what is issued as graphs and waits for no host: nothing, attention and router of
+    layers with experts, or the full step; without it, as the stack does. `efficiency`: every FLOP
+    takes 1/(efficiency x dense peak), and nothing else takes time but the optimizer. `scale`
+    multiplies all times. `stack` names the software (see the reference page), `attention` how it
+    computes attention. `layer`, `embedding`, `head` and `optimizer` are measured times that
+    replace the model's.
     """
 
     efficiency: Share | None = None
     scale: Scale = 1.0
     stack: str | None = None
+    cuda_graph: Literal["none", "experts", "full"] | None = None
     attention: Literal["unfused", "fa1", "fa2", "fa3", "cudnn"] | None = None
     layer: MeasuredTimes | None = None
     embedding: MeasuredTimes | None = None

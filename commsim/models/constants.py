@@ -128,11 +128,12 @@ class Stack(Section, frozen=True, kw_only=True):
     part per rank, each copied by a kernel of its own that takes so long.
 
     Defaults of a scenario: `gradient_width` bytes per gradient in bf16 training, `buckets`,
-    `overlap` of gradients with the backward, `tp_overlap`. Memory: `parameter_width` and
-    `optimizer_width` are bytes per parameter between steps (`optimizer_width` holds fp32 copies
-    of the parameters, if any), `logit_bytes` per logit at the peak, `allocator_slack` is the share
-    that the framework's allocator holds beside what is in use. `loss_parallel`: under tensor
-    parallelism the loss is computed on parts of the vocabulary, not on gathered logits.
+    `overlap` of gradients with the backward, `tp_overlap`, `cuda_graph`, `dispatcher` of tokens to
+    experts. Memory: `saves_fp8`, inputs of quantised products are kept as cast; `parameter_width`
+    and `optimizer_width` are bytes per parameter between steps (`optimizer_width` holds fp32
+    copies of the parameters, if any), `logit_bytes` per logit at the peak, `allocator_slack` is
+    the share that the framework's allocator holds beside what is in use. `loss_parallel`: under
+    tensor parallelism the loss is computed on parts of the vocabulary, not on gathered logits.
 
     `fp8_gathers`: in training with one fp8 scale per tensor, what tensor parallelism and FSDP
     gather in front of products is cast before, and has a byte per entry.
@@ -155,6 +156,9 @@ class Stack(Section, frozen=True, kw_only=True):
     buckets: Buckets
     overlap: bool
     tp_overlap: str
+    cuda_graph: Literal["none", "experts", "full"]
+    dispatcher: Literal["alltoall", "deepep", "deepep-fp8"]
+    saves_fp8: bool
     loss_bytes: Positive
     optimizer_bytes: Positive
     optimizer_ms: NotNegative

@@ -73,8 +73,9 @@ class BlockOps:
     kernels that the block launches; `logits` counts those that go through the loss. `dropped` are
     the products that op-level checkpointing computes again: torchtitan keeps every other one of
     q, k, v, out, gate, up, down (github pytorch/torchtitan, activation_checkpoint.py).
-    `experts` counts the experts on the rank, each with kernels of its own; `wide` blocks are not
-    quantised.
+    `experts` counts the experts on the rank, each with kernels of its own; a block that `waits`
+    cannot be issued before the host knows how many tokens came; one that is `captured` lies in a
+    CUDA graph; `wide` blocks are not quantised.
     """
 
     name: str
@@ -89,6 +90,8 @@ class BlockOps:
     collectives: int = 1
     dropped: tuple[Matmul, ...] = ()
     experts: int = 0
+    waits: bool = False
+    captured: bool = False
     wide: bool = False
 
 
@@ -222,7 +225,7 @@ def _expert_ops(shape: ModelShape, experts: Experts, split: Split) -> tuple[Bloc
 def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
     U, t = _hidden(shape, split) * split.own, split.tp
     local = max(1, experts.experts // split.ep)
-    copies = split.tokens * experts.top_k
+    copies = round(split.tokens * experts.top_k * (split.capacity or 1.0))
     each = max(1, -(-copies // local))
     ffn = max(1, experts.expert_ffn // t)
     forward, backward = _activation_bytes(shape, copies, ffn)
@@ -237,4 +240,5 @@ def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
         last_bytes=moved + RESIDUAL_FORWARD * U,
         dropped=(Matmul(each, ffn, shape.hidden, local),) if shape.gated else (),
         experts=local,
+        waits=not split.capacity,
     )

@@ -37,6 +37,7 @@ class Experts(Section, frozen=True, kw_only=True):
     Each token goes through `top_k` of `experts` MLPs of width `expert_ffn`, and through shared
     experts of `shared_expert_ffn` altogether. Layer i is such a layer when
     i >= first_dense_layers and (i + 1) % every == 0; the others have the dense MLP of width `ffn`.
+    Node-limited routing: experts lie in `groups`, and a token's in `top_groups` of them (0: any).
     """
 
     experts: Count
@@ -46,9 +47,13 @@ class Experts(Section, frozen=True, kw_only=True):
     first_dense_layers: Natural = 0
     every: Count = 1
     router_bias: bool = False
+    groups: Count = 1
+    top_groups: Natural = 0
 
     def __post_init__(self) -> None:
-        """Refuse to choose more experts than there are."""
+        """Refuse to choose more experts, or groups of them, than there are."""
+        if self.top_groups > self.groups:
+            raise ValueError(f"top_groups {self.top_groups} is more than the {self.groups} groups")
         if self.top_k > self.experts:
             raise ValueError(f"top_k {self.top_k} is more than the {self.experts} experts")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from commsim.errors import ScenarioError
 from commsim.models.parameters import local_kv_heads
-from commsim.models.shape import ModelShape, score_width, value_width
+from commsim.models.shape import Experts, ModelShape, score_width, value_width
 
 __all__ = [
     "Split",
@@ -23,6 +23,7 @@ __all__ = [
     "expert_all_to_all_bytes",
     "hidden_bytes",
     "tensor_parallel_bytes",
+    "token_copies",
     "ulysses_bytes",
 ]
 
@@ -39,6 +40,12 @@ class Split:
     ep: int = 1
     loss_parallel: bool = True
     """Whether the loss is computed on parts of the vocabulary, not on gathered logits."""
+    capacity: float = 0.0
+    """What an expert takes over the mean of its tokens, filled up; 0: all tokens that come."""
+    dispatcher: str = "alltoall"
+    """How tokens reach their experts: `alltoall` sends every copy, `deepep` a token once."""
+    ep_nodes: int = 1
+    """The nodes (NVLink domains) that an expert-parallel group lies on."""
 
     @property
     def tokens(self) -> int:
@@ -90,15 +97,52 @@ def tensor_parallel_bytes(shape: ModelShape, split: Split, *, width: int) -> int
     return width * split.tokens * shape.hidden
 
 
-def expert_all_to_all_bytes(shape: ModelShape, split: Split, *, width: int) -> int:
-    """Return what a rank starts a dispatch (or ends a combine) with: top_k copies of its tokens.
+def expert_all_to_all_bytes(
+    shape: ModelShape, split: Split, *, width: int, dispatch: bool = False
+) -> int:
+    """Return what a rank starts a dispatch (or ends a combine) with, as an even all-to-all.
+
+    Every copy of a token is sent (top_k of them, with a capacity so many times that), or a token
+    once to each rank or node that it has an expert on (`token_copies`). `dispatch` of deepep-fp8
+    has a byte per entry.
 
     Raises:
         ValueError: the model has no experts.
     """
     if shape.experts is None:
         raise ValueError("a model without experts has nothing to dispatch")
-    return hidden_bytes(shape, split, width=width) * shape.experts.top_k
+    if split.dispatcher == "alltoall":
+        copies = shape.experts.top_k * (split.capacity or 1.0)
+    else:
+        copies = token_copies(shape.experts, split)
+    if dispatch and split.dispatcher == "deepep-fp8":
+        width = 1
+    return round(hidden_bytes(shape, split, width=width) * copies)
+
+
+def token_copies(experts: Experts, split: Split) -> float:
+    """Return how often a token is sent by DeepEP, as copies of an even all-to-all.
+
+    Inside a node once to each rank that has one of its experts. Over nodes once to each of those,
+    from where NVLink passes it on beside; an even all-to-all of so many copies puts on the network
+    what leaves the node. Node-limited routing (DeepSeek-V3 report, section 2.1.2) chooses
+    experts in `top_groups` of `groups`.
+    """
+    chosen = experts.experts
+    if experts.top_groups:
+        chosen = max(experts.top_k, experts.experts * experts.top_groups // experts.groups)
+    reached = chosen / experts.experts
+    if split.ep_nodes == 1:
+        return _parts_met(chosen, max(1.0, split.ep * reached), experts.top_k)
+    return _parts_met(chosen, max(1.0, split.ep_nodes * reached), experts.top_k)
+
+
+def _parts_met(experts: int, parts: float, top_k: int) -> float:
+    """Return in how many of `parts` equal parts `top_k` of the experts lie, in the mean."""
+    own, missed = experts / parts, 1.0
+    for drawn in range(top_k):
+        missed *= max(0.0, (experts - own - drawn) / (experts - drawn))
+    return parts * (1 - missed)
 
 
 def context_ring_bytes(shape: ModelShape, split: Split, *, width: int) -> int:

@@ -37,11 +37,18 @@ def with_defaults(section: TrainingSection, *, where: str) -> tuple[TrainingSect
         parallel = msgspec.structs.replace(parallel, tp_overlap=overlap)
         if parallel.tp > 1:
             taken.append(f"tp_overlap {overlap}")
+    if parallel.dispatcher is None and parallel.ep > 1:
+        parallel = msgspec.structs.replace(parallel, dispatcher=stack.dispatcher)
+        taken.append(f"dispatcher {stack.dispatcher}")
+    compute = section.compute
+    if compute.cuda_graph is None and stack.cuda_graph != "none":
+        compute = msgspec.structs.replace(compute, cuda_graph=stack.cuda_graph)
+        taken.append(f"cuda_graph {stack.cuda_graph}")
     filled = msgspec.structs.replace(
         section,
         data_parallel=data,
         parallel=parallel,
-        compute=msgspec.structs.replace(section.compute, stack=name),
+        compute=msgspec.structs.replace(compute, stack=name),
     )
     return filled, ", ".join(taken)
 

@@ -26,6 +26,7 @@ from commsim.models import (
     layer_activation_bytes,
     layer_working_bytes,
     memory_text,
+    recipe_of,
     stack_constants,
     state_bytes,
 )
@@ -101,15 +102,22 @@ def _activations(plan: TrainingPlan, model: ComputeModel, unit: Unit) -> tuple[i
             head_activation_bytes(shape, split, width=width, logit_bytes=logit),
             head_working_bytes(shape, split, logit_bytes=logit),
         )
-    how = plan.section.recompute
-    return (
-        layer_activation_bytes(
-            shape, split, layer=unit.layer, recompute=how, flash=model.flash, width=width
-        ),
-        layer_working_bytes(
-            shape, split, layer=unit.layer, recompute=how, flash=model.flash, width=width
-        ),
+    recipe, cast = recipe_of(plan.section.precision), None
+    if recipe.quantised and model.stack.saves_fp8:
+        cast = recipe.bits / 8
+    kept, working = (
+        figure(
+            shape,
+            split,
+            layer=unit.layer,
+            recompute=plan.section.recompute,
+            flash=model.flash,
+            width=width,
+            cast=cast,
+        )
+        for figure in (layer_activation_bytes, layer_working_bytes)
     )
+    return kept, working
 
 
 Figure = Callable[[tuple[WorkItem, ...], tuple[int, ...]], T]

@@ -188,9 +188,13 @@ def plan_training(
         parallel.cp,
         parallel.ep,
         stack_constants(str(section.compute.stack)).loss_parallel,
+        parallel.expert_capacity or 0.0,
+        parallel.dispatcher or "alltoall",
+        _expert_nodes(layout, cluster, parallel.ep),
     )
     check_split(model.shape, split, where=at)
     _check_context(section, model, at)
+    _check_experts(section, model, where)
     microbatches = _microbatches(section, where)
     compute = compute_model(
         cluster.gpu(0), precision=section.precision, section=section.compute, where=where
@@ -243,6 +247,30 @@ def _check_context(section: TrainingSection, model: Model, where: str) -> None:
             f"{where}.scatter_gather: with sequence_parallel a boundary is divided already."
             " Leave one of them out."
         )
+
+
+def _check_experts(section: TrainingSection, model: Model, where: str) -> None:
+    """Refuse a capacity without experts, and a graph of what only the GPU knows."""
+    capacity, experts = section.parallel.expert_capacity, model.shape.experts
+    if capacity is not None and experts is None:
+        raise ScenarioError(
+            f"{where}.parallel.expert_capacity: {capacity:g}, but the model has no experts. Leave"
+            " it out."
+        )
+    if experts is not None and capacity is None and section.compute.cuda_graph == "full":
+        raise ScenarioError(
+            f"{where}.compute.cuda_graph: full: the host must learn how many tokens each expert"
+            " gets, so a step is no one graph. Give parallel.expert_capacity, or take experts."
+        )
+
+
+def _expert_nodes(layout: Layout, cluster: Cluster, ep: int) -> int:
+    """Return the NVLink domains that the first expert-parallel group lies on."""
+    found: list[int] = []
+    for rank in layout.replicas()[0].tolist()[:ep]:
+        if all(cluster.local_route(first, rank) is None for first in found):
+            found.append(rank)
+    return len(found)
 
 
 def _microbatches(section: TrainingSection, where: str) -> int:

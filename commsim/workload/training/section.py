@@ -24,6 +24,7 @@ __all__ = [
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
 AtLeastOne = Annotated[float, msgspec.Meta(ge=1)]
 WIDTH = {name: 4 if name in ("fp32", "tf32") else 2 for name in PRECISION_NAMES}
 """Bytes of an activation, a parameter or a gradient, by precision; fp8 is for products only."""
@@ -59,7 +60,10 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     gradients (Megatron's asynchronous all-reduce), all of a block but for the first of tp chunks
     (ring: userbuffers, async TP), or all of it (full); without it, as the stack does.
     `context` is how attention sees other ranks' tokens: `ring` or `ulysses`. `scatter_gather`
-    sends 1/tp of a boundary and gathers it behind. `expert_skew`: the busiest expert rank gets
+    sends 1/tp of a boundary and gathers it behind. `dispatcher`: tokens go to their experts once
+    per copy (alltoall) or once per rank and node (deepep; deepep-fp8 in a byte per entry). With
+    `expert_capacity` an expert takes so many times the mean of its tokens, filled up, and the rest
+    is dropped. `expert_skew`: the busiest expert rank gets
     so many times the mean.
     """
 
@@ -76,6 +80,8 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     tp_overlap: Literal["none", "weight", "ring", "full"] | None = None
     context: Literal["ring", "ulysses"] = "ring"
     scatter_gather: bool = False
+    dispatcher: Literal["alltoall", "deepep", "deepep-fp8"] | None = None
+    expert_capacity: Positive | None = None
     expert_skew: AtLeastOne = 1.0
 
 
@@ -208,6 +214,7 @@ _NEEDS = {  # setting of `parallel`: the axes that give it a meaning
     "tp_overlap": ("tp",),
     "scatter_gather": ("tp", "pp"),
     "context": ("cp",),
+    "dispatcher": ("ep",),
     "expert_skew": ("ep",),
 }
 
@@ -226,6 +233,11 @@ def _check_used(section: TrainingSection, where: str) -> None:
             f"{where}.parallel.expert_skew: {parallel.expert_skew:g} times the mean, but with"
             f" ep={parallel.ep} a rank that gets every token has {parallel.ep} times the mean."
             f" Give at most {parallel.ep}."
+        )
+    if parallel.expert_skew > 1 and parallel.expert_capacity is not None:
+        raise ScenarioError(
+            f"{where}.parallel.expert_skew: with expert_capacity every expert takes the same."
+            " Leave one of them out."
         )
     bucketed = data.kind == "ddp" or (data.kind == "zero" and data.stage != 3)
     for name in ("bucket", "first_bucket", "overlap"):

@@ -148,7 +148,7 @@ class StageCompiler:
             if leaves and beside:
                 self._leave(work_list, beside=True)
             if block.name == "experts":
-                self._route(work_list, back=False)
+                self._route(work_list, back=False, dispatch=True)
                 work_list.compute(_scaled(work, self.load), block=block.name)
                 self._route(work_list, back=True)
             elif block.name == "attention":
@@ -262,10 +262,15 @@ class StageCompiler:
         for _ in range(_LOSS_REDUCTIONS):
             work_list.collective("all_reduce", "tp", _LOSS_BYTES * self.split.tokens)
 
-    def _route(self, work_list: WorkList, *, back: bool) -> None:
-        """Write the all-to-all that brings tokens to their experts, or `back`."""
+    def _route(self, work_list: WorkList, *, back: bool, dispatch: bool = False) -> None:
+        """Write the all-to-all that brings tokens to their experts, or `back`.
+
+        The `dispatch` of a forward may be narrower than what its backward and the way back send.
+        """
         if self.split.ep > 1:
-            size = expert_all_to_all_bytes(self.shape, self.split, width=self.width)
+            size = expert_all_to_all_bytes(
+                self.shape, self.split, width=self.width, dispatch=dispatch
+            )
             kind = "all_to_all"
             if self.skewed:
                 kind = "from_skewed" if back else "to_skewed"
