@@ -90,7 +90,7 @@ def test_a_partial_graph_changes_nothing_in_dense_layers() -> None:
     shape, split = model_preset("llama3-8b").shape, Split(1, 256)
     found = set()
     for graph in ("none", "experts"):
-        section = ComputeSection(stack="nemo", cuda_graph=graph)  # type: ignore[arg-type]
+        section = ComputeSection(stack="nemo", cuda_graph=graph)
         model = compute_model(gpu_spec("H100-SXM5-80GB"), precision="bf16", section=section)
         found.add(sum(block.forward.seconds for block in model.layer(shape, split)))
     assert len(found) == 1
