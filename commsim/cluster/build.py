@@ -20,7 +20,7 @@ from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "domains_of"]
 
 
 def assemble(
@@ -30,6 +30,7 @@ def assemble(
     section: FabricSection,
     *,
     where: str,
+    domains: Sequence[int],
     scale: ScaleSection | None = None,
     notes: Sequence[str] = (),
     prices: Sequence[PricesSection | None] = (),
@@ -37,7 +38,8 @@ def assemble(
     """Return the cluster of `counts[i]` nodes of kind `specs[i]`, in order.
 
     `where` is the path of the fabric's settings, for errors. `scale` has the factors on the
-    fabric; those on the nodes are in their specs. `prices` are those of each kind of node.
+    fabric; those on the nodes are in their specs. `prices` are those of each kind of node,
+    `domains` gives each node its NVLink domain.
 
     Raises:
         ScenarioError: too many GPUs, or an impossible fabric.
@@ -54,7 +56,6 @@ def assemble(
     if scale is not None:
         settings = settings.scaled(uplinks=scale.uplinks, latency=scale.network_latency)
     fabric = Fabric(settings, nics, medium=medium, first=first)
-    domains = _domains(specs, counts)
     links = _links(templates, template_of, domains, fabric.rows)
     said = dict.fromkeys([note for spec in specs for note in spec.notes])
     return Cluster(
@@ -70,7 +71,7 @@ def assemble(
     )
 
 
-def _domains(specs: Sequence[NodeSpec], counts: Sequence[int]) -> list[int]:
+def domains_of(specs: Sequence[NodeSpec], counts: Sequence[int]) -> list[int]:
     """Return the NVLink domain of each node: so many nodes of a kind in a row share one."""
     domains: list[int] = []
     for spec, count in zip(specs, counts, strict=True):

@@ -9,13 +9,14 @@ The cluster part of a scenario: a preset or an inline node, many of them, and a 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from commsim.cluster.build import assemble
+from commsim.cluster.build import assemble, domains_of
 from commsim.cluster.cluster import Cluster
+from commsim.cluster.dead_nics import without_nics
 from commsim.cluster.fabric_section import FabricSection, inherited
 from commsim.cluster.node import NodeSection
 from commsim.cluster.node_spec import node_spec
@@ -109,8 +110,16 @@ def preset_cluster(
 Cluster.preset = staticmethod(preset_cluster)
 
 
-def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster") -> Cluster:
+def build_cluster(
+    section: ClusterSection,
+    where: str,
+    *,
+    path: str = "cluster",
+    dead: Collection[tuple[int, int]] = (),
+) -> Cluster:
     """Return the cluster of a section that stands at `path` in the file `where`.
+
+    `dead` are NICs that are gone, as (node, number): their GPUs go to the nearest that is left.
 
     Raises:
         ScenarioError: unknown preset, impossible counts or settings; names the field.
@@ -124,6 +133,10 @@ def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster")
     if isinstance(section.nodes, tuple):
         for kind, at in kinds:
             of_nodes_only(kind.prices, where, field_path(at, "prices"))
+    domains = domains_of(specs, counts)
+    if dead:
+        specs, counts, origin = without_nics(specs, counts, dead, where)
+        kinds = [kinds[at] for at in origin]
     prices = [_prices(kind, section) for kind, _ in kinds]
     cluster = assemble(
         section.name or _name(section, specs, counts),
@@ -131,6 +144,7 @@ def build_cluster(section: ClusterSection, where: str, *, path: str = "cluster")
         counts,
         _fabric(section, kinds),
         where=f"{where}: {field_path(path, 'fabric')}",
+        domains=domains,
         scale=section.scale,
         notes=(*_fabric_notes(section, kinds), *_scale_notes(section.scale)),
         prices=prices,

@@ -3,17 +3,37 @@ When it happens: rules and rates over arrays, and the SimPy engine that runs a g
 """
 
 from commsim.engine.core import Engine
+from commsim.engine.faults import (
+    DrawnFaults,
+    FaultsSection,
+    apart_links,
+    degraded,
+    draw_dead,
+    draw_faults,
+    in_windows,
+    roles_of,
+    slowed,
+)
 from commsim.engine.folding import folded
 from commsim.engine.gc_paused import gc_paused
 from commsim.engine.planning import Planner
 from commsim.engine.simulate import EngineSection, Extension, simulate
 
 __all__ = [
+    "DrawnFaults",
     "Engine",
     "EngineSection",
     "Extension",
+    "FaultsSection",
     "Planner",
+    "apart_links",
+    "degraded",
+    "draw_dead",
+    "draw_faults",
     "folded",
     "gc_paused",
+    "in_windows",
+    "roles_of",
     "simulate",
+    "slowed",
 ]

@@ -115,6 +115,16 @@ class Engine:
         """Whether every op has ended."""
         return all(end >= 0 for end in self.recorder.end)
 
+    def set_pace(self, lane: int, pace: float) -> None:
+        """Let the GPU of a lane compute at `pace` times its speed from now on."""
+        if self._sharing is not None:
+            self._sharing.set_pace(lane, pace)
+
+    def set_link(self, link: int, left: float) -> None:
+        """Let a link carry the share `left` of its capacity from now on."""
+        if isinstance(self.network, FluidNetwork):
+            self.network.set_link(link, left)
+
     def run(self) -> None:
         """Run until no event is left."""
         for number, (lane, ops) in enumerate(_lanes_and_ops(self.graph)):

@@ -102,6 +102,7 @@ class FluidNetwork:
         self.env = env
         self.log = log
         self.capacity = capacity * 1e-12  # bytes per ps
+        self._whole = self.capacity.copy()
         self.solved = 0
         self._note = note
         self._flows: dict[Flow, int] = {}  # in order of activation, by number
@@ -143,6 +144,13 @@ class FluidNetwork:
         else:
             self._touch(flow)
             self._solve_soon()
+
+    def set_link(self, link: int, left: float) -> None:
+        """Let a link carry the share `left` of what it is built for from now on."""
+        self.capacity[link] = self._whole[link] * left
+        self._free = {}
+        self._touched.update(self._on[link])
+        self._solve_soon()
 
     def _touch(self, flow: Flow) -> None:
         """Remember a flow that came or went, and those that share a link with it."""

@@ -47,13 +47,14 @@ class _Gpu:
 
     sms: int
     bandwidth: float
+    pace: float = 1.0
     taken: dict[int, tuple[float, float]] = field(default_factory=dict)
     jobs: dict[int, _Job] = field(default_factory=dict)
 
     def speed(self, *, in_memory: bool) -> float:
         """Return the share of its speed that compute keeps."""
         lost = sum(share[1 if in_memory else 0] for share in self.taken.values())
-        return max(1.0 - lost, _LEAST)
+        return self.pace * max(1.0 - lost, _LEAST)
 
 
 class Sharing:
@@ -93,6 +94,11 @@ class Sharing:
         share = known[1] / gpu.bandwidth if gpu.bandwidth else 0.0
         gpu.taken[op] = (plan.sms / gpu.sms, share)
         self._adjust(gpu)
+
+    def set_pace(self, lane: int, pace: float) -> None:
+        """Let a lane's GPU go at `pace` times its speed from now on."""
+        self._gpus[lane].pace = pace
+        self._adjust(self._gpus[lane])
 
     def give_back(self, op: int) -> None:
         """Return what a communication op reserved."""

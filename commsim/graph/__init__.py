@@ -6,7 +6,7 @@ The workload graph: the first of commsim's two waists. Every source of work beco
 
 from commsim.graph.builder import GraphBuilder, Tags
 from commsim.graph.check import validate
-from commsim.graph.edit import scale_compute
+from commsim.graph.edit import replace_rank, scale_compute, slowest_rank
 from commsim.graph.file import load_graph, pack_graph, save_graph, unpack_graph
 from commsim.graph.fold import Axis, Fold
 from commsim.graph.npz import (
@@ -56,8 +56,12 @@ __all__ = [
     "pack_graph",
     "read_arrays",
     "refold",
+    "replace_rank",
+    "replace_rank",
     "save_graph",
     "scale_compute",
+    "slowest_rank",
+    "slowest_rank",
     "unpack_graph",
     "validate",
     "write_arrays",

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from commsim.arrays import Ints
 from commsim.errors import ScenarioError
 from commsim.graph.table import Device, Graph, OpKind, op_columns
 
-__all__ = ["add_work", "insert_work", "scale_compute"]
+__all__ = ["add_work", "insert_work", "replace_rank", "scale_compute", "slowest_rank"]
 
 
 def scale_compute(graph: Graph, factor: float) -> Graph:
@@ -37,6 +38,59 @@ def scale_compute(graph: Graph, factor: float) -> Graph:
         flops=np.where(counted, graph.flops * factor, graph.flops),
         traffic=np.where(compute & (graph.traffic >= 0), graph.traffic * factor, graph.traffic),
     )
+
+
+def slowest_rank(graph: Graph) -> int:
+    """Return the rank whose GPU computes longest (whose CPU, where no GPU does).
+
+    Raises:
+        ScenarioError: nothing computes, or there is one rank.
+    """
+    spent = _compute_time(graph)
+    if len(spent) < 2 or not spent.any():
+        raise ScenarioError("replace.rank: there are no two ranks whose compute could be compared.")
+    return int(graph.lane_rank[int(np.argmax(spent))])
+
+
+def replace_rank(graph: Graph, rank: int) -> tuple[Graph, float]:
+    """Return `graph` with one rank's compute as long as that of the others, and the factor.
+
+    Each of its compute ops shrinks (or grows) by the median of the other ranks' whole compute over
+    its own.
+
+    Raises:
+        ScenarioError: no such rank, or nothing to compare it with.
+    """
+    lanes = np.flatnonzero(graph.lane_rank == rank)
+    spent = _compute_time(graph)
+    others = spent[(graph.lane_rank != rank) & (spent > 0)]
+    if not lanes.size or not others.size or not spent[lanes[0]]:
+        raise ScenarioError(
+            f"replace.rank: rank {rank} has no compute, or there is none beside it to be like."
+        )
+    factor = float(np.median(others)) / float(spent[lanes[0]])
+    mine = (graph.kind == OpKind.COMPUTE) & (graph.duration >= 0) & (graph.lane == lanes[0])
+    if _on_gpus(graph).any():
+        mine &= graph.device == Device.CUDA
+    duration = graph.duration.copy()
+    duration[mine] = np.rint(graph.duration[mine] * factor).astype(np.int64)
+    return replace(graph, duration=duration), factor
+
+
+def _on_gpus(graph: Graph) -> npt.NDArray[np.bool_]:
+    on_gpu: npt.NDArray[np.bool_] = (graph.kind == OpKind.COMPUTE) & (graph.device == Device.CUDA)
+    return on_gpu & (graph.duration > 0)
+
+
+def _compute_time(graph: Graph) -> Ints:
+    """Return the compute of each lane in ps: its GPU's, where GPUs compute at all."""
+    ops = _on_gpus(graph)
+    if not ops.any():
+        ops = (graph.kind == OpKind.COMPUTE) & (graph.duration > 0)
+    spent = np.bincount(
+        graph.lane[ops], weights=graph.duration[ops], minlength=len(graph.lane_rank)
+    )
+    return spent.astype(np.int64)
 
 
 def add_work(graph: Graph, *, rank: int, before_collective: int, duration: int) -> Graph:

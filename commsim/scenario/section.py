@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from commsim.cluster import ClusterSection
-from commsim.engine import EngineSection
+from commsim.engine import EngineSection, FaultsSection
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
 from commsim.scenario.catalogue import scenario_text
@@ -47,6 +47,7 @@ class ScenarioFile(Section, frozen=True):
     torch: str | None = None
     engine: EngineSection = EngineSection()
     sweep: SweepSection | None = None
+    faults: FaultsSection | None = None
 
 
 class Scenario(Section, frozen=True):

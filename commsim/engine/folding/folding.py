@@ -44,10 +44,17 @@ class FoldedPlanner(Planner):
 
     `link_color` tells the links apart (-1: not used); of each color the lowest link is used.
     Plans that move at most the share `negligible` of every link's bytes do not distinguish ranks.
+    Links in `apart` are like no other, whatever they carry.
     """
 
     def __init__(
-        self, graph: Graph, cluster: Cluster, library: Library, *, negligible: float = 0.0
+        self,
+        graph: Graph,
+        cluster: Cluster,
+        library: Library,
+        *,
+        negligible: float = 0.0,
+        apart: Ints | None = None,
     ) -> None:
         super().__init__(graph, cluster, library)
         assert graph.folding is not None
@@ -65,10 +72,12 @@ class FoldedPlanner(Planner):
         self._plans = [plan for plans in planned for plan in plans]
         entries = entries_of(self._plans)
         telling = entries.of(~self._negligible(entries, negligible)) if negligible else entries
-        ample = ample_links(entries, cluster.links)
-        self._color, self.link_color = refine(
-            self._plan_keys(), telling.without(ample), cluster.links.capacity
-        )
+        ample, capacity = ample_links(entries, cluster.links), cluster.links.capacity
+        if apart is not None and apart.size:
+            ample[apart] = False
+            capacity = capacity.copy()
+            capacity[apart] = -1.0 - np.arange(len(apart))  # as keys: no link has such a capacity
+        self._color, self.link_color = refine(self._plan_keys(), telling.without(ample), capacity)
         self._color_the_rest(entries, ample, cluster)
         self._folded = self._fold(entries, len(cluster.links.capacity))
 
@@ -219,13 +228,19 @@ class FoldedPlanner(Planner):
 
 
 def folded(
-    graph: Graph, cluster: Cluster, library: Library, *, negligible: float = 0.0
+    graph: Graph,
+    cluster: Cluster,
+    library: Library,
+    *,
+    negligible: float = 0.0,
+    apart: Ints | None = None,
 ) -> tuple[Graph, Planner]:
     """Return the coarsest folded graph that the hardware allows, and a planner for it.
 
     `graph` is folded by what the ranks do. `negligible` is the share of a link's bytes that does
-    not distinguish ranks: above 0 the fold is nearly exact. Nothing is folded if no fold is found
-    in a few rounds, or if the library has links of its own, one set per process.
+    not distinguish ranks: above 0 the fold is nearly exact; `apart` are links like no other.
+    Nothing is folded if no fold is found in a few rounds, or if the library has links of its own,
+    one set per process.
 
     Raises:
         ScenarioError: see `refold`.
@@ -235,7 +250,7 @@ def folded(
     for _ in range(_MOST_ROUNDS):
         if graph.folding is None:
             return graph, Planner(graph, cluster, library)
-        planner = FoldedPlanner(graph, cluster, library, negligible=negligible)
+        planner = FoldedPlanner(graph, cluster, library, negligible=negligible, apart=apart)
         finer = planner.finer_roles()
         if finer is None:
             return graph, planner

@@ -17,6 +17,7 @@ class NodePlans:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._known: dict[tuple[object, ...], tuple[int, Plan]] = {}
+        self._links: dict[int, bytes] = {}
 
     def plan(self, request: Request, make: Callable[[Request], Plan]) -> Plan:
         """Return the plan of `request`: by `make`, or shifted from an equal group elsewhere."""
@@ -26,7 +27,7 @@ class NodePlans:
             return make(request)
         node = nodes.pop()
         local = tuple(int(cluster.local_of[rank]) for rank in request.ranks)
-        key = (cluster.spec_of[node], local, replace(request, ranks=()))
+        key = (cluster.spec_of[node], self._capacity(node), local, replace(request, ranks=()))
         if key not in self._known:
             self._known[key] = (node, make(request))
         first, plan = self._known[key]
@@ -35,6 +36,14 @@ class NodePlans:
         if not self._within(plan, first):
             return make(request)
         return _shifted(plan, cluster.first_link(node) - cluster.first_link(first))
+
+    def _capacity(self, node: int) -> bytes:
+        """Return what a node's links carry: a broken one makes it unlike others of its kind."""
+        if node not in self._links:
+            low = self._cluster.first_link(node)
+            high = low + len(self._cluster.template(self._cluster.spec_of[node]).rows)
+            self._links[node] = self._cluster.links.capacity[low:high].tobytes()
+        return self._links[node]
 
     def _within(self, plan: Plan, node: int) -> bool:
         """Return whether a plan uses the node's own links alone."""

@@ -2,6 +2,7 @@
 What-ifs of a replay: other compute, another library, more data-parallel ranks.
 
     commsim replay run --cluster dgx-h100 --comm modelled --set compute.scale=0.5
+    commsim replay run ... --set replace.rank=slowest
     commsim replay run ... --set library.version=2.21 --set data_parallel.size=64
 
 Settings that are none of these change the cluster.
@@ -17,7 +18,15 @@ import msgspec
 import numpy as np
 
 from commsim.errors import ScenarioError
-from commsim.graph import Device, Graph, Group, OpKind, scale_compute
+from commsim.graph import (
+    Device,
+    Graph,
+    Group,
+    OpKind,
+    replace_rank,
+    scale_compute,
+    slowest_rank,
+)
 from commsim.libraries import LibrarySection, Recorded
 from commsim.scenario import apply_sets
 from commsim.sections import Section, decode
@@ -26,7 +35,7 @@ __all__ = ["WhatIf", "grown", "split_sets", "with_library"]
 
 _SOUND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier")
 _VERSION = "library.version"
-_ROOTS = ("compute", "library", "data_parallel")
+_ROOTS = ("compute", "library", "data_parallel", "replace")
 
 
 class ComputeChange(Section, frozen=True):
@@ -42,17 +51,28 @@ class DataParallelChange(Section, frozen=True):
     group: str = ""
 
 
+class ReplaceChange(Section, frozen=True):
+    """`rank`: the one whose GPU is exchanged for one like the others': a number, or slowest."""
+
+    rank: int | str | None = None
+
+
 class WhatIf(Section, frozen=True):
     """What is to be different from the recording."""
 
     compute: ComputeChange = msgspec.field(default_factory=ComputeChange)
     library: LibrarySection | None = None
     data_parallel: DataParallelChange = msgspec.field(default_factory=DataParallelChange)
+    replace: ReplaceChange = msgspec.field(default_factory=ReplaceChange)
 
     @property
     def changes_work(self) -> bool:
         """Whether the graph itself becomes another."""
-        return self.compute.scale != 1.0 or self.data_parallel.size > 0
+        return (
+            self.compute.scale != 1.0
+            or self.data_parallel.size > 0
+            or self.replace.rank is not None
+        )
 
     def applied(self, graph: Graph) -> tuple[Graph, list[str]]:
         """Return the changed graph, and what was assumed.
@@ -61,6 +81,9 @@ class WhatIf(Section, frozen=True):
             ScenarioError: a scale that is no positive number, or a size that is not sound.
         """
         notes: list[str] = []
+        if self.replace.rank is not None:
+            graph, note = _replaced(graph, self.replace.rank)
+            notes.append(note)
         if self.compute.scale != 1.0:
             graph = scale_compute(graph, self.compute.scale)
             notes.append(
@@ -73,6 +96,17 @@ class WhatIf(Section, frozen=True):
         if self.library is not None and self.library.name != "auto":
             graph = with_library(graph, self.library.name)
         return graph, notes
+
+
+def _replaced(graph: Graph, asked: int | str) -> tuple[Graph, str]:
+    if isinstance(asked, str) and asked != "slowest":
+        raise ScenarioError(f"replace.rank: {asked!r}: give a rank's number, or slowest.")
+    rank = slowest_rank(graph) if isinstance(asked, str) else asked
+    graph, factor = replace_rank(graph, rank)
+    return graph, (
+        f"what-if: rank {rank} computes {factor:.4g} times as long as it did: as the median of the"
+        " others."
+    )
 
 
 def split_sets(sets: Iterable[str]) -> tuple[WhatIf, tuple[str, ...]]:

@@ -46,6 +46,8 @@ class Result:
     training: TrainingFacts | None = None
     measured: tuple[Timeline, Metrics] | None = None
     memory: str = ""
+    preface: str = ""
+    """What the headline says first: of a run with faults, how it compares with a healthy one."""
 
     def __repr__(self) -> str:
         step = format_time(self.metrics.step_time_s * 1e12)
@@ -71,7 +73,8 @@ class Result:
         """How long it takes, and what costs most of the time that is not compute."""
         from commsim.charts import finding
 
-        return finding(self.timeline, self.metrics, self.limits)
+        told = finding(self.timeline, self.metrics, self.limits)
+        return f"{self.preface} {told}" if self.preface else told
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of `commsim run`; every key is always there, null where unknown."""

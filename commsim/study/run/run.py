@@ -5,21 +5,32 @@ Run a scenario: build its cluster, its work and its library, simulate, measure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from commsim.cluster import Cluster, build_cluster
-from commsim.engine import folded, gc_paused, simulate
+from commsim.engine import (
+    Extension,
+    apart_links,
+    degraded,
+    folded,
+    gc_paused,
+    roles_of,
+    simulate,
+    slowed,
+)
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.graph import Graph, load_graph
+from commsim.graph import Graph, load_graph, refold
 from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure, priced
 from commsim.models import fits
 from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
 from commsim.study.run.captured import graph_workload
+from commsim.study.run.faulty import Strike, with_faults
 from commsim.study.run.guard import too_fast_plans
 from commsim.study.run.result import Result
 from commsim.timeline import Timeline
@@ -55,9 +66,30 @@ def run(
     sets = tuple(sets)
     command = _command(scenario, sets) if not settings else ""
     scenario = _loaded(scenario, sets, settings)
+    if scenario.file.faults is None:
+        return run_once(scenario, command=command, progress=progress)
+    return with_faults(
+        scenario, partial(run_once, command=command, progress=progress), progress=progress
+    )
+
+
+def run_once(
+    scenario: Scenario,
+    *,
+    command: str = "",
+    progress: Callable[[str], None] = lambda _: None,
+    dead: Collection[tuple[int, int]] = (),
+    draw: Callable[[Cluster], Strike] | None = None,
+) -> Result:
+    """Run a scenario as it is, or with what `dead` NICs and `draw` of its cluster do to it."""
     file = scenario.file
     progress("building the work")
-    cluster = None if file.cluster is None else build_cluster(file.cluster, scenario.where)
+    cluster = (
+        None if file.cluster is None else build_cluster(file.cluster, scenario.where, dead=dead)
+    )
+    strike = None if draw is None or cluster is None else draw(cluster)
+    if strike is not None and cluster is not None:
+        cluster = degraded(cluster, strike.faults)
     library: Library = make_library(file.library, cluster)
     kind = chosen_kind(file.workload, where=f"{scenario.where}: workload")
     if kind == "trace":
@@ -74,7 +106,14 @@ def run(
         library = for_groups(library, work.graph)
     graph, planner = work.graph, None
     if graph.folding is not None and cluster is not None:
-        graph, planner = folded(graph, cluster, library)
+        if strike is not None:
+            graph = refold(graph, roles_of(strike.faults, cluster.world_size))
+        apart = None if strike is None else apart_links(strike.faults)
+        graph, planner = folded(graph, cluster, library, apart=apart)
+    extensions: list[Extension] = []
+    if strike is not None:
+        graph = slowed(graph, strike.faults)
+        extensions = strike.in_windows(graph, planner)
     progress(f"simulating {len(graph):,} operations")
     timeline = simulate(
         graph,
@@ -83,6 +122,7 @@ def run(
         network=file.engine.network,
         planner=planner,
         overlap_slowdown=file.engine.overlap_slowdown,
+        extensions=extensions,
     )
     progress("measuring")
     facts = work.training

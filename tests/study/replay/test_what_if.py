@@ -10,7 +10,7 @@ from helpers.kineto_writer import Recording, late_rank
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
-from commsim.graph import Graph, GraphBuilder
+from commsim.graph import Graph, GraphBuilder, OpKind
 from commsim.libraries import Ideal
 from commsim.study.replay.errors import worst
 from commsim.study.replay.replay import Replay, replay
@@ -219,3 +219,22 @@ def test_untimed_traces_need_a_cluster(tmp_path: Path, dgx: Cluster) -> None:
     assert found.measured is None
     assert found.result.to_dict()["measured"] is None
     assert found.result.metrics.step_time_s > 0
+
+
+def test_the_slowest_rank_replaced_computes_like_the_others() -> None:
+    """Three ranks of 10, 10 and 15 ms before a barrier: the slowest is 2, and 5 ms are saved."""
+    build = GraphBuilder()
+    lanes = [build.lane(rank) for rank in range(3)]
+    group = build.group("all", [0, 1, 2])
+    for lane, ms in zip(lanes, (10, 10, 15), strict=True):
+        work = build.compute(lane, ms * 10**9, name="work")
+        build.collective(lane, group, "barrier", 0, stream="comm", after=[work])
+    graph = build.build()
+    change, _ = split_sets(["replace.rank=slowest"])
+    made, notes = change.applied(graph)
+    assert made.duration[made.kind == OpKind.COMPUTE].tolist() == [10 * 10**9] * 3
+    assert "rank 2 computes 0.6667 times as long" in notes[0]
+    assert change.changes_work
+    for wrong in ("fastest", "7"):
+        with pytest.raises(ScenarioError, match=r"replace\.rank"):
+            split_sets([f"replace.rank={wrong}"])[0].applied(graph)

@@ -139,8 +139,10 @@ class Nccl:
         """Return the plan of a send, timed once for all pairs of equal placement."""
         source, target = request.ranks
         route = self._at(cluster).router.route(source, target)
+        link, share = _shares(route)
         key = (
             request.size,
+            cluster.links.capacity[link].tobytes(),
             *(_place(cluster, rank) for rank in request.ranks),
             _apart(cluster, source, target),
         )
@@ -152,7 +154,6 @@ class Nccl:
         # LL writes into a buffer of the receiver's, whether it has come or not.
         start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
         lead, idle = (whole(float(t[0]) * 1e12) for t in (timing.launch, timing.program))
-        link, share = _shares(route)
         wires = float(np.max(share / cluster.links.capacity[link], initial=0.0)) * request.size
         idle = max(idle, route.latency + whole(wires * 1e12))
         both = np.zeros(2, np.int64)
