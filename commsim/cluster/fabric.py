@@ -142,11 +142,6 @@ class Fabric:
         """What it is built of, counted."""
         return fabric_parts(self.spec, self.leaves)
 
-    @property
-    def first_trunk(self) -> int:
-        """The id of the first link between switches: they follow those of the NICs."""
-        return self._first + 2 * len(self._nic_up)
-
     @cached_property
     def nic_links(self) -> Ints:
         """The ids of all NICs' links to their leaves; each link back is the next."""

@@ -4,7 +4,7 @@ The workload graph: the first of commsim's two waists. Every source of work beco
 `table` holds the columns, `builder` makes them op by op, `file` keeps them on disk.
 """
 
-from commsim.graph.builder import GraphBuilder, Tags
+from commsim.graph.builder import GraphBuilder
 from commsim.graph.check import validate
 from commsim.graph.edit import replace_rank, scale_compute, slowest_rank
 from commsim.graph.file import load_graph, pack_graph, save_graph, unpack_graph
@@ -18,6 +18,7 @@ from commsim.graph.npz import (
     read_arrays,
     write_arrays,
 )
+from commsim.graph.op_rows import Tags
 from commsim.graph.refold import refold
 from commsim.graph.table import (
     Collectives,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,30 +27,11 @@ from commsim.graph.check import validate
 from commsim.graph.collective_matcher import CollectiveMatcher, MemberCall
 from commsim.graph.fold import Fold
 from commsim.graph.message_matcher import MessageMatcher
+from commsim.graph.op_rows import Dependency, OpRows, Tags
 from commsim.graph.orbits import Orbits
-from commsim.graph.table import (
-    CopyDirection,
-    Device,
-    Graph,
-    Group,
-    OpKind,
-    Phase,
-    op_columns,
-)
+from commsim.graph.table import CopyDirection, Device, Graph, Group, OpKind
 
-__all__ = ["GraphBuilder", "Tags"]
-
-Dependency = int | tuple[int, int]
-
-
-class Tags(NamedTuple):
-    """Where an op belongs in a training step; -1 where it does not apply."""
-
-    phase: Phase = Phase.NONE
-    step: int = -1
-    microbatch: int = -1
-    stage: int = -1
-    layer: int = -1
+__all__ = ["GraphBuilder"]
 
 
 class GraphBuilder:
@@ -62,12 +43,9 @@ class GraphBuilder:
 
     def __init__(self, fold: Fold | None = None) -> None:
         self._orbits = None if fold is None else Orbits(fold)
-        self._ops: list[tuple[Any, ...]] = []
-        self._deps: list[list[tuple[int, int]]] = []
+        self._ops = OpRows()
         self._lanes: list[tuple[int, int, int]] = []
         self._windows: dict[int, tuple[int, int]] = {}
-        self._names: dict[str, int] = {}
-        self._streams: dict[str, int] = {}
         self._groups: list[Group] = []
         self._collectives = CollectiveMatcher(
             self._groups, [] if fold is None else fold.stands.tolist()
@@ -129,7 +107,7 @@ class GraphBuilder:
         """Add work that keeps its stream busy for `duration` ps; return the op id."""
         if duration < 0 and flops < 0:
             raise ScenarioError(f"{name}: a duration must not be negative ({duration} ps).")
-        return self._op(
+        return self._ops.add(
             OpKind.COMPUTE,
             lane,
             stream,
@@ -156,7 +134,7 @@ class GraphBuilder:
         tags: Tags = Tags(),  # noqa: B008
     ) -> int:
         """Add a memory copy of known duration in ps; return the op id."""
-        return self._op(
+        return self._ops.add(
             OpKind.COPY,
             lane,
             stream,
@@ -187,7 +165,7 @@ class GraphBuilder:
         if size < 0 or way == CopyDirection.NONE:
             raise ScenarioError(f"{name or 'copy'}: give a size of 0 bytes or more, and its way.")
         label = "copy to host" if way == CopyDirection.TO_HOST else "copy from host"
-        return self._op(
+        return self._ops.add(
             OpKind.COPY,
             lane,
             stream,
@@ -231,7 +209,7 @@ class GraphBuilder:
         member = rank if self._orbits is None else self._orbits.member(rank, ranks)
         call = MemberCall(kind, group, size, root, dtype, redop, rank)
         row = self._collectives.add(call, member, splits=splits, recorded=recorded)
-        return self._op(
+        return self._ops.add(
             OpKind.COLLECTIVE,
             lane,
             stream,
@@ -259,7 +237,7 @@ class GraphBuilder:
 
     def depend(self, op: int, on: int, *, delay: int = 0) -> None:
         """Let `op` wait until `delay` ps after `on` has ended."""
-        self._deps[op].append((on, delay))
+        self._ops.depend(op, on, delay)
 
     def window(self, lane: int, first: int, last: int) -> None:
         """Mark the profiled step of a lane: from the start of one op to the end of another."""
@@ -267,30 +245,18 @@ class GraphBuilder:
 
     def build(self, meta: Mapping[str, Any] = MappingProxyType({})) -> Graph:
         """Return the validated graph. `meta` is small, JSON-like, and travels with it."""
-        names = ("kind", "lane", "stream", "name", *_PLAIN)
-        columns = dict(zip(names, zip(*self._ops, strict=True), strict=True)) if self._ops else {}
-        items = np.array(columns.get("item", ()), dtype=np.int64)
-        messages = self._messages.match(items)
-        arrays = {
-            column: np.array(columns.get(column, ()), dtype=_DTYPES.get(column, np.int64))
-            for column in op_columns()
-        }
-        arrays["item"] = items
-        counts = [len(deps) for deps in self._deps]
-        flat = [dep for deps in self._deps for dep in deps]
+        columns = self._ops.columns()
+        messages = self._messages.match(columns["item"])
         lanes = np.array(self._lanes, dtype=np.int64).reshape(-1, 3)
         window = [self._windows.get(lane, (-1, -1)) for lane in range(len(self._lanes))]
         graph = Graph(
-            **arrays,
-            dep_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-            dep_op=np.array([op for op, _ in flat], dtype=np.int64),
-            dep_delay=np.array([delay for _, delay in flat], dtype=np.int64),
+            **columns,
             lane_rank=lanes[:, 0].copy(),
             multiplicity=lanes[:, 1].copy(),
             lane_offset=lanes[:, 2].copy(),
             window=np.array(window, dtype=np.int64).reshape(-1, 2),
-            names=tuple(self._names),
-            streams=tuple(self._streams),
+            names=tuple(self._ops.names),
+            streams=tuple(self._ops.streams),
             groups=tuple(self._groups),
             collectives=self._collectives.table(),
             messages=messages,
@@ -306,46 +272,6 @@ class GraphBuilder:
         if self._orbits is None:
             raise ValueError(f"GraphBuilder: {what} by the name of an axis needs a fold")
         return self._orbits
-
-    def _op(
-        self,
-        kind: OpKind,
-        lane: int,
-        stream: str,
-        name: str,
-        after: Iterable[Dependency],
-        tags: Tags,
-        device: Device,
-        *,
-        duration: int = -1,
-        flops: float = -1.0,
-        traffic: float = -1.0,
-        size: int = -1,
-        item: int = -1,
-        alloc: int = 0,
-        free: int = 0,
-        batch: int = -1,
-    ) -> int:
-        self._ops.append(
-            (
-                kind,
-                lane,
-                self._streams.setdefault(stream, len(self._streams)),
-                self._names.setdefault(name, len(self._names)),
-                duration,
-                flops,
-                traffic,
-                size,
-                item,
-                device,
-                alloc,
-                free,
-                *tags,
-                batch,
-            )
-        )
-        self._deps.append([d if isinstance(d, tuple) else (d, 0) for d in after])
-        return len(self._ops) - 1
 
     def _point_to_point(
         self,
@@ -367,7 +293,7 @@ class GraphBuilder:
         source, target = self._ends(kind, lane, peer, group)
         other = target if kind == OpKind.SEND else source
         verb = "send to" if kind == OpKind.SEND else "recv from"
-        op = self._op(
+        op = self._ops.add(
             kind,
             lane,
             stream,
@@ -397,16 +323,3 @@ class GraphBuilder:
         if rank == peer:
             raise ScenarioError(f"rank {rank}: {kind.name.lower()} to itself.")
         return (rank, peer) if kind == OpKind.SEND else (peer, rank)
-
-
-_PLAIN = (
-    "duration", "flops", "traffic", "size", "item", "device", "alloc", "free",
-    "phase", "step", "microbatch", "stage", "layer", "batch",
-)  # fmt: skip
-_DTYPES: dict[str, Any] = {
-    "kind": np.uint8,
-    "device": np.uint8,
-    "phase": np.uint8,
-    "flops": np.float64,
-    "traffic": np.float64,
-}

@@ -63,17 +63,6 @@ class Level:
         found: Bools = np.arange(len(self.cuts.members)) == self.unit[member]
         return found
 
-    def sums(self, weight: Floats) -> Floats:
-        """Return for each cut the sum of its members' weights."""
-        if self.mask is not None:
-            total: Floats = self.mask @ weight
-            return total
-        assert self.unit is not None
-        found: Floats = np.bincount(
-            self.unit, weights=weight, minlength=len(self.cuts.members)
-        ).astype(np.float64)
-        return found
-
     def leaving(self, weight: Floats, source: Ints, target: Ints) -> Floats:
         """Return for each cut the weights of the pairs that lead out of it."""
         if self.mask is not None:

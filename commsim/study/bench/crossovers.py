@@ -65,10 +65,6 @@ def choice_changes(op: str, sizes: Sequence[int], choice: Callable[[int], str]) 
 _Test = Callable[[str, str], Callable[[int], bool]]
 
 
-def _is_faster(time: Callable[[str, int], float]) -> _Test:
-    return lambda before, after: lambda size: time(after, size) < time(before, size)
-
-
 def _ranges(
     names: Sequence[str], sizes: Sequence[int], taken: _Test
 ) -> list[tuple[int, str, int, float]]:

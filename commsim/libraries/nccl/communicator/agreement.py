@@ -1,5 +1,7 @@
 """
 The graphs that all nodes of a group agree on: the minimum of channels and bandwidth.
+
+Follows initTransportsRank after its second all-gather (src/init.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,45 +18,31 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.communicator.agreement import agreed, common_cpu
 from commsim.libraries.nccl.communicator.connect import Chains, connect_rings, connect_trees
+from commsim.libraries.nccl.communicator.domains import Domain, DomainWriter, numbered_from_zero
+from commsim.libraries.nccl.communicator.execution_channels import (
+    execution_order,
+    in_local_ranks,
+    with_nvls_channels,
+)
 from commsim.libraries.nccl.communicator.net_ends import PlacedNode, net_ends
 from commsim.libraries.nccl.communicator.node import NodeView, parts, view
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.shapes import (
-    Channel,
     Communicator,
     NetEnds,
-    PathType,
     SearchGraph,
     Trees,
 )
 from commsim.libraries.nccl.topology import (
     UNKNOWN_CAPABILITY,
-    domain_xml,
     read_xml,
     rules_of,
     system_of,
-    write_xml,
 )
-from commsim.libraries.nccl.tuning import nvls_setup, tables_of
 
 __all__ = ["communicator_from_xml", "communicator_of"]
 
 Environment = Knobs | Mapping[str, str | int | bool]
-_WIDE_RING = 45.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Domain:
-    """An NVLink domain of a group: its topology file, the rank of each rank in the file, NICs.
-
-    `nics` is the id of each NET by (machine, number).
-    """
-
-    text: str
-    source: str
-    knobs: Knobs
-    ranks: tuple[int, ...]
-    nics: Mapping[tuple[int, int], int]
 
 
 def communicator_of(
@@ -80,7 +66,7 @@ def communicator_of(
     homes = cluster.domains if knobs.mnnvl_enable else cluster.node_of
     for rank, gpu in enumerate(gpus):
         domains.setdefault(int(homes[gpu]), {})[gpu] = rank
-    describe = _Describer(cluster, knobs)
+    describe = DomainWriter(cluster, knobs)
     comm = _communicator([describe.domain(ranks) for ranks in domains.values()], version, knobs)
     return replace(comm, notes=(*comm.notes, *warnings))
 
@@ -106,10 +92,10 @@ def communicator_from_xml(
     ranks = sorted(gpu.rank for gpu in system.gpus)
     if len(dict.fromkeys(ranks)) < len(ranks):
         raise ScenarioError(f"{source}: two GPUs have one rank. Give each its own.")
-    text = _numbered(text, source, {rank: place for place, rank in enumerate(ranks)})
+    text = numbered_from_zero(text, source, {rank: place for place, rank in enumerate(ranks)})
     nets = sorted((net.host, net.number) for net in system.nets)
     domains = [
-        _Domain(
+        Domain(
             text,
             source,
             knobs,
@@ -157,75 +143,6 @@ def _warnings(cluster: Cluster, gpus: Sequence[int]) -> list[str]:
     return warnings
 
 
-def _numbered(text: str, source: str, place: Mapping[int, int]) -> str:
-    """Return a topology whose ranks count from 0, as those of a job's first node do."""
-    root = read_xml(text, source)
-    waiting = [root]
-    while waiting:
-        element = waiting.pop()
-        waiting += element.inside
-        if element.tag == "gpu" and "rank" in element.attributes:
-            element.attributes["rank"] = str(place[int(element.attributes["rank"])])
-    return write_xml(root)
-
-
-class _Describer:
-    """Writes the topology of a cluster's domains; equal domains are written once."""
-
-    def __init__(self, cluster: Cluster, knobs: Knobs) -> None:
-        self._cluster = cluster
-        self._knobs = knobs
-        self._texts: dict[tuple[tuple[int, tuple[int, ...]], ...], str] = {}
-        self._first_nic: dict[int, int] = {}
-        for number, nic in enumerate(cluster.nics):
-            self._first_nic.setdefault(nic.node, number)
-
-    def domain(self, ranks: Mapping[int, int]) -> _Domain:
-        """Return the domain of these GPUs and their ranks."""
-        cluster = self._cluster
-        gpus = sorted(ranks)
-        by_node: dict[int, list[int]] = {}
-        for gpu in gpus:
-            by_node.setdefault(int(cluster.node_of[gpu]), []).append(int(cluster.local_of[gpu]))
-        shape = tuple((cluster.spec_of[node], tuple(own)) for node, own in by_node.items())
-        if shape not in self._texts:
-            self._texts[shape] = self._write(shape)
-        nics = {
-            (host, number): self._first_nic[node] + number
-            for host, node in enumerate(by_node)
-            for number in range(self._nics_of(node))
-        }
-        return _Domain(
-            self._texts[shape],
-            cluster.name,
-            self._own_knobs(by_node),
-            tuple(ranks[gpu] for gpu in gpus),
-            nics,
-        )
-
-    def _nics_of(self, node: int) -> int:
-        nic = self._cluster.specs[self._cluster.spec_of[node]].nic
-        return nic.count if nic else 0
-
-    def _own_knobs(self, nodes: Mapping[int, object]) -> Knobs:
-        """Return the knobs; where a node's GPUs have no peer access over PCIe, so does NCCL."""
-        specs = [self._cluster.specs[self._cluster.spec_of[node]] for node in nodes]
-        if all(spec.pcie.p2p for spec in specs):
-            return self._knobs
-        asked = self._knobs.p2p_level
-        level = PathType.C2C if asked is None else min(asked, PathType.C2C)
-        return replace(self._knobs, p2p_level=level)
-
-    def _write(self, shape: tuple[tuple[int, tuple[int, ...]], ...]) -> str:
-        used: list[dict[int, int]] = []
-        count = 0
-        for _, gpus in shape:
-            used.append({gpu: count + i for i, gpu in enumerate(gpus)})
-            count += len(gpus)
-        specs = [self._cluster.specs[kind] for kind, _ in shape]
-        return write_xml(domain_xml(specs, used, collnet=bool(self._knobs.collnet_enable)))
-
-
 @functools.lru_cache(maxsize=256)
 def _views(text: str, source: str, version: str, knobs: Knobs, alone: bool) -> tuple[NodeView, ...]:
     """Return the nodes of a domain as NCCL sees them; `alone`: the group is in this domain."""
@@ -239,7 +156,7 @@ def _views(text: str, source: str, version: str, knobs: Knobs, alone: bool) -> t
     return tuple(found)
 
 
-def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Communicator:
+def _communicator(domains: Sequence[Domain], version: str, knobs: Knobs) -> Communicator:
     """Return the communicator of these domains."""
     nodes = _place(domains, version)
     count = sum(len(node.ranks) for node in nodes)
@@ -255,7 +172,7 @@ def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Com
     if not collnet:
         graphs = {name: g for name, g in graphs.items() if not name.startswith("collnet")}
     rings, trees = _connect(nodes, graphs, count)
-    order = _channels(
+    order = execution_order(
         graphs,
         views,
         knobs,
@@ -277,7 +194,7 @@ def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Com
         nvswitch=all(one.nvswitch for one in views),
         max_bw=nodes[0].view.max_bw,
         total_bw=nodes[0].view.total_bw,
-        graphs={name: _in_local_ranks(graph, nodes[0]) for name, graph in graphs.items()},
+        graphs={name: in_local_ranks(graph, nodes[0]) for name, graph in graphs.items()},
         channels=len(order),
         rings=rings[[channel % len(rings) for channel in order]],
         trees=Trees(trees.up[order], trees.down[order]),
@@ -291,26 +208,10 @@ def _communicator(domains: Sequence[_Domain], version: str, knobs: Knobs) -> Com
         peer_nvlinks=min(one.peer_nvlinks for one in views),
         notes=tuple(dict.fromkeys([*knobs.notes, *(n for one in views for n in one.notes)])),
     )
-    return _with_channels_of_nvls(comm, knobs)
+    return with_nvls_channels(comm, knobs)
 
 
-def _with_channels_of_nvls(comm: Communicator, knobs: Knobs) -> Communicator:
-    """Return the communicator with its channels repeated up to those of NVLS.
-
-    NCCL 2.20 to 2.27 do so (ncclTopoPostset in src/graph/connect.cc), so that rings, trees and
-    sends have them too. A limit of the user's holds all the same.
-    """
-    tables = tables_of(comm.version)
-    most = nvls_setup(comm, tables, knobs).channels if comm.nvls_support else 0
-    most = min([most, *(n for n in (knobs.max_nchannels, knobs.max_ctas) if n is not None)])
-    if not tables.grows_to_nvls or most <= comm.channels:
-        return comm
-    order = [channel % comm.channels for channel in range(most)]
-    trees = Trees(comm.trees.up[order], comm.trees.down[order])
-    return replace(comm, channels=most, rings=comm.rings[order], trees=trees)
-
-
-def _place(domains: Sequence[_Domain], version: str) -> list[PlacedNode]:
+def _place(domains: Sequence[Domain], version: str) -> list[PlacedNode]:
     """Return the nodes in the order in which their first ranks appear."""
     nodes = []
     for domain in domains:
@@ -350,59 +251,3 @@ def _chains(node: PlacedNode, name: str) -> Chains:
 
 def _nets(nodes: Sequence[PlacedNode], graphs: Mapping[str, SearchGraph]) -> Mapping[str, NetEnds]:
     return net_ends(nodes, graphs) if len(nodes) > 1 else {}
-
-
-def _channels(
-    graphs: Mapping[str, SearchGraph],
-    views: Sequence[NodeView],
-    knobs: Knobs,
-    *,
-    nodes: int,
-    ranks: int,
-    collnet: bool,
-    most: int,
-) -> list[int]:
-    """Return the execution channels, each as the searched channel (or its twin) it repeats.
-
-    Twice the channels of the search, more where that fills links, and what the environment asks.
-    """
-    ring = graphs["ring"]
-    order = list(range(min(most, 2 * ring.n_channels)))
-    if collnet:
-        chain = graphs["collnet_chain"]
-        if chain.bw_intra > chain.bw_inter and ranks > nodes:
-            order = _grown(order, min(most, len(order) + len(order) // 2))
-    hopper = min(one.capability[0] for one in views) >= 90
-    if hopper and nodes > 1 and ring.bw_intra > _WIDE_RING and len(order) < 16:
-        order = _grown(order, 2 * len(order))
-    for upper in (knobs.max_nchannels, knobs.max_ctas):
-        order = order if upper is None else order[: max(upper, 1)]
-    lower = [n for n in (knobs.min_nchannels, knobs.min_ctas) if n is not None]
-    return _grown(order, max([0, *(min(n, most) for n in lower)]))
-
-
-def _grown(order: list[int], count: int) -> list[int]:
-    """Return a list of channels repeated from its start on, up to a count."""
-    return order + [order[c % len(order)] for c in range(count - len(order))]
-
-
-def _in_local_ranks(graph: SearchGraph, node: PlacedNode) -> SearchGraph:
-    """Return a graph whose channels name local ranks and the NICs' numbers."""
-    local = np.argsort(np.argsort(node.ranks)).tolist()
-    numbers = _net_numbers(node.view)
-    channels = tuple(
-        Channel(
-            tuple(local[gpu] for gpu in channel.intra),
-            (numbers[channel.inter[0]], numbers[channel.inter[1]]) if channel.inter else None,
-        )
-        for channel in graph.channels
-    )
-    return replace(graph, channels=channels)
-
-
-def _net_numbers(one: NodeView) -> list[int]:
-    """Return the number of each NET: the plugin's on one machine, else counted over all."""
-    if len({host for host, _ in one.nets}) <= 1:
-        return [number for _, number in one.nets]
-    order = sorted(range(len(one.nets)), key=lambda index: one.nets[index])
-    return [order.index(index) for index in range(len(one.nets))]

@@ -4,6 +4,9 @@ From the graphs of nodes to rings and trees over all of them.
 Rings: each channel goes through the nodes in order, in each node the way its graph found. Trees:
 a chain within a node, and over the nodes two binary trees, in which every node but the root is
 inner in one and a leaf in the other; half of the channels take the first, half the second.
+
+Follows connectRings and connectTrees (src/graph/connect.cc) and ncclGetDtree
+(src/graph/trees.cc), NCCL 2.18 to 2.30.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """
 Which NIC each channel uses where it leaves or enters a node, and which rank feeds that NIC.
+
+Follows ncclTopoGetNetDev (src/graph/search.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ exchange with the other nodes.
 A node here is an NVLink domain, or a part of one: where two GPUs can reach each other neither
 directly nor through host memory, or the network is faster than both ways, NCCL treats them as
 on different nodes.
+
+Follows ncclTopoTrimSystem (src/graph/paths.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

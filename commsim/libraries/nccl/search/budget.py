@@ -1,5 +1,7 @@
 """
 NCCL's budget for its searches, kept without running searches that cannot change the result.
+
+Follows the time limits of ncclTopoCompute (src/graph/search.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from commsim.libraries.nccl.topology import DeviceKind
 
 __all__ = ["Budget", "SearchRun"]
 
-_BUDGET_ALL = 1 << 19
-_BUDGET = 1 << 14
-_BUDGET_SAME = 1 << 8
+_BUDGET_ALL = 1 << 19  # NCCL_SEARCH_GLOBAL_TIMEOUT
+_BUDGET = 1 << 14  # NCCL_SEARCH_TIMEOUT
+_BUDGET_SAME = 1 << 8  # NCCL_SEARCH_TIMEOUT_SAMECHANNELS
 
 
 @dataclass(slots=True)

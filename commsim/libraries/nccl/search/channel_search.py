@@ -6,6 +6,9 @@ GPU, and returns to the network, or to its first GPU; its bandwidth is reserved 
 uses. The next channel is searched inside the last, and each step costs one unit of a budget, so
 the order of attempts decides what is found. Steps are generators driven by `run`, for a search
 may go deeper than Python's own stack.
+
+Follows ncclTopoSearchRec and the functions it calls: ncclTopoSearchRecNet, ncclTopoSearchRecGpu,
+ncclTopoSearchTryGpu (src/graph/search.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

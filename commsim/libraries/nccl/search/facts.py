@@ -1,5 +1,7 @@
 """
 Facts that all searches of one system share: speeds, limits, and the types of its paths.
+
+Follows ncclTopoSearchInit (src/graph/search.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

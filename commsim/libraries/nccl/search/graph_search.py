@@ -6,6 +6,8 @@ at each, relaxes one constraint after another: the same order in all channels, t
 a simpler tree, longer paths between GPUs, longer ones to the NICs, NICs swapped between two
 channels. It ends with doubling channels that are wide enough. The second tries to widen what was
 found.
+
+Follows ncclTopoCompute (src/graph/search.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """
 The two passes of a search: which constraint is relaxed next, and what is widened at the end.
+
+Follows ncclTopoCompute and ncclTopoDupChannels (src/graph/search.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType, Pattern
 
 __all__ = ["Passes"]
 
-_WIDE = 25_000
-_HOPPER_WIDE = 50_000
+_WIDE = 25_000  # MB/s of a channel: narrower ones are not split (ncclTopoDupChannels)
+_HOPPER_WIDE = 50_000  # the same after Ampere, where there are over four channels
 
 
 class Passes:

@@ -1,5 +1,7 @@
 """
 The state of a search: the graph being built, the best one so far, bandwidth left on links.
+
+Follows ncclTopoCompareGraphs and ncclTopoFollowPath (src/graph/search.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@ From a cluster's nodes to the topology file that NCCL would write there.
 
 One file describes an NVLink domain: a node, or the nodes of a rack that share their NVSwitch.
 PCI addresses are made up, for a cluster knows none: the first two digits count the buses.
+
+Elements and attributes as ncclTopoGetXmlFromSys and its siblings write them (src/graph/xml.cc).
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ A breadth-first search from every CPU, GPU, NET and NVSwitch (better bandwidth f
 hops), then NCCL's corrections: peer-to-peer only up to a level, else through host memory;
 C2C to the NIC; NICs reached through another GPU (PXN); and through the host where GPUDirect
 RDMA does not work. Paths are directed.
+
+Follows ncclTopoSetPaths, ncclTopoComputePaths, ncclTopoCheckP2p and ncclTopoCheckGdr
+(src/graph/paths.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

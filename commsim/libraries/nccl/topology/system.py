@@ -4,6 +4,8 @@ NCCL's view of a node (or of an NVLink domain): devices, and links with NCCL's o
 All NVSwitches are one NVS node; a CPU is a NUMA domain; a NIC is a PCI device and a NET one of
 its ports. The order of devices and of their links is NCCL's, for its search follows it.
 Bandwidths are whole MB/s (see `topology_rules`).
+
+The counterpart of ncclTopoSystem (src/graph/topo.h).
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ NCCL_ALGO and NCCL_PROTO: which algorithms and protocols the environment leaves 
 `[operation:]name,name;operation:^name`: a list names what is allowed, with ^ in front what is
 not; a list without an operation holds for all and can only stand first. NCCL reads operations
 since 2.24; before, there is one list.
+
+Follows parseList (src/graph/tuning.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@ The bandwidths of NCCL's tuning model: the searched graph's, held back by what w
 
 Bus bandwidth = channels x the speed of one, within limits per GPU generation, CPU and node count
 (one, two, more); algorithm bandwidth = that x what the algorithm makes of it.
+
+Follows ncclTopoTuneModel (src/graph/tuning.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations
@@ -19,6 +21,14 @@ from commsim.libraries.nccl.tuning.tables import Tables
 from commsim.libraries.nccl.tuning.terms import COLLNET, GATHERING, NVLS, single, steps
 
 __all__ = ["Bandwidths"]
+
+# Shares of the graph's bandwidth that ncclTopoTuneModel writes as literals.
+_TREE_SHARE = 0.92
+_TREE_LL_DIVISOR = 3.8
+_TREE_LL128_SHARE = 7 / 9  # in one node
+_LL128_PAYLOAD = 120 / 128  # bytes of data in a line of LL128
+_RING_LL128_SHARE = 0.92
+_NET_SHARE = 0.9  # of all-gather and reduce-scatter through switches
 
 
 class Bandwidths:
@@ -67,7 +77,7 @@ class Bandwidths:
             return min(graph.bw_intra, inter)
         if self.tables.nvls_bandwidth == "gather" and op in GATHERING:
             own = graph.bw_intra * (self.per_node - 1) / self.per_node
-            return min(single(own), single(graph.bw_inter * single(0.9)))
+            return min(single(own), single(graph.bw_inter * single(_NET_SHARE)))
         return min(graph.bw_intra, graph.bw_inter)
 
     def _nvls_by_efficiency(self, op: str, algorithm: Algorithm, graph: SearchGraph) -> float:
@@ -91,18 +101,18 @@ class Bandwidths:
             return single(min(self._ll_max(), bus * share))
         if protocol is Protocol.LL128:
             channel = tables.ring_ll128_channel[self.generation][self.scale]
-            share = tables.ring_ll128_alone if self.per_node < 2 else 0.92
+            share = tables.ring_ll128_alone if self.per_node < 2 else _RING_LL128_SHARE
             return single(min(bus * share, graph.n_channels * channel))
         return bus
 
     def _tree_bandwidth(self, protocol: Protocol, bus: float, graph: SearchGraph) -> float:
         tables, channels = self.tables, graph.n_channels
         limit = channels * tables.tree_channel[self.generation][self.scale]
-        bus = single(min(bus * 0.92, limit))
+        bus = single(min(bus * _TREE_SHARE, limit))
         if protocol is Protocol.LL:
-            bus = single(min(bus / 3.8, self._ll_max()))
+            bus = single(min(bus / _TREE_LL_DIVISOR, self._ll_max()))
         elif protocol is Protocol.LL128:
-            share = 7 / 9 if self.nodes == 1 else 120 / 128
+            share = _TREE_LL128_SHARE if self.nodes == 1 else _LL128_PAYLOAD
             channel = tables.tree_ll128_channel[self.generation][self.scale]
             bus = single(min(bus * share, channels * channel))
         if graph.pattern is Pattern.TREE:
@@ -113,7 +123,8 @@ class Bandwidths:
         """Full speed needs a NIC for each GPU."""
         if op in GATHERING:
             if self.tables.collnet_gather == "minimum":
-                return single(self.per_node * min(graph.bw_intra, single(graph.bw_inter * 0.9)))
+                slower = min(graph.bw_intra, single(graph.bw_inter * _NET_SHARE))
+                return single(self.per_node * slower)
             weight = (self.per_node - 1) / 7
             return single(self.per_node * graph.bw_intra * (weight * 0.85 + (1 - weight) * 0.95))
         factor = single(self.per_node / graph.n_channels)

@@ -1,5 +1,7 @@
 """
 The latencies of NCCL's tuning model: a base, and hops over NVLink, PCIe and the network.
+
+Follows ncclTopoTuneModel (src/graph/tuning.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ time (us)    latency + S / (1000 bandwidth), with a correction for trees of midd
              the plateau of rings between nodes
 
 NCCL reckons in 32-bit floats; so does this module where it matters, since a tie decides.
+
+Follows ncclTopoTuneModel and ncclTopoGetAlgoTime (src/graph/tuning.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

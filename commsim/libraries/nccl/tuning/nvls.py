@@ -3,6 +3,8 @@ What NVLS and NVLSTree get: channels of their own, and their largest chunks.
 
 Between nodes of Blackwell GPUs they depend on the NIC's speed and on the ranks of a node; the
 first row of the release's table that fits decides.
+
+Follows ncclNvlsInit and its table of tuning (src/transport/nvls.cc, NCCL 2.18 to 2.30).
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ NCCL's sends and receives: channels per peer, protocol, chunk, and the order of 
 A group of sends and receives is one kernel. It runs in rounds: in round r every rank sends to one
 peer and receives from another, so that each pair meets once. A round owns a base channel and the
 `channels` after it; up to eight rounds of one channel run at once.
+
+Follows ncclTopoComputeP2pChannels (src/graph/paths.cc), addP2pToPlan (src/enqueue.cc) and
+ncclP2pChannelBaseForRound (src/include/channel.h), NCCL 2.18 to 2.30.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ How NCCL lays an operation's data on its channels.
 The data is cut in cells, each at least `min_traffic` bytes of traffic, so a small operation may
 use fewer channels than it was given: the first channel has `lo` elements, the last `hi`, those
 between `mid` each.
+
+Follows scheduleCollTasksToPlan (src/enqueue.cc, NCCL 2.22 to 2.30).
 """
 
 from __future__ import annotations

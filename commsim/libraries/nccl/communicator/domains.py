@@ -1,0 +1,98 @@
+"""
+The NVLink domains of a group as NCCL's topology files, with the rank and the NICs of each device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from commsim.cluster import Cluster
+from commsim.libraries.nccl.env import Knobs
+from commsim.libraries.nccl.shapes import PathType
+from commsim.libraries.nccl.topology import domain_xml, read_xml, write_xml
+
+__all__ = ["Domain", "DomainWriter", "numbered_from_zero"]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """An NVLink domain of a group: its topology file, the rank of each rank in the file, NICs.
+
+    `nics` is the id of each NET by (machine, number).
+    """
+
+    text: str
+    source: str
+    knobs: Knobs
+    ranks: tuple[int, ...]
+    nics: Mapping[tuple[int, int], int]
+
+
+def numbered_from_zero(text: str, source: str, place: Mapping[int, int]) -> str:
+    """Return a topology whose ranks count from 0, as those of a job's first node do."""
+    root = read_xml(text, source)
+    waiting = [root]
+    while waiting:
+        element = waiting.pop()
+        waiting += element.inside
+        if element.tag == "gpu" and "rank" in element.attributes:
+            element.attributes["rank"] = str(place[int(element.attributes["rank"])])
+    return write_xml(root)
+
+
+class DomainWriter:
+    """Writes the topology of a cluster's domains; equal domains are written once."""
+
+    def __init__(self, cluster: Cluster, knobs: Knobs) -> None:
+        self._cluster = cluster
+        self._knobs = knobs
+        self._texts: dict[tuple[tuple[int, tuple[int, ...]], ...], str] = {}
+        self._first_nic: dict[int, int] = {}
+        for number, nic in enumerate(cluster.nics):
+            self._first_nic.setdefault(nic.node, number)
+
+    def domain(self, ranks: Mapping[int, int]) -> Domain:
+        """Return the domain of these GPUs and their ranks."""
+        cluster = self._cluster
+        gpus = sorted(ranks)
+        by_node: dict[int, list[int]] = {}
+        for gpu in gpus:
+            by_node.setdefault(int(cluster.node_of[gpu]), []).append(int(cluster.local_of[gpu]))
+        shape = tuple((cluster.spec_of[node], tuple(own)) for node, own in by_node.items())
+        if shape not in self._texts:
+            self._texts[shape] = self._write(shape)
+        nics = {
+            (host, number): self._first_nic[node] + number
+            for host, node in enumerate(by_node)
+            for number in range(self._nics_of(node))
+        }
+        return Domain(
+            self._texts[shape],
+            cluster.name,
+            self._own_knobs(by_node),
+            tuple(ranks[gpu] for gpu in gpus),
+            nics,
+        )
+
+    def _nics_of(self, node: int) -> int:
+        nic = self._cluster.specs[self._cluster.spec_of[node]].nic
+        return nic.count if nic else 0
+
+    def _own_knobs(self, nodes: Mapping[int, object]) -> Knobs:
+        """Return the knobs; where a node's GPUs have no peer access over PCIe, so does NCCL."""
+        specs = [self._cluster.specs[self._cluster.spec_of[node]] for node in nodes]
+        if all(spec.pcie.p2p for spec in specs):
+            return self._knobs
+        asked = self._knobs.p2p_level
+        level = PathType.C2C if asked is None else min(asked, PathType.C2C)
+        return replace(self._knobs, p2p_level=level)
+
+    def _write(self, shape: tuple[tuple[int, tuple[int, ...]], ...]) -> str:
+        used: list[dict[int, int]] = []
+        count = 0
+        for _, gpus in shape:
+            used.append({gpu: count + i for i, gpu in enumerate(gpus)})
+            count += len(gpus)
+        specs = [self._cluster.specs[kind] for kind, _ in shape]
+        return write_xml(domain_xml(specs, used, collnet=bool(self._knobs.collnet_enable)))
