@@ -38,7 +38,9 @@ __all__ = [
     "markup",
     "op_label",
     "plain",
+    "plain_axis",
     "shorten",
+    "svg_text",
     "time_unit",
     "tint",
 ]
@@ -214,3 +216,31 @@ def base_layout(title: str, subtitle: str, height: int) -> dict[str, Any]:
             "itemsizing": "constant",
         },
     }
+
+
+def plain_axis(title: str) -> dict[str, Any]:
+    """Return the layout of an axis with a title and a light grid."""
+    return {
+        "title": {"text": title, "font": {"size": 12, "color": MUTED}},
+        "gridcolor": GRID,
+        "zeroline": False,
+        "tickfont": {"size": 11, "color": MUTED},
+        "automargin": True,
+    }
+
+
+def svg_text(
+    x: float,
+    y: float,
+    text: str,
+    size: int,
+    colour: str,
+    *,
+    anchor: str = "start",
+    weight: str = "normal",
+) -> str:
+    """Return a text element of an SVG; markup of `text` is dropped."""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}"'
+        f' text-anchor="{anchor}" font-weight="{weight}">{html.escape(plain(text))}</text>'
+    )

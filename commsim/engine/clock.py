@@ -4,6 +4,7 @@ Time: a SimPy environment whose clock is integer picoseconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from operator import attrgetter
 
@@ -31,6 +32,13 @@ class Clock(simpy.Environment):
         event._ok, event._value = True, None
         for call in waiting:
             call(event)
+
+    def call_after(self, delay: float, action: Callable[[], None]) -> None:
+        """Call `action` after `delay` ps, rounded up; now if that is negative."""
+        # A thousandth of a ps of float noise must not cost a whole one.
+        alarm = self.timeout(max(math.ceil(delay - 1e-3), 0))
+        assert alarm.callbacks is not None
+        alarm.callbacks.append(lambda _: action())
 
     def last_word(self, action: Callable[[], None]) -> None:
         """Call `action` after everything else that happens at this instant."""

@@ -80,7 +80,7 @@ class Engine:
         self._context = RunContext(self.env, self.recorder, self.network, send)
         self._sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
         self.rendezvous: dict[tuple[int, int], Rendezvous] = {}
-        self._execution_plans: dict[int, ExecutionPlan] = {}  # by plan: equal plans are one object
+        self._execution_plans: dict[Plan, ExecutionPlan] = {}
         self.current: dict[int, list[int]] = {}  # the op that each stream runs, by queue number
         self._library = library
         self._planner = planner
@@ -263,11 +263,9 @@ class Engine:
 
     def _execution_plan(self, plan: Plan) -> ExecutionPlan:
         """Return how to run a plan."""
-        known = self._execution_plans.get(id(plan))
+        known = self._execution_plans.get(plan)
         if known is None:
-            known = self._execution_plans[id(plan)] = execution_plan_of(
-                plan, stepwise=self.stepwise
-            )
+            known = self._execution_plans[plan] = execution_plan_of(plan, stepwise=self.stepwise)
         return known
 
     def _note(self, text: str) -> None:

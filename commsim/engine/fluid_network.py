@@ -110,8 +110,8 @@ class FluidNetwork:
         self._on: list[dict[Flow, None]] = [{} for _ in range(len(capacity))]
         self._touched: dict[Flow, None] = {}  # flows whose rates may have changed at this instant
         self._solving = False
-        self._links: dict[int, tuple[PlanPhase, list[int]]] = {}
-        self._free: dict[int, tuple[PlanPhase, float]] = {}
+        self._links: dict[PlanPhase, list[int]] = {}
+        self._free: dict[PlanPhase, float] = {}
         self._wakes: list[tuple[int, int, Flow]] = []
         self._alarm_at = _NEVER
 
@@ -124,10 +124,10 @@ class FluidNetwork:
 
     def links_of(self, phase: PlanPhase) -> list[int]:
         """Return the links of a phase as a list; equal phases share one."""
-        known = self._links.get(id(phase))
-        if known is None or known[0] is not phase:
-            known = self._links[id(phase)] = (phase, phase.link.tolist())
-        return known[1]
+        links = self._links.get(phase)
+        if links is None:
+            links = self._links[phase] = phase.link.tolist()
+        return links
 
     def activate(self, flow: Flow) -> None:
         """Activate a flow."""
@@ -211,14 +211,12 @@ class FluidNetwork:
             return
         self._alarm_at = when
 
-        def ring(_: Event) -> None:
+        def ring() -> None:
             if self._alarm_at == when:
                 self._alarm_at = _NEVER
                 self._end_due()
 
-        alarm = self.env.timeout(when - self.env.now)
-        assert alarm.callbacks is not None
-        alarm.callbacks.append(ring)
+        self.env.call_after(when - self.env.now, ring)
 
     def _end_due(self) -> None:
         now = self.env.now
@@ -262,10 +260,10 @@ class FluidNetwork:
 
     def _unshared_rate(self, phase: PlanPhase) -> float:
         """Return the rate of a flow that has its links to itself; equal phases share one."""
-        known = self._free.get(id(phase))
-        if known is None or known[0] is not phase:
+        rate = self._free.get(phase)
+        if rate is None:
             rate = float("inf")
             if len(phase.link):
                 rate = float(np.min(self.capacity[phase.link] / np.maximum(phase.load, 1e-300)))
-            known = self._free[id(phase)] = (phase, rate)
-        return known[1]
+            self._free[phase] = rate
+        return rate

@@ -36,14 +36,14 @@ class Recorder:
         self.choices: dict[int, str] = {}
         self.services: list[LinkService] = []
         self.program_op: dict[int, int] = {}  # an op of each program
-        self._templates: dict[int, tuple[int, PlanPhase]] = {}
+        self._templates: dict[PlanPhase, int] = {}
         self._segments: list[tuple[int, int, int, float, int]] = []
 
     def segment(self, flow: Flow, now: int) -> None:
         """Note that a flow has progressed at its rate from when it was last settled to `now`."""
         phase, start = flow.phase, flow.settled
         if now > start and flow.rate > 0 and len(phase.link):
-            row = self._templates.setdefault(id(phase), (len(self._templates), phase))[0]
+            row = self._templates.setdefault(phase, len(self._templates))
             self._segments.append((row, start, now, flow.rate, flow.op))
 
     def timeline(self, links: Links | None, *, notes: Sequence[str] = ()) -> Timeline:
@@ -66,7 +66,7 @@ class Recorder:
     def _links(self, every: Links | None) -> LinkUse:
         if every is None:
             return LinkUse.nothing()
-        phases = [phase for _, phase in self._templates.values()]
+        phases = list(self._templates)
         flow, start, end, rate, op = (
             zip(*self._segments, strict=True) if self._segments else ((),) * 5
         )

@@ -67,7 +67,7 @@ class Sharing:
         self._on_gpu: list[bool] = (graph.device == Device.CUDA).tolist()
         gpus = [cluster.gpu(rank) for rank in graph.lane_rank.tolist()]
         self._gpus = [_Gpu(gpu.sm_count, gpu.memory_bandwidth) for gpu in gpus]
-        self._moved: dict[int, tuple[Plan, float]] = {}  # bytes of memory per second, by plan
+        self._moved: dict[Plan, float] = {}  # bytes of memory per second, by plan
 
     def work(self, op: int, duration: int) -> Event:
         """Return an event that fires when `duration` ps of undisturbed work are done."""
@@ -87,11 +87,9 @@ class Sharing:
         gpu = self._gpus[self._lane[op]]
         if not plan.sms or not gpu.sms:
             return
-        known = self._moved.get(id(plan))
-        if known is None:
-            moved = plan.touched / plan.idle * PS if plan.idle else 0.0
-            known = self._moved[id(plan)] = (plan, moved)
-        share = known[1] / gpu.bandwidth if gpu.bandwidth else 0.0
+        if plan not in self._moved:
+            self._moved[plan] = plan.touched / plan.idle * PS if plan.idle else 0.0
+        share = self._moved[plan] / gpu.bandwidth if gpu.bandwidth else 0.0
         gpu.taken[op] = (plan.sms / gpu.sms, share)
         self._adjust(gpu)
 
@@ -121,12 +119,9 @@ class Sharing:
         job.alarm += 1
         number = job.alarm
 
-        def ring(_: Event) -> None:
+        def ring() -> None:
             if number == job.alarm:
                 del gpu.jobs[op]
                 self._env.trigger(job.done)
 
-        # A thousandth of a ps of float noise must not cost a whole one.
-        alarm = self._env.timeout(max(-int(-(job.left / job.speed - 1e-3) // 1), 0))
-        assert alarm.callbacks is not None
-        alarm.callbacks.append(ring)
+        self._env.call_after(job.left / job.speed, ring)

@@ -80,7 +80,7 @@ class StepNetwork:
         self._recorder = recorder
         self._traffic = Traffic(recorder.services)
         self._hops: dict[Route, tuple[Hop, ...]] = {}
-        self._of_phase: dict[int, tuple[PlanPhase, tuple[Hop, ...]]] = {}
+        self._of_phase: dict[PlanPhase, tuple[Hop, ...]] = {}
         self._running: dict[int, tuple[MessageProgress, Event]] = {}
         self._alarm = 0
 
@@ -120,12 +120,12 @@ class StepNetwork:
 
     def hop_of(self, phase: PlanPhase) -> tuple[Hop, ...]:
         """Return all links of a flow as one hop; the whole flow counts as one byte."""
-        known = self._of_phase.get(id(phase))
-        if known is None or known[0] is not phase:
+        hops = self._of_phase.get(phase)
+        if hops is None:
             cost = phase.load / self._links.capacity[phase.link] * PS
             hop: Hop = (tuple(phase.link.tolist()), tuple(cost.tolist()), 0.0)
-            known = self._of_phase[id(phase)] = (phase, (hop,))
-        return known[1]
+            hops = self._of_phase[phase] = (hop,)
+        return hops
 
     def join(self, number: int, member: int) -> None:
         """Let a member that was absent take part from now on."""
@@ -144,11 +144,7 @@ class StepNetwork:
             return
         self._alarm += 1
         number = self._alarm
-        # A thousandth of a ps of float noise must not cost a whole one.
-        delay = max(math.ceil(following - 1e-3) - self.env.now, 0)
-        alarm = self.env.timeout(delay)
-        assert alarm.callbacks is not None
-        alarm.callbacks.append(lambda _: self._ring(number))
+        self.env.call_after(following - self.env.now, lambda: self._ring(number))
 
     def _ring(self, number: int) -> None:
         if number != self._alarm:

@@ -11,7 +11,7 @@ import numpy as np
 
 from commsim.charts.explain.layout import ActorFrame, Card, Point, frame
 from commsim.charts.explain.text import actor_name, headline, place_list, place_name
-from commsim.charts.theme import FAMILIES, FONT, GRID, INK, LINES, MUTED, PAPER, plain
+from commsim.charts.theme import FAMILIES, FONT, GRID, INK, LINES, MUTED, PAPER, svg_text
 from commsim.collectives import Move, Picture, Walk
 from commsim.errors import ScenarioError
 from commsim.ops import REDUCING
@@ -50,8 +50,8 @@ def explain_svg(walk: Walk, *, per_node: int = 0) -> str:
         f' width="{width:.0f}" height="{height:.0f}" font-family="{escape(FONT)}">',
         _ARROWS,
         f'<rect width="100%" height="100%" fill="{PAPER}"/>',
-        _text(_MARGIN, 34, headline(walk)[0], 18, INK, weight="bold"),
-        _text(_MARGIN, 56, headline(walk)[1], 12, MUTED),
+        svg_text(_MARGIN, 34, headline(walk)[0], 18, INK, weight="bold"),
+        svg_text(_MARGIN, 56, headline(walk)[1], 12, MUTED),
         _legend(height),
     ]
     for index in range(panels):
@@ -81,7 +81,7 @@ def _panel(walk: Walk, index: int, room: ActorFrame) -> list[str]:
     parts = [
         f'<rect width="{room.width:.0f}" height="{room.height:.0f}" rx="6" fill="none"'
         f' stroke="{GRID}"/>',
-        _text(10, 18, f"step {index}" if index else "start", 12, INK, weight="bold"),
+        svg_text(10, 18, f"step {index}" if index else "start", 12, INK, weight="bold"),
     ]
     fresh = {(move.target, place) for move in moves for place in move.into}
     for move in moves:
@@ -113,7 +113,7 @@ def _arrow(walk: Walk, move: Move, room: ActorFrame, *, labelled: bool) -> list[
             f'<rect x="{x - wide / 2:.1f}" y="{y - 7.5:.1f}" width="{wide:.1f}" height="14"'
             f' rx="3" fill="{PAPER}" fill-opacity=".9"/>'
         )
-        parts.append(_text(x, y + 4, label, 10, colour, anchor="middle", weight="bold"))
+        parts.append(svg_text(x, y + 4, label, 10, colour, anchor="middle", weight="bold"))
     return parts
 
 
@@ -145,7 +145,7 @@ def _actor(
 ) -> list[str]:
     (x, y), card = room.spots[actor], room.card
     left, top = x - card.columns * card.cell / 2, y - card.height / 2
-    parts = [_text(x, top + 10, actor_name(walk, actor), 11, INK, anchor="middle")]
+    parts = [svg_text(x, top + 10, actor_name(walk, actor), 11, INK, anchor="middle")]
     for i, place in enumerate(np.flatnonzero(walk.bare).tolist()):
         cx = left + i % card.columns * card.cell
         cy = top + _LABEL + i // card.columns * card.cell
@@ -180,7 +180,7 @@ def _cell(
         colour = PAPER if done else INK if chunk >= 0 else "#9CA3AF"
         small = 10 if len(name) < 3 else 8
         parts.append(
-            _text(x + inner / 2, y + inner / 2 + 3.5, name, small, colour, anchor="middle")
+            svg_text(x + inner / 2, y + inner / 2 + 3.5, name, small, colour, anchor="middle")
         )
     if fresh and size >= 8:
         parts.append(
@@ -196,11 +196,11 @@ def _legend(height: float) -> str:
         (
             f'<path d="M{_MARGIN} {y - 4}h22" stroke="{_ADDS}" stroke-width="1.6"'
             ' marker-end="url(#adds)"/>',
-            _text(_MARGIN + 30, y, "adds", 12, INK),
+            svg_text(_MARGIN + 30, y, "adds", 12, INK),
             f'<path d="M{_MARGIN + 78} {y - 4}h22" stroke="{_COPIES}" stroke-width="1.6"'
             ' marker-end="url(#copies)"/>',
-            _text(_MARGIN + 108, y, "copies", 12, INK),
-            _text(
+            svg_text(_MARGIN + 108, y, "copies", 12, INK),
+            svg_text(
                 _MARGIN + 166,
                 y,
                 "pale: not yet what the op promises · framed: just arrived",
@@ -208,20 +208,4 @@ def _legend(height: float) -> str:
                 MUTED,
             ),
         )
-    )
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    size: int,
-    colour: str,
-    *,
-    anchor: str = "start",
-    weight: str = "normal",
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}"'
-        f' text-anchor="{anchor}" font-weight="{weight}">{escape(plain(text))}</text>'
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from commsim.arrays import Floats, Ints
-from commsim.charts.theme import GRID, LINES, MUTED, base_layout, markup, time_unit
+from commsim.charts.theme import LINES, base_layout, markup, plain_axis, time_unit
 from commsim.metrics import UseOverTime, busiest, measured_window, use_over_time, utilization
 from commsim.timeline import Timeline
 
@@ -44,8 +44,8 @@ def link_use(timeline: Timeline, *, top: int = 8) -> Figure:
                 "line": {"shape": "hv", "width": 1.5, "color": LINES[at % len(LINES)]},
             }
         )
-    layout["xaxis"] = _axis(f"time ({unit})") | {"range": [0, max(window.step_time, 1) / size]}
-    layout["yaxis"] = _axis("utilization") | {"tickformat": ".0%", "rangemode": "tozero"}
+    layout["xaxis"] = plain_axis(f"time ({unit})") | {"range": [0, max(window.step_time, 1) / size]}
+    layout["yaxis"] = plain_axis("utilization") | {"tickformat": ".0%", "rangemode": "tozero"}
     layout["showlegend"] = True
     layout["hovermode"] = "x unified"
     return Figure(data=traces, layout=layout)
@@ -70,13 +70,3 @@ def _words(timeline: Timeline, share: Floats, chosen: Ints) -> tuple[str, str]:
         f"Busiest link: {name}, {share[int(chosen[0])]:.1%} of the step",
         f"{len(chosen)} busiest of {len(timeline.links.names):,} links",
     )
-
-
-def _axis(title: str) -> dict[str, Any]:
-    return {
-        "title": {"text": title, "font": {"size": 12, "color": MUTED}},
-        "gridcolor": GRID,
-        "zeroline": False,
-        "tickfont": {"size": 11, "color": MUTED},
-        "automargin": True,
-    }

@@ -4,12 +4,12 @@ Memory over time: what each rank or stage holds, as steps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commsim.arrays import Ints
-from commsim.charts.theme import GRID, LINES, MUTED, base_layout, time_unit
+from commsim.charts.theme import LINES, base_layout, plain_axis, time_unit
 from commsim.metrics import Window, lane_stages, measured_window
 from commsim.timeline import Timeline
 from commsim.units import format_size
@@ -41,8 +41,8 @@ def memory(timeline: Timeline, *, lines: int = _MOST_LINES) -> Figure:
     layout = base_layout(*_words(timeline, peak, curves[:lines], len(order)), 460)
     layout["margin"] |= {"l": 60, "t": 128}
     layout |= {
-        "xaxis": _axis(f"time ({unit})") | {"range": [0, max(window.step_time, 1) / size]},
-        "yaxis": _axis("held (GiB)") | {"rangemode": "tozero"},
+        "xaxis": plain_axis(f"time ({unit})") | {"range": [0, max(window.step_time, 1) / size]},
+        "yaxis": plain_axis("held (GiB)") | {"rangemode": "tozero"},
         "hovermode": "x unified",
         "showlegend": True,
     }
@@ -110,13 +110,3 @@ def _steps(timeline: Timeline, lane: int, first: int, last: int) -> tuple[Ints, 
         return time, value
     edges = np.linspace(0, len(time), _POINTS, endpoint=False).astype(np.int64)
     return time[edges], np.maximum.reduceat(value, edges)
-
-
-def _axis(title: str) -> dict[str, Any]:
-    return {
-        "title": {"text": title, "font": {"size": 12, "color": MUTED}},
-        "gridcolor": GRID,
-        "zeroline": False,
-        "tickfont": {"size": 11, "color": MUTED},
-        "automargin": True,
-    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from commsim.charts.theme import GRID, LINES, MUTED, base_layout, markup
+from commsim.charts.theme import LINES, base_layout, markup, plain_axis
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -39,14 +39,14 @@ def scaling(results: Sequence[dict[str, Any]], *, names: Sequence[str] | None = 
     ticks = sorted({gpus for points in curves.values() for gpus, _, _ in points})
     what = "tokens/s" if tokens else "GPU steps/s"
     layout |= {
-        "xaxis": _axis("GPUs")
+        "xaxis": plain_axis("GPUs")
         | {
             "type": "log",
             "tickmode": "array",
             "tickvals": ticks,
             "ticktext": [f"{gpus:,}" for gpus in ticks],
         },
-        "yaxis": _axis(what) | {"type": "log", "dtick": 1, "exponentformat": "SI"},
+        "yaxis": plain_axis(what) | {"type": "log", "dtick": 1, "exponentformat": "SI"},
     }
     traces = []
     for at, (name, points) in enumerate(curves.items()):
@@ -103,14 +103,4 @@ def _ideal(points: list[tuple[int, float, str]], name: str, colour: str) -> dict
         "x": gpus,
         "y": [points[0][1] * count / points[0][0] for count in gpus],
         "line": {"color": colour, "width": 1, "dash": "dot"},
-    }
-
-
-def _axis(title: str) -> dict[str, Any]:
-    return {
-        "title": {"text": title, "font": {"size": 12, "color": MUTED}},
-        "gridcolor": GRID,
-        "zeroline": False,
-        "tickfont": {"size": 11, "color": MUTED},
-        "automargin": True,
     }

@@ -19,7 +19,7 @@ from commsim.charts.theme import (
     LANE,
     MUTED,
     PAPER,
-    plain,
+    svg_text,
     time_unit,
     tint,
 )
@@ -52,8 +52,8 @@ def gantt_svg(
         f' width="{_WIDTH}" height="{height}" font-family="{escape(FONT)}">',
         _PATTERN,
         f'<rect width="{_WIDTH}" height="{height}" fill="{PAPER}"/>',
-        _text(24, 34, title or text.title, 18, INK, weight="bold"),
-        _text(24, 56, below.strip(" ·"), 12, MUTED),
+        svg_text(24, 34, title or text.title, 18, INK, weight="bold"),
+        svg_text(24, 56, below.strip(" ·"), 12, MUTED),
         *_legend(timeline, picture, text.idle),
         *_axis(picture, row, height),
         *_rows(picture, row),
@@ -68,22 +68,6 @@ _PATTERN = (
     f' patternTransform="rotate(45)"><rect width="6" height="6" fill="{IDLE}"/>'
     f'<rect width="1.5" height="6" fill="{HATCH}"/></pattern></defs>'
 )
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    size: int,
-    colour: str,
-    *,
-    anchor: str = "start",
-    weight: str = "normal",
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}"'
-        f' text-anchor="{anchor}" font-weight="{weight}">{escape(plain(text))}</text>'
-    )
 
 
 def _x(picture: Scene, time: float) -> float:
@@ -103,7 +87,7 @@ def _legend(timeline: Timeline, picture: Scene, idle: str) -> list[str]:
     x, parts = float(_WIDTH - _RIGHT), []
     for label, fill in reversed(entries):
         x -= len(label) * 6.6
-        parts.append(_text(x, _TOP - 22, label, 12, INK))
+        parts.append(svg_text(x, _TOP - 22, label, 12, INK))
         x -= 17
         parts.append(f'<rect x="{x:.1f}" y="{_TOP - 32}" width="11" height="11" fill="{fill}"/>')
         x -= 16
@@ -121,10 +105,10 @@ def _axis(picture: Scene, row: float, height: int) -> list[str]:
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom:.1f}" stroke="{GRID}"/>'
         )
-        parts.append(_text(x, bottom + 18, f"{tick:g}", 11, MUTED, anchor="middle"))
+        parts.append(svg_text(x, bottom + 18, f"{tick:g}", 11, MUTED, anchor="middle"))
         tick = round(tick + step, 9)
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    return [*parts, _text(middle, height - 14, f"time ({unit})", 12, MUTED, anchor="middle")]
+    return [*parts, svg_text(middle, height - 14, f"time ({unit})", 12, MUTED, anchor="middle")]
 
 
 def _round_step(rough: float) -> float:
@@ -149,9 +133,9 @@ def _rows(picture: Scene, row: float) -> list[str]:
         size, ink = (11, INK) if strip.compute else (9, MUTED)
         if high >= _LEGIBLE:
             middle = y + high / 2 + size / 3
-            parts.append(_text(_LEFT - 8, middle, strip.label, size, ink, anchor="end"))
+            parts.append(svg_text(_LEFT - 8, middle, strip.label, size, ink, anchor="end"))
     if picture.by_stage:
-        parts.append(_text(24, _TOP - 10, "stage", 12, MUTED))
+        parts.append(svg_text(24, _TOP - 10, "stage", 12, MUTED))
     return parts
 
 
@@ -172,5 +156,5 @@ def _boxes(timeline: Timeline, picture: Scene, row: float) -> list[str]:
         )
         if label and wide > len(label) * _DIGIT + 3 and high > 11:
             middle = (left + right) / 2
-            parts.append(_text(middle, y + high / 2 + 4, label, 11, look.ink, anchor="middle"))
+            parts.append(svg_text(middle, y + high / 2 + 4, label, 11, look.ink, anchor="middle"))
     return parts

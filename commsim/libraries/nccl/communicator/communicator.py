@@ -160,7 +160,7 @@ def _communicator(domains: Sequence[Domain], version: str, knobs: Knobs) -> Comm
     """Return the communicator of these domains."""
     nodes = _place(domains, version)
     count = sum(len(node.ranks) for node in nodes)
-    views = list({id(node.view): node.view for node in nodes}.values())
+    views = list(dict.fromkeys(node.view for node in nodes))
     for one in views:
         if len(nodes) > 1 and not one.nets:
             raise ScenarioError(

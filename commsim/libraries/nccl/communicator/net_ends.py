@@ -40,11 +40,11 @@ def net_ends(
 def _ends_of(nodes: Sequence[PlacedNode], name: str, channels: int) -> NetEnds:
     nics = np.full((channels, len(nodes), 2), -1, dtype=np.int32)
     relays = np.full((channels, len(nodes), 2), -1, dtype=np.int32)
-    kept: dict[tuple[int, bool], tuple[Ints32, Ints32]] = {}
+    kept: dict[tuple[NodeView, bool], tuple[Ints32, Ints32]] = {}
     for index, node in enumerate(nodes):
         graph = node.view.graphs[name]
         swapped = graph.cross_nic == 2 and channels % 2 == 0 and index % 2 == 1
-        key = id(node.view), name == "ring" and swapped
+        key = node.view, name == "ring" and swapped
         if key not in kept:
             kept[key] = _local(node.view, name, channels, swapped=key[1])
         gpus, nets = kept[key]
