@@ -9,6 +9,7 @@ out once per kind of node, shifted to each node's links, and kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -112,6 +113,21 @@ class Cluster:
         )
         head = f"{self.name}: {self.world_size:,} GPUs, fabric {self.fabric.kind}"
         return f"<div><b>{escape(head)}</b><table>{rows}</table></div>"
+
+    def part(self, ranks: Sequence[int]) -> Cluster:
+        """Return the cluster as a job on `ranks` sees it: its rank r is GPU `ranks[r]` here.
+
+        Links, nodes and NICs are those of the whole.
+        """
+        chosen = list(ranks)
+        made = copy(self)
+        made.node_of, made.local_of = self.node_of[chosen], self.local_of[chosen]
+        made.domains = self.domains[chosen]
+        made.world_size = len(chosen)
+        made._node, made._local = made.node_of.tolist(), made.local_of.tolist()
+        made._shared, made._routes = {}, {}
+        made._nearest, made._nearest_host = {}, {}
+        return made
 
     def template(self, kind: int) -> Template:
         """Return the layout of the `kind`-th kind of node."""

@@ -9,6 +9,7 @@ from commsim.graph.check import validate
 from commsim.graph.edit import replace_rank, scale_compute, slowest_rank
 from commsim.graph.file import load_graph, pack_graph, save_graph, unpack_graph
 from commsim.graph.fold import Axis, Fold
+from commsim.graph.merge import merged, moved_to, repeated
 from commsim.graph.npz import (
     Arrays,
     column,
@@ -54,9 +55,15 @@ __all__ = [
     "indices",
     "load_graph",
     "member_lanes",
+    "merged",
+    "merged",
+    "moved_to",
+    "moved_to",
     "pack_graph",
     "read_arrays",
     "refold",
+    "repeated",
+    "repeated",
     "replace_rank",
     "replace_rank",
     "save_graph",

@@ -3,6 +3,7 @@ Scenarios: strict YAML, changes from the command line, and the catalogue that co
 """
 
 from commsim.scenario.catalogue import scenario_names, scenario_summary, scenario_text
+from commsim.scenario.jobs import JobSection
 from commsim.scenario.overrides import apply_sets
 from commsim.scenario.schema import scenario_schema, setting_paths
 from commsim.scenario.section import (
@@ -16,6 +17,7 @@ from commsim.scenario.starting import TEMPLATES, template_text
 
 __all__ = [
     "TEMPLATES",
+    "JobSection",
     "Scenario",
     "ScenarioFile",
     "apply_sets",

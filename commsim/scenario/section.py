@@ -15,6 +15,7 @@ from commsim.engine import EngineSection, FaultsSection
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
 from commsim.scenario.catalogue import scenario_text
+from commsim.scenario.jobs import JobSection
 from commsim.scenario.overrides import apply_sets, merge_settings
 from commsim.sections import Section, decode
 from commsim.setting_names import foreign_config
@@ -40,7 +41,7 @@ class SweepSection(Section, frozen=True):
 class ScenarioFile(Section, frozen=True):
     """What stands in a scenario file; each room reads its own section."""
 
-    workload: WorkloadSection
+    workload: WorkloadSection = WorkloadSection()
     name: str | None = None
     cluster: ClusterSection | None = None
     library: LibrarySection = LibrarySection()
@@ -48,6 +49,7 @@ class ScenarioFile(Section, frozen=True):
     engine: EngineSection = EngineSection()
     sweep: SweepSection | None = None
     faults: FaultsSection | None = None
+    jobs: tuple[JobSection, ...] | None = None
 
 
 class Scenario(Section, frozen=True):
@@ -150,8 +152,20 @@ def scenario_from(
     if other := foreign_config(data):
         raise ScenarioError(f"{where}: {_FOREIGN.format(f'looks like {other}')}")
     file = decode(data, ScenarioFile, where)
+    _check_work(data, file, where)
     if file.torch is not None:
         raise ScenarioError(
             f"{where}: torch: versions of torch are not told apart yet. Leave it out."
         )
     return Scenario(name=file.name or default_name or where, where=where, folder=folder, file=file)
+
+
+def _check_work(data: Mapping[str, Any], file: ScenarioFile, where: str) -> None:
+    """Refuse a scenario without work, and one whose jobs stand beside work or faults."""
+    if file.jobs is None and "workload" not in data:
+        raise ScenarioError(
+            f"{where}: workload is missing: say what is to run, or list several jobs."
+        )
+    for other in ("workload", "faults"):
+        if file.jobs is not None and other in data:
+            raise ScenarioError(f"{where}: {other}: means nothing beside jobs. Leave out one.")

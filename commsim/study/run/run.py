@@ -32,6 +32,7 @@ from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_fro
 from commsim.study.run.captured import graph_workload
 from commsim.study.run.faulty import Strike, with_faults
 from commsim.study.run.guard import too_fast_plans
+from commsim.study.run.jobs import run_jobs
 from commsim.study.run.result import Result
 from commsim.timeline import Timeline
 from commsim.workload import (
@@ -66,6 +67,8 @@ def run(
     sets = tuple(sets)
     command = _command(scenario, sets) if not settings else ""
     scenario = _loaded(scenario, sets, settings)
+    if scenario.file.jobs is not None:
+        return run_jobs(scenario, command=command, progress=progress)
     if scenario.file.faults is None:
         return run_once(scenario, command=command, progress=progress)
     return with_faults(
