@@ -44,12 +44,16 @@ if TYPE_CHECKING:
     from commsim.scenario import Scenario
     from commsim.sections import Section
     from commsim.study import (
+        Calibration,
+        CheckResult,
         ClusterPlan,
         NextDollar,
         Result,
         Sweep,
         advise,
         bench,
+        calibrate,
+        check,
         compare,
         convert,
         explain,
@@ -67,6 +71,8 @@ if TYPE_CHECKING:
 _WHERE = {
     "Action": "workload.schedules",
     "Ask": "collectives",
+    "Calibration": "study",
+    "CheckResult": "study",
     "Cluster": "cluster",
     "ClusterPlan": "study",
     "Graph": "graph",
@@ -89,6 +95,8 @@ _WHERE = {
     "Work": "workload.schedules",
     "advise": "study",
     "bench": "study",
+    "calibrate": "study",
+    "check": "study",
     "bound": "metrics",
     "compare": "study",
     "convert": "study",
@@ -113,6 +121,8 @@ _WHERE = {
 __all__ = [
     "Action",
     "Ask",
+    "Calibration",
+    "CheckResult",
     "Cluster",
     "ClusterPlan",
     "CommsimError",
@@ -143,6 +153,8 @@ __all__ = [
     "advise",
     "bench",
     "bound",
+    "calibrate",
+    "check",
     "compare",
     "convert",
     "explain",

@@ -19,6 +19,7 @@ import click
 from commsim._version import __version__
 from commsim.cli.advise import advise
 from commsim.cli.bench import bench
+from commsim.cli.calibrate import calibrate, check
 from commsim.cli.capture import capture
 from commsim.cli.compare import compare
 from commsim.cli.convert import convert
@@ -104,6 +105,8 @@ for _command in (
     replay,
     advise,
     plan,
+    calibrate,
+    check,
     sweep,
     next_dollar,
     compare,

@@ -5,6 +5,7 @@ plan, explain.
 
 from commsim.study.advise import Advice, advise
 from commsim.study.bench import BenchResult, bench
+from commsim.study.calibrate import Calibration, CheckResult, calibrate, check
 from commsim.study.compare import Comparison, compare
 from commsim.study.convert import convert
 from commsim.study.examples import EXAMPLES, example_path
@@ -20,6 +21,8 @@ __all__ = [
     "EXAMPLES",
     "Advice",
     "BenchResult",
+    "Calibration",
+    "CheckResult",
     "ClusterPlan",
     "Comparison",
     "NextDollar",
@@ -28,7 +31,9 @@ __all__ = [
     "Sweep",
     "advise",
     "bench",
+    "calibrate",
     "captured_summary",
+    "check",
     "compare",
     "convert",
     "example_path",

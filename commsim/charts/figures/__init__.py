@@ -7,6 +7,7 @@ In: a timeline, metrics or a bench. Out: a plotly figure each; `stack` puts seve
 
 from commsim.charts.figures.breakdown import breakdown
 from commsim.charts.figures.busbw import busbw
+from commsim.charts.figures.calibration import calibration_figures
 from commsim.charts.figures.link_matrix import bandwidth_matrix, traffic_matrix
 from commsim.charts.figures.link_use import link_use
 from commsim.charts.figures.memory import memory
@@ -22,6 +23,7 @@ __all__ = [
     "bench_html",
     "breakdown",
     "busbw",
+    "calibration_figures",
     "link_use",
     "memory",
     "one_above_other",

@@ -35,7 +35,7 @@ def _front(data: Mapping[str, Any]) -> Figure:
     best = data["smallest"]
     told = "nothing makes it" if best is None else f"smallest: {_named(data['options'][best])}"
     question = data["question"]
-    title = f"{question['model']} on {question['tokens']:.3g} tokens"
+    title = f"{question['model']} on {question['tokens'] / 1e12:g}e12 tokens"
     layout = base_layout(title, markup(told), 480)
     unit = f"whole training ({shown[0]['currency']})" if by_cost else "GPUs"
     layout["xaxis"] = _axis("days") | {"rangemode": "tozero"}

@@ -10,7 +10,7 @@ environment (`env`). Out: an `Nccl` library, and NCCL's view of a machine.
 from commsim.libraries.nccl.communicator import communicator_of
 from commsim.libraries.nccl.plans import Nccl
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
-from commsim.libraries.nccl.timing import PAIRWISE
+from commsim.libraries.nccl.timing import PAIRWISE, usual_launch
 from commsim.libraries.nccl.topology import cluster_from_xml, cluster_xml, path_tables, view_text
 from commsim.libraries.nccl.tuning import release_of, tables_of
 
@@ -26,5 +26,6 @@ __all__ = [
     "path_tables",
     "release_of",
     "tables_of",
+    "usual_launch",
     "view_text",
 ]

@@ -30,7 +30,8 @@ _RUNS = 12
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """The clusters that make it: `options` are all that were simulated, in the order of days.
+    """The clusters that make it: `options` are the sizes that were simulated, in their best layouts
+    and in the order of days; `simulated` counts the runs.
 
     `smallest`, `cheapest` and `fastest` are among them, None where none makes it or none has a
     price. `decides` says why, `changes` what would change it, `notes` what was assumed.
@@ -45,11 +46,12 @@ class ClusterPlan:
     decides: tuple[str, ...]
     changes: tuple[str, ...]
     notes: tuple[str, ...]
+    simulated: int
     complete: bool
 
     def __repr__(self) -> str:
         told = "nothing makes it" if self.smallest is None else f"smallest {self.smallest.name}"
-        return f"ClusterPlan({self.question['model']!r}, {len(self.options)} simulated, {told})"
+        return f"ClusterPlan({self.question['model']!r}, {self.simulated} simulated, {told})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of `commsim plan`."""
@@ -68,6 +70,7 @@ class ClusterPlan:
             "decides": list(self.decides),
             "changes": list(self.changes),
             "notes": list(self.notes),
+            "simulated": self.simulated,
             "complete": self.complete,
         }
 
@@ -186,6 +189,7 @@ def _plan(
         decides=tuple(decides_of(found, smallest, cheapest, fastest)),
         changes=tuple(changes_of(found, question, smallest, cheapest)),
         notes=tuple(_notes(question, found, usual=usual, interrupted=interrupted)),
+        simulated=found.simulated,
         complete=not interrupted and not found.left,
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 from commsim.cluster import build_cluster
 from commsim.errors import ScenarioError
+from commsim.metrics import hourly_price
 from commsim.study.plan.option import PlanOption, Sized
 from commsim.study.plan.question import NodeKind, PlanQuestion, node_counts
 
@@ -39,7 +40,7 @@ class PlanSearch:
         progress: Callable[[str], None],
     ) -> None:
         self._question, self._usual, self._progress = question, usual, progress
-        self.options: list[PlanOption] = []
+        self.simulated = 0
         self.at_least: dict[tuple[str, int], float] = {}
         """Days of a size that was ruled out by what it takes at least."""
         self.runs_left = runs
@@ -55,6 +56,12 @@ class PlanSearch:
             self._smallest(kind)
         self._cheaper()
         self._faster()
+
+    @property
+    def options(self) -> list[PlanOption]:
+        """The best layout of each size that was simulated."""
+        sizes = [size.best for size in self._sized.values() if size is not None]
+        return [best for best in sizes if best is not None]
 
     def makes_it(self, option: PlanOption) -> bool:
         """Say whether an option is in time and within the budget."""
@@ -73,7 +80,14 @@ class PlanSearch:
     def _sizes(self, kind: NodeKind) -> list[int]:
         one = self._question.scenario(kind, 1)
         assert one.file.cluster is not None
-        spec = build_cluster(one.file.cluster, one.where).specs[0]
+        cluster = build_cluster(one.file.cluster, one.where)
+        spec = cluster.specs[0]
+        if self._question.budget is not None and hourly_price(cluster) is None:
+            raise ScenarioError(
+                f"--budget: {kind.name} has no price, and none is taken as zero. Put a cluster file"
+                f" in its place: {{preset: {kind.name}, prices: {{gpu_hour: {{price: ...,"
+                " source: ..., date: ...}}}."
+            )
         most = self._question.most_gpus // spec.gpus
         return list(node_counts(spec.domain_nodes, most))
 
@@ -83,12 +97,6 @@ class PlanSearch:
         if key not in self._sized:
             self._progress(f"bounding {nodes} {kind.name}")
             found = Sized(self._question, kind, nodes, usual=self._usual)
-            if self._question.budget is not None and found.price is None:
-                raise ScenarioError(
-                    f"--budget: {kind.name} has no price, and none is taken as zero. Put a cluster"
-                    f" file in its place: {{preset: {kind.name}, prices: {{gpu_hour: {{price: ...,"
-                    " source: ..., date: ...}}}."
-                )
             self._sized[key] = found if found.bound_days() is not None else None
         return self._sized[key]
 
@@ -205,6 +213,5 @@ class PlanSearch:
     def _ran(self, size: Sized) -> PlanOption | None:
         self._progress(f"simulating {size.nodes} {size.kind.name}")
         option = size.run_next()
-        if option is not None:
-            self.options.append(option)
+        self.simulated += option is not None
         return option

@@ -7,7 +7,7 @@ In: choices (`runs`), what they ask of the cluster's links (`link_use`) and the 
 of a whole program.
 """
 
-from commsim.libraries.nccl.timing.constants import default_terms
+from commsim.libraries.nccl.timing.constants import default_terms, usual_launch
 from commsim.libraries.nccl.timing.edges import hop_latency, reach_latency
 from commsim.libraries.nccl.timing.link_use import Latency, LinkSeconds, latency_of, use_of
 from commsim.libraries.nccl.timing.predict import PredictedTime, time_runs
@@ -35,5 +35,6 @@ __all__ = [
     "time_runs",
     "tree_edges",
     "use_of",
+    "usual_launch",
     "wires_of",
 ]

@@ -19,7 +19,15 @@ import yaml
 from commsim.arrays import Floats
 from commsim.libraries.nccl.shapes import Protocol
 
-__all__ = ["GENERATIONS", "TRANSPORTS", "Terms", "default_terms", "read_values", "terms_of"]
+__all__ = [
+    "GENERATIONS",
+    "TRANSPORTS",
+    "Terms",
+    "default_terms",
+    "read_values",
+    "terms_of",
+    "usual_launch",
+]
 
 
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
@@ -171,6 +179,11 @@ def read_values(path: Path = _FILE) -> dict[str, float]:
 def default_terms() -> Terms:
     """Return the constants that come with commsim."""
     return terms_of(read_values())
+
+
+def usual_launch() -> float:
+    """Return the seconds that a host takes to launch where no cluster says it."""
+    return default_terms().launch
 
 
 def _hops(us: Mapping[str, float]) -> Floats:

@@ -1,0 +1,171 @@
+"""
+`commsim calibrate` and `commsim check`: a cluster against what was measured on it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commsim.cli.console import Console
+from commsim.cli.help import GroupedCommand
+from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option
+from commsim.cli.summary import columns
+from commsim.units import format_size
+
+if TYPE_CHECKING:
+    from commsim.study import Calibration
+
+__all__ = ["calibrate", "check"]
+
+_FAILED = 1
+_logs = click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+_cluster = click.option(
+    "--cluster", required=True, metavar="PRESET|FILE", help="What should have been measured."
+)
+_version = click.option(
+    "--nccl-version", "version", metavar="V", help="The NCCL that should have run, like 2.27."
+)
+
+
+class _Share(click.ParamType[float]):
+    """10% or 0.1."""
+
+    name = "share"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the share, or fail as a usage error."""
+        text = str(value).strip()
+        try:
+            return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            self.fail(f"{value!r}: give a share, like 10% or 0.1.", param, ctx)
+
+
+@click.command(cls=GroupedCommand)
+@_logs
+@_cluster
+@_version
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(".yaml", ".yml"),
+    metavar="F.yaml",
+    help="Write the fitted cluster: every command takes it.",
+)
+@json_option
+@click.option(
+    "--report",
+    type=OutputFile(".html"),
+    metavar="F.html",
+    help="Measured, as given and fitted, a chart for each table.",
+)
+@quiet_option
+def calibrate(
+    logs: tuple[str, ...],
+    cluster: str,
+    version: str | None,
+    output: Path | None,
+    json_path: Path | None,
+    report: Path | None,
+    quiet: bool,
+) -> None:
+    """Say what is broken on a cluster, and fit a few of its figures to nccl-tests logs.
+
+    LOG is what a test of nccl-tests printed, or its -J JSON.
+    """  # fmt: skip
+    from commsim.study import calibrate as study_calibrate
+
+    console = Console(quiet=quiet, json_only=json_path == STDOUT)
+    watched = not quiet and sys.stderr.isatty()
+    found = study_calibrate(
+        logs, cluster, version=version, progress=console.say if watched else lambda _: None
+    )
+    _show(found, console)
+    if json_path == STDOUT:
+        from commsim.files import json_bytes
+
+        console.write(json_bytes(found.to_dict()).decode())
+    for path in (output, json_path, report):
+        if path is not None and path != STDOUT:
+            found.save(path)
+            console.say(f"wrote {path}")
+
+
+def _show(found: Calibration, console: Console) -> None:
+    finding = found.finding
+    if finding is None:
+        console.show("nothing that is broken explains the times better than the machine as given")
+    else:
+        console.show(f"found: {finding.fault.name}")
+        console.show(f"  {finding.fault.says}")
+        console.show(f"  off by {finding.before:.0%} without it, by {finding.after:.0%} with it")
+        if finding.also:
+            console.show(f"  as likely: {', '.join(finding.also)}")
+    rows = [("figure", "given", "fitted")]
+    for factor, times in found.factors:
+        unit = 1e9 if factor.is_time else 1.0
+        name = f"{factor.path} (ns)" if factor.is_time else factor.path
+        given = factor.value * unit
+        rows.append((name, f"{given:.4g}", f"{given * times:.4g}"))
+    console.show("\n" + columns(rows, right=(1, 2)))
+    console.show(f"\nmedian error {found.before:.1%} as given, {found.after:.1%} fitted")
+    for what, (before, after) in found.left_out.items():
+        console.show(f"  {what} left out of the fit: {before:.1%}, {after:.1%}")
+    for note in found.notes:
+        console.say(f"note: {note}")
+
+
+@click.command(cls=GroupedCommand)
+@_logs
+@_cluster
+@_version
+@click.option(
+    "--tolerance",
+    type=_Share(),
+    default=0.1,
+    show_default="10%",
+    metavar="SHARE",
+    help="How much slower than the cluster's file it may be.",
+)
+@json_option
+@quiet_option
+def check(
+    logs: tuple[str, ...],
+    cluster: str,
+    version: str | None,
+    tolerance: float,
+    json_path: Path | None,
+    quiet: bool,
+) -> int:
+    """Check nccl-tests logs against a cluster's file: exit with 1 where it is slower.
+
+    Sizes are judged in three bands by their medians. For acceptance tests, and for CI.
+    """  # fmt: skip
+    from commsim.study import check as study_check
+
+    console = Console(quiet=quiet, json_only=json_path == STDOUT)
+    found = study_check(logs, cluster, tolerance=tolerance, version=version)
+    rows = [("", "table", "sizes", "rows", "slower by", "worst", "by")]
+    rows += [
+        (
+            "ok" if band.passed else "FAILED", band.table, band.band, f"{band.rows}",
+            f"{band.slower:+.1%}", format_size(band.worst), f"{band.by:+.1%}",
+        )
+        for band in found.bands
+    ]  # fmt: skip
+    console.show(columns(rows, right=(3, 4, 5, 6)))
+    if json_path == STDOUT:
+        from commsim.files import json_bytes
+
+        console.write(json_bytes(found.to_dict()).decode())
+    elif json_path is not None:
+        from commsim.files import write_json
+
+        write_json(found.to_dict(), json_path)
+    return 0 if found.passed else _FAILED

@@ -1,0 +1,12 @@
+"""
+A cluster as it was measured: what is broken, a few factors fitted, and checks against new logs.
+
+In: nccl-tests logs and the cluster that they should be of. Out: a `Calibration`, whose cluster file
+every command takes, and a `CheckResult`. `predicted` times a log's table on a cluster, `faults` are
+what commonly breaks, `factors` what is fitted, `fit` fits it.
+"""
+
+from commsim.study.calibrate.calibrate import Calibration, calibrate
+from commsim.study.calibrate.check import CheckResult, check
+
+__all__ = ["Calibration", "CheckResult", "calibrate", "check"]

@@ -1,0 +1,243 @@
+"""
+`calibrate`: from measured tables to what is broken, and to a cluster file that says their times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from commsim._version import __version__
+from commsim.arrays import Floats
+from commsim.errors import ScenarioError
+from commsim.files import write_json, write_text
+from commsim.study.calibrate.factors import Factor, factors_of, overrides_of
+from commsim.study.calibrate.faults import Finding, diagnose
+from commsim.study.calibrate.fit import errors_of, fit
+from commsim.study.calibrate.predicted import Machine, MeasuredTable, machine_of, read_tables
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["Calibration", "calibrate"]
+
+_LEAST_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """A cluster fitted to measured tables.
+
+    `cluster` is its file in plain data. `finding` is what is broken, None where nothing explains
+    the tables better than the machine as it should be. Errors are medians of |predicted / measured
+    - 1|: `before` with the figures given, `after` with the fitted ones, on the rows fitted to;
+    `left_out` has both by what was left out of a fit of its own: "sizes" (every second one) and
+    "ops" (half). `tables` are measured and predicted times for the chart.
+    """
+
+    cluster: dict[str, Any]
+    finding: Finding | None
+    factors: tuple[tuple[Factor, float], ...]
+    before: float
+    after: float
+    left_out: dict[str, tuple[float, float]]
+    tables: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        name = self.cluster.get("preset", "a node")
+        return f"Calibration({name!r}, {self.before:.1%} -> {self.after:.1%})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON of `commsim calibrate`."""
+        found = self.finding
+        return {
+            "schema": 1,
+            "commsim": __version__,
+            "cluster": self.cluster,
+            "finding": None
+            if found is None
+            else {
+                "name": found.fault.name,
+                "says": found.fault.says,
+                "before": found.before,
+                "after": found.after,
+                "also": list(found.also),
+            },
+            "factors": [
+                {"path": factor.path, "was": factor.value, "times": times}
+                for factor, times in self.factors
+            ],
+            "before": self.before,
+            "after": self.after,
+            "left_out": {
+                what: {"before": before, "after": after}
+                for what, (before, after) in self.left_out.items()
+            },
+            "tables": list(self.tables),
+            "notes": list(self.notes),
+        }
+
+    def figures(self) -> list[Figure]:
+        """Return a chart of each table: measured, as given, and fitted."""
+        from commsim.charts import calibration_figures
+
+        return calibration_figures(self.to_dict())
+
+    def save(self, path: str | Path) -> None:
+        """Write the cluster file (.yaml), the result (.json) or the charts (.html)."""
+        path = Path(path)
+        if path.suffix in (".yaml", ".yml"):
+            write_text(path, yaml.safe_dump(self.cluster, sort_keys=False, width=100))
+        elif path.suffix == ".json":
+            write_json(self.to_dict(), path)
+        elif path.suffix == ".html":
+            from commsim.charts import save_page
+
+            save_page(self.figures(), path)
+        else:
+            raise ScenarioError(f"{path}: write .yaml, .json or .html.")
+
+
+def calibrate(
+    logs: str | Path | Iterable[str | Path],
+    cluster: str | Path,
+    *,
+    version: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Calibration:
+    """Fit a few figures of `cluster` (a preset or a cluster file) to nccl-tests logs of it.
+
+    First it looks for what is broken, and takes that as part of the machine. `version` is the NCCL
+    that should have run; without it the logs' own word counts.
+
+    Raises:
+        TraceError: a log cannot be read.
+        ScenarioError: no such cluster, or one that cannot have run these tables.
+    """
+    tables = read_tables([logs] if isinstance(logs, str | Path) else logs)
+    machine = machine_of(cluster)
+    if version is not None:
+        machine = machine.having({}, version=version)
+    return fitted(machine, tables, progress=progress)
+
+
+def fitted(
+    machine: Machine,
+    tables: Sequence[MeasuredTable],
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Calibration:
+    """Return the calibration of a machine by tables that have been read."""
+    progress("looking for what is broken")
+    finding = diagnose(machine, tables)
+    broken = machine if finding is None else finding.fault.on(machine)
+    factors = factors_of(broken, tables)
+    progress(f"fitting {len(factors)} figures to {sum(len(t.sizes) for t in tables)} rows")
+    x = fit(broken, tables, factors)
+    known = broken.having(overrides_of(factors, x))
+    return Calibration(
+        cluster=_written(known, factors, tables, finding),
+        finding=finding,
+        factors=tuple(zip(factors, np.exp(x).tolist(), strict=True)),
+        before=float(np.median(errors_of(machine, tables))),
+        after=float(np.median(errors_of(known, tables))),
+        left_out=_left_out(machine, broken, tables, factors),
+        tables=tuple(_charted(machine, known, table) for table in tables),
+        notes=tuple(_notes(machine, tables, finding)),
+    )
+
+
+def _left_out(
+    machine: Machine, broken: Machine, tables: Sequence[MeasuredTable], factors: Sequence[Factor]
+) -> dict[str, tuple[float, float]]:
+    """Return errors before and after on what a fit of its own did not see."""
+    parts: dict[str, tuple[list[MeasuredTable], list[MeasuredTable]]] = {}
+    long = [table for table in tables if len(table.sizes) >= _LEAST_ROWS]
+    if long:
+        parts["sizes"] = (
+            [table.at(range(0, len(table.sizes), 2)) for table in long],
+            [table.at(range(1, len(table.sizes), 2)) for table in long],
+        )
+    ops = sorted({table.op for table in tables})
+    if len(ops) > 1:
+        seen = ops[: (len(ops) + 1) // 2]
+        parts["ops"] = (
+            [table for table in tables if table.op in seen],
+            [table for table in tables if table.op not in seen],
+        )
+    found = {}
+    for what, (shown, hidden) in parts.items():
+        x: Floats = fit(broken, shown, factors)
+        made = broken.having(overrides_of(factors, x))
+        found[what] = (
+            float(np.median(errors_of(machine, hidden))),
+            float(np.median(errors_of(made, hidden))),
+        )
+    return found
+
+
+def _written(
+    machine: Machine,
+    factors: Sequence[Factor],
+    tables: Sequence[MeasuredTable],
+    finding: Finding | None,
+) -> dict[str, Any]:
+    """Return the cluster file: the figures with where they are from."""
+    data = dict(machine.cluster)
+    data["nodes"] = max(table.nodes for table in tables)
+    names = ", ".join(dict.fromkeys(table.name.partition(":")[0] for table in tables))
+    overrides = {part: dict(fields) for part, fields in data["overrides"].items()}
+    for factor in factors:
+        part, field = factor.path.split(".")
+        overrides[part].setdefault("sources", {})
+        overrides[part]["sources"] = {
+            **overrides[part]["sources"],
+            field: f"fitted: commsim calibrate {names}",
+        }
+    for part in finding.fault.overrides if finding is not None else ():
+        sources = overrides[part].get("sources", {})
+        told = f"found: {finding.fault.name}, in {names}" if finding is not None else ""
+        fields = finding.fault.overrides[part] if finding is not None else {}
+        overrides[part]["sources"] = {**sources, **dict.fromkeys(fields, told)}
+    data["overrides"] = overrides
+    return data
+
+
+def _charted(machine: Machine, known: Machine, table: MeasuredTable) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "sizes": list(table.sizes),
+        "measured_s": table.seconds.tolist(),
+        "given_s": machine.seconds(table).tolist(),
+        "fitted_s": known.seconds(table).tolist(),
+    }
+
+
+def _notes(machine: Machine, tables: Sequence[MeasuredTable], finding: Finding | None) -> list[str]:
+    notes = []
+    versions = sorted({_release(table.nccl) for table in tables if table.nccl})
+    wanted = machine.library.get("version")
+    if len(versions) > 1:
+        notes.append(f"the logs ran different releases of NCCL: {', '.join(versions)}")
+    wrong = [one for one in versions if wanted is not None and one != _release(str(wanted))]
+    if wrong:
+        notes.append(f"NCCL {', '.join(wrong)} ran, and {wanted} should have: wrong NCCL version")
+    if finding is not None and finding.fault.library:
+        told = ", ".join(f"{key}: {value}" for key, value in finding.fault.library.items())
+        notes.append(
+            f"the fault is in the library, not in the cluster file ({told}): mend it there"
+        )
+    several = any(table.nodes > 1 for table in tables)
+    if not several:
+        notes.append("all tables are of one node: nothing is learned of NICs and the fabric")
+    return notes
+
+
+def _release(version: str) -> str:
+    return ".".join(version.split(".")[:2])

@@ -1,0 +1,119 @@
+"""
+`check`: is a cluster as fast as its file says? For acceptance tests, and for CI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from commsim._version import __version__
+from commsim.errors import ScenarioError
+from commsim.study.calibrate.predicted import MeasuredTable, machine_of, read_tables
+
+__all__ = ["CheckResult", "CheckedBand", "check"]
+
+_BANDS = (
+    ("below 64 KiB", 0, 2**16),
+    ("64 KiB to 16 MiB", 2**16, 2**24),
+    ("from 16 MiB", 2**24, 2**63),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBand:
+    """The sizes of a table that belong together: `slower` is the median of measured over expected.
+
+    `worst` is the size that is slowest against its expectation, `by` how much.
+    """
+
+    table: str
+    band: str
+    rows: int
+    slower: float
+    worst: int
+    by: float
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Every band of every table; `passed` where none is slower than the tolerance."""
+
+    cluster: str
+    tolerance: float
+    bands: tuple[CheckedBand, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all bands passed."""
+        return all(band.passed for band in self.bands)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON of `commsim check`."""
+        return {
+            "schema": 1,
+            "commsim": __version__,
+            "cluster": self.cluster,
+            "tolerance": self.tolerance,
+            "passed": self.passed,
+            "bands": [
+                {name: getattr(band, name) for name in band.__slots__} for band in self.bands
+            ],
+        }
+
+
+def check(
+    logs: str | Path | Iterable[str | Path],
+    cluster: str | Path,
+    *,
+    tolerance: float = 0.1,
+    version: str | None = None,
+) -> CheckResult:
+    """Compare nccl-tests logs with what `cluster` should take; slower than `tolerance` fails.
+
+    Sizes are judged in bands by their medians, as single rows are noisy. Faster never fails.
+
+    Raises:
+        TraceError: a log cannot be read.
+        ScenarioError: no such cluster, or a tolerance that is none.
+    """
+    if not 0 < tolerance < 10:
+        raise ScenarioError(f"--tolerance {tolerance:g}: give a share above zero, like 10% or 0.1.")
+    machine = machine_of(cluster)
+    if version is not None:
+        machine = machine.having({}, version=version)
+    tables = read_tables([logs] if isinstance(logs, str | Path) else logs)
+    bands = [
+        band
+        for table in tables
+        for band in _bands(table, table.seconds / machine.seconds(table), tolerance)
+    ]
+    return CheckResult(str(cluster), tolerance, tuple(bands))
+
+
+def _bands(table: MeasuredTable, ratios: np.ndarray, tolerance: float) -> list[CheckedBand]:
+    found = []
+    sizes = np.array(table.sizes)
+    for name, low, high in _BANDS:
+        inside = np.flatnonzero((sizes >= low) & (sizes < high))
+        if not len(inside):
+            continue
+        median = float(np.median(ratios[inside]))
+        worst = int(inside[np.argmax(ratios[inside])])
+        found.append(
+            CheckedBand(
+                table=table.name,
+                band=name,
+                rows=len(inside),
+                slower=median - 1,
+                worst=int(sizes[worst]),
+                by=float(ratios[worst]) - 1,
+                passed=median <= 1 + tolerance,
+            )
+        )
+    return found

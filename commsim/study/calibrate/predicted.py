@@ -1,0 +1,176 @@
+"""
+What commsim predicts for a measured table, at its sizes, on its ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from commsim.arrays import Floats
+from commsim.cluster import cluster_from, preset_names
+from commsim.errors import ScenarioError, TraceError, did_you_mean
+from commsim.libraries import LibrarySection
+from commsim.study.bench import bench, shape_of
+from commsim.traces.formats import NcclTests, documents, merged, read_nccl_tests
+from commsim.yaml_file import read_yaml
+
+__all__ = ["Machine", "MeasuredTable", "machine_of", "read_tables"]
+
+_TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
+_MOST_BYTES = 2**28  # of a log
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredTable:
+    """One op over sizes: `seconds[i]` at `sizes[i]` bytes, on the first GPUs of each node.
+
+    `nccl` and `launch` are "" where nobody says.
+    """
+
+    name: str
+    op: str
+    dtype: str
+    nodes: int
+    per_node: int
+    sizes: tuple[int, ...]
+    seconds: Floats
+    nccl: str = ""
+    launch: str = ""
+
+    def at(self, places: Sequence[int]) -> MeasuredTable:
+        """Return the rows at some places."""
+        sizes = tuple(self.sizes[place] for place in places)
+        return replace(self, sizes=sizes, seconds=self.seconds[list(places)])
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A cluster section in plain data, and the library that runs on it."""
+
+    name: str
+    cluster: Mapping[str, Any]
+    library: LibrarySection = LibrarySection("nccl")
+
+    def having(self, overrides: Mapping[str, Any], **library: Any) -> Machine:
+        """Return the machine with settings laid over its node's, and over its library's."""
+        data = dict(self.cluster)
+        data["overrides"] = _laid(data.get("overrides") or {}, overrides)
+        return replace(self, cluster=data, library=self.library.having(**library))
+
+    def seconds(self, table: MeasuredTable) -> Floats:
+        """Return the predicted time of each row.
+
+        Raises:
+            ScenarioError: the machine has not so many GPUs on a node, or the settings are wrong.
+        """
+        data = {**self.cluster, "nodes": table.nodes}
+        cluster = cluster_from(data, self.name)
+        most = int(cluster.local_of.max()) + 1
+        if table.per_node > most:
+            raise ScenarioError(
+                f"{table.name}: has {table.per_node} GPUs on a node, and {self.name} has {most}."
+                " Give the cluster that was measured."
+            )
+        library = self.library
+        if table.launch and library.get("launch") is None:
+            library = library.having(launch=table.launch)
+        if table.nccl and library.get("version") is None:
+            library = library.having(version=table.nccl)
+        found = bench(
+            cluster,
+            table.op,
+            table.sizes,
+            library=library,
+            dtype=table.dtype,
+            gpus_per_node=table.per_node,
+        )
+        return np.array([row.time_us for row in found.results]) * 1e-6
+
+
+def machine_of(name: str | Path) -> Machine:
+    """Return the machine of a preset's name or a cluster file.
+
+    Raises:
+        ScenarioError: no such preset or file, or one with several kinds of nodes.
+    """
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        if str(name).lower() not in preset_names():
+            raise ScenarioError(
+                f"--cluster {name}: no such preset.{did_you_mean(str(name), preset_names())}"
+                " `commsim presets clusters` lists them; a cluster file ends in .yaml."
+            )
+        return Machine(str(name), {"preset": str(name).lower()})
+    data = read_yaml(path, str(path))
+    if isinstance(data, dict) and isinstance(data.get("cluster"), dict):
+        data = data["cluster"]
+    if not isinstance(data, dict) or isinstance(data.get("nodes"), list):
+        raise ScenarioError(
+            f"--cluster {name}: give a cluster file with one kind of node: `preset` or `node`."
+        )
+    cluster_from(data, str(path))
+    return Machine(str(path), data)
+
+
+def read_tables(logs: Iterable[str | Path]) -> tuple[MeasuredTable, ...]:
+    """Return the tables of nccl-tests' logs and JSON files.
+
+    Raises:
+        TraceError: a file that cannot be read, has no table, or does not list its devices.
+    """
+    found: list[MeasuredTable] = []
+    for log in logs:
+        path = Path(log)
+        if not path.is_file():
+            raise TraceError(f"{path}: there is no such file.")
+        if path.stat().st_size > _MOST_BYTES:
+            raise TraceError(f"{path}: is larger than any output of nccl-tests.")
+        for document in documents(path):
+            found += [_table(one) for one in merged(read_nccl_tests(document.data, str(path)))]
+    if not found:
+        raise TraceError("no log is given. Give what nccl-tests printed, or its -J JSON.")
+    return tuple(found)
+
+
+def _table(table: NcclTests) -> MeasuredTable:
+    if table.ranks < 2:
+        raise TraceError(
+            f"{table.source}: does not list its devices, so that nobody knows on how many nodes it"
+            " ran. Keep the lines '#  Rank  0 ... device  0 ...' in the log."
+        )
+    nodes = table.nodes or 1
+    dtype = _TYPES.get(table.dtype, table.dtype)
+    rows = [
+        row
+        for row in table.rows
+        if row.time_us > 0 and shape_of(table.op, row.size, dtype=dtype, ranks=table.ranks).size
+    ]
+    if not rows or table.ranks % nodes:
+        raise TraceError(
+            f"{table.source}: has no row to go by, or not as many ranks on each of its nodes."
+        )
+    return MeasuredTable(
+        name=f"{Path(table.source).name}: {table.op}",
+        op=table.op,
+        dtype=dtype,
+        nodes=nodes,
+        per_node=table.ranks // nodes,
+        sizes=tuple(row.size for row in rows),
+        seconds=np.array([row.time_us for row in rows]) * 1e-6,
+        nccl=table.nccl or "",
+        launch=table.launch or "",
+    )
+
+
+def _laid(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        inner = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(inner, Mapping)
+        merged[key] = _laid(inner, value) if both and inner is not None else value
+    return merged

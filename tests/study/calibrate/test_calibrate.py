@@ -1,0 +1,127 @@
+"""Planted faults are found, fitted figures come back, and the file is a cluster like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.paths import TESTS
+
+import commsim as cs
+from commsim.cli.main import call
+from commsim.errors import ScenarioError, TraceError
+from commsim.study.calibrate.factors import factors_of, overrides_of
+from commsim.study.calibrate.faults import diagnose
+from commsim.study.calibrate.fit import fit
+from commsim.study.calibrate.predicted import Machine, MeasuredTable, read_tables
+
+A100 = TESTS / "data" / "nccl_tests" / "a100_8_v2.19.4.log"
+SIZES = tuple(2**power for power in range(12, 31, 2))
+
+
+def measured(
+    machine: Machine, *, ops: tuple[str, ...] = ("all_reduce",), nodes: int = 2, seed: int = 1
+) -> tuple[MeasuredTable, ...]:
+    """Return what nccl-tests would measure on a machine, 4 % of noise in each row."""
+    noise = np.random.default_rng(seed)
+    found = []
+    for op in ops:
+        table = MeasuredTable(op, op, "float", nodes, 8, SIZES, np.ones(len(SIZES)))
+        seconds = machine.seconds(table) * np.exp(noise.normal(0, 0.04, len(SIZES)))
+        found.append(MeasuredTable(op, op, "float", nodes, 8, SIZES, seconds))
+    return tuple(found)
+
+
+# HGX nodes with a PCIe switch to each two GPUs and NICs.
+NODES = Machine("nodes", {"preset": "aws-p6-b200", "overrides": {"nic": {"transport": "roce"}}})
+PLANTED: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "NIC at half rate": ({"nic": {"bandwidth": "200Gbps"}}, {}),
+    "no GPUDirect": ({"nic": {"gdr": False}}, {}),
+    "TCP instead of RDMA": ({"nic": {"transport": "tcp", "gdr": False}}, {}),
+    "PHB": ({"pcie": {"switches": []}}, {}),
+    "no NVLink": ({}, {"env": {"NCCL_P2P_DISABLE": "1"}}),
+    "Simple alone": ({}, {"env": {"NCCL_PROTO": "Simple"}}),
+    "NCCL 2.12": ({}, {"version": "2.12"}),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found(name: str) -> None:
+    overrides, library = PLANTED[name]
+    found = diagnose(NODES, measured(NODES.having(overrides, **library)))
+    assert found is not None
+    assert name in (found.fault.name, *found.also)
+    assert found.after < found.before
+
+
+def test_a_machine_as_it_should_be_has_no_fault() -> None:
+    assert diagnose(NODES, measured(NODES)) is None
+
+
+def test_figures_that_were_planted_come_back() -> None:
+    truth = {"host": {"launch": "12us"}, "nic": {"efficiency": 0.6}}
+    tables = measured(NODES.having(truth), ops=("all_reduce", "all_gather"))
+    factors = factors_of(NODES, tables)
+    x = fit(NODES, tables, factors)
+    known = dict(zip((factor.path for factor in factors), np.exp(x), strict=True))
+    # A launch of 12 us instead of 6.4 is shared with the NICs' latency: small sizes tell no more.
+    assert known["host.launch"] * known["nic.latency"] > 1.2
+    assert known["nic.efficiency"] * 0.97 == pytest.approx(0.6, rel=0.1)
+    made = NODES.having(overrides_of(factors, x))
+    ratios = np.concatenate([np.log(made.seconds(one) / one.seconds) for one in tables])
+    assert np.sqrt(np.mean(ratios**2)) < 0.07  # 0.04 of it is noise
+
+
+def test_a_log_becomes_a_cluster_that_commands_take(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    assert call(["calibrate", str(A100), "--cluster", "dgx-a100", "-o", str(mine), "-q"]) == 0
+    assert call(["topo", str(mine), "-q"]) == 0
+    # This host is slower than the preset by more, than its own file by less.
+    assert call(["check", str(A100), "--cluster", str(mine), "--tolerance", "20%"]) == 0
+    assert call(["check", str(A100), "--cluster", "dgx-a100", "--tolerance", "0.2"]) == 1
+    text = mine.read_text()
+    assert "fitted: commsim calibrate a100_8_v2.19.4.log" in text
+
+
+def test_errors_after_are_said_on_what_was_left_out() -> None:
+    found = cs.calibrate(A100, "dgx-a100")
+    assert found.finding is None
+    before, after = found.left_out["sizes"]
+    assert after < 0.5 * before
+    assert found.after < 0.5 * found.before
+    data = found.to_dict()
+    assert [one["path"] for one in data["factors"]] == [
+        "host.launch", "nvlink.efficiency", "nvlink.latency",
+    ]  # fmt: skip
+    (figure,) = found.figures()
+    assert [trace.name for trace in figure.data] == ["measured", "as given", "fitted"]
+    assert "one node" in " ".join(found.notes)
+
+
+def test_the_wrong_release_is_named() -> None:
+    found = cs.calibrate(A100, "dgx-a100", version="2.27")
+    assert any("NCCL 2.19 ran, and 2.27 should have" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("logs", "cluster", "told"),
+    [
+        ("nothing.log", "dgx-a100", "there is no such file"),
+        (str(A100), "dgx-a10", "no such preset"),
+        (str(A100), "alps", "GPUs on a node"),
+    ],
+)
+def test_what_cannot_be_is_refused(logs: str, cluster: str, told: str) -> None:
+    with pytest.raises((ScenarioError, TraceError), match=told):
+        cs.calibrate(logs, cluster)
+
+
+def test_a_table_without_devices_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "bare.log"
+    lines = A100.read_text().splitlines()
+    log.write_text("\n".join(line for line in lines if "# " not in line))
+    with pytest.raises(TraceError, match="does not list its devices"):
+        read_tables([log])

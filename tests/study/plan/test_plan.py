@@ -1,0 +1,172 @@
+"""Sizes and layouts that make it in time: equal to a full search, and honest where nothing does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers.optional import present
+
+import commsim as cs
+from commsim.errors import ScenarioError
+from commsim.study.plan import PlanOption, plan
+from commsim.study.plan.option import Sized
+from commsim.study.plan.question import (
+    PlanQuestion,
+    node_counts,
+    node_kinds,
+    read_seconds,
+    read_tokens,
+)
+
+SMALL: dict[str, Any] = {
+    "tokens": 1e10, "seq_len": 1024, "batch_tokens": 2 * 1024, "most_gpus": 2, "runs": 200,
+}  # fmt: skip
+
+
+@pytest.fixture
+def two_kinds(tmp_path: Path) -> str:
+    """Two kinds of nodes with a GPU each, the faster one dearer."""
+    names = []
+    for preset in ("aws-p4d", "aws-p5"):
+        data = {"preset": preset, "overrides": {"gpu": {"count": 1}, "nic": {"count": 1}}}
+        path = tmp_path / f"{preset}-one.yaml"
+        path.write_text(yaml.safe_dump(data))
+        names.append(str(path))
+    return ",".join(names)
+
+
+def every_size(on: str) -> list[PlanOption]:
+    """Return the fastest layout of every size, by simulating all of the usual ones."""
+    kinds = node_kinds(on.split(","))
+    question = PlanQuestion("gpt2-124m", 1e10, None, None, kinds, 1024, 2 * 1024, 2, ())
+    found = []
+    for kind in kinds:
+        for nodes in (1, 2):
+            size = Sized(question, kind, nodes, usual=True)
+            while size.floor_days() is not None:
+                size.run_next()
+            found.append(present(size.best))
+    return found
+
+
+def test_the_winners_are_those_of_a_full_search(two_kinds: str):
+    every = every_size(two_kinds)
+    deadline = sorted(one.days for one in every)[-1] * 1.01  # every size is in time
+    found = plan("gpt2-124m", days=deadline, on=two_kinds, **SMALL)
+    assert found.complete
+    assert present(found.smallest).gpus == 1
+    fastest = min(every, key=lambda one: one.days)
+    assert (present(found.fastest).name, present(found.fastest).layout) == (
+        fastest.name,
+        fastest.layout,
+    )
+    cheapest = min(every, key=lambda one: present(one.cost))
+    assert (present(found.cheapest).name, present(found.cheapest).layout) == (
+        cheapest.name,
+        cheapest.layout,
+    )
+    # What is said of an option is what a run of its scenario says.
+    step = cs.run(present(found.cheapest).scenario).metrics.step_time_s
+    assert step == pytest.approx(cheapest.step_s, rel=2e-3)
+
+    tighter = sorted(one.days for one in every)[1] * 1.001  # two sizes are in time
+    found = plan("gpt2-124m", days=tighter, on=two_kinds, **SMALL)
+    in_time = [one for one in every if one.days <= tighter]
+    assert present(found.smallest).gpus == min(one.gpus for one in in_time)
+    assert present(found.cheapest).cost == min(present(one.cost) for one in in_time)
+
+
+@pytest.mark.long
+def test_with_all_layouts_the_winner_is_that_of_advise():
+    small = SMALL | {"most_gpus": 8}
+    found = plan("gpt2-124m", days=1000, on="aws-p4d", layouts="all", **small)
+    given = cs.Scenario.load(present(found.fastest).scenario)
+    best = cs.advise(given, top=1).layouts[0]
+    assert best.metrics.step_time_s == pytest.approx(present(found.fastest).step_s, rel=1e-9)
+
+
+def test_a_deadline_that_nothing_makes_says_what_comes_near(two_kinds: str):
+    found = plan("gpt2-124m", days="1h", on=two_kinds, **SMALL)
+    assert (found.smallest, found.cheapest, found.fastest) == (None, None, None)
+    assert any("no size up to 2 GPUs makes it" in line for line in found.decides)
+    assert "take at least" in found.decides[-1]
+
+
+def test_a_budget_binds_and_needs_prices(tmp_path: Path):
+    with pytest.raises(ScenarioError, match="dgx-h100 has no price, and none is taken as zero"):
+        plan("gpt2-124m", budget=1e6, on="dgx-h100", **SMALL)
+    own = tmp_path / "own.yaml"
+    price = {"price": 2.0, "source": "offer 17", "date": "today"}
+    own.write_text(
+        yaml.safe_dump(
+            {
+                "preset": "dgx-h100",
+                "overrides": {"gpu": {"count": 1}, "nic": {"count": 1}},
+                "prices": {"gpu_hour": price},
+            }
+        )
+    )
+    rich = plan("gpt2-124m", budget=1e6, on=str(own), **SMALL | {"runs": 2})
+    assert present(rich.cheapest).kind == "own"
+    assert present(rich.cheapest).cost == pytest.approx(
+        present(rich.cheapest).days * 24 * 2.0 * present(rich.cheapest).gpus
+    )
+    poor = plan("gpt2-124m", budget=1e-3, on=str(own), **SMALL)
+    assert poor.smallest is None
+
+
+def test_an_interrupt_gives_the_best_so_far(tmp_path: Path, two_kinds: str):
+    seen: list[str] = []
+
+    def progress(told: str) -> None:
+        seen.append(told)
+        if sum(one.startswith("simulating") for one in seen) == 2:
+            raise KeyboardInterrupt
+
+    found = plan("gpt2-124m", days=1000, on=two_kinds, progress=progress, **SMALL)
+    assert found.simulated == 1
+    assert not found.complete
+    assert found.notes[0].startswith("interrupted")
+    assert found.smallest is not None
+    data = found.to_dict()
+    assert data["options"][data["smallest"]]["layout"] == found.smallest.layout
+    found.save(tmp_path / "plan.html")
+    assert "nothing is better in both" in (tmp_path / "plan.html").read_text()
+    (written, *_) = found.save_scenarios(tmp_path)
+    assert yaml.safe_load(written.read_text())["cluster"]["preset"] + "-one" == found.smallest.kind
+
+
+def test_sizes_go_by_quarters_and_by_whole_racks():
+    assert list(node_counts(1, 20)) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20]
+    assert list(node_counts(18, 100)) == [1, 2, 3, 6, 9, 18, 36, 54, 72, 90]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: read_tokens("2e12 tokens"), "give a count of tokens"),
+        (lambda: read_tokens("0"), "give a count of tokens"),
+        (lambda: read_seconds("soon"), "give a time"),
+        (lambda: node_kinds([]), "give presets or cluster files"),
+        (lambda: node_kinds(["dgx-h100", "dgx-h100"]), "stands there twice"),
+        (lambda: node_kinds(["dgx-h10"]), "Did you mean 'dgx-h100'"),
+        (lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100"), "give a deadline"),
+        (lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100", days=1, budget=-1), "above zero"),
+        (lambda: plan("llama3-8c", tokens=1e12, on="dgx-h100", days=1), "llama3-8b"),
+        (
+            lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100", days=1, batch_tokens=8),
+            "less than one sequence",
+        ),
+    ],
+)
+def test_questions_that_mean_nothing_are_refused(call, told):
+    with pytest.raises(ScenarioError, match=told):
+        call()
+
+
+def test_times_and_tokens_are_read_as_people_write_them():
+    assert read_tokens("2T") == read_tokens("2e12") == read_tokens(2e12) == 2e12
+    assert read_seconds("2w") == read_seconds("14d") == read_seconds(14) == 14 * 86400
