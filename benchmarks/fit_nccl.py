@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,19 +54,18 @@ class Data:
     seconds: Floats
     """Geometric mean of a size's unflagged rows; NaN where all are flagged."""
     weights: Floats
+    unseen: Runs
+    """The runs on clusters without what was read off their own tables."""
 
 
 def data_of(cases: Sequence[Case]) -> Data:
     """Return the runs of cases, one per distinct size."""
-    parts, owner, seconds, weights = [], [], [], []
+    parts, unseen, owner, seconds, weights = [], [], [], [], []
     for number, case in enumerate(cases):
         sizes = sorted(dict.fromkeys(case.sizes))
-        parts.append(
-            runs_for(
-                case.system.cluster, case.system.library, case.op, sizes, nodes=case.nodes,
-                gpus_per_node=case.gpus_per_node, launch=launch_of(case.system),
-            )
-        )  # fmt: skip
+        parts.append(_runs(case, case.system.cluster, sizes))
+        own = case.system.unseen
+        unseen.append(parts[-1] if own is None else _runs(case, own, sizes))
         found = [_measured(case, size) for size in sizes]
         good = sum(np.isfinite(found))
         weight = _weight(case) / max(good, 1)
@@ -74,8 +73,16 @@ def data_of(cases: Sequence[Case]) -> Data:
         seconds += found
         weights += [weight if np.isfinite(value) else 0.0 for value in found]
     return Data(
-        list(cases), Runs.joined(parts), np.array(owner), np.array(seconds), np.array(weights)
-    )
+        list(cases), Runs.joined(parts), np.array(owner), np.array(seconds), np.array(weights),
+        Runs.joined(unseen),
+    )  # fmt: skip
+
+
+def _runs(case: Case, cluster: Mapping[str, Any], sizes: Sequence[int]) -> Runs:
+    return runs_for(
+        cluster, case.system.library, case.op, sizes, nodes=case.nodes,
+        gpus_per_node=case.gpus_per_node, launch=launch_of(case.system),
+    )  # fmt: skip
 
 
 def _weight(case: Case) -> float:
@@ -119,7 +126,7 @@ def without(
 ) -> Floats:
     """Return predictions of what `by` ("site", "sysclass") names, by constants that never saw it.
 
-    NaN elsewhere.
+    Nor do its clusters have what was read off their tables (a fabric's congestion). NaN elsewhere.
     """
     seconds = np.full(len(data.runs), np.nan)
     owner = np.array([getattr(data.cases[number], by) for number in data.case_of])
@@ -129,7 +136,7 @@ def without(
             kind = "site" if by == "site" else "class"
             sys.exit(f"--leave-out: no {kind} {name!r}. Known: {', '.join(sorted(set(owner)))}.")
         values = fitted(data, priors, fixed, ~there)
-        seconds[there] = time_runs(data.runs.at(there), terms_of(values | fixed)).seconds
+        seconds[there] = time_runs(data.unseen.at(there), terms_of(values | fixed)).seconds
     return seconds
 
 

@@ -36,7 +36,7 @@ _NEEDED = (
     "case_id", "system", "sysclass", "gpus_per_node", "nodes", "library", "op", "size_bytes",
     "time_us",
 )  # fmt: skip
-_ENTRY = ("cluster", "library", "launch")
+_ENTRY = ("cluster", "library", "launch", "unseen")
 _ENV = re.compile(r"\bNCCL_[A-Z0-9_]+=[^\s,;]+")
 _VERSION = re.compile(r"\bNCCL (\d+\.\d+)")
 # Sites whose name does not begin their `system`: tables taken on one machine, or by one operator.
@@ -54,6 +54,8 @@ class System:
     cluster: Mapping[str, Any]
     library: Mapping[str, Any]
     launch: str
+    unseen: Mapping[str, Any] | None = None
+    """The cluster without what was read off its own tables; None where nothing was."""
 
 
 @dataclass
@@ -164,7 +166,7 @@ def _systems(path: Path) -> Mapping[str, System]:
             print(f"{path}: {name}: {key}: means nothing here; left out.")
         if "nodes" in entry["cluster"]:
             print(f"{path}: {name}: cluster.nodes: left out, each row says how many.")
-        found[str(name)] = System(entry["cluster"], library, launch)
+        found[str(name)] = System(entry["cluster"], library, launch, entry.get("unseen"))
     return found
 
 
@@ -197,7 +199,7 @@ def system_of(row: Row, systems: Mapping[str, System]) -> System | None:
         if version and "version" not in library:
             library["version"] = version[1]
     launch = found.launch or ("process" if "single process" in notes else "")
-    return System(found.cluster, library, launch)
+    return System(found.cluster, library, launch, found.unseen)
 
 
 def launch_of(system: System) -> str:

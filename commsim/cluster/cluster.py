@@ -94,6 +94,8 @@ class Cluster:
         self._routes: dict[tuple[str, int, int], Route] = {}
         self._nearest: dict[int, tuple[int, ...]] = {}
         self._nearest_host: dict[int, tuple[int, ...]] = {}
+        self._peers: Callable[[Route], bool] = lambda way: True
+        self._reads_gpus = True
 
     def __repr__(self) -> str:
         return (
@@ -129,6 +131,17 @@ class Cluster:
         made._nearest, made._nearest_host = {}, {}
         return made
 
+    def through_host(self, peers: Callable[[Route], bool], *, reads_gpus: bool) -> Cluster:
+        """Return this cluster as it is used where software forgoes direct ways; links are shared.
+
+        GPUs of a node use a local way where `peers` allows it, else the memory of their host;
+        with `reads_gpus` False NICs do not reach GPU memory.
+        """
+        used = copy(self)
+        used._shared, used._routes = {}, {}
+        used._peers, used._reads_gpus = peers, reads_gpus
+        return used
+
     def template(self, kind: int) -> Template:
         """Return the layout of the `kind`-th kind of node."""
         return self._templates[kind]
@@ -163,7 +176,10 @@ class Cluster:
         if found is None:
             node, other = self._node[a], self._node[b]
             if node == other:
-                return self._keep(key, node, self._local[a], self._local[b])
+                found = self._keep(key, node, self._local[a], self._local[b])
+                if a != b and not self._peers(found):
+                    found = self._routes[key] = self.staged_route(a, b)
+                return found
             if self.domain_of_node[node] != self.domain_of_node[other]:
                 return None
             found = self._keep(("to_switch", a, 0), node, self._local[a])
@@ -286,7 +302,8 @@ class Cluster:
 
     def _is_staged(self, rank: int, nic: int, asked: bool | None) -> bool:
         if asked is None:
-            return not self.nics[nic].gdr and self.gpu(rank).device != "cpu"
+            reads = self.nics[nic].gdr and self._reads_gpus
+            return not reads and self.gpu(rank).device != "cpu"
         return asked
 
     def _by_nic(self, what: str, rank: int, nic: int) -> Route:

@@ -23,7 +23,7 @@ class Router:
 
     def __init__(self, cluster: Cluster, *, pxn: bool = True) -> None:
         self._cluster = cluster
-        self._pxn = pxn
+        self.pxn = pxn
         self._routes: dict[tuple[int, int], Route] = {}
         self._relayed: dict[tuple[int, int], list[tuple[int, Route]]] = {}
         self._nodes: dict[int, list[int]] = {}
@@ -84,7 +84,7 @@ class Router:
             return local
         leaving, entering = self._nic(source), self._nic(target)
         rails = self._cluster.nics[leaving].rail, self._cluster.nics[entering].rail
-        if rails[0] != rails[1] and self._pxn:
+        if rails[0] != rails[1] and self.pxn:
             over_nvlink = self._cross_rail(source, target, entering)
             if over_nvlink is not None:
                 return over_nvlink
@@ -93,7 +93,7 @@ class Router:
         if fabric is None:
             relay = (
                 f"no NVLink joins rank {source} to a GPU on rail {rails[1]}"
-                if self._pxn
+                if self.pxn
                 else "no GPU may relay (NCCL_PXN_DISABLE)"
             )
             raise TopologyError(

@@ -19,6 +19,7 @@ from commsim.errors import ScenarioError
 from commsim.libraries.expansion import Connections
 from commsim.libraries.nccl.communicator import Communicators, NicTable
 from commsim.libraries.nccl.env import Knobs
+from commsim.libraries.nccl.plans.detours import used_by
 from commsim.libraries.nccl.plans.edges import CommunicatorEdges
 from commsim.libraries.nccl.plans.loads import LARGEST_EXCHANGE, OpLoads, OpLoadsOf
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Communicator, Protocol
@@ -77,6 +78,7 @@ class Site:
         release, self.notes = release_of(version)
         self.old = starts_channels_slowly(version)
         self.knobs, self.launch = _with_plugin(knobs or Knobs(), cluster), launch
+        self.cluster = cluster
         self.router = Router(cluster, pxn=not self.knobs.pxn_disable)
         self.communicators = Communicators(cluster, version=release, knobs=self.knobs)
         self.nics = NicTable(cluster)
@@ -102,11 +104,12 @@ class NcclGroup:
     """
 
     def __init__(self, site: Site, gpus: Sequence[int]) -> None:
-        self.router = site.router
-        self.cluster: Cluster = site.router.cluster
+        self.cluster: Cluster = site.cluster
         self.gpus: Ints = np.asarray(gpus, dtype=np.int64)
         self.comm = site.communicators.of(gpus)
         self.wires: Wires = wires_of(self.cluster, gpus, self.comm, site.knobs)
+        used = used_by(self.cluster, self.comm, self.wires.way, site.knobs)
+        self.router = site.router if used is site.cluster else Router(used, pxn=site.router.pxn)
         self.notes = (
             *site.notes,
             *self.comm.notes,
@@ -117,11 +120,11 @@ class NcclGroup:
         self.tuner = Tuner(self.comm, site.knobs)
         self.pairwise = PeerToPeer(self.comm, site.knobs)
         self.edges = CommunicatorEdges(
-            self.comm, self.gpus, self.cluster, site.nics, pxn=not site.knobs.pxn_disable
+            self.comm, self.gpus, used, site.nics, pxn=not site.knobs.pxn_disable
         )
         self._together = max(self.comm.local_ranks) if site.launch == "process" else 0
         self._old = site.old
-        self._loads = OpLoadsOf(self.edges, site.router)
+        self._loads = OpLoadsOf(self.edges, self.router)
         self._uses: dict[OpLoads, LinkSeconds] = {}
         self._latencies: dict[tuple[str, Algorithm | None], Latency] = {}
 

@@ -80,7 +80,7 @@ class Nccl:
 
     def _at(self, cluster: Cluster) -> Site:
         """Return what is known of a cluster; what was known of another one is forgotten."""
-        if self._site is None or cluster is not self._site.router.cluster:
+        if self._site is None or cluster is not self._site.cluster:
             self._site = Site(cluster, version=self.version, knobs=self.knobs, launch=self.launch)
             self._groups, self._plans, self._pairs = {}, {}, {}
         return self._site
