@@ -153,7 +153,7 @@ class Bucketed(ReplicaStrategy):
                 self._padded(bucket) * self.plan.gradient_width,
                 stream=bucket.axis,
                 name=f"{kind} bucket {index}",
-                dtype=self._dtype,
+                dtype=self.plan.gradient_dtype,
                 after=[after],
                 tags=tags,
             )
@@ -259,10 +259,6 @@ class Bucketed(ReplicaStrategy):
             return bucket.entries
         shards = self.shards[bucket.axis]
         return -(-bucket.entries // shards) * shards
-
-    @property
-    def _dtype(self) -> str:
-        return self.plan.section.data_parallel.gradients or self.plan.dtype
 
     def _shown(self, stage: int) -> int:
         return stage if self.plan.schedule.stages > 1 else -1

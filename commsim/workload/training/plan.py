@@ -139,6 +139,11 @@ class TrainingPlan:
         return "bf16" if recipe_of(precision).quantised else precision
 
     @property
+    def gradient_dtype(self) -> str:
+        """The type of gradients in collectives."""
+        return self.section.data_parallel.gradients or self.dtype
+
+    @property
     def sequences(self) -> int:
         """The sequences of a step over all ranks."""
         return self.section.batch.global_

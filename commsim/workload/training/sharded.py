@@ -113,8 +113,9 @@ class Sharded(ReplicaStrategy):
             work = model.scatter_copy(entries) + model.list_copies(shards)
             ended = self._copy(lane, place, unit, work, "copy in", [op])
             ended = self._collective(
-                lane, place, unit, "reduce_scatter", axis, size, stream="reduce", after=[ended]
-            )
+                lane, place, unit, "reduce_scatter", axis, size, stream="reduce",
+                after=[ended], dtype=self.plan.gradient_dtype,
+            )  # fmt: skip
         if self.between:
             ended = self._collective(
                 lane,
@@ -125,6 +126,7 @@ class Sharded(ReplicaStrategy):
                 size // shards,
                 stream="replicate",
                 after=[ended],
+                dtype=self.plan.gradient_dtype,
             )
         self._reductions.setdefault(lane.lane, []).append(ended)
         if not self.stack.overlap:
@@ -203,7 +205,15 @@ class Sharded(ReplicaStrategy):
                 size = self._padded(entries, self.sizes[expert]) * width
                 ops.append(
                     self._collective(
-                        lane, place, unit, "all_gather", axis, size, stream="gather", after=after
+                        lane,
+                        place,
+                        unit,
+                        "all_gather",
+                        axis,
+                        size,
+                        stream="gather",
+                        after=after,
+                        dtype="fp8" if fp8 else self.plan.dtype,
                     )
                 )
         return ops
@@ -226,6 +236,7 @@ class Sharded(ReplicaStrategy):
         *,
         stream: str,
         after: list[int],
+        dtype: str,
     ) -> int:
         return self.build.collective(
             lane.lane,
@@ -234,7 +245,7 @@ class Sharded(ReplicaStrategy):
             size,
             stream=stream,
             name=f"{kind} {self._unit(place, unit).name}",
-            dtype=self.plan.dtype,
+            dtype=dtype,
             after=after,
             tags=self._tags(place, unit),
         )
