@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from commsim.cluster import Cluster
     from commsim.collectives import Ask, Program, ProgramBuilder, register_algorithm
     from commsim.engine import simulate
+    from commsim.export import convert
     from commsim.graph import Graph, GraphBuilder, load_graph, save_graph
     from commsim.libraries import (
         Ideal,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
         register_library,
     )
     from commsim.metrics import bound, measure
-    from commsim.scenario import Scenario
+    from commsim.scenario import Scenario, presets
     from commsim.sections import Section
     from commsim.study import (
         Calibration,
@@ -55,11 +56,9 @@ if TYPE_CHECKING:
         calibrate,
         check,
         compare,
-        convert,
         explain,
         next_dollar,
         plan,
-        presets,
         replay,
         run,
         sweep,
@@ -99,7 +98,7 @@ _WHERE = {
     "check": "study",
     "bound": "metrics",
     "compare": "study",
-    "convert": "study",
+    "convert": "export",
     "explain": "study",
     "load_graph": "graph",
     "load_trace": "traces",
@@ -107,7 +106,7 @@ _WHERE = {
     "measure": "metrics",
     "next_dollar": "study",
     "plan": "study",
-    "presets": "study",
+    "presets": "scenario",
     "register_algorithm": "collectives",
     "register_library": "libraries",
     "register_schedule": "workload.schedules",

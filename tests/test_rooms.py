@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
+import pytest
 from helpers.paths import ROOT
 
 FILES = sorted((ROOT / "commsim").rglob("*.py"))
@@ -91,3 +92,23 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         sorted(each) for each in nx.strongly_connected_components(graph) if len(each) > 1
     )
     assert circles == KNOWN
+
+
+def test_a_class_name_means_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}
+
+
+@pytest.mark.parametrize("room", ["charts", "libraries", "study", "traces"])
+def test_the_big_rooms_keep_to_ten_rooms_and_modules(room: str) -> None:
+    """More belong behind a wall of their own, so that a reader sees the room at a glance."""
+    inside = {
+        module.removeprefix(f"commsim.{room}.").split(".")[0]
+        for module in MODULES
+        if module.startswith(f"commsim.{room}.")
+    }
+    assert len(inside) <= 10, sorted(inside)

@@ -28,14 +28,14 @@ def clusters(_: click.Context, __: click.Parameter, begun: str) -> list[Completi
 
 def traces(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
     """Complete a trace: names of examples, then files."""
-    from commsim.study import EXAMPLES
+    from commsim.scenario import EXAMPLES
 
     return _items((example.name for example in EXAMPLES), begun)
 
 
 def presets_of(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
     """Complete the name of anything that comes along."""
-    from commsim.study import presets
+    from commsim.scenario import presets
 
     kinds = ("clusters", "gpus", "models", "scenarios")
     names = [name for kind in kinds for name in presets(kind) if name.startswith(begun)]

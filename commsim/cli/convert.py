@@ -35,11 +35,11 @@ def convert(source: str, target: str, to: str | None, quiet: bool) -> None:
     logs, GOAL, pipeline schedules (.csv) and commsim's graphs (.npz). What OUT's format cannot
     carry is listed.
     """
-    from commsim.study import convert as study_convert
+    from commsim.export import convert as export_convert
 
     console = Console(quiet=quiet)
     with console.working("converting"):
-        done = study_convert(Path(source), Path(target), to=to or "")
+        done = export_convert(Path(source), Path(target), to=to or "")
     for note in done.notes:
         console.say(f"note: {note}")
     first, rest = done.written[:4], done.written[4:]

@@ -22,7 +22,7 @@ _SCHEMA_NAME = "commsim.schema.json"
 @silent_option
 def examples() -> None:
     """List recordings of real runs that come along, each with a command to try."""
-    from commsim.study import EXAMPLES
+    from commsim.scenario import EXAMPLES
 
     rows = [(example.name, example.summary, example.command) for example in EXAMPLES]
     click.echo(columns([("name", "what ran", "try"), *rows]))

@@ -1,9 +1,11 @@
 """
-Scenarios: strict YAML, changes from the command line, and the catalogue that comes along.
+Scenarios: strict YAML, changes from the command line, and what comes with commsim by name.
 """
 
 from commsim.scenario.catalogue import scenario_names, scenario_summary, scenario_text
+from commsim.scenario.examples import EXAMPLES, example_path
 from commsim.scenario.jobs import JobSection
+from commsim.scenario.names import presets
 from commsim.scenario.overrides import apply_sets
 from commsim.scenario.schema import scenario_schema, setting_paths
 from commsim.scenario.section import (
@@ -16,12 +18,15 @@ from commsim.scenario.section import (
 from commsim.scenario.starting import TEMPLATES, template_text
 
 __all__ = [
+    "EXAMPLES",
     "TEMPLATES",
     "JobSection",
     "Scenario",
     "ScenarioFile",
     "apply_sets",
+    "example_path",
     "load_scenario",
+    "presets",
     "read_scenario",
     "scenario_from",
     "scenario_names",

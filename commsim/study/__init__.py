@@ -7,10 +7,7 @@ from commsim.study.advise import Advice, advise
 from commsim.study.bench import BenchResult, bench
 from commsim.study.calibrate import Calibration, CheckResult, calibrate, check
 from commsim.study.compare import Comparison, compare
-from commsim.study.convert import convert
-from commsim.study.examples import EXAMPLES, example_path
 from commsim.study.explain import explain
-from commsim.study.names import presets
 from commsim.study.next_dollar import NextDollar, next_dollar
 from commsim.study.plan import ClusterPlan, plan
 from commsim.study.replay import Replay, replay
@@ -18,7 +15,6 @@ from commsim.study.run import Result, captured_summary, run
 from commsim.study.sweep import Sweep, sweep
 
 __all__ = [
-    "EXAMPLES",
     "Advice",
     "BenchResult",
     "Calibration",
@@ -35,12 +31,9 @@ __all__ = [
     "captured_summary",
     "check",
     "compare",
-    "convert",
-    "example_path",
     "explain",
     "next_dollar",
     "plan",
-    "presets",
     "replay",
     "run",
     "sweep",

@@ -12,8 +12,8 @@ from click.shell_completion import ShellComplete
 from helpers.paths import ROOT
 
 from commsim.cli.main import call, commsim
-from commsim.scenario import TEMPLATES, scenario_schema, setting_paths
-from commsim.study import EXAMPLES, compare, example_path, replay
+from commsim.scenario import EXAMPLES, TEMPLATES, example_path, scenario_schema, setting_paths
+from commsim.study import compare, replay
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

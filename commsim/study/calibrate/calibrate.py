@@ -19,7 +19,7 @@ from commsim.files import write_json, write_text
 from commsim.study.calibrate.factors import Factor, factors_of, overrides_of
 from commsim.study.calibrate.faults import Finding, diagnose
 from commsim.study.calibrate.fit import errors_of, fit
-from commsim.study.calibrate.predicted import Machine, MeasuredTable, machine_of, read_tables
+from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, machine_of, read_tables
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -128,7 +128,7 @@ def calibrate(
 
 
 def fitted(
-    machine: Machine,
+    machine: BenchedMachine,
     tables: Sequence[MeasuredTable],
     *,
     progress: Callable[[str], None] = lambda _: None,
@@ -154,7 +154,10 @@ def fitted(
 
 
 def _left_out(
-    machine: Machine, broken: Machine, tables: Sequence[MeasuredTable], factors: Sequence[Factor]
+    machine: BenchedMachine,
+    broken: BenchedMachine,
+    tables: Sequence[MeasuredTable],
+    factors: Sequence[Factor],
 ) -> dict[str, tuple[float, float]]:
     """Return errors before and after on what a fit of its own did not see."""
     parts: dict[str, tuple[list[MeasuredTable], list[MeasuredTable]]] = {}
@@ -183,7 +186,7 @@ def _left_out(
 
 
 def _written(
-    machine: Machine,
+    machine: BenchedMachine,
     factors: Sequence[Factor],
     tables: Sequence[MeasuredTable],
     finding: Finding | None,
@@ -209,7 +212,9 @@ def _written(
     return data
 
 
-def _charted(machine: Machine, known: Machine, table: MeasuredTable) -> dict[str, Any]:
+def _charted(
+    machine: BenchedMachine, known: BenchedMachine, table: MeasuredTable
+) -> dict[str, Any]:
     return {
         "name": table.name,
         "sizes": list(table.sizes),
@@ -219,7 +224,9 @@ def _charted(machine: Machine, known: Machine, table: MeasuredTable) -> dict[str
     }
 
 
-def _notes(machine: Machine, tables: Sequence[MeasuredTable], finding: Finding | None) -> list[str]:
+def _notes(
+    machine: BenchedMachine, tables: Sequence[MeasuredTable], finding: Finding | None
+) -> list[str]:
     notes = []
     versions = sorted({_release(table.nccl) for table in tables if table.nccl})
     wanted = machine.library.get("version")

@@ -17,7 +17,7 @@ import numpy as np
 from commsim.arrays import Floats
 from commsim.cluster import NodeSpec, cluster_from
 from commsim.libraries.nccl import usual_launch
-from commsim.study.calibrate.predicted import Machine, MeasuredTable
+from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
 __all__ = ["Factor", "factors_of", "overrides_of"]
 
@@ -51,7 +51,7 @@ class Factor:
         return f"{value * _NANOSECONDS:.4g}ns" if self.is_time else float(f"{value:.4g}")
 
 
-def factors_of(machine: Machine, tables: Sequence[MeasuredTable]) -> tuple[Factor, ...]:
+def factors_of(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> tuple[Factor, ...]:
     """Return the figures that the tables tell of."""
     spec = cluster_from({**machine.cluster, "nodes": 1}, machine.name).specs[0]
     several = any(table.nodes > 1 for table in tables)

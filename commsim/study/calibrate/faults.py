@@ -17,7 +17,7 @@ from commsim.cluster import cluster_from
 from commsim.errors import CommsimError
 from commsim.libraries.nccl import usual_launch
 from commsim.study.calibrate.fit import log_ratios
-from commsim.study.calibrate.predicted import Machine, MeasuredTable
+from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
 __all__ = ["Fault", "Finding", "diagnose"]
 
@@ -37,7 +37,7 @@ class Fault:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     library: Mapping[str, Any] = field(default_factory=dict)
 
-    def on(self, machine: Machine) -> Machine:
+    def on(self, machine: BenchedMachine) -> BenchedMachine:
         """Return the machine with this fault."""
         library = dict(self.library)
         if "env" in library:
@@ -58,7 +58,7 @@ class Finding:
     also: tuple[str, ...]
 
 
-def diagnose(machine: Machine, tables: Sequence[MeasuredTable]) -> Finding | None:
+def diagnose(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Finding | None:
     """Return the fault that explains the tables best; None where none is needed, or none does."""
     healthy = _best(machine, tables)
     if healthy <= _OFF:
@@ -76,7 +76,7 @@ def diagnose(machine: Machine, tables: Sequence[MeasuredTable]) -> Finding | Non
     return Finding(fault, healthy, after, also)
 
 
-def _best(machine: Machine, tables: Sequence[MeasuredTable]) -> float:
+def _best(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> float:
     """Return the rms at the launch that fits best; infinite where the machine cannot be."""
     spec = cluster_from({**machine.cluster, "nodes": 1}, machine.name).specs[0]
     launch = usual_launch() if spec.launch is None else spec.launch * 1e-12
@@ -91,7 +91,7 @@ def _best(machine: Machine, tables: Sequence[MeasuredTable]) -> float:
     return min(found)
 
 
-def _faults(machine: Machine, tables: Sequence[MeasuredTable]) -> Iterator[Fault]:
+def _faults(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Iterator[Fault]:
     """Yield what could be broken on this machine, as far as the tables can tell."""
     spec = cluster_from({**machine.cluster, "nodes": 1}, machine.name).specs[0]
     if any(table.nodes > 1 for table in tables) and spec.nic is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.study.calibrate.factors import Factor, overrides_of
-from commsim.study.calibrate.predicted import Machine, MeasuredTable
+from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
 __all__ = ["errors_of", "fit", "log_ratios"]
 
@@ -28,17 +28,19 @@ _ITERATIONS = 6
 _ENOUGH = 1e-3  # of the objective
 
 
-def log_ratios(machine: Machine, tables: Sequence[MeasuredTable]) -> list[Floats]:
+def log_ratios(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> list[Floats]:
     """Return ln(predicted / measured) of each table's rows."""
     return [np.log(machine.seconds(table) / table.seconds) for table in tables]
 
 
-def errors_of(machine: Machine, tables: Sequence[MeasuredTable]) -> Floats:
+def errors_of(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Floats:
     """Return |predicted / measured - 1| of all rows."""
     return np.abs(np.expm1(np.concatenate(log_ratios(machine, tables))))
 
 
-def fit(machine: Machine, tables: Sequence[MeasuredTable], factors: Sequence[Factor]) -> Floats:
+def fit(
+    machine: BenchedMachine, tables: Sequence[MeasuredTable], factors: Sequence[Factor]
+) -> Floats:
     """Return the x of each factor."""
     x = np.zeros(len(factors))
     bounds = np.array([factor.bound for factor in factors])

@@ -19,7 +19,7 @@ from commsim.study.bench import bench, shape_of
 from commsim.traces.formats import NcclTests, documents, merged, read_nccl_tests
 from commsim.yaml_file import read_yaml
 
-__all__ = ["Machine", "MeasuredTable", "machine_of", "read_tables"]
+__all__ = ["BenchedMachine", "MeasuredTable", "machine_of", "read_tables"]
 
 _TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
 _MOST_BYTES = 2**28  # of a log
@@ -49,14 +49,14 @@ class MeasuredTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class BenchedMachine:
     """A cluster section in plain data, and the library that runs on it."""
 
     name: str
     cluster: Mapping[str, Any]
     library: LibrarySection = LibrarySection("nccl")
 
-    def having(self, overrides: Mapping[str, Any], **library: Any) -> Machine:
+    def having(self, overrides: Mapping[str, Any], **library: Any) -> BenchedMachine:
         """Return the machine with settings laid over its node's, and over its library's."""
         data = dict(self.cluster)
         data["overrides"] = _laid(data.get("overrides") or {}, overrides)
@@ -92,7 +92,7 @@ class Machine:
         return np.array([row.time_us for row in found.results]) * 1e-6
 
 
-def machine_of(name: str | Path) -> Machine:
+def machine_of(name: str | Path) -> BenchedMachine:
     """Return the machine of a preset's name or a cluster file.
 
     Raises:
@@ -105,7 +105,7 @@ def machine_of(name: str | Path) -> Machine:
                 f"--cluster {name}: no such preset.{did_you_mean(str(name), preset_names())}"
                 " `commsim presets clusters` lists them; a cluster file ends in .yaml."
             )
-        return Machine(str(name), {"preset": str(name).lower()})
+        return BenchedMachine(str(name), {"preset": str(name).lower()})
     data = read_yaml(path, str(path))
     if isinstance(data, dict) and isinstance(data.get("cluster"), dict):
         data = data["cluster"]
@@ -114,7 +114,7 @@ def machine_of(name: str | Path) -> Machine:
             f"--cluster {name}: give a cluster file with one kind of node: `preset` or `node`."
         )
     cluster_from(data, str(path))
-    return Machine(str(path), data)
+    return BenchedMachine(str(path), data)
 
 
 def read_tables(logs: Iterable[str | Path]) -> tuple[MeasuredTable, ...]:

@@ -14,11 +14,10 @@ from typing import Any
 from commsim.cluster import preset_names
 from commsim.errors import ScenarioError, TraceError, did_you_mean
 from commsim.libraries import LibrarySection
-from commsim.scenario import Scenario, scenario_from, scenario_names, scenario_text
+from commsim.scenario import Scenario, example_path, scenario_from, scenario_names, scenario_text
 from commsim.study.bench import BenchResult
 from commsim.study.compare.benched import BenchedCluster
 from commsim.study.compare.result_files import own_json, what_it_holds
-from commsim.study.examples import example_path
 from commsim.study.replay import Replay
 from commsim.study.run import Result
 from commsim.traces import Trace

@@ -7,7 +7,7 @@ come to, where a gain ends, where a loss begins, and why nothing changes where n
 asks the same of a few resources of one run.
 """
 
-from commsim.study.next_dollar.next_dollar import Change, NextDollar, Upgrade, next_dollar
+from commsim.study.next_dollar.next_dollar import NextDollar, ResourceChange, Upgrade, next_dollar
 from commsim.study.next_dollar.spare import differing, spare_words
 
-__all__ = ["Change", "NextDollar", "Upgrade", "differing", "next_dollar", "spare_words"]
+__all__ = ["NextDollar", "ResourceChange", "Upgrade", "differing", "next_dollar", "spare_words"]

@@ -22,7 +22,7 @@ from commsim.units import format_time
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Change", "NextDollar", "Upgrade", "next_dollar"]
+__all__ = ["NextDollar", "ResourceChange", "Upgrade", "next_dollar"]
 
 _NOTICED = 0.01  # of the step
 _UNMOVED = 1e-4  # of the step: 10 % of what moves less when halved and doubled is not run
@@ -34,7 +34,7 @@ _MANY_OPS = 20_000  # from here on runs are worth a process each
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ResourceChange:
     """A resource made `better` times as good, by `sets`, and the step (s) that came of it.
 
     `saved_s` is below zero where the step got longer. Both are None where it cannot run: `error`.
@@ -63,7 +63,7 @@ class Upgrade:
     title: str
     kind: str
     now: str
-    changes: tuple[Change, ...]
+    changes: tuple[ResourceChange, ...]
     saved_s: float | None
     saturates: float | None = None
     hurts: float | None = None
@@ -277,17 +277,17 @@ class _Search:
             saturates, hurts, why=self._why(resource, changes, saved, hurts),
         )  # fmt: skip
 
-    def _change(self, resource: Resource, better: float) -> Change:
+    def _change(self, resource: Resource, better: float) -> ResourceChange:
         sets = resource.sets(better)
         if sets is None:
-            return Change(better, (), error="not to be had: it is counted in whole numbers")
+            return ResourceChange(better, (), error="not to be had: it is counted in whole numbers")
         if better in BETTER[1:-1] and not (resource.kind == "hardware" and self._moves(resource)):
             if resource.kind == "hardware":
-                return Change(better, sets, self._step, 0.0)
-            return Change(better, (), error="only halved and doubled")
+                return ResourceChange(better, sets, self._step, 0.0)
+            return ResourceChange(better, (), error="only halved and doubled")
         step = self._runs.step(sets)
         saved = None if step is None else self._step - step
-        return Change(better, sets, step, saved, self._plain_error(sets))
+        return ResourceChange(better, sets, step, saved, self._plain_error(sets))
 
     def _plain_error(self, sets: tuple[str, ...]) -> str | None:
         """Return what was wrong with a change, without the file and the change that lead it."""
@@ -297,7 +297,7 @@ class _Search:
     def _why(
         self,
         resource: Resource,
-        changes: tuple[Change, ...],
+        changes: tuple[ResourceChange, ...],
         saved: float | None,
         hurts: float | None,
     ) -> str:

@@ -19,7 +19,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import Graph
 from commsim.libraries import Library, LibrarySection, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure
-from commsim.study.examples import example_path
+from commsim.scenario import example_path
 from commsim.study.replay.analysis import (
     busbw,
     busbw_table,

@@ -16,14 +16,18 @@ from commsim.errors import ScenarioError, TraceError
 from commsim.study.calibrate.factors import factors_of, overrides_of
 from commsim.study.calibrate.faults import diagnose
 from commsim.study.calibrate.fit import fit
-from commsim.study.calibrate.predicted import Machine, MeasuredTable, read_tables
+from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, read_tables
 
 A100 = TESTS / "data" / "nccl_tests" / "a100_8_v2.19.4.log"
 SIZES = tuple(2**power for power in range(12, 31, 2))
 
 
 def measured(
-    machine: Machine, *, ops: tuple[str, ...] = ("all_reduce",), nodes: int = 2, seed: int = 1
+    machine: BenchedMachine,
+    *,
+    ops: tuple[str, ...] = ("all_reduce",),
+    nodes: int = 2,
+    seed: int = 1,
 ) -> tuple[MeasuredTable, ...]:
     """Return what nccl-tests would measure on a machine, 4 % of noise in each row."""
     noise = np.random.default_rng(seed)
@@ -36,7 +40,9 @@ def measured(
 
 
 # HGX nodes with a PCIe switch to each two GPUs and NICs.
-NODES = Machine("nodes", {"preset": "aws-p6-b200", "overrides": {"nic": {"transport": "roce"}}})
+NODES = BenchedMachine(
+    "nodes", {"preset": "aws-p6-b200", "overrides": {"nic": {"transport": "roce"}}}
+)
 PLANTED: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "NIC at half rate": ({"nic": {"bandwidth": "200Gbps"}}, {}),
     "no GPUDirect": ({"nic": {"gdr": False}}, {}),

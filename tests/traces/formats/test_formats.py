@@ -13,9 +13,9 @@ from helpers.paths import TESTS
 
 from commsim.engine import simulate
 from commsim.errors import ScenarioError, TraceError
+from commsim.export import convert
 from commsim.graph import Graph, GraphBuilder, OpKind
 from commsim.libraries import Ideal, Recorded
-from commsim.study.convert import convert
 from commsim.traces import import_graph
 from commsim.traces.formats.plain_pickle import plain_values
 

@@ -15,7 +15,7 @@ from commsim.ops import op_of
 from commsim.traces.formats.event_args import EventArgs
 from commsim.traces.formats.kineto import rank_in_name
 
-__all__ = ["LIBRARY", "Communicators"]
+__all__ = ["LIBRARY", "RecordedCommunicators"]
 
 LIBRARY = "nccl"
 _MAX_RANKS = 1_000_000
@@ -32,7 +32,7 @@ class _Communicator:
 
 
 @dataclass(slots=True)
-class Communicators:
+class RecordedCommunicators:
     """What was heard, in the order of the file."""
 
     known: dict[int, _Communicator] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from commsim.errors import TraceError
 from commsim.traces.formats.event_args import NO_ARGS, EventArgs
 from commsim.traces.formats.files import Data, Document
 from commsim.traces.formats.kineto import Event, EventKind, KinetoFile
-from commsim.traces.formats.nsight.communicators import LIBRARY, Communicators
+from commsim.traces.formats.nsight.communicators import LIBRARY, RecordedCommunicators
 from commsim.traces.formats.nsight.database import Database, is_sqlite
 from commsim.traces.formats.nsight.payloads import schemas_of
 from commsim.traces.formats.values import integer
@@ -239,10 +239,10 @@ def _last_before(records: Any, correlation: Any) -> tuple[int, int]:
 
 def _add_ranges(
     database: Database, strings: Mapping[int, str], processes: dict[int, _Process]
-) -> Communicators:
+) -> RecordedCommunicators:
     """Add NVTX ranges; return what NCCL's own ranges say."""
     schemas = schemas_of(database)
-    made = Communicators()
+    made = RecordedCommunicators()
     for start, end, kind, owner, text, text_id, blob in database.rows(
         "NVTX_EVENTS", "start", "end", "eventType", "globalTid", "text", "textId", "binaryData"
     ):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from commsim.cluster import gpu_names, preset_names
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.models import model_names
-from commsim.scenario import scenario_names
+from commsim.scenario.catalogue import scenario_names
 
 __all__ = ["presets"]
 
