@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from commsim.errors import TraceError
 from commsim.graph import Graph
 from commsim.timeline import Timeline
 from commsim.traces.rebuild import (
@@ -51,6 +52,32 @@ class Trace:
             *match_notes,
             *message_notes,
             *_clock_notes(self._clocks, self.ranks),
+        )
+
+    @property
+    def cut(self) -> tuple[int, ...]:
+        """The ranks whose files ended in the middle."""
+        return tuple(rank for rank, part in self._parts.items() if part.calls.cut)
+
+    def without_cut(self) -> Trace:
+        """Return the run without its ranks whose files were cut.
+
+        Raises:
+            TraceError: every rank's was.
+        """
+        kept = [part for part in self._parts.values() if not part.calls.cut]
+        left = ", ".join(map(str, self.cut))
+        if not kept:
+            raise TraceError(
+                f"the recordings of ranks {left} are cut off, and what is left of them does not fit"
+                " together. Copy or record them again."
+            )
+        return Trace(
+            kept,
+            (
+                f"rank {left}: cut off, and what is left contradicts the order of the other ranks'"
+                " calls: left out.",
+            ),
         )
 
     def __repr__(self) -> str:

@@ -22,6 +22,12 @@ from commsim.study.replay import replay
 from commsim.traces import load_trace
 from commsim.traces.formats.files import FileLimits, documents
 
+RUNS = {
+    run.name: run
+    for kind in ("gloo_runs", "gloo_random")
+    for run in sorted((DATA / kind).iterdir())
+    if run.is_dir()
+}
 WHOLE = json.dumps(late_rank(0).content()).encode()
 
 
@@ -261,15 +267,29 @@ def test_odd_execution_trace_nodes_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.35, 0.65, 0.95])
-@pytest.mark.parametrize("run", ["ddp-4", "fsdp2-tp-4", "1f1b-4", "p2p-2"])
+@pytest.mark.parametrize("run", ["ddp-4", "fsdp2-tp-4", "1f1b-4", "p2p-2", "random-3-3"])
 def test_one_file_cut_anywhere_replays_or_says_one_sentence(
     run: str, share: float, tmp_path: Path
 ) -> None:
     """Rank 1's file ends early; the others are replayed with what is left of it."""
-    for file in (DATA / "gloo_runs" / run).iterdir():
-        if file.name == "rank1.json.gz":
+    check_cut(RUNS[run], 1, share, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("share", [percent / 100 for percent in range(5, 100, 10)])
+@pytest.mark.parametrize("run", RUNS)
+def test_every_cut_of_every_set_replays_or_says_one_sentence(
+    run: str, share: float, tmp_path: Path
+) -> None:
+    rank = round(share * 100) // 10 % len([*RUNS[run].glob("rank*.calls.json")])
+    check_cut(RUNS[run], rank, share, tmp_path)
+
+
+def check_cut(run: Path, rank: int, share: float, tmp_path: Path) -> None:
+    for file in run.iterdir():
+        if file.name == f"rank{rank}.json.gz":
             text = gzip.decompress(file.read_bytes())
-            (tmp_path / "rank1.json").write_bytes(text[: int(len(text) * share)])
+            (tmp_path / f"rank{rank}.json").write_bytes(text[: int(len(text) * share)])
         elif "calls" not in file.name:
             shutil.copy(file, tmp_path)
     try:

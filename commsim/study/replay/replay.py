@@ -15,7 +15,7 @@ from typing import Any
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
-from commsim.errors import ScenarioError
+from commsim.errors import DeadlockError, ScenarioError
 from commsim.graph import Graph
 from commsim.libraries import Library, LibrarySection, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure
@@ -87,7 +87,7 @@ def replay(
     _check(comm, cluster, change)
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     listed = [example_path(path) for path in given]
-    found = import_graph(listed, progress=progress)
+    found = _that_runs(import_graph(listed, progress=progress))
     name = ", ".join(str(path) for path in given)
     if found.trace is None and comm == "recorded":
         raise ScenarioError(
@@ -99,6 +99,28 @@ def replay(
     if found.trace is None:
         return _untimed(name, found, graph, cluster, rules, notes)
     return _timed(name, found, found.trace, graph, cluster, rules, comm, change, notes)
+
+
+def _that_runs(found: Imported) -> Imported:
+    """Leave out the ranks of cut files where what is left of them cannot have happened so.
+
+    Raises:
+        TraceError: every file was cut.
+    """
+    trace = found.trace
+    if trace is None or not trace.cut or _fits(trace):
+        return found
+    whole = trace.without_cut()
+    return Imported(whole.graph(), found.format, whole.notes, whole)
+
+
+def _fits(trace: Trace) -> bool:
+    """Say whether a recording runs to its end as it was measured."""
+    try:
+        again = simulate(trace.graph(), None, library=Recorded(), overlap_slowdown=False)
+    except DeadlockError:
+        return False
+    return not check_account(trace, trace.timeline(), again).misses
 
 
 def _check(comm: str, cluster: Cluster | None, change: WhatIf) -> None:

@@ -98,6 +98,11 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
             continue
         if not event.name.startswith(GLOO):
             cpu.setdefault(event.thread, []).append(event)
+    if not cpu and file.cut:
+        raise TraceError(
+            f"{file.name}: cut off before its first CPU event: nothing says what launched what is"
+            " left. Copy it again, or leave it out: the other ranks replay without it."
+        )
     if not cpu:
         raise TraceError(
             f"{file.name}: no CPU events. Record with ProfilerActivity.CPU as well as CUDA:"
