@@ -45,7 +45,8 @@ _GRACE = 2.0
 class Run(NamedTuple):
     """A program on so many processes; `late` = (rank, seconds) added to that rank's step.
 
-    `pickled`: the flight recorder's dump is kept as a pickle instead of JSON.
+    `pickled`: the flight recorder's dump is kept as a pickle instead of JSON. `stacks`: with the
+    Python frames that tell work from Work.wait().
     """
 
     program: str
@@ -53,6 +54,7 @@ class Run(NamedTuple):
     late: tuple[int, float] = (0, 0.0)
     execution_trace: bool = False
     pickled: bool = False
+    stacks: bool = False
 
 
 RUNS = {
@@ -99,10 +101,10 @@ def main() -> None:
         )
 
 
-def record(name: str) -> tuple[float, Path]:
+def record(name: str, *, stacks: bool = False) -> tuple[float, Path]:
     """Run once; return the ranks' longest and mean step in us, added, and the recording."""
     folder = Path(tempfile.mkdtemp(prefix="gloo-"))
-    run, start = run_of(name), _starter()
+    run, start = run_of(name)._replace(stacks=stacks), _starter()
     ranks = [
         start.Process(target=_be_rank, args=(run, rank, str(folder / "store"), folder))
         for rank in range(run.world)
@@ -187,6 +189,7 @@ def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
         activities=[torch.profiler.ProfilerActivity.CPU],
         schedule=torch.profiler.schedule(wait=0, warmup=3, active=1, repeat=1),
         record_shapes=True,
+        with_stack=run.stacks,
         execution_trace_observer=observer,
     ) as profiler:
         for number in range(4):

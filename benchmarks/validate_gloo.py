@@ -7,8 +7,8 @@ Whether replays of freshly recorded programs on Gloo meet their recordings, and 
 Needs torch. Records random programs (`gloo_random`) of 2 to 8 ranks on this machine and replays
 each: how far every part of every rank's account is off (step, compute, transfers, waits), and
 whether calls, groups and bytes are those that the program made. `--causal`: the host work of one
-rank is taken away, halved or doubled in the replay, and in the program, which really runs again;
-of `--repeats` runs each way the shortest counts.
+rank is taken away, halved or doubled in the replay, and in the program, which really runs again,
+both recorded with Python frames; of `--repeats` runs each way the shortest counts.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def shortest(name: str, repeats: int, folder: Path) -> Trace | None:
     """Return the shortest of some recordings of a program."""
     best = math.inf
     for _ in range(repeats):
-        length, found = record(name)
+        length, found = record(name, stacks=True)
         if length < best:
             best = length
             keep(found, folder)
