@@ -21,7 +21,7 @@ from commsim.traces.capture.costs import cost_of, is_free, tensors
 from commsim.traces.capture.recorder import current_stream, in_backward, recorder
 from commsim.traces.capture.records import CapturedWork, Sync
 
-__all__ = ["Capturing", "track_storage"]
+__all__ = ["Capturing", "track_storage", "value_of"]
 
 
 class Capturing(TorchDispatchMode):
@@ -37,7 +37,7 @@ class Capturing(TorchDispatchMode):
             return func(*args, **kwargs)  # torch computes something real: the ranks of a mesh
         namespace, name = func._schema.name.split("::")
         if name == "_local_scalar_dense":
-            return _value(args[0])
+            return value_of(args[0])
         if is_communication(namespace):
             return record_communication(func, namespace, name, args, kwargs)
         out = func(*args, **kwargs)
@@ -108,7 +108,7 @@ _alive: dict[int, int] = {}
 _STANDS_FOR = {bool: False, int: 1, float: 1.0, complex: 1 + 0j}
 
 
-def _value(tensor: Tensor) -> Any:
+def value_of(tensor: Tensor) -> Any:
     """Return a value where the program asks for one that is not known without a GPU."""
     kind: type = (
         bool

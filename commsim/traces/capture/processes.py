@@ -9,6 +9,7 @@ as the captured rank at their place. The last rank is captured as a check of tha
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from commsim.graph import Graph
 from commsim.traces.capture.assemble import assemble, roles_of
 from commsim.traces.capture.axes import FoundAxes, message_axes
 from commsim.traces.capture.equivalence import difference
-from commsim.traces.capture.records import Recording, load_recording
+from commsim.traces.capture.records import Recording, load_recording, reason_file
 
 __all__ = ["capture", "record_ranks"]
 
@@ -207,8 +208,21 @@ def _start(
 
 
 def _check_end(rank: int, code: int, folder: Path) -> None:
+    """Raise what stopped a capture: the script's own words, else how its process ended."""
     if code == 0:
         return
-    text = (folder / f"{rank}.log").read_text(errors="replace").strip()
-    reason = text if code == 1 and "Traceback" not in text else text[-600:]
-    raise TraceError(f"rank {rank}: {reason or f'its process ended with code {code}.'}")
+    told = reason_file(str(folder / f"{rank}.json"))
+    if told.exists():
+        raise TraceError(f"rank {rank}: {told.read_text(encoding='utf-8')}")
+    said = (folder / f"{rank}.log").read_text(errors="replace").strip().splitlines()
+    last = f": {said[-1][:300]}" if said else "."
+    raise TraceError(f"rank {rank}: its process ended {_ended(code)}{last}")
+
+
+def _ended(code: int) -> str:
+    """Say how a process ended by its code: negative ones are signals."""
+    if code >= 0:
+        return f"with code {code}"
+    names = {int(each): each.name for each in signal.Signals}
+    hint = ", maybe for want of memory" if code == -signal.SIGKILL else ""
+    return f"by {names.get(-code, f'signal {-code}')}{hint}"

@@ -26,6 +26,7 @@ __all__ = [
     "Waited",
     "WaitsFor",
     "load_recording",
+    "reason_file",
     "save_recording",
 ]
 
@@ -166,6 +167,11 @@ class Recording(msgspec.Struct, frozen=True):
     memory: CapturedMemory
     parameters: int = 0
     notes: tuple[str, ...] = ()
+
+
+def reason_file(output: str) -> Path:
+    """Return where the reason goes why a recording could not be made."""
+    return Path(f"{output}.reason")
 
 
 def save_recording(recording: Recording, path: Path) -> None:

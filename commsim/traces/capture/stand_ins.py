@@ -36,6 +36,7 @@ from commsim.traces.capture.recorder import (
     recorder,
 )
 from commsim.traces.capture.records import Sync
+from commsim.traces.capture.values import install_values
 
 __all__ = ["OnOneDevice", "install"]
 
@@ -50,6 +51,7 @@ def install(rank: int, world: int, local: int, per_node: int) -> None:
     _pipelines()
     _optimizers()
     _loaders()
+    install_values()
     torch.nn.parallel.DistributedDataParallel = ddp.DistributedDataParallel
     torch.nn.parallel.distributed.DistributedDataParallel = ddp.DistributedDataParallel
     resize = torch.UntypedStorage.resize_
@@ -188,12 +190,27 @@ def _streams() -> None:
     context.lazy_init = lazy_init
 
 
+def _looks_closer(frame: Any, *names: str) -> bool:
+    """Say whether a library asks that would find out that "cuda" is none: it gets the CPU."""
+    asking = frame.f_globals.get("__name__", "torch")
+    return str(asking).startswith((*names, "lightning", "pytorch_lightning"))
+
+
+_PROPERTIES = SimpleNamespace(
+    name="captured GPU", total_memory=2**37, major=9, minor=0, multi_processor_count=132,
+    warp_size=32, uuid="0", is_integrated=0, gcnArchName="",
+)  # fmt: skip
+
+
 def _cuda(local: int, per_node: int) -> None:
     """Answer what programs ask of `torch.cuda`; torch itself still sees that there is none."""
     cuda = torch.cuda
 
     def is_available() -> bool:
-        return not sys._getframe(1).f_globals.get("__name__", "torch").startswith("torch")
+        return not _looks_closer(sys._getframe(1), "torch")
+
+    def device_count() -> int:
+        return 0 if _looks_closer(sys._getframe(1)) else per_node
 
     def synchronize(device: Any = None) -> None:
         recorder.add(Sync(-1))
@@ -201,21 +218,24 @@ def _cuda(local: int, per_node: int) -> None:
     answers: dict[str, Any] = {
         "is_available": is_available,
         "synchronize": synchronize,
-        "device_count": lambda: per_node,
+        "device_count": device_count,
         "current_device": lambda: local,
-        "get_device_name": lambda device=None: "captured GPU",
+        "get_device_name": lambda device=None: _PROPERTIES.name,
+        "get_device_properties": lambda device=None: _PROPERTIES,
         "get_device_capability": lambda device=None: (9, 0),
         "is_bf16_supported": lambda *how: True,
         "max_memory_allocated": lambda device=None: recorder.peak,
         "memory_allocated": lambda device=None: recorder.held,
         "max_memory_reserved": lambda device=None: recorder.peak,
         "memory_reserved": lambda device=None: recorder.held,
-        "mem_get_info": lambda device=None: (2**37, 2**37),
+        "mem_get_info": lambda device=None: (_PROPERTIES.total_memory, _PROPERTIES.total_memory),
+        "memory_summary": lambda *how, **more: "memory: see the capture's own peak",
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
     }
     quiet = (
         "set_device", "empty_cache", "manual_seed", "manual_seed_all", "ipc_collect", "init",
         "reset_peak_memory_stats", "reset_max_memory_allocated", "set_per_process_memory_fraction",
-        "nvtx.range_push", "nvtx.range_pop",
+        "nvtx.range_push", "nvtx.range_pop", "set_rng_state",
     )  # fmt: skip
     for name in quiet:
         owner: Any = cuda
@@ -232,6 +252,14 @@ def _cuda(local: int, per_node: int) -> None:
         begin(self, "cpu" if str(device_type).startswith("cuda") else device_type, *how, **more)
 
     torch.amp.autocast_mode.autocast.__init__ = autocast
+    torch.Generator = _Generator
+
+
+class _Generator(torch.Generator):
+    """A generator of random numbers on whatever device is asked for, which are never looked at."""
+
+    def __new__(cls, device: Any = None) -> Any:
+        return super().__new__(cls, device="cpu")
 
 
 class OnOneDevice(TorchFunctionMode):

@@ -39,13 +39,15 @@ class _Done(BaseException):
 
 
 def main(path: str) -> int:
-    """Capture one rank; return 0, or 1 with the reason on stderr."""
+    """Capture one rank; return 0, or 1 with the reason in a file beside the recording's."""
     job = msgspec.json.decode(Path(path).read_bytes(), type=Job)
     _environment(job)
     try:
         _capture(job)
     except _StoppedError as failed:
-        print(failed, file=sys.stderr)  # noqa: T201  (read by the parent process)
+        from commsim.traces.capture.records import reason_file
+
+        reason_file(job.output).write_text(str(failed), encoding="utf-8")
         return 1
     return 0
 
@@ -197,7 +199,8 @@ def _reason(error: BaseException, script: str) -> str:
     if os.environ.get("COMMSIM_CAPTURE_DEBUG"):
         traceback.print_exception(error)
     lines = traceback.extract_tb(error.__traceback__)
-    own = [line for line in lines if Path(line.filename).name == Path(script).name]
+    path = Path(script).resolve()  # a library may have a file of the same name
+    own = [line for line in lines if Path(line.filename).resolve() == path]
     where = f"{Path(script).name}, line {own[-1].lineno}: " if own else ""
     words = str(error).strip().splitlines()
     text = f"{where}{type(error).__name__}: {words[0] if words else ''}{_causes(error)}"
@@ -224,7 +227,8 @@ _ADVICE = {
     "DataDependent": "A value decides what runs next. Let the captured program skip that branch.",
     "UnsupportedOperator": "This kernel has no fake version. Capture with the ops of torch itself, "
     "or give it one (torch.library.register_fake).",
-    "CUDA": "A kernel that exists only on a GPU: capture with the ops of torch itself.",
+    "CUDAAccelerator": "Lightning looks for a real GPU: let it choose, accelerator='auto'.",
+    "CUDA error": "A kernel that exists only on a GPU: capture with the ops of torch itself.",
 }
 
 
@@ -253,4 +257,8 @@ def _write(job: Job, steps: _Steps) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    ended = main(sys.argv[1])
+    sys.stderr.flush()
+    os._exit(
+        ended
+    )  # taking fake tensors apart at the end takes long, and has crashed in torch 2.15

@@ -1,4 +1,4 @@
-"""What ordinary scripts do: print on rank 0, load data by workers, hook, ignore and join."""
+"""What ordinary scripts do: print, load data by workers, copy, save, hook, ignore and join."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ def test_prints_workers_hooks_and_ignored_layers_in_one_script(tmp_path: Path) -
     graph = captured(
         tmp_path,
         """
+import copy
+import numpy as np
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 data = TensorDataset(torch.ones(64, 64))
@@ -50,15 +52,31 @@ DDP._set_params_and_buffers_to_ignore_for_model(model, ["1.weight", "1.bias"])
 net = DDP(model)
 net.register_comm_hook(None, bf16_compress_hook)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
+ema = copy.deepcopy(net.module)
+assert isinstance(ema[0].weight, nn.Parameter) and ema[0].weight is not model[0].weight
+assert torch.cuda.get_device_properties(0).total_memory > 0 and torch.Generator("cuda")
+scores = [None] * dist.get_world_size()
 for (x,) in loader:
-    loss = net(x).sum()
+    out = net(x)
+    loss = out.sum()
     loss.backward(); opt.step(); opt.zero_grad()
+    dist.all_gather_object(scores, {"rank": dist.get_rank()})
+    assert scores[3] is not None
     if dist.get_rank() == 0:
-        print("loss", loss.item())
+        print("loss", loss.item(), f"{loss:.3f}", out.tolist()[0], np.asarray(out.detach()).mean())
+        torch.save(net.module.state_dict(), "never.pt")
 """,
     )
     assert sizes(graph) == [LAYER // 2]
-    assert "DataLoader" in str(dict(graph.meta))
+    said = str(dict(graph.meta))
+    assert all(word in said for word in ("DataLoader", "checkpoints", "Python objects"))
+    assert not Path("never.pt").exists()
+
+
+@pytest.mark.long
+def test_a_script_that_dies_says_how(tmp_path: Path) -> None:
+    with pytest.raises(CommsimError, match="rank 0: its process ended by SIGSEGV"):
+        captured(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
 
 
 @pytest.mark.long
