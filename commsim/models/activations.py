@@ -151,12 +151,16 @@ def _kept_ops(shape: ModelShape, split: Split, layer: int, width: int) -> int:
 
 
 def _mlp_width(shape: ModelShape, split: Split, layer: int) -> float:
-    """Return the entries per token kept around the activation function, and of routed tokens."""
+    """Return the entries per token kept around the activation function, and of routed tokens.
+
+    Of those the input of their expert: its output is weighted before the last matrix
+    (weighted_bias_swiglu of Megatron-Core; torchtitan weighs the input), so nothing keeps it.
+    """
     tensors = 3 if shape.gated else 2
     experts = shape.experts
     if experts is None or not is_moe_layer(shape, layer):
         return tensors * shape.ffn
-    routed = tensors * experts.expert_ffn + 2 * shape.hidden * (split.tp * split.own)
+    routed = tensors * experts.expert_ffn + shape.hidden * (split.tp * split.own)
     return experts.top_k * routed + tensors * experts.shared_expert_ffn
 
 
