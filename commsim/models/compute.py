@@ -42,6 +42,10 @@ from commsim.units import PS_PER_SECOND
 __all__ = ["ComputeModel", "compute_model"]
 
 _MERGE_PASSES = 3  # read the partial result and the sum, write the sum
+_TORCH_MERGES, _TORCH_ADDS = 38, 26
+"""Bytes per entry in eager torch (torch/distributed/tensor/experimental/_attention.py): _SDPAMerger
+casts (2 + 4), subtracts (8 + 4), multiplies (4 + 4) and subtracts again (8 + 4) in fp32; a
+gradient is added (6 + 4) and joined with the other half (8 + 8)."""
 _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
 """Of an all-reduce inside a node, only to say how long Python may run ahead."""
 
@@ -145,8 +149,11 @@ class ComputeModel:
             return GpuWork(self.section.optimizer / PS_PER_SECOND, 0.0, traffic)
         return GpuWork(seconds * self.section.scale, 0.0, traffic)
 
-    def merging(self, entries: float) -> GpuWork:
-        """Return what adding `entries` partial results to a sum takes: three passes of memory."""
+    def merging(self, entries: float, *, backward: bool = False) -> GpuWork:
+        """Return what adding `entries` partial results of a ring's step to a sum takes."""
+        if self.stack.ring == "torch":
+            each = _TORCH_ADDS if backward else _TORCH_MERGES
+            return self._moved(self.kernels.fixed(each * entries))
         return self._moved(self.kernels.stream(_MERGE_PASSES * 2 * entries))
 
     def gather_copy(self, entries: int) -> GpuWork:

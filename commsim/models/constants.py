@@ -135,6 +135,10 @@ class Stack(Section, frozen=True, kw_only=True):
     the share that the framework's allocator holds beside what is in use. `loss_parallel`: under
     tensor parallelism the loss is computed on parts of the vocabulary, not on gathered logits.
 
+    `ring`: ring attention passes grouped keys and values on and adds up partial results in one
+    kernel (fused: Transformer Engine), or repeats keys and values for all heads, adds up in fp32
+    step by step, and passes on gradients of each step behind it (torch).
+
     `fp8_gathers`: in training with one fp8 scale per tensor, what tensor parallelism and FSDP
     gather in front of products is cast before, and has a byte per entry.
 
@@ -158,6 +162,7 @@ class Stack(Section, frozen=True, kw_only=True):
     tp_overlap: str
     cuda_graph: Literal["none", "experts", "full"]
     dispatcher: Literal["alltoall", "deepep", "deepep-fp8"]
+    ring: Literal["fused", "torch"]
     saves_fp8: bool
     loss_bytes: Positive
     optimizer_bytes: Positive

@@ -145,9 +145,14 @@ def _parts_met(experts: int, parts: float, top_k: int) -> float:
     return parts * (1 - missed)
 
 
-def context_ring_bytes(shape: ModelShape, split: Split, *, width: int) -> int:
-    """Return the keys and values that a rank passes on in one step of ring attention."""
-    if shape.latent is not None:
+def context_ring_bytes(
+    shape: ModelShape, split: Split, *, width: int, repeated: bool = False
+) -> int:
+    """Return the keys and values that a rank passes on in one step of ring attention.
+
+    `repeated`: grouped ones are copied for every head before.
+    """
+    if shape.latent is not None or repeated:
         entries = (score_width(shape) + value_width(shape)) // split.tp
     else:
         entries = 2 * local_kv_heads(shape, split.tp) * shape.head_dim

@@ -286,23 +286,37 @@ class StageCompiler:
         elif self.context == "ulysses":
             self._ulysses(work_list, work)
         else:
-            size = context_ring_bytes(self.shape, self.split, width=self.width)
+            size, gradient = self._ring_bytes(backward=backward)
             share = core / work.seconds if work.seconds else 0.0
             work_list.compute(_scaled(work, 1 - share), block="attention projections")
             for step in range(d):
                 if step < d - 1:
-                    work_list.collective(EXCHANGE, "cp", size * (2 if backward else 1), beside=True)
+                    work_list.collective(EXCHANGE, "cp", size, beside=True)
                 masked = 1.0 if step == 0 else _MASKED
-                merge = self.model.merging(masked * self._merged(backward=backward))
+                entries = masked * self._merged(backward=backward)
+                merge = self.model.merging(entries, backward=backward)
                 work_list.compute(_scaled(work, share / d) + merge, block=f"attention {step}")
                 work_list.join()
+                if gradient:
+                    work_list.collective(EXCHANGE, "cp", gradient)
+
+    @property
+    def _repeats(self) -> bool:
+        return self.model.stack.ring == "torch"
+
+    def _ring_bytes(self, *, backward: bool) -> tuple[int, int]:
+        """Return the bytes that a step passes on beside it, and behind it: gradients in fp32."""
+        size = context_ring_bytes(self.shape, self.split, width=self.width, repeated=self._repeats)
+        if not backward:
+            return size, 0
+        return (size, size // self.width * 4) if self._repeats else (2 * size, 0)
 
     def _merged(self, *, backward: bool) -> float:
         """Return the entries that a step of the ring adds up: outputs, or gradients of q, k, v."""
         tokens = self.split.tokens
         if not backward:
             return tokens * value_width(self.shape) / self.split.tp
-        keys = context_ring_bytes(self.shape, self.split, width=self.width) / self.width
+        keys = context_ring_bytes(self.shape, self.split, width=1, repeated=self._repeats)
         return tokens * score_width(self.shape) / self.split.tp + keys
 
     def _ulysses(self, work_list: WorkList, work: GpuWork) -> None:

@@ -326,7 +326,7 @@ def test_each_step_of_a_ring_adds_to_what_is_there(monkeypatch: pytest.MonkeyPat
         return int(graph.duration[mine][graph.kind[mine] == OpKind.COMPUTE].sum())
 
     with_merging = {(cp, letter): phase(cp, letter) for cp in (2, 8) for letter in "FB"}
-    monkeypatch.setattr(ComputeModel, "merging", lambda *_: GpuWork(0.0))
+    monkeypatch.setattr(ComputeModel, "merging", lambda *_, **__: GpuWork(0.0))
     extra = {key: time - phase(*key) for key, time in with_merging.items()}
     assert extra[2, "F"] / extra[8, "F"] == pytest.approx(1.75 / 2 / (6.25 / 8), rel=1e-4)
     # backward: the gradients of q, and of k and v of a quarter of the heads
