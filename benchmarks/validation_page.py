@@ -7,6 +7,7 @@ Write docs/validation.md from what the validators wrote.
     python benchmarks/fit_nccl.py MEASURED.csv... --leave-out classes --json OUT/classes.json
     python benchmarks/validate_pipeline.py TABLE5.csv --json OUT/pipeline.json
     python benchmarks/validate_training.py TRAINING.csv --json OUT/training.json
+    python benchmarks/validate_training.py TRAINING_2.csv --json OUT/training_2.json
     python benchmarks/validation_page.py OUT -o docs/validation.md
 
 What OUT lacks stays out of the page.
@@ -129,6 +130,32 @@ def training(data: dict[str, Any]) -> Iterator[str]:
     yield "    python benchmarks/validate_training.py TRAINING.csv\n"
     yield "Published step times of whole training runs. `constant` is a constant share of peak,"
     yield "fitted with each row left out: what anybody can do without a simulator.\n"
+    yield from _steps(data)
+
+
+def recent(data: dict[str, Any]) -> Iterator[str]:
+    """Say the same of Hopper and Blackwell, and how far peaks of memory are."""
+    yield "## Training steps on Hopper and Blackwell\n"
+    yield "    python benchmarks/validate_training.py TRAINING_2.csv\n"
+    yield "By constants fitted on all rows; what halves of the rows say of the others is in"
+    yield "[how long a GPU computes](background/compute.md).\n"
+    yield from _steps(data)
+    rows = [row for row in data["rows"] if row["fits"] is not None]
+    refused = sum(not row["fits"] for row in rows)
+    yield "## Memory\n"
+    yield f"Of {len(rows)} published runs {refused} are said not to fit. Peaks, where they were"
+    yield "published (`torch.cuda.max_memory_reserved`):\n"
+    yield "| run | measured | predicted | error |\n|---|---|---|---|"
+    for row in rows:
+        if row["memory_error"] is not None:
+            yield (
+                f"| {row['case_id']} | {row['measured_gib']:.1f} GiB | {row['memory_gib']:.1f} GiB"
+                f" | {100 * row['memory_error']:+.1f} % |"
+            )
+    yield ""
+
+
+def _steps(data: dict[str, Any]) -> Iterator[str]:
     yield "| suite | rows | mean error | median | constant | rank order |"
     yield "|---|---|---|---|---|---|"
     for name, entry in data["suites"].items():
@@ -146,6 +173,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "classes": classes,
     "pipeline": pipeline,
     "training": training,
+    "training_2": recent,
 }
 
 
