@@ -7,10 +7,9 @@ began. Groups keep all their ranks: those that are not recorded are taken to be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -19,25 +18,16 @@ from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Collectives, Graph, Group, Messages, OpKind, validate
 from commsim.ops import ROOTED
 from commsim.traces.rebuild.deskew import Transfer
+from commsim.traces.rebuild.joined_ops import JoinedOps, RankFragment, join_fragments
 from commsim.traces.rebuild.match_messages import Exchange
 from commsim.traces.rebuild.matching import MatchedCollective
-from commsim.traces.rebuild.rank import Fragment
 from commsim.units import format_time
 
-__all__ = ["Built", "RankFragment", "build_graph"]
+__all__ = ["Built", "build_graph"]
 
 _MAX_APART = 3_600 * 10**12
 RECORDED = "recorded"
 """The library of groups whose members are not known: their calls keep their recorded time."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankFragment:
-    """A rank's fragment; `shift` takes its times to the common clock."""
-
-    rank: int
-    fragment: Fragment
-    shift: int
 
 
 @dataclass(slots=True, eq=False)
@@ -87,62 +77,15 @@ def build_graph(
             "the ranks' recordings lie more than an hour apart, and no collective joins them:"
             " are these files of one run?"
         )
-    columns = _columns(ranks, min(begins))
+    ops = join_fragments(ranks, min(begins))
     tables = _CollectiveTables()
     _add_collectives(tables, collectives, transfers)
-    _join_collectives(columns, collectives, transfers)
-    messages = _join_messages(columns, tables, exchanges)
-    _keep_lone_messages(columns, tables)
-    graph = _graph(columns, begins, ranks, tables, _collectives(tables), messages)
-    _note(tables.notes, ranks, collectives, columns)
-    return Built(
-        graph, columns["start"], columns["end"], columns["cause"], columns["last"], tables.notes
-    )
-
-
-def _columns(ranks: Sequence[RankFragment], begin: int) -> dict[str, Any]:
-    """Put the fragments one after another, with common names, streams and ids."""
-    names: dict[str, int] = {}
-    streams: dict[str, int] = {}
-    parts: dict[str, list[Ints]] = {}
-    offset = 0
-    for lane, part in enumerate(ranks):
-        own = part.fragment
-        name_of = np.array([names.setdefault(n, len(names)) for n in own.names], np.int64)
-        stream_of = np.array([streams.setdefault(s, len(streams)) for s in own.streams], np.int64)
-        shift = part.shift - begin
-        found = {
-            "kind": own.kind, "lane": np.full(len(own), lane), "stream": stream_of[own.stream],
-            "duration": own.duration, "name": name_of[own.name], "device": own.device,
-            "phase": own.phase, "batch": np.where(own.batch >= 0, own.batch + offset, -1),
-            "call": own.item, "message": own.message, "start": own.start + shift,
-            "end": own.end + shift, "cause": np.where(own.cause >= 0, own.cause + offset, -1),
-            "counts": np.diff(own.dep_ptr), "dep_op": own.dep_op + offset,
-            "dep_delay": own.dep_delay,
-        }  # fmt: skip
-        for key, values in found.items():
-            parts.setdefault(key, []).append(values)
-        offset += len(own)
-    joined: dict[str, Any] = {key: np.concatenate(values) for key, values in parts.items()}
-    joined["rank"] = np.array([part.rank for part in ranks])[joined["lane"]]
-    joined["item"] = np.full(offset, -1)
-    joined["size"] = np.full(offset, -1)
-    joined["last"] = np.full(offset, -1)
-    joined["names"], joined["streams"] = tuple(names), tuple(streams)
-    joined["op_of"] = _ops_of_calls(joined)
-    return joined
-
-
-def _ops_of_calls(columns: Mapping[str, Any]) -> dict[tuple[int, int, int], int]:
-    """Return the op of each (rank, call, message)."""
-    ops = np.flatnonzero(columns["call"] >= 0)
-    keys = zip(
-        columns["rank"][ops].tolist(),
-        columns["call"][ops].tolist(),
-        columns["message"][ops].tolist(),
-        strict=True,
-    )
-    return dict(zip(keys, ops.tolist(), strict=True))
+    _join_collectives(ops, collectives, transfers)
+    messages = _join_messages(ops, tables, exchanges)
+    _keep_lone_messages(ops, tables)
+    graph = _graph(ops, begins, ranks, tables, _collectives(tables), messages)
+    _note(tables.notes, ranks, collectives, ops)
+    return Built(graph, ops.start, ops.end, ops.cause, ops.last, tables.notes)
 
 
 def _add_collectives(
@@ -227,31 +170,31 @@ def _root(tables: _CollectiveTables, collective: MatchedCollective) -> int:
 
 
 def _join_collectives(
-    columns: dict[str, Any], collectives: Sequence[MatchedCollective], transfers: Sequence[Transfer]
+    ops: JoinedOps, collectives: Sequence[MatchedCollective], transfers: Sequence[Transfer]
 ) -> None:
     """Give the members of each collective its row, and those that leave late their time more."""
     for row, (collective, transfer) in enumerate(zip(collectives, transfers, strict=True)):
-        ops = {rank: columns["op_of"][rank, i, -1] for rank, i in collective.numbers.items()}
-        for rank, op in ops.items():
-            columns["item"][op] = row
-            columns["size"][op] = max(-1, collective.calls[rank].size)
-            columns["last"][op] = ops[transfer.waited_for(rank)]
-            columns["duration"][op] = transfer.late(rank) or -1
+        members = {rank: ops.op_of[rank, i, -1] for rank, i in collective.numbers.items()}
+        for rank, op in members.items():
+            ops.item[op] = row
+            ops.size[op] = max(-1, collective.calls[rank].size)
+            ops.last[op] = members[transfer.waited_for(rank)]
+            ops.duration[op] = transfer.late(rank) or -1
 
 
 def _join_messages(
-    columns: dict[str, Any], tables: _CollectiveTables, exchanges: Sequence[Exchange]
+    ops: JoinedOps, tables: _CollectiveTables, exchanges: Sequence[Exchange]
 ) -> Messages:
     """Give both ends of each message its row, and what its kernel took beyond it."""
     rows: list[tuple[int, ...]] = []
     for exchange in exchanges:
-        send, recv = (columns["op_of"][key] for key in (exchange.send, exchange.recv))
-        moved, late, eager = _moved(columns, send, recv)
-        later = recv if columns["start"][recv] >= columns["start"][send] else send
+        send, recv = (ops.op_of[key] for key in (exchange.send, exchange.recv))
+        moved, late, eager = _moved(ops, send, recv)
+        later = recv if ops.start[recv] >= ops.start[send] else send
         for op, beyond in zip((send, recv), late, strict=True):
-            columns["item"][op], columns["size"][op] = len(rows), exchange.size
-            columns["last"][op] = op if eager else later
-            columns["duration"][op] = beyond if exchange.library == "gloo" and beyond else -1
+            ops.item[op], ops.size[op] = len(rows), exchange.size
+            ops.last[op] = op if eager else later
+            ops.duration[op] = beyond if exchange.library == "gloo" and beyond else -1
         group = tables.group(exchange.group, exchange.ranks, exchange.library)
         rows.append(
             (
@@ -270,9 +213,9 @@ def _join_messages(
     return Messages(*(table[:, column].copy() for column in range(9)))
 
 
-def _moved(columns: Mapping[str, Any], send: int, recv: int) -> tuple[int, tuple[int, int], bool]:
+def _moved(ops: JoinedOps, send: int, recv: int) -> tuple[int, tuple[int, int], bool]:
     """Return how long a message moved, how long each end stayed beyond it, and if it was eager."""
-    begin, end = columns["start"], columns["end"]
+    begin, end = ops.start, ops.end
     if end[send] < begin[recv]:
         sent = int(end[send] - begin[send])
         return sent, (sent, int(end[recv] - begin[recv])), True
@@ -285,29 +228,29 @@ def _moved(columns: Mapping[str, Any], send: int, recv: int) -> tuple[int, tuple
     )
 
 
-def _keep_lone_messages(columns: dict[str, Any], tables: _CollectiveTables) -> None:
+def _keep_lone_messages(ops: JoinedOps, tables: _CollectiveTables) -> None:
     """Let a send or receive without its other end keep its recorded time, waits included.
 
     One kernel may hold several: its time counts once, and not at all beside a message of the
     same kernel whose other end is known.
     """
-    kinds, item = columns["kind"], columns["item"]
+    kinds, item = ops.kind, ops.item
     messages = (kinds == OpKind.SEND) | (kinds == OpKind.RECV)
     lone = np.flatnonzero(messages & (item < 0))
     met = np.flatnonzero(messages & (item >= 0))
-    counted = set(zip(columns["rank"][met].tolist(), columns["call"][met].tolist(), strict=True))
+    counted = set(zip(ops.rank[met].tolist(), ops.call[met].tolist(), strict=True))
     for op in lone.tolist():
-        rank, call = int(columns["rank"][op]), int(columns["call"][op])
-        whole = int(columns["end"][op] - columns["start"][op])
+        rank, call = int(ops.rank[op]), int(ops.call[op])
+        whole = int(ops.end[op] - ops.start[op])
         recorded = 0 if (rank, call) in counted else whole
         counted.add((rank, call))
         group = tables.group("messages", (rank,), RECORDED)
         kinds[op], item[op] = OpKind.COLLECTIVE, len(tables.rows)
-        columns["batch"][op], columns["last"][op] = -1, op
+        ops.batch[op], ops.last[op] = -1, op
         tables.kinds.append("send_recv")
         tables.splits.append(None)
         tables.dtypes.append("")
-        tables.rows.append((group, int(columns["size"][op]), -1, recorded, 0))
+        tables.rows.append((group, int(ops.size[op]), -1, recorded, 0))
     if lone.size:
         tables.notes.append(
             f"{lone.size} sends and receives have no other end in the recording: they keep the"
@@ -316,14 +259,14 @@ def _keep_lone_messages(columns: dict[str, Any], tables: _CollectiveTables) -> N
 
 
 def _graph(
-    columns: Mapping[str, Any],
+    ops: JoinedOps,
     begins: Sequence[int],
     ranks: Sequence[RankFragment],
     tables: _CollectiveTables,
     collectives: Collectives,
     messages: Messages,
 ) -> Graph:
-    count, lanes = len(columns["kind"]), len(ranks)
+    count, lanes = len(ops.kind), len(ranks)
     none, nothing = np.full(count, -1, np.int64), np.zeros(count, np.int64)
     starts = np.cumsum([0, *(len(part.fragment) for part in ranks)])
     window = [
@@ -331,33 +274,33 @@ def _graph(
         for part, at in zip(ranks, starts, strict=False)
     ]
     graph = Graph(
-        kind=columns["kind"].astype(np.uint8),
-        lane=columns["lane"].astype(np.int64),
-        stream=columns["stream"],
-        duration=columns["duration"],
+        kind=ops.kind.astype(np.uint8),
+        lane=ops.lane.astype(np.int64),
+        stream=ops.stream,
+        duration=ops.duration,
         flops=np.full(count, -1.0),
         traffic=np.full(count, -1.0),
-        size=columns["size"],
-        item=columns["item"],
-        name=columns["name"],
-        device=columns["device"].astype(np.uint8),
+        size=ops.size,
+        item=ops.item,
+        name=ops.name,
+        device=ops.device.astype(np.uint8),
         alloc=nothing,
         free=nothing,
-        phase=columns["phase"].astype(np.uint8),
+        phase=ops.phase.astype(np.uint8),
         step=none,
         microbatch=none,
         stage=none,
         layer=none,
-        batch=columns["batch"],
-        dep_ptr=np.concatenate(([0], np.cumsum(columns["counts"]))).astype(np.int64),
-        dep_op=columns["dep_op"],
-        dep_delay=columns["dep_delay"],
+        batch=ops.batch,
+        dep_ptr=np.concatenate(([0], np.cumsum(ops.counts))).astype(np.int64),
+        dep_op=ops.dep_op,
+        dep_delay=ops.dep_delay,
         lane_rank=np.array([part.rank for part in ranks], np.int64),
         multiplicity=np.ones(lanes, np.int64),
         lane_offset=np.array([begin - min(begins) for begin in begins], np.int64),
         window=np.array(window, np.int64).reshape(-1, 2),
-        names=columns["names"],
-        streams=columns["streams"],
+        names=ops.names,
+        streams=ops.streams,
         groups=tuple(tables.groups),
         collectives=collectives,
         messages=messages,
@@ -374,7 +317,7 @@ def _note(
     notes: list[str],
     ranks: Sequence[RankFragment],
     collectives: Sequence[MatchedCollective],
-    columns: Mapping[str, Any],
+    ops: JoinedOps,
 ) -> None:
     absent = {
         (c.group, c.group_ranks): sorted(c.calls)
