@@ -12,6 +12,8 @@ from commsim.cluster.transports import reaches_gpus, transport_of
 
 __all__ = ["nic_spec"]
 
+_MOST_PORTS = 4  # that NCCL merges: NCCL_NET_MAX_DEVS_PER_NIC
+
 
 def nic_spec(read: Reader, own: NicSection | None, *, gpu: GpuSpec, gpus: int) -> NicSpec | None:
     """Return the NICs of a node. Raises ScenarioError for impossible ones."""
@@ -30,7 +32,15 @@ def nic_spec(read: Reader, own: NicSection | None, *, gpu: GpuSpec, gpus: int) -
         rails=_rails(read, section, count),
         own=_listed(read, section, gpus, count) or _dealt(read, gpus, count),
         listed=section.gpu_to_nic is not None,
+        ports=_ports(read, section),
     )
+
+
+def _ports(read: Reader, section: NicSection) -> int:
+    ports = 1 if section.ports is None else section.ports
+    if not 1 <= ports <= _MOST_PORTS:
+        raise read.place.error("nic.ports", f"{ports}: a NIC has 1 to {_MOST_PORTS} ports.")
+    return ports
 
 
 def _rails(read: Reader, section: NicSection, count: int) -> tuple[int, ...]:

@@ -141,7 +141,8 @@ class CpuSection(Section, frozen=True):
 
 
 class NicSection(Section, frozen=True):
-    """The NICs. `latency` is one NIC's share of the way (half of NIC to NIC, no switch).
+    """The NICs. One has `ports` ports, which share its `bandwidth`; NCCL may merge them to one
+    device. `latency` is one NIC's share of the way (half of NIC to NIC, no switch).
 
     `transport` is the protocol that libraries speak over them; `gdr`: they reach GPU memory
     (GPUDirect), instead of passing through host memory.
@@ -150,6 +151,7 @@ class NicSection(Section, frozen=True):
     """
 
     count: int | None = None
+    ports: int | None = None
     bandwidth: Bandwidth | None = None
     efficiency: float | None = None
     latency: Duration | None = None

@@ -72,9 +72,10 @@ class CpuSpec:
 
 @dataclass(frozen=True, slots=True)
 class NicSpec:
-    """The NICs of a node; `own[g]` lists the NICs dealt to GPU g, `listed` if the user did.
+    """The NICs of a node, each with so many `ports` on its wire.
 
-    `gdr`: they reach GPU memory without passing through the host's.
+    `own[g]` lists the NICs dealt to GPU g, `listed` if the user did. `gdr`: they reach GPU memory
+    without passing through the host's.
     """
 
     count: int
@@ -86,6 +87,7 @@ class NicSpec:
     rails: tuple[int, ...]
     own: tuple[tuple[int, ...], ...]
     listed: bool
+    ports: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ _OLD_LEVELS = (
 )
 """NCCL's path types by the numbers that NCCL_P2P_LEVEL and NCCL_NET_GDR_LEVEL once took."""
 
+_NEVER_MERGED = PathType.LOC.name
+_MERGE_LEVELS = (_NEVER_MERGED, "PORT", "PIX", "PXB", "P2C", "PHB", "SYS")
+
 Does = Literal["modelled", "not_modelled", "no_effect"]
 
 
@@ -99,6 +102,8 @@ class Knobs:
     net_disable_intra: bool | None = None
     netdevs_policy: str = ""
     mnnvl_enable: int = 2
+    ib_merge_nics: bool = True
+    net_merge_level: str = "PORT"
     min_p2p_nchannels: int = 1
     max_p2p_nchannels: int | None = None
     nchannels_per_net_peer: int | None = None
@@ -131,12 +136,23 @@ def knobs_of(environment: Mapping[str, str | int | bool]) -> Knobs:
             notes.append(f"{name}={text} is the older name of {variable.alias}, which is set too.")
         else:
             fields[variable.field] = _READ[variable.type](name, text)
+            notes += _beyond_ports(name, fields[variable.field])
             if variable.choice_only:
                 notes.append(
                     f"{name}={text} is followed in what NCCL chooses alone: the time of a choice"
                     " does not depend on it here."
                 )
     return replace(Knobs(), **fields, notes=tuple(notes))
+
+
+def _beyond_ports(name: str, value: object) -> list[str]:
+    """Say of a level that merges whole NICs that their ports alone are merged."""
+    if name != "NCCL_NET_MERGE_LEVEL" or value in (_NEVER_MERGED, "PORT"):
+        return []
+    return [
+        f"{name}={value}: the ports of a NIC are merged, but not several NICs. State those as one"
+        " NIC with more ports (cluster: nic.count, nic.ports)."
+    ]
 
 
 @functools.cache
@@ -217,6 +233,16 @@ def _level(name: str, text: str) -> PathType:
     return _OLD_LEVELS[min(int(text), len(_OLD_LEVELS) - 1)]
 
 
+def _merge_level(name: str, text: str) -> str:
+    """Read how near devices are that NCCL merges: LOC is never, PORT a NIC's own ports."""
+    if text.upper() not in _MERGE_LEVELS:
+        raise ScenarioError(
+            f"{name}={text}: not a level.{did_you_mean(text.upper(), _MERGE_LEVELS)} "
+            f"Give one of {', '.join(_MERGE_LEVELS)}."
+        )
+    return text.upper()
+
+
 _READ = {
     "rules": _text,
     "text": _text,
@@ -224,4 +250,5 @@ _READ = {
     "bool": _bool,
     "ints": _ints,
     "level": _level,
+    "merge_level": _merge_level,
 }

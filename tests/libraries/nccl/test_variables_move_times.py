@@ -46,6 +46,8 @@ MOVES: dict[str, Any] = {
     "NCCL_NET_GDR_C2C": ("all_gather", "alps", 2, 0, "2.28"),
     "NCCL_NETDEVS_POLICY": ("all_to_all", "dgx-a100", 2, "MAX:1", "2.29"),
     "NCCL_MNNVL_ENABLE": ("all_gather", "gb200-nvl72", 2, 0),
+    "NCCL_IB_MERGE_NICS": ("all_gather", "oci-h100", 2, 0),
+    "NCCL_NET_MERGE_LEVEL": ("all_gather", "oci-h100", 2, "LOC"),
     "NCCL_MIN_P2P_NCHANNELS": ("all_to_all", "dgx-1v", 1, 32),
     "NCCL_MAX_P2P_NCHANNELS": ("all_to_all", "dgx-h100", 2, 1),
     "NCCL_NCHANNELS_PER_NET_PEER": ("send_recv", "dgx-h100", 2, 8),

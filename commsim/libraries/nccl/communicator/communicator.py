@@ -66,7 +66,7 @@ def communicator_of(
     homes = cluster.domains if knobs.mnnvl_enable else cluster.node_of
     for rank, gpu in enumerate(gpus):
         domains.setdefault(int(homes[gpu]), {})[gpu] = rank
-    describe = DomainWriter(cluster, knobs)
+    describe = DomainWriter(cluster, knobs, version=version)
     comm = _communicator([describe.domain(ranks) for ranks in domains.values()], version, knobs)
     return replace(comm, notes=(*comm.notes, *warnings))
 

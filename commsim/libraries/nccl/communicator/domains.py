@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from commsim.cluster import Cluster
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import PathType
-from commsim.libraries.nccl.topology import domain_xml, read_xml, write_xml
+from commsim.libraries.nccl.topology import (
+    devices_per_nic,
+    domain_xml,
+    read_xml,
+    rules_of,
+    write_xml,
+)
 
 __all__ = ["Domain", "DomainWriter", "numbered_from_zero"]
 
@@ -44,8 +50,13 @@ def numbered_from_zero(text: str, source: str, place: Mapping[int, int]) -> str:
 class DomainWriter:
     """Writes the topology of a cluster's domains; equal domains are written once."""
 
-    def __init__(self, cluster: Cluster, knobs: Knobs) -> None:
+    def __init__(self, cluster: Cluster, knobs: Knobs, *, version: str) -> None:
         self._cluster = cluster
+        self._merged = (
+            rules_of(version).merges_ports
+            and knobs.ib_merge_nics
+            and knobs.net_merge_level != PathType.LOC.name
+        )
         self._knobs = knobs
         self._texts: dict[tuple[tuple[int, tuple[int, ...]], ...], str] = {}
         self._first_nic: dict[int, int] = {}
@@ -63,9 +74,10 @@ class DomainWriter:
         if shape not in self._texts:
             self._texts[shape] = self._write(shape)
         nics = {
-            (host, number): self._first_nic[node] + number
+            (host, number): self._first_nic[node] + number // each
             for host, node in enumerate(by_node)
-            for number in range(self._nics_of(node))
+            for count, each in [self._nics_of(node)]
+            for number in range(count * each)
         }
         return Domain(
             self._texts[shape],
@@ -75,9 +87,10 @@ class DomainWriter:
             nics,
         )
 
-    def _nics_of(self, node: int) -> int:
+    def _nics_of(self, node: int) -> tuple[int, int]:
+        """Return how many NICs a node has, and NCCL's devices of each."""
         nic = self._cluster.specs[self._cluster.spec_of[node]].nic
-        return nic.count if nic else 0
+        return (nic.count, devices_per_nic(nic, merged=self._merged)) if nic else (0, 1)
 
     def _own_knobs(self, nodes: Mapping[int, object]) -> Knobs:
         """Return the knobs; where a node's GPUs have no peer access over PCIe, so does NCCL."""
@@ -95,4 +108,5 @@ class DomainWriter:
             used.append({gpu: count + i for i, gpu in enumerate(gpus)})
             count += len(gpus)
         specs = [self._cluster.specs[kind] for kind, _ in shape]
-        return write_xml(domain_xml(specs, used, collnet=bool(self._knobs.collnet_enable)))
+        collnet = bool(self._knobs.collnet_enable)
+        return write_xml(domain_xml(specs, used, collnet=collnet, merged=self._merged))

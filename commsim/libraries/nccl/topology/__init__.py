@@ -7,7 +7,12 @@ NCCL's own bandwidths (`build`, by the release's `rules`), the type and width of
 """
 
 from commsim.libraries.nccl.topology.build import system_of
-from commsim.libraries.nccl.topology.from_cluster import UNKNOWN_CAPABILITY, cluster_xml, domain_xml
+from commsim.libraries.nccl.topology.from_cluster import (
+    UNKNOWN_CAPABILITY,
+    cluster_xml,
+    devices_per_nic,
+    domain_xml,
+)
 from commsim.libraries.nccl.topology.paths import Path, Paths
 from commsim.libraries.nccl.topology.rules import Rules, mbs, rules_of
 from commsim.libraries.nccl.topology.system import (
@@ -32,6 +37,7 @@ __all__ = [
     "TopologyDevice",
     "cluster_from_xml",
     "cluster_xml",
+    "devices_per_nic",
     "domain_xml",
     "mbs",
     "path_tables",

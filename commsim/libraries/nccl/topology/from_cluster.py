@@ -16,7 +16,7 @@ from commsim.errors import ScenarioError
 from commsim.libraries.nccl.topology.devices import device_of, nvlink_rate
 from commsim.libraries.nccl.topology.xml_file import Element, write_xml
 
-__all__ = ["UNKNOWN_CAPABILITY", "cluster_xml", "domain_xml"]
+__all__ = ["UNKNOWN_CAPABILITY", "cluster_xml", "devices_per_nic", "domain_xml"]
 
 _LANE = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe",
          5: "32.0 GT/s PCIe", 6: "64.0 GT/s PCIe"}  # fmt: skip
@@ -27,6 +27,7 @@ _NIC = {"vendor": "0x15b3", "device": "0x101b"}
 _NIC_CLASS = {"infiniband": "0x020700"}
 _ETHERNET = "0x020000"
 _GUID = 0xA000_0000
+_MERGES = ("ib", "roce")
 
 
 UNKNOWN_CAPABILITY = 70
@@ -34,7 +35,11 @@ UNKNOWN_CAPABILITY = 70
 
 
 def domain_xml(
-    specs: Sequence[NodeSpec], used: Sequence[Mapping[int, int]], *, collnet: bool = False
+    specs: Sequence[NodeSpec],
+    used: Sequence[Mapping[int, int]],
+    *,
+    collnet: bool = False,
+    merged: bool = True,
 ) -> Element:
     """Return the topology of a domain.
 
@@ -42,11 +47,20 @@ def domain_xml(
         specs: its nodes.
         used: per node the GPUs (local numbers) that have ranks, and their ranks.
         collnet: InfiniBand NICs can reduce in the network.
+        merged: the ports of a NIC are one device (see `devices_per_nic`).
     """
     root = Element("system", {"version": "1"})
     for host, (spec, ranks) in enumerate(zip(specs, used, strict=True)):
-        _NodeWriter(root, host, spec, ranks, collnet).add()
+        _NodeWriter(root, host, spec, ranks, collnet, merged).add()
     return root
+
+
+def devices_per_nic(nic: NicSpec, *, merged: bool) -> int:
+    """Return how many network devices NCCL has of a NIC: one, or each port where not `merged`.
+
+    Its InfiniBand transport alone merges (makeVDevice of net_ib.cc).
+    """
+    return 1 if merged and nic.transport in _MERGES else nic.ports
 
 
 def cluster_xml(cluster: Cluster, *, domain: int = 0) -> str:
@@ -73,8 +87,15 @@ class _NodeWriter:
     """Writes one node: sockets, then switches, GPUs and NICs as they hang on each other."""
 
     def __init__(
-        self, root: Element, host: int, spec: NodeSpec, ranks: Mapping[int, int], collnet: bool
+        self,
+        root: Element,
+        host: int,
+        spec: NodeSpec,
+        ranks: Mapping[int, int],
+        collnet: bool,
+        merged: bool,
     ) -> None:
+        self._devices = devices_per_nic(spec.nic, merged=merged) if spec.nic else 1
         self._root = root
         self._host = host
         self._spec = spec
@@ -169,19 +190,22 @@ class _NodeWriter:
             return
         kind = {"class": _NIC_CLASS.get(have.medium, _ETHERNET), **_NIC}
         slot = self._slot(above, 0xC0 + nic, kind)
-        slot.add("nic").add(
-            "net",
-            name=_name(have, nic),
-            dev=nic,
-            speed=round(have.wire.bandwidth * 8 / 1e6),
-            port=1,
-            latency="0.000000",
-            guid=f"{_GUID + (self._host << 12) + 16 * nic:#x}",
-            maxconn=131072,
-            gdr=int(have.gdr),
-        )
-        if self._collnet and have.medium == "infiniband":
-            slot.inside[0].inside[0].attributes["coll"] = "1"
+        card = slot.add("nic")
+        for port in range(self._devices):
+            number = nic * self._devices + port
+            card.add(
+                "net",
+                name=_name(have, number),
+                dev=number,
+                speed=round(have.wire.bandwidth / self._devices * 8 / 1e6),
+                port=port + 1,
+                latency="0.000000",
+                guid=f"{_GUID + (self._host << 12) + 16 * nic:#x}",
+                maxconn=131072,
+                gdr=int(have.gdr),
+            )
+            if self._collnet and have.medium == "infiniband":
+                card.inside[-1].attributes["coll"] = "1"
 
 
 def _name(nic: NicSpec, index: int) -> str:

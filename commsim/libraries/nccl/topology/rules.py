@@ -51,6 +51,7 @@ class Rules:
     reach: Literal["sys", "paths", "paths_from_hopper"]
     number_among_sharers: bool
     nvls_min_gpus: int
+    merges_ports: bool
 
     def nvlink_bandwidth(self, capability: int) -> int:
         """Return what NCCL counts for one NVLink of a GPU (compute capability x 10)."""
@@ -97,6 +98,7 @@ def rules_of(version: str) -> Rules:
         reach=_since(table["reach"], number),
         number_among_sharers=_since(table["number_among_sharers"], number),
         nvls_min_gpus=_since(table["nvls_min_gpus"], number),
+        merges_ports=_since(table["merges_ports"], number),
     )
 
 
