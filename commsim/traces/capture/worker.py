@@ -227,6 +227,7 @@ _ADVICE = {
     "DataDependent": "A value decides what runs next. Let the captured program skip that branch.",
     "UnsupportedOperator": "This kernel has no fake version. Capture with the ops of torch itself, "
     "or give it one (torch.library.register_fake).",
+    "FlexAttention": "It runs on a GPU alone: capture with scaled_dot_product_attention.",
     "CUDAAccelerator": "Lightning looks for a real GPU: let it choose, accelerator='auto'.",
     "CUDA error": "A kernel that exists only on a GPU: capture with the ops of torch itself.",
 }

@@ -9,7 +9,9 @@ GOAL, the text that LogGOPSim and ATLAHS read: sends, receives and calculations 
     }
 
 `calc` counts nanoseconds. `a requires b`: a starts after b has ended; `irequires`: after b has
-started, which is kept as: after what b waits for.
+started, which is kept as: after what b waits for. A label may be left out. `from -1` and `tag -1`
+stand for any source and any tag: such a receive takes, in the order of the file, a send to its
+rank that no other receive names. The grammar is that of LogGOPSim's txt2bin.re.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 
 from commsim.errors import TraceError
 from commsim.traces.formats.files import Data, Document
+from commsim.traces.formats.goal.any_source import with_sources
 from commsim.traces.formats.ordering import in_order
 from commsim.traces.formats.records import Issued, RankRecord
 from commsim.units import PS_PER_NS
@@ -27,10 +30,12 @@ from commsim.units import PS_PER_NS
 __all__ = ["is_goal", "read_goal"]
 
 _OP = re.compile(
-    r"(?P<label>\w+)\s*:\s*(?:(?P<way>send|recv)\s+(?P<size>\d+)b?\s+(?:to|from)\s+(?P<peer>\d+)"
-    r"(?:\s+tag\s+(?P<tag>\d+))?|calc\s+(?P<time>\d+))(?:\s+cpu\s+(?P<cpu>\d+))?(?:\s+nic\s+\d+)?\s*"
+    r"(?:(?P<label>\w+)\s*:\s*)?"
+    r"(?:(?P<way>send|recv)\s+(?P<size>\d+)b?\s+(?:to|from)\s+(?P<peer>-1|\d+)"
+    r"(?:\s+tag\s+(?P<tag>-1|\d+))?|calc\s+(?P<time>\d+))(?:\s+cpu\s+(?P<cpu>\d+))?(?:\s+nic\s+\d+)?\s*"
 )
 _TIE = re.compile(r"(\w+)\s+(i?requires)\s+(\w+)\s*")
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _RANK = re.compile(r"rank\s+(\d+)\s*\{\s*")
 _HEAD = re.compile(rb"\s*(?:/\*.*?\*/\s*|//[^\n]*\n\s*|#[^\n]*\n\s*)*num_ranks\s+\d+", re.DOTALL)
 _MAX_RANKS = 1_000_000
@@ -56,20 +61,27 @@ def read_goal(document: Document) -> list[RankRecord]:
     Raises:
         TraceError: a line that is no GOAL, a label that is not there, or a cycle.
     """
-    lines = document.data.decode("utf-8", errors="replace").splitlines()
-    world, ranks = _parse(document.name, lines)
+    text = _COMMENT.sub(_lines_only, document.data.decode("utf-8", errors="replace"))
+    world, ranks = _parse(document.name, text.splitlines())
     note = "GOAL: sends, receives and calculations; which collectives they were is not in it."
-    return [
-        RankRecord(
-            name=document.name,
-            format="GOAL",
-            rank=rank.number,
-            world_size=world,
-            calls=tuple(_calls(document.name, rank)),
-            notes=(note,),
-        )
-        for rank in ranks
-    ]
+    return with_sources(
+        [
+            RankRecord(
+                name=document.name,
+                format="GOAL",
+                rank=rank.number,
+                world_size=world,
+                calls=tuple(_calls(document.name, rank)),
+                notes=(note,),
+            )
+            for rank in ranks
+        ]
+    )
+
+
+def _lines_only(comment: re.Match[str]) -> str:
+    """Keep the line ends of a comment, so that messages name the right line."""
+    return "\n" * comment[0].count("\n")
 
 
 def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_ReadRank]]:
@@ -77,7 +89,7 @@ def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_ReadRank]]:
     current: _ReadRank | None = None
     for number, line in enumerate(lines, start=1):
         text = line.split("//")[0].split("#")[0].strip().removesuffix(";")
-        if not text or (text.startswith("/*") and text.endswith("*/")):
+        if not text:
             continue
         if current is None and text.startswith("num_ranks"):
             count = text.split()[-1]
@@ -99,7 +111,8 @@ def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_ReadRank]]:
 def _statement(rank: _ReadRank, text: str) -> bool:
     """Take one statement; say whether it is one."""
     if found := _OP.fullmatch(text):
-        rank.place[found["label"]] = len(rank.found)
+        if found["label"]:
+            rank.place[found["label"]] = len(rank.found)
         rank.found.append(found)
         rank.needs.append([])
         return True

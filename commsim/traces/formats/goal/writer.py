@@ -22,6 +22,7 @@ _ALGORITHMS = {
     "all_to_all_v": "direct", "barrier": "tree",
 }  # fmt: skip
 _MAX_SENDS = 5_000_000
+_LAST_CPU = 255  # LogGOPSim keeps a cpu's number in a byte
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class _WrittenRank:
         cpu 0 for all, which undoes every overlap).
         """
         self.count += 1
-        cpu = self.cpus.setdefault(stream, len(self.cpus))
+        cpu = self.cpus.setdefault(stream, min(len(self.cpus), _LAST_CPU))
         self.lines.append(f"l{self.count}: {text} cpu {cpu}")
         self.lines += [f"l{self.count} requires l{need}" for need in dict.fromkeys(needs)]
         return self.count
