@@ -6,18 +6,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from heapq import heappop, heappush
 from operator import attrgetter
+from typing import Any
 
 import simpy
-from simpy.events import Event, EventPriority
+from simpy.events import NORMAL, Event, EventPriority
 
 __all__ = ["Clock"]
 
 _LATE = EventPriority(2)  # after SimPy's URGENT (0) and NORMAL (1)
 
 
+class Call:
+    """An event of SimPy's queue that is one call and nothing else: nobody can wait for it."""
+
+    __slots__ = ("callbacks",)
+    _ok = True  # as SimPy's queue asks of what it takes
+
+    def __init__(self, act: Callable[[Any], None]) -> None:
+        self.callbacks: tuple[Callable[[Any], None], ...] | None = (act,)
+
+
 class Clock(simpy.Environment):
-    """SimPy's environment, in picoseconds, with a last word per instant."""
+    """SimPy's environment, in picoseconds, with calls and a last word per instant."""
 
     now: int = property(attrgetter("_now"))  # type: ignore[assignment]  # asked all the time
     """The current time in ps."""
@@ -36,13 +48,29 @@ class Clock(simpy.Environment):
     def call_after(self, delay: float, action: Callable[[], None]) -> None:
         """Call `action` after `delay` ps, rounded up; now if that is negative."""
         # A thousandth of a ps of float noise must not cost a whole one.
-        alarm = self.timeout(max(math.ceil(delay - 1e-3), 0))
-        assert alarm.callbacks is not None
-        alarm.callbacks.append(lambda _: action())
+        self.call(lambda _: action(), max(math.ceil(delay - 1e-3), 0))
 
     def last_word(self, action: Callable[[], None]) -> None:
         """Call `action` after everything else that happens at this instant."""
-        event = Event(self)
-        event._ok, event._value = True, None
-        event.callbacks.append(lambda _: action())
-        self.schedule(event, priority=_LATE)
+        self.call(lambda _: action(), priority=_LATE)
+
+    def call(
+        self, act: Callable[[Any], None], delay: int = 0, *, priority: EventPriority = NORMAL
+    ) -> None:
+        """Call `act` after `delay` ps, in the order in which an event would happen then."""
+        event: Any = Call(act)
+        heappush(self._queue, (self._now + delay, priority, next(self._eid), event))
+
+    def run(self, until: Any = None) -> Any:
+        """Run until no event is left, as SimPy does; without a call per event."""
+        if until is not None:
+            return super().run(until)
+        queue = self._queue
+        while queue:
+            self._now, _, _, event = heappop(queue)
+            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+            for callback in callbacks:
+                callback(event)
+            if not event._ok and not hasattr(event, "_defused"):
+                raise event._value
+        return None

@@ -1,9 +1,9 @@
 """
-The SimPy engine: one process per (lane, stream), rendezvous, and a network.
+The SimPy engine: streams of ops, rendezvous, and a network.
 
-A stream takes its ops in order; an op arrives when its stream is free and its dependencies
-have ended; work takes its duration; collectives and messages meet (see `rendezvous`). To add
-a behaviour of your own, pass a generator function of the engine to `simulate`:
+A stream takes its ops in order (`streams`); an op arrives when its stream is free and its
+dependencies have ended; work takes its duration; collectives and messages meet (`rendezvous`). To
+add a behaviour of your own, pass a generator function of the engine to `simulate`:
 
     def background(engine):                    # another tenant on link 7
         while True:
@@ -13,13 +13,12 @@ a behaviour of your own, pass a generator function of the engine to `simulate`:
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-import simpy
-from simpy.events import Event
+from simpy.events import Event, EventPriority
 
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
@@ -34,18 +33,19 @@ from commsim.engine.rendezvous import GroupQueue, Rendezvous, RunContext
 from commsim.engine.rules import dependents, queues
 from commsim.engine.sharing import Sharing
 from commsim.engine.step_network import StepNetwork
+from commsim.engine.streams import Process, Stream
 from commsim.graph import CopyDirection, Graph, OpKind, member_lanes
 from commsim.libraries import Copy, Library, Plan, library_of, links_of
 from commsim.timeline import Cause
 
 __all__ = ["Engine"]
 
-Process = Generator[Event, Any, None]
 _NO_PROGRAM = (
     "network steps: {op} by {plan.algorithm} has no program of messages; its flow is sent in slices"
     " that queue with the messages of others."
 )
 _DEPENDENCY, _STREAM = int(Cause.DEPENDENCY), int(Cause.STREAM)
+_URGENT = EventPriority(0)  # SimPy's for processes that begin
 
 
 class Engine:
@@ -78,25 +78,27 @@ class Engine:
         if self.links is not None:
             self.copies = Copies(self.links, self.network)
         self._context = RunContext(self.env, self.recorder, self.network, send)
-        self._sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
+        self.sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
         self.rendezvous: dict[tuple[int, int], Rendezvous] = {}
         self._execution_plans: dict[Plan, ExecutionPlan] = {}
-        self.current: dict[int, list[int]] = {}  # the op that each stream runs, by queue number
         self._library = library
         self._planner = planner
         self._read(graph)
 
     def _read(self, graph: Graph) -> None:
         """Copy the columns of the inner loop to lists, which are faster to index than arrays."""
-        self._duration = graph.duration.tolist()
-        self._works = ((graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)).tolist()
-        self._computes = (graph.kind == OpKind.COMPUTE).tolist()
+        self.duration: list[int] = graph.duration.tolist()
+        self.works: list[bool] = (
+            (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
+        ).tolist()
+        self.computes: list[bool] = (graph.kind == OpKind.COMPUTE).tolist()
         self._receives = (graph.kind == OpKind.RECV).tolist()
         self._in_group = (graph.kind == OpKind.COLLECTIVE).tolist()
-        self._item, self._batch = graph.item.tolist(), graph.batch.tolist()
-        self._waits = (graph.dep_ptr[1:] - graph.dep_ptr[:-1]).tolist()
-        self._ready_at, self._ready_by = [0] * len(graph), [-1] * len(graph)
-        self._woken: dict[int, Event] = {}
+        self._item, self.batch = graph.item.tolist(), graph.batch.tolist()
+        self.waits: list[int] = (graph.dep_ptr[1:] - graph.dep_ptr[:-1]).tolist()
+        self.ready_at, self._ready_by = [0] * len(graph), [-1] * len(graph)
+        self.woken: dict[int, Callable[[Any], None]] = {}
+        """What goes on once all that an op depends on has ended, by op."""
         self._after = dependents(graph)
         self._member = member_lanes(graph)
         self._expected = [tuple(lanes.values()) for lanes in self._member]
@@ -117,8 +119,8 @@ class Engine:
 
     def set_pace(self, lane: int, pace: float) -> None:
         """Let the GPU of a lane compute at `pace` times its speed from now on."""
-        if self._sharing is not None:
-            self._sharing.set_pace(lane, pace)
+        if self.sharing is not None:
+            self.sharing.set_pace(lane, pace)
 
     def set_link(self, link: int, left: float) -> None:
         """Let a link carry the share `left` of its capacity from now on."""
@@ -127,77 +129,60 @@ class Engine:
 
     def run(self) -> None:
         """Run until no event is left."""
-        for number, (lane, ops) in enumerate(_lanes_and_ops(self.graph)):
-            self.env.process(self._stream(number, lane, ops))
+        for lane, ops in _lanes_and_ops(self.graph):
+            self.env.call(Stream(self, lane, ops).begin, priority=_URGENT)
         with gc_paused():
             self.env.run()
 
-    def _stream(self, number: int, lane: int, ops: list[int]) -> Process:
-        """Run the ops of one stream in order; ops of one batch start together."""
-        offset = int(self.graph.lane_offset[lane])
-        if offset:
-            yield self.env.timeout(offset)
-        at, before = 0, -1
-        while at < len(ops):
-            together = self._batch_at(ops, at)
-            self.current[number] = together
-            for op in together:
-                if self._waits[op] or self._ready_at[op] > self.env.now:
-                    yield from self._ready(op)
-            arrived = self.env.now
-            if len(together) == 1:
-                yield from self._execute(together[0], arrived, before)
-            else:
-                running = [self.env.process(self._execute(op, arrived, before)) for op in together]
-                yield simpy.AllOf(self.env, running)
-            before = together[-1]
-            at += len(together)
-        del self.current[number]
-
-    def _batch_at(self, ops: list[int], at: int) -> list[int]:
-        """Return the op at `at`, and those that were issued as one with it."""
-        batch, end = self._batch[ops[at]], at + 1
-        while batch >= 0 and end < len(ops) and self._batch[ops[end]] == batch:
-            end += 1
-        return ops[at:end]
-
-    def _ready(self, op: int) -> Process:
+    def ready(self, op: int) -> Process:
         """Wait until each dependency of an op has ended, and its delay has passed."""
-        if self._waits[op]:
-            self._woken[op] = Event(self.env)
-            yield self._woken[op]
-        if self._ready_at[op] > self.env.now:
-            yield self.env.timeout(self._ready_at[op] - self.env.now)
+        if self.waits[op]:
+            woken = Event(self.env)
+            self.woken[op] = lambda _: self.env.trigger(woken)
+            yield woken
+        if self.ready_at[op] > self.env.now:
+            yield self.env.timeout(self.ready_at[op] - self.env.now)
 
-    def _execute(self, op: int, arrived: int, before: int) -> Process:
+    def arrives(self, op: int, arrived: int, before: int) -> None:
+        """Write down when an op arrived, and behind what."""
         recorder = self.recorder
         recorder.arrive[op] = arrived
         by = self._ready_by[op]
-        if by >= 0 and self._ready_at[op] >= arrived > 0:
+        if by >= 0 and self.ready_at[op] >= arrived > 0:
             recorder.cause[op], recorder.cause_kind[op] = by, _DEPENDENCY
         elif before >= 0:
             recorder.cause[op], recorder.cause_kind[op] = before, _STREAM
-        if self._works[op]:
-            recorder.start[op] = arrived
-            if self._duration[op] < 0:
+
+    def execute(self, op: int, arrived: int, before: int) -> Process:
+        """Run an op that is ready, whatever it does."""
+        self.arrives(op, arrived, before)
+        if self.works[op]:
+            self.recorder.start[op] = arrived
+            if self.duration[op] < 0:
                 yield self._host_copy(op)
-            elif self._duration[op] and self._sharing and self._computes[op]:
-                yield self._sharing.work(op, self._duration[op])
-            elif self._duration[op]:
-                yield self.env.timeout(self._duration[op])
+            elif self.duration[op]:
+                yield self._work(op)
         else:
-            rendezvous, member = self._rendezvous_of(op)
-            if self._sharing:
-                self._sharing.take(op, rendezvous.plan)
+            rendezvous, member = self.rendezvous_of(op)
+            if self.sharing:
+                self.sharing.take(op, rendezvous.plan)
             if rendezvous.plan.copies_in:
                 yield from self._stage(rendezvous.plan.copies_in, member, op)
                 rendezvous.copied[member] = self.env.now - arrived
             yield rendezvous.arrive(member, op)
             if rendezvous.plan.copies_out:
                 yield from self._stage(rendezvous.plan.copies_out, member, op)
-            if self._sharing:
-                self._sharing.give_back(op)
-        self._end(op)
+            if self.sharing:
+                self.sharing.give_back(op)
+        self.end(op)
+
+    def _work(self, op: int) -> Event:
+        """Return an event that fires when an op that takes time has been worked off."""
+        if not self.sharing or not self.computes[op]:
+            return self.env.timeout(self.duration[op])
+        done = Event(self.env)
+        self.sharing.work(op, self.duration[op], lambda _: self.env.trigger(done))
+        return done
 
     def _stage(self, copies: tuple[Copy | None, ...], member: int, op: int) -> Process:
         """Copy what a member of a collective has to move between GPU and host memory."""
@@ -219,30 +204,29 @@ class Engine:
         route = self.cluster.to_host(rank) if to_host else self.cluster.from_host(rank)
         return self.copies.start((route,), int(self.graph.size[op]), op=op)
 
-    def _end(self, op: int) -> None:
+    def end(self, op: int) -> None:
         """Record the end of an op, and release the ops that waited for it."""
         now = self.env.now
         self.recorder.end[op] = now
-        after = self._after
+        after, waits = self._after, self.waits
         for entry in range(after.first[op], after.first[op + 1]):
             later, ready = after.op[entry], now + after.delay[entry]
-            if ready >= self._ready_at[later]:
-                self._ready_at[later], self._ready_by[later] = ready, op
-            self._waits[later] -= 1
-            if not self._waits[later] and later in self._woken:
-                self._woken.pop(later).succeed()
+            if ready >= self.ready_at[later]:
+                self.ready_at[later], self._ready_by[later] = ready, op
+            waits[later] -= 1
+            if not waits[later] and later in self.woken:
+                self.env.call(self.woken.pop(later))
 
-    def _rendezvous_of(self, op: int) -> tuple[Rendezvous, int]:
+    def rendezvous_of(self, op: int) -> tuple[Rendezvous, int]:
         """Return the rendezvous that an op takes part in, and as which member."""
         row = self._item[op]
         if not self._in_group[op]:
-            key = (1, row)
-            if key not in self.rendezvous:
-                plan = self._planner.message(row)
-                self.rendezvous[key] = Rendezvous(
-                    self._context, self._execution_plan(plan), (0, 1), None, 0, -1
-                )
-            return self.rendezvous[key], int(self._receives[op])
+            rendezvous = self.rendezvous.get((1, row))
+            if rendezvous is None:
+                run_as = self._execution_plan(self._planner.message(row))
+                rendezvous = Rendezvous(self._context, run_as, (0, 1), None, 0, -1)
+                self.rendezvous[1, row] = rendezvous
+            return rendezvous, int(self._receives[op])
         group = self._group[row]
         rendezvous = self.rendezvous.get((0, row))
         if rendezvous is None:

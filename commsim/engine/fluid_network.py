@@ -10,6 +10,7 @@ bits and end together.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["Flow", "FluidNetwork"]
 _NEVER = 2**62
 _FEW = 64  # flows up to which checking one by one for shared links is faster
 _SAME = 1e-12  # rates this close are the same rate
+_KEPT = 4096  # sets of phases whose rates are kept: a step meets the same ones over and over
 _UNSURE = (
     "links: some rates were not decided by fairness alone (coupled flows that load different"
     " links hardest); the order of links decided."
@@ -44,7 +46,7 @@ class Flow:
         self.phase = phase
         self.links: list[int] = network.links_of(phase)
         self.op = op
-        self.cap = 1.0 / max(phase.idle, 1)  # share per ps
+        self.cap = _cap(phase)
         self.left = 1.0
         self.rate = 0.0
         self.settled = network.env.now
@@ -73,7 +75,7 @@ class Flow:
         to_go = self.left - self._goal
         # A thousandth of a ps of float noise must not cost a whole one.
         time = to_go / self.rate if self.rate > 0 else float(_NEVER)
-        self.wake = min(self.settled + max(int(np.ceil(time - 1e-3)), 0), _NEVER)
+        self.wake = min(self.settled + max(math.ceil(time - 1e-3), 0), _NEVER)
 
     def arrive(self, now: int) -> None:
         """Reach the goal: book it exactly, and stop."""
@@ -112,6 +114,7 @@ class FluidNetwork:
         self._solving = False
         self._links: dict[PlanPhase, list[int]] = {}
         self._free: dict[PlanPhase, float] = {}
+        self._shares: dict[tuple[PlanPhase, ...], list[float]] = {}
         self._wakes: list[tuple[int, int, Flow]] = []
         self._alarm_at = _NEVER
 
@@ -148,7 +151,7 @@ class FluidNetwork:
     def set_link(self, link: int, left: float) -> None:
         """Let a link carry the share `left` of what it is built for from now on."""
         self.capacity[link] = self._whole[link] * left
-        self._free = {}
+        self._free, self._shares = {}, {}
         self._touched.update(self._on[link])
         self._solve_soon()
 
@@ -238,13 +241,22 @@ class FluidNetwork:
     def _rates(self, flows: list[Flow]) -> list[float]:
         if len(flows) <= _FEW and self._share_no_link(flows):
             return [min(flow.cap, self._unshared_rate(flow.phase)) for flow in flows]
-        phases = [flow.phase for flow in flows]
+        phases = tuple([flow.phase for flow in flows])
+        rates = self._shares.get(phases)
+        if rates is None:
+            if len(self._shares) >= _KEPT:
+                self._shares.clear()
+            rates = self._shares[phases] = self._shared_rates(phases)
+        return rates
+
+    def _shared_rates(self, phases: tuple[PlanPhase, ...]) -> list[float]:
+        """Return the rates of flows of some phases that share links, in this order."""
         table = Flows(
             ptr=np.concatenate(([0], np.cumsum([len(p.link) for p in phases]))),
             link=np.concatenate([p.link for p in phases]),
             load=np.concatenate([p.load for p in phases]),
             conns=np.concatenate([p.conns for p in phases]),
-            cap=np.array([flow.cap for flow in flows]),
+            cap=np.array([_cap(phase) for phase in phases]),
         )
         rates = fair_rates(table, self.capacity)
         if rates.unfixed:
@@ -267,3 +279,8 @@ class FluidNetwork:
                 rate = float(np.min(self.capacity[phase.link] / np.maximum(phase.load, 1e-300)))
             self._free[phase] = rate
         return rate
+
+
+def _cap(phase: PlanPhase) -> float:
+    """Return the share of a phase that passes per ps on idle links."""
+    return 1.0 / max(phase.idle, 1)

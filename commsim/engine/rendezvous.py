@@ -136,12 +136,12 @@ class Rendezvous:
             self._exit_after(self.plan.stays[member], member)
 
     def _exit_after(self, time: int, member: int) -> None:
-        def go() -> None:
+        def go(_: object) -> None:
             self.release(member)
             if len(self.ops) == len(self.expected) and not self._exits:
-                self._finish()
+                self._finish(None)
 
-        _on_event(self._context.env.timeout(time), go)
+        self._context.env.call(go, time)
 
     def missing(self) -> list[int]:
         """Return the members that have not arrived."""
@@ -163,24 +163,26 @@ class Rendezvous:
         elif phase is None:
             self._context.env.process(self._run())
         elif phase.lead:
-            _on_event(self._context.env.timeout(phase.lead), self._move)
+            self._context.env.call(self._move, phase.lead)
         else:
-            self._move()
+            self._move(None)
 
-    def _move(self) -> None:
+    def _move(self, _: object) -> None:
         """Run the only phase, without a process: callbacks cost fewer events."""
         phase = self.plan.parts[0].phases[0]
         flow = self._context.network.start(phase, op=self.ops[min(self.ops)])
-        _on_event(flow.reach(1.0), self._moved)
+        moved = flow.reach(1.0)
+        assert moved.callbacks is not None
+        moved.callbacks.append(self._moved)
 
-    def _moved(self) -> None:
+    def _moved(self, _: object) -> None:
         tail = self.plan.parts[0].phases[0].tail
         if tail:
-            _on_event(self._context.env.timeout(tail), self._finish)
+            self._context.env.call(self._finish, tail)
         else:
-            self._finish()
+            self._finish(None)
 
-    def _finish(self) -> None:
+    def _finish(self, _: object) -> None:
         """Release all members, and start the next collective of the group."""
         self._ended = True
         if self.plan.start == Start.PATH:
@@ -227,7 +229,7 @@ class Rendezvous:
         else:
             parts = range(len(self.plan.parts))
             yield simpy.AllOf(env, [env.process(self._run_part(part)) for part in parts])
-        self._finish()
+        self._finish(None)
 
     def release(self, member: int) -> None:
         """Release a member."""
@@ -272,9 +274,3 @@ class Rendezvous:
         if came is not None:
             yield came
         self.reached(member)
-
-
-def _on_event(event: Event, act: Callable[[], None]) -> None:
-    """Call `act` when `event` happens."""
-    assert event.callbacks is not None
-    event.callbacks.append(lambda _: act())

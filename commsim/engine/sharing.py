@@ -13,9 +13,9 @@ No share falls below a tenth. Power, caches and the launch order are not modelle
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-
-from simpy.events import Event
+from typing import Any
 
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
@@ -35,7 +35,7 @@ class _Job:
 
     left: float
     in_memory: bool
-    done: Event
+    done: Callable[[Any], None]
     settled: int
     speed: float = 1.0
     alarm: int = 0
@@ -53,7 +53,9 @@ class _Gpu:
 
     def speed(self, *, in_memory: bool) -> float:
         """Return the share of its speed that compute keeps."""
-        lost = sum(share[1 if in_memory else 0] for share in self.taken.values())
+        if not self.taken:
+            return self.pace
+        lost = sum([share[in_memory] for share in self.taken.values()])
         return self.pace * max(1.0 - lost, _LEAST)
 
 
@@ -69,18 +71,18 @@ class Sharing:
         self._gpus = [_Gpu(gpu.sm_count, gpu.memory_bandwidth) for gpu in gpus]
         self._moved: dict[Plan, float] = {}  # bytes of memory per second, by plan
 
-    def work(self, op: int, duration: int) -> Event:
-        """Return an event that fires when `duration` ps of undisturbed work are done."""
+    def work(self, op: int, duration: int, done: Callable[[Any], None]) -> None:
+        """Call `done` when `duration` ps of undisturbed work are done."""
         if not self._on_gpu[op]:
-            return self._env.timeout(duration)
+            self._env.call(done, duration)
+            return
         gpu = self._gpus[self._lane[op]]
         by_memory = self._traffic[op] / gpu.bandwidth * PS if gpu.bandwidth else 0.0
         in_memory = by_memory > _MEMORY_BOUND * duration
-        job = _Job(float(duration), in_memory, Event(self._env), self._env.now)
+        job = _Job(float(duration), in_memory, done, self._env.now)
         job.speed = gpu.speed(in_memory=in_memory)
         gpu.jobs[op] = job
         self._set_alarm(gpu, op, job)
-        return job.done
 
     def take(self, op: int, plan: Plan) -> None:
         """Reserve the SMs and bandwidth that a communication op's plan needs of its lane's GPU."""
@@ -122,6 +124,6 @@ class Sharing:
         def ring() -> None:
             if number == job.alarm:
                 del gpu.jobs[op]
-                self._env.trigger(job.done)
+                job.done(None)
 
         self._env.call_after(job.left / job.speed, ring)

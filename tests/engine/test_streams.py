@@ -1,0 +1,128 @@
+"""Streams by callbacks against SimPy processes: the same timeline, to the picosecond."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commsim.cluster import Cluster
+from commsim.engine import simulate
+from commsim.engine.core import Engine
+from commsim.engine.streams import Process
+from commsim.graph import CopyDirection, Graph, GraphBuilder
+from commsim.libraries import Ideal
+from commsim.timeline import Timeline
+
+MS = 10**9
+CLUSTERS = {
+    "dgx-1v": Cluster.preset("dgx-1v"),
+    "two pcie-a100": Cluster.preset("pcie-a100", nodes=2),
+}
+COLUMNS = ("arrive", "start", "end", "cause", "cause_kind")
+
+
+class Reference:
+    """A stream as one SimPy process that takes one op after the other."""
+
+    def __init__(self, engine: Engine, lane: int, ops: list[int]) -> None:
+        self.engine, self.lane, self.ops = engine, lane, ops
+
+    def begin(self, _: Any) -> None:
+        self.engine.env.process(self.work())
+
+    def work(self) -> Process:
+        engine, at, before = self.engine, 0, -1
+        offset = int(engine.graph.lane_offset[self.lane])
+        if offset:
+            yield engine.env.timeout(offset)
+        while at < len(self.ops):
+            together = [self.ops[at]]
+            batch = engine.batch[together[0]]
+            while batch >= 0 and at + len(together) < len(self.ops):
+                if engine.batch[self.ops[at + len(together)]] != batch:
+                    break
+                together.append(self.ops[at + len(together)])
+            for op in together:
+                yield from engine.ready(op)
+            arrived = engine.env.now
+            if len(together) == 1:
+                yield from engine.execute(together[0], arrived, before)
+            else:
+                yield engine.env.all_of(
+                    [engine.env.process(engine.execute(op, arrived, before)) for op in together]
+                )
+            before, at = together[-1], at + len(together)
+
+
+def random_graph(seed: int, world: int) -> Graph:
+    """Return compute, copies, collectives, messages and batches of them, with dependencies."""
+    rng = np.random.default_rng(seed)
+    build = GraphBuilder()
+    lanes = [build.lane(rank, offset=int(rng.integers(0, MS))) for rank in range(world)]
+    everybody = build.group("world", range(world))
+    last: list[list[int]] = [[] for _ in lanes]
+
+    def after(rank: int) -> list[Any]:
+        """Return a wait for one of a rank's last ops, with a delay now and then."""
+        if not last[rank] or rng.random() < 0.4:
+            return []
+        return [last[rank][int(rng.integers(len(last[rank])))]]
+
+    for number in range(int(rng.integers(4, 10))):
+        stream, size = f"s{rng.integers(3)}", int(rng.integers(1, 1 << 24))
+        for rank in rng.choice(world, int(rng.integers(1, world + 1)), replace=False).tolist():
+            wait = after(rank)
+            op = build.compute(
+                lanes[rank], int(rng.integers(0, 2)) * int(rng.integers(MS)), name="c",
+                stream=stream, after=wait, traffic=float(rng.integers(0, 1 << 30)),
+            )  # fmt: skip
+            last[rank].append(op)
+            if rng.random() < 0.2:
+                way = CopyDirection.TO_HOST if rng.random() < 0.5 else CopyDirection.FROM_HOST
+                last[rank].append(
+                    build.host_copy(lanes[rank], size, way=way, name="copy", stream=stream)
+                )
+        if rng.random() < 0.5:
+            chosen = np.sort(rng.choice(world, int(rng.integers(2, world + 1)), replace=False))
+            group = build.group(f"g{number}", chosen.tolist())
+            for rank in chosen.tolist():
+                op = build.collective(
+                    lanes[rank], group, "all_reduce", size, stream=stream, after=after(rank)
+                )
+                last[rank].append(op)
+        else:
+            a, b = rng.choice(world, 2, replace=False).tolist()
+            batches = [build.batch(), build.batch()] if rng.random() < 0.5 else [-1, -1]
+            ways = ((a, b), (b, a)) if batches[0] >= 0 else ((a, b),)
+            for source, target in ways:
+                for rank, act, peer in ((source, build.send, target), (target, build.recv, source)):
+                    act(
+                        lanes[rank], peer, size, group=everybody, stream=stream,
+                        batch=batches[int(rank == b)],
+                    )  # fmt: skip
+    return build.build()
+
+
+def run(seed: int, where: str, network: str) -> Timeline:
+    cluster = CLUSTERS[where]
+    return simulate(
+        random_graph(seed, cluster.world_size), cluster, library=Ideal(), network=network
+    )
+
+
+@pytest.mark.parametrize("network", ["fluid", "steps"])
+@pytest.mark.parametrize("where", sorted(CLUSTERS))
+@pytest.mark.parametrize("seed", range(6))
+def test_callbacks_do_what_processes_do(
+    seed: int, where: str, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = run(seed, where, network)
+    monkeypatch.setattr(sys.modules["commsim.engine.core"], "Stream", Reference)
+    expected = run(seed, where, network)
+    for name in COLUMNS:
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+    for name in ("start", "end", "rate", "op"):
+        assert np.array_equal(getattr(found.links, name), getattr(expected.links, name)), name
