@@ -2,9 +2,10 @@
 Which layout to train with: every layout that fits, ranked by simulated step time, with reasons.
 
 In: a training scenario. Out: an `Advice`. `layouts` lists candidates, `judge` drops those that do
-not fit and bounds the rest from below (`floor`, `traffic`), `simulate` runs those that can win,
-`reasons` and `kinds` explain the ranking, `infeasible` says why nothing fits. `usual`
-offers the same steps one by one, for studies of many clusters.
+not fit and bounds the rest from below (`floor`, `traffic`), `few_layers` estimates and `simulate`
+runs those that can win, in the order of `search`; `reasons` and `kinds` explain the ranking,
+`infeasible` says why nothing fits. `usual` offers the same steps one by one, for studies of many
+clusters.
 """
 
 from commsim.study.advise.advise import Advice, Ranked, advise

@@ -24,7 +24,7 @@ from commsim.study.advise.infeasible import nothing_fits
 from commsim.study.advise.kinds import LayoutKind, best_of_kinds
 from commsim.study.advise.layouts import LEAST_BLOCK, Candidate, candidate_of
 from commsim.study.advise.reasons import facts, reasons, waits_for
-from commsim.study.advise.search import MOST, SLACK, Search, search
+from commsim.study.advise.search import MOST, SLACK, Known, Search, search
 from commsim.study.advise.simulate import Pool, Ran, Worker, workers
 from commsim.units import GIB, format_time
 from commsim.workload import chosen_kind
@@ -280,7 +280,7 @@ def _plain(value: Any) -> Any:
 
 def _untried(found: Search, slowest: float) -> tuple[str, ...]:
     """Say how many layouts were left out although their floors left hope."""
-    left = sum(judged and floor <= slowest for floor, _, judged in found.queue)
+    left = sum(known != Known.BOUND and least <= slowest for least, _, known in found.queue)
     if not left or len(found.ran) < MOST:
         return ()
     return (
@@ -323,8 +323,9 @@ def _notes(worker: Worker, found: Search, top: int) -> tuple[str, ...]:
         f" {', '.join(worker.judge.recomputes)}; every tp_overlap, and sequence parallelism,"
         " wherever tp is above 1",
         f"all of them on stack {worker.section.compute.stack}; compute.stack names another",
-        f"{judged} of them have bounds low enough to be judged, of which {fit} fit and"
-        f" {len(found.ran)} were simulated; the others would take longer than the slowest of the"
+        f"{judged} of them have bounds low enough to be judged, of which {fit} fit;"
+        f" {found.estimated} were estimated by models of few layers and {len(found.ran)} simulated;"
+        f" the others would take longer than the slowest of the"
         f" best {top} with nothing else on the links",
         "memory: parameters, gradients, optimizer, activations at the schedule's peak; none for"
         " NCCL, CUDA contexts and fragmentation",

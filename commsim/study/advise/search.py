@@ -1,11 +1,12 @@
 """
-Best first: bounds, then floors, then simulations, each only where the one before leaves hope.
+Best first: bounds, floors, estimates, simulations, each only where the one before leaves hope.
 
-One queue holds layouts by what is known of them. The lowest is looked at more closely: a bound
-becomes the memory and floors of all ways to shard, a floor becomes a simulation. When the lowest
-lies above the slowest of the `top` best by more than `SLACK`, what is left cannot be among them.
-`_WINDOW` simulations are begun before the result of the first is asked for, so that the answer is
-the same however many processes work.
+One queue holds layouts by the least that they can take, as far as is known. The lowest is looked
+at more closely: a bound becomes the memory and floors of all ways to shard, a floor becomes an
+estimate by thin models where that is cheaper than a run, and then a simulation. When the lowest is
+above the slowest of the `top` best, what is left cannot be among them. `_WINDOW` runs are begun
+before the result of the first is asked for, so that the answer is the same however many processes
+work.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
+from enum import IntEnum
+from functools import partial
 
+from commsim.study.advise.few_layers import worth
 from commsim.study.advise.judge import Judge, Judged
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.simulate import Pool, Ran
 
-__all__ = ["MOST", "SLACK", "Search", "search"]
+__all__ = ["MOST", "SLACK", "SURE", "Known", "Search", "search"]
 
 _WINDOW = 4
 SLACK = 1.03
@@ -26,10 +30,22 @@ SLACK = 1.03
 a message hides where its receiver waits already. Of all layouts of small cases (`test_floor.py`)
 pipelines of two small stages are up to 2.1 % faster than their floors; a run that is faster by more
 than this says so in the notes."""
+SURE = {"zero-2": 1.02}
+"""How far an estimate by thin models may lie above a step: buckets that are reduced in every
+microbatch fall otherwise over few layers (1.1 % in `test_few_layers.py`)."""
+_SURE = 1.005  # other ways to shard; 0.1 % at most in `test_few_layers.py`
 MOST = 300
 """Simulations of one call: where floors are weak, so many best by floor are tried."""
 
 Allowed = Callable[[Candidate], bool]
+
+
+class Known(IntEnum):
+    """By what the least that a layout can take is known."""
+
+    BOUND = 0
+    FLOOR = 1
+    ESTIMATE = 2
 
 
 class Search:
@@ -40,8 +56,9 @@ class Search:
         self.judged: dict[Candidate, Judged] = {}
         self.ran: dict[Candidate, Ran] = {}
         self.considered = 0
-        self.queue: list[tuple[float, Candidate, bool]] = []
-        """Bound or floor, layout, whether it is judged: a heap."""
+        self.estimated = 0
+        self.queue: list[tuple[float, Candidate, Known]] = []
+        """The least seconds that a layout can take, layout, by what that is known: a heap."""
         self._dead: dict[Degrees, bool] = {}
 
     def open(self, tick: Callable[[], None]) -> None:
@@ -49,7 +66,7 @@ class Search:
         for degrees in self.judge.degrees():
             shapes = self.judge.shapes(degrees)
             self.considered += len(shapes) * len(self.judge.shardings(degrees))
-            self.queue += [(bound, shape, False) for bound, shape in shapes]
+            self.queue += [(bound / SLACK, shape, Known.BOUND) for bound, shape in shapes]
             tick()
         heapq.heapify(self.queue)
 
@@ -60,7 +77,11 @@ class Search:
         for judged in self.judge.ways(shape):
             self.judged[judged.candidate] = judged
             if judged.fits:
-                heapq.heappush(self.queue, (judged.floor, judged.candidate, True))
+                self.push(judged.floor / SLACK, judged.candidate, Known.FLOOR)
+
+    def push(self, seconds: float, candidate: Candidate, known: Known) -> None:
+        """Queue a layout by the least that it can take."""
+        heapq.heappush(self.queue, (seconds, candidate, known))
 
     def known(self, candidate: Candidate) -> Judged | None:
         """Judge a layout unless that has been done; None where it cannot run."""
@@ -73,7 +94,8 @@ class Search:
 
     def floor(self, allowed: Allowed) -> float:
         """Return what no layout that was not simulated takes less than, of those `allowed`."""
-        for seconds, candidate, judged in sorted(self.queue):
+        for seconds, candidate, known in sorted(self.queue):
+            judged = known != Known.BOUND
             if judged and allowed(candidate) and candidate not in self.ran:
                 return seconds
             if not judged and any(
@@ -115,29 +137,45 @@ class Search:
 
 
 def search(pool: Pool, found: Search, *, top: int, tick: Callable[[], None]) -> None:
-    """Simulate what may be among the `top` best, up to `MOST`; `tick` hears of each."""
+    """Simulate what may be among the `top` best, up to `MOST`; `tick` hears of each run."""
     best: list[float] = []  # a heap of the `top` best, negated: the slowest is first
-    waiting: deque[tuple[Candidate, Callable[[], Ran]]] = deque()
+    waiting: deque[Callable[[], None]] = deque()
+    begun = 0
 
-    def settle() -> None:
-        candidate, result = waiting.popleft()
+    def simulated(candidate: Candidate, result: Callable[[], Ran]) -> None:
         one = found.ran[candidate] = result()
         if one.fits:
             heapq.heappush(best, -one.metrics.step_time_s)
             if len(best) > top:
                 heapq.heappop(best)
+
+    def estimated(candidate: Candidate, least: float, result: Callable[[], float]) -> None:
+        found.estimated += 1
+        sure = SURE.get(candidate.shard, _SURE)
+        found.push(max(result() / sure, least), candidate, Known.ESTIMATE)
+
+    def settle() -> None:
+        waiting.popleft()()
         tick()
 
-    while found.queue and len(found.ran) + len(waiting) < MOST:
-        seconds, candidate, judged = found.queue[0]
-        if len(best) == top and seconds > -best[0] * SLACK:
-            break
-        heapq.heappop(found.queue)
-        if not judged:
+    while True:
+        lowest = found.queue[0][0] if found.queue else float("inf")
+        if begun == MOST or lowest == float("inf") or (len(best) == top and lowest > -best[0]):
+            if not waiting or begun == MOST:
+                break
+            settle()  # which may say of a layout that it has hope
+            continue
+        least, candidate, known = heapq.heappop(found.queue)
+        if known == Known.BOUND:
             found.expand(candidate)
             continue
         if len(waiting) >= _WINDOW:
             settle()
-        waiting.append((candidate, pool.run(candidate)))
+        thin = known == Known.FLOOR and worth(found.judge.shape, found.judge.section(candidate))
+        if thin:
+            waiting.append(partial(estimated, candidate, least, pool.estimate(candidate)))
+        else:
+            begun += 1
+            waiting.append(partial(simulated, candidate, pool.run(candidate)))
     while waiting:
         settle()

@@ -18,9 +18,10 @@ from commsim.libraries import Library, make_library
 from commsim.metrics import Metrics, bubbles, measure, priced
 from commsim.models import fits
 from commsim.scenario import Scenario
+from commsim.study.advise.few_layers import KEPT, carried_on, thinned
 from commsim.study.advise.judge import Judge
 from commsim.study.advise.layouts import Candidate
-from commsim.study.advise.steady import Short, extended, few
+from commsim.study.advise.steady import Short, extended, few, short_counts
 from commsim.timeline import Timeline
 from commsim.workload import TrainingFacts, TrainingSection, build_training, peak_memory
 from commsim.workload.training import with_stack
@@ -81,6 +82,30 @@ class Worker:
         assert judged is not None
         return Ran(candidate, metrics, judged.use.total, judged.fits, short=True)
 
+    def estimate(self, candidate: Candidate) -> float:
+        """Return what thin models say of a step, in seconds; 0 where they would save little."""
+        section = self.judge.section(candidate)
+        once = candidate.degrees.dp * candidate.micro
+        microbatches = section.batch.global_ // once
+        counts: tuple[int, ...] = short_counts(
+            candidate.degrees.pp, candidate.schedule, virtual=candidate.virtual
+        )
+        if microbatches <= counts[-1]:
+            counts = (microbatches,)
+        steps: list[list[float]] = []
+        lacking: list[int] = []
+        for kept in KEPT:
+            made = thinned(self.judge.shape, section, kept=kept)
+            if made is None:
+                return 0.0
+            lacking.append(made[1])
+            steps.append([self._short(made[0], n, once).metrics.step_time_s for n in counts])
+        ends = [carried_on(both, lacking) for both in zip(*steps, strict=True)]
+        if len(ends) == 1:
+            return ends[0]
+        ahead = (microbatches - counts[1]) / (counts[1] - counts[0])
+        return ends[1] + (ends[1] - ends[0]) * ahead
+
     def _short(self, section: TrainingSection, count: int, once: int) -> Short:
         """Run a step of `count` microbatches of `once` sequences."""
         batch = msgspec.structs.replace(section.batch, global_=count * once)
@@ -127,6 +152,14 @@ class Pool:
         future: Future[Ran] = self._executor.submit(_run, candidate)
         return future.result
 
+    def estimate(self, candidate: Candidate) -> Callable[[], float]:
+        """Begin to ask thin models of a layout; the result waits for them."""
+        if self._executor is None:
+            found = self.local.estimate(candidate)
+            return lambda: found
+        future: Future[float] = self._executor.submit(_estimate, candidate)
+        return future.result
+
 
 @contextmanager
 def workers(scenario: Scenario, processes: int) -> Iterator[Pool]:
@@ -156,3 +189,8 @@ def _begin(scenario: Scenario) -> None:
 def _run(candidate: Candidate) -> Ran:
     assert _worker is not None
     return _worker.run(candidate)
+
+
+def _estimate(candidate: Candidate) -> float:
+    assert _worker is not None
+    return _worker.estimate(candidate)

@@ -2,6 +2,7 @@
 
 from commsim.workload.training.build import build_training
 from commsim.workload.training.defaults import with_defaults, with_stack
+from commsim.workload.training.gathering import gathered, gathered_again, reduced
 from commsim.workload.training.memory import Actions, peak_memory, resident_memory
 from commsim.workload.training.plan import TrainingPlan, plan_shared_as, plan_training
 from commsim.workload.training.section import (
@@ -35,10 +36,13 @@ __all__ = [
     "build_training",
     "check_settings",
     "divide_layers",
+    "gathered",
+    "gathered_again",
     "make_parts",
     "peak_memory",
     "plan_shared_as",
     "plan_training",
+    "reduced",
     "resident_memory",
     "with_defaults",
     "with_stack",

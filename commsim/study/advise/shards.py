@@ -1,0 +1,225 @@
+"""
+What an action takes whose parameters are in shards, beside the chain of its own work.
+
+A unit (the embedding, a layer, the head) is gathered beside the unit before it, and its gradient is
+reduced beside the one behind it, in the order in which a rank issues them: reduce, then gather
+(`workload.training.sharded`). The first gather of an action hides behind nothing, the last
+reduction delays the first gather of the next action.
+
+c  compute of a unit, with the copies out of and into flat buffers      g, r  its gather, reduction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from commsim.models import ComputeModel, GpuWork, stack_constants
+from commsim.units import PS_PER_SECOND
+from commsim.workload import Work
+from commsim.workload.training import (
+    LAYER,
+    TrainingPlan,
+    Unit,
+    gathered,
+    gathered_again,
+    reduced,
+)
+
+__all__ = ["Pace", "Shards", "Share", "UnitTime", "beside"]
+
+
+class Idle(Protocol):
+    """Says what an op on the group of dense parameters, or of experts', takes on idle links."""
+
+    def __call__(self, kind: str, size: int, *, expert: bool) -> int:
+        """Return ps of an op of `size` bytes."""
+
+
+class Share(NamedTuple):
+    """The shares of a GPU's SMs and of its memory bandwidth that communication takes."""
+
+    sms: float
+    memory: float
+
+
+class Pace(NamedTuple):
+    """An action, in ps: what it takes, and what its group does before and behind.
+
+    `lead` before its first op, `tail` behind its last. `late` is what it takes where a message came
+    so late that the second gather is done too: both are issued when the action is.
+    """
+
+    takes: int
+    lead: int = 0
+    tail: int = 0
+    late: int = 0
+
+    def end(self, issued: int, arrived: int) -> int:
+        """Return when an action ends that is `issued` and whose message has arrived."""
+        ready = issued + self.lead
+        return max(ready + self.takes, max(ready, arrived) + self.late)
+
+
+class UnitTime(NamedTuple):
+    """The chain of a unit in an action, in ps: all of it, and its compute by what limits that."""
+
+    chain: int
+    arithmetic: int
+    memory: int
+
+
+Sizes = dict[bool, tuple[int, ...]]
+"""Entries of each collective of a unit, by whether they are experts'."""
+
+
+class Queue:
+    """What the groups of replicas are at: dense parameters (0) and experts' (1), each in order."""
+
+    def __init__(self) -> None:
+        self.until = [0, 0]
+
+    def add(self, ready: int, times: tuple[int, int]) -> int:
+        """Queue an op on each group that are one behind the other on a stream; return their end."""
+        for group, took in enumerate(times):
+            if took:
+                ready = self.until[group] = max(ready, self.until[group]) + took
+        return ready
+
+
+def beside(unit: UnitTime, communicates: int, held: Share) -> int:
+    """Return what a unit takes while replicas communicate for so long, in ps.
+
+    That runs beside those parts first which it slows least: communication, not at all.
+    """
+    waits = unit.chain - unit.arithmetic - unit.memory
+    left, took = float(max(communicates - waits, 0)), float(waits)
+    for share, work in sorted(((held.sms, unit.arithmetic), (held.memory, unit.memory))):
+        slow = min(left, work / (1 - share))
+        left -= slow
+        took += work + slow * share
+    return round(took)
+
+
+class Shards:
+    """Paces the actions of a plan whose parameters are in shards."""
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        model: ComputeModel,
+        *,
+        shards: int,
+        held: Share,
+        within: Idle,
+        between: Callable[[int], int],
+    ) -> None:
+        self._plan, self._model = plan, model
+        self._sizes = {False: shards, True: shards // plan.section.parallel.ep}
+        self._held = held
+        self._within, self._between = within, between
+        self._stack = stack_constants(str(plan.section.compute.stack))
+
+    def pace(self, work: Work, units: Sequence[tuple[Unit, UnitTime]]) -> Pace:
+        """Return the pace of an action of `units`, in the order in which they run."""
+        gathers = [(0, 0)] * len(units)
+        reductions = [(0, 0, 0)] * len(units)
+        times = [time for _, time in units]
+        if work != Work.W and not self._plan.reshards_once:
+            passes = [(unit, self._gathers(unit, forward=work == Work.F)) for unit, _ in units]
+            gathers = [self._gather(unit, sizes) for unit, sizes in passes]
+            copy = self._model.gather_copy
+            times = [
+                self._copied(time, sizes, copy)
+                for time, (_, sizes) in zip(times, passes, strict=True)
+            ]
+        if work in (Work.B, Work.W) and not self._plan.adds_up_whole:
+            lists = [self._reductions(unit) for unit, _ in units]
+            reductions = [self._reduce(sizes) for sizes in lists]
+            copy = self._model.scatter_copy
+            times = [
+                self._copied(time, sizes, copy) for time, sizes in zip(times, lists, strict=True)
+            ]
+        ahead = self._plan.gathers_ahead(forward=work == Work.F)
+        lead = sum(gathers[0])
+        takes, tail = self._run(times, gathers, reductions, ahead)
+        done = [(0, 0)] * (ahead + 1)
+        late, _ = self._run(times, [*done, *gathers[len(done) :]], reductions, ahead)
+        return Pace(takes - lead, lead, tail, late)
+
+    def _run(
+        self,
+        times: Sequence[UnitTime],
+        gathers: Sequence[tuple[int, int]],
+        reductions: Sequence[tuple[int, int, int]],
+        ahead: int,
+    ) -> tuple[int, int]:
+        """Return when the last unit ends, and for how long its group is busy behind it."""
+        queue, end, issued, copied = Queue(), 0, 0, 0
+        there: list[int] = []
+        for at, time in enumerate(times):
+            while issued < min(len(times), at + ahead + 1):
+                there.append(queue.add(max(end, *there[-1:], 0), gathers[issued]))
+                issued += 1
+            start = max(end, there[at])
+            end = start + beside(time, max(*queue.until, copied) - start, self._held)
+            dense, experts, copies = reductions[at]
+            reduced = queue.add(end, (dense, experts))
+            copied = max(copied, reduced) + copies
+        return end, max(*queue.until, copied, end) - end
+
+    def _gathers(self, unit: Unit, *, forward: bool) -> Sizes:
+        """Return the entries of each gather of a unit in a pass, dense and experts'."""
+        again = not forward and self._plan.section.recompute == "full" and unit.kind == LAYER
+        return {
+            expert: self._padded(
+                gathered(unit, self._stack, expert=expert)
+                + (gathered_again(unit, self._stack, expert=expert) if again else ()),
+                expert=expert,
+            )
+            for expert in self._sizes
+        }
+
+    def _reductions(self, unit: Unit) -> Sizes:
+        """Return the entries of each reduction of a unit's gradients, dense and experts'."""
+        return {
+            expert: self._padded(reduced(unit, self._stack, expert=expert), expert=expert)
+            for expert in self._sizes
+        }
+
+    def _gather(self, unit: Unit, sizes: Sizes) -> tuple[int, int]:
+        fp8 = unit.kind == LAYER and self._model.gathers_fp8
+        width = 1 if fp8 else self._plan.width
+        dense, experts = (
+            sum(self._within("all_gather", size * width, expert=expert) for size in sizes[expert])
+            for expert in (False, True)
+        )
+        return dense, experts
+
+    def _reduce(self, sizes: Sizes) -> tuple[int, int, int]:
+        """Return the reductions of a unit's dense gradients and experts', and between copies."""
+        width = self._plan.gradient_width
+        dense, experts = (
+            sum(
+                self._within("reduce_scatter", size * width, expert=expert)
+                for size in sizes[expert]
+            )
+            for expert in (False, True)
+        )
+        shards = self._sizes[False]
+        return dense, experts, sum(self._between(size * width // shards) for size in sizes[False])
+
+    def _copied(self, time: UnitTime, sizes: Sizes, copy: Callable[[int], GpuWork]) -> UnitTime:
+        """Return a unit's time with the copies between its tensors and flat buffers."""
+        seconds = sum(
+            (copy(size) + self._model.list_copies(self._sizes[expert])).seconds
+            for expert, own in sizes.items()
+            for size in own
+        )
+        took = round(seconds * PS_PER_SECOND)
+        return UnitTime(time.chain + took, time.arithmetic, time.memory + took)
+
+    def _padded(self, sizes: tuple[int, ...], *, expert: bool) -> tuple[int, ...]:
+        """Return entries that divide over their shards; nothing where nobody shares them."""
+        shards = self._sizes[expert]
+        return tuple(-(-size // shards) * shards for size in sizes) if shards > 1 else ()
