@@ -9,17 +9,51 @@ together) are processes still, stepped through by `_drive`.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
 
 from simpy.events import Event
 
-if TYPE_CHECKING:
-    from commsim.engine.core import Engine
+from commsim.engine.clock import Clock
+from commsim.engine.recorder import Recorder
+from commsim.engine.rendezvous import Rendezvous
+from commsim.engine.sharing import Sharing
+from commsim.graph import Graph
 
 __all__ = ["Process", "Stream"]
 
 Process = Generator[Event, Any, None]
+
+
+class Runner(Protocol):
+    """What a stream needs of its engine: columns of the graph by op, and what ops do."""
+
+    env: Clock
+    graph: Graph
+    recorder: Recorder
+    sharing: Sharing | None
+    duration: list[int]
+    works: list[bool]
+    computes: list[bool]
+    batch: list[int]
+    waits: list[int]
+    ready_at: list[int]
+    woken: dict[int, Callable[[Any], None]]
+
+    def arrives(self, op: int, arrived: int, before: int) -> None:
+        """Write down when an op arrived, and behind what."""
+
+    def ready(self, op: int) -> Process:
+        """Wait until an op is ready."""
+
+    def execute(self, op: int, arrived: int, before: int) -> Process:
+        """Run an op that is ready, whatever it does."""
+
+    def end(self, op: int) -> None:
+        """Record the end of an op."""
+
+    def rendezvous_of(self, op: int) -> tuple[Rendezvous, int]:
+        """Return the rendezvous that an op takes part in, and as which member."""
 
 
 class Stream:
@@ -27,7 +61,7 @@ class Stream:
 
     __slots__ = ("_at", "_before", "_engine", "_lane", "_op", "_process", "ops")
 
-    def __init__(self, engine: Engine, lane: int, ops: list[int]) -> None:
+    def __init__(self, engine: Runner, lane: int, ops: list[int]) -> None:
         self.ops = ops
         self._engine = engine
         self._lane = lane
