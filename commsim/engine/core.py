@@ -33,7 +33,7 @@ from commsim.engine.rendezvous import GroupQueue, Rendezvous, RunContext
 from commsim.engine.rules import dependents, queues
 from commsim.engine.sharing import Sharing
 from commsim.engine.step_network import StepNetwork
-from commsim.engine.streams import Process, Stream
+from commsim.engine.streams import EngineStream, Process
 from commsim.graph import CopyDirection, Graph, OpKind, member_lanes
 from commsim.libraries import Copy, Library, Plan, library_of, links_of
 from commsim.timeline import Cause
@@ -130,7 +130,7 @@ class Engine:
     def run(self) -> None:
         """Run until no event is left."""
         for lane, ops in _lanes_and_ops(self.graph):
-            self.env.call(Stream(self, lane, ops).begin, priority=_URGENT)
+            self.env.call(EngineStream(self, lane, ops).begin, priority=_URGENT)
         with gc_paused():
             self.env.run()
 

@@ -20,7 +20,7 @@ from commsim.engine.rendezvous import Rendezvous
 from commsim.engine.sharing import Sharing
 from commsim.graph import Graph
 
-__all__ = ["Process", "Stream"]
+__all__ = ["EngineStream", "Process"]
 
 Process = Generator[Event, Any, None]
 
@@ -56,7 +56,7 @@ class Runner(Protocol):
         """Return the rendezvous that an op takes part in, and as which member."""
 
 
-class Stream:
+class EngineStream:
     """One queue of one lane."""
 
     __slots__ = ("_at", "_before", "_engine", "_lane", "_op", "_process", "ops")

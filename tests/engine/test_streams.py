@@ -120,7 +120,7 @@ def test_callbacks_do_what_processes_do(
     seed: int, where: str, network: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = run(seed, where, network)
-    monkeypatch.setattr(sys.modules["commsim.engine.core"], "Stream", Reference)
+    monkeypatch.setattr(sys.modules["commsim.engine.core"], "EngineStream", Reference)
     expected = run(seed, where, network)
     for name in COLUMNS:
         assert np.array_equal(getattr(found, name), getattr(expected, name)), name

@@ -18,13 +18,13 @@ from commsim.study.advise.traffic import AxisGroups, StepTraffic
 from commsim.units import PS_PER_SECOND
 from commsim.workload.training import COMPUTE, EXCHANGE, TrainingPlan, WorkItem
 
-__all__ = ["Chains"]
+__all__ = ["ActionChains"]
 
 _MEMORY_BOUND = 0.5  # share of an op's time, as in `engine.sharing`
 _MOST_TAKEN = 0.9  # of a GPU, likewise
 
 
-class Chains:
+class ActionChains:
     """Times the actions of a plan on links that nothing else uses, in ps.
 
     `slows`: communication slows compute beside it; `contended`: groups of an axis share links.

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from commsim.cluster import Cluster
 from commsim.libraries import Library
 from commsim.models import ComputeModel, MemoryUse
-from commsim.study.advise.chain import Chains
+from commsim.study.advise.chain import ActionChains
 from commsim.study.advise.shards import Pace, Shards, Share, UnitTime
 from commsim.study.advise.traffic import StepTraffic
 from commsim.units import PS_PER_SECOND
@@ -57,7 +57,7 @@ class Floor:
         self.plan = plan
         self._model = model
         self._traffic = traffic
-        self._chain = Chains(
+        self._chain = ActionChains(
             plan, cluster, library, model, traffic, slows=slows, contended=contended
         )
         self._groups = self._chain.groups

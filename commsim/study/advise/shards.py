@@ -73,14 +73,14 @@ Sizes = dict[bool, tuple[int, ...]]
 """Entries of each collective of a unit, by whether they are experts'."""
 
 
-class Queue:
+class GroupClock:
     """What the groups of replicas are at: dense parameters (0) and experts' (1), each in order."""
 
     def __init__(self) -> None:
         self.until = [0, 0]
 
     def add(self, ready: int, times: tuple[int, int]) -> int:
-        """Queue an op on each group that are one behind the other on a stream; return their end."""
+        """GroupClock an op on each group that are one behind the other on a stream; return their end."""
         for group, took in enumerate(times):
             if took:
                 ready = self.until[group] = max(ready, self.until[group]) + took
@@ -155,7 +155,7 @@ class Shards:
         ahead: int,
     ) -> tuple[int, int]:
         """Return when the last unit ends, and for how long its group is busy behind it."""
-        queue, end, issued, copied = Queue(), 0, 0, 0
+        queue, end, issued, copied = GroupClock(), 0, 0, 0
         there: list[int] = []
         for at, time in enumerate(times):
             while issued < min(len(times), at + ahead + 1):
