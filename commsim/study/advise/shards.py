@@ -80,7 +80,7 @@ class GroupClock:
         self.until = [0, 0]
 
     def add(self, ready: int, times: tuple[int, int]) -> int:
-        """GroupClock an op on each group that are one behind the other on a stream; return their end."""
+        """Queue an op on each group, one behind the other on a stream; return their end."""
         for group, took in enumerate(times):
             if took:
                 ready = self.until[group] = max(ready, self.until[group]) + took
