@@ -1,5 +1,5 @@
 """
-Strict YAML: read a small, trusted-by-nobody file into plain dicts, lists, text and numbers.
+Strict YAML: read a small, untrusted file into plain dicts, lists, text and numbers.
 
 Safe tags only, no key twice, no file over 1 MiB, no alias that unpacks to millions of nodes.
 Scalars follow YAML 1.2's core schema: `1e9` is a number, and `no`, `1:30` and `2024-01-01`

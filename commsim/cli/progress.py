@@ -1,5 +1,5 @@
 """
-A bar on stderr for work in countable pieces, where somebody watches.
+A progress bar on stderr for work in countable pieces, on a terminal.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def all_to_all(n: int) -> Program:
 
 
 def barrier(n: int) -> Program:
-    """In round k tell the rank 2^k ahead of everybody heard of."""
+    """In round k send the rank 2^k ahead all that has arrived."""
     program = ProgramBuilder("barrier", "dissemination", n, [0.0] * n)
     for k in range(_rounds(n)):
         for i in range(n):

@@ -136,7 +136,7 @@ def gather(n: int, root: int) -> Program:
 
 
 def server_all_reduce(n: int) -> Program:
-    """Rank 0 serves: it reduces what everybody sends, and sends everybody the result."""
+    """Rank 0 serves: it reduces what all ranks send, and sends the result to all."""
     program = ProgramBuilder("all_reduce", "server", n, [1.0])
     for step in range(1, n):
         program.reduce(0, step, 0, step=step - 1)

@@ -80,7 +80,7 @@ def nvls_all_gather(n: int, pieces: int) -> Program:
 
 
 def sharp_all_reduce(n: int, pieces: int) -> Program:
-    """Everybody sends to the network, and everybody gets the sum."""
+    """All ranks send to the network, and all get the sum."""
     program = _sharp("all_reduce", n, pieces)
     for piece in range(pieces):
         for rank in range(n):
@@ -124,7 +124,7 @@ def sharp_all_gather(n: int, pieces: int) -> Program:
 
 
 def sharp_barrier(n: int) -> Program:
-    """Everybody tells the network, and the network tells everybody."""
+    """All ranks signal the network, and the network signals all ranks."""
     program = _sharp("barrier", n, n)
     for rank in range(n):
         program.copy(rank, rank, n, step=0)

@@ -1,5 +1,5 @@
 """
-A chunk program step by step: what moves, and what everybody holds after it.
+A chunk program step by step: what moves, and what each actor holds afterwards.
 
 This runs the very program that is timed, on the symbolic data that proves it.
 """
@@ -63,7 +63,7 @@ class Walk:
 
     @property
     def bare(self) -> Bools:
-        """The places that matter to anybody: held at the start, promised, or sent."""
+        """The places in use: held at the start, promised, or sent."""
         used: Bools = np.zeros(self.start.chunk.shape[1], dtype=np.bool_)
         used |= (self.start.chunk >= 0).any(axis=0) | self.promised.any(axis=0)
         used[self.program.chunk] = True

@@ -36,7 +36,7 @@ class Clock(simpy.Environment):
 
     @staticmethod
     def trigger(event: Event) -> None:
-        """Trigger `event` now, bypassing the queue: whoever waits runs before this returns.
+        """Trigger `event` now, bypassing the queue: its callbacks run before this returns.
 
         Only from callbacks of events. The queue would run it after others of this instant.
         """

@@ -37,7 +37,7 @@ def deadlock(engine: Engine, *, eager: bool = False) -> DeadlockError:
         closed = " -> ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
         lines.append(f"Cycle: {closed}.")
     else:
-        lines.append("No cycle: somebody waits for an op that no rank issues.")
+        lines.append("No cycle: a rank waits for an op that no rank issues.")
     if eager:
         lines.append(
             "It hangs only because its messages are too large to be buffered: with small ones,"

@@ -1,4 +1,4 @@
-"""What must hold for a graph before it runs: columns, tables, and no cycle of dependencies."""
+"""Validation of a graph: its columns, its tables, and no cycle of dependencies."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-What-ifs on a graph: faster compute, more work at one place. Each returns a new graph.
+Edits of a graph for what-ifs: faster compute, more work at one place. Each returns a new graph.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Columns in one .npz file: written aside and renamed, read without trusting what is in it.
+Columns in one .npz file: written atomically, read without trusting its content.
 """
 
 from __future__ import annotations

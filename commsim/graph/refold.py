@@ -1,5 +1,5 @@
 """
-Refolding: a folded graph again with fewer ranks per lane, from nothing but itself.
+Refolding: a folded graph with fewer ranks per lane, made from the folded graph alone.
 
 A lane holds the ops of all ranks that it stands for, a group the ranks of all groups; so a graph
 with finer classes is made by writing a lane's ops once per class. All of it is done on columns: a
@@ -35,6 +35,8 @@ def refold(graph: Graph, roles: Ints) -> Graph:
     groups = {_group(at): rows for at, rows in enumerate(folding.groups)}
     pairs = {_pair(at): rows for at, rows in enumerate(folding.pairs)}
     both = np.stack((folding.lane_of, np.asarray(roles, dtype=np.int64)), axis=1)
+    # Splitting can only make classes finer than the lanes, so the ops of a lane are the ops of
+    # each class that comes out of it: copying them per class is the graph of the finer fold.
     classes = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
     return _Copies(graph, folding, Fold.of(classes, groups, pairs)).graph()
 
@@ -113,6 +115,7 @@ class _Copies:
         ops = np.flatnonzero(old.kind[self.source] == OpKind.COLLECTIVE)
         row = old.item[self.source[ops]]
         group = self._group_of(table.group[row], self.ranks[self.lane[ops]])
+        # Members of one old collective that are now in different groups call different ones.
         first, number = _by_appearance(row * len(self.groups) + group)
         calls = np.full(len(self.source), -1)
         calls[ops] = number
@@ -157,6 +160,7 @@ class _Copies:
         ends[number, np.where(sends, 0, 1)] = ops
         row, pair = was[first], pair[first]
         named = np.array([rows[0] for rows in pairs], dtype=np.int64).reshape(-1, 2)[pair]
+        # The order of `MessageMatcher`: a graph folded anew equals the same one built finer.
         order = np.lexsort((row, named[:, 1], named[:, 0], group))
         made = Messages(
             group=group[order],
@@ -212,6 +216,7 @@ class _Copies:
     def _dependencies(self) -> tuple[Ints, Ints, Ints]:
         """Return pointers, ops and delays of all dependencies."""
         old, source = self.old, self.source
+        # A copy depends on copies of its own class, which stand in the order of the old lane.
         count = np.diff(old.dep_ptr)
         targets = np.repeat(np.arange(len(old)), count)
         astray = np.flatnonzero(old.lane[old.dep_op] != old.lane[targets])

@@ -28,7 +28,7 @@ class Recorded:
         """Return who plays back for a group that names a library.
 
         Gloo has two threads per group on each rank, which the recording shows as streams: they
-        alone say what runs at once. So do those of calls whose group nobody knows.
+        alone say what runs at once. So do those of calls of an unknown group.
         """
         return Recorded(concurrency=0) if group in ("gloo", self.name) else self
 

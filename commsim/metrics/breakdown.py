@@ -1,5 +1,5 @@
 """
-One account of the time of each lane.
+The account of time of each lane.
 
 Each instant of a lane's window is exactly one part, the first of these that holds; so the parts
 add up to the window. Lengths are of unions of intervals, never sums of durations, in integer

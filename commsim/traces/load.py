@@ -1,5 +1,5 @@
 """
-`load_trace`: the files of a run, as they lie, become a `Trace`; `import_graph`: any become a graph.
+`load_trace` reads the files of a run as a `Trace`; `import_graph` reads any format as a graph.
 
     trace = load_trace("runs/step12")
     print(trace.collectives)
@@ -74,7 +74,7 @@ def load_trace(
 ) -> Trace:
     """Read a run from a folder, a file, or several of them.
 
-    `progress` hears how many of how many files are read.
+    `progress` is told how many of how many files are read.
 
     Raises:
         TraceError: a file cannot be read, two are of one rank, or none is a Kineto trace.
@@ -91,7 +91,7 @@ def import_graph(
 ) -> Imported:
     """Read a graph from files of any format that is known.
 
-    `progress` hears how many of how many files are read.
+    `progress` is told how many of how many files are read.
 
     Raises:
         TraceError: a file cannot be read, or the files of one run do not fit together.
@@ -216,7 +216,7 @@ def _twice(one: str, other: str, rank: int) -> str:
 
 
 def _check_other(document: Document) -> None:
-    """A JSON file of another kind may lie beside a trace; anything else is a broken one."""
+    """Raise for a broken trace; a JSON file of another kind may stand beside one."""
     name = document.name
     if not document.data.strip():
         raise TraceError(f"{name}: is empty. Record or copy the trace again.")
@@ -234,7 +234,7 @@ def _check_other(document: Document) -> None:
 
 
 def _nothing(where: str, found: _Found) -> str:
-    """Say why there is nothing to replay."""
+    """Return the error for files without anything to replay."""
     if found.records:
         return (
             f"{where}: a {found.records[0].format} has no times of its own."

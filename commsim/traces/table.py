@@ -1,5 +1,5 @@
 """
-What a recorded run communicated, as tables: what moved, who came last, who waited how long.
+Tables of a recorded run's communication: bytes moved, last arrivals, waits.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _around(error: float | None, reach: float) -> float | None:
 
 
 def _curves(table: dict[str, Any], height: Any) -> str:
-    """Return a line with dots per source; `height(row, source)` is 0..1, or None for a gap."""
+    """Return a line with dots per source; `height(row, source)` is 0..1, None for a gap."""
     places = _places(table)
     made = []
     for at in range(len(table["ranks"])):

@@ -1,5 +1,5 @@
 """
-Where the actors of an algorithm stand in a picture, in a unit square.
+Positions of an algorithm's actors in a picture, in a unit square.
 
 A circle, in which rings are rings (rows, where there are too many); levels where the connections
 form a shallow tree; rows where the program knows nodes. Switches stand in the middle of those

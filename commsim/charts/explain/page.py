@@ -23,14 +23,14 @@ from commsim.ops import REDUCING
 __all__ = ["explain_page"]
 
 _TEMPLATE = Path(__file__).with_name("explain.html")
-_MOST_CHANGES = 300_000  # cells; more make a page that no browser likes
+_MOST_CHANGES = 300_000  # cells; above, browsers become slow
 
 
 def explain_page(walk: Walk, *, per_node: int = 0) -> str:
     """Return the page as HTML text.
 
     Raises:
-        ScenarioError: a program too large to be looked at.
+        ScenarioError: a program too large to draw.
     """
     cells = np.flatnonzero(walk.bare).tolist()
     rows = len(walk.program.chunk) + walk.program.actors * len(cells)

@@ -1,5 +1,5 @@
 """
-An algorithm as a strip: one panel per step, with who sends what, and what everybody then holds.
+An algorithm as a strip: one panel per step, with its messages and what all ranks hold then.
 """
 
 from __future__ import annotations

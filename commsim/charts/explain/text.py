@@ -1,5 +1,5 @@
 """
-An algorithm in words: per step who sends which chunks to whom, and what everybody then holds.
+An algorithm as text: per step which rank sends which chunks to which, and what all hold then.
 """
 
 from __future__ import annotations

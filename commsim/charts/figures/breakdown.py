@@ -1,5 +1,5 @@
 """
-What each rank or stage spends its step on, by the account of time.
+The step of each rank or stage by the account of time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-GPU against GPU: the bytes that each sends to each, or how fast it could alone.
+GPU-to-GPU matrices: bytes from each to each, or the speed of each pair alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def traffic_matrix(
 
 
 def bandwidth_matrix(cluster: Cluster) -> Figure:
-    """Draw how fast each GPU could send to each other while nobody else sends.
+    """Draw how fast each GPU could send to each other on an idle cluster.
 
     Over NVLink or within the node, else by the nearest NIC of each. Of large clusters the first
     whole nodes are drawn, up to 64 GPUs.

@@ -1,5 +1,5 @@
 """
-How full the busiest links are over time, and all links of a kind together.
+Use of the busiest links over time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What a notebook shows of a result: a bar of where the time goes, and the figures that there are.
+A result in a notebook: a bar of the account of time, and the key figures.
 
 Plain HTML of a few kilobytes; every text is escaped; colours of text are the notebook's own.
 """

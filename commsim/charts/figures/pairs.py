@@ -1,5 +1,5 @@
 """
-From which GPU to which: the bytes of a run, and the speed of a cluster.
+Data of the GPU-to-GPU matrices: bytes of a run, speeds of a cluster.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-How a step grows with the cluster: several runs as one curve, beside perfect scaling.
+Scaling: throughput of several runs against GPUs, beside perfect scaling.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Figures one above the other, on one axis: what was measured, and what was made of it.
+Figures above one another on one axis, such as the measured run and its replay.
 """
 
 from __future__ import annotations

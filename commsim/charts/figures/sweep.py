@@ -1,5 +1,5 @@
 """
-What a sweep found: a line where one setting varies, a map where two do, and cost against time.
+Charts of a sweep: a line over one setting, a map over two, and cost against time.
 """
 
 from __future__ import annotations

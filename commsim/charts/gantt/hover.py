@@ -1,5 +1,5 @@
 """
-What a box says of itself: op, rank, start, duration, bytes, bus bandwidth.
+Hover text of boxes: op, rank, start, duration, bytes, bus bandwidth.
 """
 
 from __future__ import annotations

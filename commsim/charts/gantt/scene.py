@@ -1,5 +1,5 @@
 """
-What a Gantt shows, before anybody draws it: rows, and boxes on rows.
+The scene of a Gantt chart: rows, and boxes on rows, before it is drawn.
 
     rank 0   ████ 0 ████ 1 ████        one compute row per lane, rank 0 on top
              ░░░░▒▒▒▒▒▒                 and, where lanes communicate, thinner rows below it

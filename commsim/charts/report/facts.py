@@ -1,5 +1,5 @@
 """
-What a report is about: a run with its metrics, and what is known beside them.
+The facts of a report: a run with its metrics, its memory and its waits.
 """
 
 from __future__ import annotations

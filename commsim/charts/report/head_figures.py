@@ -1,5 +1,5 @@
 """
-The figures in the head of a report: those that everybody asks for.
+The key figures in the head of a report.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Where the lanes of a timeline belong: the ways in which the viewer groups them.
+Places of lanes (node, stage, replica) by which the viewer groups them.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class _MemoryRow:
 
 
 def memory_section(facts: ReportFacts) -> ReportSection | None:
-    """Return the bytes that each stage (or rank) holds over time, None where nobody counts them."""
+    """Return the bytes that each stage (or rank) holds over time, None if they are not counted."""
     timeline = facts.timeline
     if not len(timeline.memory.time):
         return None

@@ -1,5 +1,5 @@
 """
-What the viewer in the page gets: tables of words, and columns of integers over spans.
+The viewer's data: tables of words, and columns of integers over spans.
 
     begin   start of the box (arrival, where it waits) minus that of the box before on its row
     wait, length   of the box; its end is begin + wait + length

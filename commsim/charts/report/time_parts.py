@@ -153,7 +153,7 @@ def limits_section(facts: ReportFacts) -> ReportSection | None:
 
 
 def waits_section(facts: ReportFacts) -> ReportSection | None:
-    """Return who waits for whom, the longest first; None where nobody does."""
+    """Return which rank waits for which, the longest first; None without waits."""
     step = facts.metrics.step_time_s
     if not facts.waits or not step:
         return None

@@ -54,7 +54,7 @@ class _EqualLinks(NamedTuple):
 
 
 def bandwidth_section(facts: ReportFacts) -> ReportSection | None:
-    """Return what each collective achieved on each group, None where nobody communicates."""
+    """Return what each collective achieved on each group, None without communication."""
     uses = sorted(_by_axis(facts.metrics.collectives), key=lambda use: -use.time_s)
     if not uses:
         return None

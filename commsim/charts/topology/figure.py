@@ -1,5 +1,5 @@
 """
-A cluster as a figure: what hangs on what, each line coloured by its use or by its kind.
+A cluster as a figure: its tree of devices, each line coloured by use or by kind.
 """
 
 from __future__ import annotations

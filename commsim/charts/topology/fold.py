@@ -1,5 +1,5 @@
 """
-Which vertices of a cluster a drawing shows, and for how many each of them stands.
+Folding of a cluster's drawing: the vertices shown, and how many each represents.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Where each vertex of a cluster's drawing stands: levels downwards, columns from left to right.
+Positions of vertices in a cluster's drawing: levels downwards, columns from left to right.
 
 Within a node the devices stand by the tree that they hang on: a PCIe switch over its GPUs and
 under its NICs, a socket over its switches.

@@ -1,5 +1,5 @@
 """
-What a drawing of a cluster shows, before anybody draws it: vertices, lines, frames.
+The scene of a cluster's drawing: vertices, lines and frames, before it is drawn.
 
     core      ▢                   the fabric on top,
     leaf    ▢ ▢ ▢ ▢               then each node from its NICs down to its GPUs and NVSwitch

@@ -89,6 +89,8 @@ def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints,
     link_color = _number(_digits(capacity[used]))
     while entries.link.size:
         before = plan_color.max() + link_color.max()
+        # Sums of hashes tell multisets apart whatever their order; each key holds the old color,
+        # so classes only ever split, and as many as before means that none did.
         loaded = np.add.reduceat(mix(weight, plan_color[entries.plan])[by_link], link_starts)
         link_color = _number(mix(link_color + 1, loaded))
         loads = np.zeros(len(plan_color), np.uint64)
@@ -127,7 +129,7 @@ def _digits(values: Floats) -> Hashes:
 
 
 def mix(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> Hashes:
-    """Hash pairs of integers to 64 bits (multiply and shift, as splitmix64 ends)."""
+    """Hash pairs of integers to 64 bits: splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     x = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + b.astype(np.uint64)
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)

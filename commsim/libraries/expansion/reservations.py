@@ -158,7 +158,7 @@ def pass_through(
 def _pass_idle(
     usages: Sequence[Usage], works: Sequence[float], curve: Curve
 ) -> tuple[Curve, list[Service]]:
-    """Pass a message that comes at once or evenly through links that nobody else has reserved."""
+    """Pass a message that comes at once or evenly through links without other reservations."""
     times, _ = curve
     begin, slowest = times[0], max(works)
     end = max(begin + slowest, times[-1])

@@ -68,7 +68,7 @@ def _waited(rows: Sequence[CollectiveRow] | Sequence[MessageRow]) -> int:
 
 
 def _late_by(row: CollectiveRow) -> int:
-    """Return how long the first of the others waited less than nobody: the last one's delay."""
+    """Return by how much the last member delayed the others."""
     others = [wait for rank, wait in row.waits.items() if rank != row.last_arriver]
     return min(others, default=0)
 

@@ -92,7 +92,7 @@ def _until_broken(
 
 
 def _alone(point: SweepPoint) -> Outcome:
-    """Run a point with nobody beside it who could be blamed."""
+    """Run a point by itself, so that a crash is certainly its own."""
     for _ in range(_TRIES_ALONE):
         with _WorkerPool(1) as pool:
             try:

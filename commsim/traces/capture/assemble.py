@@ -39,7 +39,7 @@ def assemble(recordings: Mapping[int, Recording], *, script: str = "") -> Graph:
     """Return the graph of all ranks; one lane per role if ranks are equivalent.
 
     Raises:
-        TraceError: the ranks made different groups, or one sends to a rank whose part nobody
+        TraceError: the ranks made different groups, or one sends to a rank whose part no process
             recorded.
     """
     first = recordings[min(recordings)]

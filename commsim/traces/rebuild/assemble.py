@@ -1,10 +1,10 @@
 """
-From what each rank issued to a graph, where nobody says more than the order.
+A graph from the calls of each rank, for formats that state their order alone.
 
 Where a format gives dependencies they are kept. Where it does not:
 - a call waits for what its rank issued before it and that blocks;
-- sends and receives do not hold each other, they only hold what comes after them all;
-- a call that is waited for elsewhere (async) holds what follows that wait.
+- sends and receives do not block each other, only what comes after them all;
+- an async call blocks what follows its wait.
 
 Groups keep all their ranks: those that are not recorded are taken to be never late.
 """
@@ -85,7 +85,7 @@ def assemble(records: Sequence[RankRecord], *, format: str) -> tuple[Graph, tupl
 def _world(
     records: Mapping[int, RankRecord], groups: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """Return all ranks of the run: those recorded, and those that they speak of."""
+    """Return all ranks of the run: those recorded, and those that their calls name."""
     sizes = [record.world_size for record in records.values()]
     named = [max(ranks, default=0) for record in records.values() for ranks in _ranks(record)]
     named += [max(ranks, default=0) for ranks in groups.values()]
@@ -98,7 +98,7 @@ def _world(
 def _spoken(
     records: Iterable[RankRecord], known: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the groups that nobody describes, as the ranks that name them."""
+    """Return the groups without a description, as the ranks that name them."""
     speaking: dict[str, list[int]] = {}
     for record in records:
         for label in dict.fromkeys(c.group for c in record.calls if c.group and not c.ranks):
@@ -109,7 +109,7 @@ def _spoken(
 
 
 def _aligned(records: Mapping[int, RankRecord]) -> tuple[dict[int, RankRecord], int]:
-    """Leave out the collectives that only some ranks of a group still have, by their numbers."""
+    """Drop the collectives that only some ranks of a group recorded, by their numbers."""
     numbers: dict[str, dict[int, set[int]]] = {}
     for rank, record in records.items():
         for call in record.calls:
@@ -235,7 +235,7 @@ def _add_message(draft: _GraphDraft, rank: int, call: Issued, after: Iterable[in
 
 
 def _bounded(call: Issued, members: int) -> int:
-    """Return S of a call. Raises TraceError where no computer holds that much."""
+    """Return S of a call. Raises TraceError for a size beyond any computer's memory."""
     size = call.size(members)
     if size > _MAX_SIZE:
         raise TraceError(f"a {call.op} of {size:,} bytes is recorded; no call is that large.")
@@ -243,7 +243,7 @@ def _bounded(call: Issued, members: int) -> int:
 
 
 def _members(draft: _GraphDraft, rank: int, call: Issued) -> tuple[tuple[int, ...], str]:
-    """Return the group's ranks and its label; a group that nobody describes has all ranks."""
+    """Return the group's ranks and its label; a group without a description has all ranks."""
     ranks = call.ranks or draft.labelled.get(call.group) or draft.world
     if rank not in ranks:
         raise TraceError(

@@ -1,5 +1,5 @@
 """
-Communicators that no file names: which calls on which ranks share one.
+Inferred communicators: which calls on which ranks share one, if no file says.
 
 NCCL without process-group arguments: each process group has a stream of its own, so a stream of
 a rank is a communicator of it. Streams of two ranks are the same communicator where their calls

@@ -1,5 +1,5 @@
 """
-One clock for all ranks, and waiting apart from moving bytes.
+A common clock for all ranks, and the split of a collective into waiting and transfer.
 
 All members leave a synchronising collective nearly together, so a rank's clock is ahead by the
 median, over its collectives, of (its end - the median end of the members). A kernel's duration
@@ -101,6 +101,9 @@ def align(collectives: Sequence[MatchedCollective], zeros: Mapping[int, int]) ->
     Several groups tie their ranks to one another, so the medians are taken again until they
     move by less than the ends scatter.
     """
+    # A member cannot leave before the last one's data has come, and may leave late for reasons of
+    # its own: errors are one-sided and rare, which a median bears and a mean does not. Gloo's
+    # threads wake one after another, which would count as an offset.
     offsets = dict.fromkeys(sorted(zeros), 0)
     shared = [
         c

@@ -1,5 +1,5 @@
 """
-Which send belongs to which receive: the k-th from a to b in a group with b's k-th from a.
+Matching of messages: the k-th send from a to b in a group with b's k-th receive from a.
 
 A receive from any source takes the send of its tag that ended nearest; what is left over on both
 sides is matched by ranks and size.

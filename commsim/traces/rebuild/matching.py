@@ -1,5 +1,5 @@
 """
-Which calls on different ranks are one collective.
+Matching of collectives: which calls on different ranks are one.
 
 Groups are told apart by (ranks, name); within one, calls are matched by their sequence number
 where the trace has one, else the k-th with the k-th in the order of issue. Where a trace does
@@ -25,7 +25,7 @@ class MatchedCollective:
     """One collective: `calls` by rank. `group_ranks` are all members, recorded or not.
 
     `numbers` are the places of the calls among those of their ranks. `inferred`: no file says
-    which ranks are members. `alone`: one rank's call, whose partners nobody knows. `lost`: members
+    which ranks are members. `alone`: one rank's call with unknown partners. `lost`: members
     that are recorded, but not this call of theirs.
     """
 
@@ -94,7 +94,7 @@ def match(
     for order, (key, calls, guessed) in enumerate(every):
         latest = 0
         if guessed and len(calls) == 1 < len(ranks):
-            # Nobody says who the other members are, and no other rank has the same calls.
+            # No file states the other members, and no other rank has the same calls.
             ((rank, own),) = calls.items()
             kept += [_alone(rank, number, call, names[key]) for number, call in own]
             continue

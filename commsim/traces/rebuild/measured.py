@@ -1,5 +1,5 @@
 """
-The measured timeline: when each op of a recording ran, on the common clock.
+The measured timeline: the times of a recording's ops on the common clock.
 
 A collective arrives when its kernel starts and moves when the last member has arrived; what
 released it is that member's op. Other ops start when they arrive.

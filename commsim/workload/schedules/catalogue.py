@@ -29,7 +29,7 @@ _MOST_CELLS = 1_000_000  # (stage, microbatch) pairs: some 2 GiB of graph
 
 @dataclass(frozen=True, slots=True)
 class ScheduleAsk:
-    """What a schedule is asked for.
+    """The request for a schedule.
 
     `virtual`: stages per device, where it is free. `times`: what schedules that depend on the
     times of their stages are laid out for. `kept`: the share of an activation that lives on from

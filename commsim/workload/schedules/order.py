@@ -1,5 +1,5 @@
 """
-What a schedule must satisfy, and an order in which all its actions can run.
+Checks of a schedule, and an order in which all its actions can run.
 
 Forward of a stage needs the forward of the stage before in its pipe; backward needs the
 backward of the stage after, and on the last stage its own forward; a weight gradient needs its
@@ -35,7 +35,7 @@ class ScheduleStep(NamedTuple):
 
 
 def check_schedule(schedule: Schedule, *, where: str) -> None:
-    """Check that every microbatch passes every stage of its pipe once, and none waits for ever.
+    """Check that every microbatch passes every stage of its pipe once, and no deadlock.
 
     Raises:
         ScenarioError: an action that is missing, there twice or on the wrong device, a weight

@@ -5,9 +5,9 @@ The shape is ZB-H1's: some forwards ahead, then backward and forward in turn, th
 left, with the weight gradients in the gaps (`fill`). Searched is how many forwards go ahead on
 each device, from none to all that fit before the first gradient comes back, and how small a
 gap a weight gradient may take: the two hyperparameters of the heuristic in Qi et al.,
-ICLR 2024, section 3.1. ZB-H2 and ZB-H1 stand for election too where they keep the cap, and win
-a draw, in this order: what waits longer for its weight gradients is sooner with what others wait
-for. What is found under p stands under 2p too.
+ICLR 2024, section 3.1. ZB-H2 and ZB-H1 are candidates too if they keep the cap, and win ties, in
+this order: deferring weight gradients longer releases sooner what other devices wait for. An
+order found under p is a candidate under 2p too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def search(microbatches: int, times: StageTimes, *, cap: Cap) -> Filled:
 
 
 def _first_that_pays(found: list[Filled], periods: list[int]) -> Filled:
-    """Return the shortest; an earlier one unless a later one is shorter by what is worth it."""
+    """Return the shortest order; an earlier one unless a later one is shorter by a margin."""
     best = 0
     for at, period in enumerate(periods):
         if period < periods[best] * (1 - WORTH):

@@ -1,4 +1,4 @@
-"""The times that a schedule is searched for: per stage, and from device to device."""
+"""Stage times for which a schedule is searched: per stage, and from device to device."""
 
 from __future__ import annotations
 

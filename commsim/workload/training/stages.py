@@ -143,7 +143,7 @@ def divide_layers(
 
 
 def _spread(layers: int, parts: int) -> tuple[int, ...]:
-    """Return the layers of each part that nobody listed."""
+    """Return the layers of each part, for parts that are not listed."""
     if layers % parts == 0:
         return (layers // parts,) * parts
     each, more = divmod(layers + _EMBEDDING_LAYERS + _HEAD_LAYERS, parts)

@@ -1,5 +1,5 @@
 """
-What one rank did, from its own file alone.
+The activity of one rank, from its own file alone.
 
 In: Kineto events and, where there is one, an Execution Trace. Out: a `RankPart`: its communication
 (`collectives`, `message_kernels`, `gloo_calls`), its CPU threads (`threads`) and GPU streams

@@ -1,5 +1,5 @@
 """
-What one rank did: its CPU threads, its GPU work, and which call launched which kernel.
+The activity of one rank: CPU threads, GPU work, and which call launched which kernel.
 
 A launch and its kernel share a correlation number. What a call is part of (the aten op, the
 c10d op, the annotation) is what encloses it on its thread.

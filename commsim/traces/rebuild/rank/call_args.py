@@ -1,5 +1,5 @@
 """
-What the arguments of an event say about a call: kernels and record_param_comms of torch 2.2 on.
+Arguments of kernels and record_param_comms (torch 2.2 and later) in the record of a call.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-CPU threads of a recording, where a call is in them, and what it communicates.
+Records of a rank's calls: its CPU threads, places in them, and what a call communicates.
 """
 
 from __future__ import annotations

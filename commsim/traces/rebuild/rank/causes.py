@@ -1,5 +1,5 @@
 """
-What each piece of GPU work waited for, and with which latency.
+Causes of GPU work: what each op waited for, and with which latency.
 
 Work starts when the last of its causes ended, plus a latency (of the launch, of the stream)
 that stays with that cause. Where a cause was the one that released the work, its latency is

@@ -1,5 +1,5 @@
 """
-What Gloo's work communicates: sizes from the c10d op, the group from the flight recorder.
+Calls of Gloo: sizes from the c10d op, the group from the flight recorder.
 
 A Kineto trace does not say the group of a Gloo call. The dump of the flight recorder does; its
 entries were created inside the c10d ops, on the same clock. Without a dump, a process that has

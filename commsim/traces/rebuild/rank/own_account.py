@@ -1,8 +1,8 @@
 """
-What a recording itself says a GPU did in its step: unions of its events, and nothing inferred.
+A recording's own account of a GPU's step: unions of its events, with nothing inferred.
 
 It is taken from the events as they are read, before groups, waits and dependencies are made of
-them, so that a replay can be held against it.
+them, so that a replay can be checked against it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-All that a run needs to know of one rank, made from its file alone.
+A rank's part of a run, made from its file alone.
 
 It is small beside the file, so that many ranks can be read in processes of their own.
 """

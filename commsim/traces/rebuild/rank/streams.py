@@ -1,5 +1,5 @@
 """
-GPU work in the order of issue, and which of it waits for work on another stream.
+GPU work in the order of issue, and its waits for work on other streams.
 
 Where the trace has cuda_sync events they say so: a Stream Wait Event names the record it waits
 for. Where it has none (the default), what ProcessGroupNCCL does is taken:

@@ -1,5 +1,5 @@
 """
-A CPU thread as pieces of work, cut where something else hangs on it.
+A CPU thread as pieces of work, cut at each launch, blocking call and hand-over.
 
 A thread is cut at each launch (the kernel hangs on the piece that ends there), around each
 blocking call, and where another thread takes over or hands back. Time between the cuts is
