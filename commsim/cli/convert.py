@@ -10,7 +10,7 @@ import click
 
 from commsim.cli.console import Console
 from commsim.cli.help import GroupedCommand
-from commsim.cli.params import quiet_option
+from commsim.cli.params import quiet_option, set_option
 from commsim.cli.summary import columns
 
 __all__ = ["convert"]
@@ -20,16 +20,34 @@ _TO = ("graph", "goal", "chakra", "chakra-json", "param", "csv")
 
 @click.command(cls=GroupedCommand)
 @click.argument("source", metavar="IN")
-@click.argument("target", metavar="OUT")
+@click.argument("target", metavar="OUT", required=False)
+@click.option("-o", "--output", metavar="OUT", help="The same as OUT.")
 @click.option(
     "--to",
     type=click.Choice(_TO),
     default=None,
     help="What to write; by default what OUT's suffix says (.npz, .goal, .et, .csv).",
 )
+@click.option("--cluster", metavar="PRESET", help="Of a recipe: what it ran on.")
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Of a recipe: on how many.")
+@click.option("--model", metavar="PRESET", help="Of a recipe: the preset that its model is like.")
+@set_option
 @quiet_option
-def convert(source: str, target: str, to: str | None, quiet: bool) -> None:
-    """Convert a trace: IN (a file or folder, recognised by its content) becomes OUT.
+def convert(
+    source: str,
+    target: str | None,
+    output: str | None,
+    to: str | None,
+    cluster: str | None,
+    nodes: int | None,
+    model: str | None,
+    sets: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Convert a trace, or a recipe into a scenario: IN becomes OUT.
+
+    A recipe is a torchtitan TOML, a script or file of Megatron's arguments, or a YAML of NeMo or
+    Megatron-Bridge; OUT then ends in .yaml. Keys that have no place in a scenario are named.
 
     Read are Kineto, PyTorch Execution Traces, flight recorder dumps, Chakra, PARAM comms, NCCL
     logs, GOAL, pipeline schedules (.csv) and commsim's graphs (.npz). What OUT's format cannot
@@ -38,6 +56,12 @@ def convert(source: str, target: str, to: str | None, quiet: bool) -> None:
     from commsim.export import convert as export_convert
 
     console = Console(quiet=quiet)
+    if (target is None) == (output is None):
+        raise click.UsageError("give OUT once: `commsim convert IN OUT`, or -o OUT.")
+    target = target or output or ""
+    if target.endswith((".yaml", ".yml")):
+        _recipe(source, Path(target), cluster or "", nodes, model or "", sets, console)
+        return
     with console.working("converting"):
         done = export_convert(Path(source), Path(target), to=to or "")
     for note in done.notes:
@@ -55,3 +79,37 @@ def convert(source: str, target: str, to: str | None, quiet: bool) -> None:
     if rest:
         rows.append(("", f"and {len(rest)} more files"))
     console.show(columns(rows))
+
+
+def _recipe(
+    source: str,
+    target: Path,
+    cluster: str,
+    nodes: int | None,
+    model: str,
+    sets: tuple[str, ...],
+    console: Console,
+) -> None:
+    """Write the scenario of a recipe, with what it could not hold as a comment on top."""
+    import textwrap
+
+    import yaml
+
+    from commsim.files import write_text
+    from commsim.scenario import read_recipe
+
+    found = read_recipe(source, cluster=cluster, nodes=nodes, model=model, sets=sets)
+    lines = [f"From {Path(source).name} ({found.source})."]
+    lines += [f"{note}." for note in found.notes]
+    if found.unmapped:
+        lines.append(f"No place here have: {', '.join(found.unmapped)}.")
+    head = [
+        f"# {part}" for line in lines for part in textwrap.wrap(line, 98, break_long_words=False)
+    ]
+    body = yaml.safe_dump(found.data, sort_keys=False, width=100)
+    write_text(target, "\n".join(head) + "\n" + body)
+    for note in found.notes:
+        console.say(f"note: {note}")
+    if found.unmapped:
+        console.say(f"no place in a scenario: {', '.join(found.unmapped)}")
+    console.show(columns([("from", found.source), ("wrote", str(target))]))

@@ -1,0 +1,32 @@
+"""
+What a recipe says, in a scenario's words, before the cluster is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Draft"]
+
+
+@dataclass(slots=True)
+class Draft:
+    """Parts of a training section; 0 and {} where the recipe is silent. Readers fill it in.
+
+    `training` holds what stands beside the sections: precision, recompute, compute.
+    """
+
+    source: str
+    model: dict[str, Any] = field(default_factory=dict)
+    parallel: dict[str, Any] = field(default_factory=dict)
+    data_parallel: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    seq_len: int = 0
+    micro: int = 0
+    global_batch: int = 0
+    local_batch: int = 0
+    replicas: int = 0
+    nodes: int = 0
+    unmapped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,147 @@
+"""Recipes that people have become scenarios with the same layout; what has no place is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commsim.cli.main import call
+from commsim.errors import ScenarioError
+from commsim.scenario import read_recipe, scenario_from
+
+TITAN = """
+[job]
+dump_folder = "./outputs"
+[model]
+name = "llama3"
+flavor = "8B"
+[optimizer]
+lr = 3e-4
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = 4
+tensor_parallel_degree = 2
+enable_async_tensor_parallel = true
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+"""
+SCRIPT = """#!/bin/bash
+TP=${TP:-8}
+PP=4
+ARGS=(
+    --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64
+    --group-query-attention --num-query-groups 8   # as Llama has it
+    --seq-length 4096 --position-embedding-type rope --swiglu
+    --untie-embeddings-and-output-weights --disable-bias-linear --vocab-size 32000
+)
+# --micro-batch-size 16 is not read: a comment
+torchrun --nproc_per_node 8 pretrain_gpt.py ${ARGS[@]} \\
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} \\
+    --num-layers-per-virtual-pipeline-stage 5 --sequence-parallel --use-distributed-optimizer \\
+    --micro-batch-size 1 --global-batch-size=128 --recompute-granularity full --lr 1e-4
+"""
+NEMO = """
+trainer: {num_nodes: 4, devices: 8, max_steps: 100}
+model:
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 1
+  context_parallel_size: 2
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: 14336
+  num_attention_heads: 32
+  num_query_groups: 8
+  vocab_size: 128256
+  encoder_seq_length: 8192
+  gated_linear_unit: true
+  share_embeddings_and_output_weights: false
+  position_embedding_type: rope
+  sequence_parallel: true
+train: {micro_batch_size: 1, global_batch_size: 128}
+ddp: {use_distributed_optimizer: true}
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_torchtitan_toml(tmp_path: Path) -> None:
+    found = read_recipe(write(tmp_path, "r.toml", TITAN), cluster="dgx-h100", nodes=2)
+    training = found.data["workload"]["training"]
+    assert training["model"] == {"preset": "llama3-8b", "seq_len": 8192}
+    assert training["parallel"] == {
+        "dp": 8, "tp": 2, "sequence_parallel": True, "tp_overlap": "ring",
+    }  # fmt: skip
+    assert training["data_parallel"] == {"kind": "hsdp", "shard": 4}
+    assert training["batch"] == {"global": 16, "micro": 2}
+    assert (training["recompute"], training["compute"]) == (
+        "selective_op",
+        {"stack": "torchtitan"},
+    )
+    assert found.unmapped == ("job.dump_folder", "optimizer.lr")
+
+
+def test_a_script_of_megatron(tmp_path: Path) -> None:
+    found = read_recipe(write(tmp_path, "r.sh", SCRIPT), cluster="dgx-h100", nodes=8)
+    training = found.data["workload"]["training"]
+    assert training["parallel"] == {
+        "dp": 2, "tp": 8, "pp": 4, "sequence_parallel": True, "schedule": "interleaved_1f1b",
+        "virtual_stages": 4,
+    }  # fmt: skip
+    assert training["batch"] == {"global": 128, "micro": 1}
+    assert training["data_parallel"] == {"kind": "zero", "stage": 1}
+    assert training["recompute"] == "full"
+    model = training["model"]
+    assert (model["layers"], model["kv_heads"], model["ffn"]) == (80, 8, 28672)
+    assert (model["gated"], model["tied_embeddings"], model["linear_bias"]) == (True, False, False)
+    assert found.unmapped == ("--nproc-per-node", "--lr")
+
+
+def test_a_yaml_of_nemo(tmp_path: Path) -> None:
+    found = read_recipe(write(tmp_path, "r.yaml", NEMO), cluster="dgx-h100")
+    assert found.data["cluster"] == {"preset": "dgx-h100", "nodes": 4}
+    training = found.data["workload"]["training"]
+    assert training["parallel"] == {"dp": 4, "tp": 4, "cp": 2, "sequence_parallel": True}
+    assert training["model"]["kv_heads"] == 8
+    assert set(found.unmapped) == {"devices", "max_steps"}
+
+
+def test_the_command_writes_a_scenario_that_can_be_read(tmp_path: Path) -> None:
+    recipe, target = write(tmp_path, "r.toml", TITAN), tmp_path / "out.yaml"
+    words = ["convert", str(recipe), "-o", str(target), "--cluster", "dgx-h100", "--nodes", "2"]
+    assert call(words) == 0
+    text = target.read_text()
+    assert "# No place here have: job.dump_folder, optimizer.lr." in text
+    scenario_from(yaml.safe_load(text), "out.yaml")
+    assert call(["convert", str(recipe), str(target), "-o", str(target)]) == 2
+    assert call(["convert", str(recipe), "-o", str(target)]) == 2  # no cluster
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("r.toml", "= 1", "is not TOML"),
+        ("r.toml", "[job]\nx = 1", "no recipe"),
+        ("r.toml", TITAN.replace("tensor_parallel_degree = 2", "tensor_parallel_degree = 0"),
+         "is not a degree"),
+        ("r.toml", TITAN.replace('"8B"', '"debugmodel"'), "is no preset"),
+        ("r.toml", TITAN.replace("shard_degree = 4", "shard_degree = 8"), "which are 32"),
+        ("r.sh", "echo hello", "none of Megatron's arguments"),
+        ("r.sh", SCRIPT.replace("PP=4", "PP=$(nproc)"), "is no number"),
+        ("r.sh", SCRIPT.replace("PP=4", "PP=3"), "does not divide"),
+        ("r.yaml", "a: 1", "none of Megatron's names"),
+        ("r.yaml", "[1, 2]", "is a mapping"),
+    ],
+)  # fmt: skip
+def test_what_is_no_recipe_is_refused(tmp_path: Path, name: str, text: str, told: str) -> None:
+    with pytest.raises(ScenarioError, match=told):
+        read_recipe(write(tmp_path, name, text), cluster="dgx-h100", nodes=2)
