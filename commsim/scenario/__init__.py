@@ -7,7 +7,7 @@ from commsim.scenario.examples import EXAMPLES, example_path
 from commsim.scenario.jobs import JobSection
 from commsim.scenario.names import presets
 from commsim.scenario.overrides import apply_sets
-from commsim.scenario.recipes import Recipe, is_recipe, read_recipe
+from commsim.scenario.recipes import TrainingRecipe, is_recipe, read_recipe
 from commsim.scenario.schema import scenario_schema, setting_paths
 from commsim.scenario.section import (
     Scenario,
@@ -22,9 +22,9 @@ __all__ = [
     "EXAMPLES",
     "TEMPLATES",
     "JobSection",
-    "Recipe",
     "Scenario",
     "ScenarioFile",
+    "TrainingRecipe",
     "apply_sets",
     "example_path",
     "is_recipe",

@@ -20,14 +20,14 @@ from commsim.scenario.section import scenario_from
 from commsim.sections import decode
 from commsim.yaml_file import parse_yaml
 
-__all__ = ["Recipe", "is_recipe", "read_recipe"]
+__all__ = ["TrainingRecipe", "is_recipe", "read_recipe"]
 
 _MOST_BYTES = 2**22
 _SUFFIXES = (".toml", ".sh", ".yaml", ".yml", ".args", ".txt")
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainingRecipe:
     """A scenario in plain data. `unmapped` are the keys that have no place in it, `notes` what was
     taken where the recipe is silent. `source`: whose format it was."""
 
@@ -49,7 +49,7 @@ def read_recipe(
     nodes: int | None = None,
     model: str = "",
     sets: Iterable[str] = (),
-) -> Recipe:
+) -> TrainingRecipe:
     """Return the scenario of a recipe: a torchtitan TOML, a script or file of Megatron's
     arguments, or a YAML of NeMo or Megatron-Bridge.
 
@@ -79,7 +79,7 @@ def read_recipe(
     scenario_from(data, str(path))
     if nodes is None and not draft.nodes:
         draft.notes.append("nodes: 1, as nobody says how many (--nodes)")
-    return Recipe(data, draft.source, tuple(draft.unmapped), tuple(draft.notes))
+    return TrainingRecipe(data, draft.source, tuple(draft.unmapped), tuple(draft.notes))
 
 
 def _draft(path: Path) -> Draft:
