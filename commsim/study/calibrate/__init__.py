@@ -6,7 +6,18 @@ every command takes, and a `CheckResult`. `predicted` times a log's table on a c
 what commonly breaks, `factors` what is fitted, `fit` fits it.
 """
 
-from commsim.study.calibrate.calibrate import Calibration, calibrate
+from commsim.study.calibrate.calibrate import Calibration, calibrate, fitted_to
 from commsim.study.calibrate.check import CheckResult, check
+from commsim.study.calibrate.fit import errors_of
+from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
-__all__ = ["Calibration", "CheckResult", "calibrate", "check"]
+__all__ = [
+    "BenchedMachine",
+    "Calibration",
+    "CheckResult",
+    "MeasuredTable",
+    "calibrate",
+    "check",
+    "errors_of",
+    "fitted_to",
+]

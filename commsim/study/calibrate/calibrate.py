@@ -24,7 +24,7 @@ from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, mac
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Calibration", "calibrate"]
+__all__ = ["Calibration", "calibrate", "fitted_to"]
 
 _LEAST_ROWS = 4
 
@@ -151,6 +151,14 @@ def fitted(
         tables=tuple(_charted(machine, known, table) for table in tables),
         notes=tuple(_notes(machine, tables, finding)),
     )
+
+
+def fitted_to(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> BenchedMachine:
+    """Return the machine with what is broken, and the figures that fit the tables best."""
+    finding = diagnose(machine, tables)
+    broken = machine if finding is None else finding.fault.on(machine)
+    factors = factors_of(broken, tables)
+    return broken.having(overrides_of(factors, fit(broken, tables, factors)))
 
 
 def _left_out(

@@ -15,6 +15,7 @@ from commsim.arrays import Floats
 from commsim.cluster import cluster_from, preset_names
 from commsim.errors import ScenarioError, TraceError, did_you_mean
 from commsim.libraries import LibrarySection
+from commsim.scenario import example_path
 from commsim.study.bench import bench, shape_of
 from commsim.traces.formats import NcclTests, documents, merged, read_nccl_tests
 from commsim.yaml_file import read_yaml
@@ -125,7 +126,7 @@ def read_tables(logs: Iterable[str | Path]) -> tuple[MeasuredTable, ...]:
     """
     found: list[MeasuredTable] = []
     for log in logs:
-        path = Path(log)
+        path = example_path(log)
         if not path.is_file():
             raise TraceError(f"{path}: there is no such file.")
         if path.stat().st_size > _MOST_BYTES:

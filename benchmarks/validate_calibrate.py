@@ -1,0 +1,94 @@
+"""
+Does a calibration hold on ops that it has not seen? On half of the ops of each measured site.
+
+    python benchmarks/validate_calibrate.py ../shared/data/measured_collectives.csv [--site WORD]
+
+Tables of one system are taken together; its ops in alphabetical order, every second one is fitted
+to and the others are predicted: median of |predicted / measured - 1| before (the preset as the map
+of systems has it) and after. Sites with one op are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from measured import Case, cases_of, load_map, read_rows
+
+from commsim.errors import CommsimError
+from commsim.libraries import LibrarySection
+from commsim.study.calibrate import BenchedMachine, MeasuredTable, errors_of, fitted_to
+
+
+def main() -> None:
+    """Print a line per system, and how many hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--site", nargs="*", default=[], help="only systems that hold a word")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    cases, _ = cases_of(read_rows(asked.table), load_map(None), ("nccl",))
+    found = []
+    for system, machine, tables in machines(cases):
+        if asked.site and not any(word.lower() in system.lower() for word in asked.site):
+            continue
+        ops = sorted({table.op for table in tables})
+        seen = [table for table in tables if table.op in ops[::2]]
+        hidden = [table for table in tables if table.op in ops[1::2]]
+        try:
+            before = float(np.median(errors_of(machine, hidden)))
+            after = float(np.median(errors_of(fitted_to(machine, seen), hidden)))
+        except CommsimError as error:
+            print(f"{system}: {error}", file=sys.stderr)
+            continue
+        found.append({"system": system, "ops": ops, "before": before, "after": after})
+        print(
+            f"{system:60} {before:7.1%} {after:7.1%}  fitted to {', '.join(ops[::2])}", flush=True
+        )
+    third = sum(one["after"] <= one["before"] * 2 / 3 for one in found)
+    worse = sum(one["after"] > one["before"] + 0.01 for one in found)
+    print(f"{len(found)} systems: a third less on {third}, worse by more than a point on {worse}")
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def machines(cases: list[Case]) -> Iterator[tuple[str, BenchedMachine, list[MeasuredTable]]]:
+    """Yield each system with two ops or more, its machine, and its tables of float rows."""
+    by_system: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        by_system[str(case.rows[0]["system"])].append(case)
+    for system, own in by_system.items():
+        if len({case.op for case in own}) < 2:
+            continue
+        settings = {key: own[0].system.library[key] for key in own[0].system.library}
+        settings.pop("name", None)
+        machine = BenchedMachine(system, own[0].system.cluster, LibrarySection("nccl", **settings))
+        yield system, machine, [table_of(case) for case in own]
+
+
+def table_of(case: Case) -> MeasuredTable:
+    """Return a case as a table, each size once."""
+    times: dict[int, list[float]] = defaultdict(list)
+    for size, seconds in zip(case.sizes, case.seconds, strict=True):
+        if size and seconds > 0:
+            times[size].append(seconds)
+    sizes = tuple(sorted(times))
+    return MeasuredTable(
+        name=case.case_id,
+        op=case.op,
+        dtype="float",
+        nodes=case.nodes,
+        per_node=case.gpus_per_node,
+        sizes=sizes,
+        seconds=np.array([float(np.median(times[size])) for size in sizes]),
+        launch=case.system.launch,
+    )
+
+
+if __name__ == "__main__":
+    main()
