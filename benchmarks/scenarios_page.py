@@ -26,7 +26,8 @@ def page() -> str:
     by_kind: dict[str, list[str]] = {}
     for path in sorted((ROOT / "scenarios").glob("*.yaml")):
         workload = load_scenario(path).file.workload
-        kind = next(k for k in workload.__struct_fields__ if getattr(workload, k) is not None)
+        kinds = (k for k in workload.__struct_fields__ if getattr(workload, k) is not None)
+        kind = next(kinds, "jobs")
         by_kind.setdefault(kind, []).append(f"- `{path.stem}`: {_sentence(path)}")
     parts = [f"## {kind}\n\n" + "\n".join(lines) for kind, lines in sorted(by_kind.items())]
     return "\n".join([HEAD, "\n\n".join(parts), ""])

@@ -4,6 +4,7 @@ Scenarios: strict YAML, changes from the command line, and what comes with comms
 
 from commsim.scenario.catalogue import scenario_names, scenario_summary, scenario_text
 from commsim.scenario.examples import EXAMPLES, example_path
+from commsim.scenario.goodput import FailureRates, GoodputSection
 from commsim.scenario.jobs import JobSection
 from commsim.scenario.names import presets
 from commsim.scenario.overrides import apply_sets
@@ -21,6 +22,8 @@ from commsim.scenario.starting import TEMPLATES, template_text
 __all__ = [
     "EXAMPLES",
     "TEMPLATES",
+    "FailureRates",
+    "GoodputSection",
     "JobSection",
     "Scenario",
     "ScenarioFile",

@@ -15,6 +15,7 @@ from commsim.engine import EngineSection, FaultsSection
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
 from commsim.scenario.catalogue import scenario_text
+from commsim.scenario.goodput import GoodputSection
 from commsim.scenario.jobs import JobSection
 from commsim.scenario.overrides import apply_sets, merge_settings
 from commsim.sections import Section, decode
@@ -50,6 +51,7 @@ class ScenarioFile(Section, frozen=True):
     sweep: SweepSection | None = None
     faults: FaultsSection | None = None
     jobs: tuple[JobSection, ...] | None = None
+    goodput: GoodputSection | None = None
 
 
 class Scenario(Section, frozen=True):

@@ -29,6 +29,7 @@ from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure, priced
 from commsim.models import fits
 from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
+from commsim.study.goodput import goodput_of
 from commsim.study.run.captured import graph_workload
 from commsim.study.run.faulty import Strike, with_faults
 from commsim.study.run.guard import too_fast_plans
@@ -70,10 +71,33 @@ def run(
     if scenario.file.jobs is not None:
         return run_jobs(scenario, command=command, progress=progress)
     if scenario.file.faults is None:
-        return run_once(scenario, command=command, progress=progress)
-    return with_faults(
+        return _with_goodput(scenario, run_once(scenario, command=command, progress=progress))
+    found = with_faults(
         scenario, partial(run_once, command=command, progress=progress), progress=progress
     )
+    return _with_goodput(scenario, found)
+
+
+def _with_goodput(scenario: Scenario, result: Result) -> Result:
+    """Return a result with the goodput of months of such steps, where that is asked for."""
+    section, training = scenario.file.goodput, scenario.file.workload.training
+    if section is None:
+        return result
+    facts, cluster, where = result.training, result.cluster, f"{scenario.where}: goodput"
+    if training is None or facts is None or cluster is None:
+        raise ScenarioError(f"{where}: is of a training, workload.training.")
+    found = goodput_of(
+        section,
+        cluster,
+        parameters=facts.parameters,
+        precision=training.precision,
+        replicas=training.parallel.dp,
+        step_time_s=result.metrics.step_time_s,
+        where=where,
+    )
+    preface = f"{result.preface} {found.sentence()}".strip()
+    extra = {**result.extra, "goodput": found.as_dict()}
+    return replace(result, preface=preface, extra=extra)
 
 
 def run_once(
