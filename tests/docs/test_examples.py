@@ -15,6 +15,7 @@ from helpers.paths import ROOT
 
 from commsim.cli.main import call
 from commsim.cluster import cluster_from
+from commsim.scenario import scenario_from
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -59,7 +60,11 @@ def test_python(page: str, body: str, expected: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("page", "body", "_"), blocks("yaml"))
 def test_cluster_sections(page: str, body: str, _: str) -> None:
-    assert cluster_from(yaml.safe_load(body)["cluster"], page).world_size > 0
+    data = yaml.safe_load(body)
+    assert cluster_from(data["cluster"], page).world_size > 0
+    if {"faults", "goodput", "jobs"} & set(data):
+        work = {} if "jobs" in data else {"workload": {"collectives": []}}
+        assert scenario_from(data | work, page).file is not None
 
 
 def test_the_readme_names_only_commands_that_exist() -> None:
