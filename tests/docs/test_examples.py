@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -63,7 +64,7 @@ def test_cluster_sections(page: str, body: str, _: str) -> None:
     data = yaml.safe_load(body)
     assert cluster_from(data["cluster"], page).world_size > 0
     if {"faults", "goodput", "jobs"} & set(data):
-        work = {} if "jobs" in data else {"workload": {"collectives": []}}
+        work: dict[str, Any] = {} if "jobs" in data else {"workload": {"collectives": []}}
         assert scenario_from(data | work, page).file is not None
 
 
