@@ -29,9 +29,9 @@ from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure, priced
 from commsim.models import fits
 from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
-from commsim.study.goodput import goodput_of
 from commsim.study.run.captured import graph_workload
 from commsim.study.run.faulty import Strike, with_faults
+from commsim.study.run.goodput import goodput_of
 from commsim.study.run.guard import too_fast_plans
 from commsim.study.run.jobs import run_jobs
 from commsim.study.run.result import Result

@@ -11,7 +11,7 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.models import state_bytes
 from commsim.scenario import GoodputSection
-from commsim.study.goodput.closed_form import Recovery, away, best_interval, progress, standing
+from commsim.study.run.goodput.closed_form import Recovery, away, best_interval, progress, standing
 from commsim.units import PS_PER_SECOND, format_size
 
 __all__ = ["Goodput", "goodput_of"]

@@ -12,14 +12,14 @@ import pytest
 import commsim as cs
 from commsim.scenario import FailureRates, GoodputSection
 from commsim.sections import decode
-from commsim.study.goodput import (
+from commsim.study.run.goodput import (
     Recovery,
     best_interval,
     goodput_of,
     progress,
     simulate_progress,
 )
-from commsim.study.goodput.closed_form import away, standing
+from commsim.study.run.goodput.closed_form import away, standing
 
 HOUR, DAY = 3600.0, 86400.0
 MONTHS = 720 * DAY

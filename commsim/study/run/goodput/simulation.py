@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from commsim.study.goodput.closed_form import Recovery, replicas_lost
+from commsim.study.run.goodput.closed_form import Recovery, replicas_lost
 
 __all__ = ["simulate_progress"]
 

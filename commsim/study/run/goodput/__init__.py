@@ -5,9 +5,9 @@ In: a `GoodputSection`, a cluster, the facts of the training and its step. Out: 
 `closed_form` has the formulas, `simulation` months of SimPy that they are held against.
 """
 
-from commsim.study.goodput.closed_form import Recovery, best_interval, progress
-from commsim.study.goodput.goodput import Goodput, goodput_of
-from commsim.study.goodput.simulation import simulate_progress
+from commsim.study.run.goodput.closed_form import Recovery, best_interval, progress
+from commsim.study.run.goodput.goodput import Goodput, goodput_of
+from commsim.study.run.goodput.simulation import simulate_progress
 
 __all__ = [
     "Goodput",
