@@ -79,9 +79,10 @@ def _channel(
 ) -> RoutedProgram:
     around = choice.algorithm == Algorithm.Ring and op not in _CHAINED
     exact = float(timed.count[0])
-    # Small messages go together; a hop is shorter by what its first one no longer waits for.
-    several = 1.0 if around else max(exact / _MOST, 1.0)
-    count = max(round(exact / several), 1)
+    # Small messages go together, and those of a tree in parts, as the first one meets no others.
+    parts = 1.0 if around else _parts(timed)
+    count = max(round(exact if around else min(exact * parts, _MOST)), 1)
+    together = 1.0 if around else exact / count
     if choice.algorithm == Algorithm.Tree:
         shape = _tree(group.comm.trees.up[channel % group.comm.trees.channels], count)
         name = "tree"
@@ -94,8 +95,12 @@ def _channel(
     crosses = np.array(group.edges.node[shape.source] != group.edges.node[shape.target])
     latency = np.where(crosses, timed.reach[0], timed.hop[0]) * 1e12
     pace = np.where(crosses, timed.net_service[0], timed.local_service[0]) * 1e12
-    latency -= (several - 1) * pace
-    pace *= several
+    alone = np.where(crosses, timed.net_transit[0], timed.local_transit[0]) * 1e12
+    # A hop takes what the first message does, and the last one comes no later than when whole.
+    latency += alone - together * pace
+    if parts > 1:
+        latency -= (1 - together) * pace.max() / _hops(group)
+    pace *= together
     more = np.maximum(latency - np.array([route.latency for route in routes]), 0.0)
     size = np.full(len(shape.edge), choice.size / choice.channels)
     size *= 1 / group.comm.n_ranks if around else 1 / count
@@ -115,6 +120,21 @@ def _channel(
         shape.dep,
         delays,
     )
+
+
+def _parts(timed: ProgramEdges) -> float:
+    """Return in how many parts a message passes the slowest edge as fast as one that is alone."""
+    services = (timed.local_service[0], timed.net_service[0])
+    transits = (timed.local_transit[0], timed.net_transit[0])
+    at = int(np.argmax(services))
+    return float(services[at] / transits[at]) if transits[at] > 0 else 1.0
+
+
+def _hops(group: NcclGroup) -> int:
+    """Return the hops from a leaf of a tree to its root and back."""
+    nodes = group.comm.n_nodes
+    inner = max(group.comm.n_ranks // nodes - 1, 0)
+    return max(2 * inner + 2 * (nodes - 1).bit_length(), 1)
 
 
 def _route(group: NcclGroup, connections: Connections, at: int) -> Route:
