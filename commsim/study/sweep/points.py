@@ -54,7 +54,7 @@ def point_of(data: Any, settings: Settings, where: str, folder: str) -> SweepPoi
     changed = apply_sets(data, [f"{path}={value}" for path, value in settings])
     if isinstance(changed, dict):
         changed.pop("sweep", None)
-    parts = [__version__.encode(), msgspec.json.encode(changed, order="deterministic")]
+    parts = [__version__.encode(), msgspec.json.encode(_by_text(changed), order="deterministic")]
     parts += [_digest(path) for path in _files(changed, Path(folder))]
     return SweepPoint(
         settings, changed, where, folder, hashlib.sha256(b"\0".join(parts)).hexdigest()
@@ -75,6 +75,13 @@ def evaluate(point: SweepPoint) -> Outcome:
         return Outcome(point.key, None, "out of memory")
     found = {"scenario": scenario.name, **result.metrics.to_dict(), "notes": list(result.notes)}
     return Outcome(point.key, msgspec.json.decode(msgspec.json.encode(found)), None)
+
+
+def _by_text(data: Any) -> Any:
+    """Return plain data with text for the keys of its mappings: a program's ranks are numbers."""
+    if isinstance(data, Mapping):
+        return {k if isinstance(k, str) else f"\0{k!r}": _by_text(v) for k, v in data.items()}
+    return [_by_text(one) for one in data] if isinstance(data, list | tuple) else data
 
 
 def _files(data: Any, folder: Path) -> Iterator[Path]:

@@ -194,6 +194,16 @@ def test_the_command_writes_every_file(
     assert "x_points/" in Path("x.html").read_text()
 
 
+def test_a_program_whose_ranks_are_numbers_is_swept() -> None:
+    """YAML reads the ranks of a program as numbers, and a key of results must hold them too."""
+    program = {"ranks": {0: [{"compute": "1ms"}], 1: [{"compute": "2ms"}]}}
+    scenario = {"cluster": SMALL["cluster"], "workload": {"program": program}}
+    keys = [point_of(scenario, (("name", name),), "x", ".").key for name in ("a", "a", "b")]
+    assert keys[0] == keys[1] != keys[2]
+    by_text = {"program": {"ranks": {"0": program["ranks"][0], "1": program["ranks"][1]}}}
+    assert point_of(scenario | {"workload": by_text}, (("name", "a"),), "x", ".").key != keys[0]
+
+
 def test_run_says_that_it_does_not_sweep() -> None:
     result = cs.run({**SMALL, "sweep": {"vary": {"cluster.nodes": [1, 2]}}})
     assert any("commsim sweep" in note for note in result.notes)
