@@ -141,6 +141,8 @@ def recent(data: dict[str, Any]) -> Iterator[str]:
     yield "[how long a GPU computes](background/compute.md).\n"
     yield from _steps(data)
     rows = [row for row in data["rows"] if row["fits"] is not None]
+    if left := len(data["rows"]) - len(rows):
+        yield f"{left} of {len(data['rows'])} rows were not run: too many operations.\n"
     refused = sum(not row["fits"] for row in rows)
     yield "## Memory\n"
     yield f"Of {len(rows)} published runs {refused} are said not to fit. Peaks, where they were"
