@@ -87,11 +87,15 @@ def load_trace(
 
 
 def import_graph(
-    path: str | Path | Iterable[str | Path], *, progress: Progress | None = None
+    path: str | Path | Iterable[str | Path],
+    *,
+    progress: Progress | None = None,
+    gaps_are_work: bool = False,
 ) -> Imported:
     """Read a graph from files of any format that is known.
 
-    `progress` is told how many of how many files are read.
+    `progress` is told how many of how many files are read. `gaps_are_work`: gaps of a CPU thread
+    that may be waiting for Gloo or work are taken for work.
 
     Raises:
         TraceError: a file cannot be read, or the files of one run do not fit together.
@@ -99,9 +103,9 @@ def import_graph(
     paths = _listed(path)
     if len(paths) == 1 and paths[0].is_file() and paths[0].read_bytes()[:2] == b"PK":
         return Imported(load_graph(paths[0]), "commsim graph", ())
-    found = _search(paths, progress)
+    found = _search(paths, progress, by_processes=not gaps_are_work)
     if found.kineto or found.parts:
-        trace = _trace(found)
+        trace = _trace(found, gaps_are_work=gaps_are_work)
         return Imported(trace.graph(), "Kineto", trace.notes, trace)
     records = found.records or [record_of(trace) for trace in found.execution]
     if not records:
@@ -120,11 +124,13 @@ def _listed(path: str | Path | Iterable[str | Path]) -> list[Path]:
     return [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
 
 
-def _search(paths: Sequence[Path], progress: Progress | None = None) -> _Found:
+def _search(
+    paths: Sequence[Path], progress: Progress | None = None, *, by_processes: bool = True
+) -> _Found:
     """Read all files; many large Kineto files alone in processes of their own, else one by one."""
     found = _Found()
     files = find_files(paths)
-    large = large_kineto(files)
+    large = large_kineto(files) if by_processes else []
     others = [file for file in files if file not in large]
     for number, file in enumerate(others):
         for document in documents(file):
@@ -151,12 +157,18 @@ def _left_out(found: _Found) -> list[str]:
     return [f"{first}{others} left out."]
 
 
-def _trace(found: _Found) -> Trace:
+def _trace(found: _Found, *, gaps_are_work: bool = False) -> Trace:
     found.notes += _left_out(found)
     files = _by_rank(found)
     traces, dumps = _of_processes(files, found), _dumps(files, found)
     parts = [
-        rank_part(file, rank=rank, trace=traces.get(rank), dump=dumps.get(rank))
+        rank_part(
+            file,
+            rank=rank,
+            trace=traces.get(rank),
+            dump=dumps.get(rank),
+            gaps_are_work=gaps_are_work,
+        )
         for rank, file in files.items()
     ]
     return Trace([*found.parts, *parts], tuple(found.notes))

@@ -55,6 +55,11 @@ class Trace:
         )
 
     @property
+    def unsure(self) -> int:
+        """How long ranks waited for Gloo or worked, and nobody knows which, in ps."""
+        return sum(part.unsure for part in self._parts.values())
+
+    @property
     def cut(self) -> tuple[int, ...]:
         """The ranks whose files ended in the middle."""
         return tuple(rank for rank, part in self._parts.items() if part.calls.cut)

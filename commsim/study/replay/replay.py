@@ -9,7 +9,7 @@ other hardware, with faster compute, with more ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from commsim.study.replay.analysis import (
     late_table,
 )
 from commsim.study.replay.errors import errors, rank_table, steps, worst
+from commsim.study.replay.host_work import bounded, is_unsure
 from commsim.study.replay.messages import message_table, pairs, pipeline, pipeline_table
 from commsim.study.replay.recorded_steps import recorded_steps, step_table
 from commsim.study.replay.self_check import AccountCheck, check_account
@@ -98,7 +99,13 @@ def replay(
     rules = _rules(graph, cluster, comm, library, change)
     if found.trace is None:
         return _untimed(name, found, graph, cluster, rules, notes)
-    return _timed(name, found, found.trace, graph, cluster, rules, comm, change, notes)
+    made = _timed(name, found, found.trace, graph, cluster, rules, comm, change, notes)
+    if not change.changes_work or not is_unsure(found.trace.unsure):
+        return made
+    other, _ = change.applied(import_graph(listed, gaps_are_work=True).graph)
+    where = cluster if comm == "modelled" else None
+    timeline = simulate(other, where, library=rules, overlap_slowdown=False)
+    return replace(made, result=bounded(made.result, found.trace.unsure, timeline))
 
 
 def _that_runs(found: Imported) -> Imported:

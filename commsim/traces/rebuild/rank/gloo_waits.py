@@ -5,7 +5,8 @@ Waits of CPU threads for Gloo, and the evidence for each.
 - Python frames (with_stack=True) show each Work.wait().
 - Without them Work.wait() leaves only a gap. A gap that ends right after a collective of its
   thread does is taken for waiting; one that goes on longer was work, and the wait at its end
-  returned at once. A note gives the total, because what-ifs of host work depend on it.
+  returned at once. A note gives the total, because what-ifs of host work depend on it: they are
+  run the other way too (`gaps_are_work`).
 
 Work without an observed wait is waited for at the latest at the end of the step: data
 parallelism waits for all of its buckets before the optimizer.
@@ -29,10 +30,10 @@ Span = tuple[int, int]
 Wait = tuple[int, int, tuple[int, ...]]
 
 
-def gloo_waits(activity: Activity, thread: Thread) -> Iterator[Wait]:
+def gloo_waits(activity: Activity, thread: Thread, *, gaps_are_work: bool) -> Iterator[Wait]:
     """Yield (start, end, work): from start to end the thread waits for that work of Gloo."""
-    for wait, _ in _all_waits(activity, thread):
-        yield wait
+    for (start, end, work), sure in _all_waits(activity, thread):
+        yield (end if gaps_are_work and not sure else start), end, work
 
 
 def unsure_waits(activity: Activity) -> int:

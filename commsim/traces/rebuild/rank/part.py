@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from commsim.traces.formats import ExecutionTrace, KinetoFile, RankRecord
-from commsim.traces.rebuild.rank.activity import Activity, activity_of
+from commsim.traces.rebuild.rank.activity import activity_of
 from commsim.traces.rebuild.rank.calls import RankCollectives
 from commsim.traces.rebuild.rank.causes import RankWork
 from commsim.traces.rebuild.rank.collectives import collectives_of
@@ -33,7 +33,8 @@ class RankPart:
     `steps` are the profiled steps by name in ps, `window` the last of them (the whole recording
     without one) on the file's clock. `rank` and `world_size` are -1 where the file does not say.
     `step` is the profiled step in ps, -1 without one; `how` says how its streams were tied, ""
-    where there are none; `account` is what its events add up to, None without a GPU.
+    where there are none; `account` is what its events add up to, None without a GPU. `unsure` is
+    how long its threads waited for Gloo or worked, nobody knows which, in ps.
     """
 
     name: str
@@ -49,6 +50,7 @@ class RankPart:
     how: str
     account: OwnAccount | None
     notes: tuple[str, ...]
+    unsure: int = 0
 
 
 def rank_part(
@@ -57,10 +59,12 @@ def rank_part(
     rank: int,
     trace: ExecutionTrace | None = None,
     dump: RankRecord | None = None,
+    gaps_are_work: bool = False,
 ) -> RankPart:
     """Cut a rank's recording into calls and work.
 
-    `trace` and `dump` are the Execution Trace and the flight recorder's dump of the same process.
+    `trace` and `dump` are the Execution Trace and the flight recorder's dump of the same process;
+    `gaps_are_work` takes for work what may be waiting for Gloo.
 
     Raises:
         TraceError: the file has no CPU events.
@@ -69,7 +73,8 @@ def rank_part(
     calls = collectives_of(activity, trace, dump)
     issue = issue_order(activity)
     waits, how = cross_stream(activity, issue, calls)
-    work = RankWork(activity, pieces_of(activity, issue), waits)
+    pieces = pieces_of(activity, issue, gaps_are_work=gaps_are_work)
+    work, unsure = RankWork(activity, pieces, waits), unsure_waits(activity)
     return RankPart(
         name=file.name,
         rank=rank,
@@ -83,15 +88,16 @@ def rank_part(
         window=window_of(activity),
         account=own_account(activity),
         how=how if any(not op.is_gloo for op in activity.gpu) else "",
-        notes=(*file.notes, *activity.notes, *calls.notes, *_unsure(activity)),
+        notes=(*file.notes, *activity.notes, *calls.notes, *_unsure(rank, unsure)),
+        unsure=unsure,
     )
 
 
-def _unsure(activity: Activity) -> Iterator[str]:
+def _unsure(rank: int, unsure: int) -> Iterator[str]:
     """Yield a note on gaps beside async calls of Gloo, which may be waiting or work."""
-    if (unsure := unsure_waits(activity)) > _WORTH_SAYING:
+    if unsure > _WORTH_SAYING:
         yield (
-            f"rank {activity.rank}: {format_time(unsure)} without an event beside async calls of"
+            f"rank {rank}: {format_time(unsure)} without an event beside async calls of"
             " Gloo are taken for waiting; if they were work, a what-if of host work is off by up to"
             " that much. Record with_stack=True to tell."
         )

@@ -58,8 +58,13 @@ class Piece:
     after: list[tuple[ThreadName, int]] = field(default_factory=list)
 
 
-def pieces_of(activity: Activity, issue: IssueOrder) -> dict[ThreadName, list[Piece]]:
-    """Cut the main thread, and each one that launches GPU work, into pieces."""
+def pieces_of(
+    activity: Activity, issue: IssueOrder, *, gaps_are_work: bool = False
+) -> dict[ThreadName, list[Piece]]:
+    """Cut the main thread, and each one that launches GPU work, into pieces.
+
+    `gaps_are_work`: what may be waiting for Gloo or work counts as work.
+    """
     names = [name for name in activity.threads if name == activity.main or name in issue.threads]
     names += [c.launch.thread for c in activity.gpu if c.launch and c.launch.thread not in names]
     kept = [activity.threads[name] for name in dict.fromkeys(names)]
@@ -67,7 +72,8 @@ def pieces_of(activity: Activity, issue: IssueOrder) -> dict[ThreadName, list[Pi
     blocked = {thread.name: list(_blocking(activity, issue, thread)) for thread in kept}
     for thread in kept:
         blocked[thread.name] += _hand_overs(activity, thread, kept)
-        blocked[thread.name] += (BlockedSpan(*wait) for wait in gloo_waits(activity, thread))
+        waits = gloo_waits(activity, thread, gaps_are_work=gaps_are_work)
+        blocked[thread.name] += (BlockedSpan(*wait) for wait in waits)
     begins = {thread.name: thread.events[0].start for thread in kept}
     for thread in kept[1:]:
         before = _starter(activity, kept, thread)

@@ -1,0 +1,46 @@
+"""Gaps that may be waiting or work: a what-if of host work is run both ways."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from helpers.paths import TESTS
+
+from commsim.study.replay import replay, split_sets
+
+STACKS = TESTS / "data" / "gloo_stacks"
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recording with Python frames, without them: its sort cannot be told from waiting."""
+    folder = tmp_path_factory.mktemp("bare")
+    for rank in range(2):
+        file = json.loads(gzip.decompress((STACKS / f"rank{rank}.json.gz").read_bytes()))
+        file["traceEvents"] = [
+            event for event in file["traceEvents"] if event.get("cat") != "python_function"
+        ]
+        (folder / f"rank{rank}.json").write_text(json.dumps(file))
+    return folder
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_what_the_frames_tell_lies_between_best_and_worst(bare: Path, scale: float) -> None:
+    change = split_sets([f"compute.scale={scale}"])[0]
+    known = replay(STACKS, what_if=change).result
+    found = replay(bare, what_if=change).result
+    bounds = found.extra["host_work"]
+    assert "host_work" not in known.extra
+    # Halved, that work ends before what the ranks wait for anyway: both readings agree.
+    assert (bounds["best_step_s"] < bounds["worst_step_s"]) == (scale > 1)
+    slack = 0.01 * known.metrics.step_time_s
+    assert bounds["best_step_s"] - slack <= known.metrics.step_time_s
+    assert known.metrics.step_time_s <= bounds["worst_step_s"] + slack
+    assert any("nobody recorded which" in note for note in found.notes)
+
+
+def test_a_replay_that_changes_no_work_has_no_bounds(bare: Path) -> None:
+    assert "host_work" not in replay(bare).result.extra
