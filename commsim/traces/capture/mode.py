@@ -103,6 +103,7 @@ def _gone(key: int) -> None:
     recorder.freed(_alive.pop(key, 0))
 
 
+_CALLERS = 8  # frames between a library's question and the op that answers it
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _alive: dict[int, int] = {}
 _STANDS_FOR = {bool: False, int: 1, float: 1.0, complex: 1 + 0j}
@@ -119,13 +120,26 @@ def value_of(tensor: Tensor) -> Any:
         if tensor.dtype.is_floating_point
         else int
     )
+    value = kind(0) if _overflow_is_asked_for() else _STANDS_FOR[kind]
     if recorder.phase != Phase.OPTIMIZER:
         recorder.add(Sync(current_stream().number))
         recorder.note(
-            f"{_asked_by()}: the value of a tensor was asked for; it was told {_STANDS_FOR[kind]},"
+            f"{_asked_by()}: the value of a tensor was asked for; it was told {value},"
             " and the program waits there for the GPU."
         )
-    return _STANDS_FOR[kind]
+    return value
+
+
+def _overflow_is_asked_for() -> bool:
+    """Say whether a library asks if gradients overflowed: a step that did would be skipped."""
+    frame: Any = sys._getframe(1)
+    for _ in range(_CALLERS):
+        if frame is None:
+            return False
+        if "overflow" in frame.f_code.co_name.lower():
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _asked_by() -> str:

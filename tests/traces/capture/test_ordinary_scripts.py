@@ -56,12 +56,14 @@ ema = copy.deepcopy(net.module)
 assert isinstance(ema[0].weight, nn.Parameter) and ema[0].weight is not model[0].weight
 assert torch.cuda.get_device_properties(0).total_memory > 0 and torch.Generator("cuda")
 scores = [None] * dist.get_world_size()
+def has_overflow(tensor):
+    return bool(torch.isinf(tensor).float().max().item())
 for (x,) in loader:
     out = net(x)
     loss = out.sum()
     loss.backward(); opt.step(); opt.zero_grad()
     dist.all_gather_object(scores, {"rank": dist.get_rank()})
-    assert scores[3] is not None
+    assert scores[3] is not None and not has_overflow(loss)
     if dist.get_rank() == 0:
         print("loss", loss.item(), f"{loss:.3f}", out.tolist()[0], np.asarray(out.detach()).mean())
         torch.save(net.module.state_dict(), "never.pt")
