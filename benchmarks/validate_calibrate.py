@@ -22,6 +22,7 @@ from measured import Case, cases_of, load_map, read_rows
 
 from commsim.errors import CommsimError
 from commsim.libraries import LibrarySection
+from commsim.study.bench import shape_of
 from commsim.study.calibrate import BenchedMachine, MeasuredTable, errors_of, fitted_to
 
 
@@ -75,7 +76,8 @@ def table_of(case: Case) -> MeasuredTable:
     """Return a case as a table, each size once."""
     times: dict[int, list[float]] = defaultdict(list)
     for size, seconds in zip(case.sizes, case.seconds, strict=True):
-        if size and seconds > 0:
+        ranks = case.nodes * case.gpus_per_node
+        if seconds > 0 and shape_of(case.op, size, dtype="float", ranks=ranks).size:
             times[size].append(seconds)
     sizes = tuple(sorted(times))
     return MeasuredTable(

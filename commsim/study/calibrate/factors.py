@@ -21,7 +21,7 @@ from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
 __all__ = ["Factor", "factors_of", "overrides_of"]
 
-_LATENCY, _SHARE, _LAUNCH = 0.7, 0.3, 0.7
+_LATENCY, _SHARE, _LAUNCH = 0.35, 0.2, 0.5
 _NANOSECONDS = 1e9
 
 

@@ -21,7 +21,8 @@ from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 __all__ = ["errors_of", "fit", "log_ratios"]
 
 _KNOWN_TO = 0.1  # s
-_COUNTS_AS = 6.0  # k
+_COUNTS_AS = 3.0  # k
+_OUTLIER = 2.0  # times s: beyond, a row counts by its distance and not by the square of it (Huber)
 _STEP = 0.05
 _MOST_STEP = 0.7
 _ITERATIONS = 6
@@ -38,6 +39,14 @@ def errors_of(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Float
     return np.abs(np.expm1(np.concatenate(log_ratios(machine, tables))))
 
 
+def _calmed(residuals: Floats) -> Floats:
+    """Return residuals whose squares are Huber's loss: a few odd rows do not pull all others."""
+    size = np.abs(residuals)
+    far = np.sqrt(np.maximum(2 * _OUTLIER * size - _OUTLIER**2, 0.0))
+    calmed: Floats = np.sign(residuals) * np.where(size > _OUTLIER, far, size)
+    return calmed
+
+
 def fit(
     machine: BenchedMachine, tables: Sequence[MeasuredTable], factors: Sequence[Factor]
 ) -> Floats:
@@ -49,7 +58,7 @@ def fit(
     def residuals(at: Floats) -> Floats:
         made = machine.having(overrides_of(factors, at))
         rows = [
-            ratio * np.sqrt(_COUNTS_AS / len(ratio)) / _KNOWN_TO
+            _calmed(ratio / _KNOWN_TO) * np.sqrt(_COUNTS_AS / len(ratio))
             for ratio in log_ratios(made, tables)
         ]
         return np.concatenate([*rows, at * prior])
