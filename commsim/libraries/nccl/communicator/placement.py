@@ -42,7 +42,8 @@ class Communicators:
         node = cluster.node_of[ranks]
         domain = cluster.domains[ranks] if self._knobs.mnnvl_enable else node
         places = np.stack((self._spec[node], cluster.local_of[ranks], self._place[node]))
-        key = (places.tobytes(), _by_appearance(domain).tobytes())
+        home = _by_appearance(domain)
+        key = (places.tobytes(), home.tobytes())
         nics = self._first_nic[node[np.sort(np.unique(domain, return_index=True)[1])]]
         if key not in self._known:
             self._known[key] = (self._make(gpus), nics)
@@ -50,8 +51,10 @@ class Communicators:
         moved = nics - base
         if not moved.any():
             return comm
+        first_rank = np.unique(comm.node_of, return_index=True)[1]
+        by_node = moved[home[first_rank]]  # NCCL may see several nodes in one domain
         nets = {
-            name: NetEnds(ends.nics + moved[None, : ends.nics.shape[1], None], ends.relays)
+            name: NetEnds(ends.nics + by_node[None, :, None], ends.relays)
             for name, ends in comm.nets.items()
         }
         return replace(comm, nets=nets)
