@@ -9,6 +9,7 @@ own input gradient. One check for every schedule, made here or brought in.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from commsim.errors import ScenarioError
@@ -113,35 +114,41 @@ def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[Schedule
     done: dict[tuple[bool, int, int], tuple[int, int]] = {}
     made: dict[tuple[bool, int, int], tuple[int, int]] = {}
     position = [0] * schedule.devices
-    left = sum(len(actions) for actions in schedule.actions)
-    while left:
-        left_before = left
-        for device, actions in enumerate(schedule.actions):
-            while position[device] < len(actions):
-                at = position[device]
-                together = actions[at : at + 1 + schedule.is_paired(device, at)]
-                needs = [_needs(action, before, after) for action in together]
-                if any(need is not None and need not in done for need in needs):
-                    break
-                sources = _elsewhere(device, (done[need] for need in needs if need is not None))
-                end = (device, at + len(together) - 1)
-                for offset, (action, need) in enumerate(zip(together, needs, strict=True)):
-                    if action.work != Work.W:
-                        key = (action.work == Work.F, action.stage, action.microbatch)
-                        done[key], made[key] = end, (device, at + offset)
-                    maker = made[need] if need is not None else None
-                    yield ScheduleStep(
-                        device,
-                        at + offset,
-                        action,
-                        () if offset else sources,
-                        maker if maker is not None and maker[0] != device else None,
-                        _feeds(action, device, schedule, before, after),
-                    )
-                position[device] += len(together)
-                left -= len(together)
-        if left == left_before:
-            raise ScenarioError(f"{where or schedule.name}: {_stuck(schedule, position)}")
+    waiting: dict[tuple[bool, int, int], list[int]] = {}
+    turn, next_turn = list(range(schedule.devices)), list[int]()  # heaps: ready devices only
+    while turn:
+        device = heappop(turn)
+        actions = schedule.actions[device]
+        while position[device] < len(actions):
+            at = position[device]
+            together = actions[at : at + 1 + schedule.is_paired(device, at)]
+            needs = [_needs(action, before, after) for action in together]
+            missing = next((need for need in needs if need is not None and need not in done), None)
+            if missing is not None:
+                waiting.setdefault(missing, []).append(device)
+                break
+            sources = _elsewhere(device, (done[need] for need in needs if need is not None))
+            end = (device, at + len(together) - 1)
+            for offset, (action, need) in enumerate(zip(together, needs, strict=True)):
+                if action.work != Work.W:
+                    key = (action.work == Work.F, action.stage, action.microbatch)
+                    done[key], made[key] = end, (device, at + offset)
+                    for ready in waiting.pop(key, ()):
+                        heappush(turn if ready > device else next_turn, ready)
+                maker = made[need] if need is not None else None
+                yield ScheduleStep(
+                    device,
+                    at + offset,
+                    action,
+                    () if offset else sources,
+                    maker if maker is not None and maker[0] != device else None,
+                    _feeds(action, device, schedule, before, after),
+                )
+            position[device] += len(together)
+        if not turn:
+            turn, next_turn = next_turn, turn
+    if any(at < len(row) for at, row in zip(position, schedule.actions, strict=True)):
+        raise ScenarioError(f"{where or schedule.name}: {_stuck(schedule, position)}")
 
 
 def _neighbours(schedule: Schedule) -> tuple[list[int], list[int]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 
 import pytest
+from helpers.counting import python_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -282,3 +284,12 @@ def test_orders_that_draw_leave_it_to_the_one_made_by_hand() -> None:
     times = StageTimes((10,) * 4, (10,) * 4, (10,) * 4, (0,) * 4, repeats=True)
     made, found = (make_schedule(name, 4, 8, where="x", times=times) for name in ("zb_h1", "zb_1p"))
     assert found.actions == made.actions
+
+
+def test_the_work_of_ordering_grows_with_the_actions_alone() -> None:
+    """Four times the stages: four times the calls, not sixteen."""
+    calls = []
+    for stages in (64, 256):
+        schedule = made("1f1b", stages, 8, 1)
+        calls.append(python_calls(partial(list, execution_order(schedule))))
+    assert calls[1] < 4.2 * calls[0]
