@@ -37,7 +37,7 @@ from commsim.workload.training import (
     plan_training,
 )
 
-__all__ = ["Judge", "Judged"]
+__all__ = ["Judge", "Judged", "least_of"]
 
 
 class Judged(NamedTuple):
@@ -126,7 +126,7 @@ class Judge:
         """
         key = (degrees, shard, recompute)
         if key not in self._least:
-            self._least[key] = self.one(Candidate(degrees, "1f1b", 1, 1, recompute, shard))
+            self._least[key] = self.one(least_of(degrees, shard, recompute))
         return self._least[key]
 
     def section(self, candidate: Candidate) -> TrainingSection:
@@ -188,6 +188,11 @@ class Judge:
             seconds = last + (last - first) * ahead
         at = stage if candidate.degrees.pp > 1 else -1
         return Judged(candidate, use, at, self.capacity, seconds)
+
+
+def least_of(degrees: Degrees, shard: str, recompute: str) -> Candidate:
+    """Return the layout of its kind that needs least memory."""
+    return Candidate(degrees, "1f1b", 1, 1, recompute, shard)
 
 
 def _with(plan: TrainingPlan, section: TrainingSection) -> TrainingPlan:

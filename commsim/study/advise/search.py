@@ -18,7 +18,7 @@ from enum import IntEnum
 from functools import partial
 
 from commsim.study.advise.few_layers import worth
-from commsim.study.advise.judge import Judge, Judged
+from commsim.study.advise.judge import Judge, Judged, least_of
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.simulate import Pool, Ran
 
@@ -94,7 +94,8 @@ class Search:
 
     def floor(self, allowed: Allowed) -> float:
         """Return what no layout that was not simulated takes less than, of those `allowed`."""
-        for seconds, candidate, known in sorted(self.queue):
+        self.queue.sort()  # which leaves it a heap, and costs nothing the next time
+        for seconds, candidate, known in self.queue:
             judged = known != Known.BOUND
             if judged and allowed(candidate) and candidate not in self.ran:
                 return seconds
@@ -108,15 +109,20 @@ class Search:
 
     def least(self, allowed: Allowed) -> Judged | None:
         """Return the layout that needs least memory, of those `allowed`; None if none can run."""
-        found = [one for one in self.smallest() if allowed(one.candidate)]
+        found = list(self.smallest(allowed))
         found += [one for one in self.judged.values() if allowed(one.candidate)]
         return min(found, key=lambda one: (one.use.total, one.candidate), default=None)
 
-    def smallest(self) -> Iterator[Judged]:
-        """Yield, for all degrees, ways to shard and to recompute, the layout that needs least."""
+    def smallest(self, allowed: Allowed = lambda _: True) -> Iterator[Judged]:
+        """Yield, for all degrees, ways to shard and to recompute, the layout that needs least.
+
+        Only of those `allowed`: the others are not even judged.
+        """
         for degrees in self.judge.degrees():
             for shard in self.judge.shardings(degrees):
                 for recompute in self.judge.recomputes:
+                    if not allowed(least_of(degrees, shard, recompute)):
+                        continue
                     found = self.judge.least(degrees, shard, recompute)
                     if found is not None:
                         yield found
