@@ -57,7 +57,7 @@ def assemble(
         settings = settings.scaled(uplinks=scale.uplinks, latency=scale.network_latency)
     fabric = Fabric(settings, nics, medium=medium, first=first)
     links = _links(templates, template_of, domains, fabric.rows)
-    said = dict.fromkeys([note for spec in specs for note in spec.notes])
+    remarks = dict.fromkeys([note for spec in specs for note in spec.notes])
     return Cluster(
         name,
         templates,
@@ -66,7 +66,7 @@ def assemble(
         nics,
         fabric,
         links,
-        [*notes, *said, *fabric.notes],
+        [*notes, *remarks, *fabric.notes],
         prices,
     )
 
@@ -159,8 +159,8 @@ def _names(
         template = templates[kind]
         vertex = {name: template.full_name(name, node, domain) for name in template.kind_of}
         for a, b in zip(template.rows.source, template.rows.target, strict=True):
-            alike = template.is_shared(a) == template.is_shared(b)
-            names.append(f"{vertex[a]}->{b if alike else vertex[b]}")
+            both_or_neither = template.is_shared(a) == template.is_shared(b)
+            names.append(f"{vertex[a]}->{b if both_or_neither else vertex[b]}")
         sources += [vertex[a] for a in template.rows.source]
         targets += [vertex[b] for b in template.rows.target]
     return sources, targets, names

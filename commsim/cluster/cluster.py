@@ -159,7 +159,7 @@ class Cluster:
         return int(self.domains[gpu])
 
     def first_link(self, node: int) -> int:
-        """Return the id of a node's first link; nodes of one kind number theirs alike."""
+        """Return the id of a node's first link; nodes of one kind number theirs equally."""
         return self._first_link[node]
 
     def first_nic(self, node: int) -> int:

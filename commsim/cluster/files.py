@@ -30,7 +30,7 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     """Return " Did you mean 'x'?" for a name of a machine, or the empty string.
 
     A known name that begins the given one (aws-p5 of aws-p5.48xlarge, the longest), else one
-    that holds it (gb200-nvl72 for nvl72), else one that is spelt alike.
+    that holds it (gb200-nvl72 for nvl72), else one of similar spelling.
     """
     low = name.lower()
     begins = sorted((word for word in known if low.startswith(word.lower())), key=len)

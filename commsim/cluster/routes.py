@@ -82,7 +82,7 @@ class LinkRows:
         return len(self.source)
 
     def one(self, a: str, b: str, kind: str, wire: Wire) -> int:
-        """Add one link, used in both directions alike; return its id."""
+        """Add one link, used in both directions; return its id."""
         self.source.append(a)
         self.target.append(b)
         self.kind.append(kind)

@@ -4,7 +4,7 @@ One kind of node, laid out once: its links with local ids, and the ways within i
 The devices of a node form a tree (GPU or NIC, PCIe switches, CPU socket) with the sockets
 joined pairwise at its top; NVLink lies beside it. So the way between two devices is: up from
 the one to where the two branches meet, and down to the other. The memory of a socket is one
-link, for reads and writes alike: they share its bandwidth.
+link, for both reads and writes: they share its bandwidth.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def convert(source: str | Path, target: str | Path, *, to: str = "") -> Converte
         raise ScenarioError(f"{target}: there is no folder {str(target.parent)!r}.")
     graph, came_from, notes = _read(source)
     written, lost = _write(graph, target, chosen)
-    said = dict.fromkeys([*notes, *lost])
-    return Converted(graph, came_from, chosen, tuple(written), tuple(said))
+    remarks = dict.fromkeys([*notes, *lost])
+    return Converted(graph, came_from, chosen, tuple(written), tuple(remarks))
 
 
 def _target(target: Path, to: str) -> str:

@@ -78,11 +78,11 @@ class ComputeModel:
         """What was assumed about compute, for the notes of a run."""
         if self.section.efficiency is not None:
             return (f"compute: {self.section.efficiency:.0%} of the GPU's peak throughout",)
-        said = (
+        remarks = (
             f"compute: roofline model of {self.gpu.name}, stack {self.stack_name}"
             f" ({self.stack.year}), attention {self.stack.attention}"
         )
-        return (said, *(f"compute: {gap}" for gap in self.not_fitted))
+        return (remarks, *(f"compute: {gap}" for gap in self.not_fitted))
 
     @property
     def not_fitted(self) -> tuple[str, ...]:

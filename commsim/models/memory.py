@@ -148,12 +148,12 @@ def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1, place: str = 
         "slack": use.slack,
     }
     order = sorted(parts, key=lambda part: -parts[part])
-    said = [name for name in order if parts[name] >= use.total * _WORTH_SAYING] or order[:1]
+    remarks = [name for name in order if parts[name] >= use.total * _WORTH_SAYING] or order[:1]
     place = place or (f"on stage {stage}" if stage >= 0 else "")
     left = capacity - use.total + (use.slack if use.total > capacity else 0)
     return (
         f"{verdict}: {_gib(use.total)} GiB of {_gib(capacity)} GiB{' ' * bool(place)}{place},"
-        f" of which {', '.join(f'{name} {_gib(parts[name])}' for name in said)}"
+        f" of which {', '.join(f'{name} {_gib(parts[name])}' for name in remarks)}"
         f" ({_gib(abs(left))} GiB {'free' if left >= 0 else 'too much'})"
     )
 

@@ -95,14 +95,14 @@ def _figures(data: dict[str, Any]) -> list[Figure]:
 
 def _remark(data: dict[str, Any], at: int) -> str:
     """Return what a card says below the step time."""
-    said = [f"a step, {kind_text(data['sides'][at]['kind'])}"]
+    remarks = [f"a step, {kind_text(data['sides'][at]['kind'])}"]
     for key, words in (("cost.per_1e9_tokens", "{} per 1e9 tokens"), ("mfu", "MFU {}")):
         row = next((row for row in data["metrics"] if row["key"] == key), None)
         if row is not None and row["values"][at] is not None:
             value = figure_text(row["values"][at], row["unit"])
             money = f" {data['currency']}" if row["unit"] == "money" and data["currency"] else ""
-            said.append(words.format(value + money))
-    return ", ".join(said)
+            remarks.append(words.format(value + money))
+    return ", ".join(remarks)
 
 
 def _errors(data: dict[str, Any], at: int, name: str) -> list[Figure]:

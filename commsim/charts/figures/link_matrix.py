@@ -46,12 +46,12 @@ def traffic_matrix(
         a, b = np.unravel_index(int(np.argmax(pairs.values)), pairs.values.shape)
         ends = f"{pairs.labels[int(a)]} to GPU {pairs.labels[int(b)]}, the most of all pairs"
         title = f"{format_size(round(float(pairs.values[a, b])))} from GPU {ends}"
-    said = [f"{format_size(round(total))} in the step", *pairs.notes]
+    remarks = [f"{format_size(round(total))} in the step", *pairs.notes]
     if block > 1:
-        said.append(f"{block} GPUs to a row")
+        remarks.append(f"{block} GPUs to a row")
     texts = [[format_size(round(value)) if value else "nothing" for value in row] for row in shown]
     unit, size = _byte_unit(float(shown.max(initial=0.0)))
-    return _figure(title, " · ".join(said), shown, labels, texts, unit, size)
+    return _figure(title, " · ".join(remarks), shown, labels, texts, unit, size)
 
 
 def bandwidth_matrix(cluster: Cluster) -> Figure:
@@ -70,8 +70,8 @@ def bandwidth_matrix(cluster: Cluster) -> Figure:
     else:
         title = "No GPU reaches another"
     texts = [[format_bandwidth(v) if v else "no way" for v in row] for row in pairs.values.tolist()]
-    said = " · ".join((cluster.name, "payload, one pair at a time", *pairs.notes))
-    return _figure(title, said, pairs.values, pairs.labels, texts, "GB/s", 1e9)
+    remarks = " · ".join((cluster.name, "payload, one pair at a time", *pairs.notes))
+    return _figure(title, remarks, pairs.values, pairs.labels, texts, "GB/s", 1e9)
 
 
 def _byte_unit(most: float) -> tuple[str, float]:

@@ -36,8 +36,8 @@ def result_html(scenario: str, metrics: Metrics, notes: Sequence[str]) -> str:
     if metrics.memory_gib is not None:
         fits = "fits" if metrics.memory_gib["fits"] else "does not fit"
         rows.append(("memory", f"{metrics.memory_gib['peak']:.3g} GiB on the fullest GPU: {fits}"))
-    said = f"<p>{len(notes)} notes: see <code>.notes</code></p>" if notes else ""
-    return f"<div><b>{_text(scenario)}</b>{_bar(metrics)}{_table(rows)}{said}</div>"
+    remarks = f"<p>{len(notes)} notes: see <code>.notes</code></p>" if notes else ""
+    return f"<div><b>{_text(scenario)}</b>{_bar(metrics)}{_table(rows)}{remarks}</div>"
 
 
 def _parts(metrics: Metrics) -> list[tuple[str, str]]:
@@ -78,14 +78,14 @@ def bench_html(bench: dict[str, Any]) -> str:
         for row in rows[:_MOST_ROWS]
     ]
     more = len(rows) - len(cells)
-    said = f"<p>and {more:,} more rows: see <code>.results</code></p>" if more else ""
+    remarks = f"<p>and {more:,} more rows: see <code>.results</code></p>" if more else ""
     heads = "".join(f"<th {_side(at)}>{_text(name)}</th>" for at, name in enumerate(head))
     body = "".join(
         "<tr>" + "".join(f"<td {_side(at)}>{_text(c)}</td>" for at, c in enumerate(row)) + "</tr>"
         for row in cells
     )
     system = _text(f"{bench['system']['cluster']}, {bench['system']['gpus']} GPUs")
-    return f"<div><b>{system}</b><table><tr>{heads}</tr>{body}</table>{said}</div>"
+    return f"<div><b>{system}</b><table><tr>{heads}</tr>{body}</table>{remarks}</div>"
 
 
 def _side(at: int) -> str:

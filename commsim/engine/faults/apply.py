@@ -66,7 +66,7 @@ def slowed(graph: Graph, faults: DrawnFaults) -> Graph:
     for one in faults.slow_gpus:
         if one.start is None:
             slow[one.rank] = slow.get(one.rank, 1.0) * one.factor
-    for at, times in slow.items():  # slow ranks that are alike share a lane, named by the lowest
+    for at, times in slow.items():  # equivalent slow ranks share a lane, named by the lowest
         factor[on_gpu & (rank == at)] = times
     random = np.random.default_rng((*faults.seed, _NOISE))
     for noise in faults.noise:

@@ -234,8 +234,8 @@ class _BenchTable:
         )
         least = added if facts.in_network else plain
         ranks = tuple(self._ranks)
-        said = too_fast(self._op, shape.size, ranks, time, least, self._cluster)
-        self.notes.update(dict.fromkeys(said))
+        remarks = too_fast(self._op, shape.size, ranks, time, least, self._cluster)
+        self.notes.update(dict.fromkeys(remarks))
         return BenchRow(
             op=self._op,
             size=shape.size,

@@ -182,12 +182,17 @@ def _untimed(
 ) -> Replay:
     """Run what was issued; there is nothing measured to hold it against."""
     timeline = simulate(graph, cluster, library=rules)
-    said = [*found.notes, *notes, *timeline.notes, "communication: modelled; nothing was measured."]
+    remarks = [
+        *found.notes,
+        *notes,
+        *timeline.notes,
+        "communication: modelled; nothing was measured.",
+    ]
     result = Result(
         name,
         timeline,
         measure(timeline),
-        tuple(dict.fromkeys(said)),
+        tuple(dict.fromkeys(remarks)),
         extra=dict.fromkeys(
             (
                 "measured",
@@ -231,7 +236,7 @@ def _timed(
     staged = pipeline(trace, measured)
     accounts = check_account(trace, measured, again)
     trusted = worst(check) <= _TRUSTED and not accounts.misses
-    said = [
+    remarks = [
         *found.notes,
         *notes,
         *timeline.notes,
@@ -248,7 +253,7 @@ def _timed(
         name,
         timeline,
         measure(timeline),
-        tuple(dict.fromkeys(said)),
+        tuple(dict.fromkeys(remarks)),
         extra=extra,
         cluster=cluster if comm == "modelled" else None,
         library=rules,

@@ -167,17 +167,17 @@ def run_once(
     if cluster is not None:
         metrics = priced(metrics, cluster)
     guard = too_fast_plans(graph, cluster, library) if cluster is not None else ()
-    said = [*guard, *work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
-    said += _chosen(scenario, library, graph)
+    remarks = [*guard, *work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
+    remarks += _chosen(scenario, library, graph)
     if file.sweep is not None:
-        said.append(
+        remarks.append(
             "sweep: this is one run, at the settings as they stand; `commsim sweep` varies."
         )
     return Result(
         scenario.name,
         timeline,
         metrics,
-        tuple(dict.fromkeys(said)),
+        tuple(dict.fromkeys(remarks)),
         command=command,
         cluster=cluster,
         library=library,
@@ -217,7 +217,7 @@ def _command(scenario: object, sets: Iterable[str]) -> str:
 
 
 def _may_fold(file: ScenarioFile, cluster: Cluster | None) -> bool:
-    """Say whether ranks that are alike may be simulated once: paths by hash make none alike.
+    """Say whether equivalent ranks may be simulated once: paths by hash make none equivalent.
 
     A small cluster is simulated whole: people want to see each rank, and it costs nothing.
     """

@@ -214,8 +214,8 @@ def _check_end(rank: int, code: int, folder: Path) -> None:
     told = reason_file(str(folder / f"{rank}.json"))
     if told.exists():
         raise TraceError(f"rank {rank}: {told.read_text(encoding='utf-8')}")
-    said = (folder / f"{rank}.log").read_text(errors="replace").strip().splitlines()
-    last = f": {said[-1][:300]}" if said else "."
+    logged = (folder / f"{rank}.log").read_text(errors="replace").strip().splitlines()
+    last = f": {logged[-1][:300]}" if logged else "."
     raise TraceError(f"rank {rank}: its process ended {_ended(code)}{last}")
 
 

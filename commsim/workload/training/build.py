@@ -79,9 +79,9 @@ def build_training(
         return Workload("training", build_dataparallel(plan, cluster), notes, facts)
     if kind == "parameter_server":
         facts = _two_kinds(facts, server_memory(plan), section.data_parallel.servers or 1)
-        said = partial(_stale, plan) if section.data_parallel.sync is False else None
+        remarks = partial(_stale, plan) if section.data_parallel.sync is False else None
         return Workload(
-            "training", build_parameter_server(plan, cluster), notes, facts, afterwards=said
+            "training", build_parameter_server(plan, cluster), notes, facts, afterwards=remarks
         )
 
     roles = axes.roles if fold else np.arange(plan.layout.world)
@@ -99,17 +99,17 @@ def _two_kinds(
 
 def _stale(plan: TrainingPlan, timeline: Timeline) -> tuple[str, ...]:
     """Say how stale the parameters of an asynchronous run were, and how workers differ in pace."""
-    said = f"parameter server: asynchronous, mean staleness {staleness(timeline):.2f} updates"
+    remarks = f"parameter server: asynchronous, mean staleness {staleness(timeline):.2f} updates"
     found = paces(timeline)
     if max(found) > _ALIKE * min(found):
         each = plan.microbatches * plan.section.batch.micro * plan.model.seq_len
-        said += (
+        remarks += (
             f"; over {plan.section.steps} steps one takes workers {min(found):.3g} to"
             f" {max(found):.3g} s, and the step time is"
             f" the slowest one's: free to run on, they do {each * sum(1 / p for p in found):,.0f}"
             " tokens per second together"
         )
-    return (said,)
+    return (remarks,)
 
 
 def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster, *, recompute: str) -> TrainingFacts:

@@ -30,7 +30,7 @@ class Lane:
     stage_ops: dict[int, StageOps]
     merged: dict[int, StageOps]
     skew: tuple[float, ...] = ()
-    """The share of the tokens that each member of its expert group gets; empty: all alike."""
+    """The share of the tokens that each member of its expert group gets; empty: equal shares."""
     expert_place: int = -1
     ends: list[int] = field(default_factory=list)
     """The last op of each action, and the optimizers."""

@@ -128,8 +128,8 @@ def _defaults(plan: TrainingPlan) -> list[str]:
     used += [_setting("", section, name) for name in _DEFAULTED]
     if section.parallel.pp > 1:
         used += [_setting("parallel.", section.parallel, name) for name in _DEFAULTED_PARALLEL]
-    said = [text for text in used if text]
-    return [f"defaults: {', '.join(said)}"] if said else []
+    remarks = [text for text in used if text]
+    return [f"defaults: {', '.join(remarks)}"] if remarks else []
 
 
 def _setting(prefix: str, section: Any, name: str) -> str:

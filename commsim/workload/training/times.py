@@ -20,7 +20,7 @@ __all__ = ["Estimate"]
 
 
 class Estimate:
-    """Times of the first ranks of a layout on a cluster; the others are taken to be alike."""
+    """Times of the first ranks of a layout on a cluster; the others are taken to be equal."""
 
     def __init__(self, layout: Layout, cluster: Cluster, *, ep: int) -> None:
         self._cluster = cluster

@@ -132,8 +132,8 @@ class CommunicatorEdges:
         cluster = self.cluster
         kind = np.asarray(cluster.spec_of)
         home, away = cluster.node_of[source], cluster.node_of[target]
-        alike = kind[home] == kind[away]
-        local = np.where(alike, cluster.local_of[target], cluster.local_of[source])
+        same_kind = kind[home] == kind[away]
+        local = np.where(same_kind, cluster.local_of[target], cluster.local_of[source])
         peer = source - cluster.local_of[source] + local
         keys = np.stack((kind[home], cluster.local_of[source], local))
         _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)

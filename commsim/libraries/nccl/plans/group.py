@@ -281,7 +281,7 @@ def _replaced(
     cluster: Cluster, gpu: int, comm: Communicator, wires: Wires, knobs: Knobs
 ) -> list[str]:
     """Say what the hardware of `gpu` and its like makes NCCL do in another way."""
-    said = []
+    remarks = []
     if wires.way == NicWay.STAGED and comm.n_nodes > 1:
         nic = cluster.node_spec(gpu).nic
         path = comm.graphs["ring"].type_inter.name
@@ -291,17 +291,17 @@ def _replaced(
             if nic is not None and nic.gdr
             else "no GPUDirect"
         )
-        said.append(
+        remarks.append(
             f"NCCL: NICs do not reach GPU memory here ({why}): data between nodes goes through"
             " host memory."
         )
     if wires.link == LinkKind.SHM and max(comm.local_ranks) > 1:
-        said.append(
+        remarks.append(
             "NCCL: GPUs of a node have no peer-to-peer access: data goes through host memory."
         )
     if knobs.nvls_enable == 1 and not comm.nvls_support:
-        said.append(
+        remarks.append(
             "NCCL_NVLS_ENABLE=1 changes nothing: NVLS needs Hopper GPUs or newer behind an"
             " NVSwitch, and three or more of them in the group."
         )
-    return said
+    return remarks

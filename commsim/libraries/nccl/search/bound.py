@@ -53,8 +53,8 @@ class SearchBound:
         most, have = channels * trial.bw_intra, best.channels * best.bw_intra
         if most != have:
             return most > have
-        alike = trial.pattern == best.pattern and trial.cross_nic == best.cross_nic
-        return alike and channels * self._hops(trial.pattern) < best.hops
+        comparable = trial.pattern == best.pattern and trial.cross_nic == best.cross_nic
+        return comparable and channels * self._hops(trial.pattern) < best.hops
 
     def channels(self, trial: Trial) -> int:
         """Return how many channels there can be at most."""

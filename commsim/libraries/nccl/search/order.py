@@ -117,8 +117,8 @@ class Order:
             ]
         )
         free = [row[3] for row in ranked]
-        alike = len({self._search_paths.hop[gpu][g].rank for g in free}) <= 1
-        return free[::-1] if to_net != 1 and alike else free
+        one_rank = len({self._search_paths.hop[gpu][g].rank for g in free}) <= 1
+        return free[::-1] if to_net != 1 and one_rank else free
 
     def _rows(self, net: int, gpu: int) -> list[_Row]:
         """Return how the others rank after a GPU in a channel from a NET.

@@ -70,8 +70,8 @@ class Trial:
         mine, other = self.channels * self.bw_intra, best.channels * best.bw_intra
         if mine != other:
             return mine > other
-        alike = self.pattern == best.pattern and self.cross_nic == best.cross_nic
-        return alike and self.hops < best.hops
+        comparable = self.pattern == best.pattern and self.cross_nic == best.cross_nic
+        return comparable and self.hops < best.hops
 
 
 _FIELDS = tuple(

@@ -199,8 +199,8 @@ def _link_kind(comm: Communicator) -> LinkKind:
 
 def _host_launch(specs: Sequence[NodeSpec]) -> float:
     """Return the seconds of the slowest host that says what it takes; NaN where none does."""
-    said = [spec.launch for spec in specs if spec.launch is not None]
-    return max(said) / PS_PER_SECOND if said else math.nan
+    stated = [spec.launch for spec in specs if spec.launch is not None]
+    return max(stated) / PS_PER_SECOND if stated else math.nan
 
 
 def _way(spec: NodeSpec, comm: Communicator, knobs: Knobs) -> NicWay:

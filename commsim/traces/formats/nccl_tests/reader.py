@@ -168,8 +168,8 @@ def _take_words(part: _Part, line: str) -> None:
         part.program = program[1]
     if library := _LIBRARY.search(line):
         part.version = _dotted(int(library[1]))
-    elif said := _SAID.search(line):
-        part.version = ".".join(word for word in said.groups() if word)
+    elif found := _SAID.search(line):
+        part.version = ".".join(word for word in found.groups() if word)
 
 
 def _dotted(code: int) -> str:
