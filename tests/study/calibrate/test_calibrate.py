@@ -85,9 +85,9 @@ def test_a_log_becomes_a_cluster_that_commands_take(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     assert call(["calibrate", str(A100), "--cluster", "dgx-a100", "-o", str(mine), "-q"]) == 0
     assert call(["topo", str(mine), "-q"]) == 0
-    # This host is slower than the preset by more, than its own file by less.
-    assert call(["check", str(A100), "--cluster", str(mine), "--tolerance", "20%"]) == 0
-    assert call(["check", str(A100), "--cluster", "dgx-a100", "--tolerance", "0.2"]) == 1
+    # From 16 MiB this host is 33 % slower than the preset, and 7 % than its own file.
+    assert call(["check", str(A100), "--cluster", str(mine), "--tolerance", "30%"]) == 0
+    assert call(["check", str(A100), "--cluster", "dgx-a100", "--tolerance", "0.3"]) == 1
     text = mine.read_text()
     assert "fitted: commsim calibrate a100_8_v2.19.4.log" in text
 
