@@ -11,7 +11,7 @@ from helpers.paths import ROOT
 
 from commsim.cli.main import call
 
-SHOWN = re.compile(r"```sh\n(.*?)```.*?```text\n(.*?)```", re.DOTALL)
+SHOWN = re.compile(r"```sh\n(commsim compare .*?)```.*?```text\n(.*?)```", re.DOTALL)
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 NEAR = 0.3  # constants are fitted anew now and then; a page further off than this needs a new look
 

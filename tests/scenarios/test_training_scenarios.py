@@ -120,13 +120,16 @@ def test_gradients_of_a_stage_are_reduced_in_its_own_group() -> None:
     assert {(0, 2), (1, 3)} <= reduced
 
 
-def test_three_axes_wait_most_for_their_tensor_parallel_collectives() -> None:
+def test_three_axes_wait_for_replicas_over_nics_and_for_cut_layers_about_alike() -> None:
+    """Gradients cross nodes once, activations stay on NVLink but come with each layer."""
     found = metrics("dp-pp-tp")
     exposed: dict[str, float] = {}
     for one in found.collectives:
         axis = one.group.rstrip("0123456789")
         exposed[axis] = exposed.get(axis, 0.0) + one.exposed_s
-    assert max(exposed, key=exposed.__getitem__).startswith("tp")
+    assert sorted(exposed, key=exposed.__getitem__)[-2:] == ["tp", "dp"]
+    assert exposed["dp"] < 1.25 * exposed["tp"]
+    assert "on dp over the NICs" in result("dp-pp-tp").headline
     section = load_scenario("dp-pp-tp").file.workload.training
     assert section is not None
     assert (section.parallel.dp, section.parallel.pp, section.parallel.tp) == (4, 2, 4)

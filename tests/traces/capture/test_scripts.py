@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from helpers.captured import recordings
@@ -107,8 +110,20 @@ def test_recordings_in_the_tests_are_what_a_capture_gives(name: str, rank: int) 
     script = ROOT / "benchmarks/capture_gloo.py"
     found = record_ranks(script, [rank], world=int(world), arguments=(program,))[rank]
     kept = recordings(name)[rank]
-    assert found.records == kept.records
+    assert calls_of(found.records) == calls_of(kept.records)
     assert found.groups == kept.groups
+
+
+def calls_of(records: Sequence[Any]) -> list[Any]:
+    """Keep what is communicated alone if torch is not the release of the recordings (2.13)."""
+    torch = pytest.importorskip("torch")
+    if torch.__version__.startswith("2.13"):
+        return list(records)
+    return [
+        msgspec.structs.replace(one, alloc=0, free=0) if hasattr(one, "alloc") else one
+        for one in records
+        if not isinstance(one, CapturedWork)
+    ]
 
 
 def script(folder: Path, body: str) -> Path:
@@ -188,7 +203,9 @@ def test_stage_without_shapes(tmp_path: Path) -> None:
         "stage = PipelineStage(layer, rank, 2, torch.device('cuda'))\n"
         "ScheduleGPipe(stage, 2).step(x)\n"
     )
-    with pytest.raises(TraceError, match="give input_args and output_args"):
+    with pytest.raises(
+        TraceError, match="give input_args and output_args|Provide complete static metadata"
+    ):
         captured(tmp_path, body)
 
 
