@@ -120,7 +120,7 @@ def test_gradients_of_a_stage_are_reduced_in_its_own_group() -> None:
     assert {(0, 2), (1, 3)} <= reduced
 
 
-def test_three_axes_wait_for_replicas_over_nics_and_for_cut_layers_about_alike() -> None:
+def test_three_axes_wait_longest_for_replicas_over_nics_then_for_tensor_parallelism() -> None:
     """Gradients cross nodes once, activations stay on NVLink but come with each layer."""
     found = metrics("dp-pp-tp")
     exposed: dict[str, float] = {}

@@ -21,13 +21,9 @@ def decides_of(
 ) -> Iterator[str]:
     """Yield why each is what it is: what the next smaller size lacks, what the others cost."""
     if smallest is not None:
-        below = [
-            (nodes, days)
-            for (name, nodes), days in found.at_least.items()
-            if name == smallest.kind and nodes < smallest.nodes
-        ]
+        below = _days_below(found, smallest)
         if below:
-            nodes, days = max(below)
+            nodes, days = max(below.items())
             yield f"smallest: {nodes:,} {smallest.kind} take at least {days:.3g} days"
         mfu = "" if smallest.mfu is None else f"MFU {smallest.mfu:.1%}; "
         yield f"its step: {mfu}waits {'; '.join(smallest.waits)}"
@@ -60,13 +56,10 @@ def changes_of(
             f"{smallest.name} is done after {smallest.days:.3g} days: steps may be {spare:.0%}"
             " longer (failures, data, a slower stack) before it is late"
         )
-        below = [
-            (days, nodes)
-            for (name, nodes), days in found.at_least.items()
-            if name == smallest.kind and nodes < smallest.nodes
-        ]
+        below = _days_below(found, smallest)
         if below:
-            days, nodes = min(below)
+            nodes = min(below, key=below.__getitem__)
+            days = below[nodes]
             yield f"with more than {days:.3g} days, {nodes:,} {smallest.kind} could do"
     if cheapest is not None and cheapest.cost:
         for option in _best_of_others(found, cheapest):
@@ -77,6 +70,15 @@ def changes_of(
                     f"{option.kind} would be the cheapest below {even:.4g} {option.currency} for a"
                     f" GPU and hour (now {now:.4g})"
                 )
+
+
+def _days_below(found: PlanSearch, option: PlanOption) -> dict[int, float]:
+    """Return, by nodes, the least days that smaller clusters of an option's kind take."""
+    return {
+        nodes: days
+        for (kind, nodes), days in found.at_least.items()
+        if kind == option.kind and nodes < option.nodes
+    }
 
 
 def _best_of_others(found: PlanSearch, cheapest: PlanOption) -> list[PlanOption]:
