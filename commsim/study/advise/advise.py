@@ -1,9 +1,10 @@
 """
-Which layout to train with: every one that fits, the fastest first, and why.
+Which layout to train with: all that fit, the fastest first, with reasons.
 
-Every layout gets a bound under its step time; those with the lowest are judged for memory, exactly
-and without a run, and get a floor; those that fit are simulated in the order of their floors, as
-long as a floor leaves hope. So the best are those of the whole space, not of a sample.
+Every layout gets a cheap lower bound of its step time. Those with the lowest bounds are checked
+for memory, exactly and without a run, and get a tighter bound, the floor. Those that fit are
+simulated in the order of their floors until no floor left is below the best step times found. So
+the answer is the best of the whole space, not of a sample.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ __all__ = ["Advice", "Ranked", "advise", "settings_of"]
 
 
 class Progress(Protocol):
-    """Hears how far the work is."""
+    """Receives the progress of a search."""
 
     def begin(self, what: str, total: int | None) -> None:
-        """A part of the work begins that has `total` pieces, None where nobody knows."""
+        """A part of the work begins that has `total` pieces; None: unknown."""
 
     def tick(self) -> None:
         """One piece is done."""
@@ -57,12 +58,12 @@ class Ranked:
 
     @property
     def name(self) -> str:
-        """What people call the layout."""
+        """The layout in one line."""
         return self.candidate.name
 
     @property
     def cost_per_1e9_tokens(self) -> float | None:
-        """Money per 1e9 tokens, None where no prices are known."""
+        """Money per 1e9 tokens; None if no prices are known."""
         cost = self.metrics.cost
         return None if cost is None else cost["per_1e9_tokens"]
 
@@ -181,7 +182,7 @@ def _check(scenario: Scenario, top: int) -> None:
         raise ScenarioError(f"{scenario.where}: cluster is missing: advise needs one.")
     if file.engine.network != "fluid":
         raise ScenarioError(
-            f"{scenario.where}: engine.network: advise simulates ranks that are alike once, which"
+            f"{scenario.where}: engine.network: advise simulates identical ranks once, which"
             " needs fluid. Leave it out."
         )
     if top < 1:

@@ -1,14 +1,14 @@
 """
-A bound that costs microseconds: what no schedule of a layout can be below.
+A cheap lower bound of a layout's step time under any sharding.
 
-p  stages        m  microbatches        F, B  forward and backward of a part, with what of its
-I, W  input and weight gradient of a part     collectives nothing hides
+p  stages        m  microbatches        F, B  forward and backward of a part, with its exposed
+I, W  input and weight gradient of a part     collectives
 
-A device starts when a microbatch has come down to it, works for all its parts, and is not done
-before the last gradient has gone back up: sum of F before it + m (F + B) of its own + sum of B
-before it, which is (m + p - 1)(F + B) where stages are even. Where weight gradients are actions of
-their own, all but those that zb_h1 lets wait may fill the time behind the last input gradient.
-Units of a kind are timed once for all layouts that divide a layer alike.
+A device starts when the first microbatch reaches it, works for all its parts, and the step ends
+when the last gradient has gone back up: the sum of F of the stages before it + m (F + B) of its own
++ the sum of B of the stages before it, which is (m + p - 1)(F + B) if stages are even. If weight
+gradients are actions of their own, those that zb_h1 delays fill the time after the last input
+gradient. Units of a kind are timed once for all layouts that divide a layer in the same way.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Row = dict[Hashable, int]
 
 
 class LayoutBound:
-    """Bounds layouts of one training on one cluster from below, sharding aside."""
+    """Lower bounds for the layouts of one training on one cluster; sharding is left out."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LayoutBound:
         self._neighbours = order.index("tp") < 2 and order.index("cp") < 2
 
     def seconds(self, shape: Candidate) -> float | None:
-        """Return the bound of a layout, None where its degrees do not go with the model."""
+        """Return the bound of a layout; None if its degrees do not fit the model."""
         rows, parts = self._times(shape), self._kinds(shape)
         if rows is None or parts is None:
             return None
@@ -95,7 +95,7 @@ class LayoutBound:
         return max(ends) / PS_PER_SECOND
 
     def _kinds(self, shape: Candidate) -> list[Row] | None:
-        """Return how many units of each kind the parts of a layout have, None if some have none."""
+        """Return how many units of each kind each part of a layout has; None if a part has none."""
         pp, virtual = shape.degrees.pp, shape.virtual
         if (pp, virtual) not in self._parts:
             self._parts[pp, virtual] = self._counted(pp, virtual)
@@ -118,7 +118,7 @@ class LayoutBound:
         return parts
 
     def _times(self, shape: Candidate) -> dict[Work, Row] | None:
-        """Return what units take where a layer is divided as in `shape`."""
+        """Return the times of units if a layer is divided as in `shape`."""
         _, tp, _, cp, ep = shape.degrees
         key = (tp, cp, ep, shape.micro, shape.recompute, shape.overlap,
                () if self._neighbours else shape.degrees)  # fmt: skip
@@ -130,7 +130,7 @@ class LayoutBound:
         return self._rows[key]
 
     def _timed(self, shape: Candidate) -> dict[Work, Row]:
-        """Return what units take, worked out for a layout of one stage."""
+        """Return the times of units, computed for a layout of one stage."""
         dp, tp, pp, cp, ep = shape.degrees
         whole = shape._replace(
             degrees=Degrees(dp * pp, tp, 1, cp, ep), schedule="1f1b", virtual=1, shard="ddp"

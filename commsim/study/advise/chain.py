@@ -1,8 +1,8 @@
 """
-The chain of an action: its ops one behind the other, and what runs beside them until they join.
+How long an action takes: its ops in sequence, and the communication that overlaps them.
 
-Groups of an axis do the same at the same time and share the links of their NICs; a group does one
-op after the other; compute is slowed by what communicates beside it, as `engine.sharing` has it.
+All groups of an axis run the same op at the same time and share the links of their NICs; a group
+runs one op at a time; overlapping communication slows compute by the rules of `engine.sharing`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST_TAKEN = 0.9  # of a GPU, likewise
 
 
 class ActionChains:
-    """Times the actions of a plan on links that nothing else uses, in ps.
+    """Times (ps) of the actions of a plan on otherwise idle links.
 
-    `slows`: communication slows compute beside it; `contended`: groups of an axis share links.
+    `slows`: communication slows the compute that it overlaps; `contended`: groups share links.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ActionChains:
         return found
 
     def serial(self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...]) -> int:
-        """Return what the chain of an action takes, with what runs beside it until they join."""
+        """Return the time of an action in ps, until its overlapping communication has ended too."""
         ends = Ends()
         for unit, items in groupby(work_list, key=lambda item: item.unit):
             own, times = tuple(items), repeats[unit]
@@ -75,7 +75,7 @@ class ActionChains:
     def of_units(
         self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...]
     ) -> list[tuple[int, UnitTime]]:
-        """Return the units of an action as they run, each with its time."""
+        """Return the units of an action in the order in which they run, each with its time."""
         ends, found = Ends(), []
         for unit, items in groupby(work_list, key=lambda item: item.unit):
             own, before = tuple(items), ends.all
@@ -91,7 +91,7 @@ class ActionChains:
     def busy(
         self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...], *, memory: bool
     ) -> int:
-        """Return the compute of an action that is limited by memory, or that is not."""
+        """Return the compute (ps) of an action that is, or is not, limited by memory bandwidth."""
         return sum(
             item.duration * repeats[item.unit]
             for item in work_list
@@ -117,7 +117,7 @@ class ActionChains:
             else:
                 if item.joins:
                     start, ends.earlier = max(start, ends.earlier), 0
-                if item.axis == "tp":  # a group does one after the other
+                if item.axis == "tp":  # a group runs one op at a time
                     start = max(start, ends.stream)
                 took = item.duration if item.kind == COMPUTE else self._alone(item)
                 if ends.beside > start and item.kind == COMPUTE:
@@ -128,7 +128,7 @@ class ActionChains:
                 ends.earlier, ends.beside = max(ends.earlier, ends.beside), 0
 
     def _alone(self, item: WorkItem) -> int:
-        """Return what communication takes where nothing hinders it, in ps."""
+        """Return the time of a communication item on an idle cluster, in ps."""
         key = (item.kind, item.axis, item.size)
         if key not in self._known:
             self._known[key] = (
@@ -144,7 +144,7 @@ class ActionChains:
         return self._known[key]
 
     def _held_by(self, item: WorkItem) -> Share:
-        """Return what communication beside compute takes of a GPU."""
+        """Return the shares of a GPU that overlapping communication takes from compute."""
         key = (item.kind, item.axis, item.size)
         if key not in self._shares:
             ranks = self.groups.ranks(item.axis)
@@ -157,7 +157,7 @@ class ActionChains:
         return self._shares[key]
 
     def _exchanged(self, item: WorkItem) -> int:
-        """Return what the links take for a step of all rings, in ps: latencies of steps overlap."""
+        """Return how long the links need for one step of all rings, in ps; latencies overlap."""
         key = (self.plan.layout, "ring", None)
         rows = self.groups.rows("ring")
         if not self._contended:
@@ -165,7 +165,7 @@ class ActionChains:
         return self._traffic.together("send_recv", item.size, rows, key=key)
 
     def share(self, kind: str, size: int, ranks: tuple[int, ...]) -> Share:
-        """Return what an op takes of a GPU, as `engine.sharing` has it."""
+        """Return the shares of a GPU that an op takes, by the rules of `engine.sharing`."""
         if not self._slows:
             return Share(0.0, 0.0)
         dtype = self.plan.dtype if kind != "send_recv" else ""
@@ -185,13 +185,13 @@ class ActionChains:
         axis: str = "",
         hop: tuple[int, int] | None = None,
     ) -> int:
-        """Return what an op takes beside its likes of the other groups, in ps.
+        """Return the time (ps) of an op while the other groups run the same op.
 
-        Those are the groups of an axis, or the pipelines at a hop.
+        The other groups are those of an axis, or the other pipelines at the same hop.
         """
         dtype = self.plan.dtype if kind != "send_recv" else ""
         plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
-        # The launch of a message hides where its receiver waits already.
+        # The launch of a message is hidden if its receiver is already waiting.
         alone = plan.idle if kind != "send_recv" else _moving(plan)
         if len(ranks) < 2 or axis == "ep" or not (axis or hop) or not self._contended:
             return alone
@@ -201,22 +201,22 @@ class ActionChains:
 
 
 def _moving(plan: Plan) -> int:
-    """Return what an op takes on an idle cluster without its launch, in ps."""
+    """Return the time of an op on an idle cluster without its launch, in ps."""
     return max(sum(phase.idle + phase.tail for phase in part.phases) for part in plan.parts)
 
 
 def _plain(kind: str) -> str:
-    """Return the collective of an item; skewed all-to-alls take what even ones do, or more."""
+    """Return an item's collective; a skewed all-to-all takes at least as long as an even one."""
     return kind if "skewed" not in kind else "all_to_all"
 
 
 @dataclass(slots=True)
 class Ends:
-    """When each part of an action has ended, in ps; 0: nothing of it runs.
+    """When each part of an action has ended, in ps; 0: no such part.
 
-    `last` the chain, `ring` the last exchange, `stream` the last collective beside the chain,
-    `beside` what runs beside the item to come, `earlier` what ran beside those before it; `sms`
-    and `memory` are the shares that `beside` takes of the GPU.
+    `last`: the ops in sequence. `ring`: the last exchange. `stream`: the last overlapping
+    collective. `beside`: what overlaps the next item. `earlier`: what overlapped the items before.
+    `sms`, `memory`: the shares of the GPU that `beside` takes.
     """
 
     last: int = 0
@@ -228,7 +228,7 @@ class Ends:
     memory: float = 0.0
 
     def hold(self, share: Share) -> None:
-        """Let what runs beside the next item take so much of the GPU."""
+        """Raise the shares of the GPU that overlapping communication takes to at least `share`."""
         self.sms, self.memory = max(self.sms, share.sms), max(self.memory, share.memory)
 
     @property
@@ -237,7 +237,7 @@ class Ends:
         return max(self.last, self.earlier, self.beside)
 
     def later(self, by: int) -> None:
-        """Let all that runs end later."""
+        """Shift every end that is set by `by` ps."""
         self.last += by
         self.ring += by * (self.ring > 0)
         self.stream += by * (self.stream > 0)

@@ -1,9 +1,9 @@
 """
-Fewer layers of a kind: what a layout takes, from runs of thin models that are laid out like it.
+Step times of deep models from runs with fewer layers, in the same layout.
 
-Each further layer of a part adds the same time while what decides a step stays what it was; where
-that changes (gradients that hide behind more layers, a last stage that more layers outgrow) a step
-grows faster from there on. So a line through two thin models meets the step or stays below it.
+Each further layer of a part adds the same time as long as the same thing limits the step; if that
+changes (gradients that overlap more layers, a last stage that stops being the slowest), the step
+grows faster from there on. So a line through two shallow models meets the step or stays below it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LEAST = 9  # layers of the smallest part from which two thin runs cost much les
 def thinned(
     shape: ModelShape, section: TrainingSection, *, kept: int
 ) -> tuple[TrainingSection, int] | None:
-    """Return `section` with as many layers less in each part as leave the smallest with `kept`.
+    """Return `section` with fewer layers, equally many taken from each part, and how many.
 
-    Also how many each part has less; None where layers differ in more than their first few being
-    dense, or where a part has few already.
+    The smallest part keeps `kept`. None if layers differ otherwise than by a few dense ones at the
+    start, or if a part has few layers already.
     """
     parallel = section.parallel
     dense = _dense(shape)
@@ -56,18 +56,18 @@ def thinned(
 
 
 def worth(shape: ModelShape, section: TrainingSection) -> bool:
-    """Return whether thin models say what a layout takes for half of what its run costs."""
+    """Return whether two shallow models cost less than half of a run of the whole one."""
     return thinned(shape, section, kept=KEPT[0]) is not None
 
 
 def carried_on(seconds: Sequence[float], less: Sequence[int]) -> float:
-    """Return the time of the whole model from two thin ones, which have so many layers less."""
+    """Return the step time of the whole model from those of two shallow ones."""
     (few, more), (fewer, fewest) = seconds, less
     return more + (more - few) * fewest / (fewer - fewest)
 
 
 def _dense(shape: ModelShape) -> int | None:
-    """Return how many layers come before those that are alike; None where kinds take turns."""
+    """Return how many layers come before the identical ones; None if kinds alternate."""
     kinds = [is_moe_layer(shape, layer) for layer in range(shape.layers)]
     first = kinds.index(kinds[-1])
     return first if all(kind == kinds[-1] for kind in kinds[first:]) else None

@@ -1,13 +1,14 @@
 """
-What can be known of a layout before it is simulated: its memory, and a floor under its step.
+What is known of a layout before it is simulated: its memory, and a lower bound of its step time.
 
-Memory is exact: what a rank holds all the time, and the most that its schedule lets live at
-once. The floor is what even a run with idle links needs: the compute of the first device and
-what its collectives and messages add where nothing hides them, in the order of the schedule;
-parameters that others updated, gathered by the end of its first forward; gradients, reduced
-behind the backward that they come from; all that sharded parameters send, one op after another,
-and the SMs that it takes from compute meanwhile;
-a token table's gradient between the ends; or what all nodes send, over all of their NICs.
+Memory is exact: what a rank holds all the time, plus the activations that its schedule holds at
+once. The floor is the time that a run needs even if all links are idle, the larger of two:
+
+- the first device's compute and its exposed collectives and messages in the order of the schedule,
+  parameters gathered by the end of its first forward, gradients reduced after their backward,
+  all collectives of sharded parameters in sequence (and the SMs that they take from compute),
+  and the all-reduce of a tied token table between the first and the last stage;
+- the bytes that all nodes send, over all of their NICs.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PROBE = 2**26
 
 
 class Floor:
-    """Memory and floor of layouts that differ in how replicas share, and in nothing else."""
+    """Memory and floor of layouts that differ only in how replicas shard their state."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Floor:
         self._computes: dict[int, tuple[int, int]] = {}
 
     def memory(self, plan: TrainingPlan, peaks: Sequence[int]) -> tuple[MemoryUse, int]:
-        """Return the use of the fullest device and which that is; `peaks` as `peaks` gives them."""
+        """Return the memory use of the fullest device, and its number; `peaks`: see `peaks()`."""
         uses = [
             replace(resident_memory(plan, device), activations=peak)
             for device, peak in enumerate(peaks)
@@ -82,7 +83,7 @@ class Floor:
         return self._actions.peaks()
 
     def seconds(self, plan: TrainingPlan) -> float:
-        """Return a step time that no run of the layout can be below."""
+        """Return a lower bound of the step time, in seconds."""
         device = plan.schedule.home[plan.schedule.pipes[0][0]]
         entries = sum(stage.parameters for stage in plan.held(device))
         optimizer = self._model.optimizer(-(-entries // plan.sharers)).seconds
@@ -92,10 +93,10 @@ class Floor:
         return max(alone, self._inside + self._traffic.sharing(plan, self._groups))
 
     def units(self) -> dict[Work, list[tuple[Unit, int]]]:
-        """Return what each unit of the first stage adds to the chain of its action, in ps.
+        """Return the time (ps) that each unit of the first stage adds to its action.
 
-        Of equal units that follow each other there are two, the first and any further one. The
-        collectives of a group are taken to be alone on their links.
+        A run of equal units is listed as two: the first, and any further one. Collectives are timed
+        on idle links.
         """
         units = self._actions.units(0)
         taken = self._actions.of_each(self._chain.added)
@@ -132,7 +133,7 @@ class Floor:
         return max(self._crowded(device, walk.end, reduced + fresh), end)
 
     def _sharded(self, plan: TrainingPlan, device: int) -> int:
-        """Return when the first device has its gradients where parameters are in shards, in ps."""
+        """Return when the first device has its gradients if parameters are sharded, in ps."""
         shard = plan.section.data_parallel.shard
         ranks = self._groups.ranks("dp")
         inside = self._groups.shard(shard) if isinstance(shard, int) else ranks
@@ -177,10 +178,11 @@ class Floor:
         return found
 
     def _crowded(self, device: int, end: int, communicates: int) -> int:
-        """Return when a device ends that also reduces and gathers for so long, in ps.
+        """Return when a device ends (ps) if it also communicates for `communicates` ps.
 
-        What does not run in the gaps of its `end` takes SMs and memory bandwidth from compute,
-        from that first which it slows least: of a step that grows by x for it, all but x.
+        Communication that does not fit in the idle time before `end` overlaps compute and takes SMs
+        and memory bandwidth from it: first from the compute that it slows least, which keeps the
+        result a lower bound. If it stretches the step by x, only the rest of it has overlapped.
         """
         fast, moves = self._compute(device)
         held = self._held()
@@ -192,7 +194,7 @@ class Floor:
         return end + round(slower)
 
     def _compute(self, device: int) -> tuple[int, int]:
-        """Return a device's compute that arithmetic limits and that memory limits, in ps."""
+        """Return a device's compute (ps): limited by arithmetic, and limited by memory."""
         if device not in self._computes:
             arithmetic, memory = (
                 self._actions.of_each(partial(self._chain.busy, memory=kind))
@@ -206,14 +208,14 @@ class Floor:
         return self._computes[device]
 
     def _held(self) -> Share:
-        """Return what collectives of replicas take of a GPU."""
+        """Return the shares of a GPU that data-parallel collectives take."""
         return self._chain.share("all_gather", _PROBE, self._groups.ranks("dp"))
 
     def _of_replicas(self, kind: str, size: int) -> int:
         return self._chain.idle(kind, size, self._groups.ranks("dp"), axis="dp")
 
     def _tied(self) -> int:
-        """Return what the ends of a pipeline take to reduce the token table that both hold."""
+        """Return the time (ps) of reducing a token table that both ends of a pipeline hold."""
         if not self.plan.tied_bytes:
             return 0
         pipes, home = self.plan.schedule.pipes[0], self.plan.schedule.home
@@ -222,7 +224,7 @@ class Floor:
         return self._chain.idle("all_reduce", self.plan.tied_bytes, ranks, hop=ends)
 
     def _walk(self, fresh: Mapping[int, int]) -> StepMoments:
-        """Return the first device's step; `fresh`: when parameters of its stages are there."""
+        """Return the first device's step; `fresh`: when each stage has its parameters."""
         key = tuple(fresh.values())
         if key not in self._walks:
             if self._chains is None:

@@ -1,8 +1,8 @@
 """
-Which layouts fit, and a floor under the step of those that do.
+Which layouts fit in memory, and a lower bound of the step time of those that do.
 
-A step of many microbatches is judged by two of few: what a device holds at once grows by the same
-with each further microbatch or not at all, and a floor never grows by less.
+A step of many microbatches is judged by two steps of few: with each further microbatch the memory
+of a device grows by a constant or not at all, and a floor by no less than before.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Judge:
         ]
 
     def allowed(self, shape: Candidate) -> bool:
-        """Say whether a layout is to be looked at: every one is."""
+        """Return whether to consider a layout; subclasses may skip some."""
         return True
 
     def shardings(self, degrees: Degrees) -> list[str]:
@@ -110,7 +110,7 @@ class Judge:
         return shardings(degrees, node=self._node)
 
     def ways(self, shape: Candidate) -> list[Judged]:
-        """Judge a layout with every way to shard."""
+        """Judge a layout under every sharding."""
         return self._judged(shape, self.shardings(shape.degrees))
 
     def one(self, candidate: Candidate) -> Judged | None:
@@ -134,7 +134,7 @@ class Judge:
         return section_of(candidate, self._section)
 
     def _judged(self, shape: Candidate, ways: list[str]) -> list[Judged]:
-        """Judge a layout with some ways to shard."""
+        """Judge a layout under some shardings."""
         section = self.section(shape._replace(shard="ddp"))
         once = shape.degrees.dp * shape.micro
         microbatches = section.batch.global_ // once
@@ -196,6 +196,6 @@ def least_of(degrees: Degrees, shard: str, recompute: str) -> Candidate:
 
 
 def _with(plan: TrainingPlan, section: TrainingSection) -> TrainingPlan:
-    """Return a plan of another way to share: nothing else of it depends on that."""
+    """Return the plan with another sharding; nothing else of a plan depends on it."""
     batch = msgspec.structs.replace(section.batch, global_=plan.section.batch.global_)
     return plan_shared_as(plan, msgspec.structs.replace(section, batch=batch))

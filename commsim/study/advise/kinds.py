@@ -1,5 +1,5 @@
 """
-The best of each kind of layout that people name: what the winner is weighed against.
+The best layout of each well-known kind, to compare with the winner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["LayoutKind", "best_of_kinds"]
 
 @dataclass(frozen=True, slots=True)
 class LayoutKind:
-    """A kind of layout, and how its best one compares with the winner."""
+    """A kind of layout, and how its best layout compares with the winner."""
 
     kind: str
     says: str

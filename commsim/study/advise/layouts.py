@@ -2,9 +2,9 @@
 Every layout that `advise` tries: degrees, sharding, schedule, microbatch, recompute, TP overlap.
 
 Degrees are all factorizations of the cluster's GPUs. Sharding: none (DDP), ZeRO-1, ZeRO-2, FSDP
-(which is ZeRO-3), and HSDP with a copy per node. No rule of thumb leaves anything out but one:
-context parallelism never cuts a sequence into blocks of less than `LEAST_BLOCK` tokens. What the
-model's shape, the batch or the memory forbids drops out, the rest is for the clock.
+(which is ZeRO-3), and HSDP with a copy per node. One rule of thumb applies: context parallelism
+never cuts a sequence into blocks of less than `LEAST_BLOCK` tokens. Layouts that the model's shape,
+the batch or the memory forbid drop out; the step time decides among the rest.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What people call it: "dp 8 · tp 4 · pp 2 · zero-1 · 1f1b · micro 1"."""
+        """The layout in one line: "dp 8 · tp 4 · pp 2 · zero-1 · 1f1b · micro 1"."""
         words = [f"{axis} {n}" for axis, n in self.degrees._asdict().items() if n > 1]
         if self.overlap != "none":
             words.append(f"tp overlap {self.overlap}")

@@ -1,8 +1,8 @@
 """
-Why: what a person would say of a model on a cluster, and of a layout among the others.
+Reasons for a ranking: facts of the model on the cluster, and what each part of a layout does.
 
-Every sentence is drawn from figures: of one GPU, of the best layout that does without an axis,
-and of what a simulated step waits for.
+Every sentence comes from computed figures: of one GPU, of the best layout without an axis, and of
+what a simulated step waits for.
 """
 
 from __future__ import annotations

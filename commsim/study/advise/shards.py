@@ -1,9 +1,9 @@
 """
-What an action takes whose parameters are in shards, beside the chain of its own work.
+How long an action takes if its parameters are sharded: gathers and reductions that overlap it.
 
-A unit (the embedding, a layer, the head) is gathered beside the unit before it, and its gradient is
-reduced beside the one behind it, in the order in which a rank issues them: reduce, then gather
-(`workload.training.sharded`). The first gather of an action hides behind nothing, the last
+A unit (the embedding, a layer, the head) is gathered while the unit before it runs, and its
+gradient is reduced while the next one runs, in the order in which a rank issues them: reduce, then
+gather (`workload.training.sharded`). The first gather of an action is exposed, and the last
 reduction delays the first gather of the next action.
 
 c  compute of a unit, with the copies out of and into flat buffers      g, r  its gather, reduction
@@ -30,7 +30,7 @@ __all__ = ["Pace", "Shards", "Share", "UnitTime", "beside"]
 
 
 class Idle(Protocol):
-    """Says what an op on the group of dense parameters, or of experts', takes on idle links."""
+    """Times an op of the group that shards dense parameters (or experts) on idle links."""
 
     def __call__(self, kind: str, size: int, *, expert: bool) -> int:
         """Return ps of an op of `size` bytes."""
@@ -44,10 +44,11 @@ class Share(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """An action, in ps: what it takes, and what its group does before and behind.
+    """The time of an action in ps, and of the collectives around it.
 
-    `lead` before its first op, `tail` behind its last. `late` is what it takes where a message came
-    so late that the second gather is done too: both are issued when the action is.
+    `lead`: the gather before its first op. `tail`: reductions after its last op. `late`: its time
+    if the message it waits for comes after the second gather is done (both gathers are issued
+    when the action is).
     """
 
     takes: int
@@ -56,13 +57,13 @@ class Pace(NamedTuple):
     late: int = 0
 
     def end(self, issued: int, arrived: int) -> int:
-        """Return when an action ends that is `issued` and whose message has arrived."""
+        """Return when an action ends that is issued at `issued` and gets its message at `arrived`."""
         ready = issued + self.lead
         return max(ready + self.takes, max(ready, arrived) + self.late)
 
 
 class UnitTime(NamedTuple):
-    """The chain of a unit in an action, in ps: all of it, and its compute by what limits that."""
+    """The time of a unit in an action (ps), and its compute by what limits it."""
 
     chain: int
     arithmetic: int
@@ -74,13 +75,13 @@ Sizes = dict[bool, tuple[int, ...]]
 
 
 class GroupClock:
-    """What the groups of replicas are at: dense parameters (0) and experts' (1), each in order."""
+    """When the streams of two groups are free: of dense parameters (0) and of experts (1)."""
 
     def __init__(self) -> None:
         self.until = [0, 0]
 
     def add(self, ready: int, times: tuple[int, int]) -> int:
-        """Queue an op on each group, one behind the other on a stream; return their end."""
+        """Queue an op on each group's stream, the second after the first; return when both end."""
         for group, took in enumerate(times):
             if took:
                 ready = self.until[group] = max(ready, self.until[group]) + took
@@ -88,9 +89,9 @@ class GroupClock:
 
 
 def beside(unit: UnitTime, communicates: int, held: Share) -> int:
-    """Return what a unit takes while replicas communicate for so long, in ps.
+    """Return the time (ps) of a unit that overlaps `communicates` ps of communication.
 
-    That runs beside those parts first which it slows least: communication, not at all.
+    Communication first overlaps what it slows least: other communication, which it does not slow.
     """
     waits = unit.chain - unit.arithmetic - unit.memory
     left, took = float(max(communicates - waits, 0)), float(waits)
@@ -102,7 +103,7 @@ def beside(unit: UnitTime, communicates: int, held: Share) -> int:
 
 
 class Shards:
-    """Paces the actions of a plan whose parameters are in shards."""
+    """Times the actions of a plan whose parameters are sharded."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Shards:
         self._stack = stack_constants(str(plan.section.compute.stack))
 
     def pace(self, work: Work, units: Sequence[tuple[Unit, UnitTime]]) -> Pace:
-        """Return the pace of an action of `units`, in the order in which they run."""
+        """Return the times of an action of `units`, which run in this order."""
         gathers = [(0, 0)] * len(units)
         reductions = [(0, 0, 0)] * len(units)
         times = [time for _, time in units]
@@ -154,7 +155,7 @@ class Shards:
         reductions: Sequence[tuple[int, int, int]],
         ahead: int,
     ) -> tuple[int, int]:
-        """Return when the last unit ends, and for how long its group is busy behind it."""
+        """Return when the last unit ends, and how long its group communicates after that."""
         queue, end, issued, copied = GroupClock(), 0, 0, 0
         there: list[int] = []
         for at, time in enumerate(times):
@@ -197,7 +198,7 @@ class Shards:
         return dense, experts
 
     def _reduce(self, sizes: Sizes) -> tuple[int, int, int]:
-        """Return the reductions of a unit's dense gradients and experts', and between copies."""
+        """Return the times to reduce gradients: dense, of experts, between HSDP's copies."""
         width = self._plan.gradient_width
         dense, experts = (
             sum(
@@ -220,6 +221,6 @@ class Shards:
         return UnitTime(time.chain + took, time.arithmetic, time.memory + took)
 
     def _padded(self, sizes: tuple[int, ...], *, expert: bool) -> tuple[int, ...]:
-        """Return entries that divide over their shards; nothing where nobody shares them."""
+        """Return the entries padded to a multiple of the shards; nothing if there is one shard."""
         shards = self._sizes[expert]
         return tuple(-(-size // shards) * shards for size in sizes) if shards > 1 else ()

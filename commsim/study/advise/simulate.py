@@ -61,7 +61,7 @@ class Worker:
         self.judge = Judge(self.section, self.cluster, self.library, slows=self._slowdown)
 
     def run(self, candidate: Candidate) -> Ran:
-        """Simulate one layout, ranks that are alike once; a long step by two shorter ones."""
+        """Simulate one layout, identical ranks once; a long step by two shorter ones."""
         section = self.judge.section(candidate)
         once = candidate.degrees.dp * candidate.micro
         microbatches = section.batch.global_ // once

@@ -1,9 +1,9 @@
 """
-Long steps from short ones: a step of many microbatches by two steps of few.
+Steps of many microbatches from two steps with few.
 
-Once a pipeline is full, every further microbatch adds the same time, bytes and work. So what a step
-of m microbatches takes follows from two shorter ones on a line: exactly for most schedules, within
-0.2 % where weight gradients fill the bubbles (`tests/study/advise/test_steady.py`).
+Once a pipeline is full, every further microbatch adds the same time, bytes and work. So a step of m
+microbatches is extrapolated linearly from two shorter ones: exactly for most schedules, within
+0.2 % if weight gradients fill the bubbles (`tests/study/advise/test_steady.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from commsim.metrics import CollectiveMetrics, Metrics, Times
 __all__ = ["Short", "extended", "few", "short_counts"]
 
 _SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p")  # a longer way until every round is the same
-_WORTH = 250  # microbatches times layers from which a run takes more than some tenths of a second
+_WORTH = 250  # microbatches x layers; a run of more takes over about 0.3 s
 _PER_STEP = ("mfu", "hfu", "tflops_per_gpu", "tokens_per_s", "tokens_per_s_per_gpu")
 
 Line = Callable[[float, float], float]

@@ -1,7 +1,7 @@
 """
-What a step sends between nodes: no step is shorter than its bytes over all NICs together.
+The bytes that a step sends between nodes: over all NICs together they bound its time.
 
-The groups of an axis are taken to send alike: the first one is planned and counted for all.
+All groups of an axis are assumed to send the same bytes: the first is planned and counts for all.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class StepTraffic:
     def together(
         self, kind: str, size: int, rows: Sequence[tuple[int, ...]], *, key: object
     ) -> int:
-        """Return how long the busiest link takes where all of `rows` do the same at once, in ps.
+        """Return how long the busiest link needs (ps) if all of `rows` run the same op at once.
 
         Loads are those of a buffer of 64 MiB, in proportion; `key` names the rows.
         """
@@ -157,7 +157,7 @@ class StepTraffic:
         return found
 
     def _item(self, item: WorkItem, ranks: tuple[int, ...]) -> float:
-        """Return the bytes that each of a group's ranks sends out for a item, in the mean."""
+        """Return the mean bytes that a rank of the group sends to other nodes for an item."""
         if item.kind == EXCHANGE:
             pairs = zip(ranks, ranks[1:] + ranks[:1], strict=True)
             sent = sum(self._bytes("send_recv", item.size, pair) for pair in pairs)
