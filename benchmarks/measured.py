@@ -104,7 +104,7 @@ def read_rows(path: Path) -> list[Row]:
     """Return the rows of a CSV file, with every column of the reference table that is needed.
 
     What a table without a column says in another way is filled in; what it does not say is "".
-    Exits with a message where there is no such file.
+    Exits with a message if there is no such file.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:

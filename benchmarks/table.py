@@ -13,7 +13,7 @@ __all__ = ["read_table"]
 def read_table(path: str | Path, needed: Iterable[str] = ()) -> list[dict[str, str]]:
     """Return the rows of a CSV file as text, lines that begin with # left out.
 
-    Exits with a message where there is no such file, or where a column of `needed` is missing.
+    Exits with a message if there is no such file, or where a column of `needed` is missing.
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig", errors="replace") as file:

@@ -1,7 +1,7 @@
 """
 Rows of published training steps, read from a CSV like `training.csv`.
 
-What the columns do not say is worked out here and nowhere else: which GPU of the table is meant,
+What the columns do not say is computed here and nowhere else: which GPU of the table is meant,
 how fast a node's network is, and which software ran (`stacks.yaml`, by what source and note say).
 A row that lacks what a person would need as well carries the reason in `skipped`.
 """
@@ -364,19 +364,19 @@ def _gpus_per_node(text: str) -> int:
 
 
 def _nics(text: str) -> int:
-    """Return the NICs of a node from words like "4xHDR200"; 0 where they are not counted."""
+    """Return the NICs of a node from words like "4xHDR200"; 0 if they are not counted."""
     match = re.match(r"\s*(\d+)\s*x(?!\s*G?[ABHV]\d{2,3}\b)", text)
     return int(match[1]) if match else 0
 
 
 def _software(record: dict[str, str], rule: dict[str, Any]) -> str:
-    """Return the software stack: the column where there is one, else by the words of the row."""
+    """Return the software stack: the column if there is one, else by the words of the row."""
     usual = "torchtitan" if record.get("schedule") == "fsdp" else "megatron"
     return record.get("stack") or rule.get("stack", usual)
 
 
 def _rule(text: str) -> dict[str, Any]:
-    """Return the first rule whose words all occur in a row's text; nothing where none does."""
+    """Return the first rule whose words all occur in a row's text; nothing if none does."""
     for rule in _rules():
         if all(re.search(word, text, re.IGNORECASE) for word in rule["words"]):
             return rule

@@ -74,7 +74,7 @@ class Tally:
         self.wrong += other.wrong
 
     def share(self, what: str) -> float | None:
-        """Return the fraction that agrees, None where nothing was asked."""
+        """Return the fraction that agrees, None if nothing was asked."""
         return self.right[what] / self.asked[what] if self.asked[what] else None
 
 
@@ -252,7 +252,7 @@ def report(name: str, graphs: str, tally: Tally) -> None:
 
 
 def judge(case: Case) -> tuple[Tally, Tally]:
-    """Return the agreement with NCCL's graphs, and the headline: own search where there is one."""
+    """Return the agreement with NCCL's graphs, and the headline: own search if there is one."""
     recorded = recorded_communicator(case.record, where=case.name)
     given = choices(case, recorded, "nccl")
     given.add(sends(case, recorded, "nccl"))

@@ -175,7 +175,7 @@ def model_spearman(results: Sequence[Outcome]) -> float | None:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return the rank correlation; ties share their mean rank. None where all are equal."""
+    """Return the rank correlation; ties share their mean rank. None if all are equal."""
     ranks = [_ranks(np.asarray(values)) for values in (first, second)]
     if any(np.ptp(own) == 0 for own in ranks):
         return None

@@ -136,7 +136,7 @@ class ElementType:
     """A type of elements.
 
     `name` is torch's (torch.bfloat16); `bytes` per element. `kind`: int, float or complex.
-    `nccl` is the type as which torch hands it to NCCL, None where torch refuses to
+    `nccl` is the type as which torch hands it to NCCL, None if torch refuses to
     (ProcessGroupNCCL.cpp, `getNcclDataType`; complex numbers go as twice as many floats).
     `peak` names it in a GPU's table of peaks.
     """

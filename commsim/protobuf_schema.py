@@ -41,7 +41,7 @@ class Schema:
     `syntax` is proto2 (a field that is set to 0 is written) or proto3.
 
     Raises:
-        CommsimError: `missing`, where protobuf is not installed.
+        CommsimError: `missing`, if protobuf is not installed.
     """
 
     def __init__(self, package: str, *, syntax: str, missing: CommsimError) -> None:

@@ -3,7 +3,7 @@ Registries: one record per thing that a name stands for, built in or brought by 
 
 A package brings things of its own by an entry point of the group `commsim.plugins`, which names
 a function without arguments that registers them. Plugins are loaded when a name is not known,
-or all names are asked for: they cost nothing where built-in names suffice.
+or all names are asked for: they cost nothing if built-in names suffice.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def setting_for(name: str) -> str:
 
 
 def value_hint(value: str) -> str:
-    """Return what to write instead of another tool's `value`, "" where nothing is known."""
+    """Return what to write instead of another tool's `value`, "" if nothing is known."""
     known = _VALUES.get(value.lower(), "")
     return f" Write {{{known}}}." if known else ""
 

@@ -150,7 +150,7 @@ def _begun(unit: str, units: dict[str, Any]) -> list[str]:
 
 
 def _shown(text: Any) -> str:
-    """Return what was written, cut where it is so long that it would hide the message."""
+    """Return what was written, cut if it is so long that it would hide the message."""
     told = repr(text)
     return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
 

@@ -80,7 +80,7 @@ def read_text(path: Path, where: str) -> str:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the data that `text` holds; None where it is empty. Raises ScenarioError."""
+    """Return the data that `text` holds; None if it is empty. Raises ScenarioError."""
     loader: _Loader | None = None
     try:
         loader = _Loader(text)

@@ -1,4 +1,4 @@
-"""What all tests share: the folder of reference data beside the checkout, where there is one."""
+"""What all tests share: the folder of reference data beside the checkout, if there is one."""
 
 from __future__ import annotations
 

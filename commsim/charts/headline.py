@@ -1,7 +1,7 @@
 """
 The headline of a run: how long, how much of it is compute, and what costs most of the rest.
 
-What costs most is what saves most where it is gone (`metrics.limits`), never the largest label.
+What costs most is what saves most if it is gone (`metrics.limits`), never the largest label.
 """
 
 from __future__ import annotations

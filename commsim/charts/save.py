@@ -1,5 +1,5 @@
 """
-Figures on disk: a self-contained page, or a picture by kaleido where that is installed.
+Figures on disk: a self-contained page, or a picture by kaleido if that is installed.
 """
 
 from __future__ import annotations

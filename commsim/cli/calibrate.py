@@ -143,7 +143,7 @@ def check(
     json_path: Path | None,
     quiet: bool,
 ) -> int:
-    """Check nccl-tests logs against a cluster's file: exit with 1 where it is slower.
+    """Check nccl-tests logs against a cluster's file: exit with 1 if it is slower.
 
     Sizes are judged in three bands by their medians. For acceptance tests, and for CI.
     """  # fmt: skip

@@ -15,7 +15,7 @@ __all__ = ["Console"]
 
 
 class Console:
-    """Narrates to stderr unless `quiet`; shows that it works only where stderr is a terminal.
+    """Narrates to stderr unless `quiet`; shows that it works only if stderr is a terminal.
 
     With `json_only` stdout belongs to JSON, and what people read goes to stderr.
     """
@@ -27,11 +27,11 @@ class Console:
         self._colour = stream.isatty() and not os.environ.get("NO_COLOR")
 
     def strong(self, text: str) -> str:
-        """Return `text` bold where a terminal shows it; as it is in pipes and under NO_COLOR."""
+        """Return `text` bold if a terminal shows it; as it is in pipes and under NO_COLOR."""
         return click.style(text, bold=True) if self._colour else text
 
     def alarm(self, text: str) -> str:
-        """Return `text` bold and red where a terminal shows it."""
+        """Return `text` bold and red if a terminal shows it."""
         return click.style(text, bold=True, fg="red") if self._colour else text
 
     def say(self, text: str) -> None:

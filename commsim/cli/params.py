@@ -64,7 +64,7 @@ class OutputFile(click.ParamType[Path]):
 
 
 class OutputFolder(click.ParamType[Path]):
-    """A folder to write into; made where its parent exists."""
+    """A folder to write into; made if its parent exists."""
 
     name = "folder"
 

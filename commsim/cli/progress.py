@@ -13,7 +13,7 @@ __all__ = ["counting"]
 
 @contextmanager
 def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar; the block tells it (done, of). None where stderr is no terminal, or quiet."""
+    """Show a bar; the block tells it (done, of). None if stderr is no terminal, or quiet."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -64,7 +64,7 @@ def topo(
     matrix: Path | None,
     quiet: bool,
 ) -> None:
-    """Describe a cluster: its GPUs, links, NICs, rails, prices, and the way between its ends.
+    """Describe a cluster: its GPUs, links, NICs, rails, prices, and the route between its ends.
 
     FILE.xml is a topology file of NCCL (NCCL_TOPO_DUMP_FILE).
     """
@@ -140,7 +140,7 @@ def _show(found: dict[str, Any], console: Console) -> None:
 
 
 def _counts(found: dict[str, Any]) -> str:
-    """Return "2 nodes, 8 GPUs", and the NVLink domains where they are not the nodes."""
+    """Return "2 nodes, 8 GPUs", and the NVLink domains if they are not the nodes."""
     counts = [_count(found["nodes"], "node"), _count(found["world_size"], "GPU")]
     if any(kind["domain_nodes"] > 1 for kind in found["kinds"]):
         counts.append(_count(found["domains"], "NVLink domain"))
@@ -156,7 +156,7 @@ def _indented(text: str) -> str:
 
 
 def _node(kind: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what one kind of node is made of, with its price and power where they are known."""
+    """Return what one kind of node is made of, with its price and power if they are known."""
     rows = [
         ("GPUs", f"{kind['gpus']} x {kind['gpu']}, {format_size(kind['gpu_memory_bytes'])}"),
         (

@@ -1,5 +1,5 @@
 """
-What exists: GPUs, nodes, fabrics, and the ways between them.
+What exists: GPUs, nodes, fabrics, and the routes between them.
 
 `node` and `section` are what users write; `spec` checks it, `template` lays out a node,
 `fabric` joins nodes, `build` numbers the links; `cluster` answers questions about routes.

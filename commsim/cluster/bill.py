@@ -3,7 +3,7 @@ What a fabric is built of: switches and cables, by the fabric's own leaves, radi
 
 The simulation merges spines that equal-cost paths use alike; here they are counted as boxes. A
 leaf has a port for each NIC and, above it, uplinks as fast as a NIC: so many as its NICs over the
-oversubscription. A spine has `radix` ports; where groups of spines hang on cores, half of them.
+oversubscription. A spine has `radix` ports; if groups of spines hang on cores, half of them.
 """
 
 from __future__ import annotations

@@ -132,9 +132,9 @@ class Cluster:
         return made
 
     def through_host(self, peers: Callable[[Route], bool], *, reads_gpus: bool) -> Cluster:
-        """Return this cluster as it is used where software forgoes direct ways; links are shared.
+        """Return this cluster as it is used if software forgoes direct ways; links are shared.
 
-        GPUs of a node use a local way where `peers` allows it, else the memory of their host;
+        GPUs of a node use a local way if `peers` allows it, else the memory of their host;
         with `reads_gpus` False NICs do not reach GPU memory.
         """
         used = copy(self)
@@ -167,9 +167,9 @@ class Cluster:
         return self._first_nic[node]
 
     def local_route(self, a: int, b: int) -> Route | None:
-        """Return the way between two GPUs of one NVLink domain, and of one node in any case.
+        """Return the route between two GPUs of one NVLink domain, and of one node in any case.
 
-        Over NVLink, else PCIe, else through host memory. None where the two need the fabric.
+        Over NVLink, else PCIe, else through host memory. None if the two need the fabric.
         """
         key = ("local", a, b)
         found = self._routes.get(key)
@@ -188,7 +188,7 @@ class Cluster:
         return found
 
     def staged_route(self, a: int, b: int) -> Route:
-        """Return the way between two GPUs of a node through the memory of the second's socket.
+        """Return the route between two GPUs of a node through the memory of the second's socket.
 
         Raises:
             TopologyError: the two are on different nodes.
@@ -198,7 +198,7 @@ class Cluster:
         return self._keep(("staged", a, b), self._node[a], self._local[a], self._local[b])
 
     def nics_of(self, rank: int) -> tuple[int, ...]:
-        """Return the NICs of a rank's node, nearest first; () where it has none."""
+        """Return the NICs of a rank's node, nearest first; () if it has none."""
         return self._nics(rank, self._nearest, Template.nics_of)
 
     def host_nics_of(self, rank: int) -> tuple[int, ...]:
@@ -206,9 +206,9 @@ class Cluster:
         return self._nics(rank, self._nearest_host, Template.host_nics_of)
 
     def to_nic(self, rank: int, nic: int, *, staged: bool | None = None) -> Route:
-        """Return the way from a GPU to a NIC of its node: by PCIe, or through host memory.
+        """Return the route from a GPU to a NIC of its node: by PCIe, or through host memory.
 
-        `staged` None takes host memory where the NIC does not reach GPU memory by itself.
+        `staged` None takes host memory if the NIC does not reach GPU memory by itself.
 
         Raises:
             TopologyError: the NIC is on another node.
@@ -218,32 +218,32 @@ class Cluster:
         return self._by_nic("to_nic", rank, nic)
 
     def from_nic(self, nic: int, rank: int, *, staged: bool | None = None) -> Route:
-        """Return the way from a NIC to a GPU of its node. Takes and raises as `to_nic` does."""
+        """Return the route from a NIC to a GPU of its node. Takes and raises as `to_nic` does."""
         if self._is_staged(rank, nic, staged):
             return self.nic_to_host(nic, rank) + self.from_host(rank)
         return self._by_nic("from_nic", rank, nic)
 
     def to_host(self, rank: int) -> Route:
-        """Return the way from a GPU to the memory of its CPU socket."""
+        """Return the route from a GPU to the memory of its CPU socket."""
         return self._keep(("to_host", rank, 0), self._node[rank], self._local[rank])
 
     def from_host(self, rank: int) -> Route:
-        """Return the way from the memory of a GPU's CPU socket to the GPU."""
+        """Return the route from the memory of a GPU's CPU socket to the GPU."""
         return self._keep(("from_host", rank, 0), self._node[rank], self._local[rank])
 
     def host_to_nic(self, rank: int, nic: int) -> Route:
-        """Return the way from the memory of a rank's socket to a NIC. Raises as `to_nic` does."""
+        """Return the route from the memory of a rank's socket to a NIC. Raises as `to_nic` does."""
         return self._by_nic("host_to_nic", rank, nic)
 
     def nic_to_host(self, nic: int, rank: int) -> Route:
-        """Return the way from a NIC to the memory of a rank's socket. Raises as `to_nic` does."""
+        """Return the route from a NIC to the memory of a rank's socket. Raises as `to_nic` does."""
         return self._by_nic("nic_to_host", rank, nic)
 
     def host_route(self, a: int, b: int, *, key: int = 0) -> Route | None:
-        """Return the way from the memory of rank a's socket to that of rank b's.
+        """Return the route from the memory of rank a's socket to that of rank b's.
 
         A copy on one socket, the link between two, or the fabric between the NICs nearest to
-        the two sockets (`key` as for `fabric_route`). None where there is none.
+        the two sockets (`key` as for `fabric_route`). None if there is none.
         """
         if self._node[a] == self._node[b]:
             return self._keep(("host", a, b), self._node[a], self._local[a], self._local[b])
@@ -254,7 +254,7 @@ class Cluster:
         return self.host_to_nic(a, out) + fabric + self.nic_to_host(into, b)
 
     def fabric_route(self, nic_a: int, nic_b: int, *, key: int = 0) -> Route | None:
-        """Return the way between two NICs, or None where the fabric joins them nowhere.
+        """Return the route between two NICs, or None if the fabric joins them nowhere.
 
         `key` is the connection's number: with `ecmp: hash` it picks the path.
         """

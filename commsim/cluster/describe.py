@@ -33,7 +33,7 @@ def describe(cluster: Cluster) -> dict[str, Any]:
 
     Bandwidths in bytes/s per direction, latencies in ps. Keys: name, nodes, world_size, domains
     (of NVLink), kinds (of nodes), links (a table by kind), fabric, bisection_bandwidth (payload;
-    None where the model has no closed form), routes (examples), notes.
+    None if the model has no closed form), routes (examples), notes.
     """
     return {
         "name": cluster.name,
@@ -142,8 +142,8 @@ def bisection_bandwidth(cluster: Cluster) -> float | None:
     """Return the payload bytes/s that the first half of the nodes can send to the second.
 
     Traffic that shares a leaf stays there; the rest is bounded by the leaves' trunks. In one
-    NVLink domain: what the first half of its GPUs can send over NVLink. None where neither
-    applies, or where the halves share a domain.
+    NVLink domain: what the first half of its GPUs can send over NVLink. None if neither
+    applies, or if the halves share a domain.
     """
     nodes, domains = len(cluster.node_names), cluster.domain_of_node
     if domains[-1] == 0:
@@ -186,7 +186,7 @@ def _nvlink_bisection(spec: NodeSpec, gpus: int) -> float | None:
 
 
 def _examples(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the way from rank 0 to its neighbour, and to the first GPU that is farther away."""
+    """Return the route from rank 0 to its neighbour, and to the first GPU that is farther away."""
     found = []
     if cluster.specs[cluster.spec_of[0]].gpus > 1:
         found.append(_example(cluster, 0, 1, cluster.local_route(0, 1)))

@@ -53,7 +53,7 @@ def _below(template: Template, above: str) -> list[str]:
 
 
 def _host_links(spec: NodeSpec) -> list[str]:
-    """Return what is particular about the way between GPUs and their sockets."""
+    """Return what is particular about the route between GPUs and their sockets."""
     lines = []
     if spec.c2c is not None:
         lines.append(f"c2c: each GPU to its socket, {format_bandwidth(spec.c2c.bandwidth)}")

@@ -1,5 +1,5 @@
 """
-What joins the nodes: leaf, spine and core switches, and the ways between NICs.
+What joins the nodes: leaf, spine and core switches, and the routes between NICs.
 
     nic - leaf - nic                                     both on one leaf
     nic - leaf - spine - leaf - nic                      leaves of one group
@@ -152,7 +152,7 @@ class Fabric:
         return self._first + self._nic_up[nic]
 
     def leaf_route(self, a: int, b: int) -> Route | None:
-        """Return the way from leaf to leaf by all equal-cost paths, or None where there is none.
+        """Return the route from leaf to leaf by all equal-cost paths, or None if there is none.
 
         Its shares and hops also count a NIC's own link at either end.
         """
@@ -164,7 +164,7 @@ class Fabric:
         return self._inner[leaves]
 
     def route(self, a: int, b: int, key: int) -> Route | None:
-        """Return the way from NIC a to NIC b, or None where there is none.
+        """Return the route from NIC a to NIC b, or None if there is none.
 
         With `ecmp: hash`, connection `key` takes the path that its hash picks.
         """
@@ -195,7 +195,7 @@ class Fabric:
         )
 
     def _from_leaf_to_leaf(self, a: int, b: int, plane: int, core: int) -> Route:
-        """Return the way from leaf to leaf; share and hop also count the NICs' own links."""
+        """Return the route from leaf to leaf; share and hop also count the NICs' own links."""
         planes = range(self.planes) if plane < 0 else (plane,)
         cores = range(self.cores) if core < 0 else (core,)
         hops: list[list[int]] = []

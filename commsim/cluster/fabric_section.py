@@ -22,7 +22,7 @@ Ecmp = Literal["even", "hash"]
 _RADIX = 64
 _MAX_SPINES = 4096
 _KINDS = "Give kind: single_switch, rail_optimized, rail_only or fat_tree."
-# Nanoseconds through a switch where nothing is stated, and where the figure is from.
+# Nanoseconds through a switch if nothing is stated, and where the figure is from.
 _SWITCH = {
     "infiniband": (130, "documented: Quantum QM8790 brief, 'sub-130 ns'"),
     "ethernet": (600, "general: Tomahawk class, 450 to 900 ns"),

@@ -51,7 +51,7 @@ class GpuSpec:
 
     @property
     def sm(self) -> int:
-        """The compute capability as NCCL writes it: 90 for "9.0"; 0 where there is none."""
+        """The compute capability as NCCL writes it: 90 for "9.0"; 0 if there is none."""
         digits = self.compute_capability.replace(".", "")
         return int(digits) if digits.isdigit() else 0
 

@@ -56,7 +56,7 @@ def _rails(read: Reader, section: NicSection, count: int) -> tuple[int, ...]:
 def _listed(
     read: Reader, section: NicSection, gpus: int, count: int
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Return the NICs that the user lists for each GPU, None where nothing is listed."""
+    """Return the NICs that the user lists for each GPU, None if nothing is listed."""
     if section.gpu_to_nic is None:
         return None
     lists = tuple(nics if isinstance(nics, tuple) else (nics,) for nics in section.gpu_to_nic)

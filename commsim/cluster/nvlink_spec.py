@@ -57,7 +57,7 @@ def nvlink_spec(read: Reader, own: NvlinkSection | None, *, gpu: GpuSpec, gpus: 
 
 
 def c2c_wire(read: Reader, own: C2cSection | None) -> Wire | None:
-    """Return the link between a GPU and its CPU, where the node has one."""
+    """Return the link between a GPU and its CPU, if the node has one."""
     if own is None:
         return None
     return read.wire(read.filled(own, defaults().c2c, "c2c", ("efficiency", "latency")), "c2c")

@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 
 class Defaults(NodeSection, frozen=True):
-    """What a node takes where its description says nothing; NVLink by generation."""
+    """What a node takes if its description says nothing; NVLink by generation."""
 
     nvlink4: NvlinkSection | None = None
 
 
 @cache
 def defaults() -> Defaults:
-    """Return what a node takes where its description says nothing."""
+    """Return what a node takes if its description says nothing."""
     return decode(read_mapping(HERE / "defaults.yaml"), Defaults, "defaults.yaml")
 
 

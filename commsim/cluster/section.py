@@ -246,7 +246,7 @@ def _fabric(section: ClusterSection, kinds: Sequence[tuple[NodesSection, str]]) 
 def _fabric_notes(
     section: ClusterSection, kinds: Sequence[tuple[NodesSection, str]]
 ) -> tuple[str, ...]:
-    """Say whose fabric it is where that is not plain to see."""
+    """Say whose fabric it is if that is not plain to see."""
     presets = [kind.preset for kind, _ in kinds if kind.preset is not None]
     stated = section.fabric is not None and section.fabric.kind is not None
     if stated or len(kinds) == 1 or not presets:

@@ -58,7 +58,7 @@ class PcieSpec:
 class CpuSpec:
     """What the CPUs of a node are; `family` and `model_id` as CPUID counts them.
 
-    `memory`: that of a socket, reads and writes sharing its bandwidth; None where it never is
+    `memory`: that of a socket, reads and writes sharing its bandwidth; None if it never is
     the bottleneck.
     """
 

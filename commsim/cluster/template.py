@@ -1,8 +1,8 @@
 """
-One kind of node, laid out once: its links with local ids, and the ways within it.
+One kind of node, laid out once: its links with local ids, and the routes within it.
 
 The devices of a node form a tree (GPU or NIC, PCIe switches, CPU socket) with the sockets
-joined pairwise at its top; NVLink lies beside it. So the way between two devices is: up from
+joined pairwise at its top; NVLink lies beside it. So the route between two devices is: up from
 the one to where the two branches meet, and down to the other. The memory of a socket is one
 link, for both reads and writes: they share its bandwidth.
 """
@@ -140,7 +140,7 @@ class Template:
         return vertex == "nvswitch" and self.spec.domain_nodes > 1
 
     def local_route(self, a: int, b: int) -> Route:
-        """Return the way from GPU to GPU: NVLink, else PCIe, else through the host."""
+        """Return the route from GPU to GPU: NVLink, else PCIe, else through the host."""
         if a == b:
             return NOWHERE
         if self._ports:
@@ -152,44 +152,44 @@ class Template:
         return self.staged_route(a, b)
 
     def to_switch(self, gpu: int) -> Route:
-        """Return the way from a GPU to the NVSwitch."""
+        """Return the route from a GPU to the NVSwitch."""
         return self._route([self._ports[gpu]])
 
     def from_switch(self, gpu: int) -> Route:
-        """Return the way from the NVSwitch to a GPU."""
+        """Return the route from the NVSwitch to a GPU."""
         return self._route([self._ports[gpu] + 1])
 
     def staged_route(self, a: int, b: int) -> Route:
-        """Return the way from GPU to GPU through the memory of the second one's socket."""
+        """Return the route from GPU to GPU through the memory of the second one's socket."""
         socket = self.socket_of(b)
         return self._to_memory(f"gpu{a}", socket) + self._from_memory(socket, f"gpu{b}")
 
     def to_host(self, gpu: int) -> Route:
-        """Return the way from a GPU to its socket's memory."""
+        """Return the route from a GPU to its socket's memory."""
         return self._to_memory(f"gpu{gpu}", self.socket_of(gpu))
 
     def from_host(self, gpu: int) -> Route:
-        """Return the way from the memory of a GPU's socket to the GPU."""
+        """Return the route from the memory of a GPU's socket to the GPU."""
         return self._from_memory(self.socket_of(gpu), f"gpu{gpu}")
 
     def to_nic(self, gpu: int, nic: int) -> Route:
-        """Return the way from a GPU to a NIC, by PCIe."""
+        """Return the route from a GPU to a NIC, by PCIe."""
         return self.tree_route(f"gpu{gpu}", f"nic{nic}")
 
     def from_nic(self, gpu: int, nic: int) -> Route:
-        """Return the way from a NIC to a GPU, by PCIe."""
+        """Return the route from a NIC to a GPU, by PCIe."""
         return self.tree_route(f"nic{nic}", f"gpu{gpu}")
 
     def host_to_nic(self, gpu: int, nic: int) -> Route:
-        """Return the way from the memory of a GPU's socket to a NIC."""
+        """Return the route from the memory of a GPU's socket to a NIC."""
         return self._from_memory(self.socket_of(gpu), f"nic{nic}")
 
     def nic_to_host(self, gpu: int, nic: int) -> Route:
-        """Return the way from a NIC to the memory of a GPU's socket."""
+        """Return the route from a NIC to the memory of a GPU's socket."""
         return self._to_memory(f"nic{nic}", self.socket_of(gpu))
 
     def host_to_host(self, a: int, b: int) -> Route:
-        """Return the way from the memory of GPU a's socket to that of GPU b's: a copy, if one."""
+        """Return the route from the memory of GPU a's socket to that of GPU b's: a copy, if one."""
         source, target = self.socket_of(a), self.socket_of(b)
         return self._from_memory(source, f"cpu{source}") + self._to_memory(f"cpu{source}", target)
 
@@ -204,7 +204,7 @@ class Template:
         return self._route(self._memory[socket:][:1]) + self.tree_route(f"cpu{socket}", device)
 
     def tree_route(self, a: str, b: str) -> Route:
-        """Return the way between two devices by the PCIe tree and the sockets."""
+        """Return the route between two devices by the PCIe tree and the sockets."""
         above_a, above_b = self._line(a), self._line(b)
         while len(above_a) > 1 and len(above_b) > 1 and above_a[-2] == above_b[-2]:
             above_a.pop()

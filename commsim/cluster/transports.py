@@ -55,7 +55,7 @@ def transport_of(read: Reader, section: NicSection) -> str:
 
 
 def reaches_gpus(read: Reader, section: NicSection, transport: str, gpu: GpuSpec) -> bool:
-    """Return whether the NICs reach GPU memory. Raises ScenarioError where they cannot."""
+    """Return whether the NICs reach GPU memory. Raises ScenarioError if they cannot."""
     can = gpu.device == "cuda" and transport != "tcp"
     if section.gdr is None:
         if can:

@@ -290,7 +290,7 @@ _MOST_PROVEN = 1 << 22  # entries of the state that the checker follows: members
 
 
 def _prove(record: CollectiveAlgorithm, made: Program, ask: Ask) -> None:
-    """Raise ScenarioError where a program does not do what its op promises."""
+    """Raise ScenarioError if a program does not do what its op promises."""
     if (made.op, made.n) != (record.op, ask.n):
         raise ScenarioError(
             f"algorithm {record.name}: returned {made.op} among {made.n} members,"

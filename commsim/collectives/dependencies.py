@@ -54,7 +54,7 @@ def _ranges(begin: Ints, end: Ints) -> Ints:
 def _compressed(waiting: Ints, on: Ints, count: int) -> tuple[Ints, Ints]:
     """Return pairs of messages as CSR, each pair once, ascending."""
     pairs = waiting * count + on
-    if not (np.diff(pairs) > 0).all():  # they are where every message carries one chunk
+    if not (np.diff(pairs) > 0).all():  # they are if every message carries one chunk
         pairs = np.unique(pairs)
     ptr = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(pairs // count, minlength=count), out=ptr[1:])

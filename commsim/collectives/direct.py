@@ -61,7 +61,7 @@ def all_to_all(n: int) -> Program:
 
 
 def pairwise_all_to_all(n: int) -> Program:
-    """Exchange with one partner at a time: with i xor step, or around where n is no power of two.
+    """Exchange with one partner at a time: with i xor step, or around if n is no power of two.
 
     A rank goes on when both halves of its exchange are through (MPI's pairwise exchange).
     """

@@ -50,7 +50,7 @@ class Program:
 
     Imported programs need more: `into` (per row) is the place that a chunk goes to where that
     is not its own, `layout` says what the places hold, and `needs` is the CSR of what each
-    message waits for where that is more than the data it sends.
+    message waits for if that is more than the data it sends.
     """
 
     op: str

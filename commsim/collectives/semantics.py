@@ -61,10 +61,10 @@ def _promised(op: str, n: int, chunks: int, root: int) -> Bools:
 
 
 def _sender(n: int, chunks: int) -> Ints:
-    """Return the rank that each chunk comes from, where every chunk comes from one."""
+    """Return the rank that each chunk comes from, if every chunk comes from one."""
     return np.arange(chunks) * n // chunks
 
 
 def _receiver(op: str, n: int, chunks: int) -> Ints:
-    """Return the rank that each chunk is for, where every chunk is for one."""
+    """Return the rank that each chunk is for, if every chunk is for one."""
     return np.arange(chunks) * parts(op, n) // chunks % n

@@ -44,7 +44,7 @@ def begin(program: Program) -> Holdings:
 
 
 def wanted(program: Program) -> Holdings:
-    """Return what every rank must hold after the last step; -1 where nothing is promised."""
+    """Return what every rank must hold after the last step; -1 if nothing is promised."""
     n, places = program.n, len(program.share)
     if program.layout is None:
         count, promised = promise(program.op, n, places, program.root)
@@ -59,7 +59,7 @@ def wanted(program: Program) -> Holdings:
 
 
 def _origin(held: Ints) -> Ints:
-    """Return the rank that each chunk comes from, where every chunk comes from one."""
+    """Return the rank that each chunk comes from, if every chunk comes from one."""
     origin = np.zeros(int(held.max(initial=-1)) + 1, dtype=np.int64)
     rank, place = np.nonzero(held >= 0)
     origin[held[rank, place]] = rank

@@ -2,7 +2,7 @@
 Trees: one binary tree, or two of which each carries half, so that every link is used both ways.
 
 The binary tree over 0..n-1: rank r != 0 with lowest set bit b has the parent (r ^ b) | 2b, or
-r ^ b where that is not below n. In the second tree of a pair every rank stands elsewhere
+r ^ b if that is not below n. In the second tree of a pair every rank stands elsewhere
 (shifted by one for odd n, mirrored for even n), so that inner ranks of one are leaves of the
 other (NCCL's trees.cc; Sanders, Speck, Traff 2009, "Two-tree algorithms").
 
@@ -172,7 +172,7 @@ def _rooted(
 
 
 def _spread(program: ProgramBuilder, parent: list[int], pieces: list[int], root: int) -> None:
-    """From the root to the top of the tree, where that is another rank, and down."""
+    """From the root to the top of the tree, if that is another rank, and down."""
     top = parent.index(-1)
     if top != root:
         parent = _without(parent, root)
@@ -182,7 +182,7 @@ def _spread(program: ProgramBuilder, parent: list[int], pieces: list[int], root:
 
 
 def _collect(program: ProgramBuilder, parent: list[int], pieces: list[int], root: int) -> None:
-    """Up the tree, and from its top to the root where that is another rank."""
+    """Up the tree, and from its top to the root if that is another rank."""
     top = parent.index(-1)
     if top != root:
         parent = _without(parent, root)

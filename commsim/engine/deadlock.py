@@ -24,7 +24,7 @@ def deadlock(engine: Engine, *, eager: bool = False) -> DeadlockError:
     """Return the error for an engine that has stopped with work left.
 
     It names each waiting rank, its op and the ranks it waits for, and a cycle if there is one.
-    `eager`: the same work ends where sends return before they are received.
+    `eager`: the same work ends if sends return before they are received.
     """
     waits = _waiting(engine)
     lines = [

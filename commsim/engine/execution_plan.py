@@ -1,5 +1,5 @@
 """
-How a plan is run, worked out once: when members join and leave, and whether it needs a process.
+How a plan is run, computed once: when members join and leave, and whether it needs a process.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Planner:
         )
 
     def equivalent_links(self) -> Ints:
-        """Return per link the one that its use is recorded on; empty where each has its own."""
+        """Return per link the one that its use is recorded on; empty if each has its own."""
         return np.zeros(0, np.int64)
 
     def copy(self, op: int) -> PlanPhase | None:

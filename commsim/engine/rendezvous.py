@@ -32,7 +32,7 @@ Process = Generator[Event, Any, None]
 class RunContext:
     """What a rendezvous needs of a run: its clock, its record and its network.
 
-    `send_messages` runs the programs of a plan message by message; None where plans are flows.
+    `send_messages` runs the programs of a plan message by message; None if plans are flows.
     """
 
     env: Clock
@@ -243,7 +243,7 @@ class Rendezvous:
         return self._came.setdefault(member, Event(self._context.env))
 
     def _run_part(self, number: int) -> Process:
-        """Run the phases of a part, stopping where a member joins or leaves early."""
+        """Run the phases of a part, stopping when a member joins or leaves early."""
         env, before = self._context.env, 0
         stops = self._execution_plan.stops[number]
         for phase in self.plan.parts[number].phases:

@@ -31,7 +31,7 @@ _NETWORKS = ("fluid", "steps")
 class EngineSection(Section, frozen=True):
     """How to run: `network` is fluid (plans) or steps (message by message).
 
-    `fold`: auto simulates equivalent ranks once where that changes nothing, off all of them.
+    `fold`: auto simulates equivalent ranks once if that changes nothing, off all of them.
     `overlap_slowdown`: communication takes SMs and memory bandwidth from compute.
     """
 
@@ -52,7 +52,7 @@ def simulate(
 ) -> Timeline:
     """Run `graph` on `cluster` by the rules of `library`; rank r runs on GPU r.
 
-    `cluster` may be None where nothing is sent over links. `planner` saves planning anew what
+    `cluster` may be None if nothing is sent over links. `planner` saves planning anew what
     `folded` has planned. `overlap_slowdown`: communication takes SMs and memory bandwidth from
     compute. `extensions` are generator functions of the engine that run beside the
     ranks as SimPy processes.

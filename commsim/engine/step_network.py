@@ -159,7 +159,7 @@ class StepNetwork:
 
 
 def _slices(phase: PlanPhase, share: float) -> RoutedProgram:
-    """Return a share of a flow as messages one behind the other, each at its idle pace."""
+    """Return a share of a flow as messages one after the other, each at its idle pace."""
     count = max(math.ceil(share * _SLICES), 1)
     none, each = np.zeros(count), np.full(count, share / count)
     delays = Delays(none, none, np.zeros(0), each * phase.idle)

@@ -2,8 +2,8 @@
 Perfetto's own protobuf format: smaller than Chrome JSON, quicker to open, sorted tracks.
 
     rank 0                 a process per rank, in order of ranks
-      compute              a track per stream; more where its spans overlap
-      memory               a counter, where ops take and give memory
+      compute              a track per stream; more if its spans overlap
+      memory               a counter, if ops take and give memory
     links (GB/s)           a counter per busy link
 
 Perfetto counts in whole nanoseconds: times are rounded to the nearest. Waiting is a slice of its
@@ -152,7 +152,7 @@ def _link_track(timeline: Timeline, rows: Rows, at: int) -> int:
 def _tracks(timeline: Timeline, rows: Rows, made: PerfettoMessages) -> Iterator[Any]:
     """Yield packets that describe all tracks, parents first."""
     graph = timeline.graph
-    # Ranks of processes count only where the root says so.
+    # Ranks of processes count only if the root says so.
     yield _track(made, uuid=0, process_ordering=EXPLICIT_PROCESSES)
     for lane in np.argsort(graph.lane_rank, kind="stable").tolist():
         rank = int(graph.lane_rank[lane])
@@ -228,7 +228,7 @@ def _tail(head: bytes, event: bytes) -> bytes:
 
 
 class _Sizes(dict[int, bytes]):
-    """Lengths as varints, each worked out once."""
+    """Lengths as varints, each computed once."""
 
     def __missing__(self, value: int) -> bytes:
         self[value] = found = _varints(np.array([value]))[0]

@@ -1,5 +1,5 @@
 """
-Spans as trace viewers want them: on tracks where nothing overlaps, and with what is known of them.
+Spans as trace viewers want them: on tracks if nothing overlaps, and with what is known of them.
 
 A viewer nests the slices of a track, so two that overlap in part cannot share one. Ops of one
 stream rarely do (the sends and receives of a batch do): then the stream gets further tracks.
@@ -27,7 +27,7 @@ _TAGS = ("step", "microbatch", "stage", "layer")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Where each span goes. Columns over spans: `begin` (its arrival where it waits, else its
+    """Where each span goes. Columns over spans: `begin` (its arrival if it waits, else its
     start; ps) and `track`. Columns over tracks: `lane`, `stream`, `copy` (0 for the first track
     of a stream). `order` walks over the spans track by track, in time."""
 
@@ -141,7 +141,7 @@ def _description(graph: Graph, op: int, group: int) -> tuple[str, str, dict[str,
 
 
 def arrows(timeline: Timeline) -> Iterator[tuple[int, int, int]]:
-    """Yield (message, span of its send, span of its recv) where both are in the timeline."""
+    """Yield (message, span of its send, span of its recv) if both are in the timeline."""
     graph, messages = timeline.graph, timeline.graph.messages
     span = np.full(len(graph) + 1, -1, np.int64)  # the last for an op of -1
     span[timeline.op] = np.arange(len(timeline))

@@ -32,7 +32,7 @@ class MemberCall(NamedTuple):
 class CollectiveMatcher:
     """Matches the calls of a graph, by group and position; `groups` are the builder's own.
 
-    `stands[r]` is the rank that calls for rank r where ranks are folded.
+    `stands[r]` is the rank that calls for rank r if ranks are folded.
     """
 
     def __init__(self, groups: list[Group], stands: Sequence[int] = ()) -> None:

@@ -41,7 +41,7 @@ def scale_compute(graph: Graph, factor: float) -> Graph:
 
 
 def slowest_rank(graph: Graph) -> int:
-    """Return the rank whose GPU computes longest (whose CPU, where no GPU does).
+    """Return the rank whose GPU computes longest (whose CPU, if no GPU does).
 
     Raises:
         ScenarioError: nothing computes, or there is one rank.
@@ -83,7 +83,7 @@ def _on_gpus(graph: Graph) -> npt.NDArray[np.bool_]:
 
 
 def _compute_time(graph: Graph) -> Ints:
-    """Return the compute of each lane in ps: its GPU's, where GPUs compute at all."""
+    """Return the compute of each lane in ps: its GPU's, if GPUs compute at all."""
     ops = _on_gpus(graph)
     if not ops.any():
         ops = (graph.kind == OpKind.COMPUTE) & (graph.duration > 0)

@@ -67,7 +67,7 @@ def save_graph(graph: Graph, path: str | Path) -> None:
 
 
 def load_graph(path: str | Path) -> Graph:
-    """Read what `save_graph` wrote. Raises TraceError where the file is not a commsim graph."""
+    """Read what `save_graph` wrote. Raises TraceError if the file is not a commsim graph."""
     with foreign(path, "a graph"):
         return unpack_graph(read_arrays(path))
 

@@ -18,7 +18,7 @@ Dependency = int | tuple[int, int]
 
 
 class Tags(NamedTuple):
-    """Where an op belongs in a training step; -1 where it does not apply."""
+    """Where an op belongs in a training step; -1 if it does not apply."""
 
     phase: Phase = Phase.NONE
     step: int = -1

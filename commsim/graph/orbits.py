@@ -54,7 +54,7 @@ class Orbits:
         return group
 
     def member(self, rank: int, ranks: tuple[int, ...]) -> int:
-        """Return which of a group's `ranks` a representative stands for; itself where it is one."""
+        """Return which of a group's `ranks` a representative stands for; itself if it is one."""
         if rank in ranks:
             return rank
         return next((member for member in ranks if self._stands[member] == rank), rank)
@@ -90,7 +90,7 @@ class Orbits:
         return source, target, row
 
     def folding(self, groups: list[Group], lane_rank: Ints, messages: Messages) -> Folding | None:
-        """Return what a built graph stands for, None where every lane is one rank."""
+        """Return what a built graph stands for, None if every lane is one rank."""
         if not self.fold.folded:
             return None
         lane = np.full(len(self.fold.stands), -1)

@@ -98,8 +98,8 @@ class Collectives:
 
     `size` is S of nccl-tests in bytes: the largest buffer that one rank holds (all_gather:
     what it ends with; reduce_scatter, all_to_all: what it starts with). `recorded` is a
-    measured transfer time in picoseconds, and `eager` is 1 where members were recorded to leave
-    before others came (a broadcast waits for its root alone), 2 where all but the root did. `root`
+    measured transfer time in picoseconds, and `eager` is 1 if members were recorded to leave
+    before others came (a broadcast waits for its root alone), 2 if all but the root did. `root`
     is a global rank. `dtype` and `redop` (sum, avg, ...) are "" if not stated. `splits[i]` is
     an n x n tuple of bytes from member to member (all_to_all_v), or None.
     """
@@ -122,7 +122,7 @@ class Collectives:
 class Messages:
     """Point-to-point messages, one row each: ranks, bytes, and the two ops (-1: never posted).
 
-    `eager` is 1 where the send was recorded to end before its receive was posted: a buffer took
+    `eager` is 1 if the send was recorded to end before its receive was posted: a buffer took
     the data.
     """
 
@@ -160,7 +160,7 @@ class Graph:
     """Ops as columns. `GraphBuilder` builds and validates one; `save_graph`, `load_graph`.
 
     Columns over ops: `kind` (OpKind), `lane`, `stream` (index into `streams`), `duration`
-    (picoseconds; -1 where the library decides; of a recorded collective or message, how long its
+    (picoseconds; -1 if the library decides; of a recorded collective or message, how long its
     rank stayed beyond the transfer), `flops` and `traffic` (FLOPs and bytes of
     memory traffic of a compute op), `size` (bytes this rank moves), `item` (row in
     `collectives` or `messages`; of a copy its Way), `name` (index into `names`), `device`,
@@ -173,7 +173,7 @@ class Graph:
     Columns over lanes: `lane_rank`, `multiplicity` (ranks that the lane stands for),
     `lane_offset` (picoseconds before its first op may start), `window` (first and last op of
     the profiled step; -1 without one), shape (lanes, 2). `folding` says what a folded graph
-    stands for; None where every lane is one rank.
+    stands for; None if every lane is one rank.
     """
 
     kind: npt.NDArray[np.uint8]

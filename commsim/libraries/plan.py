@@ -79,7 +79,7 @@ class Delays:
     `dep[j]` belongs to `RoutedProgram.dep[j]`: from that arrival until the waiting message may
     leave.
     `pace[i]`: what the sender at least takes to hand message i out, one after another on a
-    connection; None where only the links limit it.
+    connection; None if only the links limit it.
     """
 
     hold: Floats
@@ -148,12 +148,12 @@ class Copy:
 class Plan:
     """What one op does: its parts, its start rule, and for the record how it was chosen.
 
-    `programs` expand it for `network: steps`; they run at the same time. None of them where a
+    `programs` expand it for `network: steps`; they run at the same time. None of them if a
     plan has nothing to expand: then its parts run as they are. `copies_in[i]` is what member i
     copies from when it arrives, before it takes part; `copies_out[i]` what it copies once it may
-    leave. Empty where nothing is staged. Its kernel holds `sms` of each member's GPU and reads and
+    leave. Empty if nothing is staged. Its kernel holds `sms` of each member's GPU and reads and
     writes `touched` bytes of its memory. A plan that starts by ROOT has a `root` (a member), which
-    leaves `stays` after the last member came where it `awaits_all`.
+    leaves `stays` after the last member came if it `awaits_all`.
     """
 
     parts: tuple[PlanPart, ...]
@@ -173,7 +173,7 @@ class Plan:
 
     @property
     def idle(self) -> int:
-        """The time that its parts take where nothing hinders them, in ps; no copies."""
+        """The time that its parts take if nothing hinders them, in ps; no copies."""
         return max((part.idle for part in self.parts), default=0)
 
 

@@ -33,7 +33,7 @@ class Recorded:
         return Recorded(concurrency=0) if group in ("gloo", self.name) else self
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
-        """Return a plan of the recorded duration. Raises ScenarioError where none was recorded."""
+        """Return a plan of the recorded duration. Raises ScenarioError if none was recorded."""
         if request.recorded < 0:
             raise ScenarioError(
                 f"{request.kind} of ranks {list(request.ranks)}: no recorded time."

@@ -33,7 +33,7 @@ MESSAGE = "send_recv"
 class Instances:
     """One row per collective or message, as columns, in order of their rows in the graph.
 
-    `item` is the row in the graph's collectives, or in its messages where `op` is "send_recv".
+    `item` is the row in the graph's collectives, or in its messages if `op` is "send_recv".
     `size` in bytes, `factor` of busbw; `arrive` (first member), `start` (first), `end` (last) in
     ps; `time`, `wait` and `exposed` (under no compute of the rank) in ps, means over members.
     """
@@ -63,7 +63,7 @@ class Instances:
 class GroupUse:
     """All instances of one op on the groups of one name; times in ps, summed over instances.
 
-    `algbw` and `busbw` in bytes/s, None where nothing moved or it took no time.
+    `algbw` and `busbw` in bytes/s, None if nothing moved or it took no time.
     """
 
     op: str

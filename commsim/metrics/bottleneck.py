@@ -25,7 +25,7 @@ _COMMUNICATION = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
 def bottlenecks(timeline: Timeline, instance: Ints, begin: Ints, end: Ints) -> tuple[Ints, Floats]:
     """Return the link that was busiest for each transfer, and the share of it that was in use.
 
-    The link is -1, and the share 0, where none is known.
+    The link is -1, and the share 0, if none is known.
 
     `instance` is a number by `instance_numbers`; only its traffic between `begin` and `end` (ps)
     counts as its own. A transfer of latency alone has no link.
@@ -60,7 +60,7 @@ def _owners(timeline: Timeline) -> Ints:
 
 
 def _moments(links: LinkUse, owner: Ints, instance: Ints, begin: Ints, end: Ints) -> Ints:
-    """Return the middle of each transfer's longest segment in ps, -1 where it has none."""
+    """Return the middle of each transfer's longest segment in ps, -1 if it has none."""
     order = np.argsort(owner, kind="stable")
     first = np.searchsorted(owner[order], instance)
     last = np.searchsorted(owner[order], instance, side="right")

@@ -113,7 +113,7 @@ def bound(
 
 
 def slowest(cluster: Cluster, gpus: Sequence[int], found: Bound) -> str:
-    """Return the name of the link that sets a bound; "" where no link does."""
+    """Return the name of the link that sets a bound; "" if no link does."""
     by_latency = found.latency > found.seconds / 2
     return slowest_link(cluster, tuple(gpus), found.cut, by_latency=by_latency)
 
@@ -145,7 +145,7 @@ def _worst(
 
 
 def _time(crossing: Floats, capacity: Floats, latency: Floats, waits: float) -> Floats:
-    """Return bytes / capacity + latency where something crosses (NaN marks nothing), else 0.
+    """Return bytes / capacity + latency if something crosses (NaN marks nothing), else 0.
 
     `waits` 0 leaves the latency out.
     """
@@ -158,7 +158,7 @@ def _time(crossing: Floats, capacity: Floats, latency: Floats, waits: float) -> 
 def _crossing(
     level: Level, op: str, size: float, n: int, root: int, splits: Splits | None
 ) -> tuple[Floats, Floats]:
-    """Return the bytes that must leave and enter each cut; NaN where nothing needs to."""
+    """Return the bytes that must leave and enter each cut; NaN if nothing needs to."""
     a = level.cuts.members.astype(np.float64)
     part, nothing = size / n, np.full(len(a), np.nan)
     if op in ROOTED:

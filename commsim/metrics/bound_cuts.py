@@ -6,7 +6,7 @@ set gives a valid bound; taking only some of them loosens it. Up to 16 devices e
 examined. Above, X is each GPU alone, all that hangs on one PCIe
 switch, socket, node (with and without its NICs), NVLink domain, leaf or pod, group of spines.
 
-Only links that a library can use count: NVLink where all GPUs of a group are joined by it, else
+Only links that a library can use count: NVLink if all GPUs of a group are joined by it, else
 PCIe and NICs as well.
 """
 

@@ -46,7 +46,7 @@ class Bubbles:
 
 
 def bubbles(timeline: Timeline, *, window: Window | None = None) -> Bubbles | None:
-    """Return the bubbles of `timeline`, None where it has no pipeline stages.
+    """Return the bubbles of `timeline`, None if it has no pipeline stages.
 
     Replicas of a stage (lanes of the same stage) count with their mean, by multiplicity.
     """

@@ -4,7 +4,7 @@ The cost of a step: money if everything has a price, energy if every node has a 
 Rented: an hour of a GPU with its share of all that carries it, as the provider lists it. Bought:
 nodes, NICs, switches, cables and optics by the fabric's own counts, paid off over their years, and
 the electricity of all of it at the most that it draws. A node's power is its datasheet's maximum,
-so energy is an upper bound; cooling is in it where a PUE is given. Storage, staff and the building
+so energy is an upper bound; cooling is in it if a PUE is given. Storage, staff and the building
 are in neither.
 """
 
@@ -47,10 +47,10 @@ class BillLine:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Money and energy of a run; None where prices, power or tokens are not known.
+    """Money and energy of a run; None if prices, power or tokens are not known.
 
     `per_hour` and `power_w` are the whole cluster's. `capital` is what was bought, by the lines of
-    `bill`; None and () where it is rented. `sources` says whose figures these are.
+    `bill`; None and () if it is rented. `sources` says whose figures these are.
     """
 
     currency: str | None
@@ -84,7 +84,7 @@ def priced(metrics: Metrics, cluster: Cluster) -> Metrics:
 def cost_of(
     cluster: Cluster, *, step_time_s: float, tokens_per_step: float | None = None
 ) -> Cost | None:
-    """Return what steps of `step_time_s` cost on a cluster; None where nothing is known of it."""
+    """Return what steps of `step_time_s` cost on a cluster; None if nothing is known of it."""
     price, power = hourly_price(cluster), rated_power(cluster)
     if price is None and power is None:
         return None
@@ -110,7 +110,7 @@ def cost_of(
 def hourly_price(cluster: Cluster) -> tuple[str, float] | None:
     """Return the currency and what an hour of the whole cluster costs, rented or bought.
 
-    None where a node has no price, or where the nodes' currencies differ.
+    None if a node has no price, or if the nodes' currencies differ.
     """
     prices = [one for one in cluster.prices if one is not None]
     currencies = list(dict.fromkeys(_currency(one) for one in prices))
@@ -133,7 +133,7 @@ def hourly_price(cluster: Cluster) -> tuple[str, float] | None:
 
 
 def bill_of(cluster: Cluster) -> tuple[BillLine, ...]:
-    """Return what a bought cluster consists of, with prices; () where it is rented or unpriced."""
+    """Return what a bought cluster consists of, with prices; () if it is rented or unpriced."""
     site = cluster.prices[0]
     if site is None or not site.bought:
         return ()
@@ -153,7 +153,7 @@ def bill_of(cluster: Cluster) -> tuple[BillLine, ...]:
 
 
 def rated_power(cluster: Cluster) -> float | None:
-    """Return the most that all nodes draw together, in watts; None where one is not known.
+    """Return the most that all nodes draw together, in watts; None if one is not known.
 
     Of a bought cluster the switches count too, and both are times the site's PUE.
     """
@@ -183,7 +183,7 @@ def _line(part: str, count: int, prices: PricesSection, field: str) -> BillLine:
 
 
 def _times(value: float | None, *factors: float | None) -> float | None:
-    """Return a product, None where one of its factors is."""
+    """Return a product, None if one of its factors is."""
     for factor in factors:
         value = None if value is None or factor is None else value * factor
     return value

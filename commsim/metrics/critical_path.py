@@ -111,7 +111,7 @@ class _Walk:
         """Return the member whose coming let the transfer of `span` go on last before `now`.
 
         Where data reaches the members one by one, a late member holds up those behind it. It
-        is `span` itself for work, and where its cause says who released it.
+        is `span` itself for work, and if its cause says who released it.
         """
         if not self._communicates[span]:
             return span

@@ -80,7 +80,7 @@ def before(intervals: Intervals, line: Ints, time: Ints) -> Ints:
 
 
 def _last_started(intervals: Intervals, line: Ints, time: Ints) -> Ints:
-    """Return the index of the last interval at or before (line, time), -1 where there is none."""
+    """Return the index of the last interval at or before (line, time), -1 if there is none."""
     lines = np.concatenate((intervals.line, line))
     times = np.concatenate((intervals.start, time))
     order = np.lexsort((times, lines))

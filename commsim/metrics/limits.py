@@ -48,7 +48,7 @@ class Limit:
     `kind` is bandwidth, latency, pipeline, imbalance, copy, host or compute; `resource` the kind
     of link for bandwidth and latency, else "". `where` names what is meant: the ops and groups
     that move, the link that holds them back, the stage or the rank. `removed_s` is saved if the
-    part took no time, `halved_s` if it took half (None where half has no meaning). `ratio` is, of
+    part took no time, `halved_s` if it took half (None if half has no meaning). `ratio` is, of
     an imbalance, the longest compute over the mean.
     """
 
@@ -211,7 +211,7 @@ def _scaled(spans: Bools, part: float) -> Floats:
 
 
 def _culprit(rank: Ints, stage: Ints, spent: Floats, longest: int) -> str:
-    """Name the stage that computes longest, or the rank where it is longer than its stage."""
+    """Name the stage that computes longest, or the rank if it is longer than its stage."""
     same = stage == stage[longest]
     others = spent[same & (spent > 0)]
     detached = float(others.min()) < (1 - _UNEVEN) * spent[longest]

@@ -61,7 +61,7 @@ def use_over_time(
 ) -> UseOverTime:
     """Return the use of `links` taken together, over the measured step.
 
-    The share is of the sum of their bandwidths. It is the exact step function where that has at
+    The share is of the sum of their bandwidths. It is the exact step function if that has at
     most `points` steps; else the means over `points` equal parts of the window, rounded to ps,
     which keep the area.
     """

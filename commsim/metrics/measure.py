@@ -110,7 +110,7 @@ class PathPiece:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a timeline says, with the keys of the run JSON; None where it does not apply."""
+    """What a timeline says, with the keys of the run JSON; None if it does not apply."""
 
     step_time_s: float
     bubble_fraction: float | None

@@ -59,7 +59,7 @@ class Releases:
         return found
 
     def of_spans(self, spans: Ints) -> Ints:
-        """Return the span that released each of `spans`, -1 where nothing did."""
+        """Return the span that released each of `spans`, -1 if nothing did."""
         graph, end = self._timeline.graph, self._timeline.end
         ops = self._timeline.op[spans]
         count = graph.dep_ptr[ops + 1] - graph.dep_ptr[ops]

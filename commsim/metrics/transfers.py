@@ -60,7 +60,7 @@ def transfer_limits(
 def _bandwidth_share(
     graph: Graph, op: int, library: Library, cluster: Cluster, otherwise: float
 ) -> float:
-    """Return the share of an op's time that is bandwidth, `otherwise` where unknown."""
+    """Return the share of an op's time that is bandwidth, `otherwise` if unknown."""
     item, table, messages = int(graph.item[op]), graph.collectives, graph.messages
     if graph.kind[op] == OpKind.COLLECTIVE:
         group, kind, size = graph.groups[int(table.group[item])], table.kind[item], table.size[item]
@@ -105,7 +105,7 @@ def _samples(
 ) -> tuple[Ints, Floats, Ints]:
     """Return, per kind, the busiest link of one of its transfers, that link's use, and the span.
 
-    The span is -1 where no transfer of the kind is on the path: those need no second look.
+    The span is -1 if no transfer of the kind is on the path: those need no second look.
     """
     sorts = int(sort.max(initial=-1)) + 1
     first = np.full(sorts, -1, dtype=np.int64)

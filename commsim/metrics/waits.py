@@ -86,7 +86,7 @@ def _in_transfers(timeline: Timeline, window: Window) -> tuple[Ints, Ints, Ints]
     lane = timeline.lane[every]
     begin = np.maximum(arrive[every], window.begin[lane])
     end = np.minimum(timeline.start[every], window.end[lane])
-    # What waits at once on a lane counts once: each begins where the one before has ended.
+    # What waits at once on a lane counts once: each begins when the one before has ended.
     order = np.lexsort((end, lane))
     lane, peer, begin, end = lane[order], peer[order], begin[order], end[order]
     covered = np.concatenate(([0], end[:-1])) if len(end) else end

@@ -24,7 +24,7 @@ __all__ = ["Window", "arrivals", "clip", "measured_window", "span_of_op"]
 class Window:
     """The measured part of a run.
 
-    Per lane: `begin` and `end` in ps. `step` is the tag of the measured training step, -1 where
+    Per lane: `begin` and `end` in ps. `step` is the tag of the measured training step, -1 if
     everything counts. `first` and `last` are the outer limits that the step time lies between,
     and `last_span` is the span that ends there (-1 in an empty timeline).
     """
@@ -76,7 +76,7 @@ def clip(spans: Intervals, window: Window) -> Intervals:
 
 
 def _recorded(timeline: Timeline) -> Window | None:
-    """Take each lane's profiled step, None where no lane has one.
+    """Take each lane's profiled step, None if no lane has one.
 
     A lane without counts as a whole, but never as the longest.
     """

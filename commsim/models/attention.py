@@ -1,7 +1,7 @@
 """
 The time of attention's core: scores, softmax, and their product with the values.
 
-Fused (FlashAttention): 2 a s^2 (e_qk + e_v) FLOPs, half of them where the mask is causal, at the
+Fused (FlashAttention): 2 a s^2 (e_qk + e_v) FLOPs, half of them if the mask is causal, at the
 share of the peak that published measurements give; the backward does 2.5 times the FLOPs. At
 narrow heads the share falls, at 64 to 0.92 of that at 128 (Dao 2023, figures 4 to 6). Short rows
 of keys fill the kernel's pipeline badly: the share is k/(k + k_half) of that of long ones.

@@ -3,7 +3,7 @@ The compute model: how long a rank's part of a layer takes on a GPU under a soft
 
 Each operation has the time of its roofline: matrix products by their shape (`matmul`), attention
 by its products and, unfused, by the bytes of its scores, everything else by bytes (`kernels`).
-Kernels are launched with a gap; where Python issues them slower than the GPU runs them, Python
+Kernels are launched with a gap; if Python issues them slower than the GPU runs them, Python
 sets the pace (`host`). Experts launch kernels of their own each. The gradient of a layer's weights
 counts the products and the bytes of adding them up as W, everything else of the backward as B.
 
@@ -116,7 +116,7 @@ class ComputeModel:
     ) -> tuple[Block, ...]:
         """Return the blocks of a layer for one microbatch: attention and mlp, or with experts.
 
-        `collective` is the time in seconds of one tensor-parallel collective, where it is known
+        `collective` is the time in seconds of one tensor-parallel collective, if it is known
         better than by `collective_seconds`.
         """
         behind = self.collective_seconds(shape, split) if collective is None else collective

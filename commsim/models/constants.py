@@ -117,7 +117,7 @@ class Stack(Section, frozen=True, kw_only=True):
     copies, waiting for the slowest rank).
 
     Experts: `expert_kernels` are launched per local expert in a forward, twice as many in a
-    backward; `routing_us` is what the GPU waits for the host where it must know how many tokens
+    backward; `routing_us` is what the GPU waits for the host if it must know how many tokens
     come. Sharded parameters: `gather_copy_bytes` and `scatter_copy_bytes` are moved per parameter
     between a unit's tensors and the flat buffers of its collectives; `gathers_ahead` units are
     gathered before a backward needs them, `forward_gathers_ahead` before a forward does.
@@ -209,7 +209,7 @@ class ComputeConstants(Section, frozen=True, kw_only=True):
 def gpu_constants(gpu: GpuSpec, *, where: str = "compute", flat: bool = False) -> GpuConstants:
     """Return the constants of the generation that `gpu` is of.
 
-    `flat`: only the optimizer needs them, so that any will do where the generation is unknown.
+    `flat`: only the optimizer needs them, so that any will do if the generation is unknown.
 
     Raises:
         ScenarioError: nothing is known of its generation.

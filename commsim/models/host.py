@@ -1,5 +1,5 @@
 """
-The pace of the host: Python issues kernels one by one, and the GPU waits where it is slower.
+The pace of the host: Python issues kernels one by one, and the GPU waits if it is slower.
 
 pass = (GPU^8 + CPU^8)^(1/8),   CPU = kernels x cpu_us + collectives x collective_us
 

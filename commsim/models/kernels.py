@@ -88,7 +88,7 @@ class KernelModel:
 
     def machine(self, *, wide: bool) -> Machine:
         """Return what products run on. The ramp over k lasts as long at any precision, so that
-        it takes more of k where the peak is higher."""
+        it takes more of k if the peak is higher."""
         peak = self.wide_peak if wide else self.peak
         return Machine(
             peak,

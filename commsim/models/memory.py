@@ -92,7 +92,7 @@ def state_bytes(
 ) -> StateBytes:
     """Return the state of `parameters` entries, divided over `shards` ranks as ZeRO does.
 
-    `gradient_width` is 4 where gradients are kept in fp32 (Megatron with bf16);
+    `gradient_width` is 4 if gradients are kept in fp32 (Megatron with bf16);
     `parameter_width` and `optimizer_width` are those of stacks that keep parameters in fp32
     and so no copies (FSDP: 4 and 8), or everything in bf16.
 

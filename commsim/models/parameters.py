@@ -42,7 +42,7 @@ class Tensor(NamedTuple):
 
 
 def embedding_tensors(shape: ModelShape, *, tp: int = 1) -> tuple[Tensor, ...]:
-    """Return the token table, learned positions and the norm after them, where there are any."""
+    """Return the token table, learned positions and the norm after them, if there are any."""
     tensors = [Tensor("embedding.weight", -(-shape.vocab // tp) * shape.hidden)]
     if shape.learned_position_rows:
         tensors.append(Tensor("position.weight", shape.learned_position_rows * shape.hidden))
@@ -63,7 +63,7 @@ def layer_tensors(
 
 
 def head_tensors(shape: ModelShape, *, tp: int = 1) -> tuple[Tensor, ...]:
-    """Return the final norm, and the output matrix where it is not the token table itself."""
+    """Return the final norm, and the output matrix if it is not the token table itself."""
     tensors = _norm("final_norm", shape)
     if not shape.tied_embeddings:
         tensors.append(Tensor("head.weight", -(-shape.vocab // tp) * shape.hidden))
@@ -94,7 +94,7 @@ def tensor_total(tensors: tuple[Tensor, ...]) -> int:
 
 
 def local_kv_heads(shape: ModelShape, tp: int) -> int:
-    """Return the key/value heads on a rank: at least one, copied where tp exceeds them."""
+    """Return the key/value heads on a rank: at least one, copied if tp exceeds them."""
     return max(1, shape.kv_heads // tp)
 
 

@@ -57,7 +57,7 @@ class Explanation:
         return explain_text(self.walk)
 
     def svg(self) -> str:
-        """Return a strip with a panel per step. Raises ScenarioError where they are too many."""
+        """Return a strip with a panel per step. Raises ScenarioError if they are too many."""
         from commsim.charts.explain import explain_svg
 
         return explain_svg(self.walk, per_node=self.per_node)
@@ -92,7 +92,7 @@ def explain(
 ) -> Explanation:
     """Run an algorithm, or an MSCCL XML file, step by step among `n` ranks (4 by default).
 
-    `op` is all_reduce where the algorithm can do it, else the first that it can. `pieces` cuts
+    `op` is all_reduce if the algorithm can do it, else the first that it can. `pieces` cuts
     the buffer of pipelined algorithms; `per_node` is the size of a node on two levels.
 
     Raises:

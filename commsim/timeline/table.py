@@ -48,9 +48,9 @@ class LinkUse:
     Segments: from `start` to `end` (ps), template `flow` progressed at `rate` (share per ps),
     so link l carried `load * rate * 1e12` bytes/s. Progress over all segments of one flow
     adds up to 1. `op` is an op that each segment moves data for, any member of its collective;
-    -1 for none known, and empty where no segment knows. A folded run moves equivalent traffic
+    -1 for none known, and empty if no segment knows. A folded run moves equivalent traffic
     over one of the links that carry it: `like[l]` is the link whose use is that of link l too;
-    empty where every link speaks for itself.
+    empty if every link speaks for itself.
     """
 
     names: tuple[str, ...]

@@ -50,7 +50,7 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A graph, the format it came from, and what was assumed; `trace` where times are known."""
+    """A graph, the format it came from, and what was assumed; `trace` if times are known."""
 
     graph: Graph
     format: str
@@ -268,7 +268,7 @@ def _nothing(where: str, found: _Found) -> str:
 
 
 def _by_rank(found: _Found) -> dict[int, KinetoFile]:
-    """Return the files by rank. Raises TraceError where a rank is unknown or there twice."""
+    """Return the files by rank. Raises TraceError if a rank is unknown or there twice."""
     if len(found.kineto) == 1 and found.kineto[0].rank < 0 and not found.parts:
         found.notes.append(f"{found.kineto[0].name}: does not say its rank; taken as rank 0.")
         return {0: found.kineto[0]}

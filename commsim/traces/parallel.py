@@ -31,7 +31,7 @@ _SIZE = struct.Struct("<q")
 
 
 def large_kineto(files: Sequence[Path]) -> list[Path]:
-    """Return the files that look like large Kineto traces; none where there is only one."""
+    """Return the files that look like large Kineto traces; none if there is only one."""
     found = [file for file in files if file.stat().st_size >= _LARGE and _looks_kineto(file)]
     return found if len(found) > 1 else []
 

@@ -8,7 +8,7 @@ whole backward takes B + W, and the stage before waits for all of it.
 
 A device with several virtual stages spends 1/v of its time on each, unless the times are given
 per virtual stage. Forward and backward that run as one (DualPipe) take F + B + W, or
-`overlapped` where that is given.
+`overlapped` if that is given.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class TrainingFacts:
     `model_flops` counts forward and backward of the whole batch without recompute, by the
     named `flop_convention`. `rank_parameters` are what each rank holds (a tied embedding
     counts on both stages that hold it). `peak_flops` is the dense peak of one GPU at the
-    precision in use in FLOP/s, the mean where GPUs differ. `hardware_flops` also counts what
+    precision in use in FLOP/s, the mean if GPUs differ. `hardware_flops` also counts what
     recomputing does again.
 
     Memory: what a rank of each pipeline device holds all through a step (`resident`, without

@@ -29,7 +29,7 @@ class SplitCheck:
             self._calls.setdefault((group, position), {})[rank] = (where, one)
 
     def finish(self) -> None:
-        """Raise ScenarioError where a rank expects other bytes than it is sent."""
+        """Raise ScenarioError if a rank expects other bytes than it is sent."""
         for (group, _), calls in self._calls.items():
             ranks = self._groups[group].ranks
             for rank, (where, one) in calls.items():

@@ -96,7 +96,7 @@ OBJECT_CALLS: dict[str, tuple[tuple[str, ...], tuple[ObjectStep, ...]]] = {
 
 
 def check_redop(redop: str, word: str, *, reduces: bool, where: str, field: str = "op") -> None:
-    """Raise ScenarioError for a reduce op that there is not, or where nothing is reduced."""
+    """Raise ScenarioError for a reduce op that there is not, or if nothing is reduced."""
     if redop and not reduces:
         raise ScenarioError(f"{where}.{field}: {word} reduces nothing. Leave it out.")
     if redop and redop not in REDUCE_OPS:

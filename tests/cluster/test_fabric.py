@@ -30,7 +30,7 @@ def trunk(cluster: Cluster, leaf: str) -> float:
 
 
 def hops(cluster: Cluster, a: int, b: int, *, key: int = 0) -> list[str]:
-    """Where the way between two NICs goes, one vertex per hop."""
+    """Where the route between two NICs goes, one vertex per hop."""
     route = present(cluster.fabric_route(a, b, key=key))
     return [cluster.links.target[link] for link in route.link]
 

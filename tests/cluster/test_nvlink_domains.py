@@ -155,7 +155,7 @@ def test_big_clusters_lay_out_each_kind_of_node_once(monkeypatch):
     inside = 2048 * 84
     assert len(cluster.links) == inside + 2 * 512 + 2 * 16
     ways = {id(present(cluster.local_route(node * 8, node * 8 + 1)).share) for node in range(2048)}
-    assert len(ways) == 1  # shifted, not worked out anew
+    assert len(ways) == 1  # shifted, not computed anew
 
 
 def test_a_hundred_racks():

@@ -1,4 +1,4 @@
-"""Hosts around one switch, one process each: a cluster on which Gloo's times can be worked out."""
+"""Hosts around one switch, one process each: a cluster on which Gloo's times can be computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A star of small GPUs, for training steps whose figures can be worked out by hand."""
+"""A star of small GPUs, for training steps whose figures can be computed by hand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ToyCluster(Star):
 
 
 def _reduced_small(data: dict[str, Any]) -> dict[str, Any]:
-    """Return how gradients are reduced in the tests: bf16, in torch's buckets, where there are."""
+    """Return how gradients are reduced in the tests: bf16, in torch's buckets, if there are."""
     kind = data.get("kind", "ddp")
     if kind in ("ddp", "zero") and data.get("stage") != 3:
         data = {"bucket": "25MiB", "first_bucket": "1MiB", **data}

@@ -1,4 +1,4 @@
-"""The bound: worked out by hand on small clusters, and never above what an algorithm takes."""
+"""The bound: computed by hand on small clusters, and never above what an algorithm takes."""
 
 from __future__ import annotations
 

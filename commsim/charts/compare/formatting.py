@@ -32,7 +32,7 @@ def kind_text(kind: str) -> str:
 
 
 def quantity_text(row: dict[str, Any], currency: str | None) -> str:
-    """Return the name of a row of figures, with the currency where it is money."""
+    """Return the name of a row of figures, with the currency if it is money."""
     return f"{row['label']}, {currency}" if row["unit"] == "money" and currency else row["label"]
 
 
@@ -53,7 +53,7 @@ def figure_text(value: float | None, unit: str) -> str:
 
 
 def difference_text(value: float | None) -> str:
-    """Write a signed share: "+4.2%", "0.0%"; nothing where there is none."""
+    """Write a signed share: "+4.2%", "0.0%"; nothing if there is none."""
     if value is None:
         return ""
     return "0.0%" if abs(value) < _LEAST else f"{value:+.1%}"

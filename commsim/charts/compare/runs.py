@@ -181,7 +181,7 @@ def _words(data: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
 
 
 def costs_section(data: dict[str, Any]) -> ReportSection | None:
-    """Return whose prices and power stand behind the costs; None where there are none."""
+    """Return whose prices and power stand behind the costs; None if there are none."""
     rows = [
         [text(side["label"]), text(source)]
         for side in data["sides"]

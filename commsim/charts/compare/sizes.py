@@ -171,7 +171,7 @@ def _wrapped(heads: str, rows: str) -> str:
 
 
 def _figures(data: dict[str, Any], table: dict[str, Any]) -> str:
-    """Return every size's times and errors; busbw gives way where the page is narrow."""
+    """Return every size's times and errors; busbw gives way if the page is narrow."""
     sides, reference = data["sides"], table["reference"]
     heads = [_cell("size", tag="th")]
     for at, side in enumerate(sides):

@@ -1,8 +1,8 @@
 """
 Positions of an algorithm's actors in a picture, in a unit square.
 
-A circle, in which rings are rings (rows, where there are too many); levels where the connections
-form a shallow tree; rows where the program knows nodes. Switches stand in the middle of those
+A circle, in which rings are rings (rows, if there are too many); levels if the connections
+form a shallow tree; rows if the program knows nodes. Switches stand in the middle of those
 that hang on them.
 """
 
@@ -73,7 +73,7 @@ def frame(program: Program, cells: int, *, per_node: int = 0, narrow: bool = Fal
 def _card(count: int, *, narrow: bool, columns: int = 0) -> Card:
     """Return a card for so many cells: one row of a few, then about a square.
 
-    `columns`: as many as that, where the cells are a table.
+    `columns`: as many as that, if the cells are a table.
     """
     if not columns:
         columns = (
@@ -157,7 +157,7 @@ def _rows(program: Program, per_node: int) -> list[Point]:
 
 
 def _levels(program: Program) -> list[list[int]] | None:
-    """Return the ranks level by level where their connections form a shallow tree, else None."""
+    """Return the ranks level by level if their connections form a shallow tree, else None."""
     n = program.n
     near: list[list[int]] = [[] for _ in range(n)]
     pairs = sorted(

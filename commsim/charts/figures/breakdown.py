@@ -30,7 +30,7 @@ _TOP, _BOTTOM, _BAR = 112, 56, 26
 
 
 def breakdown(metrics: Metrics) -> Figure:
-    """Draw a bar per rank, or per stage where each rank is one; above 64, evenly spread ones.
+    """Draw a bar per rank, or per stage if each rank is one; above 64, evenly spread ones.
 
     The parts of a bar add up to that rank's window; a thin line is the mean over all ranks.
     """

@@ -17,7 +17,7 @@ _ALGORITHMS = ("ring", "tree", "nvls", "collnetdirect", "nvlstree", "collnetchai
 _MARKS = (
     "circle", "square", "diamond", "cross", "triangle-up", "triangle-down", "star", "x",
 )  # fmt: skip
-_AGAIN = ("solid", "dashdot", "longdash")  # where more algorithms than colours compete
+_AGAIN = ("solid", "dashdot", "longdash")  # if more algorithms than colours compete
 _DASHES = {"LL": "dot", "LL128": "dash"}
 _LABEL_ROOM = 0.035  # of the axis: a line of text, upright, on a narrow screen
 _NAMES = {"nccl": "NCCL", "gloo": "Gloo", "ideal": "ideal"}
@@ -100,7 +100,7 @@ class Bench:
 
 
 def curves(data: Bench, op: str) -> list[dict[str, Any]]:
-    """Return a curve per algorithm and protocol; per op where nothing is contested."""
+    """Return a curve per algorithm and protocol; per op if nothing is contested."""
     lines: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in data.of_op(op):
         key = (row["algo"], row["proto"] or "", "") if data.contested else ("", "", row["op"])

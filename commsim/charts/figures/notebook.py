@@ -62,7 +62,7 @@ def _bar(metrics: Metrics) -> str:
 
 
 def bench_html(bench: dict[str, Any]) -> str:
-    """Return the table of a bench, the first rows where there are many."""
+    """Return the table of a bench, the first rows if there are many."""
     rows = bench["results"]
     head = ("op", "size", "algo", "proto", "time (us)", "busbw (GB/s)", "of the bound")
     cells = [

@@ -107,7 +107,7 @@ def _add_collectives(
 
 
 def _sent(planner: Planner, row: int) -> Floats | str:
-    """Return the bytes from member to member, or what runs where that cannot be told."""
+    """Return the bytes from member to member, or what runs if that cannot be told."""
     request = planner.collective_request(row)
     if request.kind in _DIRECT:
         return _direct_bytes(request)
@@ -127,7 +127,7 @@ def _direct_bytes(request: Request) -> Floats:
 
 
 def _plan_bytes(plan: Plan) -> Floats | None:
-    """Return the bytes from member to member; None where a plan has no program to expand."""
+    """Return the bytes from member to member; None if a plan has no program to expand."""
     if not plan.programs:
         return None
     sent = np.zeros((plan.members, plan.members))
@@ -142,7 +142,7 @@ def _plan_bytes(plan: Plan) -> Floats | None:
 def pair_speeds(cluster: Cluster, most: int) -> GpuMatrix:
     """Return the payload bytes/s between the GPUs of the first nodes, `most` GPUs at most.
 
-    0 where there is no way, and from a GPU to itself.
+    0 if there is no way, and from a GPU to itself.
     """
     count = _whole_nodes(cluster, most)
     values = np.zeros((count, count))

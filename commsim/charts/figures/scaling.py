@@ -19,7 +19,7 @@ def scaling(results: Sequence[dict[str, Any]], *, names: Sequence[str] | None = 
     """Draw the throughput of runs against their GPUs, and what perfect scaling would give.
 
     `results` are the JSON of `commsim run` (`Result.to_dict`). `names` sorts them into curves
-    (one name per result); without it all are one. Throughput is tokens/s where every run knows
+    (one name per result); without it all are one. Throughput is tokens/s if every run knows
     them, else steps/s: then give every run the same work per GPU. Efficiency is throughput per
     GPU against that of the curve's smallest run.
     """

@@ -14,7 +14,7 @@ __all__ = ["one_above_other"]
 
 
 def one_above_other(figures: Sequence[tuple[str, Figure]]) -> list[Figure]:
-    """Name figures of one kind, and give them one scale along x where their units agree."""
+    """Name figures of one kind, and give them one scale along x if their units agree."""
     from plotly.graph_objects import Figure as MakeFigure
 
     plain = [figure.to_dict() for _, figure in figures]

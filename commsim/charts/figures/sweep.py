@@ -31,7 +31,7 @@ def sweep_figures(
 ) -> list[Figure]:
     """Return the charts of a sweep (`Sweep.to_dict`, `Sweep.rows`), and its points as a table.
 
-    `reports` are the files of the points' own pages, "" where there is none.
+    `reports` are the files of the points' own pages, "" if there is none.
     """
     paths = [axis["path"] for axis in data["axes"] if len(axis["values"]) > 1]
     good = [row for row in rows if row["error"] is None]

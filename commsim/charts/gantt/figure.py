@@ -83,7 +83,7 @@ def gantt(
 
 
 def pixels_per_row(picture: Scene) -> float:
-    """Return the pixels of one compute row: 32, less where there are many."""
+    """Return the pixels of one compute row: 32, less if there are many."""
     return float(np.clip(960 / picture.depth, 11, 32))
 
 
@@ -154,7 +154,7 @@ def _row_name(row: SceneRow, picture: Scene) -> str:
 
 
 def _ground(picture: Scene, span: float, idle: str) -> dict[str, Any]:
-    """Return the rows themselves: hatched where a lane could compute, plain below."""
+    """Return the rows themselves: hatched if a lane could compute, plain below."""
     rows = picture.rows
     return {
         "type": "bar",

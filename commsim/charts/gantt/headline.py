@@ -1,7 +1,7 @@
 """
 The default title of a Gantt chart: the finding with its number.
 
-"1F1B, 8 stages × 16 microbatches" with "iteration 69 ms · bubble 30.4%" where lanes are pipeline
+"1F1B, 8 stages × 16 microbatches" with "iteration 69 ms · bubble 30.4%" if lanes are pipeline
 stages, else "16 ranks, step 412 ms" with what the step is made of.
 """
 

@@ -2,7 +2,7 @@
 The scene of a Gantt chart: rows, and boxes on rows, before it is drawn.
 
     rank 0   ████ 0 ████ 1 ████        one compute row per lane, rank 0 on top
-             ░░░░▒▒▒▒▒▒                 and, where lanes communicate, thinner rows below it
+             ░░░░▒▒▒▒▒▒                 and, if lanes communicate, thinner rows below it
     rank 1   ...
 
 `gantt` (plotly) and `gantt_svg` draw the same scene. Times are picoseconds.
@@ -131,7 +131,7 @@ def scene(timeline: Timeline, *, max_boxes: int = MAX_BOXES) -> Scene:
 
 
 def _chosen_lanes(graph: Graph) -> tuple[Ints, tuple[str, ...]]:
-    """Return the lanes to draw, by rank; evenly spread ones where there are too many."""
+    """Return the lanes to draw, by rank; evenly spread ones if there are too many."""
     lanes = np.argsort(graph.lane_rank, kind="stable").astype(np.int64)
     if len(lanes) <= MAX_LANES:
         return lanes, ()
@@ -225,7 +225,7 @@ def _rows(graph: Graph, lanes: Ints, sub_rows: list[str]) -> tuple[tuple[SceneRo
 
 
 def _stages(graph: Graph, lanes: Ints) -> list[int] | None:
-    """Return the stage of each lane where every lane is one stage of its own, else None."""
+    """Return the stage of each lane if every lane is one stage of its own, else None."""
     tagged = graph.stage >= 0
     lowest = np.full(len(graph.lane_rank), np.iinfo(np.int64).max)
     highest = np.full(len(graph.lane_rank), -1, np.int64)
@@ -244,7 +244,7 @@ def _label(graph: Graph, lane: int, stages: list[int] | None, index: int) -> str
 
 
 def _boxes(timeline: Timeline, spans: Ints, row: Ints) -> Boxes:
-    """Return what moves or works, then what waits; nothing where a box would have no width."""
+    """Return what moves or works, then what waits; nothing if a box would have no width."""
     family = families(timeline.graph)[timeline.op[spans]]
     arrive, start, end = timeline.arrive[spans], timeline.start[spans], timeline.end[spans]
     works = np.flatnonzero(end > start)
@@ -278,7 +278,7 @@ def families(graph: Graph) -> Ints:
 
 
 def _thin(boxes: Boxes, begin: int, end: int, limit: int) -> tuple[Boxes, int]:
-    """Draw short neighbours together where each by itself would look longer than it is.
+    """Draw short neighbours together if each by itself would look longer than it is.
 
     A box is at least a pixel wide on a screen. In a row of many shorter ones that would paint more
     than was busy; so there they become fewer boxes that are as long as they are together. The

@@ -57,7 +57,7 @@ class ReportFacts:
 class ReportSection:
     """A part of the page: its anchor, heading, a line below it (plain text), and HTML.
 
-    `wide` ones take the whole width where there is room for two beside each other.
+    `wide` ones take the whole width if there is room for two beside each other.
     """
 
     key: str

@@ -64,7 +64,7 @@ def memory_section(facts: ReportFacts) -> ReportSection | None:
 
 
 def _height(capacity: Ints, peak: Ints) -> tuple[float, str]:
-    """Return the bytes at which the drawings end, and in words: a part of a GPU where known."""
+    """Return the bytes at which the drawings end, and in words: a part of a GPU if known."""
     room, most = int(capacity.max()), max(int(peak.max()), 1)
     if not room:
         return most, format_size(most)

@@ -1,7 +1,7 @@
 """
 The viewer's data: tables of words, and columns of integers over spans.
 
-    begin   start of the box (arrival, where it waits) minus that of the box before on its row
+    begin   start of the box (arrival, if it waits) minus that of the box before on its row
     wait, length   of the box; its end is begin + wait + length
     what    row of the table of meanings        size   row of the table of sizes
     microbatch, instance   plus one, 0 for none
@@ -120,7 +120,7 @@ def _tick(reach: int) -> int:
 
 
 def _step(timeline: Timeline, begin: int, tick: int) -> list[float] | None:
-    """Return the measured training step in ticks, None where all of the run counts."""
+    """Return the measured training step in ticks, None if all of the run counts."""
     window = measured_window(timeline)
     if window.step < 0:
         return None

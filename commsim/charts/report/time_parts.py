@@ -96,7 +96,7 @@ def _sheet(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _rows(metrics: Metrics) -> tuple[list[tuple[str, RankTimes]], str]:
-    """Return (label, times) per stage where there are stages, else per rank; and how they are."""
+    """Return (label, times) per stage if there are stages, else per rank; and how they are."""
     ranks = metrics.ranks
     stages = sorted({row.stage for row in ranks if row.stage is not None})
     if len(stages) > 1:

@@ -100,7 +100,7 @@ def _look(op: str) -> str:
 
 
 def _by_axis(uses: Sequence[CollectiveMetrics]) -> list[CollectiveMetrics]:
-    """Join the groups of one kind ("tp0", "tp1", ...) where the table would be long."""
+    """Join the groups of one kind ("tp0", "tp1", ...) if the table would be long."""
     if len(uses) <= _SEPARATE:
         return list(uses)
     equal: dict[tuple[str, str], list[CollectiveMetrics]] = {}

@@ -78,7 +78,7 @@ def report_page(facts: ReportFacts) -> Iterator[str]:
 
 
 def _runs(facts: ReportFacts) -> list[ShownRun]:
-    """Return what the viewer shows: the run, below what was measured where that is known."""
+    """Return what the viewer shows: the run, below what was measured if that is known."""
     nodes = None if facts.cluster is None else facts.cluster.node_of
     if facts.measured is None:
         return [ShownRun("", facts.timeline, nodes)]
@@ -132,7 +132,7 @@ def _paired(sections: Sequence[ReportSection]) -> list[ReportSection]:
 
 
 def viewer_section(runs: Sequence[ShownRun]) -> ReportSection | None:
-    """Return the place for the viewer, None where there is nothing to see."""
+    """Return the place for the viewer, None if there is nothing to see."""
     if not any(len(run.timeline) for run in runs):
         return None
     return ReportSection(

@@ -135,7 +135,7 @@ def _place_switches(
 
 
 def _number(name: str) -> str:
-    """Return the number at the end of a name; "" where there is none."""
+    """Return the number at the end of a name; "" if there is none."""
     found = re.search(r"\d+$", name)
     return found.group() if found else ""
 

@@ -183,7 +183,7 @@ def _line(
 def _points(
     a: VertexPlace, b: VertexPlace, height: dict[str, int]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the way of a line: straight, or an arc below where both ends share a row."""
+    """Return the route of a line: straight, or an arc below if both ends share a row."""
     (x0, y0), (x1, y1) = (a.x, height[a.level]), (b.x, height[b.level])
     if y0 != y1:
         return (float(x0), float(y0)), (float(x1), float(y1))

@@ -1,5 +1,5 @@
 """
-Fair shares where progressive filling stalls: say, two flows that each load another link more.
+Fair shares if progressive filling stalls: say, two flows that each load another link more.
 
 Each link has a level, the share per connection that it grants; a flow runs at the smallest
 level * conns / load of its links. Sweep over the links in order of their ids and set each level
@@ -137,7 +137,7 @@ class _StuckFlows:
             frozen |= more
 
     def _eliminate(self, limiter: Ints) -> Floats | None:
-        """Solve for the levels of the limiting links; None where that does not hold up.
+        """Solve for the levels of the limiting links; None if that does not hold up.
 
         One row per limiting link: the loads of all flows on it, each at its limiter's level times
         its gain (or at its cap), fill the link.

@@ -22,7 +22,7 @@ _NOISE = 2  # a stream of chance of its own
 
 
 def roles_of(faults: DrawnFaults, world: int) -> Ints:
-    """Return a number per rank: 0 where nothing happens to it, else one for what does."""
+    """Return a number per rank: 0 if nothing happens to it, else one for what does."""
     roles = np.zeros(world, np.int64)
     seen: dict[tuple[object, ...], int] = {}
     for rank in range(world):

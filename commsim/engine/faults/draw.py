@@ -44,7 +44,7 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Jitter: of all ranks where `ranks` is None; `pool` has measured factors, if any."""
+    """Jitter: of all ranks if `ranks` is None; `pool` has measured factors, if any."""
 
     spread: float
     distribution: str

@@ -122,7 +122,7 @@ def _number(keys: Hashes) -> Ints:
 
 
 def _digits(values: Floats) -> Hashes:
-    """Return numbers that are equal where the values agree to some nine digits."""
+    """Return numbers that are equal if the values agree to some nine digits."""
     mantissa, exponent = np.frexp(values)
     rounded = np.rint(mantissa * 10.0**_DIGITS).astype(np.int64)
     return mix(rounded, exponent.astype(np.int64))

@@ -52,7 +52,7 @@ def part_of(
 ) -> PlanPart:
     """Return the part that a laid-out program becomes; `phase` numbers the messages' phases.
 
-    Phases follow one another where that is right: each must be long enough for its bytes.
+    Phases follow one another if that is right: each must be long enough for its bytes.
     Otherwise the program becomes one coupled flow that takes as long as the whole.
     `together`: all members must be there from the start (joins = 0).
     """
@@ -132,7 +132,7 @@ def whole(picoseconds: float) -> int:
 def _in_sequence(
     messages: RoutedProgram, phase: Ints, arrival: Floats, links: Links
 ) -> tuple[PlanPhase, ...] | None:
-    """Return one flow per phase, or None where some phase would be shorter than its bytes."""
+    """Return one flow per phase, or None if some phase would be shorter than its bytes."""
     numbers = np.unique(phase)
     if len(numbers) < 2:
         return None

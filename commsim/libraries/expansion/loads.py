@@ -1,7 +1,7 @@
 """
 What many connections at once do to the links, as arrays: bytes and connections per link.
 
-Connections within nodes of one kind are worked out once and shifted to every node's links, so
+Connections within nodes of one kind are computed once and shifted to every node's links, so
 that the rings of 2,048 nodes cost milliseconds; only those through the fabric are routed one by
 one, each pair of NICs once.
 """
@@ -174,7 +174,7 @@ def _at_nics(
     way: Callable[[int, int], Route],
     cluster: Cluster,
 ) -> list[Entry]:
-    """Return what ranks and NICs of their nodes exchange, worked out once per kind of place."""
+    """Return what ranks and NICs of their nodes exchange, computed once per kind of place."""
     node = cluster.node_of[rank]
     first_nic = np.array([cluster.first_nic(n) for n in node.tolist()])
     starts = np.array([cluster.first_link(n) for n in node.tolist()])
@@ -198,7 +198,7 @@ def _across(
     cluster: Cluster,
     refuse: Callable[[int], None],
 ) -> list[Entry]:
-    """Return the entries between the leaves of NICs; `refuse(row)` raises where they never meet."""
+    """Return the entries between the leaves of NICs; `refuse(row)` raises if they never meet."""
     leaf = np.asarray(cluster.fabric.leaves.of, dtype=np.int64)
     keys = np.stack((leaf[out], leaf[into]))
     pairs, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)

@@ -100,7 +100,7 @@ class Hosts:
         return self.route(source, target).latency + int(self.medium(source, target).latency)
 
     def _memory(self, source: int, target: int) -> Route:
-        """Return the way from the memory of one process to that of another."""
+        """Return the route from the memory of one process to that of another."""
         cluster = self._cluster
         a, b = (int(cluster.node_of[rank]) for rank in (source, target))
         if a == b:

@@ -8,7 +8,7 @@ c_e     ps per byte of the edge e that r sends on      l_e  its latency      t_e
     A_e(s) = max(ready + l_e + m c_e, A_e(s - 1) + m c_e)        m bytes arrive
     G_{r+1}(s) = max(G_{r+1}(s - 1), A_e(s) + waking up + m / adding)
 
-This is what the messages of the chunk program do where no link serves two edges. Edges that
+This is what the messages of the chunk program do if no link serves two edges. Edges that
 share a link have an even share of it each.
 """
 
@@ -85,7 +85,7 @@ def run(
 
 
 def costs(routes: list[Route], links: Links) -> Floats:
-    """Return the ps per byte of each route, where all are in use at once."""
+    """Return the ps per byte of each route, if all are in use at once."""
     counts = [len(route.link) for route in routes]
     link = np.array([i for route in routes for i in route.link], dtype=np.int64)
     share = np.array([s for route in routes for s in route.share])

@@ -31,7 +31,7 @@ def exchange_parts(messages: RoutedProgram, members: int, links: Links) -> tuple
     """Return the parts of messages of distinct pairs: one per kind of route.
 
     What crosses the network takes as long as its links need for all that they carry, and what
-    stays within nodes has the rest of them; where that is the longer, they are one part.
+    stays within nodes has the rest of them; if that is the longer, they are one part.
     """
     on_network = np.array([kind == "network" for kind in links.kinds])
     crosses = np.array([on_network[list(r.link)].any() for r in messages.routes])
@@ -96,7 +96,7 @@ def _load(table: _RouteTable, chosen: Ints, links: Links) -> Floats:
 
 
 def _time(table: _RouteTable, load: Floats, capacity: Floats) -> Floats:
-    """Return when what each route carries has arrived, in ps; a latency where that is nothing.
+    """Return when what each route carries has arrived, in ps; a latency if that is nothing.
 
     A link is done when it has served its load, and what it serves last can be what has the least
     latency of all that it serves.

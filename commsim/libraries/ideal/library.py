@@ -154,7 +154,7 @@ class Ideal:
         )
 
     def _choose(self, kind: str) -> tuple[str, tuple[str, ...]]:
-        """Return the algorithm for an op, and a note where it is not the one asked for."""
+        """Return the algorithm for an op, and a note if it is not the one asked for."""
         possible = algorithms_for(kind, switched=True)
         usual = next(a for a in _PREFERRED if a in possible and (a, kind) != ("ring", "all_to_all"))
         if self._algo is None or self._custom is not None:
@@ -265,7 +265,7 @@ class Ideal:
 
 
 def _in_pieces(kind: str, algorithm: str) -> bool:
-    """Return whether an algorithm sends the buffer of an op in pieces, one behind the other."""
+    """Return whether an algorithm sends the buffer of an op in pieces, one after the other."""
     if is_switched(algorithm):
         return kind != "barrier"
     pipelined = algorithm in _PIPELINED and kind in ("all_reduce", "broadcast", "reduce")

@@ -22,7 +22,7 @@ from commsim.libraries.plan import PlanPart, RoutedProgram
 __all__ = ["Pipeline"]
 
 _FILL = 0.005  # share of the time that filling the pipeline may cost
-_HOPS_A_PIECE = 4  # latencies of a hop that a piece lasts where no window holds it up
+_HOPS_A_PIECE = 4  # latencies of a hop that a piece lasts if no window holds it up
 _STEP = 1.25  # between the numbers of pieces that are tried
 _MOST_TRIED = 8_192  # messages of a program that is only tried
 _MOST_MESSAGES = 32_768  # more are not timed one by one: a few pieces tell what each more takes
@@ -94,7 +94,7 @@ class Pipeline:
 
         Once the pipeline is full each piece takes as long as the one before. So of more pieces
         than can be timed one by one a few are, of the same size, and the others added: each takes
-        what it keeps the busiest link busy, or more where those timed last took more.
+        what it keeps the busiest link busy, or more if those timed last took more.
         """
         shape = self.program(1)
         timed = max(_MOST_MESSAGES // len(shape), 4)

@@ -1,7 +1,7 @@
 """
 Long rings in closed form: what each edge costs, and what the ring loads, per byte.
 
-Edges within nodes of one kind are worked out once and shifted to every node's links; only those
+Edges within nodes of one kind are computed once and shifted to every node's links; only those
 between nodes are routed one by one.
 """
 
@@ -30,7 +30,7 @@ class Ring:
     """A ring as columns over its edges: ps per byte and latency in ps; edge i leaves `member[i]`.
 
     `link`, `load` and `conns` are those of a flow that sends a byte over every edge. `exact`: no
-    link serves two edges; where one does, each has an even share of it.
+    link serves two edges; if one does, each has an even share of it.
     """
 
     member: Ints
@@ -56,7 +56,7 @@ class Ring:
 
 @lru_cache(maxsize=1)
 def _arrivals(latency: bytes, service: bytes, steps: int) -> Floats:
-    """Return the last arrivals of a ring; channels are mostly equal, so one is worked out."""
+    """Return the last arrivals of a ring; channels are mostly equal, so one is computed."""
     return ring_arrivals(np.frombuffer(latency), np.frombuffer(service), steps)
 
 

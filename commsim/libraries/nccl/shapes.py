@@ -146,7 +146,7 @@ class TreeLinks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trees:
-    """Every rank's links in every channel's tree; -1 where there is none.
+    """Every rank's links in every channel's tree; -1 if there is none.
 
     `up` has the shape (channels, ranks), `down` (channels, ranks, 3): filled from the front.
     """
@@ -198,7 +198,7 @@ class Communicator:
     channel c in ring order from rank 0, shape (channels, ranks); `trees` likewise. `nets` per
     graph name: what the network carries, for the channels of that graph (a copied channel c uses
     those of c modulo their count); empty on one node. A "node" is an NVLink domain, or what is
-    left of it where NCCL prefers the network within. `node_of[rank]` numbers nodes by first
+    left of it if NCCL prefers the network within. `node_of[rank]` numbers nodes by first
     appearance.
     """
 

@@ -73,7 +73,7 @@ def _nics(cluster: Cluster, ranks: tuple[int, ...], members: list[int]) -> int:
 def _fast_order(router: Router, ranks: tuple[int, ...], members: list[int]) -> list[int]:
     """Return the members of a node so that neighbours on a ring have the fastest links.
 
-    Members keep their order where all pairs are equally fast, or are too many to search.
+    Members keep their order if all pairs are equally fast, or are too many to search.
     """
     n = len(members)
     if not 3 < n <= _LARGEST_SEARCH:

@@ -12,7 +12,7 @@ __all__ = ["Draft"]
 
 @dataclass(slots=True)
 class Draft:
-    """Parts of a training section; 0 and {} where the recipe is silent. Readers fill it in.
+    """Parts of a training section; 0 and {} if the recipe is silent. Readers fill it in.
 
     `training` holds what stands beside the sections: precision, recompute, compute.
     """

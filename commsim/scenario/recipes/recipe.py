@@ -29,7 +29,7 @@ _SUFFIXES = (".toml", ".sh", ".yaml", ".yml", ".args", ".txt")
 @dataclass(frozen=True, slots=True)
 class TrainingRecipe:
     """A scenario in plain data. `unmapped` are the keys that have no place in it, `notes` what was
-    taken where the recipe is silent. `source`: whose format it was."""
+    taken if the recipe is silent. `source`: whose format it was."""
 
     data: dict[str, Any]
     source: str

@@ -88,7 +88,7 @@ class Ranked:
 class Advice:
     """The best layouts for a scenario's model and cluster.
 
-    `given` is the layout that the scenario itself describes, where it is one that was tried and
+    `given` is the layout that the scenario itself describes, if it is one that was tried and
     fits; `kinds` the best of each other kind of layout. Of the layouts that can run `considered`
     have a bound, the `judged` with the lowest were looked at for memory, `fit` of these fit, and
     `simulated` were run.
@@ -291,7 +291,7 @@ def _untried(found: Search, slowest: float) -> tuple[str, ...]:
 
 
 def _below_floors(found: Search) -> tuple[str, ...]:
-    """Say so where runs were faster than their floors: others might be, that were not run."""
+    """Say so if runs were faster than their floors: others might be, that were not run."""
     below = [
         1 - one.metrics.step_time_s * slack_of(one.candidate) / found.judged[one.candidate].floor
         for one in found.ran.values()

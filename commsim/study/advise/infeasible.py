@@ -91,7 +91,7 @@ def _shorter(section: TrainingSection, cluster: Cluster) -> Iterator[str]:
 
 
 def _least(section: TrainingSection, cluster: Cluster) -> Judged | None:
-    """Return a layout that fits among those that need least, None where none does."""
+    """Return a layout that fits among those that need least, None if none does."""
     judge = Judge(section, cluster, Ideal())
     for degrees in judge.degrees():
         shard = "fsdp" if degrees.dp * degrees.cp > 1 else "ddp"

@@ -43,7 +43,7 @@ __all__ = ["Judge", "Judged", "least_of"]
 class Judged(NamedTuple):
     """A layout that can run: its memory on the fullest device, and its floor in seconds.
 
-    `floor` is infinite where it does not fit.
+    `floor` is infinite if it does not fit.
     """
 
     candidate: Candidate
@@ -114,7 +114,7 @@ class Judge:
         return self._judged(shape, self.shardings(shape.degrees))
 
     def one(self, candidate: Candidate) -> Judged | None:
-        """Judge one layout; None where it cannot run."""
+        """Judge one layout; None if it cannot run."""
         found = self._judged(candidate, [candidate.shard])
         return found[0] if found else None
 

@@ -34,7 +34,7 @@ def best_of_kinds(found: Search, winner: Candidate) -> tuple[LayoutKind, ...]:
 
 
 def _compared(found: Search, belongs: Callable[[Candidate], bool], step: float) -> str:
-    """Return how the best layout of a kind compares with a step; "" where none can run."""
+    """Return how the best layout of a kind compares with a step; "" if none can run."""
     times = [
         (one.metrics.step_time_s, one.candidate)
         for one in found.ran.values()

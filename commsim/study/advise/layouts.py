@@ -133,7 +133,7 @@ def shardings(degrees: Degrees, *, node: int) -> list[str]:
 
 
 def candidate_of(section: TrainingSection) -> Candidate | None:
-    """Return the layout that a scenario describes; None where `advise` would not try its kind."""
+    """Return the layout that a scenario describes; None if `advise` would not try its kind."""
     parallel, data = section.parallel, section.data_parallel
     shard = {
         "ddp": "ddp",

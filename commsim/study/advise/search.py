@@ -1,9 +1,9 @@
 """
-Best first: bounds, floors, estimates, simulations, each only where the one before leaves hope.
+Best first: bounds, floors, estimates, simulations, each only if the one before leaves hope.
 
 One queue holds layouts by the least that they can take, as far as is known. The lowest is looked
 at more closely: a bound becomes the memory and floors of all ways to shard, a floor becomes an
-estimate by thin models where that is cheaper than a run, and then a simulation. When the lowest is
+estimate by thin models if that is cheaper than a run, and then a simulation. When the lowest is
 above the slowest of the `top` best, what is left cannot be among them. `_WINDOW` runs are begun
 before the result of the first is asked for, so that the answer is the same however many processes
 work.
@@ -93,7 +93,7 @@ class Search:
         heapq.heappush(self.queue, (seconds, candidate, known))
 
     def known(self, candidate: Candidate) -> Judged | None:
-        """Judge a layout unless that has been done; None where it cannot run."""
+        """Judge a layout unless that has been done; None if it cannot run."""
         if candidate not in self.judged:
             judged = self.judge.one(candidate)
             if judged is None:

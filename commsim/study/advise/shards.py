@@ -57,7 +57,7 @@ class Pace(NamedTuple):
     late: int = 0
 
     def end(self, issued: int, arrived: int) -> int:
-        """Return when an action ends that is issued at `issued` and gets its message at `arrived`."""
+        """Return when an action ends issued at `issued` that gets its message at `arrived`."""
         ready = issued + self.lead
         return max(ready + self.takes, max(ready, arrived) + self.late)
 

@@ -83,7 +83,7 @@ class Worker:
         return Ran(candidate, metrics, judged.use.total, judged.fits, short=True)
 
     def estimate(self, candidate: Candidate) -> float:
-        """Return what thin models say of a step, in seconds; 0 where they would save little."""
+        """Return what thin models say of a step, in seconds; 0 if they would save little."""
         section = self.judge.section(candidate)
         once = candidate.degrees.dp * candidate.micro
         microbatches = section.batch.global_ // once

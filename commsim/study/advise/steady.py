@@ -34,7 +34,7 @@ def short_counts(stages: int, schedule: str, *, virtual: int = 1) -> tuple[int, 
 
 
 def few(microbatches: int, *, layers: int, stages: int, schedule: str) -> tuple[int, int] | None:
-    """Return two counts of microbatches to run instead; None where that would save little."""
+    """Return two counts of microbatches to run instead; None if that would save little."""
     counts = short_counts(stages, schedule)
     if microbatches * layers < _WORTH or microbatches < sum(counts):
         return None

@@ -2,7 +2,7 @@
 The layouts that people run, for searches over many clusters: a few dozen instead of thousands.
 
 Tensor parallelism by powers of two inside an NVLink domain, up to 16; up to 16 stages of 1F1B,
-interleaved or not; context parallelism only where there are more replicas than sequences; 1 to 4
+interleaved or not; context parallelism only if there are more replicas than sequences; 1 to 4
 sequences at once; optimizer states sharded, or all. `advise` on the winner looks at the rest.
 """
 
@@ -71,17 +71,17 @@ class LayoutQueue:
         return self._worker.cluster
 
     def bound(self) -> float | None:
-        """Return seconds that no layout can be below; None where none can run."""
+        """Return seconds that no layout can be below; None if none can run."""
         self._open()
         return self._search.queue[0][0] if self._search.queue else None
 
     def floor(self) -> float | None:
-        """Return what the next layout that fits takes at least; None where none is left."""
+        """Return what the next layout that fits takes at least; None if none is left."""
         judged = self._next()
         return None if judged is None else judged.floor
 
     def run_next(self) -> Ran | None:
-        """Simulate the layout with the lowest floor of those left; None where none is left."""
+        """Simulate the layout with the lowest floor of those left; None if none is left."""
         while (judged := self._next()) is not None:
             heapq.heappop(self._search.queue)
             ran = self._worker.run(judged.candidate)

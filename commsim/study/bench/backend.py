@@ -61,7 +61,7 @@ class Backend(Protocol):
 
     @property
     def version(self) -> str | None:
-        """The release of the library whose rules are followed; None where it has none."""
+        """The release of the library whose rules are followed; None if it has none."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class SimulatedBackend:
         have = self._offered(op)
         if list(asked) == ["all"]:
             return have or [AUTO]
-        # Those that need switches which add run only where there are some: they are named.
+        # Those that need switches which add run only if there are some: they are named.
         have = self._offered(op, switched=True)
         names = dict.fromkeys(asked)
         chosen = [name for name in names if name in have or self._made_for(name, op)]

@@ -22,7 +22,7 @@ __all__ = ["NcclBackend", "NcclStepsBackend"]
 class NcclBackend:
     """Times NCCL on one group.
 
-    A name is "Ring LL"; "Ring" or "auto LL" where NCCL chooses the rest, "auto" all of it.
+    A name is "Ring LL"; "Ring" or "auto LL" if NCCL chooses the rest, "auto" all of it.
     """
 
     repeated = True
@@ -87,7 +87,7 @@ class NcclBackend:
         )
 
     def _choice(self, op: str, size: int, name: str) -> Choice:
-        """Return what NCCL runs at a size where only `name` is left to it."""
+        """Return what NCCL runs at a size if only `name` is left to it."""
         key = (op, size)
         if key not in self._known:
             named = {AUTO: self._group.choose(op, size, dtype=self._dtype)}

@@ -33,7 +33,7 @@ _LEAST_ROWS = 4
 class Calibration:
     """A cluster fitted to measured tables.
 
-    `cluster` is its file in plain data. `finding` is what is broken, None where nothing explains
+    `cluster` is its file in plain data. `finding` is what is broken, None if nothing explains
     the tables better than the machine as it should be. Errors are medians of |predicted / measured
     - 1|: `before` with the figures given, `after` with the fitted ones, on the rows fitted to;
     `left_out` has both by what was left out of a fit of its own: "sizes" (every second one) and

@@ -42,7 +42,7 @@ class CheckedBand:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Every band of every table; `passed` where none is slower than the tolerance."""
+    """Every band of every table; `passed` if none is slower than the tolerance."""
 
     cluster: str
     tolerance: float

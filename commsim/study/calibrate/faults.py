@@ -2,7 +2,7 @@
 What commonly breaks, each as a change of the machine: the one whose times fit best is named.
 
 A slower or faster host explains itself, so each is tried at several launches. A fault is named only
-where the machine as it should be is off by more than `_OFF`, and the fault takes much of that.
+if the machine as it should be is off by more than `_OFF`, and the fault takes much of that.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Finding:
 
 
 def diagnose(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Finding | None:
-    """Return the fault that explains the tables best; None where none is needed, or none does."""
+    """Return the fault that explains the tables best; None if none is needed, or none does."""
     healthy = _best(machine, tables)
     if healthy <= _OFF:
         return None
@@ -77,7 +77,7 @@ def diagnose(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Findin
 
 
 def _best(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> float:
-    """Return the rms at the launch that fits best; infinite where the machine cannot be."""
+    """Return the rms at the launch that fits best; infinite if the machine cannot be."""
     spec = cluster_from({**machine.cluster, "nodes": 1}, machine.name).specs[0]
     launch = usual_launch() if spec.launch is None else spec.launch * 1e-12
     found = []

@@ -4,7 +4,7 @@ Fitting factors to measured tables: Gauss-Newton on the logarithms of times, wit
     minimise  sum over tables of k / s^2 (rows' mean square of ln(predicted / measured))
               + sum over factors of (x / sigma)^2
 
-s is how well a time is predicted where all figures are known; the rows of a table err together, so
+s is how well a time is predicted if all figures are known; the rows of a table err together, so
 that a table counts as k independent ones, however many it has.
 """
 

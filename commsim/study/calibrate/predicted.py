@@ -30,7 +30,7 @@ _MOST_BYTES = 2**28  # of a log
 class MeasuredTable:
     """One op over sizes: `seconds[i]` at `sizes[i]` bytes, on the first GPUs of each node.
 
-    `nccl` and `launch` are "" where nobody says.
+    `nccl` and `launch` are "" if nobody says.
     """
 
     name: str

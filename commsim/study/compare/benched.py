@@ -34,7 +34,7 @@ class BenchedCluster:
 def bench_like(place: BenchedCluster, table: NcclTests) -> Sheet:
     """Return what commsim predicts for a measured table on a cluster.
 
-    The op, sizes, type, ranks and nodes are the table's, and NCCL's version and the launch where
+    The op, sizes, type, ranks and nodes are the table's, and NCCL's version and the launch if
     it says them and the place does not.
 
     Raises:

@@ -216,7 +216,7 @@ def _nothing_shared(sources: Sequence[Source], sheets: Sequence[Sequence[Sheet]]
 def _mismatches(
     sources: Sequence[Source], sheets: Sequence[Sequence[Sheet]], reference: int
 ) -> list[str]:
-    """Return where two tables of one op are of different ranks or types."""
+    """Return notes on tables of one op that are of different ranks or types."""
     found = []
     for base in sheets[reference]:
         for source, group in zip(sources, sheets, strict=True):

@@ -82,7 +82,7 @@ class Side:
 
     @property
     def gpus(self) -> int:
-        """Ranks that ran, 0 where the file does not say."""
+        """Ranks that ran, 0 if the file does not say."""
         ranks = self.metrics.get("ranks") or ()
         return sum(int(row["multiplicity"]) for row in ranks)
 
@@ -140,7 +140,7 @@ def _recorded(source: Source) -> Side:
 
 
 def value_at(metrics: dict[str, Any], key: str) -> float | None:
-    """Return the number under a path such as "links.0.utilization"; None where there is none."""
+    """Return the number under a path such as "links.0.utilization"; None if there is none."""
     found: Any = metrics
     for step in key.split("."):
         if isinstance(found, list):
@@ -176,7 +176,7 @@ def _row(
     tolerance: float,
     currency: str | None,
 ) -> dict[str, Any] | None:
-    """Return a quantity on all sides; None where no side has it, or where it is zero on all."""
+    """Return a quantity on all sides; None if no side has it, or if it is zero on all."""
     values = [value_at(side.metrics, quantity.key) for side in sides]
     if not any(values):
         return None

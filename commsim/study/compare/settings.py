@@ -72,7 +72,7 @@ def _fabric(cluster: Cluster) -> str:
 
 
 def side_by_side(tables: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Return every key with its value on each side (None where it has none), and if they differ.
+    """Return every key with its value on each side (None if it has none), and if they differ.
 
     Keys keep the order in which they first appear. A side without any setting is unknown, and
     does not differ.

@@ -132,7 +132,7 @@ def _file(path: Path) -> Source:
 
 
 def place_of(source: Source) -> BenchedCluster | None:
-    """Return the cluster on which a source can be benched; None where it names none."""
+    """Return the cluster on which a source can be benched; None if it names none."""
     if source.kind == "cluster":
         place: BenchedCluster = source.held
         return place

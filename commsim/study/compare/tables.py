@@ -45,7 +45,7 @@ class TablePoint:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One op's table from one source, by size; `ranks` and `nodes` are 0 where unknown."""
+    """One op's table from one source, by size; `ranks` and `nodes` are 0 if unknown."""
 
     name: str
     op: str
@@ -59,7 +59,7 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """One op over all sources: `times[i][k]` of size i and source k, None where it has none."""
+    """One op over all sources: `times[i][k]` of size i and source k, None if it has none."""
 
     op: str
     sheets: tuple[Sheet | None, ...]
@@ -134,9 +134,9 @@ def band_of(size: int) -> str:
 
 
 def from_log(table: NcclTests, name: str) -> Sheet:
-    """Return the out-of-place times of an nccl-tests table (in-place where there are no others).
+    """Return the out-of-place times of an nccl-tests table (in-place if there are no others).
 
-    A size that was run several times has the median. busbw is worked out anew where the ranks are
+    A size that was run several times has the median. busbw is computed anew if the ranks are
     known: old versions printed another one.
     """
     times: dict[int, list[float]] = {}

@@ -27,7 +27,7 @@ def label(at: int) -> str:
 
 
 def verdict_of_runs(sides: Sequence[Side], currency: str | None) -> list[str]:
-    """Return what to take, where prices or power tell; then speed, cost, and where each waits."""
+    """Return what to take, if prices or power tell; then speed, cost, and where each waits."""
     cost = _money(sides, currency) or _energy(sides)
     waits = [line for at, side in enumerate(sides) if (line := _waits(at, side))]
     even = _even(sides, currency)
@@ -36,7 +36,7 @@ def verdict_of_runs(sides: Sequence[Side], currency: str | None) -> list[str]:
 
 
 def _pace(sides: Sequence[Side]) -> list[float]:
-    """Return seconds per unit of work: per token where all know theirs, else per step."""
+    """Return seconds per unit of work: per token if all know theirs, else per step."""
     steps = [float(side.metrics["step_time_s"]) for side in sides]
     tokens = [side.tokens for side in sides]
     if all(tokens):
@@ -61,7 +61,7 @@ def _speed(sides: Sequence[Side]) -> str:
 
 
 def _spare(sides: Sequence[Side]) -> list[str]:
-    """Say why what differs between clusters changes nothing, where two runs take the same time."""
+    """Say why what differs between clusters changes nothing, if two runs take the same time."""
     pace = _pace(sides)
     lines = []
     for at in range(1, len(sides)):
@@ -124,7 +124,7 @@ def _energy(sides: Sequence[Side]) -> list[str]:
 
 
 def _advice(sides: Sequence[Side], currency: str | None) -> list[str]:
-    """Say which to take, where all do work that is priced or whose power is known."""
+    """Say which to take, if all do work that is priced or whose power is known."""
     money = [value_at(side.metrics, "cost.per_1e9_tokens") for side in sides]
     energy = [value_at(side.metrics, "cost.energy_kwh_per_1e9_tokens") for side in sides]
     if currency is not None and None not in money:
@@ -161,7 +161,7 @@ def _take(sides: Sequence[Side], needs: Sequence[float], unit: str, what: str) -
 
 
 def _per_gpu(fast: Side, other: Side, ratio: float) -> str:
-    """Say on how many GPUs each is, and what is left of the speed per GPU where they differ."""
+    """Say on how many GPUs each is, and what is left of the speed per GPU if they differ."""
     mine, theirs = fast.gpus, other.gpus
     if not mine or not theirs:
         return f" ({ratio:.2f} times as fast)"

@@ -2,7 +2,7 @@
 The next dollar: every resource made better and worse, one at a time, and what a step gains by it.
 
 In: a scenario. Out: a `NextDollar`: per resource the step times that runs of the changed scenario
-come to, where a gain ends, where a loss begins, and why nothing changes where nothing does.
+come to, where a gain ends, where a loss begins, and why nothing changes if nothing does.
 `resources` says what can be changed and how, `runs` runs it, `reasons` finds the words; `spare`
 asks the same of a few resources of one run.
 """

@@ -37,7 +37,7 @@ _MANY_OPS = 20_000  # from here on runs are worth a process each
 class ResourceChange:
     """A resource made `better` times as good, by `sets`, and the step (s) that came of it.
 
-    `saved_s` is below zero where the step got longer. Both are None where it cannot run: `error`.
+    `saved_s` is below zero if the step got longer. Both are None if it cannot run: `error`.
     """
 
     better: float
@@ -94,7 +94,7 @@ class NextDollar:
 
     @property
     def best(self) -> Upgrade | None:
-        """The hardware whose doubling saves most; None where none saves 1 %."""
+        """The hardware whose doubling saves most; None if none saves 1 %."""
         first = next((one for one in self.upgrades if one.kind == "hardware"), None)
         if first is None or (first.saved_s or 0.0) < _NOTICED * self.step_time_s:
             return None

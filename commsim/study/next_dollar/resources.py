@@ -27,7 +27,7 @@ class Resource:
 
     `kind`: hardware, size (what is bought as a whole: nodes), or setting (which costs nothing).
     `key` names it in results, `now` says what there is. `sets(better)` returns the changes that
-    make it so many times better, None where that is not to be had; `links` are the kinds of the
+    make it so many times better, None if that is not to be had; `links` are the kinds of the
     timeline's links that it is, () for what has none.
     """
 
@@ -130,7 +130,7 @@ def _settings(file: ScenarioFile, where: str) -> Iterator[Resource]:
 
 
 def _each(specs: tuple[NodeSpec, ...], tell: Callable[[NodeSpec], str]) -> str:
-    """Return what each kind of node has, once where they have the same."""
+    """Return what each kind of node has, once if they have the same."""
     return " | ".join(dict.fromkeys(told for spec in specs if (told := tell(spec))))
 
 

@@ -54,7 +54,7 @@ class ChangedRuns:
         return self._known[sets].result
 
     def step(self, sets: tuple[str, ...]) -> float | None:
-        """Return the step time (s) of a change, which is run where it has not been."""
+        """Return the step time (s) of a change, which is run if it has not been."""
         if sets not in self._known:
             self.run([sets])
         result = self._known[sets].result

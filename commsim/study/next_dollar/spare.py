@@ -51,7 +51,7 @@ def spare_words(scenario: Scenario, base: Result, keys: Iterable[str]) -> list[s
 
 
 def _felt_from(scenario: Scenario, base: Result, resource: Resource) -> float | None:
-    """Return the share of a resource at which the step is 1 % longer; None where it never is."""
+    """Return the share of a resource at which the step is 1 % longer; None if it never is."""
     step = base.metrics.step_time_s
 
     def felt(share: float) -> bool:

@@ -3,7 +3,7 @@ Which cluster for a training: sizes and layouts that make it in time, by size, m
 
 In: a model, tokens, a deadline or a budget, and kinds of nodes. Out: a `ClusterPlan`. `question`
 reads what was asked, `option` takes one cluster from bounds to a simulation, `search` looks closer
-where that leaves hope, `words` says what decides and what would change the answer.
+if that leaves hope, `words` says what decides and what would change the answer.
 """
 
 from commsim.study.plan.option import PlanOption

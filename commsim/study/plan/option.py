@@ -65,11 +65,11 @@ class Sized:
         self.best: PlanOption | None = None
 
     def bound_days(self) -> float | None:
-        """Return days that no layout can be below; None where none can run."""
+        """Return days that no layout can be below; None if none can run."""
         return self._days(self._layouts.bound())
 
     def floor_days(self) -> float | None:
-        """Return what the layouts left that fit take at least; None where none is left."""
+        """Return what the layouts left that fit take at least; None if none is left."""
         return self._days(self._layouts.floor())
 
     def cost_of(self, days: float) -> float | None:

@@ -33,9 +33,9 @@ class ClusterPlan:
     """The clusters that make it: `options` are the sizes that were simulated, in their best layouts
     and in the order of days; `simulated` counts the runs.
 
-    `smallest`, `cheapest` and `fastest` are among them, None where none makes it or none has a
+    `smallest`, `cheapest` and `fastest` are among them, None if none makes it or none has a
     price. `decides` says why, `changes` what would change it, `notes` what was assumed.
-    `complete` is False where the search was interrupted or its runs were spent.
+    `complete` is False if the search was interrupted or its runs were spent.
     """
 
     question: dict[str, Any]
@@ -128,7 +128,7 @@ def plan(
     the search and returns what is there.
 
     Raises:
-        ScenarioError: an unknown model or cluster, no deadline and no budget, or a budget where a
+        ScenarioError: an unknown model or cluster, no deadline and no budget, or a budget if a
             cluster has no price.
     """
     model_preset(model)

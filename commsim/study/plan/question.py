@@ -34,7 +34,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """A training to be done: `seconds` and `budget` are None where they do not bind."""
+    """A training to be done: `seconds` and `budget` are None if they do not bind."""
 
     model: str
     tokens: float

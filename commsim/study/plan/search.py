@@ -1,8 +1,8 @@
 """
-Sizes by their bounds, then their floors, then by simulations: each only where that leaves hope.
+Sizes by their bounds, then their floors, then by simulations: each only if that leaves hope.
 
 Per kind of node the smallest size whose bound makes the deadline is found by bisection, then floors
-and runs go upwards until a run makes it. Layouts of that size and of larger ones are run where
+and runs go upwards until a run makes it. Layouts of that size and of larger ones are run if
 their floor could cost less than the cheapest run so far, or be faster than the fastest that the
 budget allows.
 """
@@ -92,7 +92,7 @@ class PlanSearch:
         return list(node_counts(spec.domain_nodes, most))
 
     def _size(self, kind: NodeKind, nodes: int) -> Sized | None:
-        """Return a size, made once; None where no layout can run on it."""
+        """Return a size, made once; None if no layout can run on it."""
         key = (kind.name, nodes)
         if key not in self._sized:
             self._progress(f"bounding {nodes} {kind.name}")

@@ -76,7 +76,7 @@ def _late_by(row: CollectiveRow) -> int:
 def busbw(trace: Trace, cluster: Cluster | None, library: Library | None) -> list[dict[str, Any]]:
     """Return, per op, group and size, the measured bus bandwidth and what the library predicts.
 
-    The prediction is that of an idle cluster; None without one, or where it cannot plan the op.
+    The prediction is that of an idle cluster; None without one, or if it cannot plan the op.
     """
     together: dict[tuple[str, str, tuple[int, ...], int, str], list[int]] = {}
     for row in trace.collectives.of_step():
@@ -117,7 +117,7 @@ def _predicted(
     cluster: Cluster | None,
     library: Library | None,
 ) -> int | None:
-    """Return the ps that the library takes on the idle cluster, None where it cannot say."""
+    """Return the ps that the library takes on the idle cluster, None if it cannot say."""
     if cluster is None or library is None or max(ranks) >= cluster.world_size:
         return None
     rooted = op in ROOTED

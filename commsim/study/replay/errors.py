@@ -27,7 +27,7 @@ def steps(timeline: Timeline) -> Ints:
 def errors(measured: Timeline, replayed: Timeline) -> dict[str, Any]:
     """Return signed relative errors, (replayed - measured) / measured.
 
-    Per rank: its step, and its wait in all communication together (null where it waited less
+    Per rank: its step, and its wait in all communication together (null if it waited less
     than 1 us). `waits` describes the waits of every rank in every collective and message: the
     median of their absolute errors, relative and in seconds.
     """
@@ -67,7 +67,7 @@ def _wait_errors(was: Ints, now: Ints) -> dict[str, Any] | None:
 
 
 def relative(now: int, was: int) -> float | None:
-    """Return (now - was) / was; None where `was` is too little to say."""
+    """Return (now - was) / was; None if `was` is too little to say."""
     return (now - was) / was if was > _LEAST else None
 
 

@@ -1,5 +1,5 @@
 """
-What-ifs where a recording does not tell host work from waiting: run both ways, best and worst.
+What-ifs if a recording does not tell host work from waiting: run both ways, best and worst.
 
 Beside an async call of Gloo a gap of a CPU thread may be `Work.wait()` or work, and without Python
 frames nobody knows. The replay takes gaps that end with a call for waiting. A changed run is

@@ -1,7 +1,7 @@
 """
 The messages of a measured run: what went from whom to whom, who was late, and the bubble.
 
-A pipeline is taken to be recorded where messages join the ranks in one line and go both ways on
+A pipeline is taken to be recorded if messages join the ranks in one line and go both ways on
 it: activations forth, gradients back.
 """
 
@@ -91,7 +91,7 @@ def message_table(found: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def pipeline(trace: Trace, measured: Timeline) -> dict[str, Any] | None:
-    """Return the bubble of a recorded pipeline, None where the messages are of no pipeline.
+    """Return the bubble of a recorded pipeline, None if the messages are of no pipeline.
 
     The bubble fraction is 1 - (mean busy time of the stages)/(longest step); a rank is busy while
     it computes.
@@ -110,7 +110,7 @@ def pipeline(trace: Trace, measured: Timeline) -> dict[str, Any] | None:
 
 
 def pipeline_table(found: dict[str, Any] | None) -> list[tuple[str, ...]]:
-    """Return `pipeline` as rows of text, nothing where there is none."""
+    """Return `pipeline` as rows of text, nothing if there is none."""
     if found is None or found["bubble_fraction"] is None:
         return []
     rows = [("stage", "rank", "busy")]

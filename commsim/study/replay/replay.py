@@ -48,9 +48,9 @@ _TRUSTED = 0.05  # a self-check above this makes what-ifs doubtful
 class Replay:
     """A replay beside what was measured.
 
-    `tables` are for people, by heading. `trace` and `measured` are None where the files hold no
+    `tables` are for people, by heading. `trace` and `measured` are None if the files hold no
     times. `trusted` says whether the replay with recorded transfers met every measured step and
-    its account; `headline` says so in one line, "" where nothing was measured.
+    its account; `headline` says so in one line, "" if nothing was measured.
     """
 
     trace: Trace | None
@@ -109,7 +109,7 @@ def replay(
 
 
 def _that_runs(found: Imported) -> Imported:
-    """Leave out the ranks of cut files where what is left of them cannot have happened so.
+    """Leave out the ranks of cut files if what is left of them cannot have happened so.
 
     Raises:
         TraceError: every file was cut.
@@ -145,7 +145,7 @@ def _check(comm: str, cluster: Cluster | None, change: WhatIf) -> None:
 def _rules(
     graph: Graph, cluster: Cluster | None, comm: str, library: Library | None, change: WhatIf
 ) -> Library:
-    """Return who plans the communication. Raises ScenarioError where it cannot."""
+    """Return who plans the communication. Raises ScenarioError if it cannot."""
     if comm == "recorded" or cluster is None:
         return Recorded()
     last = max((rank for group in graph.groups for rank in group.ranks), default=0)

@@ -126,7 +126,7 @@ def _quoted(word: str) -> str:
 
 
 def with_library(graph: Graph, name: str) -> Graph:
-    """Return `graph` with all groups communicating by library `name`, data where that has it."""
+    """Return `graph` with all groups communicating by library `name`, data if that has it."""
     groups = tuple(
         group if group.library == Recorded.name else replace(group, library=name)
         for group in graph.groups
@@ -146,7 +146,7 @@ def grown(graph: Graph, size: int, name: str = "") -> tuple[Graph, str]:
     all-gather or reduce-scatter shrinks as the group grows.
 
     Raises:
-        ScenarioError: where that is not sound, with the reason.
+        ScenarioError: if that is not sound, with the reason.
     """
     chosen = _chosen(graph, name)
     members = len(graph.groups[chosen[0]].ranks)

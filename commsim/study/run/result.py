@@ -31,8 +31,8 @@ class Result:
     """What a scenario came to. `extra` holds further keys of the JSON (a replay's errors).
 
     `command` runs it again. What it ran on (`cluster`, `library`), what is known of the training
-    step, and the measured run that a replay is held against are None where there is none.
-    `memory` says whether it fits the fullest GPU, "" where nothing is known of it.
+    step, and the measured run that a replay is held against are None if there is none.
+    `memory` says whether it fits the fullest GPU, "" if nothing is known of it.
     """
 
     scenario: str
@@ -77,7 +77,7 @@ class Result:
         return f"{self.preface} {told}" if self.preface else told
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON of `commsim run`; every key is always there, null where unknown."""
+        """Return the JSON of `commsim run`; every key is always there, null if unknown."""
         return {
             "schema": 1,
             "commsim": __version__,

@@ -79,7 +79,7 @@ def run(
 
 
 def _with_goodput(scenario: Scenario, result: Result) -> Result:
-    """Return a result with the goodput of months of such steps, where that is asked for."""
+    """Return a result with the goodput of months of such steps, if that is asked for."""
     section, training = scenario.file.goodput, scenario.file.workload.training
     if section is None:
         return result

@@ -69,7 +69,7 @@ class Store:
         return found
 
     def put(self, outcome: Outcome) -> None:
-        """Keep an outcome. Raises ScenarioError where the disk is full."""
+        """Keep an outcome. Raises ScenarioError if the disk is full."""
         result = None if outcome.result is None else msgspec.json.encode(outcome.result)
         try:
             self._base.execute(

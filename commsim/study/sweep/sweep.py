@@ -41,7 +41,7 @@ _SUFFIXES = (".csv", ".json", ".parquet", ".html")
 class Sweep:
     """The points of a sweep, in the order of their settings.
 
-    `results[i]` is the JSON of point i's run, None where `errors[i]` says what was wrong. `ran`
+    `results[i]` is the JSON of point i's run, None if `errors[i]` says what was wrong. `ran`
     counts those that were not in the store.
     """
 

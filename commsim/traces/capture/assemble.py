@@ -103,7 +103,7 @@ def _axes_of(recordings: Mapping[int, Recording]) -> FoundAxes:
 
 
 def _fold_roles(recordings: Mapping[int, Recording], roles: Ints) -> Ints:
-    """Return the roles for folding: all ranks apart where a root or splits tell them apart."""
+    """Return the roles for folding: all ranks apart if a root or splits tell them apart."""
     records = (record for one in recordings.values() for record in one.records)
     rooted = any(isinstance(record, CapturedCall) and record.op in _ROOTED for record in records)
     return np.arange(len(roles)) if rooted else roles

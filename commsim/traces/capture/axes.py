@@ -51,19 +51,19 @@ class FoundAxes:
         return FoundAxes(world, rows, name_of)
 
     def row(self, name: str, rank: int) -> list[int]:
-        """Return the group of `rank` on an axis; nothing where it is in none."""
+        """Return the group of `rank` on an axis; nothing if it is in none."""
         rows = self.rows[name]
         found = np.flatnonzero((rows == rank).any(axis=1))
         members: list[int] = rows[found[0]].tolist() if found.size else []
         return members
 
     def position(self, name: str, rank: int) -> int:
-        """Return where `rank` stands in its group on an axis; -1 where it is in none."""
+        """Return where `rank` stands in its group on an axis; -1 if it is in none."""
         row = self.row(name, rank)
         return row.index(rank) if rank in row else -1
 
     def positions(self, name: str) -> Ints:
-        """Return the position of every rank on an axis, -1 where it is in no group of it."""
+        """Return the position of every rank on an axis, -1 if it is in no group of it."""
         rows = self.rows[name]
         found = np.full(self.world, -1)
         found[rows] = np.arange(rows.shape[1])[None, :]

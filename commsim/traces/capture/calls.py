@@ -145,7 +145,7 @@ def _record_call(
 def _size_of(
     kind: str, given: dict[str, Any], out: Any, members: int
 ) -> tuple[int, tuple[int, ...]]:
-    """Return S in bytes, and what goes to each member where that is uneven."""
+    """Return S in bytes, and what goes to each member if that is uneven."""
     outputs = tensors(
         next(
             (
@@ -204,7 +204,7 @@ def _exchange(
 
 
 def _redop(given: dict[str, Any]) -> str:
-    """Return the reduction where it can be read: functional collectives name theirs."""
+    """Return the reduction if it can be read: functional collectives name theirs."""
     named = given.get("reduce_op")
     return named.lower() if isinstance(named, str) else ""
 

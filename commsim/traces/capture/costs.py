@@ -135,7 +135,7 @@ def _product(func: Any, name: str, args: tuple[Any, ...], flops: float) -> Produ
 
 
 def _given(func: Any, args: tuple[Any, ...], name: str) -> Any:
-    """Return an argument by its name in the op's schema; None where it is left out."""
+    """Return an argument by its name in the op's schema; None if it is left out."""
     names = [argument.name for argument in func._schema.arguments]
     at = names.index(name) if name in names else len(args)
     return args[at] if at < len(args) else None

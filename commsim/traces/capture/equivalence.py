@@ -1,7 +1,7 @@
 """
 Equivalence of two captured ranks: the same products, and communication at the same places.
 
-Ops that only move bytes may differ: where a tensor does not divide evenly, the last shards are
+Ops that only move bytes may differ: if a tensor does not divide evenly, the last shards are
 smaller, or empty. So may waits of the host for its device, which move no data: `if rank == 0:
 print(loss.item())` is no difference.
 """
@@ -27,7 +27,7 @@ __all__ = ["difference", "signature"]
 
 
 def difference(one: Recording, other: Recording, axes: FoundAxes) -> str:
-    """Return in words where two ranks first differ; nothing where they do the same."""
+    """Return in words where two ranks first differ; nothing if they do the same."""
     mine, theirs = signature(one, axes), signature(other, axes)
     for at, (a, b) in enumerate(zip(mine, theirs, strict=False)):
         if a != b:

@@ -110,7 +110,7 @@ _STANDS_FOR = {bool: False, int: 1, float: 1.0, complex: 1 + 0j}
 
 
 def value_of(tensor: Tensor) -> Any:
-    """Return a value where the program asks for one that is not known without a GPU."""
+    """Return a value if the program asks for one that is not known without a GPU."""
     kind: type = (
         bool
         if tensor.dtype == torch.bool

@@ -70,7 +70,7 @@ class CapturedCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     """This rank's part in a collective; `size` is S of nccl-tests in bytes.
 
     `internal`: it runs on a stream of its group, and the caller's stream goes on; else on `stream`.
-    `root` is a global rank; `splits` are bytes to each member, or none where they are even.
+    `root` is a global rank; `splits` are bytes to each member, or none if they are even.
     """
 
     op: str
@@ -175,7 +175,7 @@ def reason_file(output: str) -> Path:
 
 
 def save_recording(recording: Recording, path: Path) -> None:
-    """Write a recording as JSON, gzipped where the name ends in .gz."""
+    """Write a recording as JSON, gzipped if the name ends in .gz."""
     import gzip
 
     data = msgspec.json.encode(recording)
@@ -183,7 +183,7 @@ def save_recording(recording: Recording, path: Path) -> None:
 
 
 def load_recording(path: Path) -> Recording:
-    """Read what `save_recording` wrote. Raises TraceError where it is something else."""
+    """Read what `save_recording` wrote. Raises TraceError if it is something else."""
     import gzip
 
     data = path.read_bytes()

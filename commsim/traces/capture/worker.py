@@ -160,7 +160,7 @@ class _Steps:
         self.kept = (tuple(recorder.records), memory)
 
     def finish(self) -> None:
-        """Take the whole program where no optimizer has stepped."""
+        """Take the whole program if no optimizer has stepped."""
         if self.kept is None:
             self._keep()
 

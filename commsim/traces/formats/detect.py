@@ -115,5 +115,5 @@ for _format in (
 
 
 def format_of(document: Document) -> Format | None:
-    """Return the format of a document, None where no reader knows it."""
+    """Return the format of a document, None if no reader knows it."""
     return next((each for each in FORMATS.records() if each.knows(document)), None)

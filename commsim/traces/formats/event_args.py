@@ -24,7 +24,7 @@ _ABSENT = msgspec.Raw()
 class FileArgs(msgspec.Struct, gc=False):
     """Arguments as torch.profiler writes them, under its own names: numbers, or text.
 
-    Those of `Raw` are decoded only where they are used: CPU ops have them by the thousand.
+    Those of `Raw` are decoded only if they are used: CPU ops have them by the thousand.
     """
 
     correlation: Any = None
@@ -52,7 +52,7 @@ class FileArgs(msgspec.Struct, gc=False):
 
 
 class EventArgs(msgspec.Struct, frozen=True, gc=False):
-    """What an event says beside its name; -1, "" and () where it does not say.
+    """What an event says beside its name; -1, "" and () if it does not say.
 
     `call` is torch's name of a collective and `op` commsim's; `elements` and `out_elements` are
     what it sends and receives, `splits` the elements per member of an uneven all-to-all.
@@ -133,7 +133,7 @@ def _list(written: msgspec.Raw) -> list[Any]:
 
 
 def _elements(shapes: list[Any]) -> int:
-    """Return the elements of a shape, the sum of a list of shapes; -1 where one is not known."""
+    """Return the elements of a shape, the sum of a list of shapes; -1 if one is not known."""
     shape = shapes[0] if shapes else None
     if not isinstance(shape, list) or not shape:
         return -1

@@ -90,7 +90,7 @@ def is_execution_trace(data: Data) -> bool:
 
 
 def read_execution_trace(document: Document) -> ExecutionTrace:
-    """Read the communication calls. Raises TraceError where the file is not one."""
+    """Read the communication calls. Raises TraceError if the file is not one."""
     try:
         file = msgspec.json.decode(document.data, type=_ExecutionTraceJson)
     except BAD_JSON as error:

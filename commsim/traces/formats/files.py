@@ -145,7 +145,7 @@ def _member(name: str, content: IO[bytes], size: int, limits: FileLimits) -> Doc
 
 
 class _Unpacked(io.RawIOBase):
-    """A file read through gzip where it is packed, watching how much comes out."""
+    """A file read through gzip if it is packed, watching how much comes out."""
 
     def __init__(self, file: IO[bytes], path: Path, limits: FileLimits) -> None:
         self._file, self._path, self._limits = file, path, limits

@@ -30,7 +30,7 @@ _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:pkl|pickle|json))?(?:\.gz)?$")
 def is_flight_recorder(data: Data) -> bool:
     """Say whether a file looks like a dump: a pickle, or JSON with its keys.
 
-    A dump has no "entries" where nothing was enqueued yet (FlightRecorder::dump_json of torch).
+    A dump has no "entries" if nothing was enqueued yet (FlightRecorder::dump_json of torch).
     """
     if looks_pickled(data):
         return True
@@ -128,7 +128,7 @@ def _group_of(entry: dict[str, Any]) -> tuple[str, str]:
 
 
 def _bytes(entry: dict[str, Any], side: str) -> tuple[int, str]:
-    """Return (bytes, type) of a side's tensors; (-1, "") where it has none."""
+    """Return (bytes, type) of a side's tensors; (-1, "") if it has none."""
     shapes, types = entry.get(f"{side}_sizes"), entry.get(f"{side}_dtypes")
     if not isinstance(shapes, list | tuple) or not shapes:
         return -1, ""

@@ -3,7 +3,7 @@ Kineto: what torch.profiler writes, one Chrome trace per rank, torch 1.12 and la
 
 Only what a replay needs is read, typed. Times become integer picoseconds from the file's own
 `zero`, the first event; `zero_ns` is where that is in unix nanoseconds. `ts` and `dur` are
-microseconds, whatever `displayTimeUnit` says; where `baseTimeNanoseconds` is there, `ts`
+microseconds, whatever `displayTimeUnit` says; if `baseTimeNanoseconds` is there, `ts`
 counts from it.
 """
 
@@ -131,7 +131,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class KinetoFile:
-    """One rank's trace, events in order of start. `rank` is -1 where the file does not say.
+    """One rank's trace, events in order of start. `rank` is -1 if the file does not say.
 
     `cut`: the file ended in the middle, so that events of any time may be lost.
     """

@@ -121,7 +121,7 @@ def _ranks(name: str, log: _Log) -> dict[_Process, int]:
 
 
 def _members(log: _Log, ranks: dict[_Process, int]) -> dict[str, tuple[int, ...]]:
-    """Return the global ranks of each commId, where all of its members are in the log."""
+    """Return the global ranks of each commId, if all of its members are in the log."""
     places: dict[str, dict[int, int]] = {}
     sizes: dict[str, int] = {}
     for (process, _), (rank, nranks, number) in log.comms.items():

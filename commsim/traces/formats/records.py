@@ -2,7 +2,7 @@
 What a recording says about one rank: what it issued, in order. Most formats have no more.
 
 `sent` and `received` are the bytes that go in and come out on this rank. -1, "" and () are
-unknown. `after` are the calls (by index) that a call waits for where the format says so; None
+unknown. `after` are the calls (by index) that a call waits for if the format says so; None
 leaves it to the order of issue (see `assemble`).
 """
 
@@ -43,7 +43,7 @@ class Issued:
     time: int = -1
 
     def size(self, members: int) -> int:
-        """Return S of nccl-tests in bytes, or a message's own; -1 where it is not known."""
+        """Return S of nccl-tests in bytes, or a message's own; -1 if it is not known."""
         if self.op in ("send", "recv"):
             return max(self.sent, self.received)
         return buffer_size(self.op, self.sent, self.received, members)
@@ -51,7 +51,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
-    """What one file says: its rank (-1 where unknown), the run's size, and the calls in order."""
+    """What one file says: its rank (-1 if unknown), the run's size, and the calls in order."""
 
     name: str
     format: str
@@ -66,7 +66,7 @@ class RankRecord:
 def buffer_size(op: str, sent: int, received: int, members: int) -> int:
     """Return S in bytes from the bytes that go in and come out of a call on one rank.
 
-    S is the largest buffer that a rank holds; where only one side is known, the other follows
+    S is the largest buffer that a rank holds; if only one side is known, the other follows
     from the number of members.
     """
     if op == "all_gather" and sent >= 0 and members > 0:

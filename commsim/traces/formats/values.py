@@ -15,7 +15,7 @@ FAR = 2**62
 
 
 def dtype_of(name: Any) -> tuple[str, int]:
-    """Return (our name, bytes per element) of an element type; ("", -1) where unknown."""
+    """Return (our name, bytes per element) of an element type; ("", -1) if unknown."""
     known = element_type(name)
     return (known.name, known.bytes) if known else ("", -1)
 
@@ -45,6 +45,6 @@ def numbers_of(value: Any) -> tuple[int, ...]:
 
 
 def uneven_op(name: str, *, listed: bool) -> str:
-    """Return the op of a torch name: one that takes splits is even where it lists none."""
+    """Return the op of a torch name: one that takes splits is even if it lists none."""
     op = op_of(name)
     return op if listed or op != "all_to_all_v" else "all_to_all"

@@ -255,7 +255,7 @@ def _members(draft: _GraphDraft, rank: int, call: Issued) -> tuple[tuple[int, ..
 
 
 def _group(draft: _GraphDraft, label: str, ranks: tuple[int, ...]) -> int:
-    """Return the group (ranks, name), adding it where it is new."""
+    """Return the group (ranks, name), adding it if it is new."""
     key = (label, ranks)
     if key not in draft.groups:
         twice = label in draft.names

@@ -2,7 +2,7 @@
 Inferred communicators: which calls on which ranks share one, if no file says.
 
 NCCL without process-group arguments: each process group has a stream of its own, so a stream of
-a rank is a communicator of it. Streams of two ranks are the same communicator where their calls
+a rank is a communicator of it. Streams of two ranks are the same communicator if their calls
 agree one by one and end together. Gloo without a flight recorder: the file lists the groups of
 its rank; calls of one op and size are taken to be of the largest group whose members could have
 run them all together, each before any of them left.
@@ -148,7 +148,7 @@ def _candidates(
 def _placed(
     calls_of: RankCalls, candidates: Sequence[GroupKey], zeros: Mapping[int, int]
 ) -> Iterable[tuple[GroupKey, RankCalls]]:
-    """Yield calls by group: all of a rank's calls in one group where that is possible."""
+    """Yield calls by group: all of a rank's calls in one group if that is possible."""
     fits = {key: _fit(key, calls_of, zeros) for key in candidates}
     left = dict(calls_of)
     possible = [key for key in candidates if fits[key][0] <= _MISFITS]
@@ -174,7 +174,7 @@ def _fit(key: GroupKey, calls_of: RankCalls, zeros: Mapping[int, int]) -> tuple[
 
 
 def _spread(together: Mapping[int, CollectiveCall], zeros: Mapping[int, int]) -> int:
-    """Return how far apart the members leave, in ps; -1 where one left before another came."""
+    """Return how far apart the members leave, in ps; -1 if one left before another came."""
     starts = [zeros[rank] + call.start for rank, call in together.items()]
     ends = [zeros[rank] + call.end for rank, call in together.items()]
     return max(ends) - min(ends) if min(ends) >= max(starts) else -1
@@ -183,7 +183,7 @@ def _spread(together: Mapping[int, CollectiveCall], zeros: Mapping[int, int]) ->
 def _one_by_one(
     left: RankCalls, candidates: Sequence[GroupKey], zeros: Mapping[int, int]
 ) -> Iterable[tuple[GroupKey, RankCalls]]:
-    """Yield calls of one op and size that are of several groups, each where its next calls fit."""
+    """Yield calls of one op and size that are of several groups, each if its next calls fit."""
     queues = {rank: list(calls) for rank, calls in left.items()}
     found: dict[GroupKey, RankCalls] = {}
     while any(queues.values()):

@@ -29,7 +29,7 @@ class Clocks:
     """How far each rank's clock is ahead of the common one, in ps.
 
     `residual` is the median distance of an end from the median end, after alignment; `worst`
-    the largest. Both are -1 where nothing could be compared.
+    the largest. Both are -1 if nothing could be compared.
     """
 
     offsets: dict[int, int]
@@ -41,9 +41,9 @@ class Clocks:
 class Transfer:
     """When a collective moved, on the common clock: `arrive` and `end` per rank, `start` once.
 
-    `duration` is the time on the last rank to arrive; where members leave `apart` (Gloo wakes
+    `duration` is the time on the last rank to arrive; if members leave `apart` (Gloo wakes
     one thread after the other), up to when the first leaves: what is later is each rank's own.
-    `root` is the rank that alone is waited for, where members left before the last one came (a
+    `root` is the rank that alone is waited for, if members left before the last one came (a
     broadcast into buffers), else -1.
     """
 
@@ -68,7 +68,7 @@ class Transfer:
         return self.end[self.last] - self.start
 
     def late(self, rank: int) -> int:
-        """Return how long after the transfer `rank` left, in ps; 0 where all leave as one.
+        """Return how long after the transfer `rank` left, in ps; 0 if all leave as one.
 
         Where the root alone is waited for: how long it stayed once both were there.
         """

@@ -22,7 +22,7 @@ End = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A message: its two ends, bytes (0 where unknown), and the group it was sent in."""
+    """A message: its two ends, bytes (0 if unknown), and the group it was sent in."""
 
     send: End
     recv: End

@@ -2,7 +2,7 @@
 Matching of collectives: which calls on different ranks are one.
 
 Groups are told apart by (ranks, name); within one, calls are matched by their sequence number
-where the trace has one, else the k-th with the k-th in the order of issue. Where a trace does
+if the trace has one, else the k-th with the k-th in the order of issue. Where a trace does
 not say who is in a group, `communicators` infers it, and the collective says so.
 """
 
@@ -44,17 +44,17 @@ class MatchedCollective:
 
     @property
     def op(self) -> str:
-        """What the collective does; "" where no file says."""
+        """What the collective does; "" if no file says."""
         return self.first.op
 
     @property
     def dtype(self) -> str:
-        """The type of the elements, "" where no file says."""
+        """The type of the elements, "" if no file says."""
         return next((call.dtype for call in self.calls.values() if call.dtype), "")
 
     @property
     def size(self) -> int:
-        """S of nccl-tests, in bytes: the most that any rank holds; -1 where unknown."""
+        """S of nccl-tests, in bytes: the most that any rank holds; -1 if unknown."""
         return max(call.size for call in self.calls.values())
 
 
@@ -132,7 +132,7 @@ _Placed = dict[int, list[tuple[int, Numbered]]]
 
 
 def _places(calls: RankCalls, cut: set[int], zeros: Mapping[int, int]) -> _Placed:
-    """Give each call of a group its place: its number where all have one, else that in the order.
+    """Give each call of a group its place: its number if all have one, else that in the order.
 
     Of a rank whose file was cut any call may be missing: each is put beside the next call of a
     whole rank that it agrees with, one that ran at the same time if there is any.
@@ -209,7 +209,7 @@ def _match_group(
 
 
 def _check_same(name: str, position: int, together: Mapping[int, CollectiveCall]) -> None:
-    """Op, type and (where all ranks hold the same) size must agree."""
+    """Op, type and (if all ranks hold the same) size must agree."""
     ranks = sorted(together)
     first = together[ranks[0]]
     for rank in ranks[1:]:

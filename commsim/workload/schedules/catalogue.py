@@ -31,7 +31,7 @@ _MOST_CELLS = 1_000_000  # (stage, microbatch) pairs: some 2 GiB of graph
 class ScheduleAsk:
     """The request for a schedule.
 
-    `virtual`: stages per device, where it is free. `times`: what schedules that depend on the
+    `virtual`: stages per device, if it is free. `times`: what schedules that depend on the
     times of their stages are laid out for. `kept`: the share of an activation that lives on from
     the input gradient to the weight gradient.
     """
@@ -130,7 +130,7 @@ def is_laid_out(name: str) -> bool:
 
 
 def title_of(name: str) -> str:
-    """Return a schedule's name for headlines ("1F1B"); its own where it is in no catalogue."""
+    """Return a schedule's name for headlines ("1F1B"); its own if it is in no catalogue."""
     kind = SCHEDULES.find(name)
     return name if kind is None else kind.title
 

@@ -44,7 +44,7 @@ def load_schedule(path: Path, *, where: str) -> Schedule:
 
 
 def check_virtual(schedule: Schedule, virtual: int, *, where: str) -> None:
-    """Raise ScenarioError where `virtual` stages per device are asked of a file with others."""
+    """Raise ScenarioError if `virtual` stages per device are asked of a file with others."""
     found = schedule.parts / schedule.devices
     if virtual not in (1, found):
         raise ScenarioError(

@@ -60,7 +60,7 @@ def fill(
 ) -> Filled | None:
     """Return the orders with weight gradients, for one pipe through all stages in their order.
 
-    None where the cap does not allow an order: a forward finds no room and nothing is due.
+    None if the cap does not allow an order: a forward finds no room and nothing is due.
     """
     ends: dict[tuple[bool, int, int], int] = {}
     devices = [_FillingDevice(order) for order in orders]

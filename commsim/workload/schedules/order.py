@@ -24,7 +24,7 @@ class ScheduleStep(NamedTuple):
     `sources` are the (device, position) whose ends it waits for on other devices: its
     producer's, and for the first of a pair also the partner's. `producer` is the action whose
     result it takes from another device, None for one that takes none. `feeds` is the device
-    that its own result goes to, -1 where it stays.
+    that its own result goes to, -1 if it stays.
     """
 
     device: int

@@ -65,7 +65,7 @@ def _period(found: Filled, times: StageTimes) -> int:
 
 
 def _made_by_hand(microbatches: int, times: StageTimes, cap: Cap) -> Iterator[Filled]:
-    """Yield ZB-H2 and ZB-H1 where they keep the cap, which counts what lives on until W."""
+    """Yield ZB-H2 and ZB-H1 if they keep the cap, which counts what lives on until W."""
     devices = len(times.hops)
     kept = Fraction(cap.kept, UNIT)
     for order in (zb_h2, zb_h1):

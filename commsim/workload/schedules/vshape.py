@@ -2,7 +2,7 @@
 Schedules on a V: device i holds stages i and 2p-1-i, so that each microbatch turns round.
 
 zb_v     warm-up, a steady state of one F, I, W of each stage in turn, and a tail; no bubble
-         where F = B = W, memory p on every device             Qi et al., ICLR 2024, section 6
+         if F = B = W, memory p on every device             Qi et al., ICLR 2024, section 6
 v_half   a building block repeated every F+B+W of a device, whose microbatches live half as long
          as in 1F1B: (p+2)//2 at most
 v_min    the block of the least memory: (p+4)//3 at most       Qi et al., NeurIPS 2024

@@ -242,7 +242,7 @@ class Bucketed(ReplicaStrategy):
         )
 
     def optimizer_entries(self, device: int) -> int:
-        """Return a rank's share: whole for DDP, none on the GPU where the CPU does it."""
+        """Return a rank's share: whole for DDP, none on the GPU if the CPU does it."""
         if self.offload:
             return 0
         total = 0

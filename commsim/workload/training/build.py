@@ -92,7 +92,7 @@ def build_training(
 def _two_kinds(
     facts: TrainingFacts, resident: tuple[MemoryUse, MemoryUse], first: int
 ) -> TrainingFacts:
-    """Return the facts where the `first` ranks hold another share than the others."""
+    """Return the facts if the `first` ranks hold another share than the others."""
     device = tuple(int(rank >= first) for rank in range(len(facts.device_of_rank)))
     return replace(facts, resident=resident, device_of_rank=device)
 

@@ -31,7 +31,7 @@ _AXIS = "dp"
 
 
 def check_one_node(plan: TrainingPlan, cluster: Cluster) -> None:
-    """Raise ScenarioError where the GPUs are of several nodes: one process has those of one."""
+    """Raise ScenarioError if the GPUs are of several nodes: one process has those of one."""
     nodes = len(set(cluster.node_of.tolist()))
     if nodes > 1:
         raise ScenarioError(

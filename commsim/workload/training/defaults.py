@@ -1,6 +1,6 @@
 """What a scenario leaves open, as the software stack has it.
 
-The stack follows from how replicas keep their parameters equal, where none is named; buckets, the
+The stack follows from how replicas keep their parameters equal, if none is named; buckets, the
 width of gradients and what runs beside what follow from the stack.
 """
 

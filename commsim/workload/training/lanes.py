@@ -153,7 +153,7 @@ class Chain:
         return self._received
 
     def _splits(self, item: WorkItem) -> tuple[int, ...]:
-        """Return the bytes to each member of the expert group, where they differ."""
+        """Return the bytes to each member of the expert group, if they differ."""
         if item.kind not in SKEWED:
             return ()
         shares = self._lane.skew

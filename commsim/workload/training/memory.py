@@ -3,7 +3,7 @@ Memory of a training step: what the parameters hold all the time, what activatio
 give back as ops run, and both together at the peak.
 
 A unit's activations are taken by the first op of its forward and given back by the last one of
-its backward (of its weight gradient, where that is apart); what exists only while a layer is
+its backward (of its weight gradient, if that is apart); what exists only while a layer is
 computed again lives as long as its backward.
 """
 
@@ -281,7 +281,7 @@ def _zero_stage(plan: TrainingPlan) -> int:
 
 
 def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
-    """Return the bytes of units that are whole at once, where parameters are in shards."""
+    """Return the bytes of units that are whole at once, if parameters are in shards."""
     data = plan.section.data_parallel
     if stage < 3 or data.shard == 1:
         return 0

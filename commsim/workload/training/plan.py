@@ -1,5 +1,5 @@
 """
-A training section, checked and worked out for a cluster: layout, parts, schedule, widths.
+A training section, checked and computed for a cluster: layout, parts, schedule, widths.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ Precision = Literal[
 class ParallelSection(Section, frozen=True, kw_only=True):
     """Degrees of the parallel axes; `order` places ranks, fastest axis first.
 
-    `layers_per_stage` lists the layers of each stage (or virtual stage) where they are not to
+    `layers_per_stage` lists the layers of each stage (or virtual stage) if they are not to
     be even. `tp_overlap` says what tensor-parallel collectives run beside: nothing, the weight
     gradients (Megatron's asynchronous all-reduce), all of a block but for the first of tp chunks
     (ring: userbuffers, async TP), or all of it (full); without it, as the stack does.

@@ -70,7 +70,7 @@ class StageOps:
 class StageCompiler:
     """Compiles stages into work items for one kind of GPU.
 
-    `load` is the share of the mean that this rank's experts get (1 where balanced).
+    `load` is the share of the mean that this rank's experts get (1 if balanced).
     """
 
     shape: ModelShape
@@ -331,7 +331,7 @@ class StageCompiler:
 
 
 def _never_empty(work_list: WorkList) -> tuple[WorkItem, ...]:
-    """Return the items of a work list; one of no time where it has no compute, for what waits."""
+    """Return the items of a work list; one of no time if it has no compute, for what waits."""
     if not any(item.kind == COMPUTE for item in work_list.items):
         work_list.items.append(WorkItem(work_list.unit, work_list.name, work_list.layer))
     return tuple(work_list.items)

@@ -106,7 +106,7 @@ def unit_kinds(shape: ModelShape, units: tuple[Unit, ...]) -> tuple[str | bool, 
 def divide_layers(
     layers: int, pp: int, virtual: int, listed: tuple[int, ...] | None, *, where: str
 ) -> tuple[range, ...]:
-    """Return the layers of each part: pp x virtual of them, evenly where they divide.
+    """Return the layers of each part: pp x virtual of them, evenly if they divide.
 
     Otherwise the embedding and the head count as a layer each, and the first parts hold the rest,
     as torchtitan splits a model (`generate_llm_fqn_per_model_part` with weights of 1; Megatron's

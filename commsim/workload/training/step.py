@@ -298,7 +298,7 @@ def _limits(order: list[ScheduleStep]) -> StepEnds:
 def _posting_order(order: list[ScheduleStep]) -> dict[tuple[int, int], list[tuple[int, int, Work]]]:
     """Return the messages (device, position, work) to post with each action that receives.
 
-    Messages from one neighbour are posted in the order in which it sends them, even where they
+    Messages from one neighbour are posted in the order in which it sends them, even if they
     are needed in another.
     """
     sent: dict[tuple[int, int], list[tuple[int, int, Work]]] = {}

@@ -86,7 +86,7 @@ def settings_at(place: str) -> dict[str, Setting]:
 
 
 def changed(path: str, place: str, library: str) -> Rows | None:
-    """Return the rows with a setting changed; None where it is refused or not there."""
+    """Return the rows with a setting changed; None if it is refused or not there."""
     if path not in settings_at(place):
         return None
     try:

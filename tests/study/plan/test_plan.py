@@ -1,4 +1,4 @@
-"""Sizes and layouts that make it in time: equal to a full search, and honest where nothing does."""
+"""Sizes and layouts that make it in time: equal to a full search, and honest if nothing does."""
 
 from __future__ import annotations
 

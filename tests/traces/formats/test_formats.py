@@ -49,7 +49,7 @@ def dump(entries: list[dict[str, Any]], ranks: str = "[0, 1]") -> dict[str, Any]
 
 
 def test_a_dump_without_entries_says_that_nothing_was_called(tmp_path: Path) -> None:
-    """What torch writes where nothing was enqueued: groups, and no "entries"."""
+    """What torch writes if nothing was enqueued: groups, and no "entries"."""
     for rank in range(2):
         written = {k: v for k, v in dump([]).items() if k != "entries"} | {"pg_status": {}}
         (tmp_path / f"fr_rank{rank}.json").write_text(json.dumps(written))

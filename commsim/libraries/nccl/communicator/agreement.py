@@ -49,7 +49,7 @@ def _least(graphs: Sequence[SearchGraph]) -> SearchGraph:
 
 
 def common_cpu(views: Sequence[NodeView]) -> tuple[CpuArch, CpuVendor]:
-    """Return the CPUs' architecture and vendor; mixed where nodes differ."""
+    """Return the CPUs' architecture and vendor; mixed if nodes differ."""
     archs = dict.fromkeys(view.cpu_arch for view in views)
     vendors = dict.fromkeys(view.cpu_vendor for view in views)
     arch = next(iter(archs)) if len(archs) == 1 else CpuArch.MIXED

@@ -93,7 +93,7 @@ class DomainWriter:
         return (nic.count, devices_per_nic(nic, merged=self._merged)) if nic else (0, 1)
 
     def _own_knobs(self, nodes: Mapping[int, object]) -> Knobs:
-        """Return the knobs; where a node's GPUs have no peer access over PCIe, so does NCCL."""
+        """Return the knobs; if a node's GPUs have no peer access over PCIe, so does NCCL."""
         specs = [self._cluster.specs[self._cluster.spec_of[node]] for node in nodes]
         if all(spec.pcie.p2p for spec in specs):
             return self._knobs

@@ -51,7 +51,7 @@ def execution_order(
 ) -> list[int]:
     """Return the execution channels, each as the searched channel (or its twin) it repeats.
 
-    Twice the channels of the search, more where that fills links, and what the environment asks.
+    Twice the channels of the search, more if that fills links, and what the environment asks.
     """
     ring = graphs["ring"]
     order = list(range(min(most, 2 * ring.n_channels)))

@@ -152,7 +152,7 @@ def _filled_nets(paths: Paths, gpu: TopologyDevice) -> int:
 
 
 def _peer_nvlinks(paths: Paths, rules: Rules) -> int:
-    """Return the NVLinks of the slowest pair of GPUs, one at least; 0 where a pair has none."""
+    """Return the NVLinks of the slowest pair of GPUs, one at least; 0 if a pair has none."""
     worth = []
     gpus = paths.system.gpus
     for one in gpus:

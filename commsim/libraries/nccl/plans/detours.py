@@ -16,7 +16,7 @@ __all__ = ["used_by"]
 
 
 def used_by(cluster: Cluster, comm: Communicator, way: NicWay, knobs: Knobs) -> Cluster:
-    """Return the cluster as a communicator uses it; itself where it forgoes nothing."""
+    """Return the cluster as a communicator uses it; itself if it forgoes nothing."""
     level = _peer_level(comm, knobs)
     if level is PathType.SYS and way is not NicWay.STAGED:
         return cluster

@@ -85,9 +85,9 @@ class Site:
 
 
 def _with_plugin(knobs: Knobs, cluster: Cluster) -> Knobs:
-    """Return what the environment asks for, and the network's plugin where it says nothing.
+    """Return what the environment asks for, and the network's plugin if it says nothing.
 
-    aws-ofi-nccl sets NCCL_PROTO=simple where EFA does not keep the 128 bytes of a line in order,
+    aws-ofi-nccl sets NCCL_PROTO=simple if EFA does not keep the 128 bytes of a line in order,
     as its first version does not (configure_nccl_proto; its log on p4d says so).
     """
     keeps_order = all(spec.nic is None or spec.nic.transport != _NO_LINES for spec in cluster.specs)

@@ -39,7 +39,7 @@ _BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one element
 class Nccl:
     """Plans every op as NCCL `version` does under an environment of NCCL_ variables.
 
-    `launch`: "gpu" where each GPU has its process, "process" where one drives a node's GPUs.
+    `launch`: "gpu" if each GPU has its process, "process" if one drives a node's GPUs.
     `custom`: an algorithm from a file, for the op that it does.
 
     Raises:

@@ -44,7 +44,7 @@ class SearchBound:
         self._back = _least(paths, system.gpus, system.of(DeviceKind.NET))
 
     def can_improve(self, trial: Trial, best: Trial) -> bool:
-        """Say whether a search may find something better; True where that is not known."""
+        """Say whether a search may find something better; True if that is not known."""
         channels = self.channels(trial)
         if channels < trial.min_channels or channels == 0:
             return False

@@ -255,7 +255,7 @@ class ChannelSearch:
         return last, ends, before, tuple(self._net_left), tuple(self._links.left)
 
     def _back_to_net(self, gpu: int, step: int, back_first: int, order: int) -> Steps:
-        """Reserve the way from a GPU to each NET that the channel may end at."""
+        """Reserve the route from a GPU to each NET that the channel may end at."""
         trial = self._trial
         balanced = trial.pattern == Pattern.BALANCED_TREE
         cost = self._to_net_half if balanced else self._to_net

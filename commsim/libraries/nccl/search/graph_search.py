@@ -31,7 +31,7 @@ _FALLBACK = 100
 def search_all(
     paths: Paths, *, inter: bool, nvls: bool, collnet: bool
 ) -> Mapping[str, SearchGraph]:
-    """Return the graphs of a system by name; NVLS and CollNet only where they are asked for.
+    """Return the graphs of a system by name; NVLS and CollNet only if they are asked for.
 
     Channels name GPUs and NETs by their index in the system.
     """

@@ -101,7 +101,7 @@ class Order:
         """Return the GPUs to try after one, best first.
 
         `used` has a bit per channel that has been at a GPU. `to_net` is how many GPUs on the
-        channel comes to its way back to a NET; None where it does not.
+        channel comes to its way back to a NET; None if it does not.
         """
         bit = 1 << trial.channels
         if self._switched:

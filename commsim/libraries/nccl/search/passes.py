@@ -17,7 +17,7 @@ from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType, Pattern
 __all__ = ["Passes"]
 
 _WIDE = 25_000  # MB/s of a channel: narrower ones are not split (ncclTopoDupChannels)
-_HOPPER_WIDE = 50_000  # the same after Ampere, where there are over four channels
+_HOPPER_WIDE = 50_000  # the same after Ampere, if there are over four channels
 
 
 class Passes:
@@ -128,7 +128,7 @@ class Passes:
         return True
 
     def _double(self) -> None:
-        """Split each channel in two where one is wider than a channel should be."""
+        """Split each channel in two if one is wider than a channel should be."""
         best = self._best
         if not best.channels or best.pattern == Pattern.NVLS or best.bw_intra < _WIDE:
             return
@@ -164,7 +164,7 @@ class Passes:
                 runs.append(run)
 
     def _raise(self, index: int) -> bool:
-        """Set the next higher bandwidth; False where the pattern has no use for it."""
+        """Set the next higher bandwidth; False if the pattern has no use for it."""
         trial, best, higher = self._trial, self._best, self._speeds[index - 1]
         if best.pattern == Pattern.RING:
             trial.bw_intra = trial.bw_inter = higher

@@ -108,7 +108,7 @@ class BandwidthLeft:
         return any(c.arch == CpuArch.X86 and c.vendor == CpuVendor.INTEL for c in cpus)
 
     def reserve(self, plan: Plan, cost: ChannelCost) -> bool:
-        """Take a path's bandwidth; return False, and take nothing, where a link has too little."""
+        """Take a path's bandwidth; return False, and take nothing, if a link has too little."""
         left, need = self.left, cost.need
         for link, share in plan:
             if left[link] < need[share]:

@@ -23,7 +23,7 @@ def ring_time(
     """Return when the last of `steps` messages per edge of a ring has arrived.
 
     The ring repeats `period` edges: period - 1 `local` ones and one `net` edge, each a
-    (latency, service) pair; `net` is the ring's only kind where period is 1. Message k of an
+    (latency, service) pair; `net` is the ring's only kind if period is 1. Message k of an
     edge waits for message k - 1 of the edge before it, so the longest path through the program
     visits some successive edges once each and spends the remaining steps on the slowest of
     them. Its length is linear in the number of whole periods visited: only the ends count.

@@ -182,7 +182,7 @@ def default_terms() -> Terms:
 
 
 def usual_launch() -> float:
-    """Return the seconds that a host takes to launch where no cluster says it."""
+    """Return the seconds that a host takes to launch if no cluster says it."""
     return default_terms().launch
 
 

@@ -4,7 +4,7 @@ what NCCL's software makes of it.
 
 A latency is that of the route plus a constant; a rate is the capacity of the busiest link times a
 constant share. Two limits of one edge (the copy rate of a channel, its share of a wire) blend
-where they are close: neither is ever exceeded.
+if they are close: neither is ever exceeded.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _leaving(link: Ints, share: Floats, cluster: Cluster) -> float:
 
 
 def latency_of(connections: Connections, router: Router) -> Latency:
-    """Return the latencies of the routes of some connections; 0 where there are none."""
+    """Return the latencies of the routes of some connections; 0 if there are none."""
     if not len(connections.source):
         return Latency(0.0, 0.0, 0.0)
     c = connections
@@ -118,7 +118,7 @@ def _by_nics(columns: Ints, cluster: Cluster) -> Floats:
 
 
 def _to_relay(cluster: Cluster) -> Callable[[int, int], Route]:
-    """Return the way from a rank to the one that hands its data to a NIC: none to itself."""
+    """Return the route from a rank to the one that hands its data to a NIC: none to itself."""
 
     def way(rank: int, relay: int) -> Route:
         return (cluster.local_route(rank, relay) if rank != relay else None) or NOWHERE
@@ -129,9 +129,9 @@ def _to_relay(cluster: Cluster) -> Callable[[int, int], Route]:
 def _within(
     cluster: Cluster, rank: Ints, end: Ints, place: Ints, way: Callable[[int, int], Route]
 ) -> Floats:
-    """Return the ps of ways within nodes; `place` numbers the ends in a node.
+    """Return the ps of routes within nodes; `place` numbers the ends in a node.
 
-    Each pair of places in a kind of node is worked out once.
+    Each pair of places in a kind of node is computed once.
     """
     kind = np.asarray(cluster.spec_of)[cluster.node_of[rank]]
     keys = np.stack((kind, cluster.local_of[rank], place))

@@ -65,7 +65,7 @@ class Runs:
     domains, `leaving` the bytes out of the busiest node for each byte of S; `hop`, `reach` and
     `longest` are latencies of the cluster's routes (see `link_use`). `window` bytes arrive before
     the next edge may go on, `loop` bytes of S are one round of chunks on all channels.
-    `peer_channels` serve one peer of a send. `gpus_per_process` is 0 where each GPU has its own
+    `peer_channels` serve one peer of a send. `gpus_per_process` is 0 if each GPU has its own
     process. `rounds` is 2 for an all-reduce, 1 else. `repeated`: the per-iteration time of
     nccl-tests, which starts the next broadcast before the last rank has this one.
     """

@@ -104,7 +104,7 @@ def runs_of(
     """Return runs of `op` at `sizes` with NCCL's `choices`, and what each asks of the links.
 
     Ops made of sends have no choices: `sends` says which channels and protocol they take.
-    `gpus_per_process` is 0 where each GPU has its own process, `old` means NCCL before 2.12.
+    `gpus_per_process` is 0 if each GPU has its own process, `old` means NCCL before 2.12.
     """
     count = len(sizes)
     rows = (
@@ -198,7 +198,7 @@ def _link_kind(comm: Communicator) -> LinkKind:
 
 
 def _host_launch(specs: Sequence[NodeSpec]) -> float:
-    """Return the seconds of the slowest host that says what it takes; NaN where none does."""
+    """Return the seconds of the slowest host that says what it takes; NaN if none does."""
     stated = [spec.launch for spec in specs if spec.launch is not None]
     return max(stated) / PS_PER_SECOND if stated else math.nan
 

@@ -28,7 +28,7 @@ def gpu_name(device: int, capability: int) -> tuple[str, bool]:
 
 
 def device_of(gpu: str) -> str:
-    """Return the PCI device id of a GPU of commsim's table, "0x0000" where none is listed."""
+    """Return the PCI device id of a GPU of commsim's table, "0x0000" if none is listed."""
     found = (device for device, name in _table()["ids"].items() if name == gpu)
     return next(found, _UNKNOWN)
 

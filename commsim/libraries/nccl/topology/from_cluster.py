@@ -56,7 +56,7 @@ def domain_xml(
 
 
 def devices_per_nic(nic: NicSpec, *, merged: bool) -> int:
-    """Return how many network devices NCCL has of a NIC: one, or each port where not `merged`.
+    """Return how many network devices NCCL has of a NIC: one, or each port if not `merged`.
 
     Its InfiniBand transport alone merges (makeVDevice of net_ib.cc).
     """

@@ -3,7 +3,7 @@ How NCCL gets from device to device: type, bandwidth and links of each path it m
 
 A breadth-first search from every CPU, GPU, NET and NVSwitch (better bandwidth first, then fewer
 hops), then NCCL's corrections: peer-to-peer only up to a level, else through host memory;
-C2C to the NIC; NICs reached through another GPU (PXN); and through the host where GPUDirect
+C2C to the NIC; NICs reached through another GPU (PXN); and through the host if GPUDirect
 RDMA does not work. Paths are directed.
 
 Follows ncclTopoSetPaths, ncclTopoComputePaths, ncclTopoCheckP2p and ncclTopoCheckGdr
@@ -182,7 +182,7 @@ class Paths:
                         self._set(a, b, Path(kind, path.bandwidth, path.links))
 
     def _reach_nets(self) -> None:
-        """Use PXN where it helps, and the host where GPUDirect does not work."""
+        """Use PXN if it helps, and the host if GPUDirect does not work."""
         for net in self.system.nets:
             for gpu in self.system.gpus:
                 if not self.knobs.pxn_disable:
@@ -227,7 +227,7 @@ class Paths:
         return path.type <= level
 
     def _gdr_reads(self, gpu: TopologyDevice) -> bool:
-        """Say whether NICs read a GPU's memory; before Ampere only where NVLink spares PCIe."""
+        """Say whether NICs read a GPU's memory; before Ampere only if NVLink spares PCIe."""
         if self.knobs.net_gdr_read is not None:
             return self.knobs.net_gdr_read
         if gpu.capability >= 80 or len(self.system.gpus) == 1:
@@ -267,7 +267,7 @@ class Paths:
         """Return the NET that a GPU uses for a channel.
 
         The nearest NETs are dealt to the GPUs that share them; a GPU starts at its own number,
-        its bits mirrored where the count is a power of two, and takes turns by channel.
+        its bits mirrored if the count is a power of two, and takes turns by channel.
         """
         nets = self.near(gpu, DeviceKind.NET)
         if not nets:
@@ -281,7 +281,7 @@ class Paths:
 
     @property
     def net_limit(self) -> int | None:
-        """How many NETs NCCL_NETDEVS_POLICY allows a GPU; None where it does not say."""
+        """How many NETs NCCL_NETDEVS_POLICY allows a GPU; None if it does not say."""
         policy = self.knobs.netdevs_policy.upper()
         return int(policy[4:]) if policy.startswith("MAX:") else None
 

@@ -113,7 +113,7 @@ def _number(version: str, *, last: int = 0) -> tuple[int, int, int]:
 
 
 def _since(rows: Sequence[Mapping[str, Any]], number: tuple[int, int, int]) -> Any:
-    """Return the value of the last row that `number` has; None where all are newer."""
+    """Return the value of the last row that `number` has; None if all are newer."""
     have = [row["value"] for row in rows if _number(row["since"]) <= number]
     return have[-1] if have else None
 

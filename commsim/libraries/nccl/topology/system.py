@@ -162,7 +162,7 @@ class System:
         return device
 
     def find(self, kind: DeviceKind, host: int, bus: int) -> TopologyDevice | None:
-        """Return the device at an address, None where there is none."""
+        """Return the device at an address, None if there is none."""
         return self._found.get((kind, host, bus))
 
     def remove(self, device: TopologyDevice) -> None:

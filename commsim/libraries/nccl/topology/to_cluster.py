@@ -245,7 +245,7 @@ class _Host:
         return len(self._gpus) % len(self._nets) == 0 or len(self._nets) % len(self._gpus) == 0
 
     def _near(self) -> tuple[int, ...]:
-        """Return a NIC per GPU, in turns, where the counts do not divide."""
+        """Return a NIC per GPU, in turns, if the counts do not divide."""
         return tuple(gpu % len(self._nets) for gpu in range(len(self._gpus)))
 
 

@@ -29,7 +29,7 @@ FUNCTIONS = {
 def allowed(
     text: str, names: Iterable[str], *, op: str, variable: str, per_function: bool
 ) -> frozenset[str] | None:
-    """Return which of `names` the list leaves to `op`; None where it says nothing of it.
+    """Return which of `names` the list leaves to `op`; None if it says nothing of it.
 
     Raises:
         ScenarioError: an unknown name or operation, or a second list without an operation.

@@ -28,7 +28,7 @@ class Cut:
 
     @property
     def typical(self) -> int:
-        """Elements of a channel in the middle, or of the first where there is none."""
+        """Elements of a channel in the middle, or of the first if there is none."""
         return self.mid or self.lo
 
 

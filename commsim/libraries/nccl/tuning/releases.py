@@ -18,7 +18,7 @@ _FAST_START = (2, 12)
 
 
 def release_of(version: str) -> tuple[str, tuple[str, ...]]:
-    """Return the release whose rules choose for `version`, and a note where it is another."""
+    """Return the release whose rules choose for `version`, and a note if it is another."""
     number = _number(version)
     last = _number(versions()[-1])
     assert last is not None

@@ -68,7 +68,7 @@ def is_chakra(data: Data, name: str) -> bool:
 
 
 def read_chakra(document: Document) -> RankRecord:
-    """Read one rank's trace. Raises TraceError where the file is broken."""
+    """Read one rank's trace. Raises TraceError if the file is broken."""
     nodes, version = read_nodes(document)
     found = _RANK.search(document.name)
     kept = [node for node in nodes if node.type >= NodeType.LOAD and not _launches(node)]

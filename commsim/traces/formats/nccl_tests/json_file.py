@@ -23,7 +23,7 @@ __all__ = ["is_nccl_tests_json", "read_json"]
 
 
 class _Timing(msgspec.Struct, frozen=True):
-    """`time` is `cpu_time` where -C asked for it; "nan" is how it writes what is not a number."""
+    """`time` is `cpu_time` if -C asked for it; "nan" is how it writes what is not a number."""
 
     time: float | str | None = None
     cpu_time: float | str | None = None
@@ -75,7 +75,7 @@ def is_nccl_tests_json(data: bytes | bytearray) -> bool:
 
 
 def read_json(data: bytes | bytearray, source: str) -> NcclTests:
-    """Return the table of a JSON file. Raises TraceError where it is none."""
+    """Return the table of a JSON file. Raises TraceError if it is none."""
     try:
         file = msgspec.json.decode(data, type=_NcclTestsJson)
     except (msgspec.DecodeError, RecursionError) as error:

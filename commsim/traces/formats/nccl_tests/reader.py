@@ -185,7 +185,7 @@ def _cells(line: str) -> tuple[str, ...] | None:
 
 
 def _row(cells: tuple[str, ...]) -> BenchedRow | None:
-    """Return the row that the cells make; None where other output broke the line."""
+    """Return the row that the cells make; None if other output broke the line."""
     size, count, dtype, rest = cells
     words = _TIMESTAMP.sub("", rest).split()
     redop = words.pop(0) if words and words[0] in _REDOPS else None

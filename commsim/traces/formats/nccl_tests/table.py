@@ -66,7 +66,7 @@ class BenchedRow:
 
     @property
     def time_us(self) -> float:
-        """The out-of-place time, or the in-place one where there is no other."""
+        """The out-of-place time, or the in-place one if there is no other."""
         timing = self.out_of_place or self.in_place
         assert timing is not None
         return timing.time_us
@@ -74,7 +74,7 @@ class BenchedRow:
 
 @dataclass(frozen=True, slots=True)
 class BenchedDevice:
-    """A GPU that took part; `group` is its communicator where the test was split."""
+    """A GPU that took part; `group` is its communicator if the test was split."""
 
     rank: int
     group: int
@@ -86,9 +86,9 @@ class BenchedDevice:
 
 @dataclass(frozen=True, slots=True)
 class NcclTests:
-    """What one test printed. `ranks` is 0 where it does not say; `launch` None likewise.
+    """What one test printed. `ranks` is 0 if it does not say; `launch` None likewise.
 
-    `launch`: "gpu" where each GPU has its process, "process" where one drives a node's GPUs.
+    `launch`: "gpu" if each GPU has its process, "process" if one drives a node's GPUs.
     """
 
     op: str
@@ -118,7 +118,7 @@ class NcclTests:
 
 
 def program_op(program: str, source: str) -> str:
-    """Return the op that a program of nccl-tests runs. Raises TraceError where it has no bench."""
+    """Return the op that a program of nccl-tests runs. Raises TraceError if it has no bench."""
     op = PROGRAMS[program]
     if op is None:
         raise TraceError(f"{source}: is of {program}_perf, which commsim bench does not have.")
@@ -126,7 +126,7 @@ def program_op(program: str, source: str) -> str:
 
 
 def described(table: NcclTests) -> NcclTests:
-    """Return a table with its ranks, nodes and launch worked out, and notes on what is odd."""
+    """Return a table with its ranks, nodes and launch computed, and notes on what is odd."""
     notes = list(table.notes)
     first = [device for device in table.devices if device.group == table.devices[0].group]
     if len(first) < len(table.devices):
@@ -192,7 +192,7 @@ def _of_one_type(table: NcclTests, dtype: str | None = None, redop: str | None =
 
 
 def _ranks_by_figures(table: NcclTests) -> int:
-    """Tell the ranks from the table itself, 0 where it does not show.
+    """Tell the ranks from the table itself, 0 if it does not show.
 
     Ops that deal out blocks print the block's elements; an all-reduce's busbw is 2(n-1)/n of its
     algbw, which three digits give away up to some 30 ranks.

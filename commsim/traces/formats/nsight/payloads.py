@@ -38,7 +38,7 @@ class Schemas:
     offsets: Mapping[int, Mapping[str, int]]
 
     def fields(self, blob: Any) -> dict[str, int]:
-        """Return the fields of a payload by our names; empty where it is not one."""
+        """Return the fields of a payload by our names; empty if it is not one."""
         data = bytes(blob) if isinstance(blob, bytes) else b""
         if len(data) < _HEADER:
             return {}

@@ -1,7 +1,7 @@
 """
 PARAM's comms traces ("basic" JSON): a list of calls per rank, in elements.
 
-Two spellings are about: in_msg_size and inMsgSize. Calls are asynchronous where a later
+Two spellings are about: in_msg_size and inMsgSize. Calls are asynchronous if a later
 {"comms": "wait", "req": r} waits for them, else they block.
 """
 
@@ -35,7 +35,7 @@ def is_param(data: Data) -> bool:
 
 
 def read_param(document: Document) -> RankRecord:
-    """Read one rank's calls. Raises TraceError where the file is not such a list."""
+    """Read one rank's calls. Raises TraceError if the file is not such a list."""
     try:
         rows = msgspec.json.decode(document.data, type=list[dict[str, Any]])
     except BAD_JSON as error:

@@ -100,7 +100,7 @@ def _sides(kind: str, size: int, members: int) -> tuple[int, int]:
 
 
 def _element(dtype: str) -> tuple[str, int]:
-    """Return torch's name of a type and its bytes; bytes as such where it is not known."""
+    """Return torch's name of a type and its bytes; bytes as such if it is not known."""
     name = _TORCH.get(dtype)
     return (name, dtype_of(dtype)[1]) if name else ("Byte", 1)
 

@@ -1,7 +1,7 @@
 """
 The activity of one rank, from its own file alone.
 
-In: Kineto events and, where there is one, an Execution Trace. Out: a `RankPart`: its communication
+In: Kineto events and, if there is one, an Execution Trace. Out: a `RankPart`: its communication
 (`collectives`, `message_kernels`, `gloo_calls`), its CPU threads (`threads`) and GPU streams
 (`streams`), what each waited for (`causes`), and its part of the graph (`fragment`).
 """

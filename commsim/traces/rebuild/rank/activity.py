@@ -33,7 +33,7 @@ _COMMUNICATES = ("ncclKernel", "ncclDevKernel", "ncclSym", "rccl", GLOO)
 
 @dataclass(frozen=True, slots=True)
 class GpuOp:
-    """A kernel, copy or fill, with the call that launched it (None where not recorded)."""
+    """A kernel, copy or fill, with the call that launched it (None if not recorded)."""
 
     event: Event
     launch: ThreadCall | None

@@ -43,7 +43,7 @@ class ThreadCall:
 
 @dataclass(frozen=True, slots=True)
 class KernelMessage:
-    """A send or recv in a kernel: `peer` is a global rank, -1 where it is not known."""
+    """A send or recv in a kernel: `peer` is a global rank, -1 if it is not known."""
 
     op: str
     peer: int
@@ -58,8 +58,8 @@ class CollectiveCall:
     """One rank's part in a collective. `kernel` is its index in the rank's GPU work.
 
     `size` and `splits` in bytes as in commsim.graph; `root` as a group rank; `ranks` is empty
-    and `group` "" where the trace does not say. A kernel that sends and receives has the op
-    "messages", and what it moves as `messages`. `members` is the size of the group where the
+    and `group` "" if the trace does not say. A kernel that sends and receives has the op
+    "messages", and what it moves as `messages`. `members` is the size of the group if the
     buffers say it, `stream` the one that it ran on. `alone`: no partner can be known, so the call
     keeps its recorded time, waits included.
     """

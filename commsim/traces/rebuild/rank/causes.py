@@ -3,7 +3,7 @@ Causes of GPU work: what each op waited for, and with which latency.
 
 Work starts when the last of its causes ended, plus a latency (of the launch, of the stream)
 that stays with that cause. Where a cause was the one that released the work, its latency is
-what was recorded; where another one was, the rank's median is taken, or less where less was
+what was recorded; if another one was, the rank's median is taken, or less if less was
 left.
 """
 

@@ -1,7 +1,7 @@
 """
 One rank's part of the graph: its ops as columns, before the ranks are brought together.
 
-It is made of one file alone, in a process of its own where there are many. Communication is
+It is made of one file alone, in a process of its own if there are many. Communication is
 still the rank's own call (`item` is its index); times are on the clock of the file.
 """
 

@@ -56,7 +56,7 @@ def gloo_call(activity: Activity, index: int) -> CollectiveCall:
 
 
 def _members(op: str, sent: int, received: int) -> int:
-    """Return the size of the group where a gathered or scattered buffer holds a part of each."""
+    """Return the size of the group if a gathered or scattered buffer holds a part of each."""
     part, whole = (sent, received) if op in ("all_gather", "gather") else (received, sent)
     named = op in ("all_gather", "gather", "reduce_scatter", "scatter")
     return whole // part if named and 0 < part < whole else -1
@@ -111,7 +111,7 @@ def _placed(call: CollectiveCall, name: str, ranks: tuple[int, ...]) -> Collecti
 def _labels(
     calls: Sequence[CollectiveCall], file: KinetoFile, dump: RankRecord | None
 ) -> list[str]:
-    """Return the name of each call's group, "" where no entry of the dump was made inside it."""
+    """Return the name of each call's group, "" if no entry of the dump was made inside it."""
     entries = sorted(
         (entry.time, entry.group.split(" ")[0])
         for entry in (dump.calls if dump else ())

@@ -31,9 +31,9 @@ class RankPart:
     """A rank's calls and its part of the graph; `zero_ns` is where its clock begins.
 
     `steps` are the profiled steps by name in ps, `window` the last of them (the whole recording
-    without one) on the file's clock. `rank` and `world_size` are -1 where the file does not say.
+    without one) on the file's clock. `rank` and `world_size` are -1 if the file does not say.
     `step` is the profiled step in ps, -1 without one; `how` says how its streams were tied, ""
-    where there are none; `account` is what its events add up to, None without a GPU. `unsure` is
+    if there are none; `account` is what its events add up to, None without a GPU. `unsure` is
     how long its threads waited for Gloo or worked, nobody knows which, in ps.
     """
 

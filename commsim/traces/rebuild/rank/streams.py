@@ -8,7 +8,7 @@ for. Where it has none (the default), what ProcessGroupNCCL does is taken:
   Execution Trace says which one, else it is the last that had ended by then;
 - after any other cudaStreamWaitEvent, the next work on the current stream waits for the last
   work on each other stream that was launched before, and had ended by then.
-So no dependency contradicts the recording; where several were possible, the latest is taken.
+So no dependency contradicts the recording; if several were possible, the latest is taken.
 
 The kernels of a CUDA graph have one launch and no calls between them: each waits for the one of
 the same launch that ended last before it began, on whatever stream.
@@ -82,7 +82,7 @@ def _append(queue: Queue, time: int, index: int) -> None:
 
 
 def launch_time(activity: Activity, index: int) -> int:
-    """Return when GPU work was launched; its own start where that is not recorded."""
+    """Return when GPU work was launched; its own start if that is not recorded."""
     op = activity.gpu[index]
     return activity.event(op.launch).start if op.launch else op.event.start
 

@@ -132,7 +132,7 @@ def _awaited(
     syncs: dict[int, Event],
     copies: dict[int, int],
 ) -> list[int]:
-    """Return the GPU work that a runtime call waits for; none where it does not block."""
+    """Return the GPU work that a runtime call waits for; none if it does not block."""
     event = activity.event(call)
     if event.name in _COPY:
         copy = copies.get(event.correlation, -1)

@@ -38,7 +38,7 @@ LIBRARIES = [[Nccl(env=env) for env in SETTINGS] for _ in PLACES]
 
 
 def made(place: int, setting: int, op: str, size: int, ranks: tuple[int, ...]) -> Plan | None:
-    """Return a plan; None where NCCL stops too."""
+    """Return a plan; None if NCCL stops too."""
     root = len(ranks) // 2 if op in ("broadcast", "reduce", "gather", "scatter") else -1
     request = Request(op, size, ranks, root=root)
     try:
