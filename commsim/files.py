@@ -29,7 +29,7 @@ __all__ = [
 
 
 def write_aside(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path` (of the same suffix), then rename it to `path`.
+    """Let `write` fill a file next to `path` (of the same suffix), then rename it to `path`.
 
     A device or a pipe ("/dev/stdout") cannot be renamed to: it is written in place.
 

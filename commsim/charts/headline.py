@@ -105,7 +105,7 @@ def _held_by(limit: Limit) -> str:
 
 
 def _costliest(limits: Sequence[Limit]) -> Limit | None:
-    """Return the limit beside compute that costs most, bandwidth and latency of a link together."""
+    """Return the costliest limit besides compute; a link counts with bandwidth and latency."""
     cost: dict[tuple[str, str], float] = {}
     for one in limits:
         key = ("transfer", one.resource) if one.kind in ("bandwidth", "latency") else (one.kind, "")

@@ -122,7 +122,7 @@ def _topology(result: Result, timeline: Timeline, _: Metrics) -> Figure:
 class Chart:
     """A chart of a run: the option that asks for it, its help, how it is drawn.
 
-    `measured`: of a replay, the measured run is drawn beside it.
+    `measured`: of a replay, the measured run is drawn next to it.
     """
 
     name: str

@@ -68,7 +68,7 @@ def compare(
 ) -> int:
     """Compare scenarios, results (JSON), traces, and nccl-tests logs or JSON.
 
-    A and B are files, folders of traces, or names of scenarios; beside an nccl-tests log a
+    A and B are files, folders of traces, or names of scenarios; with an nccl-tests log a
     cluster's name stands for what commsim predicts there.
     """
     if len(items) < 2:

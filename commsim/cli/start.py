@@ -73,7 +73,7 @@ def _write(path: Path, text: str) -> None:
 def schema(output: Path | None) -> None:
     """Print the JSON schema of a scenario, by which editors complete and check.
 
-    `commsim schema -o commsim.schema.json` beside files that `commsim new -o` wrote is all that an
+    `commsim schema -o commsim.schema.json` next to files that `commsim new -o` wrote is all that an
     editor with the YAML language server needs.
     """
     from commsim.files import json_bytes, write_json

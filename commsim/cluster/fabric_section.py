@@ -42,7 +42,7 @@ class FabricSection(Section, frozen=True):
 
     `oversubscription`: bandwidth of a leaf's NICs over that of its uplinks. `radix`: ports per
     switch; decides how many nodes share a leaf (or a pod of rail leaves), and whether a core
-    level is needed. `nodes_per_leaf` says it outright (for rail_optimized: nodes per pod).
+    level is needed. `nodes_per_leaf` says it directly (for rail_optimized: nodes per pod).
     `spines`: uplinks per leaf that are told apart. `cable_latency`: of each network link.
     `congestion`: share of the NICs' rate that each doubling of the nodes costs. 0 by default: with
     adaptive routing and congestion control set up, nccl-tests measured 389 of 400 GB/s flat from

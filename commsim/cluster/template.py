@@ -2,7 +2,7 @@
 One kind of node, laid out once: its links with local ids, and the routes within it.
 
 The devices of a node form a tree (GPU or NIC, PCIe switches, CPU socket) with the sockets
-joined pairwise at its top; NVLink lies beside it. So the route between two devices is: up from
+joined pairwise at its top; NVLink lies next to it. So the route between two devices is: up from
 the one to where the two branches meet, and down to the other. The memory of a socket is one
 link, for both reads and writes: they share its bandwidth.
 """

@@ -71,7 +71,7 @@ def barrier(n: int) -> Program:
 
 
 def broadcast(n: int, root: int, pieces: int) -> Program:
-    """A chain from the root: piece k leaves one step behind piece k - 1."""
+    """A chain from the root: piece k leaves one step after piece k - 1."""
     program = ProgramBuilder("broadcast", "ring", n, [1 / pieces] * pieces, root=root)
     for piece in range(pieces):
         for hop in range(n - 1):

@@ -54,7 +54,7 @@ def simulate(
 
     `cluster` may be None if nothing is sent over links. `planner` saves planning anew what
     `folded` has planned. `overlap_slowdown`: communication takes SMs and memory bandwidth from
-    compute. `extensions` are generator functions of the engine that run beside the
+    compute. `extensions` are generator functions of the engine that run alongside the
     ranks as SimPy processes.
 
     Raises:

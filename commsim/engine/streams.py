@@ -172,7 +172,7 @@ class EngineStream:
         self._op, self._at = together[-1], end - 1
 
     def _drive(self, process: Process) -> None:
-        """Step through a process, and go on behind it."""
+        """Step through a process, and go on after it."""
         self._process = process
         self._step(None)
 

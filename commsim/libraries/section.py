@@ -47,7 +47,7 @@ def register_library(
 ) -> Callable[[Callable[[Any], Library]], Callable[[Any], Library]]:
     """Return a decorator that registers a function from `settings` to a `Library`.
 
-    `settings` is a frozen struct (a subclass of `Section`): scenarios write its fields beside
+    `settings` is a frozen struct (a subclass of `Section`): scenarios write its fields next to
     `library.name`, and `commsim bench --library NAME` takes its defaults.
 
     Raises:

@@ -136,7 +136,7 @@ def computes(timeline: Timeline) -> Bools:
 
 
 def on_gpu(timeline: Timeline) -> Bools:
-    """Return which spans are no work of a CPU that stands beside a GPU."""
+    """Return which spans are no work of a CPU that stands next to a GPU."""
     compute = timeline.kind == OpKind.COMPUTE
     cuda: Bools = compute & (timeline.graph.device[timeline.op] == Device.CUDA)
     has_gpu = np.zeros(len(timeline.graph.lane_rank), dtype=np.bool_)

@@ -156,7 +156,7 @@ class _LimitSearch:
             yield Limit(kind, "", "", None, *saved)
 
     def _host(self) -> Iterator[Limit]:
-        """Weigh the CPU's work beside a GPU, with the latency of what it launches."""
+        """Weigh the CPU's work next to a GPU, with the latency of what it launches."""
         cpu = ~on_gpu(self._timeline)
         delayed = np.array([kind == "delay" for kind in self._path.kind], dtype=np.bool_)
         held = self._on_path(cpu) + float(
@@ -180,7 +180,7 @@ class _LimitSearch:
         between[spans[message]] = True
         # Without messages (a pure delay between stages) work itself depends on other lanes.
         between |= timeline.kind == OpKind.COMPUTE
-        # A message moves beside the work, so it holds its own stage up neither.
+        # A message moves during the work, so it holds its own stage up neither.
         factor = np.where(between & timeline.communicates, 0.0, 1.0)
         saved = self._saves(Change(factor, detached=between))
         yield Limit("pipeline", "", f"{stages} stages", None, saved)

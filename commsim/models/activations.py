@@ -85,7 +85,7 @@ def layer_working_bytes(
 
 
 def embedding_activation_bytes(shape: ModelShape, split: Split) -> int:
-    """Return the dropout mask behind the embedding; the tokens themselves are negligible."""
+    """Return the dropout mask after the embedding; the tokens themselves are negligible."""
     return 0 if shape.gated else round(split.tokens * shape.hidden * split.own)
 
 

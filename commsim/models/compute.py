@@ -173,7 +173,7 @@ class ComputeModel:
         return work.lasting(0.0 if flat else work.seconds * self.section.scale)
 
     def microbatch(self) -> GpuWork:
-        """Return what a microbatch takes on a stage beside its layers, forward and backward."""
+        """Return what a microbatch takes on a stage besides its layers, forward and backward."""
         if self.section.efficiency is not None:
             return NOTHING
         return GpuWork(self.stack.microbatch_ms * 1e-3 * self.section.scale)

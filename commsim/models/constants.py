@@ -111,7 +111,7 @@ class Stack(Section, frozen=True, kw_only=True):
     attention move, relative to fully fused kernels. `accumulate_bytes` are moved per
     parameter and microbatch to add gradients outside the product. `cpu_us` is the time to issue
     one kernel from Python, `collective_us` one collective, `microbatch_ms` what a microbatch
-    takes on a stage beside its layers (batch fetched and broadcast, synchronisation with the
+    takes on a stage besides its layers (batch fetched and broadcast, synchronisation with the
     neighbours). `loss_bytes` moved per logit by the cross-entropy, both ways.
     `tensor_parallel_loss`: extra compute time of a layer under tensor parallelism (layout
     copies, waiting for the slowest rank).
@@ -124,7 +124,7 @@ class Stack(Section, frozen=True, kw_only=True):
     `gather_by` says what one collective holds: a unit, or one tensor; tensors of fewer than
     `whole_below` entries are not sharded; what is needed again within `kept_within` entries is not
     gathered again. `adds_up_whole`: gradients of sharded parameters are added up whole over the
-    microbatches, and reduced behind the last. `list_copy_us`: collectives take lists of tensors, a
+    microbatches, and reduced after the last. `list_copy_us`: collectives take lists of tensors, a
     part per rank, each copied by a kernel of its own that takes so long.
 
     Defaults of a scenario: `gradient_width` bytes per gradient in bf16 training, `buckets`,
@@ -132,12 +132,12 @@ class Stack(Section, frozen=True, kw_only=True):
     experts. Memory: `saves_fp8`, inputs of quantised products are kept as cast; `parameter_width`
     and `optimizer_width` are bytes per parameter between steps (`optimizer_width` holds fp32
     copies of the parameters, if any), `logit_bytes` per logit at the peak, `allocator_slack` is
-    the share that the framework's allocator holds beside what is in use. `loss_parallel`: under
+    the share that the framework's allocator holds on top of what is in use. `loss_parallel`: under
     tensor parallelism the loss is computed on parts of the vocabulary, not on gathered logits.
 
     `ring`: ring attention passes grouped keys and values on and adds up partial results in one
     kernel (fused: Transformer Engine), or repeats keys and values for all heads, adds up in fp32
-    step by step, and passes on gradients of each step behind it (torch).
+    step by step, and passes on gradients of each step after it (torch).
 
     `fp8_gathers`: in training with one fp8 scale per tensor, what tensor parallelism and FSDP
     gather in front of products is cast before, and has a byte per entry.

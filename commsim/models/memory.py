@@ -48,7 +48,7 @@ class MemoryUse:
     """The memory of one GPU at its peak, in bytes.
 
     `runtime` is what lies outside the framework's allocator: the CUDA context, NCCL's buffers.
-    `slack_share` is the allowance for what the allocator holds beside what is in use.
+    `slack_share` is the allowance for what the allocator holds on top of what is in use.
     """
 
     parameters: int
@@ -66,7 +66,7 @@ class MemoryUse:
 
     @property
     def slack(self) -> int:
-        """What the allocator holds beside that: cached blocks, fragments."""
+        """What the allocator holds on top of that: cached blocks, fragments."""
         return round(self.slack_share * self.used)
 
     @property

@@ -69,7 +69,7 @@ class BlockOps:
     """A part of a layer between two communications.
 
     `forward_bytes` and `backward_bytes` are those of memory-bound operations; `last_bytes` is
-    the part of `forward_bytes` behind the last product. `share` is the part of the layer's
+    the part of `forward_bytes` after the last product. `share` is the part of the layer's
     kernels that the block launches; `logits` counts those that go through the loss. `dropped` are
     the products that op-level checkpointing computes again: torchtitan keeps every other one of
     q, k, v, out, gate, up, down (github pytorch/torchtitan, activation_checkpoint.py).

@@ -54,7 +54,7 @@ def embedding_tensors(shape: ModelShape, *, tp: int = 1) -> tuple[Tensor, ...]:
 def layer_tensors(
     shape: ModelShape, *, layer: int = 0, tp: int = 1, ep: int = 1
 ) -> tuple[Tensor, ...]:
-    """Return the parameters of one layer on a rank: attention, then MLP, each behind its norm."""
+    """Return the parameters of one layer on a rank: attention, then MLP, each after its norm."""
     attention = _latent(shape, shape.latent, tp) if shape.latent else _attention(shape, tp)
     experts = shape.experts
     moe = experts is not None and is_moe_layer(shape, layer)

@@ -138,7 +138,7 @@ def token_copies(experts: Experts, split: Split) -> float:
 
 
 def _parts_met(experts: int, parts: float, top_k: int) -> float:
-    """Return in how many of `parts` equal parts `top_k` of the experts lie, in the mean."""
+    """Return in how many of `parts` equal parts `top_k` of the experts lie, on average."""
     own, missed = experts / parts, 1.0
     for drawn in range(top_k):
         missed *= max(0.0, (experts - own - drawn) / (experts - drawn))

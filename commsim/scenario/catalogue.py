@@ -1,7 +1,7 @@
 """
 The catalogue: scenarios that come with commsim, by name.
 
-A checkout keeps them in scenarios/ beside the package; a wheel carries them inside it.
+A checkout keeps them in scenarios/ next to the package; a wheel carries them inside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Recordings of real runs that come with commsim: a name stands for their files.
 
-A checkout keeps them in examples/ beside the package; a wheel carries them inside it.
+A checkout keeps them in examples/ next to the package; a wheel carries them inside it.
 """
 
 from __future__ import annotations

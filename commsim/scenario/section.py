@@ -163,7 +163,7 @@ def scenario_from(
 
 
 def _check_work(data: Mapping[str, Any], file: ScenarioFile, where: str) -> None:
-    """Refuse a scenario without work, and one whose jobs stand beside work or faults."""
+    """Refuse a scenario without work, and one whose jobs stand next to work or faults."""
     if file.jobs is None and "workload" not in data:
         raise ScenarioError(
             f"{where}: workload is missing: say what is to run, or list several jobs."

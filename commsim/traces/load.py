@@ -6,7 +6,7 @@
     again = simulate(trace.graph(), None, library=Recorded())
 
 A file is recognised by its content. Kineto files give the events of each rank; PyTorch
-Execution Traces and flight recorder dumps beside them give what they lack. All other formats
+Execution Traces and flight recorder dumps next to them give what they lack. All other formats
 say what was issued, and not when: they become a graph without a measured timeline.
 """
 
@@ -175,7 +175,7 @@ def _trace(found: _Found, *, gaps_are_work: bool = False) -> Trace:
 
 
 def _dumps(files: dict[int, KinetoFile], found: _Found) -> dict[int, RankRecord]:
-    """Return each rank's flight recorder dump; other records beside Kineto are not used."""
+    """Return each rank's flight recorder dump; other records besides Kineto are not used."""
     dumps = {r.rank: r for r in found.records if r.format == "flight recorder"}
     unused = [r.name for r in found.records if r.format != "flight recorder"]
     found.notes += [f"{name}: not needed beside Kineto traces; left out." for name in unused]
@@ -228,7 +228,7 @@ def _twice(one: str, other: str, rank: int) -> str:
 
 
 def _check_other(document: Document) -> None:
-    """Raise for a broken trace; a JSON file of another kind may stand beside one."""
+    """Raise for a broken trace; a JSON file of another kind may stand next to one."""
     name = document.name
     if not document.data.strip():
         raise TraceError(f"{name}: is empty. Record or copy the trace again.")

@@ -1,7 +1,7 @@
 """
 Read many large Kineto files at once, each in a process of its own.
 
-A process sends back a `RankPart`, which is small beside the file it came from.
+A process sends back a `RankPart`, which is small compared to the file it came from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 A program: what each rank calls, in order, as with torch.distributed.
 
-Blocking calls and compute stand in the rank's main stream; what returns at once runs beside it
+Blocking calls and compute stand in the rank's main stream; what returns at once runs alongside it
 until a `wait` (see `issue`).
 """
 

@@ -1,4 +1,4 @@
-"""What a workload builder returns: the graph, and what is known about it beside the graph."""
+"""What a workload builder returns: the graph, and what is known about it besides the graph."""
 
 from __future__ import annotations
 

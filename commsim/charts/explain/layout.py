@@ -21,7 +21,7 @@ Point = tuple[float, float]
 _MOST_ON_CIRCLE = 20  # ranks; more stand in rows
 _LABEL = 15  # height of a card's name
 _ACROSS, _DOWN = 72, 58  # least gap between neighbouring cards, room for an arrow with its label
-_EDGE, _HEAD, _FOOT = 16, 30, 26  # beside the cards; above, for a title; below, for an arrow
+_EDGE, _HEAD, _FOOT = 16, 30, 26  # next to the cards; above, for a title; below, for an arrow
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """
-Scaling: throughput of several runs against GPUs, beside perfect scaling.
+Scaling: throughput of several runs against GPUs, next to perfect scaling.
 """
 
 from __future__ import annotations

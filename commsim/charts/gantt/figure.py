@@ -46,7 +46,7 @@ _TEMPLATE = (
 _TOP, _BOTTOM = 112, 56
 _LEGIBLE = 12.0  # pixels of a row: a lower one has no room for its name
 _PLOT = 1300  # pixels that a page usually leaves for the time axis
-_WITH_GAP = 25  # pixels of a box from which a white line of one beside it takes less than 4 %
+_WITH_GAP = 25  # pixels of a box from which a white line of one next to it takes less than 4 %
 
 
 def gantt(

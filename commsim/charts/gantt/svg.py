@@ -30,7 +30,7 @@ __all__ = ["gantt_svg"]
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 1400, 86, 24, 104, 60
 _DIGIT = 7.0  # pixels of a digit at 11 px
-_GAP = 0.04  # the most of a box that the white line beside it may take
+_GAP = 0.04  # the most of a box that the white line next to it may take
 _LEGIBLE = 9.0  # pixels of a row: a lower one has no room for its name
 
 

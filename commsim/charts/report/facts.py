@@ -36,7 +36,7 @@ class ReportFacts:
 
     `headline` is what it comes to in a sentence, `limits` what the step would be shorter without,
     `waits` who waits for whom;
-    `command` runs it again; `resident` is the lanes' memory beside activations; `measured` what a
+    `command` runs it again; `resident` is the lanes' memory besides activations; `measured` what a
     replay is held against.
     """
 
@@ -57,7 +57,7 @@ class ReportFacts:
 class ReportSection:
     """A part of the page: its anchor, heading, a line below it (plain text), and HTML.
 
-    `wide` ones take the whole width if there is room for two beside each other.
+    `wide` ones take the whole width if there is room for two next to each other.
     """
 
     key: str

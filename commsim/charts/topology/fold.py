@@ -34,7 +34,7 @@ class Folded:
 
 
 def fold_cluster(cluster: Cluster) -> Folded:
-    """Choose what to draw: every node while they fit beside each other, else one of each kind."""
+    """Choose what to draw: every node while they fit next to each other, else one of each kind."""
     widths = [max(spec.gpus, spec.nic.count if spec.nic else 0) for spec in cluster.specs]
     every = sum(widths[kind] for kind in cluster.spec_of) <= MAX_COLUMNS
     first = {kind: cluster.spec_of.index(kind) for kind in range(len(cluster.specs))}

@@ -35,7 +35,7 @@ __all__ = ["FoldedPlanner", "folded"]
 
 
 _MOST_ROUNDS = 12
-_MANY = 10  # negligible plans may together move so many times their share
+_MANY = 10  # negligible plans may together move this many times their share
 _COPY = "copy"
 
 

@@ -20,7 +20,7 @@ __all__ = ["Entries", "Hashes", "color_by_plans", "entries_of", "mix", "refine"]
 
 Hashes = npt.NDArray[np.uint64]
 
-_DIGITS = 9  # loads that agree to so many digits are equal
+_DIGITS = 9  # loads that agree to this many digits are equal
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ __all__ = ["Draft"]
 class Draft:
     """Parts of a training section; 0 and {} if the recipe is silent. Readers fill it in.
 
-    `training` holds what stands beside the sections: precision, recompute, compute.
+    `training` holds what stands besides the sections: precision, recompute, compute.
     """
 
     source: str

@@ -159,7 +159,7 @@ def candidate_of(section: TrainingSection) -> Candidate | None:
 def section_of(candidate: Candidate, section: TrainingSection) -> TrainingSection:
     """Return the scenario's training section with the layout of `candidate`.
 
-    What the scenario says beside the layout stays: overlap, context, bucket sizes, precision.
+    What the scenario says besides the layout stays: overlap, context, bucket sizes, precision.
     Tensor parallelism comes with sequence parallelism.
     """
     dp, tp, pp, cp, ep = candidate.degrees

@@ -163,7 +163,7 @@ class Pool:
 
 @contextmanager
 def workers(scenario: Scenario, processes: int) -> Iterator[Pool]:
-    """Give workers for a scenario; `processes` above 1 start others beside this one."""
+    """Give workers for a scenario; `processes` above 1 start others next to this one."""
     here = Worker(scenario)
     if processes <= 1:
         yield Pool(here, None)

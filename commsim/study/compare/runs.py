@@ -67,7 +67,7 @@ QUANTITIES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One run: its metrics under the keys of the run JSON, and what is known beside them."""
+    """One run: its metrics under the keys of the run JSON, and what is known besides them."""
 
     name: str
     kind: str

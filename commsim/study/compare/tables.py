@@ -196,7 +196,7 @@ def _chosen(rows: Iterable[dict[str, Any]]) -> tuple[list[TablePoint], tuple[str
 
 
 def line_up(sheets: Sequence[Sequence[Sheet]], reference: int) -> list[TableRows]:
-    """Put the tables of several sources beside each other, op by op; `sheets[k]` are source k's.
+    """Put the tables of several sources next to each other, op by op; `sheets[k]` are source k's.
 
     The rows are the reference's sizes, then those that only others have; sizes that differ by
     less than 1 % are one.

@@ -46,7 +46,7 @@ _TRUSTED = 0.05  # a self-check above this makes what-ifs doubtful
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay beside what was measured.
+    """A replay next to what was measured.
 
     `tables` are for people, by heading. `trace` and `measured` are None if the files hold no
     times. `trusted` says whether the replay with recorded transfers met every measured step and
@@ -227,7 +227,7 @@ def _timed(
     check = errors(measured, again)
     timeline = again
     if comm == "modelled" or change.changes_work:
-        # What was measured beside communication has been slowed down by it already.
+        # What was measured during communication has been slowed down by it already.
         where = cluster if comm == "modelled" else None
         timeline = simulate(graph, where, library=rules, overlap_slowdown=False)
     before = measure(measured)

@@ -85,7 +85,7 @@ def _by_text(data: Any) -> Any:
 
 
 def _files(data: Any, folder: Path) -> Iterator[Path]:
-    """Yield the files beside the scenario that its texts name: schedules, graphs, traces."""
+    """Yield the files next to the scenario that its texts name: schedules, graphs, traces."""
     for text in _texts(data):
         if re.search(r"\.\w{1,8}\Z", text) and "\0" not in text and len(text) < 1024:
             path = folder / text

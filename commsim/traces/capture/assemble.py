@@ -262,7 +262,7 @@ class _Lane:
         self.tail[stream] = op
 
     def _causes(self, stream: str) -> list[int]:
-        """Return what the next op of a stream waits for beside its predecessor."""
+        """Return what the next op of a stream waits for besides its predecessor."""
         causes = self.pending.pop(stream, [])
         if self.seen.get(stream, 0) < self.syncs:
             self.seen[stream] = self.syncs
@@ -307,7 +307,7 @@ def _with_meta(
     script: str,
     torch: str,
 ) -> Graph:
-    """Return the graph with what is known of it beside its ops, under `capture` in its meta."""
+    """Return the graph with what is known of it besides its ops, under `capture` in its meta."""
     from dataclasses import replace
     from types import MappingProxyType
 

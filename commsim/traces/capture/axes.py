@@ -1,5 +1,5 @@
 """
-The groups of a captured program as axes: which groups exist beside each other, and who is who.
+The groups of a captured program as axes: which groups exist next to each other, and who is who.
 
 A program makes all groups of a kind on every rank, one after another: a mesh of 2 x 4 makes four
 groups of two and two of four. Those that follow each other, share no rank and have one size are

@@ -33,7 +33,7 @@ __all__ = ["FORMATS", "Format", "GroupsFile", "Part", "format_of", "register_for
 
 @dataclass(frozen=True, slots=True)
 class GroupsFile:
-    """Process groups in a file of their own, as astra-sim has them beside Chakra traces."""
+    """Process groups in a file of their own, as astra-sim has them next to Chakra traces."""
 
     ranks: dict[str, tuple[int, ...]]
 

@@ -52,7 +52,7 @@ class FileArgs(msgspec.Struct, gc=False):
 
 
 class EventArgs(msgspec.Struct, frozen=True, gc=False):
-    """What an event says beside its name; -1, "" and () if it does not say.
+    """What an event says besides its name; -1, "" and () if it does not say.
 
     `call` is torch's name of a collective and `op` commsim's; `elements` and `out_elements` are
     what it sends and receives, `splits` the elements per member of an uneven all-to-all.

@@ -122,7 +122,7 @@ def _members(source: _Unpacked, path: Path, limits: FileLimits) -> Iterator[Docu
                 plain = member.isfile() and not member.issparse()
                 content = archive.extractfile(member) if plain else None
                 if content is None or name.startswith("."):
-                    continue  # "._x" is what macOS adds beside x
+                    continue  # "._x" is what macOS adds next to x
                 yield _member(f"{path}:{member.name}", content, member.size, limits)
     except tarfile.TarError as error:
         if not count:

@@ -1,5 +1,5 @@
 """
-Put things behind what they depend on, as near to the given order as that allows.
+Put things after what they depend on, as near to the given order as that allows.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _alone(rank: int, number: int, call: CollectiveCall, group: str) -> MatchedC
 
 
 def _names(groups: Mapping[GroupKey, object]) -> dict[GroupKey, str]:
-    """Name each group; two with the same name get their ranks behind it."""
+    """Name each group; two with the same name get their ranks after it."""
     plain = {key: key[1] or "world" for key in groups}
     twice = {name for name in plain.values() if list(plain.values()).count(name) > 1}
     return {key: f"{name} {list(key[0])}" if name in twice else name for key, name in plain.items()}
@@ -134,7 +134,7 @@ _Placed = dict[int, list[tuple[int, Numbered]]]
 def _places(calls: RankCalls, cut: set[int], zeros: Mapping[int, int]) -> _Placed:
     """Give each call of a group its place: its number if all have one, else that in the order.
 
-    Of a rank whose file was cut any call may be missing: each is put beside the next call of a
+    Of a rank whose file was cut any call may be missing: each is put next to the next call of a
     whole rank that it agrees with, one that ran at the same time if there is any.
     """
     if all(call.sequence >= 0 for of_rank in calls.values() for _, call in of_rank):

@@ -1,7 +1,7 @@
 """
 torch.nn.DataParallel as it is: one process, and everything through GPU 0.
 
-Eight steps for every microbatch, none beside another:
+Eight steps for every microbatch, none alongside another:
 
 1  scatter the inputs from GPU 0         5  loss on GPU 0 over all outputs
 2  broadcast the parameters              6  scatter the outputs' gradients

@@ -1,7 +1,7 @@
 """What a scenario leaves open, as the software stack has it.
 
 The stack follows from how replicas keep their parameters equal, if none is named; buckets, the
-width of gradients and what runs beside what follow from the stack.
+width of gradients and what runs alongside what follow from the stack.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Chain:
         self._precision = precision
         self._after = list(after)
         self.on_compute = False
-        self._beside: list[int] = []  # beside the item that is next
-        self._earlier: list[int] = []  # beside the items before it
+        self._beside: list[int] = []  # overlapping the item that is next
+        self._earlier: list[int] = []  # overlapping the items before it
         self._received = -1
         self.last = -1
 
@@ -78,7 +78,7 @@ class Chain:
         self._beside = []
 
     def close(self) -> None:
-        """Wait for all that still runs beside, with whatever comes next."""
+        """Wait for all that still runs alongside, with whatever comes next."""
         self._after += self._earlier + self._beside
         self._earlier, self._beside = [], []
 

@@ -89,7 +89,7 @@ class TrainingPlan:
 
     @property
     def overlaps_reductions(self) -> bool:
-        """Whether buckets are reduced beside the backward."""
+        """Whether buckets are reduced during the backward."""
         return self.section.data_parallel.overlap is not False and not self.agree_at_the_end
 
     def gathers_ahead(self, *, forward: bool) -> int:

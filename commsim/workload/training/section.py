@@ -56,11 +56,11 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     """Degrees of the parallel axes; `order` places ranks, fastest axis first.
 
     `layers_per_stage` lists the layers of each stage (or virtual stage) if they are not to
-    be even. `tp_overlap` says what tensor-parallel collectives run beside: nothing, the weight
+    be even. `tp_overlap` says what tensor-parallel collectives run alongside: nothing, the weight
     gradients (Megatron's asynchronous all-reduce), all of a block but for the first of tp chunks
     (ring: userbuffers, async TP), or all of it (full); without it, as the stack does.
     `context` is how attention sees other ranks' tokens: `ring` or `ulysses`. `scatter_gather`
-    sends 1/tp of a boundary and gathers it behind. `dispatcher`: tokens go to their experts once
+    sends 1/tp of a boundary and gathers it after. `dispatcher`: tokens go to their experts once
     per copy (alltoall) or once per rank and node (deepep; deepep-fp8 in a byte per entry). With
     `expert_capacity` an expert takes so many times the mean of its tokens, filled up, and the rest
     is dropped. `expert_skew`: the busiest expert rank gets
@@ -90,9 +90,9 @@ class DataParallelSection(Section, frozen=True, kw_only=True):
 
     ddp, zero: `bucket`, `first_bucket`, `overlap` (without them, as the stack does), `no_sync`
     (reduce in the last microbatch only). zero: `stage` 1 to 3, `prefetch` (gather parameters
-    beside the next forward), `offload: cpu`. fsdp: `shard: full` or `grad_op`; hsdp: `shard` is
+    during the next forward), `offload: cpu`. fsdp: `shard: full` or `grad_op`; hsdp: `shard` is
     the ranks of a shard group; both: `prefetch` is the units gathered ahead, `reshard` when whole
-    parameters are given up (behind each pass of a microbatch, or once per step), `no_sync` as
+    parameters are given up (after each pass of a microbatch, or once per step), `no_sync` as
     above, whole gradients being added up until then. parameter_server:
     `sync`, `servers`.
     `gradients` is the precision they are reduced in.

@@ -2,15 +2,15 @@
 Parameters in shards: ZeRO-3, FullyShardedDataParallel and its hybrid.
 
 Each unit (the embedding, a layer, the head) is gathered before its forward and again before its
-backward, and its gradient is reduce-scattered behind. `prefetch` units are gathered ahead: the
+backward, and its gradient is reduce-scattered after. `prefetch` units are gathered ahead: the
 gather of a unit starts when the one `prefetch` + 1 before it has run, so that so many are whole
 at once (FSDP's rate limit, two, is prefetch 1). SHARD_GRAD_OP keeps a unit whole from its forward
 to its backward. HSDP shards inside groups and all-reduces the shards' gradients between them.
 All of it happens in every microbatch; with `reshard: step` units are gathered once, for the first
-forward of a step, and with no_sync gradients are added up whole and scattered behind the last.
+forward of a step, and with no_sync gradients are added up whole and scattered after the last.
 
 What one collective holds is the stack's (`gathering`). Collectives of lists copy each rank's part
-by a kernel of its own: a time that grows with the group, beside the links' (`list_copies`). A
+by a kernel of its own: a time that grows with the group, on top of the links' (`list_copies`). A
 stack that does not overlap holds the next unit until the gradients of this one are reduced.
 
 Zhao et al., "PyTorch FSDP", VLDB 2023; Rajbhandari et al., "ZeRO", SC'20.
@@ -105,7 +105,7 @@ class Sharded(ReplicaStrategy):
         axis: str,
         entries: int,
     ) -> None:
-        """Scatter `entries` gradients of a unit over the ranks of `axis`, behind `op`."""
+        """Scatter `entries` gradients of a unit over the ranks of `axis`, after `op`."""
         shards, model = self.sizes[expert], self.model_of(lane.rank)
         entries = self._padded(entries, shards)
         size, ended = entries * self.plan.gradient_width, op

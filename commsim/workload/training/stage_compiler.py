@@ -4,15 +4,15 @@ that is split into the gradients of inputs and of weights.
 
 n  bytes of a microbatch's hidden state      t  tensor-parallel degree      d  context-parallel
 
-Tensor parallelism (Narayanan et al., SC'21): an all-reduce of n behind attention and behind the
+Tensor parallelism (Narayanan et al., SC'21): an all-reduce of n after attention and after the
 MLP, forward and backward. With sequence parallelism (Korthikanti et al., 2022) each is an
-all-gather in front and a reduce-scatter behind, and the backward gathers the input once more,
-beside the gradient's products. The embedding's rows and the logits are divided by the
+all-gather in front and a reduce-scatter after, and the backward gathers the input once more,
+during the gradient's products. The embedding's rows and the logits are divided by the
 vocabulary: one all-reduce each, and three of a number per token for the cross entropy.
 
-Experts: an all-to-all before and one behind, forward and backward. Context: a ring passes keys
-and values on d - 1 times beside attention's core (scores and values: the projections come before
-and behind), backward with their gradients; Ulysses exchanges q, k, v and the output by all-to-all.
+Experts: an all-to-all before and one after, forward and backward. Context: a ring passes keys
+and values on d - 1 times during attention's core (scores and values: the projections come before
+and after), backward with their gradients; Ulysses exchanges q, k, v and the output by all-to-all.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class StageCompiler:
 
     @property
     def _beside(self) -> bool:
-        """Whether collectives run beside the products of their block."""
+        """Whether collectives run during the products of their block."""
         return self.tp_overlap in ("ring", "full")
 
     def _forward(self, work_list: WorkList, unit: Unit) -> None:
@@ -197,7 +197,7 @@ class StageCompiler:
     def _gradient(self, work_list: WorkList, block: Block, *, fused: bool) -> None:
         """Write the input gradient, what follows it on the tensor axis, and the weight's.
 
-        Overlapped in full, that starts with the gradient; beside weights, behind it.
+        Overlapped in full, that starts with the gradient; beside weights, after it.
         """
         full, beside = self._beside, self.tp_overlap == "weight" and fused
         if full:
@@ -240,9 +240,9 @@ class StageCompiler:
     def _around(self, work_list: WorkList, kind: str, *, beside: bool) -> None:
         """Write a collective around a block; on a ring of chunks, one of tp is not hidden.
 
-        The product of a chunk runs beside the passing on of the next one (userbuffers of
+        The product of a chunk runs during the passing on of the next one (userbuffers of
         Transformer Engine; symmetric memory of PyTorch's async TP), but the first chunk of a
-        gather has to come, and the last of a reduction to leave, without a product beside it.
+        gather has to come, and the last of a reduction to leave, without a product alongside it.
         """
         size = self._n
         if kind == "all_gather" and self.model.gathers_fp8:
@@ -305,7 +305,7 @@ class StageCompiler:
         return self.model.stack.ring == "torch"
 
     def _ring_bytes(self, *, backward: bool) -> tuple[int, int]:
-        """Return the bytes that a step passes on beside it, and behind it: gradients in fp32."""
+        """Return the bytes that a step passes on during it, and after it: gradients in fp32."""
         size = context_ring_bytes(self.shape, self.split, width=self.width, repeated=self._repeats)
         if not backward:
             return size, 0

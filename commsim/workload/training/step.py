@@ -7,7 +7,7 @@ receives from a neighbour are posted in the order in which it sends, when the ac
 previous one has ended, early enough to hide behind that one; compute waits for them.
 
 Forward and backward that run as one (DualPipe) take turns on the compute stream item by item,
-so that the communication of one runs beside the compute of the other.
+so that the communication of one runs alongside the compute of the other.
 """
 
 from __future__ import annotations

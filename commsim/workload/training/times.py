@@ -2,7 +2,7 @@
 What the stages of a layout take, as far as it is known before anything runs.
 
 Searched schedules are laid out for these times: compute; collectives inside layers, unless they
-run beside it; and messages between stages. Communication takes what the ideal library says of
+run alongside it; and messages between stages. Communication takes what the ideal library says of
 idle links, those of the ranks that share a NIC one after another.
 """
 

@@ -93,7 +93,7 @@ class WorkList:
         self._joins = False if joins else self._joins
 
     def join(self) -> None:
-        """Let the next item wait for what ran beside the one before it."""
+        """Let the next item wait for what ran alongside the one before it."""
         self._joins, self._beside = self._joins or self._beside, False
 
 

@@ -1,5 +1,5 @@
 """
-NCCL's tuning model: what each algorithm and protocol would cost, by its own reckoning.
+NCCL's tuning model: what each algorithm and protocol would cost, by its own formulas.
 
 It decides what NCCL runs; it does not say how long that takes (the timing model does).
 
@@ -8,7 +8,7 @@ bandwidth    of the algorithm, GB/s; 0: not usable
 time (us)    latency + S / (1000 bandwidth), with a correction for trees of middle sizes and for
              the plateau of rings between nodes
 
-NCCL reckons in 32-bit floats; so does this module where it matters, since a tie decides.
+NCCL computes in 32-bit floats; so does this module where it matters, since a tie decides.
 
 Follows ncclTopoTuneModel and ncclTopoGetAlgoTime (src/graph/tuning.cc, NCCL 2.18 to 2.30).
 """

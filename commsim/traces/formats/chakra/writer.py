@@ -1,7 +1,7 @@
 """
 Write a graph as Chakra traces: `base.RANK.et` (protobuf) or `base.RANK.json`, and the groups.
 
-The groups go beside them as astra-sim wants them: `base.comm_group.json`, {"0": [0, 1], ...}.
+The groups go next to them as astra-sim wants them: `base.comm_group.json`, {"0": [0, 1], ...}.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _set(attribute: Any, name: str, value: Any) -> None:
 
 
 def _framed(data: bytes) -> bytes:
-    """Return a message behind its length as a varint."""
+    """Return a message with its length as a varint before it."""
     size, head = len(data), bytearray()
     while size > 0x7F:
         head.append(size & 0x7F | 0x80)

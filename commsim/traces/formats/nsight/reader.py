@@ -258,7 +258,7 @@ def _add_ranges(
             process.steps += 1
             process.add(EventKind.ANNOTATION, f"ProfilerStep#{number}", thread, start, end)
         else:
-            # torch's own ranges carry numbers behind the name: "aten::mm, seq = 7"
+            # torch's own ranges carry numbers after the name: "aten::mm, seq = 7"
             plain = name.split(", ")[0]
             is_op = EventKind.CPU_OP if "::" in plain else EventKind.ANNOTATION
             process.add(is_op, plain, thread, start, end)

@@ -1,5 +1,5 @@
 """
-Work of Gloo beside the CPU threads: it runs collectives on threads of its own.
+Work of Gloo alongside the CPU threads: it runs collectives on threads of its own.
 
 A c10d op issues a call on the user's thread; a `gloo:*` annotation says when it ran: for
 collectives on one of Gloo's threads (each runs one at a time), for sends and receives on the

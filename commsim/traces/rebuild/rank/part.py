@@ -1,7 +1,7 @@
 """
 A rank's part of a run, made from its file alone.
 
-It is small beside the file, so that many ranks can be read in processes of their own.
+It is small compared to the file, so that many ranks can be read in processes of their own.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def rank_part(
 
 
 def _unsure(rank: int, unsure: int) -> Iterator[str]:
-    """Yield a note on gaps beside async calls of Gloo, which may be waiting or work."""
+    """Yield a note on gaps next to async calls of Gloo, which may be waiting or work."""
     if unsure > _WORTH_SAYING:
         yield (
             f"rank {rank}: {format_time(unsure)} without an event beside async calls of"
