@@ -57,8 +57,8 @@ class ParallelSection(Section, frozen=True, kw_only=True):
 
     `layers_per_stage` lists the layers of each stage (or virtual stage) if they are not to
     be even. `tp_overlap` says what tensor-parallel collectives run alongside: nothing, the weight
-    gradients (Megatron's asynchronous all-reduce), all of a block but for the first of tp chunks
-    (ring: userbuffers, async TP), or all of it (full); without it, as the stack does.
+    gradients (Megatron's asynchronous all-reduce), all of a block but for the last quarter of a
+    forward's reduction (ring: userbuffers, async TP), or all (full); without it, as the stack does.
     `context` is how attention sees other ranks' tokens: `ring` or `ulysses`. `scatter_gather`
     sends 1/tp of a boundary and gathers it after. `dispatcher`: tokens go to their experts once
     per copy (alltoall) or once per rank and node (deepep; deepep-fp8 in a byte per entry). With

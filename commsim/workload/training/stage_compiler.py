@@ -43,6 +43,11 @@ _MASKED = 0.75
 or half of the queries all, as each rank has an early and a late block (context_parallel.py of
 github NVIDIA/TransformerEngine, which adds up partial outputs after each step, and partial
 gradients of q, k and v in the backward)."""
+_PIPELINED = 4
+"""Parts of a product whose reduction runs beside the next part, as Transformer Engine splits it
+(num_splits of `initialize_ub`, pytorch/module/base.py): that of the last one has none beside it.
+Gathers go round a ring and hide whole, as a rank begins with its own part; in the backward a
+reduction runs beside the weights' gradient (`ring_exchange`, `pipeline` and `bulk` there)."""
 _LOSS_BYTES = 4
 _LOSS_REDUCTIONS = 3  # the largest logit, the logit of the target, the sum of exponentials
 
@@ -146,7 +151,7 @@ class StageCompiler:
             if block.name != "experts":
                 self._gather(work_list, beside=beside)
             if leaves and beside:
-                self._leave(work_list, beside=True)
+                self._leave(work_list, beside=True, splits=self._splits)
             if block.name == "experts":
                 self._route(work_list, back=False, dispatch=True)
                 work_list.compute(_scaled(work, self.load), block=block.name)
@@ -157,8 +162,8 @@ class StageCompiler:
                 work_list.compute(work, block=block.name)
             if beside:
                 work_list.join()
-            elif leaves:
-                self._leave(work_list)
+            if leaves and (not beside or self._splits > 1):
+                self._leave(work_list, splits=self._splits if beside else 1)
 
     def _backward(self, work_list: WorkList, unit: Unit, *, fused: bool) -> None:
         if unit.kind == EMBEDDING:
@@ -227,30 +232,29 @@ class StageCompiler:
                 work = _scaled(block.weight, self.load if block.name == "experts" else 1.0)
                 work_list.compute(work, block=_shown(block))
 
+    @property
+    def _splits(self) -> int:
+        """Into how many parts a forward's product is split, so that its reduction overlaps."""
+        return _PIPELINED if self.tp_overlap == "ring" else 1
+
     def _gather(self, work_list: WorkList, *, beside: bool = False) -> None:
-        if self._gathers:
-            self._around(work_list, "all_gather", beside=beside)
+        """Write a gather before a product; next to it, each rank begins with its own part."""
+        if not self._gathers:
+            return
+        size = self._n // (self.width if self.model.gathers_fp8 else 1)
+        work_list.collective("all_gather", "tp", size, beside=beside)
 
-    def _leave(self, work_list: WorkList, *, beside: bool = False) -> None:
-        if self.split.tp > 1:
-            self._around(
-                work_list, "reduce_scatter" if self._gathers else "all_reduce", beside=beside
-            )
+    def _leave(self, work_list: WorkList, *, beside: bool = False, splits: int = 1) -> None:
+        """Write the reduction after a product that is `splits` parts.
 
-    def _around(self, work_list: WorkList, kind: str, *, beside: bool) -> None:
-        """Write a collective around a block; on a ring of chunks, one of tp is not hidden.
-
-        The product of a chunk runs during the passing on of the next one (userbuffers of
-        Transformer Engine; symmetric memory of PyTorch's async TP), but the first chunk of a
-        gather has to come, and the last of a reduction to leave, without a product alongside it.
+        Those but the last run next to the product, the last one after it.
         """
-        size = self._n
-        if kind == "all_gather" and self.model.gathers_fp8:
-            size //= self.width
-        chunk = size // self.split.tp if beside and self.tp_overlap == "ring" else 0
-        if chunk:
-            work_list.collective(kind, "tp", chunk)
-        work_list.collective(kind, "tp", size - chunk, beside=beside)
+        if self.split.tp == 1:
+            return
+        size, kind = self._n // splits, "reduce_scatter" if self._gathers else "all_reduce"
+        if beside and splits > 1:
+            size = self._n - size
+        work_list.collective(kind, "tp", size, beside=beside)
 
     def _cross_entropy(self, work_list: WorkList) -> None:
         if self.split.tp == 1:

@@ -87,9 +87,28 @@ def test_tensor_parallel_overlap_only_helps() -> None:
     parallel = {"tp": 4, "sequence_parallel": True}
     times = [
         step_time(4, model=model, speed=1e11, parallel={**parallel, "tp_overlap": how})
-        for how in ("none", "weight", "full")
+        for how in ("none", "weight", "ring", "full")
     ]
-    assert times[0] > times[1] > times[2]
+    assert times[0] > times[1] > times[2] > times[3]
+
+
+def test_a_ring_exposes_the_last_part_of_a_forward_s_reductions_and_nothing_else() -> None:
+    """Where a block's product outlasts its collectives: a quarter of each reduction, not more."""
+    model = {**SMALL, "hidden": 64, "heads": 4, "vocab": 64}
+    exposed = []
+    for how in ("none", "ring"):
+        parallel = {"tp": 4, "sequence_parallel": True, "tp_overlap": how}
+        workload, timeline = run(
+            4, model=model, speed=1e13, parallel=parallel, batch={"global": 1, "micro": 1}
+        )
+        graph = workload.graph
+        first = named(graph, "F layer 1 attention", 1)[0]
+        after = named(graph, "F layer 1 mlp", 1)[0]
+        gap = timeline.start[after] - timeline.end[first]
+        exposed.append(int(gap))
+    reduced = named(graph, "reduce_scatter F layer 1", 1)[1]
+    last = timeline.end[reduced] - timeline.start[reduced]
+    assert exposed[1] == last < exposed[0]
 
 
 def test_the_backward_all_reduce_runs_beside_weight_gradients() -> None:

@@ -61,14 +61,18 @@ def test_parameters_of_layers_are_gathered_as_cast(precision: str, width: int) -
     assert ends == {2 * (32 * 1024 + 1024)}
 
 
-def test_a_ring_leaves_one_chunk_of_tp_without_a_product_beside_it() -> None:
+def test_a_ring_leaves_the_last_part_of_a_reduction_behind_its_product() -> None:
+    """A gather runs beside its product whole, a forward's reduction but for a quarter of it."""
     parallel = {"dp": 2, "tp": 4, "sequence_parallel": True}
-    whole = built(parallel={**parallel, "tp_overlap": "full"})
-    ring = built(parallel={**parallel, "tp_overlap": "ring"})
-    moved = [sum(int(g.size[op]) for op in named(g, "all_gather F layer 0")) for g in (whole, ring)]
-    assert moved[0] == moved[1]
-    sizes = sorted({int(ring.size[op]) for op in named(ring, "all_gather F layer 0")})
-    assert sizes[0] * 3 == sizes[1]
+    full, ring = (built(parallel={**parallel, "tp_overlap": how}) for how in ("full", "ring"))
+    for name in ("all_gather F layer 0", "all_gather B layer 0", "reduce_scatter B layer 0"):
+        sizes = [[int(graph.size[op]) for op in named(graph, name)] for graph in (full, ring)]
+        assert sizes[0]
+        assert sizes[0] == sizes[1]
+    parts = [int(ring.size[op]) for op in named(ring, "reduce_scatter F layer 0")]
+    whole = int(full.size[named(full, "reduce_scatter F layer 0")[0]])
+    assert parts
+    assert parts == [3 * whole // 4, whole // 4] * (len(parts) // 2)
 
 
 def test_gathered_logits_where_the_loss_is_not_parallel() -> None:
