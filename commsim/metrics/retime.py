@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -48,13 +49,14 @@ class Retiming:
         self._timeline = timeline
         self._window = window or measured_window(timeline)
         self._arrive = arrivals(timeline)
-        self._lane = timeline.lane.tolist()
         # Whatever a span waited for had ended when it arrived, so the order of ends is an order
         # in which each span comes after what it needs.
         spans = np.arange(len(timeline))
         self._order = np.lexsort((spans, timeline.start, timeline.end)).tolist()
+        self._offset = timeline.graph.lane_offset[timeline.lane].astype(np.float64).tolist()
         self._needs = self._dependencies()
-        self._meets = self._met_members()
+        self._delayed = [span for span, own in enumerate(self._needs) if any(d for _, d in own)]
+        self._members, self._meets = self._met_members()
         self._slack = self._waits_of_its_own()
         self._step = self._step_of()
 
@@ -66,42 +68,57 @@ class Retiming:
 
     def _times(self, change: Change) -> tuple[Floats, Floats]:
         """Return the new (arrival, end) of every span."""
-        timeline, lane = self._timeline, self._lane
+        timeline = self._timeline
         lasting = ((timeline.end - timeline.start) * change.factor).tolist()
-        slack, needs, meets = self._slack, self._needs, self._meets
-        detached = None if change.detached is None else change.detached.tolist()
-        undelayed = None if change.undelayed is None else change.undelayed.tolist()
-        offset = timeline.graph.lane_offset.tolist()
+        begin, slack, members = self._offset, self._slack, self._members
+        needs, meets = self._changed(change)
         unknown = -1.0
         arrive, end = [unknown] * len(lasting), [0.0] * len(lasting)
+        met = [unknown] * len(members)
 
         def arrival(span: int) -> float:
-            when = float(offset[lane[span]])
-            apart = detached is not None and detached[span]
+            when: float = begin[span]
             for before, delay in needs[span]:
-                if apart and lane[before] != lane[span]:
-                    continue
-                ended = end[before] + (0 if undelayed is not None and undelayed[before] else delay)
+                ended = end[before] + delay
                 if ended > when:
                     when = ended
             arrive[span] = when
             return when
 
-        met: dict[int, float] = {}
         for span in self._order:
             start = arrive[span]
             if start < 0:
-                start = arrival(span)
-            members = meets[span]
-            if members is not None and not (detached is not None and detached[span]):
-                latest = met.get(id(members), unknown)
+                start = begin[span]
+                for before, delay in needs[span]:  # as in `arrival`: a call per span takes longer
+                    ended = end[before] + delay
+                    if ended > start:
+                        start = ended
+                arrive[span] = start
+            together = meets[span]
+            if together >= 0:
+                latest = met[together]
                 if latest < 0:
-                    latest = max(a if (a := arrive[m]) >= 0 else arrival(m) for m in members)
-                    met[id(members)] = latest
+                    waited = members[together]
+                    latest = max(a if (a := arrive[m]) >= 0 else arrival(m) for m in waited)
+                    met[together] = latest
                 if latest > start:
                     start = latest
             end[span] = start + slack[span] + lasting[span]
         return np.array(arrive), np.array(end)
+
+    def _changed(self, change: Change) -> tuple[list[list[tuple[int, int]]], list[int]]:
+        """Return the needs of each span and what it meets, without those that a change undoes."""
+        needs, meets, lane = self._needs, self._meets, self._timeline.lane
+        if change.detached is not None:
+            needs, meets = needs.copy(), meets.copy()
+            for span in np.flatnonzero(change.detached).tolist():
+                needs[span] = [(b, delay) for b, delay in needs[span] if lane[b] == lane[span]]
+                meets[span] = -1
+        if change.undelayed is not None:
+            needs, none = needs.copy(), change.undelayed
+            for span in self._delayed:
+                needs[span] = [(b, 0 if none[b] else delay) for b, delay in needs[span]]
+        return needs, meets
 
     def _dependencies(self) -> list[list[tuple[int, int]]]:
         """Return, per span, the spans that it waits for, each with a delay in ps."""
@@ -118,30 +135,41 @@ class Retiming:
             needs.append(mine)
         return needs
 
-    def _met_members(self) -> list[list[int] | None]:
-        """Return, per span, the members whose arrival it waited for; None for work."""
-        timeline, found = self._timeline, [None] * len(self._timeline)
+    def _met_members(self) -> tuple[list[list[int]], list[int]]:
+        """Return lists of members that were waited for, and per span which it is; -1 for work."""
+        timeline, meets = self._timeline, [-1] * len(self._timeline)
         spans = np.flatnonzero(timeline.communicates)
         number = instance_numbers(timeline.graph, timeline.op[spans])
         spans = spans[np.argsort(number, kind="stable")]
         cuts = np.flatnonzero(np.diff(np.sort(number))) + 1
-        meets: list[list[int] | None] = list(found)
+        needed: list[list[int]] = []
         for members in np.split(spans, cuts) if len(spans) else []:
-            arrive, start = self._arrive[members], timeline.start[members]
-            # Members that started together waited for the same ones.
-            for moment in np.unique(start):
-                needed = members[arrive <= moment].tolist()
-                for span in members[start == moment].tolist():
-                    meets[span] = needed
-        return meets
+            start = timeline.start[members]
+            if (start == start[0]).all():
+                groups = [(members, members)]
+            else:  # members that started together waited for the same ones
+                arrive = self._arrive[members]
+                groups = [
+                    (members[arrive <= moment], members[start == moment])
+                    for moment in np.unique(start)
+                ]
+            for waited, waiting in groups:
+                if len(waited) == 1 and len(waiting) == 1:
+                    continue  # folded onto one lane: nobody else to wait for
+                for span in waiting.tolist():
+                    meets[span] = len(needed)
+                needed.append(waited.tolist())
+        return needed, meets
 
     def _waits_of_its_own(self) -> list[float]:
         """Return how long after its last need each span started: latency that stays."""
         start, arrive = self._timeline.start, self._arrive
-        latest = arrive.copy()
-        for span, members in enumerate(self._meets):
-            if members is not None:
-                latest[span] = arrive[members].max()
+        latest, meets = arrive.copy(), np.array(self._meets, dtype=np.int64)
+        if self._members:
+            counts = np.array([len(members) for members in self._members])
+            waited = np.fromiter(chain.from_iterable(self._members), np.int64, int(counts.sum()))
+            last = np.maximum.reduceat(arrive[waited], np.cumsum(counts) - counts)
+            latest[meets >= 0] = last[meets[meets >= 0]]
         ended = self._timeline.end
         queued = self._timeline.cause_kind == Cause.QUEUE
         latest[queued] = np.maximum(latest[queued], ended[self._timeline.cause[queued]])

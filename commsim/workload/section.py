@@ -43,9 +43,11 @@ def build_workload(
     where: str = "workload",
     folder: str = ".",
     fold: bool = False,
+    shorten: bool = False,
 ) -> Workload:
     """Return the graph of a synthetic workload: any kind but graph and trace, which are files.
 
+    `shorten`: of training steps, those that are not measured may be shorter.
     `library` is that of the groups of a program which name none. `folder` is where the files
     that a section names are looked for.
 
@@ -65,5 +67,7 @@ def build_workload(
     if section.training is not None:
         if cluster is None:
             raise ScenarioError(f"{where}: needs a cluster, like cluster: {{preset: dgx-h100}}.")
-        return build_training(section.training, cluster, where=where, folder=folder, fold=fold)
+        return build_training(
+            section.training, cluster, where=where, folder=folder, fold=fold, shorten=shorten
+        )
     raise ScenarioError(f"{where}: is a file to load, not work to build.")

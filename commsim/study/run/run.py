@@ -128,6 +128,7 @@ def run_once(
         where=f"{scenario.where}: workload",
         folder=scenario.folder,
         fold=_may_fold(file, cluster),
+        shorten=file.faults is None and _may_fold(file, cluster),
     )
     if kind == "program":
         library = for_groups(library, work.graph)
@@ -270,6 +271,9 @@ def _chosen(scenario: Scenario, library: Library, graph: Graph) -> list[str]:
         folding = "no folding"
     else:
         folding = _lanes(len(graph.lane_rank), int(graph.multiplicity.sum()))
+    earlier = graph.meta.get("earlier_microbatches")
+    if earlier is not None:
+        folding += f", {earlier} microbatches in steps before the measured one"
     slowdown = "" if engine.overlap_slowdown else ", communication takes nothing from compute"
     return [
         f"library: {library.name}{taken}, {_RULES.get(library.name, '')}".rstrip(", ") + ".",

@@ -52,10 +52,12 @@ def build_training(
     where: str = "training",
     folder: str = ".",
     fold: bool = False,
+    shorten: bool = False,
 ) -> Workload:
     """Return the graph of `section.steps` training steps on all GPUs of `cluster`.
 
-    With `fold`, ranks that do the same have one lane; without, every rank has its own.
+    With `fold`, ranks that do the same have one lane; without, every rank has its own. With
+    `shorten`, large steps before the last have fewer microbatches (`build_steps`).
 
     Raises:
         ScenarioError: see `plan_training`; every message carries the field's path.
@@ -85,7 +87,9 @@ def build_training(
         )
 
     roles = axes.roles if fold else np.arange(plan.layout.world)
-    graph = build_steps(plan, cluster, axes, Fold.of(roles, axes.groups, axes.pairs))
+    graph = build_steps(
+        plan, cluster, axes, Fold.of(roles, axes.groups, axes.pairs), shorten=shorten
+    )
     return Workload("training", graph, notes, facts)
 
 

@@ -18,7 +18,15 @@ from typing import NamedTuple
 from commsim.cluster import Cluster
 from commsim.graph import Fold, Graph, GraphBuilder, Tags
 from commsim.models import ComputeModel, compute_model
-from commsim.workload.schedules import PHASE, ScheduleStep, Work, execution_order
+from commsim.workload.schedules import (
+    PHASE,
+    Schedule,
+    ScheduleStep,
+    Work,
+    execution_order,
+    is_laid_out,
+    make_schedule,
+)
 from commsim.workload.training.axes import Axes, hop_name
 from commsim.workload.training.bucketed import Bucketed
 from commsim.workload.training.lanes import Chain, Lane
@@ -35,13 +43,71 @@ MERGED_ABOVE = 60_000
 """Ops per step from which the layers of a stage are one op where nothing tells them apart."""
 
 
-def build_steps(plan: TrainingPlan, cluster: Cluster, axes: Axes, fold: Fold) -> Graph:
-    """Return the graph of all steps, with lanes for the representatives of `fold`."""
+SHORTENED_ABOVE = 20_000
+"""Work items per step from which the steps before the measured one may be shorter."""
+_ROUNDS = 2
+"""How often a shorter step fills the pipeline: interleaved schedules are periodic from then on."""
+
+
+def build_steps(
+    plan: TrainingPlan, cluster: Cluster, axes: Axes, fold: Fold, *, shorten: bool = False
+) -> Graph:
+    """Return the graph of all steps, with lanes for the representatives of `fold`.
+
+    With `shorten`, large steps before the last one, which is measured, have so few microbatches
+    as fill the pipeline twice: the last one begins with what their ends leave, which is the same.
+    """
     builder = StepBuilder(plan, cluster, axes, fold)
-    for step in range(plan.section.steps):
-        builder.step(step)
-    meta = {"schedule": plan.schedule.name, "steps": plan.section.steps}
+    shorter = shorter_schedule(plan) if shorten and builder.items > SHORTENED_ABOVE else None
+    for step in range(plan.section.steps - 1):
+        builder.step(step, _course(shorter or plan.schedule))
+    builder.step(plan.section.steps - 1, _course(plan.schedule))
+    meta: dict[str, object] = {"schedule": plan.schedule.name, "steps": plan.section.steps}
+    if shorter is not None:
+        meta["earlier_microbatches"] = warm_up(plan)
     return builder.build.build(meta)
+
+
+def warm_up(plan: TrainingPlan) -> int:
+    """Return the microbatches of a shorter step."""
+    return _ROUNDS * plan.layout.degree("pp")
+
+
+def shorter_schedule(plan: TrainingPlan) -> Schedule | None:
+    """Return the schedule with just enough microbatches; None if that would not be far fewer.
+
+    One that was read from a file, or laid out for the times of its stages, stays as it is.
+    """
+    parallel, count = plan.section.parallel, warm_up(plan)
+    fixed = parallel.schedule.endswith(".csv") or is_laid_out(parallel.schedule)
+    if fixed or plan.microbatches < 2 * count:
+        return None
+    return make_schedule(
+        parallel.schedule,
+        plan.layout.degree("pp"),
+        count,
+        where=f"{plan.where}.parallel.schedule",
+        virtual=parallel.virtual_stages,
+    )
+
+
+class StepEnds(NamedTuple):
+    """Positions: of each device's last action, each stage's first forward and last gradient."""
+
+    final: dict[int, int]
+    first: dict[int, int]
+    last: dict[int, int]
+
+
+class Course(NamedTuple):
+    """A step's actions in an order in which each could run, those that run as one together.
+
+    `posts`: the messages to post with each action that receives.
+    """
+
+    posts: dict[tuple[int, int], list[tuple[int, int, Work]]]
+    limits: StepEnds
+    together: list[tuple[ScheduleStep, ...]]
 
 
 class StepBuilder:
@@ -52,7 +118,6 @@ class StepBuilder:
         self.axes = axes
         self.build = GraphBuilder(fold)
         self.models: dict[int, ComputeModel] = {}
-        self.order = list(execution_order(plan.schedule))
         self.lanes: list[list[Lane]] = [[] for _ in range(plan.schedule.devices)]
         self._written: dict[tuple[int, int, bool], tuple[StageOps, StageOps]] = {}
         for rank in fold.representatives:
@@ -62,9 +127,7 @@ class StepBuilder:
         count = sum(len(lanes) for lanes in self.lanes)
         layers = plan.model.shape.layers // plan.schedule.devices
         self.merges = count * 2 * plan.microbatches * layers > MERGED_ABOVE
-        self.posts = _posting_order(self.order)
-        self.limits = _limits(self.order)
-        self.together = _together(self.order, plan)
+        self.course = Course({}, StepEnds({}, {}, {}), [])
         self.received: dict[tuple[int, int, int], int] = {}
 
     def _model_of(self, rank: int) -> ComputeModel:
@@ -116,12 +179,23 @@ class StepBuilder:
             self._written[key] = (_map(whole, across=False), _map(whole, across=True))
         return self._written[key]
 
-    def step(self, step: int) -> None:
+    @property
+    def items(self) -> int:
+        """The work items of a step, of all lanes together."""
+        return self.plan.microbatches * sum(
+            len(whole.forward) + len(whole.backward)
+            for lanes in self.lanes
+            for lane in lanes
+            for whole in (lane.merged if self.merges else lane.stage_ops).values()
+        )
+
+    def step(self, step: int, course: Course) -> None:
         """Issue one training step of all lanes."""
-        for actions in self.together:
+        self.course = course
+        for actions in course.together:
             for lane in self.lanes[actions[0].device]:
                 self._perform(lane, actions, step)
-                if actions[-1].position == self.limits.final[lane.device]:
+                if actions[-1].position == course.limits.final[lane.device]:
                     self._finish(lane, step)
 
     def _perform(self, lane: Lane, actions: tuple[ScheduleStep, ...], step: int) -> None:
@@ -157,8 +231,8 @@ class StepBuilder:
             at,
             step,
             work == Work.F,
-            first=at.position == self.limits.first[stage],
-            last=at.position == self.limits.last[stage],
+            first=at.position == self.course.limits.first[stage],
+            last=at.position == self.course.limits.last[stage],
         )
         yield from self._gather_boundary(lane, at, chain)
         apart = self.strategy.separates_units(place)
@@ -191,7 +265,7 @@ class StepBuilder:
 
     def _receive(self, lane: Lane, at: ScheduleStep, step: int) -> list[int]:
         """Post the messages that a neighbour sends up to the one this action needs."""
-        for source, position, work in self.posts.get((at.device, at.position), ()):
+        for source, position, work in self.course.posts.get((at.device, at.position), ()):
             hop = hop_name(source, at.device)
             self.received[lane.lane, source, position] = self.build.recv(
                 lane.lane,
@@ -264,24 +338,21 @@ class StepBuilder:
 _LIST_OF = {Work.F: "forward", Work.B: "backward", Work.I: "input_backward", Work.W: "weight"}
 
 
-def _together(order: list[ScheduleStep], plan: TrainingPlan) -> list[tuple[ScheduleStep, ...]]:
+def _course(schedule: Schedule) -> Course:
+    order = list(execution_order(schedule))
+    return Course(_posting_order(order), _limits(order), _together(order, schedule))
+
+
+def _together(order: list[ScheduleStep], schedule: Schedule) -> list[tuple[ScheduleStep, ...]]:
     """Return the actions in order, those that run as one in one tuple."""
     found: list[tuple[ScheduleStep, ...]] = []
     for at in order:
-        joins = at.position > 0 and plan.schedule.is_paired(at.device, at.position - 1)
+        joins = at.position > 0 and schedule.is_paired(at.device, at.position - 1)
         if joins:
             found[-1] = (*found[-1], at)
         else:
             found.append((at,))
     return found
-
-
-class StepEnds(NamedTuple):
-    """Positions: of each device's last action, each stage's first forward and last gradient."""
-
-    final: dict[int, int]
-    first: dict[int, int]
-    last: dict[int, int]
 
 
 def _limits(order: list[ScheduleStep]) -> StepEnds:
