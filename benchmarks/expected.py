@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from commsim.metrics import PARTS as ACCOUNT
-from commsim.study import run
+from commsim.study.run import run
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 PARTS = tuple(f"{part}_s" for part in (*ACCOUNT, "comm"))

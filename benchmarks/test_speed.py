@@ -22,7 +22,8 @@ from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal
-from commsim.study import replay, run
+from commsim.study.replay import replay
+from commsim.study.run import run
 
 pytestmark = [pytest.mark.benchmark(timer=time.process_time, min_rounds=5)]
 

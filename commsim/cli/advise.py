@@ -19,8 +19,7 @@ from commsim.cli.summary import columns
 from commsim.units import format_time
 
 if TYPE_CHECKING:
-    from commsim.study import Advice
-    from commsim.study.advise import Ranked
+    from commsim.study.advise import Advice, Ranked
 
 __all__ = ["advise"]
 
@@ -44,7 +43,7 @@ def advise(
     """
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     from commsim.files import json_bytes
-    from commsim.study import advise as study_advise
+    from commsim.study.advise import advise as study_advise
 
     with _Bar(shown=not quiet and sys.stderr.isatty()) as bar:
         advice = study_advise(scenario, sets, top=top, processes=_processes(), progress=bar)

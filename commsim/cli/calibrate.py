@@ -17,7 +17,7 @@ from commsim.cli.summary import columns
 from commsim.units import format_size
 
 if TYPE_CHECKING:
-    from commsim.study import Calibration
+    from commsim.study.calibrate import Calibration
 
 __all__ = ["calibrate", "check"]
 
@@ -79,7 +79,7 @@ def calibrate(
 
     LOG is what a test of nccl-tests printed, or its -J JSON.
     """  # fmt: skip
-    from commsim.study import calibrate as study_calibrate
+    from commsim.study.calibrate import calibrate as study_calibrate
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     watched = not quiet and sys.stderr.isatty()
@@ -147,7 +147,7 @@ def check(
 
     Sizes are judged in three bands by their medians. For acceptance tests, and for CI.
     """  # fmt: skip
-    from commsim.study import check as study_check
+    from commsim.study.calibrate import check as study_check
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     found = study_check(logs, cluster, tolerance=tolerance, version=version)

@@ -52,7 +52,7 @@ def capture(
     scenario: `workload: {graph: FILE}`. Needs torch: pip install 'commsim[torch]'.
     """
     from commsim.graph import save_graph
-    from commsim.study import captured_summary
+    from commsim.study.run import captured_summary
     from commsim.traces import capture as run_capture
 
     console = Console(quiet=quiet, json_only=False)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from commsim.metrics import Metrics
-    from commsim.study import Result
+    from commsim.study.run import Result
     from commsim.timeline import Timeline
 
 __all__ = ["CHARTS", "Chart", "write_chart"]

@@ -52,7 +52,7 @@ def explain(
     output: Path | None,
 ) -> None:
     """Show which chunk moves where in every step of an algorithm."""
-    from commsim.study import explain as study_explain
+    from commsim.study.explain import explain as study_explain
 
     result = study_explain(algorithm, ranks, op=op, root=root, pieces=pieces, per_node=per_node)
     if output is None:

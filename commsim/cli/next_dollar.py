@@ -25,7 +25,7 @@ from commsim.cli.progress import counting
 from commsim.cli.summary import columns
 
 if TYPE_CHECKING:
-    from commsim.study import NextDollar
+    from commsim.study.next_dollar import NextDollar
 
 __all__ = ["next_dollar"]
 
@@ -87,7 +87,7 @@ def next_dollar(
     figure is a run.
     """
     from commsim.files import json_bytes
-    from commsim.study import next_dollar as study_next_dollar
+    from commsim.study.next_dollar import next_dollar as study_next_dollar
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     with counting("runs", quiet=quiet) as progress:

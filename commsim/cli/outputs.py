@@ -26,7 +26,7 @@ from commsim.cli.params import (
 from commsim.cli.summary import limits_table, summary
 
 if TYPE_CHECKING:
-    from commsim.study import Result
+    from commsim.study.run import Result
 
 __all__ = ["Outputs", "output_options"]
 

@@ -24,7 +24,7 @@ from commsim.cli.summary import columns
 from commsim.units import format_time
 
 if TYPE_CHECKING:
-    from commsim.study import ClusterPlan
+    from commsim.study.plan import ClusterPlan
 
 __all__ = ["plan"]
 
@@ -94,7 +94,7 @@ def plan(
 
     Ctrl-C ends the search and prints the best so far.
     """
-    from commsim.study import plan as study_plan
+    from commsim.study.plan import plan as study_plan
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     watched = not quiet and sys.stderr.isatty()

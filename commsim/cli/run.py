@@ -33,7 +33,7 @@ def run(
 ) -> int:
     """Simulate a scenario: a YAML file, or a NAME from `commsim presets scenarios`."""
     console = outputs.console()
-    from commsim.study import run as study_run
+    from commsim.study.run import run as study_run
 
     asked: dict[str, Any] = {"goodput": {}} if goodput else {}
     with console.working(f"simulating {scenario}"):

@@ -12,7 +12,7 @@ from commsim.units import format_time
 if TYPE_CHECKING:
     from commsim.cli.console import Console
     from commsim.metrics import Metrics
-    from commsim.study import Result
+    from commsim.study.run import Result
 
 __all__ = ["columns", "limits_table", "summary"]
 

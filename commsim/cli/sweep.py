@@ -77,7 +77,7 @@ def sweep(
     quiet: bool,
 ) -> int:
     """Run SCENARIO at every combination of the settings that are varied, as a table."""
-    from commsim.study import sweep as study_sweep
+    from commsim.study.sweep import sweep as study_sweep
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     folder = None if report is None else report.with_name(f"{report.stem}_points")

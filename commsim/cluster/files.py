@@ -8,21 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from commsim.errors import did_you_mean
+from commsim.yaml_file import read_own_yaml
 
 __all__ = ["HERE", "read_mapping", "suggestion"]
 
 HERE = Path(__file__).parent
 
-# libyaml is ten times as fast; PyYAML has it wherever it is installed from a wheel.
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """Return the mapping that one of the room's files holds; tests read them all strictly."""
-    data: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    data: dict[str, Any] = read_own_yaml(path)
     return data
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
-
-import yaml
+from pathlib import Path
 
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.models.shape import ModelShape
 from commsim.sections import Section, decode
+from commsim.yaml_file import read_own_yaml
 
 __all__ = ["ModelPreset", "Published", "model_names", "model_preset", "model_text"]
 
-_FILE = "models.yaml"
+_FILE = Path(__file__).parent / "presets" / "models.yaml"
 
 
 class Published(Section, frozen=True, kw_only=True):
@@ -64,11 +63,9 @@ def model_text(name: str) -> str:
 
 
 def _text() -> str:
-    return files("commsim.models").joinpath("presets", _FILE).read_text(encoding="utf-8")
+    return _FILE.read_text(encoding="utf-8")
 
 
 @cache
 def _presets() -> dict[str, ModelPreset]:
-    text = _text()
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return decode(yaml.load(text, Loader=loader), dict[str, ModelPreset], _FILE)
+    return decode(read_own_yaml(_FILE), dict[str, ModelPreset], _FILE.name)

@@ -9,15 +9,15 @@ them; the file says which were fitted on what, and which are taken from where.
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
-import yaml
 
 from commsim.cluster import GpuSpec
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.sections import Section, decode
+from commsim.yaml_file import read_own_yaml
 
 __all__ = [
     "Buckets",
@@ -40,7 +40,7 @@ __all__ = [
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-_FILE = "constants.yaml"
+_FILE = Path(__file__).with_name("constants.yaml")
 
 
 class Tile(Section, frozen=True, kw_only=True):
@@ -263,6 +263,4 @@ def stack_names() -> tuple[str, ...]:
 @cache
 def read_constants() -> ComputeConstants:
     """Return all constants of the file."""
-    text = files("commsim.models").joinpath(_FILE).read_text(encoding="utf-8")
-    data: Any = yaml.safe_load(text)
-    return decode(data, ComputeConstants, _FILE)
+    return decode(read_own_yaml(_FILE), ComputeConstants, _FILE.name)

@@ -28,7 +28,8 @@ from commsim.charts import (
 )
 from commsim.cluster import Cluster
 from commsim.libraries import Ideal
-from commsim.study import Result, bench, run
+from commsim.study.bench import bench
+from commsim.study.run import Result, run
 
 pytestmark = [
     pytest.mark.browser,

@@ -11,7 +11,7 @@ import pytest
 
 from commsim.cli.charts import CHARTS, write_chart
 from commsim.cli.main import call
-from commsim.study import replay
+from commsim.study.replay import replay
 
 
 def figures(path: Path) -> list[dict[str, Any]]:

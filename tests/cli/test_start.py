@@ -13,7 +13,8 @@ from helpers.paths import ROOT
 
 from commsim.cli.main import call, commsim
 from commsim.scenario import EXAMPLES, TEMPLATES, example_path, scenario_schema, setting_paths
-from commsim.study import compare, replay
+from commsim.study.compare import compare
+from commsim.study.replay import replay
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

@@ -11,7 +11,7 @@ from helpers.paths import ROOT
 from commsim.errors import ScenarioError
 from commsim.scenario import scenario_from
 from commsim.sections import decode
-from commsim.study import run
+from commsim.study.run import run
 from commsim.workload import ProgramSection, build_program
 from commsim.workload.torch_names import OBJECT_CALLS, WORDS
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commsim.export import write_chrome, write_csv
-from commsim.study import run
+from commsim.study.run import run
 
 
 def events(tmp_path: Path, name: str, suffix: str = ".json") -> list[dict[str, Any]]:

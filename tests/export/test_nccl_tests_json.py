@@ -11,7 +11,7 @@ import pytest
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.export import write_nccl_tests
-from commsim.study import bench
+from commsim.study.bench import bench
 from commsim.traces.formats.nccl_tests.reader import load_nccl_tests
 
 

@@ -18,7 +18,7 @@ from commsim.export.perfetto_schema import perfetto_messages
 from commsim.export.rows import lay_out
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
-from commsim.study import run
+from commsim.study.run import run
 from commsim.timeline import Timeline
 
 pytest.importorskip("google.protobuf")

@@ -10,7 +10,7 @@ from helpers.hand_made import timeline
 from commsim.charts import finding
 from commsim.graph import Device, GraphBuilder
 from commsim.metrics import limits, measure
-from commsim.study import Result, run
+from commsim.study.run import Result, run
 from commsim.timeline import Cause
 
 MODEL = {"layers": 8, "hidden": 2048, "heads": 16, "vocab": 32000, "seq_len": 1024}

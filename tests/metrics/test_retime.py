@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from commsim.graph import OpKind
 from commsim.metrics.retime import Change, Retiming
 from commsim.scenario import scenario_names
-from commsim.study import run
+from commsim.study.run import run
 from commsim.timeline import Timeline
 
 CHEAP = ("1f1b", "dp-pp", "ddp", "batched-exchange", "broadcast", "parameter-server",

@@ -9,7 +9,7 @@ from helpers.hand_made import timeline
 
 from commsim.graph import GraphBuilder
 from commsim.metrics import measure, waits
-from commsim.study import run
+from commsim.study.run import run
 
 SLOW_RANK: dict[str, Any] = {
     "cluster": {"preset": "dgx-h100"},

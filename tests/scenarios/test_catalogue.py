@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.paths import ROOT
 
-from commsim.study import run
+from commsim.study.run import run
 
 FOLDER = ROOT / "scenarios"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

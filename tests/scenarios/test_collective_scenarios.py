@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from commsim.study import Result, run
+from commsim.study.run import Result, run
 
 NIC = 25e9 / 8 * 0.9415  # payload bytes/s of the CPU nodes' NIC
 MIB = 1 << 20

@@ -10,7 +10,7 @@ import pytest
 from commsim.metrics import Metrics
 from commsim.models import MemoryUse
 from commsim.scenario import load_scenario
-from commsim.study import Result, run
+from commsim.study.run import Result, run
 
 GIB = 2**30
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-import yaml
-
 from commsim.sections import Section, decode
 from commsim.units import Bandwidth, Duration, Size
+from commsim.yaml_file import read_own_yaml
 
 __all__ = ["GlooConstants", "Medium", "constants"]
 
@@ -47,4 +46,4 @@ class GlooConstants(Section, frozen=True):
 @lru_cache(maxsize=1)
 def constants() -> GlooConstants:
     """Return the constants of the table."""
-    return decode(yaml.safe_load(_FILE.read_text()), GlooConstants, _FILE.name)
+    return decode(read_own_yaml(_FILE), GlooConstants, _FILE.name)

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.nccl.shapes import PathType
+from commsim.yaml_file import read_own_yaml
 
 __all__ = ["Knobs", "Variable", "knobs_of", "variables"]
 
@@ -169,9 +168,7 @@ def variables() -> Mapping[str, Variable]:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with _TABLE.open(encoding="utf-8") as file:
-        table: dict[str, Any] = yaml.load(file, Loader=loader)
+    table: dict[str, Any] = read_own_yaml(_TABLE)
     return table
 
 

@@ -125,7 +125,7 @@ def test_labels_of_an_axis_do_not_overlap(pages: dict[str, Path], opened: Open) 
 
 def test_text_of_names_stays_text(tmp_path: Path, opened: Open) -> None:
     name = tmp_path / "<b>x<script>document.title='hit'<!script>.json"
-    from commsim.study import run
+    from commsim.study.run import run
 
     run("1f1b").save_json(name)
     compare(name, "gpipe").report(tmp_path / "r.html")

@@ -31,7 +31,8 @@ from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal, LibrarySection, make_library
-from commsim.study import Result, bench, run
+from commsim.study.bench import bench
+from commsim.study.run import Result, run
 from commsim.timeline import Timeline
 
 MS = 10**9

@@ -11,7 +11,8 @@ import pytest
 
 from commsim.charts.figures.notebook import bench_html
 from commsim.cluster import Cluster
-from commsim.study import Result, bench, run
+from commsim.study.bench import bench
+from commsim.study.run import Result, run
 
 HOSTILE = "<script>alert('x')</script>&amp;"
 

@@ -16,7 +16,8 @@ from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
-from commsim.study import Result, bench, run
+from commsim.study.bench import bench
+from commsim.study.run import Result, run
 from commsim.timeline import Timeline
 
 MS = 10**9

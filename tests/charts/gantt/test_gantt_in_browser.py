@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from commsim.charts import gantt, save_figure
-from commsim.study import run
+from commsim.study.run import run
 
 pytestmark = [
     pytest.mark.browser,

@@ -12,7 +12,7 @@ from commsim.charts.gantt.scene import below_compute, drawn_spans, scene
 from commsim.metrics import arrivals
 from commsim.metrics.intervals import Intervals, lengths, union
 from commsim.scenario import scenario_names
-from commsim.study import run
+from commsim.study.run import run
 from commsim.timeline import Timeline
 
 WIDTH = 1290.0  # pixels of the time axis

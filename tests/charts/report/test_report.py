@@ -42,7 +42,7 @@ from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
 from commsim.metrics import measure
 from commsim.metrics.measure import CollectiveMetrics, RankTimes
-from commsim.study import Result, run
+from commsim.study.run import Result, run
 from commsim.timeline import Timeline
 
 MS = 10**9

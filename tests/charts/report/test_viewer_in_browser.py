@@ -18,7 +18,8 @@ from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
 from commsim.metrics import measure
 from commsim.scenario.catalogue import scenario_names
-from commsim.study import replay, run
+from commsim.study.replay import replay
+from commsim.study.run import run
 from commsim.timeline import Timeline
 
 pytestmark = [

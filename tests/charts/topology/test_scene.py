@@ -11,7 +11,7 @@ from commsim.charts.topology.figure import USE_STEPS, topology, use_step
 from commsim.charts.topology.scene import TopologyScene, topology_scene
 from commsim.cluster import Cluster
 from commsim.metrics import utilization
-from commsim.study import Result, run
+from commsim.study.run import Result, run
 
 
 @cache

@@ -12,11 +12,12 @@ import pytest
 from commsim.cli.main import call
 from commsim.errors import ScenarioError
 from commsim.scenario import Scenario, scenario_from
-from commsim.study import Advice, advise, run
+from commsim.study.advise import Advice, advise
 from commsim.study.advise.judge import Judged
 from commsim.study.advise.layouts import Candidate, Degrees, degrees_of
 from commsim.study.advise.search import SLACK
 from commsim.study.advise.simulate import Worker
+from commsim.study.run import run
 
 MEDIUM = {"layers": 8, "hidden": 2048, "heads": 16, "vocab": 32000, "seq_len": 1024}
 """0.47e9 parameters: 7 GiB with gradients and optimizer."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commsim.scenario import Scenario, scenario_from
-from commsim.study import advise
+from commsim.study.advise import advise
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.search import SLACK
 from commsim.study.advise.simulate import Worker

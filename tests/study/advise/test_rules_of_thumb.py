@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any
 
 from commsim.scenario import scenario_from
-from commsim.study import advise
-from commsim.study.advise import Advice
+from commsim.study.advise import Advice, advise
 from commsim.study.advise.layouts import Candidate
 
 MODEL = {"layers": 8, "hidden": 4096, "heads": 32, "vocab": 32000, "seq_len": 2048,

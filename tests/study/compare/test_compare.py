@@ -12,9 +12,11 @@ from helpers.paths import TESTS
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, TraceError
 from commsim.libraries import LibrarySection
-from commsim.study import bench, replay, run
+from commsim.study.bench import bench
 from commsim.study.compare.compare import compare
 from commsim.study.compare.tables import Sheet, TablePoint, band_of, from_bench, line_up
+from commsim.study.replay import replay
+from commsim.study.run import run
 
 LOGS = TESTS / "data/nccl_tests"
 A100 = str(LOGS / "a100_8_v2.19.4.log")

@@ -9,7 +9,7 @@ from helpers.optional import present
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
-from commsim.study import replay
+from commsim.study.replay import replay
 
 FOLDER = "traces/dev_param_dlrm_8xV100"
 

@@ -16,10 +16,9 @@ from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal, Plan, PlanPart, Request, Start
 from commsim.libraries.plan import empty_phase
 from commsim.scenario import load_scenario
-from commsim.study import Result
 from commsim.study.bench import bench
 from commsim.study.bench.nccl_tests import BENCH_OPS
-from commsim.study.run import guard, run
+from commsim.study.run import Result, guard, run
 
 ONE_SLOW_NODE = cluster_from(
     {

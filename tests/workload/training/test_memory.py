@@ -13,7 +13,7 @@ from commsim.engine import simulate
 from commsim.libraries import Ideal
 from commsim.models import layer_activation_bytes, state_bytes
 from commsim.sections import decode
-from commsim.study import run as run_scenario
+from commsim.study.run import run as run_scenario
 from commsim.timeline import Timeline
 from commsim.workload import peak_memory
 from commsim.workload.schedules import SCHEDULES, make_schedule, peak_activations

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-import yaml
 
 from commsim.arrays import Floats
 from commsim.libraries.nccl.shapes import Protocol
+from commsim.yaml_file import read_own_yaml
 
 __all__ = [
     "GENERATIONS",
@@ -170,7 +170,7 @@ def terms_of(values: Mapping[str, float]) -> Terms:
 
 def read_values(path: Path = _FILE) -> dict[str, float]:
     """Return the constants of a file as the fit script writes it, by name, in its units."""
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = read_own_yaml(path)
     entries = data["constants"] | data["fixed"]
     return {name: float(entry["value"]) for name, entry in entries.items()}
 

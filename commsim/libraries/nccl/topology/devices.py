@@ -8,7 +8,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import yaml
+from commsim.yaml_file import read_own_yaml
 
 __all__ = ["device_of", "gpu_name", "nvlink_rate"]
 
@@ -44,6 +44,5 @@ def _last(rows: list[dict[str, Any]], capability: int) -> dict[str, Any]:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    table: dict[str, Any] = yaml.load(_TABLE.read_text(encoding="utf-8"), Loader=loader)
+    table: dict[str, Any] = read_own_yaml(_TABLE)
     return table

@@ -15,9 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-import yaml
-
 from commsim.errors import ScenarioError
+from commsim.yaml_file import read_own_yaml
 
 __all__ = ["Rules", "mbs", "rules_of"]
 
@@ -132,6 +131,5 @@ def _last(rows: Sequence[tuple[int, T]], key: int) -> T:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    table: dict[str, Any] = yaml.load(_TABLE.read_text(encoding="utf-8"), Loader=loader)
+    table: dict[str, Any] = read_own_yaml(_TABLE)
     return table

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
-from xml.sax.saxutils import quoteattr
 
 from commsim.errors import ScenarioError
 
@@ -69,6 +68,8 @@ def write_xml(root: Element) -> str:
 
 
 def _lines(element: Element, indent: str) -> Iterator[str]:
+    from xml.sax.saxutils import quoteattr  # here, since it imports urllib
+
     attributes = "".join(f" {name}={quoteattr(v)}" for name, v in element.attributes.items())
     if not element.inside:
         yield f"{indent}<{element.tag}{attributes}/>\n"

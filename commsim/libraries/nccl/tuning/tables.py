@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.shapes import PathType
+from commsim.yaml_file import read_own_yaml
 
 __all__ = ["DEFAULT_VERSION", "NvlsRow", "Tables", "tables_of", "versions"]
 
@@ -130,9 +130,7 @@ def versions() -> tuple[str, ...]:
 
 @functools.cache
 def _layers() -> tuple[dict[str, Any], ...]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with _FILE.open(encoding="utf-8") as file:
-        return tuple(yaml.load(file, Loader=loader))
+    return tuple(read_own_yaml(_FILE))
 
 
 def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

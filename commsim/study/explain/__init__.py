@@ -1,0 +1,9 @@
+"""
+Algorithms step by step: who sends which chunk to whom, as a page or a table.
+
+In: the name of an algorithm, its op and ranks, or an MSCCL file. Out: an `Explanation`.
+"""
+
+from commsim.study.explain.explain import explain
+
+__all__ = ["explain"]
