@@ -18,7 +18,15 @@ from commsim.charts.figures import (
 )
 from commsim.charts.gantt import gantt, gantt_svg
 from commsim.charts.headline import finding, limit_name, limit_text
-from commsim.charts.report import ReportFacts, Residents, resident_bytes, write_report, write_viewer
+from commsim.charts.report import (
+    ReportFacts,
+    Residents,
+    live_assets,
+    live_parts,
+    resident_bytes,
+    write_report,
+    write_viewer,
+)
 from commsim.charts.save import save_figure, save_page
 from commsim.charts.topology import topology
 
@@ -35,6 +43,8 @@ __all__ = [
     "limit_name",
     "limit_text",
     "link_use",
+    "live_assets",
+    "live_parts",
     "memory",
     "one_above_other",
     "plan_figures",

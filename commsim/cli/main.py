@@ -24,6 +24,7 @@ from commsim.cli.capture import capture
 from commsim.cli.compare import compare
 from commsim.cli.convert import convert
 from commsim.cli.explain import explain
+from commsim.cli.explore import explore
 from commsim.cli.help import write_commands
 from commsim.cli.next_dollar import next_dollar
 from commsim.cli.params import quiet_group
@@ -113,6 +114,7 @@ for _command in (
     capture,
     convert,
     explain,
+    explore,
     topo,
     presets,
     examples,

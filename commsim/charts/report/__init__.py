@@ -7,6 +7,8 @@ from commsim.charts.report.head_figures import Figure
 from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text, time_ticks
 from commsim.charts.report.pack import ShownRun
 from commsim.charts.report.write import (
+    live_assets,
+    live_parts,
     page,
     report_page,
     viewer_section,
@@ -22,6 +24,8 @@ __all__ = [
     "Residents",
     "ShownRun",
     "legend",
+    "live_assets",
+    "live_parts",
     "page",
     "percent",
     "report_page",

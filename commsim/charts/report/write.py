@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from commsim._version import __version__
 from commsim.charts.report.facts import ReportFacts, ReportSection
@@ -27,7 +28,15 @@ from commsim.charts.report.use_parts import bandwidth_section, links_section
 from commsim.charts.theme import FAMILIES
 from commsim.files import write_pieces
 
-__all__ = ["page", "report_page", "viewer_section", "write_report", "write_viewer"]
+__all__ = [
+    "live_assets",
+    "live_parts",
+    "page",
+    "report_page",
+    "viewer_section",
+    "write_report",
+    "write_viewer",
+]
 
 _HERE = Path(__file__).parent
 _SCRIPTS = (
@@ -180,4 +189,31 @@ def _again(facts: ReportFacts) -> ReportSection | None:
     lead = f"With commsim {__version__}, from the folder in which it was run:"
     return ReportSection(
         "again", "Run it again", lead, f"<pre>{text(facts.command)}</pre>", wide=True
+    )
+
+
+def live_parts(facts: ReportFacts) -> dict[str, Any]:
+    """Return a report in pieces, for a page that is there already: plain data and HTML.
+
+    `figures` are [label, value, remark]; `sections` have key, title, lead (plain text), body
+    (HTML) and whether they are wide; `viewer` is the HTML of the viewer's data, "" for no spans.
+    """
+    runs = _runs(facts)
+    made = [section for make in _MAKERS if (section := make(facts)) is not None]
+    notes = _notes(facts)
+    return {
+        "headline": facts.headline or facts.name,
+        "name": facts.name,
+        "figures": [list(one) for one in figures(facts)],
+        "sections": [asdict(one) for one in (*made, *([notes] if notes else []))],
+        "viewer": "".join(_viewer(runs)),
+    }
+
+
+def live_assets() -> tuple[str, str]:
+    """Return the style sheet and the viewer's scripts that such a page needs."""
+    scripts = [name for name in _SCRIPTS if name.startswith("viewer/")]
+    return (
+        (_HERE / "report.css").read_text(encoding="utf-8"),
+        "".join((_HERE / name).read_text(encoding="utf-8") for name in scripts),
     )

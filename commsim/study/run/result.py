@@ -112,6 +112,12 @@ class Result:
 
         write_report(self._facts(), path)
 
+    def live_parts(self) -> dict[str, Any]:
+        """Return the report in pieces, for a page that is there already."""
+        from commsim.charts import live_parts
+
+        return live_parts(self._facts())
+
     def _facts(self) -> ReportFacts:
         from commsim.charts import ReportFacts
 

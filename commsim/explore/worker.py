@@ -1,0 +1,216 @@
+"""
+The process that simulates for the page: `python -m commsim.explore.worker`.
+
+Lines of JSON come in and go out. The first line in says which scenario; the first one out is
+{"kind": "hello"} with its controls, or {"kind": "failed"} with an error. Then each {"id", "ask",
+"chosen"} is answered by lines of that id, the last of which has the kind "end". SIGINT ends the
+answer that is being made, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TextIO
+
+from commsim.charts import live_assets
+from commsim.errors import CommsimError, ScenarioError
+from commsim.explore.controls import check_choices, controls_of, has_experts
+from commsim.explore.settings import command_line, with_choices
+from commsim.models import model_names
+from commsim.scenario import read_scenario, scenario_from
+
+__all__ = ["OPS", "Exploration", "main"]
+
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+"""The collectives whose curves can be asked for."""
+
+Answer = dict[str, Any]
+_WHERE = "the scenario"
+
+
+class _Stopped(BaseException):
+    """The answer that is being made is not wanted any more."""
+
+
+class Exploration:
+    """A scenario, and what becomes of it under the choices of the page.
+
+    Raises:
+        ScenarioError: the scenario is none, or has nothing to choose.
+    """
+
+    def __init__(self, source: str, sets: tuple[str, ...] = ()) -> None:
+        self._source = source
+        self._file, where, self._folder, self._default = read_scenario(source)
+        self._base: Answer = read_scenario(source, sets)[0]
+        scenario = scenario_from(self._base, where, folder=self._folder, default_name=self._default)
+        self.name = scenario.name
+        self.controls = controls_of(self._base)
+        if not self.controls:
+            raise ScenarioError(
+                f"{where}: has neither a cluster nor a pipeline, so there is nothing to choose on a"
+                " page. `commsim run` runs it."
+            )
+        self._latest: tuple[Answer, Any] | None = None
+
+    def hello(self) -> Answer:
+        """Return what the page is made from."""
+        style, viewer = live_assets()
+        return {
+            "style": style,
+            "viewer": viewer,
+            "name": self.name,
+            "source": self._source,
+            "controls": [control.as_dict() for control in self.controls],
+            "ops": list(OPS),
+            "experts": [name for name in model_names() if has_experts(name)],
+        }
+
+    def data(self, chosen: Mapping[str, Any]) -> Answer:
+        """Return the scenario with what was chosen, as plain data. Raises ScenarioError."""
+        return with_choices(self._base, check_choices(self.controls, chosen))
+
+    def command(self, data: Answer) -> str:
+        """Return the command line that runs a scenario of this page."""
+        return command_line(self._source, self._file, data)
+
+    def run(self, chosen: Mapping[str, Any], say: Callable[[str], None]) -> Iterator[Answer]:
+        """Yield what the page shows of the scenario with what was chosen. Raises CommsimError."""
+        from commsim.explore.answers import run_answer
+
+        data = self.data(chosen)
+        result = self._result(data, say)
+        say("finding what limits it")
+        yield {"kind": "run", **run_answer(result, data, self.command(data))}
+
+    def curves(self, chosen: Mapping[str, Any], op: str) -> Iterator[Answer]:
+        """Yield busbw of each algorithm of `op` on the cluster chosen. Raises CommsimError."""
+        from commsim.explore.answers import bench_answer, bench_of
+
+        if op not in OPS:
+            raise ScenarioError(f"{op[:40]!r} is not among the collectives of this page.")
+        data = self.data(chosen)
+        yield {"kind": "curves", **bench_answer(bench_of(data, op), op)}
+
+    def report(self, chosen: Mapping[str, Any], say: Callable[[str], None]) -> Iterator[Answer]:
+        """Yield the report of the scenario chosen, as a page. Raises CommsimError."""
+        from commsim.explore.answers import report_html
+
+        yield {"kind": "report", "html": report_html(self._result(self.data(chosen), say))}
+
+    def _result(self, data: Answer, say: Callable[[str], None]) -> Any:
+        """Return the run of a scenario; the latest one is kept."""
+        from commsim.study.run import run
+
+        if self._latest is None or self._latest[0] != data:
+            scenario = scenario_from(data, _WHERE, folder=self._folder, default_name=self._default)
+            self._latest = None
+            result = replace(run(scenario, progress=say), command=self.command(data))
+            self._latest = data, result
+        return self._latest[1]
+
+    def error(self, problem: CommsimError) -> Answer:
+        """Return an error as a sentence, with the control that it is about ("" for none)."""
+        text = str(problem)
+        named = [
+            (len(path), control.key)
+            for control in self.controls
+            for path in control.paths
+            if path in text
+        ]
+        control = max(named)[1] if named else ""
+        return {"kind": "error", "message": text.removeprefix(f"{_WHERE}: "), "control": control}
+
+    def answers(self, request: Mapping[str, Any], say: Callable[[str], None]) -> Iterator[Answer]:
+        """Yield the answers to a request of the page. Raises CommsimError."""
+        chosen, ask = request["chosen"], request["ask"]
+        if ask == "run":
+            return self.run(chosen, say)
+        if ask == "report":
+            return self.report(chosen, say)
+        return self.curves(chosen, request["op"])
+
+
+class _Line:
+    """Answers requests one by one. SIGINT stops the one being answered, between two messages."""
+
+    def __init__(self, exploration: Exploration, out: TextIO) -> None:
+        self._exploration, self._out = exploration, out
+        self._stoppable = self._unwanted = False
+        signal.signal(signal.SIGINT, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        self._unwanted = True
+        if self._stoppable:
+            self._stoppable = False
+            raise _Stopped
+
+    def work(self, requests: TextIO) -> None:
+        """Answer requests until there are no more."""
+        for line in requests:
+            request = json.loads(line)
+            self._unwanted = False
+            try:
+                self._answer(request)
+            except _Stopped:
+                self._write({"id": request["id"], "kind": "stopped"})
+            self._stoppable = False
+            self._write({"id": request["id"], "kind": "end"})
+
+    def _answer(self, request: Answer) -> None:
+        number = request["id"]
+
+        def tell(message: Mapping[str, Any]) -> None:
+            """Write a message whole, then go on, unless nobody wants the rest."""
+            self._stoppable = False
+            self._write({"id": number, **message})
+            if self._unwanted:
+                raise _Stopped
+            self._stoppable = True
+
+        try:
+            tell({"kind": "progress", "doing": "building the work"})
+            for answer in self._exploration.answers(
+                request, lambda doing: tell({"kind": "progress", "doing": doing})
+            ):
+                tell(answer)
+        except CommsimError as problem:
+            tell(self._exploration.error(problem))
+        except MemoryError:
+            text = "out of memory. Choose fewer GPUs, layers or microbatches."
+            tell({"kind": "error", "control": "", "message": text})
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        write(self._out, message)
+
+
+def write(out: TextIO, message: Mapping[str, Any]) -> None:
+    """Write one message as a line."""
+    out.write(json.dumps(message, separators=(",", ":")) + "\n")
+    out.flush()
+
+
+def main() -> None:
+    """Answer on standard output what is asked on standard input."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what anything else prints is no message
+    first = json.loads(sys.stdin.readline())
+    try:
+        exploration = Exploration(first["source"], tuple(first["sets"]))
+    except (CommsimError, OSError) as problem:
+        code = problem.exit_code if isinstance(problem, CommsimError) else 2
+        write(out, {"kind": "failed", "message": str(problem), "exit_code": code})
+        return
+    write(out, {"kind": "hello", **exploration.hello()})
+    import commsim.explore.answers  # noqa: F401  (while the browser opens)
+
+    _Line(exploration, out).work(sys.stdin)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""What the tests of the page share: one server for all, with its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from commsim.explore import ExplorerServer
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ExplorerServer]:
+    """A running server of a small training, on a port that is free."""
+    made = ExplorerServer("llama3-8b", port=0)
+    serving = Thread(target=made.serve_forever)
+    serving.start()
+    yield made
+    made.shutdown()
+    serving.join()
+    made.server_close()

@@ -1,0 +1,130 @@
+"""The worker: what it says first, what it answers, and that it stops when it is told to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commsim.errors import CommsimError, ScenarioError
+from commsim.explore.process import WorkerProcess
+from commsim.explore.server import ExplorerServer
+from commsim.explore.worker import Exploration
+
+LONG = {"nodes": 1000, "tp": 8, "microbatches": 512, "model": "llama3-70b"}
+
+
+@pytest.fixture(scope="module")
+def exploration() -> Exploration:
+    return Exploration("llama3-8b")
+
+
+def said(exploration: Exploration, **request: Any) -> list[dict[str, Any]]:
+    asked = {"chosen": {}, "ask": "run", **request}
+    try:
+        return list(exploration.answers(asked, lambda _: None))
+    except CommsimError as problem:
+        return [exploration.error(problem)]
+
+
+def test_a_run_is_the_report_in_pieces(exploration: Exploration) -> None:
+    (found,) = said(exploration)
+    assert found["kind"] == "run"
+    assert "pipeline stages wait for each other" in found["headline"]
+    assert {"breakdown", "bubble", "links", "topology"} <= {s["key"] for s in found["sections"]}
+    assert found["numbers"]["step time"] == pytest.approx(2.376, rel=0.05)
+    assert found["shape"] == {"gpus": 32, "dp": 8, "batch": 64, "seq_len": 8192}
+    memory = found["memory"]
+    assert sum(size for _, size in memory["parts"]) == pytest.approx(memory["peak"])
+    assert found["cost"]["per_hour"] == pytest.approx(32 * 2.99)
+    assert found["command"] == "commsim run llama3-8b"
+
+
+def test_a_report_says_how_to_run_it_again(exploration: Exploration) -> None:
+    (found,) = said(exploration, ask="report", chosen={"microbatches": 16})
+    assert found["html"].startswith("<!doctype html>")
+    assert "commsim run llama3-8b --set workload.training.batch.global=128" in found["html"]
+
+
+def test_curves_hold_the_fastest_protocol_of_each_algorithm(exploration: Exploration) -> None:
+    (found,) = said(exploration, ask="curves", op="all_reduce", chosen={"algo": "ring"})
+    assert {"Ring", "Tree"} <= set(found["curves"])  # all, whatever is chosen for the run
+    for rows in found["curves"].values():
+        assert len({row["size"] for row in rows}) == len(rows)
+    assert len(found["chosen"]) == len(found["curves"]["Ring"])
+    (none,) = said(exploration, ask="curves", op="rm -rf")
+    assert none["kind"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "control", "words"),
+    [
+        ({"tp": 2, "pp": 3}, "tp", "do not divide the 32 GPUs"),
+        ({"schedule": "interleaved_1f1b"}, "schedule", "virtual_stages"),
+        ({"model": "gpt2-124m", "seq_len": 131072}, "seq_len", "1024 learned positions"),
+        ({"library": "gloo", "algo": "nvls"}, "algo", "nvls"),
+        ({"microbatches": 3}, "", "not among its values"),
+    ],
+)
+def test_an_error_finds_its_control(
+    exploration: Exploration, chosen: dict[str, Any], control: str, words: str
+) -> None:
+    (found,) = said(exploration, chosen=chosen)
+    assert (found["kind"], found["control"]) == ("error", control)
+    assert words in found["message"]
+    assert "\n" not in found["message"]
+
+
+def test_a_scenario_without_a_choice_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="nothing to choose"):
+        Exploration("p2p-nonblocking", ("cluster=null", "workload={program: {ranks: {0: []}}}"))
+
+
+@pytest.mark.parametrize("name", ["1f1b", "all-gather", "llama3-405b", "two-jobs", "faults"])
+def test_other_scenarios_can_be_explored(name: str) -> None:
+    assert Exploration(name).hello()["controls"]
+
+
+def test_a_wrong_scenario_is_told_before_anything_is_shown() -> None:
+    worker = WorkerProcess("no-such-scenario")
+    try:
+        assert worker.hello()["kind"] == "failed"
+        assert "neither a file nor a scenario" in worker.hello()["message"]
+    finally:
+        worker.close()
+
+
+def test_the_latest_question_ends_the_one_before(server: ExplorerServer) -> None:
+    worker = server.worker
+    worker.hello()
+    long = worker.ask({"ask": "run", "chosen": LONG})
+    assert next(long)["kind"] == "progress"
+    process = worker.process_id
+    short = [answer["kind"] for answer in worker.ask({"ask": "run", "chosen": {}})]
+    assert short[-1] == "run"
+    assert [answer["kind"] for answer in long][-1] == "stopped"
+    assert worker.process_id == process  # it lives on, with what it knows
+
+
+def test_stopping_by_itself(server: ExplorerServer) -> None:
+    answers = server.worker.ask({"ask": "run", "chosen": LONG})
+    next(answers)
+    server.worker.stop()
+    assert [answer["kind"] for answer in answers][-1] == "stopped"
+    server.worker.stop()  # nothing runs: nothing happens
+
+
+def test_a_worker_that_died_is_told_and_replaced() -> None:
+    worker = WorkerProcess("llama3-8b")
+    try:
+        worker.hello()
+        answers = worker.ask({"ask": "run", "chosen": LONG})
+        next(answers)
+        worker.kill()
+        last = list(answers)[-1]
+        assert last["kind"] == "error"
+        assert "ended" in last["message"]
+        again = [answer["kind"] for answer in worker.ask({"ask": "run", "chosen": {}})]
+        assert again[-1] == "run"
+    finally:
+        worker.close()
