@@ -1,5 +1,9 @@
 """
 Charts: functions from a timeline, a cluster, metrics or a bench to a figure.
+
+In: results of other rooms, which compute every figure that is drawn. Out: plotly figures
+(`figures`), self-contained pages (`report`, `gantt`, `topology`, `explain`, `compare`), and the
+headline that a report and the terminal share (`headline`).
 """
 
 from commsim.charts.figures import (

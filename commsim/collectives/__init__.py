@@ -1,5 +1,8 @@
 """
 What an op means: collectives as chunk programs, and the checker that proves them.
+
+In: an `Ask` (op, ranks, root, pieces), or an MSCCL file. Out: a `Program`: which chunk goes from
+which rank to which, in which step. `catalogue` lists the algorithms.
 """
 
 from commsim.collectives.catalogue import (

@@ -1,5 +1,8 @@
 """
 When it happens: rules and rates over arrays, and the SimPy engine that runs a graph.
+
+In: a graph, a cluster, a library per group. Out: a timeline. `fair_share` divides links among
+flows, `folding` simulates equivalent ranks once, `faults` degrades parts of the cluster.
 """
 
 from commsim.engine.core import Engine

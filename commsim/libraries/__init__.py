@@ -1,5 +1,8 @@
 """
 Whose rules: libraries turn ops into plans over the links of a cluster.
+
+In: a `Request` (op, bytes, ranks) and a cluster. Out: a `Plan`: what each link carries, and how
+long it takes on idle links. `nccl`, `gloo`, `ideal` are built in; `recorded` repeats a trace.
 """
 
 from commsim.libraries.ideal import Ideal

@@ -1,4 +1,9 @@
-"""What a model costs: transformer shapes, their parameters, FLOPs, bytes, times and memory."""
+"""
+What a model costs: transformer shapes, their parameters, FLOPs, bytes, times and memory.
+
+In: a `ModelShape`, a GPU, how a layer is split over ranks. Out: seconds per kernel (roofline with
+the fitted constants of a software stack), bytes that a rank holds.
+"""
 
 from commsim.models.activations import (
     RECOMPUTE,

@@ -1,5 +1,8 @@
 """
 Scenarios: strict YAML, changes from the command line, and what comes with commsim by name.
+
+In: a file, a dict or a name, and `--set` changes; recipes of other tools (`recipes`). Out: a
+checked `Scenario` with its sections.
 """
 
 from commsim.scenario.catalogue import scenario_names, scenario_summary, scenario_text

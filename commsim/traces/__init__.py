@@ -1,9 +1,9 @@
 """
 What did happen: traces of real runs, read into a measured timeline and a graph to replay.
 
-`files` opens and unpacks, `kineto` and `execution_trace` read, `activity` and `collectives` say
-what each rank did, `matching` and `deskew` join the ranks, `streams` and `threads` find what
-waited for what, `to_graph` and `measured` build the two waists; `load` and `trace` are the face.
+In: trace files, or a program to capture. Out: a `Trace` (measured timeline, tables) and a graph to
+replay. `formats` reads files, `rebuild` finds what each rank did and joins the ranks, `capture`
+runs a script without GPUs; `load` and `trace` put these together.
 """
 
 from commsim.traces.capture import capture

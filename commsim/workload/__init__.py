@@ -1,4 +1,9 @@
-"""What must happen: pipelines, training steps, collectives and programs, as workload graphs."""
+"""
+What must happen: pipelines, training steps, collectives and programs, as workload graphs.
+
+In: a section of a scenario and a cluster. Out: a `Workload`: its graph, roles for folding, and what
+is known of the training (FLOPs, tokens, memory).
+"""
 
 from commsim.workload.collectives import CollectiveSection, build_collectives
 from commsim.workload.pipeline import PipelineSection, build_pipeline

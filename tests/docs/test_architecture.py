@@ -19,8 +19,9 @@ def test_every_module_that_is_named_exists() -> None:
     missing = {
         name for name in named
         if not any(path == name or path.endswith(f"/{name}") for path in MODULES)
+        and not (name.startswith("tests/") and (ROOT / name).is_file())
     }  # fmt: skip
-    assert missing == {"tests/test_rooms.py"}
+    assert missing == set()
 
 
 def test_every_name_beside_a_module_is_defined_there() -> None:

@@ -63,7 +63,7 @@ class Variable:
 class Knobs:
     """The settings of NCCL that the environment makes. None: unset, NCCL decides. Sizes in bytes.
 
-    `algo` and `proto` keep NCCL's own list syntax; `rules.py` reads it for an operation.
+    `algo` and `proto` keep NCCL's own list syntax; `tuning/algo_filter.py` reads it.
     `notes` lists the known variables that are set and not modelled.
     """
 

@@ -36,15 +36,20 @@ from commsim.ops import REDUCING
 __all__ = ["FLOAT_SUM", "Tuner", "candidates", "choose"]
 
 FLOAT_SUM = Reduction("float32", "sum")
-_SLOW_NVLS_GB = 150.0
-_SHORT_RING, _LOSSY = 8, 1024.0
-"""With more ranks a ring of 8-bit floats loses too much precision: NCCL counts it dearer."""
+_SLOW_NVLS_GB_PER_S = 150.0
+_MAX_FP8_RING_RANKS, _FP8_RING_PENALTY = 8, 1024.0
+"""An 8-bit reduction loses precision at every rank of a ring: beyond 8 ranks NCCL multiplies the
+ring's time by 1024, so that another algorithm is chosen."""
 Pair = tuple[Algorithm, Protocol]
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One kind of call. `parts`: ranks' parts in S; `element`: bytes of what NCCL counts."""
+    """One kind of call, of S bytes as nccl-tests counts them.
+
+    `parts`: shares of single ranks in S (n for all-gather and reduce-scatter, else 1); `element`:
+    bytes per unit of NCCL's `count`.
+    """
 
     op: str
     element: int
@@ -52,14 +57,14 @@ class _Call:
     dtype_size: int
     reduction: Reduction
 
-    def moved(self, size: int) -> int:
-        """Return the bytes of whole elements on every rank."""
+    def whole_bytes(self, size: int) -> int:
+        """Return S rounded down so that every rank has whole elements."""
         whole = self.dtype_size * self.parts
         return size // whole * whole
 
     def count(self, size: int) -> int:
         """Return what NCCL takes as the count of elements."""
-        return self.moved(size) // (self.element * self.parts)
+        return self.whole_bytes(size) // (self.element * self.parts)
 
 
 class Tuner:
@@ -165,37 +170,41 @@ class Tuner:
         return self._usable[op, reduction]
 
     def _times(self, call: _Call, sizes: Sequence[int]) -> tuple[list[Pair], Singles]:
-        moved = np.array([call.moved(size) for size in sizes], dtype=np.int64)
+        rounded = np.array([call.whole_bytes(size) for size in sizes], dtype=np.int64)
         costs, _ = self._costs(call.op, call.reduction)
-        rows = [self.tuning.times(call.op, *pair, moved, cost) for pair, cost in costs.items()]
+        rows = [self.tuning.times(call.op, *pair, rounded, cost) for pair, cost in costs.items()]
         times = np.stack(rows)
-        if call.reduction.is_float8 and call.op in REDUCING and self.comm.n_ranks > _SHORT_RING:
+        if (
+            call.reduction.is_float8
+            and call.op in REDUCING
+            and self.comm.n_ranks > _MAX_FP8_RING_RANKS
+        ):
             rings = [place for place, pair in enumerate(costs) if pair[0] is Algorithm.Ring]
-            times[rings] *= np.float32(_LOSSY)
+            times[rings] *= np.float32(_FP8_RING_PENALTY)
         return list(costs), times
 
     def _choice(self, call: _Call, size: int, pair: Pair, time: float) -> Choice:
-        width = self.widths.width(*pair, call.moved(size))
-        laid = self._cut(call, size, pair, width.channels)
-        chunk = self.chunks.chunk(call.op, *pair, _share(call, size, pair, laid))
+        width = self.widths.width(*pair, call.whole_bytes(size))
+        partition = self._partition(call, size, pair, width.channels)
+        chunk = self.chunks.chunk(call.op, *pair, _share(call, size, pair, partition))
         return Choice(
             op=call.op,
             size=size,
             algorithm=pair[0],
             protocol=pair[1],
-            channels=laid.channels,
+            channels=partition.channels,
             max_channels=width.channels,
             threads=width.threads,
             chunk=chunk,
             slice=self.chunks.slice(call.op, *pair, chunk),
             selection_us=time,
-            count_lo=laid.lo,
-            count_mid=laid.mid,
-            count_hi=laid.hi,
+            count_lo=partition.lo,
+            count_mid=partition.mid,
+            count_hi=partition.hi,
             notes=self._costs(call.op, call.reduction)[1],
         )
 
-    def _cut(self, call: _Call, size: int, pair: Pair, most: int) -> Cut:
+    def _partition(self, call: _Call, size: int, pair: Pair, most: int) -> Cut:
         algorithm, protocol = pair
         if algorithm in COLLNET:
             return interleaved(call.count(size), most)
@@ -216,14 +225,14 @@ class Tuner:
         if self.comm.n_nodes == 1 or graph is None or not graph.channels:
             return False
         cost = self.tuning.cost("all_reduce", Algorithm.NVLS, Protocol.Simple)
-        return cost.bandwidth < _SLOW_NVLS_GB
+        return cost.bandwidth < _SLOW_NVLS_GB_PER_S
 
 
-def _share(call: _Call, size: int, pair: Pair, laid: Cut) -> int:
-    """Return the operation's bytes that a channel carries; CollNet interleaves them."""
+def _share(call: _Call, size: int, pair: Pair, partition: Cut) -> int:
+    """Return the bytes of the operation per channel; all channels of CollNet carry equal shares."""
     if pair[0] in COLLNET:
-        return call.moved(size) // max(1, laid.channels)
-    return laid.typical * call.element * call.parts
+        return call.whole_bytes(size) // max(1, partition.channels)
+    return partition.typical * call.element * call.parts
 
 
 def choose(
