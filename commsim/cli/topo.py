@@ -211,20 +211,25 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         switches = ", ".join(
             f"{fabric[f'{level}_switches']:,} {level}" for level in ("leaf", "spine", "core")
         )
-        rows = [
-            (
-                "fabric",
-                f"{fabric['kind']}, oversubscription {fabric['oversubscription']},"
-                f" ecmp {fabric['ecmp']}, {_count(fabric['rails'], 'rail')}",
-            ),
-            ("switches", switches),
-        ]
+        rows = [("fabric", _shape(fabric)), ("switches", switches)]
         if fabric["parts"]:
             rows.append(("to be built of", fabric["parts"]))
     if found["bisection_bandwidth"] is not None:
         rows.append(("bisection", format_bandwidth(found["bisection_bandwidth"])))
     rows += [_way(route) for route in found["routes"]]
     return rows
+
+
+def _shape(fabric: dict[str, Any]) -> str:
+    """Return the kind of a fabric and what matters for it."""
+    shape = fabric["kind"]
+    if fabric["dims"]:
+        shape += " of " + " x ".join(f"{size:,}" for size in fabric["dims"])
+    if fabric["planes"] > 1:
+        shape += f" in {fabric['planes']} planes"
+    if fabric["oversubscription"] is not None:
+        shape += f", oversubscription {fabric['oversubscription']}"
+    return f"{shape}, ecmp {fabric['ecmp']}, {_count(fabric['rails'], 'rail')}"
 
 
 def _way(route: dict[str, Any]) -> tuple[str, str]:

@@ -3,7 +3,8 @@ What a fabric is built of: switches and cables, by the fabric's own leaves, radi
 
 The simulation merges spines that equal-cost paths use alike; here they are counted as boxes. A
 leaf has a port for each NIC and, above it, uplinks as fast as a NIC: so many as its NICs over the
-oversubscription. A spine has `radix` ports; if groups of spines hang on cores, half of them.
+oversubscription. Each of several planes has a port of each NIC, and switches of its own. A spine
+has `radix` ports; if groups of spines hang on cores, half of them.
 """
 
 from __future__ import annotations
@@ -66,20 +67,22 @@ def fabric_parts(spec: FabricSpec, leaves: Leaves) -> FabricParts:
         for leaf in range(len(leaves.names))
     ]
     fullest = max(nics[leaf] + uplinks[leaf] for leaf in range(len(leaves.names)))
-    spines, cores = _above(uplinks, leaves.group, spec.radix)
+    spines, cores = _above(uplinks, leaves.group, spec.ports)
+    planes = spec.planes
     groups = 1 + max(leaves.group)
     wrong = ""
-    if fullest > spec.radix:
+    if fullest > spec.ports:
         wrong = (
             f"a leaf of this {spec.kind} needs {fullest:,} ports, and a switch has radix"
-            f" {spec.radix}. Give another radix or nodes_per_leaf, or kind: fat_tree."
+            f" {spec.radix}{f' x {planes} planes' if planes > 1 else ''}. Give another radix or"
+            " nodes_per_leaf, or kind: fat_tree."
         )
     return FabricParts(
-        leaves=len(leaves.names),
-        spines=spines,
-        cores=cores,
-        nic_cables=sum(nics.values()),
-        trunk_cables=sum(uplinks) * (2 if groups > 1 else 1),
+        leaves=len(leaves.names) * planes,
+        spines=spines * planes,
+        cores=cores * planes,
+        nic_cables=sum(nics.values()) * planes,
+        trunk_cables=sum(uplinks) * (2 if groups > 1 else 1) * planes,
         wrong=wrong,
     )
 

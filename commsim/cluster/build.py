@@ -12,6 +12,7 @@ from commsim.arrays import Floats
 from commsim.cluster.cluster import Cluster
 from commsim.cluster.fabric import Fabric
 from commsim.cluster.fabric_section import FabricSection, fabric_spec
+from commsim.cluster.graph_fabric import WIRINGS, GraphFabric
 from commsim.cluster.leaves import Nic
 from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import LinkRows, Links
@@ -55,7 +56,7 @@ def assemble(
     settings = fabric_spec(section, nodes=len(template_of), medium=medium, where=where)
     if scale is not None:
         settings = settings.scaled(uplinks=scale.uplinks, latency=scale.network_latency)
-    fabric = Fabric(settings, nics, medium=medium, first=first)
+    fabric = _fabric_class(settings.kind)(settings, nics, medium=medium, first=first)
     links = _links(templates, template_of, domains, fabric.rows)
     remarks = dict.fromkeys([note for spec in specs for note in spec.notes])
     return Cluster(
@@ -69,6 +70,10 @@ def assemble(
         [*notes, *remarks, *fabric.notes],
         prices,
     )
+
+
+def _fabric_class(kind: str) -> type[Fabric]:
+    return GraphFabric if kind in WIRINGS else Fabric
 
 
 def domains_of(specs: Sequence[NodeSpec], counts: Sequence[int]) -> list[int]:

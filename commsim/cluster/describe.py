@@ -17,6 +17,8 @@ from commsim.cluster.routes import Route
 from commsim.cluster.spec import NodeSpec
 from commsim.cluster.template import Template
 
+_MOST_CUT = 20_000  # links of a fabric whose least cut is worked out
+
 __all__ = [
     "bisection_bandwidth",
     "describe",
@@ -129,10 +131,12 @@ def _fabric(cluster: Cluster) -> dict[str, Any]:
     }
     return {
         "kind": fabric.kind,
-        "oversubscription": fabric.spec.oversubscription,
+        "oversubscription": fabric.spec.oversubscription if fabric.is_tree else None,
+        "dims": list(fabric.dims),
+        "planes": fabric.spec.planes,
         "ecmp": fabric.spec.ecmp,
         "rails": len(dict.fromkeys(nic.rail for nic in cluster.nics)),
-        "merged_spines": fabric.planes == 1 and bool(fabric.trunk),
+        "merged_spines": fabric.columns == 1 and bool(fabric.trunk),
         "parts": fabric.parts.told if fabric.parts.switches and not fabric.parts.wrong else "",
         **levels,
     }
@@ -141,7 +145,8 @@ def _fabric(cluster: Cluster) -> dict[str, Any]:
 def bisection_bandwidth(cluster: Cluster) -> float | None:
     """Return the payload bytes/s that the first half of the nodes can send to the second.
 
-    Traffic that shares a leaf stays there; the rest is bounded by the leaves' trunks. In one
+    Traffic that shares a leaf stays there; the rest is bounded by the leaves' trunks, in a torus,
+    dragonfly+ or graph by the least cut of its links (None above 20,000 links). In one
     NVLink domain: what the first half of its GPUs can send over NVLink. None if neither
     applies, or if the halves share a domain.
     """
@@ -150,6 +155,8 @@ def bisection_bandwidth(cluster: Cluster) -> float | None:
         return _nvlink_bisection(cluster.specs[0], cluster.world_size)
     if domains[nodes // 2 - 1] == domains[nodes // 2]:
         return None
+    if not cluster.fabric.is_tree:
+        return _least_cut(cluster, nodes // 2)
     fabric, leaves = cluster.fabric, len(cluster.fabric.leaves.names)
     halves = ([0.0] * leaves, [0.0] * leaves)
     for nic, leaf in zip(cluster.nics, fabric.leaves.of, strict=True):
@@ -162,6 +169,23 @@ def bisection_bandwidth(cluster: Cluster) -> float | None:
         spare = zip(half, within, _trunk_payload(cluster), strict=True)
         above.append(sum(min(have - kept, trunk) for have, kept, trunk in spare))
     return sum(within) + min(above)
+
+
+def _least_cut(cluster: Cluster, half: int) -> float | None:
+    """Return the bytes/s that the NICs of nodes below `half` can send to the others at most."""
+    import networkx
+
+    links, first = cluster.links, len(cluster.links) - len(cluster.fabric.rows)
+    if len(cluster.fabric.rows) > _MOST_CUT:
+        return None
+    graph = networkx.DiGraph()
+    for link in range(first, len(links)):
+        graph.add_edge(links.source[link], links.target[link], capacity=float(links.capacity[link]))
+    for nic in cluster.nics:
+        name = f"node{nic.node}/nic{nic.index}"
+        ends = ("all below", name) if nic.node < half else (name, "all above")
+        graph.add_edge(*ends)  # without a capacity: never the narrow part
+    return float(networkx.maximum_flow_value(graph, "all below", "all above"))
 
 
 def _trunk_payload(cluster: Cluster) -> list[float]:

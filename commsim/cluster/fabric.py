@@ -9,7 +9,7 @@ A leaf's uplinks carry together the bandwidth of its NICs divided by the oversub
 An even split over k equal uplinks is exactly one uplink of k times the bandwidth: with
 `ecmp: even` the spines of a group are merged into one and the uplinks into a trunk (the cores
 likewise), unless `spines` asks to see them apart. With `ecmp: hash`, where a connection takes
-one path, they are apart. Plane p is the p-th spine of each group; it has its own cores.
+one path, they are apart. Column c is the c-th spine of each group; it has its own cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from commsim.arrays import Ints
+from commsim.arrays import Floats, Ints
 from commsim.cluster.bill import FabricParts, fabric_parts
 from commsim.cluster.fabric_section import FabricSpec
 from commsim.cluster.leaves import Leaves, Nic, hang
@@ -31,7 +31,12 @@ __all__ = ["Fabric", "stable_hash"]
 
 
 class Fabric:
-    """The fabric of a cluster; its links follow those of the nodes, from id `first` on."""
+    """The fabric of a cluster; its links follow those of the nodes, from id `first` on.
+
+    `is_tree`: what passes a switch upwards has come from below it.
+    """
+
+    is_tree = True
 
     def __init__(self, spec: FabricSpec, nics: Sequence[Nic], *, medium: str, first: int) -> None:
         self.spec = spec
@@ -39,7 +44,8 @@ class Fabric:
         self.rows = LinkRows()
         self.kind_of: dict[str, str] = {}
         self.leaves = Leaves((), (), ())
-        self.planes = self.cores = 1
+        self.columns = self.cores = 1
+        self.dims: tuple[int, ...] = ()
         self.notes = list(spec.notes)
         self._medium = medium
         self._first = first
@@ -47,11 +53,12 @@ class Fabric:
         self._inner: dict[tuple[int, int, int, int], Route] = {}
         self._nic_up: list[int] = []
         self.trunk: tuple[float, ...] = ()
+        nodes = 1 + max((nic.node for nic in nics), default=0)
+        self._kept = (1 - spec.congestion) ** math.log2(nodes)
         if spec.kind != "none" and nics:
             self._build(nics)
 
     def _build(self, nics: Sequence[Nic]) -> None:
-        self._kept = (1 - self.spec.congestion) ** math.log2(1 + max(nic.node for nic in nics))
         self.leaves = leaves = hang(nics, self.spec)
         self.kind_of |= dict.fromkeys(leaves.names, "leaf")
         self._nic_up = [
@@ -86,16 +93,16 @@ class Fabric:
         groups = 1 + self.leaves.group[-1]
         ratio = self.spec.oversubscription / self.spec.uplinks
         if self.spec.ecmp == "hash" or self.spec.spines is not None:
-            self.planes = self.spec.spines or self._uplinks()
+            self.columns = self.spec.spines or self._uplinks()
         if groups > 1 and self.spec.ecmp == "hash":
             self.cores = max(Counter(self.leaves.group).values())
         self.trunk = tuple(bandwidth / ratio for bandwidth in raw)
         self._up = len(self.rows)
         for leaf, name in enumerate(self.leaves.names):
-            for plane in range(self.planes):
-                spine = self._switch("spine", plane, self.planes, self._prefix(leaf, groups))
+            for column in range(self.columns):
+                spine = self._switch("spine", column, self.columns, self._prefix(leaf, groups))
                 share = payload[leaf] / raw[leaf]
-                self._join(name, spine, self.trunk[leaf] / self.planes, share)
+                self._join(name, spine, self.trunk[leaf] / self.columns, share)
         self._core = len(self.rows)
         if groups > 1:
             self._add_cores(groups, payload, ratio)
@@ -106,12 +113,12 @@ class Fabric:
             inside = [leaf for leaf, of in enumerate(self.leaves.group) if of == group]
             rate = sum(self.trunk[leaf] for leaf in inside)
             share = sum(payload[leaf] for leaf in inside) / ratio / rate
-            for plane in range(self.planes):
-                spine = self._switch("spine", plane, self.planes, f"group{group}/")
+            for column in range(self.columns):
+                spine = self._switch("spine", column, self.columns, f"group{group}/")
                 for core in range(self.cores):
-                    number = plane * self.cores + core
-                    above = self._switch("core", number, self.planes * self.cores, "")
-                    self._join(spine, above, rate / self.planes / self.cores, share)
+                    number = column * self.cores + core
+                    above = self._switch("core", number, self.columns * self.cores, "")
+                    self._join(spine, above, rate / self.columns / self.cores, share)
 
     def _prefix(self, leaf: int, groups: int) -> str:
         return f"group{self.leaves.group[leaf]}/" if groups > 1 else ""
@@ -158,10 +165,7 @@ class Fabric:
         """
         if self.kind == "rail_only" and a != b:
             return None
-        leaves = (a, b, -1, -1)
-        if leaves not in self._inner:
-            self._inner[leaves] = self._from_leaf_to_leaf(*leaves)
-        return self._inner[leaves]
+        return self._between(a, b, -1, -1)
 
     def route(self, a: int, b: int, key: int) -> Route | None:
         """Return the route from NIC a to NIC b, or None if there is none.
@@ -172,20 +176,27 @@ class Fabric:
             return None
         if self.kind == "rail_only" and self.leaves.of[a] != self.leaves.of[b]:
             return None
-        plane = core = -1
+        column = core = -1
         if self.spec.ecmp == "hash" and self.leaves.of[a] != self.leaves.of[b]:
             pick = stable_hash(self.spec.seed, a, b, key)
-            plane, core = pick % self.planes, pick // self.planes % self.cores
-        chosen = (a, b, plane, core)
+            column, core = pick % self.columns, pick // self.columns % self.cores
+        chosen = (a, b, column, core)
         if chosen not in self._routes:
-            self._routes[chosen] = self._from_nic_to_nic(a, b, plane, core)
+            inner = self._between(self.leaves.of[a], self.leaves.of[b], column, core)
+            self._routes[chosen] = self._with_nics(a, b, inner)
         return self._routes[chosen]
 
-    def _from_nic_to_nic(self, a: int, b: int, plane: int, core: int) -> Route:
-        leaves = (self.leaves.of[a], self.leaves.of[b], plane, core)
+    def leaf_routes(self, pairs: Sequence[tuple[int, int]], weight: Floats) -> list[Route | None]:
+        """Return `leaf_route` of each pair of leaves; `weight` is what each carries at once."""
+        return [self.leaf_route(a, b) for a, b in pairs]
+
+    def _between(self, a: int, b: int, column: int, core: int) -> Route:
+        leaves = (a, b, column, core)
         if leaves not in self._inner:
             self._inner[leaves] = self._from_leaf_to_leaf(*leaves)
-        inner = self._inner[leaves]
+        return self._inner[leaves]
+
+    def _with_nics(self, a: int, b: int, inner: Route) -> Route:
         up, down = self._nic_up[a], self._nic_up[b] + 1
         return Route(
             (self._first + up, *inner.link, self._first + down),
@@ -194,17 +205,20 @@ class Fabric:
             inner.latency + self.rows.latency[up] + self.rows.latency[down],
         )
 
-    def _from_leaf_to_leaf(self, a: int, b: int, plane: int, core: int) -> Route:
+    def _from_leaf_to_leaf(self, a: int, b: int, column: int, core: int) -> Route:
         """Return the route from leaf to leaf; share and hop also count the NICs' own links."""
-        planes = range(self.planes) if plane < 0 else (plane,)
+        columns = range(self.columns) if column < 0 else (column,)
         cores = range(self.cores) if core < 0 else (core,)
         hops: list[list[int]] = []
         if a != b:
-            hops = [self._leaf_links(a, planes), [link + 1 for link in self._leaf_links(b, planes)]]
+            hops = [
+                self._leaf_links(a, columns),
+                [link + 1 for link in self._leaf_links(b, columns)],
+            ]
             group = self.leaves.group
             if group[a] != group[b]:
-                up = self._core_links(group[a], planes, cores)
-                hops[1:1] = [up, [link + 1 for link in self._core_links(group[b], planes, cores)]]
+                up = self._core_links(group[a], columns, cores)
+                hops[1:1] = [up, [link + 1 for link in self._core_links(group[b], columns, cores)]]
         sizes = [1, *(len(hop) for hop in hops), 1]
         return Route(
             tuple(self._first + link for hop in hops for link in hop),
@@ -213,11 +227,11 @@ class Fabric:
             sum(max(self.rows.latency[link] for link in hop) for hop in hops),
         )
 
-    def _leaf_links(self, leaf: int, planes: Sequence[int]) -> list[int]:
-        return [self._up + 2 * (leaf * self.planes + plane) for plane in planes]
+    def _leaf_links(self, leaf: int, columns: Sequence[int]) -> list[int]:
+        return [self._up + 2 * (leaf * self.columns + column) for column in columns]
 
-    def _core_links(self, group: int, planes: Sequence[int], cores: Sequence[int]) -> list[int]:
-        spines = [group * self.planes + plane for plane in planes]
+    def _core_links(self, group: int, columns: Sequence[int], cores: Sequence[int]) -> list[int]:
+        spines = [group * self.columns + column for column in columns]
         return [self._core + 2 * (spine * self.cores + core) for spine in spines for core in cores]
 
 

@@ -12,16 +12,27 @@ import msgspec
 from commsim.cluster.node import merged
 from commsim.errors import ScenarioError
 from commsim.sections import Section
-from commsim.units import Duration
+from commsim.units import Bandwidth, Duration
 
-__all__ = ["FabricSection", "FabricSpec", "fabric_spec", "inherited"]
+__all__ = ["FabricLinkSection", "FabricSection", "FabricSpec", "fabric_spec", "inherited"]
 
-Kind = Literal["none", "single_switch", "rail_optimized", "rail_only", "fat_tree"]
-Ecmp = Literal["even", "hash"]
+Kind = Literal[
+    "none",
+    "single_switch",
+    "rail_optimized",
+    "rail_only",
+    "fat_tree",
+    "torus",
+    "dragonfly_plus",
+    "graph",
+]
+Ecmp = Literal["even", "hash", "adaptive"]
 
 _RADIX = 64
 _MAX_SPINES = 4096
-_KINDS = "Give kind: single_switch, rail_optimized, rail_only or fat_tree."
+_KINDS = (
+    "Give kind: single_switch, rail_optimized, rail_only, fat_tree, torus, dragonfly_plus or graph."
+)
 # Nanoseconds through a switch if nothing is stated, and where the figure is from.
 _SWITCH = {
     "infiniband": (130, "documented: Quantum QM8790 brief, 'sub-130 ns'"),
@@ -29,12 +40,39 @@ _SWITCH = {
     "slingshot": (350, "general: Rosetta, 300 to 400 ns, the value of arXiv 2008.08886"),
 }
 _TREE = ("oversubscription", "ecmp", "seed", "radix", "nodes_per_leaf", "spines")
+_DRAGONFLY = ("leaves_per_group", "global_links")
+_GRAPH = ("switches", "links")
+_SHAPED = ("dims", *_DRAGONFLY, "link_bandwidth", *_GRAPH)
 _IDLE: dict[str, tuple[str, ...]] = {
-    "none": (*_TREE, "switch_latency", "cable_latency", "congestion"),
-    "single_switch": _TREE,
-    "rail_only": _TREE,
-}
+    "none": (
+        *_TREE, *_SHAPED, "planes", "sharp", "switch_latency", "cable_latency", "congestion",
+    ),
+    "single_switch": (*_TREE, *_SHAPED),
+    "rail_only": (*_TREE, *_SHAPED),
+    "rail_optimized": _SHAPED,
+    "fat_tree": _SHAPED,
+    "torus": ("oversubscription", "spines", "planes", *_DRAGONFLY, *_GRAPH),
+    "dragonfly_plus": ("dims", "planes", *_GRAPH),
+    "graph": (
+        "oversubscription", "spines", "nodes_per_leaf", "planes", "dims", *_DRAGONFLY,
+        "link_bandwidth",
+    ),
+}  # fmt: skip
 _HARMLESS: dict[str, Any] = {"oversubscription": 1.0, "ecmp": "even", "seed": 0}
+
+
+class FabricLinkSection(Section, frozen=True):
+    """Links of a `graph`: each end named first with each named second, `count` cables between two.
+
+    An end is a switch, `node3` (all its NICs) or `node3/nic0`; `leaf0..3` stands for four, `node*`
+    for every node. `bandwidth` is one cable's per direction; a NIC's link has the NIC's own.
+    `latency`: of the cable, instead of `cable_latency`.
+    """
+
+    between: tuple[str, str]
+    bandwidth: Bandwidth | None = None
+    count: int = 1
+    latency: Duration | None = None
 
 
 class FabricSection(Section, frozen=True):
@@ -47,6 +85,12 @@ class FabricSection(Section, frozen=True):
     `congestion`: share of the NICs' rate that each doubling of the nodes costs. 0 by default: with
     adaptive routing and congestion control set up, nccl-tests measured 389 of 400 GB/s flat from
     2 to 64 nodes of 8 NICs; 0.05 is one without (345 GB/s on 2 nodes, 291 on 46).
+    `ecmp`: `even` over equal-cost paths, `hash` one of them per connection, `adaptive` also over
+    detours where shortest paths are fuller. `planes`: equal networks side by side, over which each
+    NIC splits its ports. `sharp`: false where InfiniBand's switches do not add up.
+    `dims`: routers of a torus per dimension. `leaves_per_group`, `global_links` (between each two
+    groups): of a dragonfly_plus. `link_bandwidth`: of one link of a torus, or between groups; a
+    NIC's if not stated. `switches`, `links`: of a graph.
     """
 
     kind: Kind | None = None
@@ -59,6 +103,14 @@ class FabricSection(Section, frozen=True):
     switch_latency: Duration | None = None
     cable_latency: Duration | None = None
     congestion: float | None = None
+    planes: int | None = None
+    sharp: bool | None = None
+    dims: tuple[int, ...] | None = None
+    leaves_per_group: int | None = None
+    global_links: int | None = None
+    link_bandwidth: Bandwidth | None = None
+    switches: tuple[str, ...] | None = None
+    links: tuple[FabricLinkSection, ...] | None = None
     sources: dict[str, str] = {}
 
 
@@ -80,7 +132,21 @@ class FabricSpec:
     cable_latency: int
     congestion: float
     notes: tuple[str, ...]
+    where: str = "fabric"
     uplinks: float = 1.0
+    planes: int = 1
+    sharp: bool = True
+    dims: tuple[int, ...] = ()
+    leaves_per_group: int | None = None
+    global_links: int | None = None
+    link_bandwidth: float | None = None
+    switches: tuple[str, ...] = ()
+    links: tuple[FabricLinkSection, ...] = ()
+
+    @property
+    def ports(self) -> int:
+        """Ports of a switch: each of the `radix` is split into one for each of the `planes`."""
+        return self.radix * self.planes
 
     def scaled(self, *, uplinks: float, latency: float) -> FabricSpec:
         """Return the fabric with factors on its uplinks and on its latencies."""
@@ -136,7 +202,25 @@ def fabric_spec(section: FabricSection, *, nodes: int, medium: str, where: str) 
         cable_latency=int(section.cable_latency or 0),
         congestion=section.congestion or 0.0,
         notes=tuple(notes),
+        where=where,
+        planes=section.planes or 1,
+        sharp=_sharp(section, medium, where),
+        dims=section.dims or (),
+        leaves_per_group=section.leaves_per_group,
+        global_links=section.global_links,
+        link_bandwidth=None if section.link_bandwidth is None else float(section.link_bandwidth),
+        switches=section.switches or (),
+        links=section.links or (),
     )
+
+
+def _sharp(section: FabricSection, medium: str, where: str) -> bool:
+    if section.sharp and medium != "infiniband":
+        raise ScenarioError(
+            f"{where}.sharp: true, but the NICs are {medium or 'missing'}: SHARP is InfiniBand's."
+            " Leave it out, or give InfiniBand NICs."
+        )
+    return section.sharp is not False
 
 
 def _check(section: FabricSection, where: str) -> None:
@@ -148,10 +232,15 @@ def _check(section: FabricSection, where: str) -> None:
         )
     if ratio is not None and ratio > 1e6:
         raise ScenarioError(f"{where}.oversubscription: {ratio:g} is above a million.")
-    for field, least in (("radix", 2), ("nodes_per_leaf", 1), ("spines", 1)):
+    at_least = {"radix": 2} | dict.fromkeys(
+        ("nodes_per_leaf", "spines", "planes", "leaves_per_group", "global_links"), 1
+    )
+    for field, least in at_least.items():
         value = getattr(section, field)
         if value is not None and value < least:
             raise ScenarioError(f"{where}.{field}: {value} is too few. Give {least} or more.")
+    if section.link_bandwidth is not None and section.link_bandwidth <= 0:
+        raise ScenarioError(f"{where}.link_bandwidth: is not above zero.")
     if not 0 <= (section.congestion or 0.0) < 1:
         raise ScenarioError(
             f"{where}.congestion: {section.congestion:g} is no share of the rate. Give 0 (a tuned"

@@ -53,7 +53,7 @@ def hang(nics: Sequence[Nic], spec: FabricSpec) -> Leaves:
     number = {key: index for index, key in enumerate(order)}
     pods = 1 + max((pod for pod, _ in order), default=0)
     names = tuple(_name(spec.kind, pod, rail, pods) for pod, rail in order)
-    return Leaves(names, tuple(number[key] for key in keys), _groups(order, spec.radix))
+    return Leaves(names, tuple(number[key] for key in keys), _groups(order, spec.ports))
 
 
 def _key(nic: Nic, kind: str, width: int) -> tuple[int, int]:
@@ -76,7 +76,7 @@ def _name(kind: str, pod: int, rail: int, pods: int) -> str:
 def _nodes_per_leaf(nics: Sequence[Nic], spec: FabricSpec) -> int:
     """Return how many nodes fill a leaf, `radix` ports being split by the oversubscription."""
     ratio = spec.oversubscription
-    down = int(spec.radix * ratio / (1 + ratio))
+    down = int(spec.ports * ratio / (1 + ratio))
     per_node = 1
     if spec.kind == "fat_tree":
         per_node = 1 + max((nic.index for nic in nics), default=0)

@@ -4,6 +4,7 @@ Which op can be done by which algorithm, and the program for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from commsim.collectives import (
     doubling,
     ring,
     switches,
+    torus,
     tree,
     two_level,
 )
@@ -42,13 +44,17 @@ Splits = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a program is asked for: members, root, pieces, members per node, and splits."""
+    """What a program is asked for: members, root, pieces, members per node, and splits.
+
+    `dims`: nodes per dimension, where the network is a torus.
+    """
 
     n: int
     root: int = 0
     pieces: int = 1
     per_node: int = 0
     splits: Splits = ()
+    dims: tuple[int, ...] = ()
 
 
 Make = Callable[[Ask], Program]
@@ -124,6 +130,18 @@ def _trees(name: str) -> dict[tuple[str, str], Make]:
     }
 
 
+def _torus(op: str) -> Make:
+    """Return the algorithm along every dimension of a torus, or along rows and columns."""
+    every, flat = getattr(torus, op), getattr(two_level, op)
+
+    def make(ask: Ask) -> Program:
+        made = every(ask.dims, ask.per_node) if ask.dims else flat("torus", ask.n, ask.per_node)
+        assert isinstance(made, Program)
+        return made
+
+    return make
+
+
 def _two_levels(name: str) -> dict[tuple[str, str], Make]:
     return {
         ("all_reduce", name): lambda a: two_level.all_reduce(name, a.n, a.per_node),
@@ -181,7 +199,7 @@ _BUILT_IN: dict[tuple[str, str], Make] = {
     ("all_reduce", "server"): lambda a: direct.server_all_reduce(a.n),
     ("reduce", "server"): lambda a: direct.reduce(a.n, a.root, name="server"),
     **_two_levels("hierarchical"),
-    **_two_levels("torus"),
+    **{(op, "torus"): _torus(op) for op in ("all_reduce", "reduce_scatter", "all_gather")},
     ("all_reduce", "nvls"): lambda a: switches.nvls_all_reduce(a.n, a.pieces),
     ("reduce_scatter", "nvls"): lambda a: switches.nvls_reduce_scatter(a.n, a.pieces),
     ("all_gather", "nvls"): lambda a: switches.nvls_all_gather(a.n, a.pieces),
@@ -246,13 +264,15 @@ def program(
     pieces: int = 1,
     per_node: int = 0,
     splits: Sequence[Sequence[int]] | None = None,
+    dims: Sequence[int] = (),
 ) -> Program:
     """Return `op` among `n` members as a chunk program; a lone member has nothing to send.
 
     `root` is a member index, for rooted ops. `pieces` cuts the buffer of pipelined chains and
     trees. `per_node` is the size of a node, or of a row, for algorithms on two levels; members
     stand node by node. 0 takes the divisor of n that makes the two levels most equal.
-    `splits[i][j]` are the bytes from i to j, for all_to_all_v.
+    `splits[i][j]` are the bytes from i to j, for all_to_all_v. `dims` are the nodes in each
+    dimension of a torus, for the algorithm of that name.
 
     Raises:
         ScenarioError: no such op or algorithm, the algorithm cannot do the op, or `n`, `root`,
@@ -271,7 +291,12 @@ def program(
                 f"{algorithm} among {n} members: nodes of {per_node} do not divide them evenly."
             )
     rows = tuple(tuple(row) for row in splits or ())
-    return _made(op, algorithm, Ask(n, root, pieces, per_node, rows))
+    if dims and math.prod(dims) * per_node != n:
+        raise ScenarioError(
+            f"{algorithm} among {n} members: a torus of {list(dims)} with {per_node} on each node"
+            f" has {math.prod(dims) * per_node}."
+        )
+    return _made(op, algorithm, Ask(n, root, pieces, per_node, rows, tuple(dims)))
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from commsim.collectives.program import Program, ProgramBuilder
 
-__all__ = ["all_gather", "all_reduce", "reduce_scatter"]
+__all__ = ["all_gather", "all_reduce", "gather_around", "reduce_around", "reduce_scatter"]
 
 Lines = list[list[int]]
 
@@ -41,7 +41,7 @@ def _chunks(owners: Sequence[int], half: int, count: int) -> list[int]:
     return [owner * count + half for owner in owners]
 
 
-def _scatter(
+def reduce_around(
     program: ProgramBuilder, line: list[int], blocks: list[list[int]], first: int, phase: int
 ) -> None:
     """Reduce around a line so that block i ends at its member i."""
@@ -52,7 +52,7 @@ def _scatter(
             program.reduce(block, line[i], line[(i + 1) % n], step=first + step, phase=phase)
 
 
-def _gather(
+def gather_around(
     program: ProgramBuilder, line: list[int], blocks: list[list[int]], first: int, phase: int
 ) -> None:
     """Copy around a line so that every member gets every block; block i starts at member i."""
@@ -78,18 +78,18 @@ def _down(program: ProgramBuilder, halves: list[tuple[Lines, Lines]]) -> None:
     """Reduce-scatter: along the first level, then along the second."""
     for half, (inner, outer) in enumerate(halves):
         for line, blocks in _near(inner, outer, half, len(halves)):
-            _scatter(program, line, blocks, 0, 0)
+            reduce_around(program, line, blocks, 0, 0)
         for line, blocks in _far(outer, half, len(halves)):
-            _scatter(program, line, blocks, len(inner[0]) - 1, 1)
+            reduce_around(program, line, blocks, len(inner[0]) - 1, 1)
 
 
 def _up(program: ProgramBuilder, halves: list[tuple[Lines, Lines]], *, first: int) -> None:
     """All-gather: along the second level, then along the first."""
     for half, (inner, outer) in enumerate(halves):
         for line, blocks in _far(outer, half, len(halves)):
-            _gather(program, line, blocks, first, 1 if first else 0)
+            gather_around(program, line, blocks, first, 1 if first else 0)
         for line, blocks in _near(inner, outer, half, len(halves)):
-            _gather(program, line, blocks, first + len(outer[0]) - 1, 2 if first else 1)
+            gather_around(program, line, blocks, first + len(outer[0]) - 1, 2 if first else 1)
 
 
 def all_reduce(name: str, n: int, m: int) -> Program:

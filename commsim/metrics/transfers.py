@@ -129,4 +129,4 @@ def _samples(
 
 def link_resource(name: str, kind: str) -> str:
     """Return the kind of a link; links between switches of the network are its "fabric"."""
-    return "fabric" if kind == "network" and "nic" not in name and "leaf" in name else kind
+    return "fabric" if kind == "network" and "/nic" not in name else kind

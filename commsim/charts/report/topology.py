@@ -50,6 +50,7 @@ def _key(scene: TopologyScene) -> str:
 def _drawing(scene: TopologyScene) -> str:
     width = _ACROSS * max(1.0, scene.width) + _LEFT + _PAD
     height = _DOWN * (len(scene.rows) - 1) + _HIGH + 2 * _PAD
+    above = _y(0) - min((_y(y) for link in scene.links for _, y in link.points), default=_y(0))
     # the busy ones last: they are drawn over the others
     lines = sorted(scene.links, key=lambda link: link.share or 0.0)
     parts = (
@@ -59,7 +60,8 @@ def _drawing(scene: TopologyScene) -> str:
         *(_row(name, at) for at, name in enumerate(scene.rows)),
     )
     return (
-        f'<div class="scroll"><svg class="topology" viewBox="0 0 {width:.0f} {height:.0f}"'
+        f'<div class="scroll"><svg class="topology"'
+        f' viewBox="0 {0 - above:.0f} {width:.0f} {height + above:.0f}"'
         f' style="width:{width:.0f}px" role="img" aria-label="the cluster, links by use">'
         f"{''.join(parts)}</svg></div>"
     )

@@ -135,8 +135,8 @@ def _place_switches(
 
 
 def _number(name: str) -> str:
-    """Return the number at the end of a name; "" if there is none."""
-    found = re.search(r"\d+$", name)
+    """Return the number at the end of a name, or the place in a torus; "" if there is none."""
+    found = re.search(r"\d+(-\d+)*$", name)
     return found.group() if found else ""
 
 

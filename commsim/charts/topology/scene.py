@@ -37,7 +37,9 @@ __all__ = [
 
 
 _BEND = 0.16  # how far an arc of one column hangs below its row
+_ARCH = 0.1  # how far one of a column stands above a row of switches
 _ARC = 8  # straight pieces of an arc
+_SWITCHES = ("leaf", "spine", "core")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +185,15 @@ def _line(
 def _points(
     a: VertexPlace, b: VertexPlace, height: dict[str, int]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the route of a line: straight, or an arc below if both ends share a row."""
+    """Return the route of a line: straight, or an arc if both ends share a row.
+
+    Arcs hang below devices and stand above switches, which have their lines to devices below.
+    """
     (x0, y0), (x1, y1) = (a.x, height[a.level]), (b.x, height[b.level])
     if y0 != y1:
         return (float(x0), float(y0)), (float(x1), float(y1))
-    depth = _BEND * (1 + abs(x1 - x0) ** 0.75)
+    far = abs(x1 - x0)
+    depth = -_ARCH * (1 + far**0.5) if a.kind in _SWITCHES else _BEND * (1 + far**0.75)
     steps = [i / _ARC for i in range(_ARC + 1)]
     return tuple((x0 + (x1 - x0) * t, y0 + 4 * depth * t * (1 - t)) for t in steps)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
-from commsim.cluster import Links
+from commsim.cluster import Cluster, Links
 from commsim.engine.folding.refinement import Entries
 
 __all__ = ["ample_links"]
@@ -21,13 +21,17 @@ __all__ = ["ample_links"]
 _EXACT = 1 + 1e-9  # rounding of capacities that are sums
 
 
-def ample_links(entries: Entries, links: Links) -> Bools:
+def ample_links(entries: Entries, cluster: Cluster) -> Bools:
     """Return the links that cannot be full under any mixture of the plans of `entries`.
 
     Each phase of a plan moves its loads together: what it puts on a link is at most `share` of
-    what it puts on the links below, and those carry at most their capacities.
+    what it puts on the links below, and those carry at most their capacities. In a fabric that is
+    no tree, traffic also comes from beside and from above: none of its links is ample.
     """
+    links = cluster.links
     ample = np.zeros(len(links), np.bool_)
+    if not cluster.fabric.is_tree:
+        return ample
     source, target, level = _levels(links)
     up = (level[source] > 0) & (level[target] == level[source] + 1)
     down = (level[target] > 0) & (level[source] == level[target] + 1)

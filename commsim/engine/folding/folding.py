@@ -72,7 +72,7 @@ class FoldedPlanner(Planner):
         self._plans = [plan for plans in planned for plan in plans]
         entries = entries_of(self._plans)
         telling = entries.of(~self._negligible(entries, negligible)) if negligible else entries
-        ample, capacity = ample_links(entries, cluster.links), cluster.links.capacity
+        ample, capacity = ample_links(entries, cluster), cluster.links.capacity
         if apart is not None and apart.size:
             ample[apart] = False
             capacity = capacity.copy()

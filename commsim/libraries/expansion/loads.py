@@ -202,11 +202,11 @@ def _across(
     leaf = np.asarray(cluster.fabric.leaves.of, dtype=np.int64)
     keys = np.stack((leaf[out], leaf[into]))
     pairs, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    shares = np.bincount(where.reshape(-1), weights=share)
+    shares = np.bincount(where.reshape(-1), weights=share).astype(np.float64)
     counts = np.bincount(where.reshape(-1), weights=count)
     entries = []
-    for number, (a, b) in enumerate(pairs.T.tolist()):
-        route = cluster.fabric.leaf_route(a, b)
+    ends = [(a, b) for a, b in pairs.T.tolist()]
+    for number, route in enumerate(cluster.fabric.leaf_routes(ends, shares)):
         if route is None:
             refuse(int(first[number]))
             continue

@@ -33,6 +33,7 @@ from commsim.libraries.expansion import (
 from commsim.libraries.ideal.exchange import exchange_parts, in_turns
 from commsim.libraries.ideal.pieces import Pipeline
 from commsim.libraries.ideal.rings import Ring, ring_of
+from commsim.libraries.ideal.torus import torus_dims
 from commsim.libraries.plan import Plan, PlanPart, Request, RoutedProgram, Start, empty_phase
 from commsim.libraries.routing import Router, channel_orders
 from commsim.ops import ROOTED
@@ -207,6 +208,7 @@ class Ideal:
         if request.splits is not None:
             splits = tuple(tuple(request.splits[a][b] for b in order) for a in order)
         per_node = _per_node(algorithm, order, request.ranks, cluster)
+        dims = torus_dims(algorithm, [request.ranks[at] for at in order], per_node, cluster)
 
         def shape(pieces: int) -> Program:
             return program(
@@ -217,6 +219,7 @@ class Ideal:
                 pieces=pieces,
                 splits=splits,
                 per_node=per_node,
+                dims=dims,
             )
 
         together = request.kind not in ROOTED

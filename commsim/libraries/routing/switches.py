@@ -37,11 +37,18 @@ def switch_routes(
     for switch, positions in hanging.items():
         members = list(dict.fromkeys(positions))
         node = program.switches[switch - program.n] == IN_NODE
+        if not node and not router.cluster.fabric.spec.sharp:
+            raise ScenarioError(
+                f"{program.algorithm}: needs switches that add up, and the fabric has `sharp:"
+                " false`. Use ring or tree, or take that out."
+            )
         if node:
             _check_nvlink([ranks[at] for at in members], router.cluster, program.algorithm)
         for at in members:
             peer = _peer(at, members, ranks, router, node, program.algorithm)
-            up = _until_switch(router.route(ranks[at], peer), links, node, program.algorithm)
+            up = _until_switch(
+                router.route(ranks[at], peer), router.cluster, node, program.algorithm
+            )
             down = _from_switch(router.route(peer, ranks[at]), links)
             leaf[at] = links.target[up.link[-1]]
             found[at, switch], found[switch, at] = up, down
@@ -85,12 +92,12 @@ def _check_nvlink(ranks: Sequence[int], cluster: Cluster, name: str) -> None:
             )
 
 
-def _until_switch(route: Route, links: Links, node: bool, name: str) -> Route:
+def _until_switch(route: Route, cluster: Cluster, node: bool, name: str) -> Route:
     """Return a route's part up to the first switch that can add."""
-    kind = "nvlink" if node else "network"
+    kind, links, leaves = "nvlink" if node else "network", cluster.links, cluster.fabric.kind_of
     for at, link in enumerate(route.link):
         end = links.target[link]
-        if links.kinds[link] == kind and ("switch" in end or "leaf" in end):
+        if links.kinds[link] == kind and ("nvswitch" in end or leaves.get(end) == "leaf"):
             return _part(route, 0, route.hop[at] + 1, links)
     where = "an NVSwitch between the GPUs" if node else "a network switch"
     raise ScenarioError(f"{name}: needs {where}, and this cluster has none. Use ring or tree.")

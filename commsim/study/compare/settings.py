@@ -68,7 +68,14 @@ def hardware(cluster: Cluster | None) -> dict[str, str]:
 def _fabric(cluster: Cluster) -> str:
     spec = cluster.fabric.spec
     over = getattr(spec, "oversubscription", 1) or 1
-    return str(spec.kind).replace("_", "-") + (f", {over:g}:1 oversubscribed" if over != 1 else "")
+    told = str(spec.kind).replace("_", "-")
+    if spec.dims:
+        told += " " + "x".join(map(str, spec.dims))
+    if spec.planes > 1:
+        told += f", {spec.planes} planes"
+    if over != 1:
+        told += f", {over:g}:1 oversubscribed"
+    return told if spec.ecmp == "even" else f"{told}, ecmp {spec.ecmp}"
 
 
 def side_by_side(tables: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ def idle_reason(resource: str, links: tuple[str, ...], uses: LinkUses, result: R
 
 def hurts_words(resource: str, now: str, factor: float) -> str:
     """Say from when on less of a resource is felt; `factor` is the share of what there is now."""
-    if resource == "uplinks":
+    if resource == "uplinks" and ":" in now:
         ratio = float(now.partition(":")[0]) / factor
         return f"it begins to hurt at {ratio:.2g}:1"
     return f"it begins to hurt at {factor:.0%} of that"

@@ -86,6 +86,9 @@ def _hardware(cluster: Cluster, scale: Mapping[str, float]) -> Iterator[Resource
     if cluster.fabric.trunk and len(cluster.node_names) > 1:
         ratio = cluster.fabric.spec.oversubscription / cluster.fabric.spec.uplinks
         yield one("uplinks", "uplinks of the switches", f"{ratio:.3g}:1", ("fabric",))
+    elif not cluster.fabric.is_tree:
+        now = f"{cluster.fabric.parts.trunk_cables:,} cables"
+        yield one("uplinks", "links between switches", now, ("fabric",))
 
 
 def _size(file: ScenarioFile) -> Iterator[Resource]:

@@ -28,7 +28,7 @@ def differing(one: Cluster, other: Cluster) -> list[str]:
         "nvlink": ((a.switch, a.nvlink, a.mesh), (b.switch, b.nvlink, b.mesh)),
         "pcie": (a.pcie.bandwidth, b.pcie.bandwidth),
         "nic": (a.nic and (a.nic.count, a.nic.wire), b.nic and (b.nic.count, b.nic.wire)),
-        "uplinks": (_ratio(one), _ratio(other)),
+        "uplinks": (_between_switches(one), _between_switches(other)),
     }
     return [key for key, (here, there) in pairs.items() if here != there]
 
@@ -78,5 +78,7 @@ def _with_less(scenario: Scenario, key: str, share: float) -> float:
     return run(msgspec.structs.replace(scenario, file=file)).metrics.step_time_s
 
 
-def _ratio(cluster: Cluster) -> float:
-    return cluster.fabric.spec.oversubscription / cluster.fabric.spec.uplinks
+def _between_switches(cluster: Cluster) -> tuple[object, ...]:
+    spec = cluster.fabric.spec
+    shape = (spec.dims, spec.leaves_per_group, spec.global_links, spec.link_bandwidth, spec.links)
+    return spec.oversubscription / spec.uplinks, shape

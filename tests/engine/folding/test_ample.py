@@ -18,7 +18,7 @@ def test_only_links_without_oversubscription_are_ample(oversubscription: int, am
     cluster = Cluster.preset("dgx-h100", nodes=8, fabric=fabric)
     ranks = [(node * 8, (node + 4) % 8 * 8) for node in range(8)]
     plans = [Ideal().plan(Request("send_recv", 2**20, pair), cluster) for pair in ranks]
-    found = ample_links(entries_of(plans), cluster.links)
+    found = ample_links(entries_of(plans), cluster)
     above = np.array(["spine" in name for name in cluster.links.names])
     assert not found[~above].any()
     used = np.zeros(len(cluster.links), np.bool_)

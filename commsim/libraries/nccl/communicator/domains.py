@@ -108,5 +108,5 @@ class DomainWriter:
             used.append({gpu: count + i for i, gpu in enumerate(gpus)})
             count += len(gpus)
         specs = [self._cluster.specs[kind] for kind, _ in shape]
-        collnet = bool(self._knobs.collnet_enable)
+        collnet = bool(self._knobs.collnet_enable) and self._cluster.fabric.spec.sharp
         return write_xml(domain_xml(specs, used, collnet=collnet, merged=self._merged))

@@ -105,33 +105,34 @@ def _trunks(ways: Connections, nodes: list[int], cluster: Cluster) -> list[Row]:
     for node in nodes:
         first = cluster.first_nic(node)
         pods.setdefault(tuple(fabric.leaves.of[first + nic] for nic in used), []).append(node)
-    rows = []
+    total: dict[tuple[int, int], tuple[float, float]] = {}
+    ends = list(zip(out.tolist(), into.tolist(), share.tolist(), count.tolist(), strict=True))
     for here in pods.values():
         for there in pods.values():
             times = len(here) * (len(there) - (1 if here is there else 0))
-            if times and here is not there:
-                rows += _between(
-                    here[0], there[0], out, into, share * times, count * times, cluster
-                )
-            elif times:
-                rows += _between(here[0], here[1], out, into, share * times, count * times, cluster)
-    return rows
+            if not times:
+                continue
+            first_a = cluster.first_nic(here[0])
+            first_b = cluster.first_nic(there[1] if here is there else there[0])
+            for leave, enter, carried, conns in ends:
+                pair = fabric.leaves.of[first_a + leave], fabric.leaves.of[first_b + enter]
+                load, many = total.get(pair, (0.0, 0.0))
+                total[pair] = load + carried * times, many + conns * times
+    return _between(total, cluster)
 
 
-def _between(
-    a: int, b: int, out: Ints, into: Ints, share: Floats, count: Floats, cluster: Cluster
-) -> list[Row]:
-    """Return the loads on the links between switches of the NIC pairs of two nodes.
+def _between(total: dict[tuple[int, int], tuple[float, float]], cluster: Cluster) -> list[Row]:
+    """Return the loads on the links between switches of what pairs of leaves carry.
 
     Evenly over equal paths even where each connection takes one by its hash: of so many, every
     path gets about as many.
     """
     rows = []
-    first_a, first_b = cluster.first_nic(a), cluster.first_nic(b)
-    leaves = cluster.fabric.leaves.of
-    for at, (leave, enter) in enumerate(zip(out.tolist(), into.tolist(), strict=True)):
-        route = cluster.fabric.leaf_route(leaves[first_a + leave], leaves[first_b + enter])
+    loads = np.array(list(total.values()))
+    for route, (load, conns) in zip(
+        cluster.fabric.leaf_routes(list(total), loads[:, 0]), loads.tolist(), strict=True
+    ):
         assert isinstance(route, Route)
         link, part = np.array(route.link, dtype=np.int64), np.array(route.share[1:-1])
-        rows.append((link, part * share[at], part * count[at]))
+        rows.append((link, part * load, part * conns))
     return rows

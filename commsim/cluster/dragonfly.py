@@ -1,0 +1,76 @@
+"""
+A dragonfly+: groups of leaves and spines, each leaf joined with each spine of its group, and
+direct links between the spines of every two groups.
+
+    nic - leaf - spine - leaf - nic                 within a group
+    nic - leaf - spine - spine - leaf - nic         between two groups
+
+After Shpiner et al. 2017, "Dragonfly+: Low cost topology for scaling datacenters" (HiPINEB). The
+links of a group to the others are dealt to its spines in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from commsim.cluster.fabric_section import FabricSpec
+from commsim.cluster.leaves import Nic
+from commsim.cluster.wiring import SwitchLink, Wiring, nodes_on_leaves
+from commsim.errors import ScenarioError
+
+__all__ = ["dragonfly_wiring"]
+
+
+def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
+    """Return the wiring of a dragonfly+ that holds all nodes.
+
+    `spec.global_links` between two groups: by default so many that, over all other groups, a
+    group's are as many as its leaves' uplinks.
+
+    Raises:
+        ScenarioError: the nodes do not fill whole groups, or fill one only.
+    """
+    nodes = 1 + max(nic.node for nic in nics)
+    per_node = math.ceil(len(nics) / nodes)
+    ratio = spec.oversubscription
+    per_leaf = spec.nodes_per_leaf or max(1, int(spec.radix * ratio / (1 + ratio)) // per_node)
+    in_group = spec.leaves_per_group or spec.radix // 2
+    groups = max(1, nodes // (per_leaf * in_group))
+    if groups < 2:
+        raise ScenarioError(
+            f"{spec.where}: {nodes:,} nodes fill one group of {in_group} leaves with {per_leaf}"
+            " nodes each, which is a fat_tree. Give leaves_per_group and nodes_per_leaf so that"
+            " there are two groups or more."
+        )
+    at = nodes_on_leaves(spec, nics, per_leaf, groups * in_group)
+    uplinks = max(1, math.ceil(per_leaf * per_node / ratio - 1e-9))
+    spines = spec.spines or uplinks
+    between = spec.global_links or math.ceil(in_group * uplinks / (groups - 1))
+    leaves = [f"group{g}/leaf{leaf}" for g in range(groups) for leaf in range(in_group)]
+    tops = [f"group{g}/spine{spine}" for g in range(groups) for spine in range(spines)]
+    trunk = per_leaf * per_node * nics[0].bandwidth / ratio
+    each = math.ceil(uplinks / spines)
+    inside = (
+        SwitchLink(leaves[g * in_group + leaf], tops[g * spines + s], trunk / spines / each, each)
+        for g, leaf, s in itertools.product(range(groups), range(in_group), range(spines))
+    )
+    rate = spec.link_bandwidth or nics[0].bandwidth
+    across = (
+        SwitchLink(tops[a], tops[b], rate, count)
+        for a, b, count in _across(groups, spines, between)
+    )
+    kinds = dict.fromkeys(leaves, "leaf") | dict.fromkeys(tops, "spine")
+    return Wiring(kinds, (*inside, *across), tuple(leaves[leaf] for leaf in at))
+
+
+def _across(groups: int, spines: int, between: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the pairs of spines of different groups that are joined, and by how many cables."""
+    for g, h in itertools.combinations(range(groups), 2):
+        cables: dict[tuple[int, int], int] = {}
+        for link in range(between):  # the peers of g without itself: h is the (h - 1)-th
+            a, b = ((h - 1) * between + link) % spines, (g * between + link) % spines
+            cables[a, b] = cables.get((a, b), 0) + 1
+        for (a, b), count in cables.items():
+            yield g * spines + a, h * spines + b, count
