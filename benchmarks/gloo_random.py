@@ -37,9 +37,30 @@ class Program(NamedTuple):
     late: int
 
 
-def program_of(seed: int, world: int, *, changed: float = 1.0) -> Program:
-    """Return the program of a seed; `changed` scales the host work of its rank `late`."""
+class Load(NamedTuple):
+    """What programs are made of: ranks that compute, length of work, elements of buffers.
+
+    The first `computing` ranks sleep or compute, the others sleep.
+    """
+
+    computing: int
+    ms: tuple[float, float]
+    elements: tuple[int, ...]
+
+
+HEAVY = Load(99, (1, 8), (256, 4096, 65536, 262144))
+LIGHT = Load(1, (4, 20), (256, 4096, 16384))
+
+
+def program_of(
+    seed: int, world: int, *, light: bool = False, change: Callable[[float], float] | None = None
+) -> Program:
+    """Return the program of a seed; `change` gives the work of rank `late` other lengths in ms.
+
+    `light`: two processors are enough: one rank computes, the others sleep; buffers are small.
+    """
     chance = random.Random(seed)
+    load = LIGHT if light else HEAVY
     groups = tuple(
         tuple(sorted(chance.sample(range(world), chance.randint(2, world))))
         for _ in range(chance.randint(1, 3))
@@ -48,33 +69,40 @@ def program_of(seed: int, world: int, *, changed: float = 1.0) -> Program:
     waiting: list[list[int]] = [[] for _ in range(world)]
     for key in range(chance.randint(6, 14)):
         for rank in range(world):
-            _own_work(chance, ranks[rank], waiting[rank])
-        _together(chance, groups, ranks, waiting, key)
+            _own_work(chance, load, rank < load.computing, ranks[rank], waiting[rank])
+        _together(chance, load, groups, ranks, waiting, key)
     for rank in range(world):
         ranks[rank] += [Action("wait", key=key) for key in waiting[rank]]
     late = chance.randrange(world)
-    scaled = tuple(a._replace(ms=a.ms * changed) if a.ms else a for a in ranks[late])
-    return Program(
-        groups, tuple(scaled if r == late else tuple(of) for r, of in enumerate(ranks)), late
-    )
+    if change is not None:
+        ranks[late] = [a._replace(ms=change(a.ms)) if a.ms else a for a in ranks[late]]
+    return Program(groups, tuple(map(tuple, ranks)), late)
 
 
-def _own_work(chance: random.Random, actions: list[Action], waiting: list[int]) -> None:
+def _own_work(
+    chance: random.Random,
+    load: Load,
+    computes: bool,
+    actions: list[Action],
+    waiting: list[int],
+) -> None:
     if chance.random() < 0.6:
-        actions.append(Action(chance.choice(("sleep", "numpy", "aten")), ms=chance.uniform(1, 8)))
+        kinds = ("sleep", "numpy", "aten") if computes else ("sleep",)
+        actions.append(Action(chance.choice(kinds), ms=chance.uniform(*load.ms)))
     while waiting and chance.random() < 0.4:
         actions.append(Action("wait", key=waiting.pop(chance.randrange(len(waiting)))))
 
 
 def _together(
     chance: random.Random,
+    load: Load,
     groups: tuple[tuple[int, ...], ...],
     ranks: list[list[Action]],
     waiting: list[list[int]],
     key: int,
 ) -> None:
     """Add a collective on a group, or a message between two ranks."""
-    world, elements = len(ranks), chance.choice((256, 4096, 65536, 262144))
+    world, elements = len(ranks), chance.choice(load.elements)
     if chance.random() < 0.3:
         source, target = chance.sample(range(world), 2)
         sends = chance.choice(("send", "isend"))

@@ -12,7 +12,7 @@ barrier. Of several repeats the one with the shortest steps stays: the others we
 machine (ranks ask for the highest priority, which only root is given). Names of hosts, files and
 processes are taken out; nothing else is changed.
 `ddp-4-late` is `ddp-4` with 30 ms more on rank 2 at the start of the step. `random-SEED-WORLD` is
-a program of `gloo_random`, `random-SEED-WORLD-SHARE` that with the host work of one rank scaled.
+a program of `gloo_random`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import wait
@@ -45,8 +45,7 @@ _GRACE = 2.0
 class Run(NamedTuple):
     """A program on so many processes; `late` = (rank, seconds) added to that rank's step.
 
-    `pickled`: the flight recorder's dump is kept as a pickle instead of JSON. `stacks`: with the
-    Python frames that tell work from Work.wait().
+    `pickled`: the flight recorder's dump is kept as a pickle instead of JSON.
     """
 
     program: str
@@ -54,7 +53,6 @@ class Run(NamedTuple):
     late: tuple[int, float] = (0, 0.0)
     execution_trace: bool = False
     pickled: bool = False
-    stacks: bool = False
 
 
 RUNS = {
@@ -101,23 +99,28 @@ def main() -> None:
         )
 
 
-def record(name: str, *, stacks: bool = False) -> tuple[float, Path]:
+def record(name: str) -> tuple[float, Path]:
     """Run once; return the ranks' longest and mean step in us, added, and the recording."""
     folder = Path(tempfile.mkdtemp(prefix="gloo-"))
-    run, start = run_of(name)._replace(stacks=stacks), _starter()
-    ranks = [
-        start.Process(target=_be_rank, args=(run, rank, str(folder / "store"), folder))
-        for rank in range(run.world)
-    ]
-    for process in ranks:
-        process.start()
-    if not ended(ranks):
+    run = run_of(name)
+    if not ran(run.world, record_rank, run, folder):
         shutil.rmtree(folder)
         return math.inf, folder
     (folder / "store").unlink(missing_ok=True)
     traces = [file for file in folder.glob("rank*.json") if file.suffixes == [".json"]]
-    steps = [step_of(file) for file in traces]
+    steps = [last_step(file) for file in traces]
     return max(steps) + sum(steps) / len(steps), folder
+
+
+def ran(world: int, be_rank: Callable[..., None], *arguments: object) -> bool:
+    """Call be_rank(rank, *arguments) in a process per rank; say whether all ended well."""
+    start = _starter()
+    ranks = [
+        start.Process(target=_be_rank, args=(be_rank, rank, *arguments)) for rank in range(world)
+    ]
+    for process in ranks:
+        process.start()
+    return ended(ranks)
 
 
 @cache
@@ -131,7 +134,7 @@ def _starter() -> ForkServerContext:
     return context
 
 
-def _be_rank(run: Run, rank: int, store: str, folder: Path) -> None:
+def _be_rank(be_rank: Callable[..., None], *arguments: object) -> None:
     """Be one rank in a process of its own; say where it stands if that does not end."""
     import gloo_programs  # noqa: F401  (imports take long on a busy machine, and are no hang)
 
@@ -139,7 +142,7 @@ def _be_rank(run: Run, rank: int, store: str, folder: Path) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, -20)
     faulthandler.dump_traceback_later(_PATIENCE, exit=True)
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (to the end of the process)
-    record_rank(run, rank, store, folder)
+    be_rank(*arguments)
     faulthandler.cancel_dump_traceback_later()
 
 
@@ -156,13 +159,22 @@ def ended(ranks: Sequence[BaseProcess]) -> bool:
     return not any(rank.exitcode for rank in ranks)
 
 
-def step_of(file: Path) -> float:
-    """Return the duration of a trace's profiled step in us."""
-    events = json.loads(file.read_text())["traceEvents"]
-    return max(e["dur"] for e in events if str(e.get("name", "")).startswith("ProfilerStep"))
+def last_step(file: Path) -> float:
+    """Return the duration of a trace's last profiled step in us."""
+    steps = [e for e in events_of(file) if str(e.get("name", "")).startswith("ProfilerStep")]
+    return float(max(steps, key=lambda event: event["ts"])["dur"])
 
 
-def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
+def events_of(file: Path) -> list[dict[str, Any]]:
+    """Return the events of a trace, packed or not."""
+    data = file.read_bytes()
+    events: list[dict[str, Any]] = json.loads(
+        gzip.decompress(data) if file.suffix == ".gz" else data
+    )["traceEvents"]
+    return events
+
+
+def record_rank(rank: int, run: Run, folder: Path) -> None:
     """Be one rank: run the program, and write what was recorded of it."""
     import torch
     import torch.distributed as dist
@@ -171,14 +183,10 @@ def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
     from gloo_random import program_of, step_of
     from torch._C._distributed_c10d import _dump_fr_trace, _dump_fr_trace_json
 
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", rank=rank, world_size=run.world, store=dist.FileStore(store, run.world)
-    )
+    join_ranks(rank, run.world, folder)
     if run.program.startswith("random-"):
-        _, seed, world, *share = run.program.split("-")
-        program = program_of(int(seed), int(world), changed=float(share[0]) if share else 1.0)
-        step = step_of(program, rank)
+        _, seed, world = run.program.split("-")
+        step = step_of(program_of(int(seed), int(world)), rank)
     else:
         step = PROGRAMS[run.program]()
     observer = None
@@ -189,7 +197,6 @@ def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
         activities=[torch.profiler.ProfilerActivity.CPU],
         schedule=torch.profiler.schedule(wait=0, warmup=3, active=1, repeat=1),
         record_shapes=True,
-        with_stack=run.stacks,
         execution_trace_observer=observer,
     ) as profiler:
         for number in range(4):
@@ -211,6 +218,25 @@ def record_rank(run: Run, rank: int, store: str, folder: Path) -> None:
     (folder / f"rank{rank}.calls.json").write_text(calls.to_json())
     dist.barrier()
     dist.destroy_process_group()
+
+
+def before_all_others() -> None:
+    """Ask for a processor whenever there is something to do, which only root is given.
+
+    A fair scheduler lets others end their 4 ms first. Not for ranks that keep all processors busy.
+    """
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+
+def join_ranks(rank: int, world: int, folder: Path) -> None:
+    """Make the process group of all ranks, by a store in a folder."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), world)
+    dist.init_process_group("gloo", rank=rank, world_size=world, store=store)
 
 
 def keep(found: Path, folder: Path) -> None:
