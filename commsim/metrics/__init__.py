@@ -6,7 +6,14 @@ Everything here is computed from a `Timeline` alone, simulated or measured.
 
 from commsim.metrics.bandwidth import GroupUse, Instances, bandwidths, instances
 from commsim.metrics.bound import Bound, bound, slowest
-from commsim.metrics.breakdown import PARTS, Account, Breakdown, account, breakdown
+from commsim.metrics.breakdown import (
+    PARTS,
+    Account,
+    Breakdown,
+    account,
+    breakdown,
+    communication_time,
+)
 from commsim.metrics.bubbles import Bubbles, bubbles
 from commsim.metrics.cost import hourly_price, priced, rated_power
 from commsim.metrics.critical_path import CriticalPath, critical_path
@@ -50,6 +57,7 @@ __all__ = [
     "breakdown",
     "bubbles",
     "busiest",
+    "communication_time",
     "critical_path",
     "hourly_price",
     "instances",

@@ -31,7 +31,16 @@ from commsim.metrics.stages import lane_stages
 from commsim.metrics.window import Window, arrivals, clip, measured_window
 from commsim.timeline import Timeline
 
-__all__ = ["PARTS", "Account", "Breakdown", "account", "breakdown", "compute_time", "computes"]
+__all__ = [
+    "PARTS",
+    "Account",
+    "Breakdown",
+    "account",
+    "breakdown",
+    "communication_time",
+    "compute_time",
+    "computes",
+]
 
 PARTS: Mapping[str, str] = MappingProxyType(
     {
@@ -153,3 +162,10 @@ def compute_time(timeline: Timeline) -> Intervals:
 
 def _set(timeline: Timeline, chosen: Bools, start: Ints, end: Ints, window: Window) -> Intervals:
     return union(clip(Intervals(timeline.lane[chosen], start[chosen], end[chosen]), window))
+
+
+def communication_time(timeline: Timeline) -> Ints:
+    """Return how long each lane is in a collective or message, waits and hidden ones included."""
+    window, chosen = measured_window(timeline), timeline.communicates
+    spans = _set(timeline, chosen, arrivals(timeline), timeline.end, window)
+    return lengths(spans, len(timeline.graph.lane_rank))

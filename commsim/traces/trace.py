@@ -22,7 +22,7 @@ from commsim.traces.rebuild import (
     measured_timeline,
     transfer_of,
 )
-from commsim.traces.rebuild.rank import OwnAccount, RankPart
+from commsim.traces.rebuild.rank import HostAccount, OwnAccount, RankPart
 from commsim.traces.table import CollectiveTable, MessageRow, ends_in
 from commsim.units import PS_PER_NS, format_time
 
@@ -107,8 +107,8 @@ class Trace:
         return tuple(dict.fromkeys((*self._load_notes, *self._built.notes)))
 
     @property
-    def own_accounts(self) -> dict[int, OwnAccount | None]:
-        """What the events of each rank's step add up to, None for a rank without a GPU."""
+    def own_accounts(self) -> dict[int, OwnAccount | HostAccount | None]:
+        """What the events of each rank's step add up to, None without GPU and Gloo."""
         return {rank: part.account for rank, part in self._parts.items()}
 
     @property

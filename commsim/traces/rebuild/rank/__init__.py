@@ -8,12 +8,14 @@ In: Kineto events and, if there is one, an Execution Trace. Out: a `RankPart`: i
 
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage, RankCollectives
 from commsim.traces.rebuild.rank.fragment import Fragment
+from commsim.traces.rebuild.rank.host_account import HostAccount
 from commsim.traces.rebuild.rank.own_account import OwnAccount
 from commsim.traces.rebuild.rank.part import RankPart, rank_part
 
 __all__ = [
     "CollectiveCall",
     "Fragment",
+    "HostAccount",
     "KernelMessage",
     "OwnAccount",
     "RankCollectives",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
+from commsim.traces.rebuild.rank.host_account import HostAccount, host_account
 
 __all__ = ["OwnAccount", "own_account", "window_of"]
 
@@ -29,12 +30,21 @@ class OwnAccount:
     communication: int
     copy: int
 
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """Return what the recording allows for parts of the rank's time: (least, most)."""
+        parts = {
+            "compute": self.compute,
+            "exposed communication": self.communication,
+            "exposed copy": self.copy,
+        }
+        return {part: (time, time) for part, time in parts.items()}
 
-def own_account(activity: Activity) -> OwnAccount | None:
-    """Return the account of a rank's window, None for a rank without GPU work."""
-    if not any(op.event.on_gpu and not op.is_gloo for op in activity.gpu):
-        return None
+
+def own_account(activity: Activity) -> OwnAccount | HostAccount | None:
+    """Return the account of a rank's window, None for one without GPU work and without Gloo's."""
     begin, end = window_of(activity)
+    if not any(op.event.on_gpu and not op.is_gloo for op in activity.gpu):
+        return host_account(activity.file, begin, end)
     spent = [0, 0, 0]
     for start, until, kind in _swept(_marks(activity, begin, end)):
         spent[kind] += until - start

@@ -16,6 +16,7 @@ from commsim.traces.rebuild.rank.causes import RankWork
 from commsim.traces.rebuild.rank.collectives import collectives_of
 from commsim.traces.rebuild.rank.fragment import Fragment, fragment_of
 from commsim.traces.rebuild.rank.gloo_waits import unsure_waits
+from commsim.traces.rebuild.rank.host_account import HostAccount
 from commsim.traces.rebuild.rank.own_account import OwnAccount, own_account, window_of
 from commsim.traces.rebuild.rank.streams import cross_stream, issue_order
 from commsim.traces.rebuild.rank.threads import pieces_of
@@ -33,8 +34,8 @@ class RankPart:
     `steps` are the profiled steps by name in ps, `window` the last of them (the whole recording
     without one) on the file's clock. `rank` and `world_size` are -1 if the file does not say.
     `step` is the profiled step in ps, -1 without one; `how` says how its streams were tied, ""
-    if there are none; `account` is what its events add up to, None without a GPU. `unsure` is
-    how long its threads waited for Gloo or worked, nobody knows which, in ps.
+    if there are none; `account` is what its events add up to, None without GPU and Gloo;
+    `unsure` is how long its threads waited for Gloo or worked, nobody knows which, in ps.
     """
 
     name: str
@@ -48,7 +49,7 @@ class RankPart:
     steps: tuple[tuple[str, int], ...]
     window: tuple[int, int]
     how: str
-    account: OwnAccount | None
+    account: OwnAccount | HostAccount | None
     notes: tuple[str, ...]
     unsure: int = 0
 
