@@ -33,7 +33,7 @@ def attention_forward(model: KernelModel, core: Core) -> GpuWork:
     if model.efficiency is not None:
         return GpuWork(0.0, core.flops)
     if model.flash:
-        share = model.flash_share.forward
+        share = model.flash_share.forward * model.attention_speedup
         return _fused(model, core, _CAUSAL * core.flops, share, _FORWARD_VECTORS)
     passes = _SOFTMAX_FORWARD + core.dropout * _DROPOUT_FORWARD
     return _unfused(model, core, _forward_products(core), passes)

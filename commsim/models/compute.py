@@ -120,7 +120,8 @@ class ComputeModel:
         better than by `collective_seconds`.
         """
         behind = self.collective_seconds(shape, split) if collective is None else collective
-        ops = captured(layer_ops(shape, split, layer=layer), self.section.cuda_graph or "none")
+        made = layer_ops(shape, split, layer=layer, fused_experts=self.stack.fused_experts)
+        ops = captured(made, self.section.cuda_graph or "none")
         blocks = tuple(self._block(op, split, recompute, behind, last=op is ops[-1]) for op in ops)
         return _measured(blocks, self.section.layer)
 
@@ -250,7 +251,8 @@ class ComputeModel:
         behind: float,
     ) -> GpuWork:
         work = self._products(ops, products) + self.kernels.stream(moved)
-        work += self._casts(ops, sum(op.m * op.k * op.batch for op in products))
+        inputs = products[:1] if ops.fused else products
+        work += self._casts(ops, sum(op.m * op.k * op.batch for op in inputs))
         work += self._loss(ops, LOSS_FORWARD)
         if ops.core is not None:
             work += attention_forward(self.kernels, ops.core)
@@ -282,7 +284,8 @@ class ComputeModel:
         """Return the gradient of the input without attention's core."""
         products = tuple(op.input_gradient for op in ops.matmuls)
         work = self._products(ops, products) + self.kernels.stream(ops.backward_bytes)
-        work += self._casts(ops, sum(op.m * op.n * op.batch for op in ops.matmuls))
+        outputs = ops.matmuls[-1:] if ops.fused else ops.matmuls
+        work += self._casts(ops, sum(op.m * op.n * op.batch for op in outputs))
         return work + self._loss(ops, 1 - LOSS_FORWARD)
 
     def _products(self, ops: BlockOps, products: tuple[Matmul, ...]) -> GpuWork:

@@ -129,8 +129,15 @@ class Stack(Section, frozen=True, kw_only=True):
 
     Defaults of a scenario: `gradient_width` bytes per gradient in bf16 training, `buckets`,
     `overlap` of gradients with the backward, `tp_overlap`, `cuda_graph`, `dispatcher` of tokens to
-    experts. Memory: `saves_fp8`, inputs of quantised products are kept as cast; `parameter_width`
-    and `optimizer_width` are bytes per parameter between steps (`optimizer_width` holds fp32
+    experts, `expert_overlap` of a forward's tokens on their way with a backward's compute.
+
+    `experts_in_graphs`: counts of tokens stay on the GPU, so that a graph may hold experts.
+    `fused_experts`: a grouped product's epilogue computes the activation and quantises what it
+    writes. `attention_fp8`: how many times as fast a fused attention's forward is in fp8, in
+    quantised training; 1 if it stays in bf16.
+
+    Memory: `saves_fp8`, inputs of quantised products are kept as cast; `parameter_width` and
+    `optimizer_width` are bytes per parameter between steps (`optimizer_width` holds fp32
     copies of the parameters, if any), `logit_bytes` per logit at the peak, `allocator_slack` is
     the share that the framework's allocator holds on top of what is in use. `loss_parallel`: under
     tensor parallelism the loss is computed on parts of the vocabulary, not on gathered logits.
@@ -162,6 +169,10 @@ class Stack(Section, frozen=True, kw_only=True):
     tp_overlap: str
     cuda_graph: Literal["none", "experts", "full"]
     dispatcher: Literal["alltoall", "deepep", "deepep-fp8"]
+    expert_overlap: bool = False
+    experts_in_graphs: bool = False
+    fused_experts: bool = False
+    attention_fp8: Positive = 1.0
     ring: Literal["fused", "torch"]
     saves_fp8: bool
     loss_bytes: Positive

@@ -38,9 +38,9 @@ def paced(
     gpu: float, ops: BlockOps, stack: Stack, *, kernels: float, collectives: int, behind: float
 ) -> float:
     """Return the seconds of a pass that takes `gpu` on the GPU and is issued by the host."""
-    waits = stack.routing_us * 1e-6 * ops.waits
     if ops.captured:
-        return gpu + waits
+        return gpu
+    waits = stack.routing_us * 1e-6 * ops.waits
     cpu = kernels * stack.cpu_us + collectives * stack.collective_us
     return _smooth_max(gpu + behind, cpu * 1e-6) - behind + waits
 

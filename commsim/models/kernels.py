@@ -55,6 +55,11 @@ class KernelModel:
         return share
 
     @property
+    def attention_speedup(self) -> float:
+        """How many times as fast a fused attention's forward is for its precision."""
+        return self.stack.attention_fp8 if self.recipe.quantised else 1.0
+
+    @property
     def bandwidth(self) -> float:
         """Bytes/s of device memory that kernels reach."""
         return self.gpu.memory_bandwidth * self.constants.memory_efficiency

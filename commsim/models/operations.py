@@ -9,7 +9,7 @@ widths. Norms and residuals are divided only under sequence parallelism (`Split.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from commsim.models.matmul import Matmul
 from commsim.models.parameters import local_kv_heads
@@ -75,7 +75,8 @@ class BlockOps:
     q, k, v, out, gate, up, down (github pytorch/torchtitan, activation_checkpoint.py).
     `experts` counts the experts on the rank, each with kernels of its own; a block that `waits`
     cannot be issued before the host knows how many tokens came; one that is `captured` lies in a
-    CUDA graph; `wide` blocks are not quantised.
+    CUDA graph; `wide` blocks are not quantised; `fused` ones quantise in the products' epilogues
+    all but what comes from outside.
     """
 
     name: str
@@ -93,15 +94,22 @@ class BlockOps:
     waits: bool = False
     captured: bool = False
     wide: bool = False
+    fused: bool = False
 
 
-def layer_ops(shape: ModelShape, split: Split, *, layer: int = 0) -> tuple[BlockOps, ...]:
-    """Return the blocks of a layer: attention and mlp, or attention, router and experts."""
+def layer_ops(
+    shape: ModelShape, split: Split, *, layer: int = 0, fused_experts: bool = False
+) -> tuple[BlockOps, ...]:
+    """Return the blocks of a layer: attention and mlp, or attention, router and experts.
+
+    `fused_experts`: their activation function is computed in the products' epilogues.
+    """
     attention = _attention_ops(shape, split)
     experts = shape.experts
     if experts is None or not is_moe_layer(shape, layer):
         return attention, _mlp_ops(shape, split)
-    return attention, *_expert_ops(shape, experts, split)
+    router, routed = _expert_ops(shape, experts, split)
+    return attention, router, _fused(shape, routed) if fused_experts else routed
 
 
 def embedding_ops(shape: ModelShape, split: Split) -> BlockOps:
@@ -220,6 +228,18 @@ def _expert_ops(shape: ModelShape, experts: Experts, split: Split) -> tuple[Bloc
         wide=not shared,
     )
     return router, _routed_ops(shape, experts, split)
+
+
+def _fused(shape: ModelShape, routed: BlockOps) -> BlockOps:
+    """Return experts whose activation function reads and writes in the products' epilogues."""
+    down = routed.matmuls[-1]
+    forward, backward = _activation_bytes(shape, down.m * down.batch, down.k)
+    return replace(
+        routed,
+        forward_bytes=routed.forward_bytes - forward,
+        backward_bytes=routed.backward_bytes - backward,
+        fused=True,
+    )
 
 
 def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:

@@ -86,6 +86,37 @@ def test_graphs_take_the_host_out_of_what_they_hold() -> None:
     assert seconds("full", filled)["experts"] < 0.5 * seconds("none", filled)["experts"]
 
 
+def test_fused_experts_move_less_and_cast_only_what_comes_from_outside() -> None:
+    """The activation function's passes go, and the casts of what lies between the products."""
+    plain, fused = (
+        {op.name: op for op in layer_ops(QWEN, SPLIT, fused_experts=how)}["experts"]
+        for how in (False, True)
+    )
+    between = 2 * 4096 * 8 * 768  # bytes of one matrix of width ffn, over all copies
+    assert plain.forward_bytes - fused.forward_bytes == 3 * between
+    assert plain.backward_bytes - fused.backward_bytes == 5 * between
+    moved = []
+    for stack in ("nemo", "nemo-26.06"):
+        section = ComputeSection(stack=stack)
+        model = compute_model(gpu_spec("B200-SXM-180GB"), precision="mxfp8", section=section)
+        blocks = {block.name: block for block in model.layer(QWEN, SPLIT)}
+        moved.append(blocks["experts"].forward.traffic)
+        assert blocks["attention"].forward.flops > 0
+    cast = (2 + 2 * 33 / 32) * 4096 * 8 * 768  # of the second product's input
+    stream = model.stack.stream
+    assert moved[0] - moved[1] == pytest.approx(3 * between * stream + cast, rel=1e-6)
+
+
+def test_attention_in_fp8_is_faster_in_quantised_training_alone() -> None:
+    for precision, faster in (("mxfp8", True), ("bf16", False)):
+        cores = []
+        for stack in ("nemo", "nemo-26.06"):
+            section = ComputeSection(stack=stack, cuda_graph="experts")
+            model = compute_model(gpu_spec("B200-SXM-180GB"), precision=precision, section=section)
+            cores.append(model.layer(QWEN, SPLIT)[0].forward.seconds)
+        assert (cores[1] < cores[0]) == faster
+
+
 def test_a_partial_graph_changes_nothing_in_dense_layers() -> None:
     shape, split = model_preset("llama3-8b").shape, Split(1, 256)
     found = set()

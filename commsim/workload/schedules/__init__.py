@@ -20,9 +20,11 @@ from commsim.workload.schedules.csv_file import (
 )
 from commsim.workload.schedules.memory import live_activations, peak_activations
 from commsim.workload.schedules.order import ScheduleStep, check_schedule, execution_order
+from commsim.workload.schedules.pairs import PAIRABLE, paired
 from commsim.workload.schedules.times import StageTimes, equal_times
 
 __all__ = [
+    "PAIRABLE",
     "PHASE",
     "SCHEDULES",
     "Action",
@@ -42,6 +44,7 @@ __all__ = [
     "live_activations",
     "load_schedule",
     "make_schedule",
+    "paired",
     "peak_activations",
     "read_schedule",
     "register_schedule",

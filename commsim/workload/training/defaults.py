@@ -10,7 +10,13 @@ import msgspec
 
 from commsim.models import Stack, default_stack, recipe_of, stack_constants
 from commsim.units import Size, format_size
-from commsim.workload.training.section import WIDTH, DataParallelSection, TrainingSection
+from commsim.workload.schedules import PAIRABLE
+from commsim.workload.training.section import (
+    WIDTH,
+    DataParallelSection,
+    TrainingSection,
+    is_sharded,
+)
 
 __all__ = ["gradient_precision", "with_defaults", "with_stack"]
 
@@ -40,6 +46,12 @@ def with_defaults(section: TrainingSection, *, where: str) -> tuple[TrainingSect
     if parallel.dispatcher is None and parallel.ep > 1:
         parallel = msgspec.structs.replace(parallel, dispatcher=stack.dispatcher)
         taken.append(f"dispatcher {stack.dispatcher}")
+    if parallel.expert_overlap is None and parallel.ep > 1:
+        pairs = parallel.schedule in PAIRABLE and not is_sharded(data)
+        pairs = pairs and stack.expert_overlap
+        parallel = msgspec.structs.replace(parallel, expert_overlap=pairs)
+        if pairs:
+            taken.append("expert_overlap true")
     compute = section.compute
     if compute.cuda_graph is None and stack.cuda_graph != "none":
         compute = msgspec.structs.replace(compute, cuda_graph=stack.cuda_graph)

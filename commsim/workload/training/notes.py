@@ -107,8 +107,8 @@ def _tensor(plan: TrainingPlan) -> str:
     how = {
         "none": "its collectives hold compute",
         "weight": "its backward collectives run beside the weight gradients",
-        "ring": f"its collectives run beside a block's products in {parallel.tp} chunks, of which"
-        " the first does not",
+        "ring": "its collectives run next to a block's products, but for the last quarter of a"
+        " forward's reduction",
         "full": "its collectives run beside a block's products, as if split finely",
     }[parallel.tp_overlap or "none"]
     apart = not any(at.work == Work.B for row in plan.schedule.actions for at in row)

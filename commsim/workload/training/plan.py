@@ -23,11 +23,13 @@ from commsim.models import (
 from commsim.workload.layout import Layout, check_world, make_layout
 from commsim.workload.schedules import (
     Schedule,
+    StageTimes,
     check_virtual,
     home_of,
     is_laid_out,
     load_schedule,
     make_schedule,
+    paired,
 )
 from commsim.workload.training.defaults import with_defaults
 from commsim.workload.training.section import (
@@ -40,7 +42,7 @@ from commsim.workload.training.stage_compiler import StageCompiler
 from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts
 from commsim.workload.training.times import Estimate
 
-__all__ = ["TrainingPlan", "plan_shared_as", "plan_training"]
+__all__ = ["TrainingPlan", "plan_shared_as", "plan_training", "schedule_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,15 +259,18 @@ def _check_context(section: TrainingSection, model: Model, where: str) -> None:
 def _check_experts(section: TrainingSection, model: Model, where: str) -> None:
     """Refuse a capacity without experts, and a graph of what only the GPU knows."""
     capacity, experts = section.parallel.expert_capacity, model.shape.experts
+    stashed = stack_constants(str(section.compute.stack)).experts_in_graphs
     if capacity is not None and experts is None:
         raise ScenarioError(
             f"{where}.parallel.expert_capacity: {capacity:g}, but the model has no experts. Leave"
             " it out."
         )
-    if experts is not None and capacity is None and section.compute.cuda_graph == "full":
+    unknown = experts is not None and capacity is None and not stashed
+    if unknown and section.compute.cuda_graph == "full":
         raise ScenarioError(
             f"{where}.compute.cuda_graph: full: the host must learn how many tokens each expert"
-            " gets, so a step is no one graph. Give parallel.expert_capacity, or take experts."
+            " gets, so a step is no one graph. Give parallel.expert_capacity, take experts, or"
+            " compute.stack: nemo-26.06, which keeps them on the GPU."
         )
 
 
@@ -342,15 +347,23 @@ def _schedule(
         times = Estimate(layout, cluster, ep=parallel.ep).stages(
             parts, home, compiler=compiler, boundary=_boundary(section, model, split), tied=copied
         )
+    return schedule_of(section, microbatches, where=where, times=times), parts
+
+
+def schedule_of(
+    section: TrainingSection, microbatches: int, *, where: str, times: StageTimes | None = None
+) -> Schedule:
+    """Return the schedule of `microbatches` that the section names, in pairs if it says so."""
+    parallel = section.parallel
     schedule = make_schedule(
-        name,
-        pp,
+        parallel.schedule,
+        parallel.pp,
         microbatches,
         where=f"{where}.schedule",
         virtual=parallel.virtual_stages,
         times=times,
     )
-    return schedule, parts
+    return paired(schedule, where=f"{where}.schedule") if parallel.expert_overlap else schedule
 
 
 def _boundary(section: TrainingSection, model: Model, split: Split) -> int:

@@ -10,7 +10,7 @@ from commsim.errors import ScenarioError
 from commsim.models import PRECISION_NAMES, RECOMPUTE, ComputeSection, ModelSection
 from commsim.sections import Section
 from commsim.units import Size
-from commsim.workload.schedules import check_name
+from commsim.workload.schedules import PAIRABLE, check_name
 
 __all__ = [
     "WIDTH",
@@ -64,7 +64,8 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     per copy (alltoall) or once per rank and node (deepep; deepep-fp8 in a byte per entry). With
     `expert_capacity` an expert takes so many times the mean of its tokens, filled up, and the rest
     is dropped. `expert_skew`: the busiest expert rank gets
-    so many times the mean.
+    so many times the mean. `expert_overlap`: each backward runs as one with the next forward, so
+    that tokens of one travel while the other computes; without it, as the stack does.
     """
 
     dp: Count = 1
@@ -83,6 +84,7 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     dispatcher: Literal["alltoall", "deepep", "deepep-fp8"] | None = None
     expert_capacity: Positive | None = None
     expert_skew: AtLeastOne = 1.0
+    expert_overlap: bool | None = None
 
 
 class DataParallelSection(Section, frozen=True, kw_only=True):
@@ -191,8 +193,7 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
             " give tp above 1, or leave it out."
         )
     _divides(parallel.ep, "ep=", parallel, f"{where}.parallel.ep")
-    sharded = data.kind in ("fsdp", "hsdp") or data.stage == 3
-    if parallel.schedule == "dualpipe" and sharded:
+    if parallel.schedule == "dualpipe" and is_sharded(data):
         raise ScenarioError(
             f"{at}.kind: dualpipe runs the two copies of a part in different orders, which units"
             " gathered one by one cannot follow. Use ddp, or zero with stage 1; or dualpipev."
@@ -216,6 +217,7 @@ _NEEDS = {  # setting of `parallel`: the axes that give it a meaning
     "context": ("cp",),
     "dispatcher": ("ep",),
     "expert_skew": ("ep",),
+    "expert_overlap": ("ep",),
 }
 
 
@@ -228,6 +230,8 @@ def _check_used(section: TrainingSection, where: str) -> None:
             raise ScenarioError(
                 f"{where}.parallel.{name}: changes nothing where {unused[0]} is 1. Leave it out."
             )
+    if parallel.expert_overlap:
+        _check_paired(section, f"{where}.parallel.expert_overlap")
     if parallel.expert_skew > parallel.ep > 1:
         raise ScenarioError(
             f"{where}.parallel.expert_skew: {parallel.expert_skew:g} times the mean, but with"
@@ -251,6 +255,26 @@ def _check_used(section: TrainingSection, where: str) -> None:
             f"{where}.data_parallel.prefetch: {data.prefetch}: stages 1 and 2 gather beside the"
             " next forward or not: true or false. Units to gather ahead are for stage 3 and fsdp."
         )
+
+
+def _check_paired(section: TrainingSection, where: str) -> None:
+    """Refuse to pair forwards and backwards of what they cannot be paired in."""
+    schedule = section.parallel.schedule
+    if schedule not in PAIRABLE:
+        raise ScenarioError(
+            f"{where}: pairs the forwards and backwards of {' and '.join(PAIRABLE)}, not of"
+            f" {schedule} (dualpipe and dualpipev pair theirs by themselves). Leave one out."
+        )
+    if is_sharded(section.data_parallel):
+        raise ScenarioError(
+            f"{where}: runs a forward and a backward as one, which units gathered one by one"
+            f" cannot follow. Use ddp, or zero with stage 1; or leave it out."
+        )
+
+
+def is_sharded(data: DataParallelSection) -> bool:
+    """Return whether parameters are sharded and gathered unit by unit."""
+    return data.kind in ("fsdp", "hsdp") or data.stage == 3
 
 
 def _divides(size: int, name: str, parallel: ParallelSection, where: str) -> None:

@@ -25,13 +25,12 @@ from commsim.workload.schedules import (
     Work,
     execution_order,
     is_laid_out,
-    make_schedule,
 )
 from commsim.workload.training.axes import Axes, hop_name
 from commsim.workload.training.bucketed import Bucketed
 from commsim.workload.training.lanes import Chain, Lane
 from commsim.workload.training.memory import with_memory
-from commsim.workload.training.plan import TrainingPlan
+from commsim.workload.training.plan import TrainingPlan, schedule_of
 from commsim.workload.training.replicas import ActionContext, ReplicaStrategy, add_optimizer
 from commsim.workload.training.sharded import Sharded
 from commsim.workload.training.stage_compiler import StageOps
@@ -82,13 +81,7 @@ def shorter_schedule(plan: TrainingPlan) -> Schedule | None:
     fixed = parallel.schedule.endswith(".csv") or is_laid_out(parallel.schedule)
     if fixed or plan.microbatches < 2 * count:
         return None
-    return make_schedule(
-        parallel.schedule,
-        plan.layout.degree("pp"),
-        count,
-        where=f"{plan.where}.parallel.schedule",
-        virtual=parallel.virtual_stages,
-    )
+    return schedule_of(plan.section, count, where=f"{plan.where}.parallel")
 
 
 class StepEnds(NamedTuple):
