@@ -23,14 +23,21 @@ This page is written by `python benchmarks/scenarios_page.py`.
 
 def page() -> str:
     """Return the page."""
-    by_kind: dict[str, list[str]] = {}
+    parts = [
+        f"## {kind}\n\n" + "\n".join(f"- `{name}`: {sentence}" for name, sentence in scenarios)
+        for kind, scenarios in catalogue().items()
+    ]
+    return "\n".join([HEAD, "\n\n".join(parts), ""])
+
+
+def catalogue() -> dict[str, list[tuple[str, str]]]:
+    """Return the scenarios by the kind of their work, each with what it is there to show."""
+    by_kind: dict[str, list[tuple[str, str]]] = {}
     for path in sorted((ROOT / "scenarios").glob("*.yaml")):
         workload = load_scenario(path).file.workload
         kinds = (k for k in workload.__struct_fields__ if getattr(workload, k) is not None)
-        kind = next(kinds, "jobs")
-        by_kind.setdefault(kind, []).append(f"- `{path.stem}`: {_sentence(path)}")
-    parts = [f"## {kind}\n\n" + "\n".join(lines) for kind, lines in sorted(by_kind.items())]
-    return "\n".join([HEAD, "\n\n".join(parts), ""])
+        by_kind.setdefault(next(kinds, "jobs"), []).append((path.stem, _sentence(path)))
+    return dict(sorted(by_kind.items()))
 
 
 def _sentence(path: Path) -> str:

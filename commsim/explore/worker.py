@@ -31,6 +31,7 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 
 Answer = dict[str, Any]
 _WHERE = "the scenario"
+_KEPT = 24  # answers of some 100 kB that a slider may come back to
 
 
 class _Stopped(BaseException):
@@ -57,6 +58,7 @@ class Exploration:
                 " page. `commsim run` runs it."
             )
         self._latest: tuple[Answer, Any] | None = None
+        self._known: dict[str, Answer] = {}
 
     def hello(self) -> Answer:
         """Return what the page is made from."""
@@ -84,9 +86,14 @@ class Exploration:
         from commsim.explore.answers import run_answer
 
         data = self.data(chosen)
-        result = self._result(data, say)
-        say("finding what limits it")
-        yield {"kind": "run", **run_answer(result, data, self.command(data))}
+        key = json.dumps(data, sort_keys=True)
+        if key not in self._known:
+            result = self._result(data, say)
+            say("finding what limits it")
+            self._known[key] = run_answer(result, data, self.command(data))
+            if len(self._known) > _KEPT:
+                del self._known[next(iter(self._known))]
+        yield {"kind": "run", **self._known[key]}
 
     def curves(self, chosen: Mapping[str, Any], op: str) -> Iterator[Answer]:
         """Yield busbw of each algorithm of `op` on the cluster chosen. Raises CommsimError."""
@@ -113,6 +120,10 @@ class Exploration:
             result = replace(run(scenario, progress=say), command=self.command(data))
             self._latest = data, result
         return self._latest[1]
+
+    def forget(self) -> None:
+        """Forget all answers, as if nothing had been asked."""
+        self._latest, self._known = None, {}
 
     def error(self, problem: CommsimError) -> Answer:
         """Return an error as a sentence, with the control that it is about ("" for none)."""

@@ -104,7 +104,9 @@ def choose(page: Any, key: str, text: str, turn: int) -> None:
 
 def test_nothing_overlaps_and_nothing_is_cut(opened: Open) -> None:
     """At the widths of a phone, a laptop and a projector, light and dark."""
-    page = opened(1400, color_scheme="light")
+    page = opened(1400, "#pp=2&evil=%22x%22&tp=%22no%22", color_scheme="light")
+    assert page.evaluate("Choices.chosen()") == {"pp": 2}  # choices stand in the address
+    assert "16 replicas" in page.inner_text("#shape")
     for width, scheme in ((1400, "light"), (2560, "dark"), (2560, "light"), (380, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
@@ -119,6 +121,8 @@ def test_nothing_overlaps_and_nothing_is_cut(opened: Open) -> None:
 
 
 def test_a_choice_is_answered(opened: Open, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
     page = opened()
     before = page.inner_text("#headline")
     page.click("#pin")
@@ -128,7 +132,7 @@ def test_a_choice_is_answered(opened: Open, tmp_path: Path) -> None:
     assert "1 change" in page.inner_text("#name")
     assert "batch of 256 sequences" in page.inner_text("#shape")
     assert page.locator(".figures .better").count() >= 2  # MFU and tokens per second
-    assert page.locator(".viewer").count() == 1  # the one before is gone
+    expect(page.locator(".viewer")).to_have_count(1)  # the one before goes
     with page.expect_download() as found:
         page.click("#save-scenario")
     path = tmp_path / "scenario.yaml"
@@ -157,16 +161,14 @@ def test_an_error_stands_beside_its_choice_and_the_answer_before_stays(opened: O
     assert not page.is_visible("#problem")
 
 
-def test_choices_stand_in_the_address(opened: Open) -> None:
-    page = opened(choices="#nodes=2&pp=2&evil=%22x%22&tp=%22no%22")
-    assert "16 GPUs" in page.inner_text("#shape")
-    assert page.evaluate("Choices.chosen()") == {"nodes": 2, "pp": 2}
-
-
-def test_a_long_run_can_be_stopped(opened: Open) -> None:
+def test_curves_of_another_collective_and_a_long_run_that_is_stopped(opened: Open) -> None:
     from playwright.sync_api import expect
 
     page = opened()
+    page.select_option("#op", "all_gather")
+    drawn = page.locator("#plot svg[aria-label$='all_gather']")
+    expect(drawn).to_be_visible(timeout=60_000)
+    assert "over all 32 GPUs" in page.inner_text("#curves-words")
     page.evaluate(
         """() => { Choices.set({ nodes: 1000, tp: 8, microbatches: 512, model: "llama3-70b" });
                    Choices.all.get("nodes").input.dispatchEvent(new Event("input")); }"""
@@ -175,13 +177,3 @@ def test_a_long_run_can_be_stopped(opened: Open) -> None:
     page.click("#stop")
     settled(page, 2)
     assert page.inner_text("#doing") == "stopped"
-
-
-def test_other_collectives_have_curves_too(opened: Open) -> None:
-    from playwright.sync_api import expect
-
-    page = opened()
-    page.select_option("#op", "all_gather")
-    drawn = page.locator("#plot svg[aria-label$='all_gather']")
-    expect(drawn).to_be_visible(timeout=60_000)
-    assert "over all 32 GPUs" in page.inner_text("#curves-words")

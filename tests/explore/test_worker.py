@@ -40,6 +40,14 @@ def test_a_run_is_the_report_in_pieces(exploration: Exploration) -> None:
     assert found["command"] == "commsim run llama3-8b"
 
 
+def test_an_answer_is_kept_for_a_slider_that_comes_back(exploration: Exploration) -> None:
+    heard: list[str] = []
+    for _ in range(2):
+        (found,) = exploration.answers({"ask": "run", "chosen": {"pp": 1}}, heard.append)
+        assert found["shape"]["dp"] == 32
+    assert heard.count("measuring") == 1
+
+
 def test_a_report_says_how_to_run_it_again(exploration: Exploration) -> None:
     (found,) = said(exploration, ask="report", chosen={"microbatches": 16})
     assert found["html"].startswith("<!doctype html>")

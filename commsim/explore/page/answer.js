@@ -60,7 +60,7 @@ const Answer = (() => {
   const FIRST = ["breakdown", "bubble", "limits"];
 
   function sections(answer) {
-    const main = byId("sections"), kept = byId("curves") || curvesSection();
+    const main = byId("sections"), kept = Choices.all.has("cluster") ? byId("curves") || curvesSection() : null;
     const line = byId("timeline") || section("timeline", "Timeline", "", true);
     const made = new Map();
     for (const part of answer.sections) {

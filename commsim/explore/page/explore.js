@@ -99,10 +99,9 @@
 
   function choose() {
     const select = byId("op");
-    if (select.options.length) return;
+    if (!select || select.options.length) return;
     for (const op of start.ops) make("option", "", select, op.replaceAll("_", "-")).value = op;
     select.addEventListener("change", () => askCurves(turn, Choices.chosen()));
-    if (!Choices.all.has("cluster")) byId("curves").remove();
   }
 
   function busy(on) {

@@ -41,9 +41,11 @@ const Viewer = {
     makeTools(c);
     useHands(c);
     keepPainted(c);
-    new ResizeObserver(() => { if (c.stage.clientWidth !== c.size.width) c.fit(); }).observe(c.stage);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", c.fit);
-    document.addEventListener("themechange", () => { c.fit(); c.paint(); });
+    const gone = new AbortController(), until = { signal: gone.signal };
+    const width = new ResizeObserver(() => { if (c.stage.clientWidth !== c.size.width) c.fit(); });
+    width.observe(c.stage);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", c.fit, until);
+    document.addEventListener("themechange", () => { c.fit(); c.paint(); }, until);
     c.fit();
     c.hint();
     c.paint();
@@ -51,6 +53,7 @@ const Viewer = {
       data, setView: c.setView, choose: c.choose, reveal: c.reveal, tell: c.tell, place: c.place,
       view: () => ({ t0: c.state.t0, t1: c.state.t1, top: c.state.top }), size: () => ({ ...c.size }),
       chosen: () => c.state.chosen, lines: () => c.state.lines, redraw: c.redraw,
+      close: () => { gone.abort(); width.disconnect(); }, // nothing holds it any more
     };
   },
 };
