@@ -107,6 +107,11 @@ def next_dollar(
         console.show("")
         console.show("why more changes nothing, and how much less would be felt")
         console.show(columns(reasons))
+    bought = [(f"  {one.title}:", one.buys) for one in found.upgrades if one.buys]
+    if bought:
+        console.show("")
+        console.show("what as much again is, by the cluster's prices")
+        console.show(columns(bought))
     if report is not None:
         found.report(report)
         console.show(f"wrote  {report}")
@@ -124,7 +129,7 @@ def _table(found: NextDollar) -> str:
     gained = [one for one in found.upgrades if one.price_per_hour is not None]
     heads = ["", "now", "half", "-10 %", "+10 %", "twice", "ends at"]
     heads += [f"worth {found.currency}/h"] if money else []
-    heads += ["per s saved"] if gained else []
+    heads += [f"costs {found.currency}/h", "per s saved"] if gained else []
     rows: list[tuple[str, ...]] = [tuple(heads)]
     kind = ""
     for one in found.upgrades:
@@ -135,7 +140,7 @@ def _table(found: NextDollar) -> str:
         ends = "" if one.saturates is None else f"x{one.saturates:g}"
         row = [f"  {one.title}", one.now, *cells, ends]
         row += [_number(one.worth_per_hour)] if money else []
-        row += [_number(one.per_saved_second)] if gained else []
+        row += [_number(one.price_per_hour), _number(one.per_saved_second)] if gained else []
         rows.append(tuple(row))
     return columns(rows, right=range(2, len(heads)))
 

@@ -15,7 +15,13 @@ from commsim.metrics.breakdown import (
     communication_time,
 )
 from commsim.metrics.bubbles import Bubbles, bubbles
-from commsim.metrics.cost import hourly_price, priced, rated_power
+from commsim.metrics.cost import (
+    capital_per_hour,
+    hourly_price,
+    power_per_hour,
+    priced,
+    rated_power,
+)
 from commsim.metrics.critical_path import CriticalPath, critical_path
 from commsim.metrics.limits import Limit, limits
 from commsim.metrics.links import (
@@ -57,6 +63,7 @@ __all__ = [
     "breakdown",
     "bubbles",
     "busiest",
+    "capital_per_hour",
     "communication_time",
     "critical_path",
     "hourly_price",
@@ -66,6 +73,7 @@ __all__ = [
     "link_resource",
     "measure",
     "measured_window",
+    "power_per_hour",
     "priced",
     "rated_power",
     "slowest",

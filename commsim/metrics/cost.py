@@ -125,11 +125,19 @@ def hourly_price(cluster: Cluster) -> tuple[str, float] | None:
             rent.price * spec.gpus * count for rent, spec, count in hours if rent is not None
         )
     site, power = prices[0], rated_power(cluster)
-    assert site.electricity is not None
-    assert site.years is not None
     assert power is not None
-    capital = sum(line.total for line in bill_of(cluster)) / (site.years * _HOURS_PER_YEAR)
-    return currencies[0], capital + power / _WATTS_PER_KILOWATT * site.electricity.price
+    capital = capital_per_hour(sum(line.total for line in bill_of(cluster)), site)
+    return currencies[0], capital + power_per_hour(power, site)
+
+
+def capital_per_hour(money: float, site: PricesSection) -> float:
+    """Return what money costs an hour, paid off over the years of what is bought."""
+    return money / ((site.years or 1.0) * _HOURS_PER_YEAR)
+
+
+def power_per_hour(watts: float, site: PricesSection) -> float:
+    """Return what an hour of so many watts, with the site's own, costs."""
+    return watts / _WATTS_PER_KILOWATT * (site.electricity.price if site.electricity else 0.0)
 
 
 def bill_of(cluster: Cluster) -> tuple[BillLine, ...]:

@@ -71,3 +71,16 @@ def test_llama3_405b_fits_and_is_half_bubble() -> None:
     assert found["memory_gib"]["fits"]
     assert [rank["multiplicity"] for rank in found["ranks"]] == [1024] * 16
     assert 15 / 31 <= found["bubble_fraction"] < 0.52
+
+
+def test_a_torus_uses_four_links_where_one_ring_has_one() -> None:
+    by_dimensions = run("torus").metrics.step_time_s
+    one_ring = run("torus", sets=["library.algo=ring"]).metrics.step_time_s
+    assert 3.4 < one_ring / by_dimensions < 4
+
+
+def test_adaptive_routing_spares_half_of_what_two_neighbours_share() -> None:
+    """Two thirds of each of two messages go round: 4/3 of S on the fullest trunk, not 2."""
+    adaptive = run("dragonfly").metrics.step_time_s
+    even = run("dragonfly", sets=["cluster.fabric.ecmp=even"]).metrics.step_time_s
+    assert even / adaptive == pytest.approx(1.5, rel=1e-3)

@@ -92,17 +92,37 @@ def _table(data: Mapping[str, Any]) -> Figure:
     if priced:
         heads.insert(7, f"worth ({data['currency']}/h)")
         worth = (row["worth_per_hour"] for row in rows)
-        columns.insert(7, ["" if value is None else f"{value:,.4g}" for value in worth])
+        columns.insert(7, [_money(value) for value in worth])
+    bought = any(row["price_per_hour"] is not None for row in rows)
+    if bought:
+        heads[-1:-1] = [f"costs ({data['currency']}/h)", "per s saved"]
+        for field in ("price_per_hour", "per_saved_second"):
+            columns.insert(len(columns) - 1, [_money(row[field]) for row in rows])
     height = 160 + 42 * len(rows)
     layout = base_layout("All figures", "change of the step; minus is shorter", height)
     cells = [[markup(text) for text in column] for column in columns]
-    widths = [3, 3, 1.3, 1.3, 1.3, 1.3, 1.2, *([1.8] if priced else []), 6]
+    widths = [
+        3,
+        3,
+        1.3,
+        1.3,
+        1.3,
+        1.3,
+        1.2,
+        *([1.8] if priced else []),
+        *([1.8, 1.8] if bought else []),
+        6,
+    ]
     table = Table(
         columnwidth=widths,
         header={"values": [markup(head) for head in heads], "align": "left"},
         cells={"values": cells, "align": "left"},
     )
     return Figure(data=[table], layout=layout)
+
+
+def _money(value: float | None) -> str:
+    return "" if value is None else f"{value:,.4g}"
 
 
 def _reach(row: Mapping[str, Any]) -> tuple[float, float]:

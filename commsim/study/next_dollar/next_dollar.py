@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commsim._version import __version__
+from commsim.cluster import ClusterSection
 from commsim.errors import ScenarioError
 from commsim.files import write_json
 from commsim.scenario import read_scenario, scenario_from
+from commsim.study.next_dollar.money import doubled_price
 from commsim.study.next_dollar.reasons import hurts_words, idle_reason, link_uses
 from commsim.study.next_dollar.resources import BETTER, Resource, resources_of
 from commsim.study.next_dollar.runs import ChangedRuns
@@ -55,8 +57,9 @@ class Upgrade:
     not to be had). `saturates`: from so many times on another doubling saves less than 1 %.
     `hurts`: at this share of what there is the step is 1 % longer (None: not looked for, or
     never). `worth_per_hour`: what twice as much may cost per hour of the cluster until a step
-    costs what it did; `price_per_hour` what it was said to cost, and `per_saved_second` that
-    money over the seconds that it saves in an hour. `why`: the words.
+    costs what it did; `price_per_hour` what it was said to cost, or costs by the cluster's own
+    prices (`buys`: as much again of what), and `per_saved_second` that money over the seconds that
+    it saves in an hour. `why`: the words.
     """
 
     resource: str
@@ -71,6 +74,7 @@ class Upgrade:
     price_per_hour: float | None = None
     per_saved_second: float | None = None
     why: str = ""
+    buys: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,8 @@ def next_dollar(
     """Run a scenario with each resource halved, 10 % worse, 10 % better and doubled.
 
     `prices` says what twice as much of a resource costs, by its key ("nic"), in the currency of
-    the cluster's price per GPU and hour. `executor` is one of `sweep`'s; without it large
+    the cluster's price per GPU and hour; without it, `prices` of a bought cluster say it of NICs,
+    links between switches and nodes. `executor` is one of `sweep`'s; without it large
     scenarios go to processes.
 
     Raises:
@@ -188,7 +193,9 @@ def next_dollar(
     runs = ChangedRuns(data, where, folder, executor, progress)
     search = _Search(base, runs)
     found = search.upgrades(resources)
-    upgrades = [_priced(one, base, (prices or {}).get(one.resource)) for one in found]
+    assert loaded.file.cluster is not None
+    section = loaded.file.cluster
+    upgrades = [_priced(one, base, section, where, prices or {}) for one in found]
     order = {"hardware": 0, "size": 1, "setting": 2}
     upgrades.sort(key=lambda one: (order[one.kind], -(one.saved_s or 0.0)))
     return NextDollar(loaded.name, base, tuple(upgrades), len(runs) + 1)
@@ -324,8 +331,17 @@ def _check_prices(prices: Mapping[str, float], resources: list[Resource]) -> Non
             raise ScenarioError(f"--price {key}={price:g}: give a price of zero or more.")
 
 
-def _priced(upgrade: Upgrade, base: Result, price: float | None) -> Upgrade:
-    """Return an upgrade with what it may cost, and what a second that it saves costs."""
+def _priced(
+    upgrade: Upgrade,
+    base: Result,
+    section: ClusterSection,
+    where: str,
+    prices: Mapping[str, float],
+) -> Upgrade:
+    """Return an upgrade with what it may cost, and what a second that it saves costs.
+
+    `prices` are those said, by resource; otherwise the cluster's own prices count.
+    """
     doubled = upgrade.changes[-1].step_time_s
     cluster, cost = base.cluster, base.metrics.cost
     if not doubled or upgrade.saved_s is None or upgrade.kind == "setting" or cluster is None:
@@ -334,9 +350,14 @@ def _priced(upgrade: Upgrade, base: Result, price: float | None) -> Upgrade:
     if isinstance(per_hour, float):
         worth = per_hour * upgrade.saved_s / doubled
         upgrade = replace(upgrade, worth_per_hour=worth)
-    if price is None:
-        return upgrade
-    whole = price * cluster.world_size
+    if upgrade.resource in prices:
+        whole = prices[upgrade.resource] * cluster.world_size
+    else:
+        bill = doubled_price(upgrade.resource, cluster, section, where)
+        if bill is None:
+            return upgrade
+        whole = bill.per_hour
+        upgrade = replace(upgrade, buys=bill.buys)
     saved = 3600 * (upgrade.saved_s or 0.0) / doubled
     return replace(
         upgrade, price_per_hour=whole, per_saved_second=whole / saved if saved > 0 else None

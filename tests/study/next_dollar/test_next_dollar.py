@@ -110,6 +110,32 @@ def test_prices_become_money_per_second_saved() -> None:
         cs.next_dollar(FABRIC, prices={"wheels": 1.0})
 
 
+def test_the_bill_of_a_bought_cluster_says_what_as_much_again_costs() -> None:
+    """4 DGX H100 in two pods: 16 leaves of 2 NICs and 2 uplinks each under one spine."""
+
+    def price(much: float) -> dict[str, Any]:
+        return {"price": much, "source": "a list", "date": "2026-01"}
+
+    prices = {
+        "node": price(250_000), "nic": price(1_500), "switch": price(20_000), "cable": price(100),
+        "optic": price(500), "electricity": price(0.1), "switch_watts": 1000, "pue": 1.5,
+        "years": 4,
+    }  # fmt: skip
+    cluster = {
+        "preset": "dgx-h100", "nodes": 4, "fabric": {"nodes_per_leaf": 2}, "prices": prices,
+    }  # fmt: skip
+    found = cs.next_dollar(FABRIC | {"cluster": cluster}, executor="serial")
+    by_key = {one.resource: one for one in found.upgrades}
+    hours, kilowatt = 4 * 365 * 24, 0.1 * 1.5
+    uplinks = (1 * 20_000 + 32 * (100 + 2 * 500)) / hours + 1 * kilowatt
+    nic = (32 * 1_500 + 17 * 20_000 + 64 * (100 + 2 * 500)) / hours + 17 * kilowatt
+    assert by_key["uplinks"].price_per_hour == pytest.approx(uplinks, rel=1e-2)
+    assert by_key["nic"].price_per_hour == pytest.approx(nic, rel=1e-2)
+    assert by_key["uplinks"].buys == "1 switch, 32 cables, 64 optics"
+    assert by_key["nvlink"].price_per_hour is None
+    assert not by_key["nvlink"].buys
+
+
 def test_no_cluster_is_nothing_to_buy() -> None:
     with pytest.raises(cs.ScenarioError, match="has no cluster, so there is nothing to buy"):
         cs.next_dollar("1f1b")
