@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from commsim.study.compare import compare
     from commsim.study.explain import explain
     from commsim.study.next_dollar import NextDollar, next_dollar
+    from commsim.study.next_dollar.what_if import WhatIfGrid, what_if
     from commsim.study.plan import ClusterPlan, plan
     from commsim.study.replay import replay
     from commsim.study.run import Result, run
@@ -82,6 +83,7 @@ _WHERE = {
     "Section": "sections",
     "Sweep": "study.sweep",
     "Timeline": "timeline",
+    "WhatIfGrid": "study.next_dollar.what_if",
     "Work": "workload.schedules",
     "advise": "study.advise",
     "bench": "study.bench",
@@ -106,6 +108,7 @@ _WHERE = {
     "save_graph": "graph",
     "simulate": "engine",
     "sweep": "study.sweep",
+    "what_if": "study.next_dollar.what_if",
 }
 
 __all__ = [
@@ -138,6 +141,7 @@ __all__ = [
     "TopologyError",
     "TraceError",
     "UnitError",
+    "WhatIfGrid",
     "Work",
     "__version__",
     "advise",
@@ -163,6 +167,7 @@ __all__ = [
     "save_graph",
     "simulate",
     "sweep",
+    "what_if",
 ]
 
 

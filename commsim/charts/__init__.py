@@ -24,9 +24,13 @@ from commsim.charts.gantt import gantt, gantt_svg
 from commsim.charts.headline import finding, limit_name, limit_text
 from commsim.charts.report import (
     ReportFacts,
+    ReportSlider,
     Residents,
+    WhatIfRuns,
     live_assets,
     live_parts,
+    point_page,
+    point_spans,
     resident_bytes,
     write_report,
     write_viewer,
@@ -36,7 +40,9 @@ from commsim.charts.topology import topology
 
 __all__ = [
     "ReportFacts",
+    "ReportSlider",
     "Residents",
+    "WhatIfRuns",
     "bandwidth_matrix",
     "breakdown",
     "busbw",
@@ -52,6 +58,8 @@ __all__ = [
     "memory",
     "one_above_other",
     "plan_figures",
+    "point_page",
+    "point_spans",
     "resident_bytes",
     "save_figure",
     "save_page",

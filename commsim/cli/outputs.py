@@ -23,9 +23,10 @@ from commsim.cli.params import (
     quiet_option,
     verbose_option,
 )
-from commsim.cli.summary import limits_table, summary
+from commsim.cli.summary import limits_table, summary, what_if_table
 
 if TYPE_CHECKING:
+    from commsim.study.next_dollar.what_if import WhatIfGrid
     from commsim.study.run import Result
 
 __all__ = ["Outputs", "output_options"]
@@ -114,9 +115,12 @@ class Outputs:
         """Return where the command speaks."""
         return Console(quiet=self.quiet, json_only=self.json_only)
 
-    def finish(self, result: Result, console: Console) -> int:
-        """Write all files, then print the answer, its table and its notes; return the exit code."""
-        written = [str(path) for path in self._write(result)]
+    def finish(self, result: Result, console: Console, *, what_if: WhatIfGrid | None = None) -> int:
+        """Write all files, then print the answer, its table and its notes; return the exit code.
+
+        With `what_if` the report has its sliders, and its table follows.
+        """
+        written = [str(path) for path in self._write(result, what_if)]
         memory = result.metrics.memory_gib
         fits = memory is None or bool(memory["fits"])
         if not fits:
@@ -124,6 +128,9 @@ class Outputs:
         console.show(console.strong(result.headline.replace("\N{NO-BREAK SPACE}", " ")))
         console.show("")
         console.show(summary(result.metrics, written, console, memory=result.memory))
+        if what_if is not None:
+            console.show("")
+            console.show(what_if_table(what_if))
         if self.verbose and result.limits:
             console.show("")
             console.show(limits_table(result))
@@ -131,19 +138,23 @@ class Outputs:
         if self.json_only:
             from commsim.files import json_bytes
 
-            console.write(json_bytes(result.to_dict()).decode())
+            more = {} if what_if is None else {"what_if": what_if.to_dict()}
+            console.write(json_bytes({**result.to_dict(), **more}).decode())
         if fits or self.allow_oom:
             return 0
         console.say("commsim: exit code 5: it does not fit; --allow-oom makes that 0.")
         return _OUT_OF_MEMORY
 
-    def _write(self, result: Result) -> list[Path]:
+    def _write(self, result: Result, what_if: WhatIfGrid | None = None) -> list[Path]:
         written: list[Path] = []
         if self.json_path is not None and not self.json_only:
-            result.save_json(self.json_path)
+            more = {} if what_if is None else {"what_if": what_if.to_dict()}
+            from commsim.files import write_json
+
+            write_json({**result.to_dict(), **more}, self.json_path)
             written.append(self.json_path)
         if self.report is not None:
-            result.report(self.report)
+            (what_if or result).report(self.report)
             written.append(self.report)
         for kind, path in self.charts.items():
             written += write_chart(kind, result, path)

@@ -12,6 +12,7 @@ from commsim.cli.complete import scenarios
 from commsim.cli.help import GroupedCommand
 from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import set_option
+from commsim.cli.progress import counting
 
 __all__ = ["run"]
 
@@ -24,19 +25,44 @@ __all__ = ["run"]
     is_flag=True,
     help="Say what failures and checkpoints leave of months of such steps (section goodput).",
 )
+@click.option(
+    "--what-if",
+    "vary",
+    multiple=True,
+    metavar="NAME,...|NAME=A,B",
+    help="Run it at other values too (nic.bandwidth,nodes): a table, and sliders in the report.",
+)
 @output_options
 def run(
     scenario: str,
     sets: tuple[str, ...],
     goodput: bool,
+    vary: tuple[str, ...],
     outputs: Outputs,
 ) -> int:
     """Simulate a scenario: a YAML file, or a NAME from `commsim presets scenarios`."""
     console = outputs.console()
     from commsim.study.run import run as study_run
 
+    if vary:
+        return _varied(scenario, sets, vary, goodput, outputs)
     asked: dict[str, Any] = {"goodput": {}} if goodput else {}
     with console.working(f"simulating {scenario}"):
         result = study_run(scenario, sets, **asked)
     console.show(result.scenario)
     return outputs.finish(result, console)
+
+
+def _varied(
+    scenario: str, sets: tuple[str, ...], vary: tuple[str, ...], goodput: bool, outputs: Outputs
+) -> int:
+    """Run the grid, show the run as it was given, then the step along each axis."""
+    from commsim.study.next_dollar.what_if import what_if
+
+    console = outputs.console()
+    if goodput:
+        sets = (*sets, "goodput={}")
+    with counting("runs", quiet=outputs.quiet) as progress:
+        found = what_if(scenario, vary, sets=sets, progress=progress or (lambda done, of: None))
+    console.show(found.scenario)
+    return outputs.finish(found.result, console, what_if=found)

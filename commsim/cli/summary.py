@@ -12,9 +12,10 @@ from commsim.units import format_time
 if TYPE_CHECKING:
     from commsim.cli.console import Console
     from commsim.metrics import Metrics
+    from commsim.study.next_dollar.what_if import WhatIfGrid
     from commsim.study.run import Result
 
-__all__ = ["columns", "limits_table", "summary"]
+__all__ = ["columns", "limits_table", "summary", "what_if_table"]
 
 _NONE = "–"
 _ALWAYS = ("compute", "exposed_transfer", "waiting")  # parts that are shown though they be zero
@@ -54,6 +55,35 @@ def limits_table(result: Result) -> str:
         half = "" if limit.halved_s is None else f"{limit.halved_s / step:.1%}"
         rows.append((f"  {limit_name(limit)}", f"{limit.removed_s / step:.1%}", half))
     return columns(rows, right=(1, 2))
+
+
+def what_if_table(found: WhatIfGrid) -> str:
+    """Return the step along each axis of a what-if, the others as they were given."""
+    base = found.result.metrics.step_time_s
+    rows: list[tuple[str, ...]] = []
+    titles: list[tuple[int, str]] = []
+    failed: dict[str, None] = {}
+    for axis in found.axes:
+        titles.append((len(rows), axis.title))
+        for place, (label, point) in enumerate(zip(axis.labels, found.along(axis), strict=True)):
+            step = point.step_time_s
+            if step is None:
+                failed[point.error or ""] = None
+                rows.append((f"  {label}", "cannot run", "", ""))
+                continue
+            change = "as given" if place == axis.given else _change(step, base)
+            tokens = (point.metrics or {}).get("tokens_per_s")
+            told = f"{tokens:,.0f} tokens/s" if tokens else ""
+            rows.append((f"  {label}", _time(step), change, told))
+    lines = columns(rows, right=(0, 1, 2, 3)).split("\n")
+    for at, title in reversed(titles):
+        lines.insert(at, f"what if: {title}")
+    return "\n".join([*lines, *(f"cannot run: {why}" for why in failed)])
+
+
+def _change(step: float, base: float) -> str:
+    share = step / base - 1 if base else 0.0
+    return f"{share:+.1%}" if abs(share) >= 0.0005 else "the same"
 
 
 def _account(metrics: Metrics) -> list[tuple[str, str]]:

@@ -109,3 +109,18 @@ def test_a_picture_needs_kaleido_and_says_so(
     said = capsys.readouterr().err
     assert 'pip install "commsim[png]"' in said
     assert "plotly_get_chrome" in said
+
+
+def test_what_if_prints_a_table_and_writes_sliders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, data = tmp_path / "a.html", tmp_path / "a.json"
+    asked = ["--what-if", "microbatches=4,8", "--what-if", "workload.pipeline.schedule=1f1b,none"]
+    assert call(["run", "1f1b", *asked, "--report", str(page), "--json", str(data)]) == 0
+    out = capsys.readouterr().out
+    assert "what if: workload.pipeline.microbatches\n" in out
+    assert re.search(r"\n +4 +21 ms +-36\.4% *\n +8 +33 ms +as given *\n", out)
+    assert "cannot run" in out
+    assert 'id="what-if-1"' in page.read_text()
+    found = json.loads(data.read_text())["what_if"]
+    assert [point["metrics"] is None for point in found["points"]] == [False, False, True, True]

@@ -6,6 +6,12 @@ from commsim.charts.report.facts import ReportFacts, ReportSection, Residents, r
 from commsim.charts.report.head_figures import Figure
 from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text, time_ticks
 from commsim.charts.report.pack import ShownRun
+from commsim.charts.report.what_if import (
+    ReportSlider,
+    WhatIfRuns,
+    point_page,
+    point_spans,
+)
 from commsim.charts.report.write import (
     live_assets,
     live_parts,
@@ -21,13 +27,17 @@ __all__ = [
     "Figure",
     "ReportFacts",
     "ReportSection",
+    "ReportSlider",
     "Residents",
     "ShownRun",
+    "WhatIfRuns",
     "legend",
     "live_assets",
     "live_parts",
     "page",
     "percent",
+    "point_page",
+    "point_spans",
     "report_page",
     "resident_bytes",
     "stack",

@@ -19,7 +19,8 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.charts.gantt import families
-from commsim.charts.report.columns import column
+from commsim.charts.report.columns import blob, column
+from commsim.charts.report.joined import join_short
 from commsim.charts.report.lanes import lane_places
 from commsim.charts.report.rows import place_spans
 from commsim.charts.theme import op_label, plain, shorten
@@ -28,7 +29,7 @@ from commsim.metrics import arrivals, critical_path, measured_window
 from commsim.ops import bus_factor
 from commsim.timeline import Timeline
 
-__all__ = ["ShownRun", "pack", "span_count"]
+__all__ = ["ShownRun", "pack", "pack_small", "span_count"]
 
 
 _FAR = 2**62
@@ -37,11 +38,17 @@ _NAME = 160  # letters of a name that the viewer keeps
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """A timeline to show, under a label ("measured"); `node_of` is the node of each rank."""
+    """A timeline to show, under a label ("measured"); `node_of` is the node of each rank.
+
+    `lanes`: show these alone (None: all). Spans below `stretch` picoseconds are joined to their
+    neighbours (0: none), and the critical path is left out then.
+    """
 
     label: str
     timeline: Timeline
     node_of: Ints | None = None
+    lanes: Ints | None = None
+    stretch: int = 0
 
 
 @dataclass(slots=True)
@@ -61,7 +68,16 @@ class _PackedTables:
 
 def span_count(runs: Sequence[ShownRun]) -> int:
     """Return how many boxes the viewer would show of `runs`."""
-    return sum(len(place_spans(run.timeline)[0]) for run in runs)
+    return sum(len(_placed(run)[0]) for run in runs)
+
+
+def _placed(run: ShownRun) -> tuple[Ints, Ints, int]:
+    """Return `place_spans` of the lanes that are shown."""
+    spans, row, per_lane = place_spans(run.timeline)
+    if run.lanes is None:
+        return spans, row, per_lane
+    shown = np.isin(run.timeline.lane[spans], run.lanes)
+    return spans[shown], row[shown], per_lane
 
 
 def pack(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], Iterator[str]]:
@@ -69,8 +85,13 @@ def pack(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], Iterator[str]]:
 
     All runs are on one time axis, each from its own first span.
     """
+    facts, parts = _packed(runs)
+    return facts, _elements(parts)
+
+
+def _packed(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], list[dict[str, Ints]]]:
     tables = _PackedTables()
-    placed = [place_spans(run.timeline) for run in runs]
+    placed = [_placed(run) for run in runs]
     limits = [_limits(run.timeline, spans) for run, (spans, *_) in zip(runs, placed, strict=True)]
     reach = max((end - begin for begin, end in limits), default=1)
     tick = _tick(reach)
@@ -94,7 +115,14 @@ def pack(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], Iterator[str]]:
         "instances": tables.instances,
         "paths": [part.pop("path").tolist() for part in parts],
     }
-    return facts, _elements(parts)
+    return facts, parts
+
+
+def pack_small(runs: Sequence[ShownRun]) -> bytes:
+    """Return the same as one deflated piece, as `columns.blob` lays it out."""
+    facts, parts = _packed(runs)
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in _NAMES}
+    return blob(facts, columns)
 
 
 def _elements(parts: list[dict[str, Ints]]) -> Iterator[str]:
@@ -139,19 +167,23 @@ def _columns(
     timeline, graph = run.timeline, run.timeline.graph
     spans, row, per_lane = placed
     first = sum(tables.counts)
-    counts = np.bincount(row, minlength=per_lane * len(graph.lane_rank))
     begin = (arrivals(timeline)[spans] - zero) // tick
     start = (np.maximum(timeline.start[spans] - zero, 0)) // tick
     end = (timeline.end[spans] - zero) // tick
-    columns = dict(zip(_NAMES[:3], (_gaps(begin, row), start - begin, end - start), strict=True))
-    columns["path"] = first + _on_path(timeline, spans)
+    columns = dict(zip(_NAMES[:3], (begin, start - begin, end - start), strict=True))
     del begin, start, end
     op = timeline.op[spans]
     columns["what"], columns["size"] = _meanings(timeline, op, tables)
     columns["microbatch"] = np.where(graph.kind[op] == OpKind.COMPUTE, graph.microbatch[op], -1) + 1
     columns["instance"] = _instances(timeline, op, tables)
+    if run.stretch:
+        columns, row = join_short(columns, row, max(1, run.stretch // tick))
+    counts = np.bincount(row, minlength=per_lane * len(graph.lane_rank))
+    columns["begin"] = _gaps(columns["begin"], row)
     for name in _NAMES:
         columns[name] = columns[name].astype(np.uint32)  # ticks fit, and halve the memory
+    path = np.zeros(0, np.int64) if run.stretch else first + _on_path(timeline, spans)
+    columns["path"] = path
     _note_lanes(run, index, tables, per_lane, counts)
     return columns
 
@@ -292,6 +324,8 @@ def _note_lanes(
     places = lane_places(graph, run.node_of)
     first = len(tables.counts)
     for lane in np.argsort(graph.lane_rank, kind="stable").tolist():
+        if run.lanes is not None and lane not in run.lanes:
+            continue
         tables.lanes.append(
             {
                 "run": index,

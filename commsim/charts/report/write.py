@@ -5,7 +5,7 @@ The report: one HTML file that needs nothing else, written piece by piece.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from commsim.charts.report.time_parts import (
 )
 from commsim.charts.report.topology import topology_section
 from commsim.charts.report.use_parts import bandwidth_section, links_section
+from commsim.charts.report.what_if import WhatIfRuns, slider_elements, sliders
 from commsim.charts.theme import FAMILIES
 from commsim.files import write_pieces
 
@@ -42,7 +43,7 @@ _HERE = Path(__file__).parent
 _SCRIPTS = (
     "viewer/words.js", "viewer/data.js", "viewer/paint.js", "viewer/lines.js", "viewer/draw.js",
     "viewer/overview.js", "viewer/details.js", "viewer/search.js", "viewer/tools.js",
-    "viewer/input.js", "viewer/main.js", "report.js",
+    "viewer/input.js", "viewer/main.js", "sliders.js", "report.js",
 )  # fmt: skip
 _MAKERS: tuple[Callable[[ReportFacts], ReportSection | None], ...] = (
     breakdown_section,
@@ -58,9 +59,14 @@ _MAKERS: tuple[Callable[[ReportFacts], ReportSection | None], ...] = (
 _BEFORE_THE_TIMELINE = ("breakdown", "bubble")
 
 
-def write_report(facts: ReportFacts, path: str | Path) -> None:
-    """Write the report of a run to an .html file; the same run gives the same bytes."""
-    write_pieces(path, report_page(facts))
+def write_report(
+    facts: ReportFacts, path: str | Path, *, what_if: WhatIfRuns | None = None
+) -> None:
+    """Write the report of a run to an .html file; the same run gives the same bytes.
+
+    `what_if` are runs that sliders on the page choose from.
+    """
+    write_pieces(path, report_page(facts, what_if=what_if))
 
 
 def write_viewer(facts: ReportFacts, path: str | Path) -> None:
@@ -70,19 +76,22 @@ def write_viewer(facts: ReportFacts, path: str | Path) -> None:
     write_pieces(path, page(facts.headline or facts.name, facts.name, shown, runs=runs))
 
 
-def report_page(facts: ReportFacts) -> Iterator[str]:
+def report_page(facts: ReportFacts, *, what_if: WhatIfRuns | None = None) -> Iterator[str]:
     """Yield the page of a run in pieces; only the sections that the run has."""
     runs = _runs(facts)
     sections = [made for make in _MAKERS if (made := make(facts)) is not None]
     order = [section for section in sections if section.key in _BEFORE_THE_TIMELINE]
     rest = [section for section in sections if section not in order]
     shown = [*order, viewer_section(runs), *rest, _notes(facts), _again(facts)]
+    if what_if is not None:
+        shown.insert(0, sliders(what_if))
     yield from page(
         facts.headline or facts.name,
         facts.name,
         [one for one in shown if one],
         figures(facts),
         runs=runs,
+        more=() if what_if is None else slider_elements(what_if),
     )
 
 
@@ -104,8 +113,12 @@ def page(
     numbers: Sequence[Figure] = (),
     *,
     runs: Sequence[ShownRun] = (),
+    more: Iterable[str] = (),
 ) -> Iterator[str]:
-    """Yield a page of `sections` below a title; `runs` are what its viewer section shows."""
+    """Yield a page of `sections` below a title; `runs` are what its viewer section shows.
+
+    `more` are elements of data that its scripts read.
+    """
     links = "".join(f'<a href="#{one.key}">{text(one.title)}</a>' for one in sections)
     marks = {
         "@STYLE@": (_HERE / "report.css").read_text(encoding="utf-8"),
@@ -123,6 +136,7 @@ def page(
         yield _section(section)
     yield f"</main>\n<footer>commsim {text(__version__)}</footer>\n"
     yield from _viewer(runs)
+    yield from more
     for script in _SCRIPTS:
         yield f"<script>\n{(_HERE / script).read_text(encoding='utf-8')}</script>\n"
     yield "</body>\n</html>\n"

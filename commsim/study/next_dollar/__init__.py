@@ -4,7 +4,7 @@ The next dollar: every resource made better and worse, one at a time, and what a
 In: a scenario. Out: a `NextDollar`: per resource the step times that runs of the changed scenario
 come to, where a gain ends, where a loss begins, and why nothing changes if nothing does.
 `resources` says what can be changed and how, `runs` runs it, `reasons` finds the words; `spare`
-asks the same of a few resources of one run.
+asks the same of a few resources of one run. `what_if` moves several at once.
 """
 
 from commsim.study.next_dollar.next_dollar import NextDollar, ResourceChange, Upgrade, next_dollar

@@ -104,21 +104,22 @@ class Result:
         """Write the timeline by itself as one self-contained HTML page, to zoom and search."""
         from commsim.charts import write_viewer
 
-        write_viewer(self._facts(), path)
+        write_viewer(self.facts(), path)
 
     def report(self, path: str | Path) -> None:
         """Write the run as one self-contained HTML page."""
         from commsim.charts import write_report
 
-        write_report(self._facts(), path)
+        write_report(self.facts(), path)
 
     def live_parts(self) -> dict[str, Any]:
         """Return the report in pieces, for a page that is there already."""
         from commsim.charts import live_parts
 
-        return live_parts(self._facts())
+        return live_parts(self.facts())
 
-    def _facts(self) -> ReportFacts:
+    def facts(self) -> ReportFacts:
+        """Return what a report of it is written from."""
         from commsim.charts import ReportFacts
 
         return ReportFacts(

@@ -30,7 +30,13 @@ _TRIES_ALONE = 2
 _DIED = "the worker died twice while it ran this alone: out of memory, or killed"
 
 
-def run_points(points: Sequence[SweepPoint], executor: str) -> Iterator[Outcome]:
+Evaluate = Callable[[SweepPoint], Outcome]
+"""What is done with a point; a function that can be sent to another process."""
+
+
+def run_points(
+    points: Sequence[SweepPoint], executor: str, evaluate: Evaluate = evaluate
+) -> Iterator[Outcome]:
     """Yield the outcome of every point as it comes, in any order.
 
     `executor`: "processes", "processes:4", "serial", "dask" (workers on this machine) or
@@ -43,25 +49,29 @@ def run_points(points: Sequence[SweepPoint], executor: str) -> Iterator[Outcome]
     if kind == "serial" and not detail:
         yield from map(evaluate, points)
     elif kind == "processes" and (not detail or detail.isdigit()):
-        yield from _by_processes(points, int(detail or os.cpu_count() or 1))
+        yield from _by_processes(points, int(detail or os.cpu_count() or 1), evaluate)
     elif kind == "dask":
-        yield from _by_dask(points, detail)
+        yield from _by_dask(points, detail, evaluate)
     else:
         raise ScenarioError(
             f"--executor {executor}: give processes, processes:N, serial, dask or dask:ADDRESS."
         )
 
 
-def _by_processes(points: Sequence[SweepPoint], count: int) -> Iterator[Outcome]:
+def _by_processes(
+    points: Sequence[SweepPoint], count: int, evaluate: Evaluate
+) -> Iterator[Outcome]:
     count = max(1, min(count, len(points)))
     left = list(reversed(points))
     suspects: list[SweepPoint] = []
     while left or suspects:
         if suspects:
-            yield _alone(suspects.pop())
+            yield _alone(suspects.pop(), evaluate)
             continue
         with _WorkerPool(count) as pool:
-            yield from _until_broken(pool.submit, left, suspects, count)
+            yield from _until_broken(
+                lambda point: pool.submit(evaluate, point), left, suspects, count
+            )
 
 
 def _until_broken(
@@ -76,7 +86,7 @@ def _until_broken(
     while running or (left and not broken):
         while left and len(running) < count and not broken:
             try:
-                running[submit(evaluate, left[-1])] = left[-1]
+                running[submit(left[-1])] = left[-1]
             except BrokenExecutor:
                 broken = True
                 break
@@ -91,7 +101,7 @@ def _until_broken(
                 suspects.append(point)
 
 
-def _alone(point: SweepPoint) -> Outcome:
+def _alone(point: SweepPoint, evaluate: Evaluate) -> Outcome:
     """Run a point by itself, so that a crash is certainly its own."""
     for _ in range(_TRIES_ALONE):
         with _WorkerPool(1) as pool:
@@ -126,7 +136,7 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _by_dask(points: Sequence[SweepPoint], address: str) -> Iterator[Outcome]:
+def _by_dask(points: Sequence[SweepPoint], address: str, evaluate: Evaluate) -> Iterator[Outcome]:
     try:
         from distributed import Client
     except ImportError:

@@ -60,7 +60,7 @@ def four_ranks() -> Result:
 
 
 def text_of(result: Result) -> str:
-    return "".join(report_page(result._facts()))
+    return "".join(report_page(result.facts()))
 
 
 def sections(page: str) -> list[str]:
@@ -233,12 +233,12 @@ def test_a_page_that_cannot_be_finished_leaves_nothing(
 
     monkeypatch.setattr("commsim.charts.report.write.pack", broken)
     with pytest.raises(ScenarioError, match="disk full"):
-        write_report(scenario("1f1b")._facts(), tmp_path / "x.html")
+        write_report(scenario("1f1b").facts(), tmp_path / "x.html")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_headline_is_the_title_of_the_page() -> None:
-    facts = scenario("1f1b")._facts()
+    facts = scenario("1f1b").facts()
     assert facts.headline.startswith(
         "1F1B, 4 stages × 8 microbatches: 33\N{NO-BREAK SPACE}ms, 72.7%"
     )
@@ -246,15 +246,15 @@ def test_the_headline_is_the_title_of_the_page() -> None:
 
 
 def test_the_head_shows_what_is_known() -> None:
-    labels = {one.label: one for one in figures(scenario("quickstart")._facts())}
+    labels = {one.label: one for one in figures(scenario("quickstart").facts())}
     assert labels["memory of the fullest GPU"].remark == "fits"
     assert labels["step time"].value.endswith(" ms")
     assert "bubble fraction" not in labels
-    assert "bubble fraction" in {one.label for one in figures(scenario("1f1b")._facts())}
+    assert "bubble fraction" in {one.label for one in figures(scenario("1f1b").facts())}
 
 
 def test_a_replay_says_how_far_it_is() -> None:
-    facts = four_ranks()._facts()
+    facts = four_ranks().facts()
     before = replace(facts.metrics, step_time_s=facts.metrics.step_time_s / 1.1)
     held = replace(facts, measured=(facts.timeline, before))
     assert figures(held)[0].remark.endswith(", +10.0%")
@@ -274,7 +274,7 @@ def ranks(
 
 
 def rows_of(*times: RankTimes) -> list[tuple[str, list[str]]]:
-    facts = scenario("1f1b")._facts()
+    facts = scenario("1f1b").facts()
     section = breakdown_section(replace(facts, metrics=replace(facts.metrics, ranks=times)))
     assert section is not None
     lines = re.findall(r"<tr><td>(.*?)</td>.*?</tr>", section.body)
@@ -306,7 +306,7 @@ def test_stages_show_the_mean_of_their_ranks() -> None:
 
 
 def test_the_critical_path_adds_up_by_kind_and_op() -> None:
-    section = path_section(scenario("1f1b")._facts())
+    section = path_section(scenario("1f1b").facts())
     assert section is not None
     assert "33 ms" in section.lead
     assert re.search(r"compute</td>.*?100\.0%.*?33 ms", section.body, re.DOTALL)
@@ -317,7 +317,7 @@ def test_groups_of_one_kind_share_a_row_in_a_long_table() -> None:
         CollectiveMetrics("all_reduce", f"tp{k}", 2, 10, 3.0, 1.0, 0.5, 100.0 * (k + 1))
         for k in range(9)
     )
-    facts = scenario("ddp")._facts()
+    facts = scenario("ddp").facts()
     long = bandwidth_section(replace(facts, metrics=replace(facts.metrics, collectives=uses)))
     assert long is not None
     assert "tp (9 groups)" in long.body
@@ -328,7 +328,7 @@ def test_groups_of_one_kind_share_a_row_in_a_long_table() -> None:
 
 
 def test_memory_is_drawn_over_what_stays() -> None:
-    facts = scenario("quickstart")._facts()
+    facts = scenario("quickstart").facts()
     lanes = len(facts.timeline.graph.lane_rank)
     most = int(facts.timeline.memory.held.max())
     room = Residents(np.full(lanes, most), np.full(lanes, 4 * most))
@@ -432,7 +432,7 @@ def test_links_that_do_the_same_share_a_row_with_their_figures() -> None:
 
 def test_the_use_of_a_link_is_drawn_to_scale() -> None:
     """A transfer that fills a link for part of the time is an area of that share."""
-    facts = scenario("gloo-all-reduce")._facts()
+    facts = scenario("gloo-all-reduce").facts()
     body = section_of("".join(report_page(facts)), "links")
     drawn = re.search(r'k-network" d="M0 100L0 ([\d.]+)H1000V100Z"', body)
     assert drawn is not None
@@ -440,7 +440,7 @@ def test_the_use_of_a_link_is_drawn_to_scale() -> None:
 
 
 def test_the_topology_colours_what_is_used() -> None:
-    facts = scenario("gloo-all-reduce")._facts()
+    facts = scenario("gloo-all-reduce").facts()
     body = section_of("".join(report_page(facts)), "topology")
     lines = re.findall(r'<path class="use(\d)" d="[^"]*"><title>(.*?)</title>', body)
     busy = [name for use, name in lines if use == "5"]
@@ -528,7 +528,7 @@ def test_streams_that_overlap_have_rows_of_their_own() -> None:
 
 
 def test_the_drawings_of_links_end_above_the_highest() -> None:
-    facts = scenario("quickstart")._facts()
+    facts = scenario("quickstart").facts()
     body = section_of(text_of(scenario("quickstart")), "links")
     peak = max(float(one) for one in re.findall(r'data-label="peak">([\d.]+)%', body))
     full = re.search(r"Full height is (\d+)% of what a link can", body)
@@ -541,7 +541,7 @@ def test_the_drawings_of_links_end_above_the_highest() -> None:
 
 
 def test_a_replay_shows_both_bandwidths() -> None:
-    facts = four_ranks()._facts()
+    facts = four_ranks().facts()
     slower = tuple(replace(use, busbw_gbs=1.5) for use in facts.metrics.collectives)
     held = replace(facts, measured=(facts.timeline, replace(facts.metrics, collectives=slower)))
     made = bandwidth_section(held)
@@ -551,7 +551,7 @@ def test_a_replay_shows_both_bandwidths() -> None:
 
 
 def test_a_lane_of_which_no_memory_is_known_is_drawn_too() -> None:
-    facts = scenario("quickstart")._facts()
+    facts = scenario("quickstart").facts()
     memory = facts.timeline.memory
     kept = memory.lane != 0
     fewer = replace(memory, lane=memory.lane[kept], time=memory.time[kept], held=memory.held[kept])

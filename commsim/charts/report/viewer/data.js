@@ -21,6 +21,9 @@ const ViewerData = (() => {
     const element = document.querySelector(`script[data-column="${name}"]`);
     const planes = Number(element.dataset.planes), bytes = await inflate(element.textContent);
     element.remove();
+    return joined(bytes, planes, count);
+  }
+  function joined(bytes, planes, count) {
     if (planes === 1) return bytes;
     const values = planes === 2 ? new Uint16Array(count) : new Uint32Array(count);
     for (let plane = 0; plane < planes; plane++) {
@@ -31,8 +34,25 @@ const ViewerData = (() => {
   }
 
   async function load(facts) {
-    const count = facts.spans, data = { facts, count };
-    for (const name of NAMES) data[name] = await column(name, count);
+    const columns = {};
+    for (const name of NAMES) columns[name] = await column(name, facts.spans);
+    return indexed(facts, columns);
+  }
+
+  /* The inverse of columns.blob: the length of the JSON, the JSON, the planes of its columns. */
+  async function small(text, looks) {
+    const bytes = await inflate(text), size = new DataView(bytes.buffer).getUint32(0, true);
+    const facts = { ...JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), looks }, columns = {};
+    let at = 4 + size;
+    for (const [name, planes] of facts.columns) {
+      columns[name] = joined(bytes.subarray(at, at + planes * facts.spans), planes, facts.spans);
+      at += planes * facts.spans;
+    }
+    return indexed(facts, columns);
+  }
+
+  function indexed(facts, columns) {
+    const data = { facts, count: facts.spans, ...columns };
     data.first = new Uint32Array(facts.counts.length + 1);
     facts.counts.forEach((n, row) => { data.first[row + 1] = data.first[row] + n; });
     restoreTimes(data);
@@ -122,5 +142,5 @@ const ViewerData = (() => {
     return end > start ? size * factor / ((end - start) * data.facts.tick * 1e-12) : 0;
   }
 
-  return { load, visible, above, spanAt, rowOf, laneOf, members, busbw, endOf };
+  return { inflate, load, small, visible, above, spanAt, rowOf, laneOf, members, busbw, endOf };
 })();

@@ -17,9 +17,35 @@ function drawRows(c) {
       if (y + line.height < 0 || y > c.size.body) continue;
       drawLine(ctx, line, { ...at, y: Math.round((AXIS + y) * r), height: Math.round(line.height * r) });
     }
+    if (c.whole > c.facts.reach) drawAfter(ctx, r, at);
+    if (c.facts.mark) drawMark(ctx, r, c.facts.mark);
     ctx.restore();
     drawAxis(ctx, r);
     if (c.size.content > c.size.body) drawBar(ctx, r);
+  }
+  /* Nothing runs after the end; the axis may be longer, for another run to stand beside it. */
+  function drawAfter(ctx, r, at) {
+    const from = Math.max(at.x, Math.round(c.xAt(c.facts.reach) * r));
+    if (from >= at.x + at.width) return;
+    ctx.fillStyle = c.pal.paper;
+    ctx.fillRect(from, 0, at.x + at.width - from, c.main.height);
+  }
+  /* Where another run ends. */
+  function drawMark(ctx, r, mark) {
+    const x = c.xAt(mark.at);
+    if (x < c.size.gutter || x > c.size.gutter + c.size.plot + 1) return;
+    ctx.fillStyle = c.pal.focus;
+    ctx.fillRect(Math.round(Math.min(x, c.size.gutter + c.size.plot - 1.5) * r), AXIS * r, 1.5 * r, c.size.body * r);
+    ctx.font = `${11 * r}px ${c.pal.font}`;
+    ctx.textAlign = "right";
+    ctx.textBaseline = "bottom";
+    const wide = ctx.measureText(mark.label).width, low = (AXIS + c.size.body - 3) * r;
+    ctx.fillStyle = c.pal.paper;
+    ctx.globalAlpha = 0.85;
+    ctx.fillRect((x - 8) * r - wide, low - 14 * r, wide + 6 * r, 16 * r);
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = c.pal.focus;
+    ctx.fillText(mark.label, (x - 5) * r, low);
   }
   function drawLine(ctx, line, at) {
     const r = c.pal.ratio;

@@ -25,7 +25,7 @@ const Viewer = {
   },
 
   build(root, data) {
-    const facts = data.facts, c = { root, data, facts, whole: facts.reach, pal: null, miniature: null };
+    const facts = data.facts, c = { root, data, facts, whole: facts.whole || facts.reach, pal: null, miniature: null };
     c.size = { width: 0, height: 0, gutter: 0, plot: 1, body: 0, content: 0 };
     const by = ViewerLines.usual(facts.lanes);
     c.state = {
