@@ -1,0 +1,160 @@
+"""
+How fast commsim is: one table of works, each with its answer checked in the same run.
+
+    python benchmarks/speed.py [--only WORD] [--json FILE] [--page]
+
+CPU seconds (user and system, children included), the best of three; peak memory of a process
+that does only this work, imports included; the exponent by which the time grows with the size.
+`--page` writes docs/performance.md. Exits with 1 if an answer is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from speed_works import WORKS, Work
+
+ROUNDS = 3
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+HEAD = """# Performance
+
+What commsim takes for work of many sizes. Each answer was checked in the run that was timed,
+against what the last column names: a closed form, another computation, or a figure on record.
+Seconds are CPU seconds (user and system), the best of three on a machine that did other work
+beside; events are those of the work (messages of a ring that a plan stands for, flows, ops, spans);
+memory is the peak of a process that does this work alone, imports included. *Growth* is the
+exponent by which the time grows with the size: 1 is proportional, 2 quadratic.
+
+This page is written by `python benchmarks/speed.py --page`.
+"""
+
+
+def main() -> None:
+    """Measure what is asked for, print it, and write it where it is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--only", default="", help="works whose names contain this")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--one", nargs=2, metavar=("NAME", "SIZE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measured(_work(options.one[0]), int(options.one[1]))))
+        return
+    rows = []
+    for work in WORKS:
+        if options.only in work.name:
+            rows += _rows(work)
+            for row in rows[-len(work.sizes) :]:
+                print(_line(row), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+    if options.page:
+        PAGE.write_text(page(rows), encoding="utf-8")
+    if any("wrong" in row for row in rows):
+        sys.exit(1)
+
+
+def measured(work: Work, size: int) -> dict[str, Any]:
+    """Return the figures of one work of one size, measured in this process."""
+    run = work.prepare(size)
+    seconds = []
+    for _ in range(ROUNDS):
+        before = _cpu()
+        answer = run.call()
+        seconds.append(_cpu() - before)
+        wrong = _judged(run.check, answer)
+        if sum(seconds) > 60:
+            break
+    row = {
+        "work": work.name, "axis": work.axis, "size": size, "events": run.events,
+        "event": work.event, "seconds": min(seconds), "events_per_s": run.events / min(seconds),
+        "peak_mb": _peak(), "checked": work.checked,
+    }  # fmt: skip
+    return row | ({"wrong": wrong} if wrong else {})
+
+
+def _judged(check: Any, answer: Any) -> str:
+    """Return what is wrong with an answer, "" if nothing is."""
+    try:
+        check(answer)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def _cpu() -> float:
+    who = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    return sum(use.ru_utime + use.ru_stime for use in map(resource.getrusage, who))
+
+
+def _peak() -> float:
+    """Return the most memory that this process or a child has had, in MB."""
+    who = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    return max(resource.getrusage(one).ru_maxrss for one in who) * 1024 / 1e6
+
+
+def _work(name: str) -> Work:
+    return next(work for work in WORKS if work.name == name)
+
+
+def _rows(work: Work) -> list[dict[str, Any]]:
+    """Return the figures of all sizes of a work, each from a process of its own."""
+    rows: list[dict[str, Any]] = []
+    for size in work.sizes:
+        words = [sys.executable, __file__, "--one", work.name, str(size)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{work.name}, {size}: {done.stderr}")
+        row = json.loads(done.stdout.splitlines()[-1])
+        if rows:
+            bigger, longer = size / rows[-1]["size"], row["seconds"] / rows[-1]["seconds"]
+            row["growth"] = math.log(longer) / math.log(bigger)
+        rows.append(row)
+    return rows
+
+
+def _line(row: dict[str, Any]) -> str:
+    growth = f"{row['growth']:5.2f}" if "growth" in row else "     "
+    return (
+        f"{row['work']:36} {row['size']:>9,} {row['axis']:12} {row['events']:>13,}"
+        f" {row['event']:8} {seconds(row['seconds']):>8} {growth} {row['peak_mb']:7.0f} MB"
+        + (f"  WRONG {row['wrong']}" if "wrong" in row else "")
+    )
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """Return the page."""
+    lines = [
+        "| work | size | events | CPU time | events/s | growth | peak MB | checked by |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        growth = f"{row['growth']:.1f}" if "growth" in row else ""
+        lines.append(
+            f"| {row['work']} | {row['size']:,} {row['axis']} | {row['events']:,} {row['event']} |"
+            f" {seconds(row['seconds'])} | {row['events_per_s']:,.0f} | {growth} |"
+            f" {row['peak_mb']:.0f} | {row['checked']} |"
+        )
+    return "\n".join([HEAD, *lines, "", f"Measured on {machine()}.", ""])
+
+
+def seconds(value: float) -> str:
+    """Return a time as text."""
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def machine() -> str:
+    """Return what the figures were measured on."""
+    return f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"
+
+
+if __name__ == "__main__":
+    main()
