@@ -13,6 +13,7 @@ from commsim.collectives.catalogue import (
     default_per_node,
     is_switched,
     is_two_level,
+    pair_sizes,
     program,
     register_algorithm,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "is_switched",
     "is_two_level",
     "load_msccl",
+    "pair_sizes",
     "program",
     "register_algorithm",
     "walk",

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
+from commsim.arrays import Floats
 from commsim.collectives import (
     bcube,
     binomial,
@@ -35,6 +38,7 @@ __all__ = [
     "default_per_node",
     "is_switched",
     "is_two_level",
+    "pair_sizes",
     "program",
     "register_algorithm",
 ]
@@ -360,6 +364,21 @@ def _check_counts(op: str, n: int, root: int, pieces: int) -> None:
         raise ScenarioError(f"{op} has no root, but root {root} is given. Leave it out.")
     if not 0 <= root < n:
         raise ScenarioError(f"{op}: root {root} is none of the members 0 to {n - 1}.")
+
+
+def pair_sizes(
+    op: str, n: int, size: float, splits: Sequence[Sequence[int]] | None = None
+) -> Floats:
+    """Return the bytes from each member to each other in an all-to-all of S = `size` bytes, (n, n).
+
+    Raises:
+        ScenarioError: `splits` are missing, are not asked for, or do not fit.
+    """
+    _check_splits(op, n, splits)
+    if splits is None:
+        return np.full((n, n), size / n)
+    parts = np.array(splits, dtype=np.float64)
+    return parts / (float(parts.sum(axis=1).max()) or 1.0) * size
 
 
 def _check_splits(op: str, n: int, splits: Sequence[Sequence[int]] | None) -> None:

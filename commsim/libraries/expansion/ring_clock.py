@@ -10,6 +10,8 @@ from commsim.arrays import Floats
 
 __all__ = ["ring_arrivals"]
 
+_LARGEST_BLOCK = 2**18  # edges times hops back that are looked at together: some MB
+
 
 def ring_arrivals(latency: Floats, service: Floats, steps: int) -> Floats:
     """Return when the last of `steps` messages arrives over each edge of a ring, in ps.
@@ -30,16 +32,18 @@ def ring_arrivals(latency: Floats, service: Floats, steps: int) -> Floats:
     last = np.empty(period)
     h = np.arange(min(period, steps))
     rounds = (steps - 1 - h) // period  # complete ones that can follow
-    for i in range(period):
-        back = (i - h) % period
-        path = np.cumsum(latency[back] + service[back])
-        slowest = np.maximum.accumulate(service[back])
-        last[i] = np.max(path + (steps - 1 - h) * slowest)
+    rows = max(1, _LARGEST_BLOCK // period)
+    for first in range(0, period, rows):
+        i = np.arange(first, min(first + rows, period))
+        back = (i[:, None] - h) % period
+        path = np.cumsum(latency[back] + service[back], axis=1)
+        slowest = np.maximum.accumulate(service[back], axis=1)
+        last[i] = np.max(path + (steps - 1 - h) * slowest, axis=1)
         if steps > period:
-            gain = total - period * slowest[-1]
-            more = rounds if gain > 0 else np.minimum(rounds, 1)
-            again = path + (steps - 1 - h) * slowest[-1] + more * gain
-            last[i] = max(last[i], np.max(again[more > 0], initial=0.0))
+            gain = total - period * slowest[:, -1:]
+            more = np.where(gain > 0, rounds, np.minimum(rounds, 1))
+            again = path + (steps - 1 - h) * slowest[:, -1:] + more * gain
+            last[i] = np.maximum(last[i], np.max(again, axis=1, where=more > 0, initial=0.0))
     return np.tile(last, n // period)
 
 

@@ -9,16 +9,18 @@ of a rank take turns, a slice each, in an order that crosses near and far in tur
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from commsim.arrays import Floats, Ints
+from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Links
-from commsim.libraries.expansion import coupled, whole
-from commsim.libraries.plan import PlanPart, RoutedProgram
+from commsim.libraries.expansion import whole
+from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
+from commsim.libraries.routing import RouteColumns, Router
 
-__all__ = ["exchange_parts", "in_turns"]
+__all__ = ["Pairs", "exchange_parts", "in_turns"]
 
 
 _MOST_SLICES = 16
@@ -27,108 +29,93 @@ _GOLDEN = (5**0.5 - 1) / 2
 PS = 1e12
 
 
-def exchange_parts(messages: RoutedProgram, members: int, links: Links) -> tuple[PlanPart, ...]:
-    """Return the parts of messages of distinct pairs: one per kind of route.
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Columns over the pairs of an all-to-all: members, bytes, and routes."""
+
+    source: Ints
+    target: Ints
+    size: Floats
+    routes: RouteColumns
+
+    @staticmethod
+    def of(order: Sequence[int], ranks: Sequence[int], size: Floats, router: Router) -> Pairs:
+        """Return all pairs of members; `size[i, j]` bytes go from `order[i]` to `order[j]`.
+
+        Member m is rank `ranks[m]`.
+        """
+        sender, receiver = np.nonzero(~np.eye(len(order), dtype=np.bool_))
+        member, rank = np.asarray(order), np.asarray(ranks)
+        source, target = member[sender], member[receiver]
+        routes = router.columns(rank[source], rank[target])
+        return Pairs(source, target, size[sender, receiver], routes)
+
+
+def exchange_parts(pairs: Pairs, members: int, links: Links) -> tuple[PlanPart, ...]:
+    """Return the parts of an all-to-all: one per kind of route.
 
     What crosses the network takes as long as its links need for all that they carry, and what
     stays within nodes has the rest of them; if that is the longer, they are one part.
     """
+    routes = pairs.routes
     on_network = np.array([kind == "network" for kind in links.kinds])
-    crosses = np.array([on_network[list(r.link)].any() for r in messages.routes])
-    every = np.arange(len(messages.routes))
-    table = _table(messages)
-    load = _load(table, every, links)
-    far_time = _time(table, load, links.capacity)
-    whole_part = _part(messages, every, far_time, members, links)
-    if crosses.all() or not crosses.any():
+    far = np.logical_or.reduceat(on_network[routes.link], routes.first)
+    least = np.full(len(links), np.inf)
+    np.minimum.at(least, routes.link, np.repeat(routes.latency, routes.count))
+    load = _load(pairs, np.ones_like(far), links)
+    far_time = _time(pairs, load, links.capacity, least)
+    whole_part = _part(pairs, np.ones_like(far), far_time, members, links)
+    if far.all() or not far.any():
         return (whole_part,)
-    far, near = every[crosses], every[~crosses]
     longest = float(far_time[far].max())
-    left = links.capacity - _load(table, far, links) / max(longest, 1.0) * PS
-    near_load = _load(table, near, links)
+    left = links.capacity - _load(pairs, far, links) / max(longest, 1.0) * PS
+    near_load = _load(pairs, ~far, links)
     with np.errstate(divide="ignore"):
-        near_time = _time(table, near_load, np.maximum(left, 0.0))
-    if near_time[near].max() > longest:
+        near_time = _time(pairs, near_load, np.maximum(left, 0.0), least)
+    if near_time[~far].max() > longest:
         return (whole_part,)
     return (
-        _part(messages, near, near_time, members, links),
-        _part(messages, far, far_time, members, links),
+        _part(pairs, ~far, near_time, members, links),
+        _part(pairs, far, far_time, members, links),
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RouteTable:
-    """The routes of some messages as columns.
-
-    Entries `first[i]` to `first[i] + count[i]` of `link` and `share` are those of route i, which
-    has a latency in ps and carries `size[i]` bytes.
-    """
-
-    link: Ints
-    share: Floats
-    first: Ints
-    count: Ints
-    latency: Floats
-    size: Floats
-
-
-def _table(messages: RoutedProgram) -> _RouteTable:
-    routes = messages.routes
-    count = np.array([len(route.link) for route in routes])
-    return _RouteTable(
-        np.array([i for route in routes for i in route.link], dtype=np.int64),
-        np.array([s for route in routes for s in route.share]),
-        np.concatenate(([0], np.cumsum(count)[:-1])).astype(np.int64),
-        count,
-        np.array([route.latency for route in routes], dtype=np.float64),
-        np.bincount(messages.route, messages.size, len(routes)).astype(np.float64),
-    )
-
-
-def _load(table: _RouteTable, chosen: Ints, links: Links) -> Floats:
-    """Return the bytes that some routes put on each link."""
-    size = np.zeros(len(table.size))
-    size[chosen] = table.size[chosen]
-    load = np.bincount(
-        table.link, table.share * np.repeat(size, table.count), minlength=len(links.capacity)
-    )
+def _load(pairs: Pairs, chosen: Bools, links: Links) -> Floats:
+    """Return the bytes that some pairs put on each link."""
+    size = np.repeat(np.where(chosen, pairs.size, 0.0), pairs.routes.count)
+    load = np.bincount(pairs.routes.link, pairs.routes.share * size, len(links))
     return load.astype(np.float64)
 
 
-def _time(table: _RouteTable, load: Floats, capacity: Floats) -> Floats:
-    """Return when what each route carries has arrived, in ps; a latency if that is nothing.
+def _time(pairs: Pairs, load: Floats, capacity: Floats, least: Floats) -> Floats:
+    """Return when what each pair sends has arrived, in ps; a latency if that is nothing.
 
     A link is done when it has served its load, and what it serves last can be what has the least
-    latency of all that it serves.
+    latency (`least[link]`) of all that it serves.
     """
+    routes = pairs.routes
     busy = np.divide(load, capacity, out=np.zeros(len(load)), where=load > 0) * PS
-    least = np.full(len(load), np.inf)
-    np.minimum.at(least, table.link, np.repeat(table.latency, table.count))
-    last = np.maximum.reduceat(busy[table.link] + least[table.link], table.first)
-    room = np.divide(
-        table.share,
-        capacity[table.link],
-        where=load[table.link] > 0,
-        out=np.zeros(len(table.share)),
-    )
-    alone = np.maximum.reduceat(room, table.first) * table.size * PS + table.latency
-    return np.where(table.size > 0, np.maximum(last, alone), table.latency)
+    last = np.maximum.reduceat((busy + least)[routes.link], routes.first)
+    room = np.divide(1.0, capacity, out=np.zeros(len(load)), where=load > 0)
+    slowest = np.maximum.reduceat(routes.share * room[routes.link], routes.first)
+    alone = slowest * pairs.size * PS + routes.latency
+    return np.where(pairs.size > 0, np.maximum(last, alone), routes.latency)
 
 
-def _part(
-    messages: RoutedProgram, chosen: Ints, time: Floats, members: int, links: Links
-) -> PlanPart:
-    """Return the flow of some routes, and when each member is done with the last of its own."""
-    mine = np.isin(messages.route, chosen)
-    done = time[messages.route[mine]]
+def _part(pairs: Pairs, chosen: Bools, time: Floats, members: int, links: Links) -> PlanPart:
+    """Return the flow of some pairs, and when each member is done with the last of its own."""
+    done = time[chosen]
     idle = whole(float(done.max()))
-    size = np.bincount(messages.route[mine], messages.size[mine], minlength=len(messages.routes))
-    flow = coupled(
-        [messages.routes[i] for i in chosen.tolist()], size[chosen].tolist(), idle, links
+    moves = chosen & (pairs.size > 0)  # nothing to move: no connection
+    conns = np.bincount(
+        pairs.routes.link, pairs.routes.share * np.repeat(moves, pairs.routes.count), len(links)
     )
+    used = np.flatnonzero(conns)
+    load = _load(pairs, moves, links)[used]
+    flow = PlanPhase(idle, used, load, conns[used].astype(np.float64))
     leaves = np.full(members, -1.0)
-    for ends in (messages.source[mine], messages.target[mine]):
-        np.maximum.at(leaves, ends, done)
+    for ends in (pairs.source, pairs.target):
+        np.maximum.at(leaves, ends[chosen], done)
     leaving = np.minimum(np.ceil(leaves - 1e-3).astype(np.int64), idle)
     return PlanPart((flow,), np.zeros(members, np.int64), leaving)
 

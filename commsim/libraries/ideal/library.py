@@ -20,6 +20,7 @@ from commsim.collectives import (
     is_switched,
     is_two_level,
     load_msccl,
+    pair_sizes,
     program,
 )
 from commsim.errors import ScenarioError, did_you_mean
@@ -30,7 +31,7 @@ from commsim.libraries.expansion import (
     per_byte,
     whole,
 )
-from commsim.libraries.ideal.exchange import exchange_parts, in_turns
+from commsim.libraries.ideal.exchange import Pairs, exchange_parts, in_turns
 from commsim.libraries.ideal.pieces import Pipeline
 from commsim.libraries.ideal.rings import Ring, ring_of
 from commsim.libraries.ideal.torus import torus_dims
@@ -234,11 +235,14 @@ class Ideal:
             pieces = self._pieces or self._best_pieces(pipeline, request, algorithm)
             part = pipeline.part(pieces, members, together=together)
             return [part], lambda: pipeline.messages(pieces)
+        if request.kind in ("all_to_all", "all_to_all_v") and algorithm == "direct":
+            sizes = pair_sizes(request.kind, members, size, splits)
+            pairs = Pairs.of(order, request.ranks, sizes, self._router)
+            return list(exchange_parts(pairs, members, cluster.links)), (
+                lambda: in_turns(laid(shape(1)), members)
+            )
         made = shape(1)
         messages = laid(made)
-        if request.kind in ("all_to_all", "all_to_all_v") and algorithm == "direct":
-            parts = exchange_parts(messages, members, cluster.links)
-            return list(parts), lambda: in_turns(messages, members)
         return [part_of(messages, made.phase, members, cluster.links, together=together)], (
             lambda: messages
         )

@@ -9,11 +9,12 @@ node whose GPUs are not all equally near (a mesh), a ring follows the fast links
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from commsim.arrays import Bools
+from commsim.arrays import Bools, Ints
 from commsim.cluster import Cluster
 from commsim.libraries.routing.routes import Router
 
@@ -29,39 +30,63 @@ def channel_orders(
 
     `channels` = 0 takes one per NIC that the smallest node's members can use.
     """
-    nodes: dict[int, list[int]] = {}
-    for member, rank in enumerate(ranks):
-        nodes.setdefault(cluster.domain_of(rank), []).append(member)
-    local = _local_orders(cluster, router, ranks, list(nodes.values()))
-    if len(local) == 1:
+    kinds = _kinds_of_nodes(cluster, router, ranks)
+    if len(kinds) == 1 and len(kinds[0].members) == 1:
         count = channels or 1
     else:
-        count = channels or min(_nics(cluster, ranks, members) for members in local)
-    return [[m for members in local for m in _rotated(members, c, count)] for c in range(count)]
+        count = channels or min(kind.nics for kind in kinds)
+    return [_order(kinds, channel, count) for channel in range(count)]
 
 
-def _local_orders(
-    cluster: Cluster, router: Router, ranks: tuple[int, ...], nodes: list[list[int]]
-) -> list[list[int]]:
-    """Return the members of each node in their order; nodes of one kind have one order."""
-    kept: dict[tuple[object, ...], list[int]] = {}
-    orders = []
-    for members in nodes:
-        places = tuple(
-            (int(cluster.node_of[ranks[m]]), int(cluster.local_of[ranks[m]])) for m in members
-        )
-        first = places[0][0]
-        key = tuple((cluster.spec_of[node], node - first, local) for node, local in places)
-        if key not in kept:
-            order = _fast_order(router, ranks, members)
-            kept[key] = [members.index(m) for m in order]
-        orders.append([members[at] for at in kept[key]])
-    return orders
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """Nodes (or NVLink domains) whose members stand equally: a row of members in order for each.
+
+    `at` says which node of the group each row is; the members of one use `nics` NICs.
+    """
+
+    at: Ints
+    members: Ints
+    nics: int
 
 
-def _rotated(members: list[int], channel: int, channels: int) -> list[int]:
-    shift = channel * len(members) // channels % len(members)
-    return members[shift:] + members[:shift]
+def _kinds_of_nodes(cluster: Cluster, router: Router, ranks: tuple[int, ...]) -> list[_Kind]:
+    """Return the nodes of a group by kind, the members of each in their order."""
+    rank = np.asarray(ranks, dtype=np.int64)
+    _, first, where = np.unique(cluster.domains[rank], return_index=True, return_inverse=True)
+    place = np.empty(len(first), np.int64)
+    place[np.argsort(first)] = np.arange(len(first))  # nodes in the order of their first members
+    member = np.argsort(place[where.reshape(-1)], kind="stable")
+    cuts = np.searchsorted(place[where.reshape(-1)][member], np.arange(len(first) + 1))
+    node = cluster.node_of[rank[member]]
+    base = np.repeat(node[cuts[:-1]], np.diff(cuts))
+    facts = (np.asarray(cluster.spec_of)[node], node - base, cluster.local_of[rank[member]])
+    stand = np.ascontiguousarray(np.stack(facts, axis=1))
+    rows: dict[bytes, list[int]] = {}
+    bounds = list(pairwise(cuts.tolist()))
+    for at, (start, end) in enumerate(bounds):
+        rows.setdefault(stand[start:end].tobytes(), []).append(at)
+    kinds = []
+    for same in rows.values():
+        some = np.stack([member[slice(*bounds[at])] for at in same])
+        some = some[:, _fast_order(router, ranks, some[0].tolist())]
+        kinds.append(_Kind(np.array(same), some, _nics(cluster, ranks, some[0].tolist())))
+    return kinds
+
+
+def _order(kinds: list[_Kind], channel: int, channels: int) -> list[int]:
+    """Return the members in the order of a channel: node by node, each node's rotated."""
+    size = np.zeros(sum(len(kind.at) for kind in kinds), np.int64)
+    for kind in kinds:
+        size[kind.at] = kind.members.shape[1]
+    first = np.cumsum(size) - size
+    order = np.empty(int(size.sum()), np.int64)
+    for kind in kinds:
+        count = kind.members.shape[1]
+        places = first[kind.at][:, None] + np.arange(count)
+        order[places] = np.roll(kind.members, -(channel * count // channels), axis=1)
+    members: list[int] = order.tolist()
+    return members
 
 
 def _nics(cluster: Cluster, ranks: tuple[int, ...], members: list[int]) -> int:
@@ -71,13 +96,13 @@ def _nics(cluster: Cluster, ranks: tuple[int, ...], members: list[int]) -> int:
 
 
 def _fast_order(router: Router, ranks: tuple[int, ...], members: list[int]) -> list[int]:
-    """Return the members of a node so that neighbours on a ring have the fastest links.
+    """Return in which order a node's members have neighbours on a ring over the fastest links.
 
-    Members keep their order if all pairs are equally fast, or are too many to search.
+    They keep their order if all pairs are equally fast, or are too many to search.
     """
     n = len(members)
     if not 3 < n <= _LARGEST_SEARCH:
-        return members
+        return list(range(n))
     speed = np.full((n, n), np.inf)
     for i in range(n):
         for j in range(n):
@@ -91,7 +116,7 @@ def _fast_order(router: Router, ranks: tuple[int, ...], members: list[int]) -> l
         middle = (low + high) // 2
         ring = _ring(both >= floors[middle])
         best, low, high = (ring, middle + 1, high) if ring else (best, low, middle)
-    return [members[i] for i in best] if best else members
+    return best or list(range(n))
 
 
 def _ring(allowed: Bools) -> list[int] | None:

@@ -9,10 +9,16 @@ cross, and goes through the spine otherwise.
 
 from __future__ import annotations
 
+import numpy as np
+
+from commsim.arrays import Ints
 from commsim.cluster import Cluster, Route
 from commsim.errors import TopologyError
+from commsim.libraries.routing.columns import KindsOfPairs, RouteColumns, columns_of
 
 __all__ = ["Router"]
+
+_FEW = 64  # pairs that are as quickly routed one by one
 
 
 class Router:
@@ -26,9 +32,9 @@ class Router:
         self.pxn = pxn
         self._routes: dict[tuple[int, int], Route] = {}
         self._relayed: dict[tuple[int, int], list[tuple[int, Route]]] = {}
-        self._nodes: dict[int, list[int]] = {}
-        for rank, node in enumerate(cluster.node_of.tolist()):
-            self._nodes.setdefault(node, []).append(rank)
+        self._kinds: KindsOfPairs | None = None
+        self._by_node = np.argsort(cluster.node_of, kind="stable")
+        self._sorted_nodes = cluster.node_of[self._by_node]
 
     @property
     def cluster(self) -> Cluster:
@@ -45,6 +51,15 @@ class Router:
         if key not in self._routes:
             self._routes[key] = self._find(source, target)
         return self._routes[key]
+
+    def columns(self, source: Ints, target: Ints) -> RouteColumns:
+        """Return the routes from `source[i]` to `target[i]` as columns. Raises as `route` does."""
+        if len(source) <= _FEW:
+            pairs = zip(source.tolist(), target.tolist(), strict=True)
+            return columns_of([self.route(a, b) for a, b in pairs])
+        if self._kinds is None:
+            self._kinds = KindsOfPairs(self._cluster)
+        return self._kinds.columns(source, target, self.route)
 
     def by_nics(self, source: int, target: int, *, out: int, into: int, relay: int = -1) -> Route:
         """Return the route from one rank to another on another node, by the NICs named.
@@ -104,6 +119,12 @@ class Router:
         to_nic = self._cluster.to_nic(source, leaving)
         return to_nic + fabric + self._cluster.from_nic(entering, target)
 
+    def _on_node(self, node: int) -> list[int]:
+        """Return the ranks of a node, ascending."""
+        first, end = np.searchsorted(self._sorted_nodes, (node, node + 1))
+        ranks: list[int] = self._by_node[first:end].tolist()
+        return ranks
+
     def _nic(self, rank: int) -> int:
         nics = self._cluster.nics_of(rank)
         if not nics:
@@ -131,7 +152,7 @@ class Router:
         if (source, rail) not in self._relayed:
             found = self._relayed[source, rail] = []
             cluster = self._cluster
-            for peer in self._nodes[int(cluster.node_of[source])]:
+            for peer in self._on_node(int(cluster.node_of[source])):
                 nic = self._nic(peer)
                 if peer == source or cluster.nics[nic].rail != rail:
                     continue
