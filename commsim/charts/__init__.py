@@ -23,6 +23,7 @@ from commsim.charts.figures import (
 from commsim.charts.gantt import gantt, gantt_svg
 from commsim.charts.headline import finding, limit_name, limit_text
 from commsim.charts.report import (
+    FaultDraws,
     ReportFacts,
     ReportSlider,
     Residents,
@@ -39,6 +40,7 @@ from commsim.charts.save import save_figure, save_page
 from commsim.charts.topology import topology
 
 __all__ = [
+    "FaultDraws",
     "ReportFacts",
     "ReportSlider",
     "Residents",

@@ -2,7 +2,13 @@
 The report of a run: one self-contained HTML file, with a viewer for millions of spans.
 """
 
-from commsim.charts.report.facts import ReportFacts, ReportSection, Residents, resident_bytes
+from commsim.charts.report.facts import (
+    FaultDraws,
+    ReportFacts,
+    ReportSection,
+    Residents,
+    resident_bytes,
+)
 from commsim.charts.report.head_figures import Figure
 from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text, time_ticks
 from commsim.charts.report.pack import ShownRun
@@ -24,6 +30,7 @@ from commsim.charts.report.write import (
 
 __all__ = [
     "BarPart",
+    "FaultDraws",
     "Figure",
     "ReportFacts",
     "ReportSection",

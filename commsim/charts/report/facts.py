@@ -30,6 +30,14 @@ def resident_bytes(held: Sequence[int], capacity: Sequence[int]) -> Residents:
     return Residents(np.array(held, np.int64), np.array(capacity, np.int64))
 
 
+@dataclass(frozen=True, slots=True)
+class FaultDraws:
+    """The step (s) of each draw of faults, and that without any."""
+
+    healthy: float
+    steps: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportFacts:
     """A run to report on.
@@ -37,7 +45,7 @@ class ReportFacts:
     `headline` is what it comes to in a sentence, `limits` what the step would be shorter without,
     `waits` who waits for whom;
     `command` runs it again; `resident` is the lanes' memory besides activations; `measured` what a
-    replay is held against.
+    replay is held against; `draws` the steps of all draws of faults.
     """
 
     name: str
@@ -51,6 +59,7 @@ class ReportFacts:
     cluster: Cluster | None = None
     resident: Residents | None = None
     measured: tuple[Timeline, Metrics] | None = None
+    draws: FaultDraws | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commsim._version import __version__
+from commsim.charts.report.draws import draws_section
 from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.head_figures import Figure, figures
 from commsim.charts.report.markup import text
@@ -48,6 +49,7 @@ _SCRIPTS = (
 _MAKERS: tuple[Callable[[ReportFacts], ReportSection | None], ...] = (
     breakdown_section,
     bubble_section,
+    draws_section,
     limits_section,
     waits_section,
     bandwidth_section,
@@ -56,7 +58,7 @@ _MAKERS: tuple[Callable[[ReportFacts], ReportSection | None], ...] = (
     memory_section,
     path_section,
 )
-_BEFORE_THE_TIMELINE = ("breakdown", "bubble")
+_BEFORE_THE_TIMELINE = ("breakdown", "bubble", "draws")
 
 
 def write_report(

@@ -120,8 +120,13 @@ class Result:
 
     def facts(self) -> ReportFacts:
         """Return what a report of it is written from."""
-        from commsim.charts import ReportFacts
+        from commsim.charts import FaultDraws, ReportFacts
 
+        faults = self.extra.get("faults")
+        draws = None
+        if faults is not None:
+            steps = tuple(draw["step_time_s"] for draw in faults["draws"])
+            draws = FaultDraws(faults["healthy_step_time_s"], steps)
         return ReportFacts(
             self.scenario,
             self.timeline,
@@ -134,6 +139,7 @@ class Result:
             cluster=self.cluster,
             measured=self.measured,
             resident=self._resident(),
+            draws=draws,
         )
 
     def _resident(self) -> Residents | None:
