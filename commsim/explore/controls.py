@@ -171,7 +171,17 @@ def _cluster(data: Mapping[str, Any]) -> list[Control]:
               "cluster.prices", hint=text)
     ]  # fmt: skip
     if isinstance(nodes, int):
-        found.append(_slider("nodes", "how many", "Cluster", _NODES, nodes, "cluster.nodes"))
+        found.append(
+            _slider(
+                "nodes",
+                "how many",
+                "Cluster",
+                _NODES,
+                nodes,
+                "cluster.nodes",
+                "workload.training.parallel:",
+            )
+        )
     return found
 
 
@@ -182,7 +192,7 @@ def _layout(data: Mapping[str, Any]) -> list[Control]:
 
     def degree(key: str, label: str, hint: str, **more: str) -> Control:
         steps = [one for one in _DEGREES if key == "pp" or one & (one - 1) == 0]
-        paths = (f"{at}.{key}", f"{at}:") if key == "tp" else (f"{at}.{key}",)
+        paths = (f"{at}.{key}", f"{at}:") if key in ("tp", "pp", "cp") else (f"{at}.{key}",)
         return _slider(key, label, "Layout", steps, parallel.get(key, 1), *paths, hint=hint, **more)
 
     sequence = bool(parallel.get("sequence_parallel", False))

@@ -26,7 +26,7 @@ Message = dict[str, Any]
 _PATIENCE = 3.0  # seconds that a worker gets to stop before it is replaced
 _LOST: Message = {
     "kind": "error",
-    "control": "",
+    "controls": [],
     "message": "the simulation's process ended (out of memory, perhaps). Choose something smaller.",
 }
 

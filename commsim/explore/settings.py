@@ -187,7 +187,7 @@ def _fill_with_replicas(base: Mapping[str, Any], data: Data, chosen: Mapping[str
     if world % replica:
         told = " × ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
         raise ScenarioError(
-            f"workload.training.parallel: {told} = {replica} GPUs for a replica do not divide the"
+            f"workload.training.parallel: a replica of {replica} GPUs ({told}) does not divide the"
             f" {world} GPUs of the cluster. Choose degrees or nodes that do."
         )
     before = base["workload"]["training"]

@@ -126,16 +126,18 @@ class Exploration:
         self._latest, self._known = None, {}
 
     def error(self, problem: CommsimError) -> Answer:
-        """Return an error as a sentence, with the control that it is about ("" for none)."""
+        """Return an error as a sentence, with the controls that it is about.
+
+        They are those whose setting it names; the longest path, where one is within another.
+        """
         text = str(problem)
-        named = [
-            (len(path), control.key)
+        named = {
+            control.key: max((len(path) for path in control.paths if path in text), default=0)
             for control in self.controls
-            for path in control.paths
-            if path in text
-        ]
-        control = max(named)[1] if named else ""
-        return {"kind": "error", "message": text.removeprefix(f"{_WHERE}: "), "control": control}
+        }
+        most = max(named.values())
+        about = [key for key, length in named.items() if length == most > 0]
+        return {"kind": "error", "message": text.removeprefix(f"{_WHERE}: "), "controls": about}
 
     def answers(self, request: Mapping[str, Any], say: Callable[[str], None]) -> Iterator[Answer]:
         """Yield the answers to a request of the page. Raises CommsimError."""
@@ -194,7 +196,7 @@ class _Line:
             tell(self._exploration.error(problem))
         except MemoryError:
             text = "out of memory. Choose fewer GPUs, layers or microbatches."
-            tell({"kind": "error", "control": "", "message": text})
+            tell({"kind": "error", "controls": [], "message": text})
 
     def _write(self, message: Mapping[str, Any]) -> None:
         write(self._out, message)

@@ -131,6 +131,7 @@ def test_a_choice_is_answered(opened: Open, tmp_path: Path) -> None:
     assert after != before
     assert "1 change" in page.inner_text("#name")
     assert "batch of 256 sequences" in page.inner_text("#shape")
+    assert not page.is_visible("#oom")
     assert page.locator(".figures .better").count() >= 2  # MFU and tokens per second
     expect(page.locator(".viewer")).to_have_count(1)  # the one before goes
     with page.expect_download() as found:
@@ -143,8 +144,10 @@ def test_a_choice_is_answered(opened: Open, tmp_path: Path) -> None:
         page.click("#save-report")
     found.value.save_as(tmp_path / "report.html")
     assert "workload.training.batch.global=256" in (tmp_path / "report.html").read_text()
+    choose(page, "micro", "8", 3)
+    assert page.inner_text("#oom").startswith("Does not fit in memory: ")
     page.click("#reset")
-    settled(page, 3)
+    settled(page, 4)
     assert page.inner_text("#headline") == before
 
 
@@ -154,7 +157,8 @@ def test_an_error_stands_beside_its_choice_and_the_answer_before_stays(opened: O
     choose(page, "pp", "3", 2)
     beside = page.inner_text(".control.wrong .error")
     assert beside == page.inner_text("#problem")
-    assert "do not divide the 32 GPUs" in beside
+    assert "does not divide the 32 GPUs" in beside
+    assert page.locator(".control.wrong").get_attribute("data-key") == "pp"  # touched last
     assert page.inner_text("#headline") == before
     choose(page, "pp", "2", 3)
     assert page.locator(".control.wrong").count() == 0

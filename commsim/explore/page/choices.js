@@ -42,6 +42,7 @@ const Choices = {
     made.error.hidden = true;
     made.input.setAttribute("aria-describedby", made.error.id);
     made.input.addEventListener("input", () => {
+      Choices.touched = control.key;
       made.at = control.look === "switch" ? Number(made.input.checked) : Number(made.input.value);
       Choices.show(made);
       Choices.idle();
@@ -76,6 +77,7 @@ const Choices = {
     }
   },
   experts: [],
+  touched: "",
 
   /* What differs from the scenario as it was given. */
   chosen() {
@@ -97,8 +99,9 @@ const Choices = {
     Choices.idle();
   },
 
-  /* Puts an error beside the control that it is about; "" takes all away. */
-  blame(key, message) {
+  /* Puts an error beside the control that it is about: of several, the one that was touched last. */
+  blame(keys, message) {
+    const key = keys.includes(Choices.touched) ? Choices.touched : keys[0];
     for (const [name, made] of Choices.all) {
       const mine = message !== "" && name === key;
       made.error.hidden = !mine;

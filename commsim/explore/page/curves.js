@@ -3,6 +3,7 @@
 
 const Curves = (() => {
   const NS = "http://www.w3.org/2000/svg", HEIGHT = 300, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 40;
+  const NAMES = { nccl: "NCCL", gloo: "Gloo", ideal: "the textbook" };
   const LOOKS = { Ring: 0, Tree: 1, NVLS: 2, "NVLS Tree": 3, NVLSTree: 3, CollNetDirect: 4, CollNetChain: 5 };
 
   function svg(tag, parent, attributes, text) {
@@ -41,7 +42,7 @@ const Curves = (() => {
     if (!rows.length) { make("p", "muted", place, "One GPU has nobody to talk to."); return; }
     const key = make("p", "key lines", place);
     names.forEach((name, at) => { const one = make("span", "", key); make("i", look(name, at), one); one.append(name); });
-    if (answer.chosen.length) { const one = make("span", "", key); make("b", "ring", one); one.append(`${answer.system.library} takes`); }
+    if (answer.chosen.length) { const one = make("span", "", key); make("b", "ring", one); one.append(`${NAMES[answer.system.library] || answer.system.library} takes`); }
     const width = Math.max(260, place.clientWidth), sizes = [...new Set(rows.map(row => row.size))].sort((a, b) => a - b);
     const rates = rows.map(row => row.busbw_gbs), low = Math.max(Math.min(...rates), Math.max(...rates) / 1e5), high = Math.max(...rates) * 1.3;
     const first = Math.log2(sizes[0]), last = Math.max(first + 1, Math.log2(sizes[sizes.length - 1]));

@@ -73,7 +73,7 @@
         if (message.kind === "stopped") { byId("doing").textContent = "stopped"; byId("result").classList.add("stale"); }
         if (message.kind === "run") { answered = true; problem(null); Answer.show(message); choose(); }
       });
-    } catch (error) { if (mine === turn) problem({ message: gone(error), control: "" }); }
+    } catch (error) { if (mine === turn) problem({ message: gone(error), controls: [] }); }
     if (mine !== turn) return;
     busy(false);
     if (answered) { byId("doing").textContent = `answered in ${((performance.now() - began) / 1e3).toFixed(1)} s`; await askCurves(mine, chosen); }
@@ -125,7 +125,7 @@
     place.textContent = message ? message.message : "";
     byId("result").classList.toggle("stale", Boolean(message));
     if (message) byId("doing").textContent = Answer.latest() ? "what is shown is the answer before" : "";
-    Choices.blame(message ? message.control : "", message ? message.message : "");
+    Choices.blame(message ? message.controls : [], message ? message.message : "");
   }
 
   async function stop() { await fetch("stop", { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" }); }
