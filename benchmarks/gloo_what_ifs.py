@@ -16,6 +16,7 @@ repeats and that of the odd ones; "unchanged" is how far off a model is that nev
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gloo_random import program_of, step_of
@@ -112,8 +113,28 @@ def record(what_if: WhatIf, folder: Path, repeats: int) -> bool:
             return False
         for number in range(repeats):
             for form in FORMS:
-                keep(Path(place) / f"{form}-{number}", folder / f"{form}-{number}")
+                found = Path(place) / f"{form}-{number}"
+                for file in found.glob("rank?.json"):
+                    file.write_text(json.dumps(without_other_frames(json.loads(file.read_text()))))
+                keep(found, folder / f"{form}-{number}")
     return True
+
+
+def without_other_frames(trace: dict[str, Any]) -> dict[str, Any]:
+    """Return a trace with only those Python frames that show waits and work."""
+    events = [
+        event
+        for event in trace["traceEvents"]
+        if event.get("cat") != "python_function"
+        or "of pybind11" in event["name"]
+        or _is_work(event)
+    ]
+    return {**trace, "traceEvents": events}
+
+
+def _is_work(event: dict[str, Any]) -> bool:
+    frame = event.get("cat") == "python_function" and event["dur"] > SHORT_US
+    return frame and ("function sleep" in event["name"] or "_busy" in event["name"])
 
 
 def _be_rank(rank: int, what_if: WhatIf, repeats: int, folder: Path) -> None:
@@ -197,10 +218,7 @@ def work_of(file: Path) -> list[tuple[float, float]]:
     return [
         (event["ts"] - begin, event["ts"] - begin + event["dur"])
         for event in events
-        if event.get("cat") == "python_function"
-        and ("function sleep" in event["name"] or "_busy" in event["name"])
-        and event["dur"] > SHORT_US
-        and event["ts"] >= begin
+        if _is_work(event) and event["ts"] >= begin
     ]
 
 

@@ -20,6 +20,7 @@ from commsim.traces.rebuild import (
     match,
     match_messages,
     measured_timeline,
+    move_of,
     transfer_of,
 )
 from commsim.traces.rebuild.rank import HostAccount, OwnAccount, RankPart
@@ -140,20 +141,21 @@ class Trace:
             call, shift = self._parts[rank].calls.calls[number], self._shift[rank]
             ends[rank] = (call.start + shift, call.end + shift)
         source, target = exchange.send[0], exchange.recv[0]
-        eager = ends[source][1] < ends[target][0]
-        start = ends[target][0] if eager else max(begin for begin, _ in ends.values())
-        until = max(start, min(end for _, end in ends.values()))
+        move = move_of(exchange, ends[source], ends[target])
         return MessageRow(
             source,
             target,
             exchange.size,
             exchange.tag,
             exchange.group,
-            start,
-            ends[source][1] - ends[source][0] if eager else until - start,
+            move.start,
+            move.ends[0] - ends[source][0] if move.eager else move.until - move.start,
             late=target if ends[target][0] >= ends[source][0] else source,
-            waits={r: 0 if eager else min(start, end) - begin for r, (begin, end) in ends.items()},
-            in_step=ends_in(self._windows, {rank: end for rank, (_, end) in ends.items()}),
+            waits={
+                rank: 0 if move.eager else min(move.start, end) - begin
+                for rank, (begin, end) in ends.items()
+            },
+            in_step=ends_in(self._windows, dict(zip((source, target), move.ends, strict=True))),
         )
 
     def graph(self) -> Graph:

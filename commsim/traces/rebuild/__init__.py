@@ -9,7 +9,7 @@ together (`matching`, `match_messages`), the measured timeline (`measured`) and 
 from commsim.traces.rebuild.assemble import assemble
 from commsim.traces.rebuild.deskew import Clocks, Transfer, align, transfer_of
 from commsim.traces.rebuild.joined_ops import RankFragment
-from commsim.traces.rebuild.match_messages import Exchange, match_messages
+from commsim.traces.rebuild.match_messages import Exchange, match_messages, move_of
 from commsim.traces.rebuild.matching import MatchedCollective, match
 from commsim.traces.rebuild.measured import measured_timeline
 from commsim.traces.rebuild.to_graph import Built, build_graph
@@ -27,5 +27,6 @@ __all__ = [
     "match",
     "match_messages",
     "measured_timeline",
+    "move_of",
     "transfer_of",
 ]

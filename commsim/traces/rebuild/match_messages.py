@@ -14,15 +14,19 @@ from commsim.errors import TraceError
 from commsim.traces.rebuild.rank import KernelMessage, RankCollectives
 from commsim.units import format_size
 
-__all__ = ["Exchange", "match_messages"]
+__all__ = ["Exchange", "MessageTimes", "match_messages", "move_of"]
 
 End = tuple[int, int, int]
 """(rank, index of the call, index of the message in it)."""
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A message: its two ends, bytes (0 if unknown), and the group it was sent in."""
+    """A message: its two ends, bytes (0 if unknown), and the group it was sent in.
+
+    `found_done` is that of the send and of the receive (`KernelMessage`).
+    """
 
     send: End
     recv: End
@@ -31,6 +35,38 @@ class Exchange:
     group: str
     ranks: tuple[int, ...]
     library: str
+    found_done: Span = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTimes:
+    """When a message moved, in ps: from `start` until `until`; `ends` are those of both its ends.
+
+    `eager`: it left before the receive was there, and each end took its own time.
+    """
+
+    start: int
+    until: int
+    ends: Span
+    eager: bool
+
+
+def move_of(exchange: Exchange, send: Span, recv: Span) -> MessageTimes:
+    """Return when a message moved whose ends are recorded from and until so.
+
+    An end that a wait found done ended before that wait: with the other end, if that was waited
+    for, else nobody knows when; then the message took no longer than the shorter wait.
+    """
+    spans, done = (send, recv), exchange.found_done
+    by = [end - max(0, took) for (_, end), took in zip(spans, done, strict=True)]
+    if by[0] < recv[0]:
+        ends = [b + took if took >= 0 else e for (b, e), took in zip(spans, done, strict=True)]
+        return MessageTimes(recv[0], max(recv[0], ends[1]), (ends[0], ends[1]), eager=True)
+    start = max(send[0], recv[0])
+    known = [end for (_, end), took in zip(spans, done, strict=True) if took < 0]
+    until = max(start, min([*by, *(known or [start + min(done)])]))
+    last = [until if took >= 0 else end for (_, end), took in zip(spans, done, strict=True)]
+    return MessageTimes(start, until, (last[0], last[1]), eager=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +170,16 @@ def _exchange(send: _Post, receive: _Post, key: _Key) -> Exchange:
             " Are these files of one run, and of the same steps?"
         )
     pair = (min(source, target), max(source, target))
+    done = (send.message.found_done, receive.message.found_done)
     return Exchange(
-        send.end, receive.end, max(sent, received, 0), tag, group or "messages", pair, send.library
+        send.end,
+        receive.end,
+        max(sent, received, 0),
+        tag,
+        group or "messages",
+        pair,
+        send.library,
+        done,
     )
 
 

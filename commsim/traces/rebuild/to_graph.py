@@ -19,7 +19,7 @@ from commsim.graph import Collectives, Graph, Group, Messages, OpKind, validate
 from commsim.ops import ROOTED
 from commsim.traces.rebuild.deskew import Transfer
 from commsim.traces.rebuild.joined_ops import JoinedOps, RankFragment, join_fragments
-from commsim.traces.rebuild.match_messages import Exchange
+from commsim.traces.rebuild.match_messages import Exchange, move_of
 from commsim.traces.rebuild.matching import MatchedCollective
 from commsim.units import format_time
 
@@ -189,11 +189,13 @@ def _join_messages(
     rows: list[tuple[int, ...]] = []
     for exchange in exchanges:
         send, recv = (ops.op_of[key] for key in (exchange.send, exchange.recv))
-        moved, late, eager = _moved(ops, send, recv)
+        spans = [(int(ops.start[op]), int(ops.end[op])) for op in (send, recv)]
+        move = move_of(exchange, *spans)
         later = recv if ops.start[recv] >= ops.start[send] else send
-        for op, beyond in zip((send, recv), late, strict=True):
-            ops.item[op], ops.size[op] = len(rows), exchange.size
-            ops.last[op] = op if eager else later
+        for op, end in zip((send, recv), move.ends, strict=True):
+            ops.item[op], ops.size[op], ops.end[op] = len(rows), exchange.size, end
+            ops.last[op] = op if move.eager else later
+            beyond = max(0, end - (int(ops.start[op]) if move.eager else move.until))
             ops.duration[op] = beyond if exchange.library == "gloo" and beyond else -1
         group = tables.group(exchange.group, exchange.ranks, exchange.library)
         rows.append(
@@ -205,27 +207,12 @@ def _join_messages(
                 exchange.tag,
                 send,
                 recv,
-                moved,
-                int(eager),
+                move.ends[0] - spans[0][0] if move.eager else move.until - move.start,
+                int(move.eager),
             )
         )
     table = np.array(rows, dtype=np.int64).reshape(-1, 9)
     return Messages(*(table[:, column].copy() for column in range(9)))
-
-
-def _moved(ops: JoinedOps, send: int, recv: int) -> tuple[int, tuple[int, int], bool]:
-    """Return how long a message moved, how long each end stayed beyond it, and if it was eager."""
-    begin, end = ops.start, ops.end
-    if end[send] < begin[recv]:
-        sent = int(end[send] - begin[send])
-        return sent, (sent, int(end[recv] - begin[recv])), True
-    start = max(begin[send], begin[recv])
-    until = max(start, min(end[send], end[recv]))
-    return (
-        int(until - start),
-        (int(max(0, end[send] - until)), int(max(0, end[recv] - until))),
-        False,
-    )
 
 
 def _keep_lone_messages(ops: JoinedOps, tables: _CollectiveTables) -> None:

@@ -63,7 +63,8 @@ class GpuOp:
 class Activity:
     """A rank's recording. `gpu` is in order of start; `step` is the profiled step, or None.
 
-    `backward` are autograd's own threads; the main thread runs a few of its nodes too.
+    `backward` are autograd's own threads; the main thread runs a few of its nodes too. `waits` are
+    the Python frames of Work.wait() by thread, in order of start.
     """
 
     rank: int
@@ -72,6 +73,7 @@ class Activity:
     gpu: tuple[GpuOp, ...]
     main: tuple[str, str]
     backward: frozenset[tuple[str, str]]
+    waits: dict[tuple[str, str], tuple[Event, ...]]
     step: Event | None
     steps: tuple[Event, ...]
     calls: dict[int, ThreadCall]
@@ -124,11 +126,22 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
         backward=frozenset(
             name for name, thread in threads.items() if name != main and _runs_autograd(thread)
         ),
+        waits=_waits(file),
         step=steps[-1] if steps else None,
         steps=tuple(steps),
         calls=calls,
         notes=(*_step_notes(rank, steps), *_strange_kernels(gpu)),
     )
+
+
+def _waits(file: KinetoFile) -> dict[tuple[str, str], tuple[Event, ...]]:
+    found: dict[tuple[str, str], list[Event]] = {}
+    for event in file.events:
+        if event.kind == EventKind.WAIT:
+            found.setdefault(event.thread, []).append(event)
+    return {
+        name: tuple(sorted(events, key=lambda event: event.start)) for name, events in found.items()
+    }
 
 
 def _runs_autograd(thread: Thread) -> bool:

@@ -43,7 +43,11 @@ class ThreadCall:
 
 @dataclass(frozen=True, slots=True)
 class KernelMessage:
-    """A send or recv in a kernel: `peer` is a global rank, -1 if it is not known."""
+    """A send or recv in a kernel: `peer` is a global rank, -1 if it is not known.
+
+    `found_done` is how long the wait took that found it done, in ps: it ended before that, and
+    nothing recorded when. -1: its recorded end is the end of it.
+    """
 
     op: str
     peer: int
@@ -51,6 +55,7 @@ class KernelMessage:
     dtype: str = ""
     tag: int = 0
     group: str = ""
+    found_done: int = -1
 
 
 @dataclass(frozen=True, slots=True)

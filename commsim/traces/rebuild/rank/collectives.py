@@ -39,18 +39,23 @@ _KERNEL = re.compile(r"(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|Allto
 
 
 def collectives_of(
-    activity: Activity, trace: ExecutionTrace | None, dump: RankRecord | None = None
+    activity: Activity,
+    trace: ExecutionTrace | None,
+    dump: RankRecord | None = None,
+    *,
+    gaps_are_work: bool = False,
 ) -> RankCollectives:
     """Collect the communication of a rank.
 
-    `trace` is the Execution Trace and `dump` the flight recorder's dump of the same process.
+    `trace` is the Execution Trace and `dump` the flight recorder's dump of the same process;
+    `gaps_are_work` takes for work what may be waiting for Gloo.
     """
     nodes, notes = _join(activity, trace)
     found: list[CollectiveCall] = []
     bare = BareCalls(activity)
     for index, op in enumerate(activity.gpu):
         if op.is_gloo:
-            found.append(gloo_call(activity, index))
+            found.append(gloo_call(activity, index, gaps_are_work=gaps_are_work))
         elif op.is_collective:
             call = _collective(activity, index, op, nodes)
             found.append(_kept(with_messages(activity, call, op, bare)))

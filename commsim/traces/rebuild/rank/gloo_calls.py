@@ -16,6 +16,7 @@ from commsim.ops import ROOTED
 from commsim.traces.formats import Event, KinetoFile, RankRecord, buffer_size
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage
+from commsim.traces.rebuild.rank.gloo_waits import found_done
 from commsim.traces.rebuild.rank.gloo_work import gloo_op, peer_and_tag
 from commsim.units import PS_PER_NS
 
@@ -25,7 +26,7 @@ _SLACK_NS = 20_000
 _MAX_ROOT = 10_000_000  # larger numbers are timeouts and handles
 
 
-def gloo_call(activity: Activity, index: int) -> CollectiveCall:
+def gloo_call(activity: Activity, index: int, *, gaps_are_work: bool) -> CollectiveCall:
     """Return what a piece of Gloo's work communicates, as far as the c10d op says it."""
     work = activity.gpu[index]
     assert work.launch is not None
@@ -51,7 +52,8 @@ def gloo_call(activity: Activity, index: int) -> CollectiveCall:
     if op not in ("send", "recv"):
         return call
     peer, tag = peer_and_tag(issued)
-    message = KernelMessage(op, peer, max(sent, received), typed.dtype, tag)
+    size, done = max(sent, received), found_done(activity, index, gaps_are_work=gaps_are_work)
+    message = KernelMessage(op, peer, size, typed.dtype, tag, found_done=done)
     return replace(call, op="messages", messages=(message,))
 
 

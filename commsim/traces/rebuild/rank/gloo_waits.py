@@ -8,22 +8,28 @@ Waits of CPU threads for Gloo, and the evidence for each.
   returned at once. A note gives the total, because what-ifs of host work depend on it: they are
   run the other way too (`gaps_are_work`).
 
+The recorded end of a message is that of the Work.wait() for it, however long before that it was
+done. A short wait, long after the message was posted, found it done (`found_done`).
+
 Work without an observed wait is waited for at the latest at the end of the step: data
 parallelism waits for all of its buckets before the optimizer.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import Thread
+from commsim.traces.rebuild.rank.gloo_work import gloo_op
 
-__all__ = ["gloo_waits", "unsure_waits"]
+__all__ = ["found_done", "gloo_waits", "unsure_waits"]
 
 _SHORT = 20_000_000  # ps: calling Python between two ops takes less than 20 us
 _RESUMED = 1_000_000_000  # ps: a thread that waited goes on within a millisecond
+_AT_ONCE = 200_000_000  # ps: a wait for what is done takes less, the profiler's frames included
 _WAIT_TENSOR = "_c10d_functional::wait_tensor"
 
 Span = tuple[int, int]
@@ -46,6 +52,29 @@ def unsure_waits(activity: Activity) -> int:
     )
 
 
+def found_done(activity: Activity, index: int, *, gaps_are_work: bool) -> int:
+    """Return how long the wait took that found a message done, in ps; -1 if one waited for it.
+
+    Of a thread without Python frames that is not known: `gaps_are_work` says that none waited.
+    """
+    work = activity.gpu[index]
+    if not work.launch or gloo_op(work.event) not in ("send", "recv"):
+        return -1
+    start, end = work.event.start, work.event.end
+    waits = activity.waits.get(work.launch.thread, ())
+    if not waits:
+        return 0 if gaps_are_work and end > activity.event(work.launch).end else -1
+    at = bisect_right(waits, end, key=lambda event: event.start) - 1
+    if at < 0 or waits[at].end < end:
+        return -1
+    took = end - waits[at].start
+    return took if took <= min(_AT_ONCE, waits[at].start - start) else -1
+
+
+def _is_done(activity: Activity, index: int) -> bool:
+    return found_done(activity, index, gaps_are_work=False) >= 0
+
+
 def _all_waits(activity: Activity, thread: Thread) -> Iterator[tuple[Wait, bool]]:
     mine = sorted(
         (op.event.end, index)
@@ -61,7 +90,7 @@ def _all_waits(activity: Activity, thread: Thread) -> Iterator[tuple[Wait, bool]
             yield (call[0], end, (index,)), True
         else:
             left.append((end, index))
-    frames = _frames(activity, thread)
+    frames = [(event.start, event.end) for event in activity.waits.get(thread.name, ())]
     spans = [(start, end, True) for start, end in (*frames, *_functional(thread))]
     if not frames:
         spans += [(start, end, False) for start, end in _gaps(thread)]
@@ -74,7 +103,9 @@ def _all_waits(activity: Activity, thread: Thread) -> Iterator[tuple[Wait, bool]
             continue
         left = [item for item in left if item not in over]
         work = tuple(index for _, index in over)
-        if sure or end - inside[-1] <= _RESUMED:
+        if sure and all(_is_done(activity, index) for e, index in over if e > start):
+            yield (inside[-1], inside[-1], work), True
+        elif sure or end - inside[-1] <= _RESUMED:
             yield (start, inside[-1], work), sure
         else:
             yield (end, end, work), sure
@@ -88,14 +119,6 @@ def _call(activity: Activity, index: int) -> Span:
     """Return when the c10d op that issued a piece of work began and ended."""
     launch = activity.gpu[index].launch
     return (activity.event(launch).start, activity.event(launch).end) if launch else (0, 0)
-
-
-def _frames(activity: Activity, thread: Thread) -> list[Span]:
-    return [
-        (event.start, event.end)
-        for event in activity.file.events
-        if event.kind == EventKind.WAIT and event.thread == thread.name
-    ]
 
 
 def _functional(thread: Thread) -> Iterator[Span]:

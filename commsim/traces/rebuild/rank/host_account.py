@@ -19,24 +19,29 @@ __all__ = ["HostAccount", "host_account"]
 
 Span = tuple[int, int]
 _WORK, _ISSUE, _WAIT = "gloo:", "c10d::", "_c10d_functional::wait_tensor"
+_MESSAGES = ("send", "recv")
+_AT_ONCE = 200_000_000  # ps: a shorter wait may have found the message done
 
 
 @dataclass(frozen=True, slots=True)
 class HostAccount:
-    """Times in ps: `communication` in which Gloo works for the rank, hidden or not.
+    """Times in ps: `communication` (at least, at most) in which Gloo works for the rank.
+
+    What is hidden counts. A message is marked from its post until a wait for it has returned: by
+    the Python frames it may have been done before that wait. Without frames its mark is all there
+    is.
 
     The rank computed for no less than `least` and no more than `most`. They are one where its
     only thread has Python frames, which show each wait.
     """
 
-    communication: int
+    communication: tuple[int, int]
     least: int
     most: int
 
     def bounds(self) -> dict[str, tuple[int, int]]:
         """Return what the recording allows for parts of the rank's time: (least, most)."""
-        known = self.communication
-        return {"compute": (self.least, self.most), "communication": (known, known)}
+        return {"compute": (self.least, self.most), "communication": self.communication}
 
 
 def host_account(file: KinetoFile, begin: int, end: int) -> HostAccount | None:
@@ -46,7 +51,8 @@ def host_account(file: KinetoFile, begin: int, end: int) -> HostAccount | None:
         found = ((max(begin, e.start), min(end, e.end)) for e in file.events if chosen(e))
         return [span for span in found if span[0] < span[1]]
 
-    gloo = spans(_communicates)
+    surely, marked = spans(_moves), spans(_is_message)
+    gloo = surely + marked
     if not gloo:
         return None
     waits, work = spans(_waits), spans(_works)
@@ -54,14 +60,23 @@ def host_account(file: KinetoFile, begin: int, end: int) -> HostAccount | None:
     framed = any(event.kind == EventKind.WAIT for event in file.events)
     threads = {event.thread for event in file.events if _works(event)}
     least = most if framed and len(threads) <= 1 else _length(work) - _both(work, waits)
-    return HostAccount(_length(gloo), min(least, most), most)
+    held = [wait for wait in waits if wait[1] - wait[0] > _AT_ONCE]
+    whole = _length(gloo)
+    waited = _both(gloo, surely + held) if framed else whole  # surely, or marked and waited for
+    return HostAccount((waited, whole), min(least, most), most)
 
 
-def _communicates(event: Event) -> bool:
-    """Whether Gloo works, or posts a message, which it does before its work is marked."""
+def _moves(event: Event) -> bool:
+    """Whether Gloo works, or posts a message, which it does before that is marked."""
     if event.kind == EventKind.ANNOTATION:
-        return event.name.startswith(_WORK)
-    return event.name.startswith(_ISSUE) and op_of(event.name) in ("send", "recv")
+        return event.name.startswith(_WORK) and not _is_message(event)
+    return event.name.startswith(_ISSUE) and op_of(event.name) in _MESSAGES
+
+
+def _is_message(event: Event) -> bool:
+    """Whether this marks a message, from its post until the wait for it has returned."""
+    marks = event.kind == EventKind.ANNOTATION and event.name.startswith(_WORK)
+    return marks and op_of(event.name) in _MESSAGES
 
 
 def _waits(event: Event) -> bool:

@@ -71,7 +71,7 @@ def rank_part(
         TraceError: the file has no CPU events.
     """
     activity = activity_of(file, rank)
-    calls = collectives_of(activity, trace, dump)
+    calls = collectives_of(activity, trace, dump, gaps_are_work=gaps_are_work)
     issue = issue_order(activity)
     waits, how = cross_stream(activity, issue, calls)
     pieces = pieces_of(activity, issue, gaps_are_work=gaps_are_work)
