@@ -8,6 +8,7 @@ steps of the algorithm. It is the yardstick that real libraries are held against
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from commsim.libraries.expansion import (
 from commsim.libraries.ideal.exchange import Pairs, exchange_parts, in_turns
 from commsim.libraries.ideal.pieces import Pipeline
 from commsim.libraries.ideal.rings import Ring, ring_of
+from commsim.libraries.ideal.shared_links import side_by_side
 from commsim.libraries.ideal.torus import torus_dims
 from commsim.libraries.plan import Plan, PlanPart, Request, RoutedProgram, Start, empty_phase
 from commsim.libraries.routing import Router, channel_orders
@@ -119,6 +121,16 @@ class Ideal:
             )
             parts += some
             programs.append(expand)
+        if len(orders) > 1:
+            empty = replace(request, size=0)
+
+            def latency(channel: int) -> int:
+                place = channel, len(orders)
+                return self._channel(empty, algorithm, orders[channel], place, cluster, {})[0][
+                    0
+                ].idle
+
+            parts = side_by_side(parts, cluster.links.capacity, latency)
         return Plan(
             tuple(parts), start, members, tuple(programs), algorithm, len(orders), tuple(notes)
         )

@@ -1,0 +1,168 @@
+"""
+Random valid scenarios: whatever is run on whatever, no rule of `helpers.invariants` is broken.
+
+A failure names its seed and prints the smallest scenario that still fails; the seed then goes
+into `SEEDS`. `python -m pytest -m long tests/invariants` runs 20,000.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.invariants import broken, exports_differ
+from helpers.paths import ROOT
+from helpers.random_scenarios import scenario
+from helpers.shrinking import shrunk
+
+import commsim as cs
+
+SMALL = 8
+SEEDS: dict[tuple[int, int], str] = {
+    (26, 16): "channels of the ideal library that share a link were timed as if each had it alone",
+    (27, 16): "the same over PCIe",
+    (111, 16): "the same, an all-gather among eight",
+}
+"""(seed, most GPUs) of what once failed: why."""
+
+SUITES = [range(start, start + 25) for start in range(0, 300, 25)]
+LONG = [range(start, start + 100) for start in range(300, 20_000, 100)]
+
+
+def rules_broken(data: Any) -> set[str]:
+    """Return the rules that a scenario breaks; none if it is not valid."""
+    try:
+        return {rule for rule, _ in broken(cs.run(data))}
+    except cs.CommsimError:
+        return set()
+
+
+def check(seed: int, most: int) -> bool:
+    """Run the scenario of a seed, fail with the smallest that breaks the same rule."""
+    data = scenario(seed, most=most)
+    try:
+        found = broken(cs.run(data))
+    except cs.ScenarioError:
+        return False  # what a draw cannot know: Gloo's device memory, NICs that meet nowhere
+    if found:
+        rule, text = found[0]
+        least = shrunk(data, lambda smaller: rule in rules_broken(smaller))
+        pytest.fail(f"seed {seed}, most {most}: {rule}: {text}\n{json.dumps(least)}")
+    return True
+
+
+@pytest.mark.parametrize("seeds", SUITES, ids=lambda seeds: f"{seeds.start}")
+def test_no_rule_is_broken(seeds: range) -> None:
+    ran = sum(check(seed, SMALL) for seed in seeds)
+    assert ran > 0.8 * len(seeds)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", LONG, ids=lambda seeds: f"{seeds.start}")
+def test_no_rule_is_broken_in_thousands(seeds: range) -> None:
+    ran = sum(check(seed, 16) for seed in seeds)
+    assert ran > 0.8 * len(seeds)
+
+
+@pytest.mark.parametrize(("seed", "most"), SEEDS, ids=str)
+def test_what_once_failed(seed: int, most: int) -> None:
+    assert check(seed, most)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1012))
+def test_exports_tell_what_the_run_says(seed: int, tmp_path: Path) -> None:
+    try:
+        result = cs.run(scenario(seed, most=SMALL))
+    except cs.ScenarioError:
+        return
+    assert exports_differ(result, tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", range(1100, 1112))
+def test_the_same_on_repeat(seed: int) -> None:
+    data = scenario(seed, most=SMALL)
+    try:
+        first, second = cs.run(data), cs.run(data)
+    except cs.ScenarioError:
+        return
+    assert json.dumps(first.to_dict()) == json.dumps(second.to_dict())
+    assert np.array_equal(first.timeline.end, second.timeline.end)
+
+
+def test_the_same_whatever_strings_hash_to() -> None:
+    script = (
+        "import json, commsim as cs\n"
+        "from helpers.random_scenarios import scenario\n"
+        "for seed in range(1200, 1206):\n"
+        "    try:\n"
+        "        print(json.dumps(cs.run(scenario(seed, most=8)).to_dict()))\n"
+        "    except cs.ScenarioError as error:\n"
+        "        print(error)\n"
+    )
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "tests")},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert len(told[0]) > 1000
+
+
+def training(seed: int) -> dict[str, Any]:
+    """Return the first random training from a seed on, on more GPUs than are shown whole."""
+    while True:
+        data = scenario(seed, most=32)
+        work = data.get("workload", {}).get("training")
+        if work is not None and data["cluster"]["nodes"] > 2 and "faults" not in data:
+            data["engine"] = {"network": "fluid"}
+            return data
+        seed += 1
+
+
+@pytest.mark.parametrize("seed", range(2000, 2080, 20))
+def test_folded_is_unfolded(seed: int) -> None:
+    data = training(seed)
+    try:
+        folded = cs.run(data)
+    except cs.ScenarioError:
+        return
+    whole = cs.run(data | {"engine": {"network": "fluid", "fold": "off"}})
+    assert len(folded.timeline.graph.lane_rank) <= len(whole.timeline.graph.lane_rank)
+    assert folded.metrics.step_time_s == pytest.approx(whole.metrics.step_time_s, rel=1e-6)
+    ours, theirs = folded.metrics.breakdown, whole.metrics.breakdown
+    step = whole.metrics.step_time_s
+    for part in ("compute_s", "exposed_transfer_s", "waiting_s", "idle_s"):
+        assert getattr(ours, part) == pytest.approx(getattr(theirs, part), abs=1e-6 * step)
+
+
+ONE_OP = {"all_reduce": "ring", "all_gather": "ring", "broadcast": "ring", "all_to_all": "direct"}
+
+
+@pytest.mark.parametrize("part", ["nic", "uplinks", "nvlink", "pcie", "network_latency"])
+@pytest.mark.parametrize("preset", ["dgx-h100", "aws-p3dn", "pcie-a100"])
+def test_worse_parts_are_never_faster(part: str, preset: str) -> None:
+    """One op by one algorithm: of several, a slower link may reorder them and save time."""
+    worse = 2.0 if part.endswith("latency") else 0.5
+    for op, algorithm in ONE_OP.items():
+        data: dict[str, Any] = {
+            "cluster": {"preset": preset, "nodes": 2},
+            "library": {"name": "ideal", "algo": algorithm},
+            "workload": {"collectives": [{"op": op, "bytes": "8MiB"}]},
+        }
+        if op == "broadcast":
+            data["workload"]["collectives"][0]["root"] = 0
+        before = cs.run(data).metrics.step_time_s
+        data["cluster"]["scale"] = {part: worse}
+        assert cs.run(data).metrics.step_time_s >= before * (1 - 1e-9), op
