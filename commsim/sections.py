@@ -72,6 +72,8 @@ def decode(data: Any, kind: type[T], where: str) -> T:
         return msgspec.convert(data, kind, dec_hook=_quantity)
     except msgspec.ValidationError as error:
         raise ScenarioError(f"{where}: {_explain(str(error), kind, data)}") from None
+    except UnicodeEncodeError as error:
+        raise ScenarioError(f"{where}: {error.object!r} is not text (half a surrogate).") from None
 
 
 def _quantity(kind: type, value: Any) -> Any:
@@ -119,7 +121,8 @@ def _explain(message: str, kind: type, data: Any) -> str:
         what = f"unknown setting {field!r}.{hint}{listing}"
         path = f"{path}.{field}".lstrip(".")
     elif missing:
-        lacking = [repr(name) for name in _lacking(data, kind)]
+        inside_a_list = [f"{path}.{missing['field']}".lstrip(".")]
+        lacking = [repr(name) for name in _lacking(data, kind) or inside_a_list]
         what = f"the setting {lacking[0]} is missing."
         if len(lacking) > 1:
             what = f"the settings {', '.join(lacking[:-1])} and {lacking[-1]} are missing."

@@ -17,6 +17,7 @@ from commsim.errors import UnitError
 __all__ = [
     "GIB",
     "MIB",
+    "MOST_BYTES",
     "PS_PER_MS",
     "PS_PER_NS",
     "PS_PER_SECOND",
@@ -41,7 +42,7 @@ PS_PER_SECOND = 10**12
 """Time is integer picoseconds."""
 MIB, GIB = 2**20, 2**30
 _MAX_PICOSECONDS = 2**62  # 53 days: past this, int64 arithmetic on times could overflow
-_MAX_BYTES = 2**62
+MOST_BYTES = 2**62
 _SHOWN = 48  # characters of a quantity that messages show
 
 _DURATION = {"s": 10**12, "ms": 10**9, "us": 10**6, "µs": 10**6, "ns": 10**3, "ps": 1}
@@ -79,7 +80,7 @@ def parse_duration(text: Any) -> Duration:
 def parse_size(text: Any) -> Size:
     """Read "25MiB" as bytes; a fraction of a byte raises UnitError, as does a negative size."""
     value = _parse(text, _SIZE, "a size", "MiB") if text != 0 else 0.0
-    if value > _MAX_BYTES:
+    if value > MOST_BYTES:
         raise UnitError(f"{_shown(text)} is larger than commsim can hold (4 EiB).")
     whole = round(value)  # "8.2GB" is a whole number of bytes, though not one in binary floats
     if abs(value - whole) > 1e-9 * max(1.0, value):
@@ -104,7 +105,7 @@ def parse_nccl_size(text: str) -> int:
     letters = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     if match and match[2].upper() in letters:
         value = float(match[1]) * letters[match[2].upper()]
-        if not 0 <= value <= _MAX_BYTES or value != int(value):
+        if not 0 <= value <= MOST_BYTES or value != int(value):
             raise UnitError(f"{_shown(text)} is not a whole number of bytes from 0 to 4 EiB.")
         return int(value)
     return int(parse_size(text))

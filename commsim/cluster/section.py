@@ -101,10 +101,15 @@ def preset_cluster(
     """
     data: dict[str, Any] = {"preset": name, "nodes": nodes}
     if fabric is not None:
-        data["fabric"] = dict(fabric)
+        data["fabric"] = _plain(fabric)
     if overrides is not None:
-        data["overrides"] = dict(overrides)
+        data["overrides"] = _plain(overrides)
     return cluster_from(data, f"Cluster.preset({name!r})")
+
+
+def _plain(settings: Any) -> Any:
+    """Return a mapping as plain data; what is none is left for the decoder to name."""
+    return dict(settings) if isinstance(settings, Mapping) else settings
 
 
 Cluster.preset = staticmethod(preset_cluster)

@@ -78,5 +78,13 @@ def _named(name: str) -> Library:
 
 
 def library_of(library: Library, group: str) -> Library:
-    """Return who plans for a group that names `group`: one library alone plans for all."""
-    return library.of(group) if isinstance(library, Libraries | Recorded) else library
+    """Return who plans for a group that names `group`: one library alone plans for all.
+
+    Calls that are played back ("recorded") are no collectives that a library could plan.
+    """
+    if isinstance(library, Libraries | Recorded):
+        return library.of(group)
+    return _PLAYED_BACK if group == Recorded.name else library
+
+
+_PLAYED_BACK = Recorded(concurrency=0)

@@ -6,6 +6,7 @@ Beside the rows it says where the fastest algorithm changes, and where the libra
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,13 +18,18 @@ from commsim.files import write_json
 from commsim.libraries import LibrarySection, usual_library
 from commsim.metrics import bound
 from commsim.ops import bus_factor
+from commsim.sections import Section, decode
 from commsim.study.bench.backend import AUTO, Backend, SimulatedBackend
 from commsim.study.bench.crossovers import Crossover, choice_changes, fastest_changes
 from commsim.study.bench.nccl_tests import BenchedShape, check_names, op_of, shape_of
 from commsim.study.run import too_fast
-from commsim.units import PS_PER_SECOND, format_size, parse_nccl_size
+from commsim.units import MOST_BYTES, PS_PER_SECOND, format_size, parse_nccl_size
 
 __all__ = ["BenchResult", "BenchRow", "Crossover", "bench"]
+
+
+class _Asked(Section, frozen=True):
+    library: LibrarySection
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +129,13 @@ def bench(
     Raises:
         ScenarioError: an unknown op, algorithm, library or type, or nothing to time.
     """
-    names = list(dict.fromkeys(op_of(name) for name in _listed(ops)))
+    names = list(dict.fromkeys(op_of(_text(name, "op")) for name in _listed(ops)))
     lengths = [_bytes(size) for size in _listed(sizes)]
     if not names or not lengths:
         raise ScenarioError(f"no {'size' if names else 'op'} is given to time. Name one at least.")
     check_names(names, dtype)
-    section = LibrarySection(library) if isinstance(library, str) else library
+    given = {"name": library} if isinstance(library, str) else library
+    section = decode({"library": given}, _Asked, "bench").library
     if section.name == "auto":
         section = section.having(name=usual_library(cluster))
     ranks = _ranks(cluster, gpus_per_node)
@@ -303,8 +310,21 @@ def _listed(values: Any) -> list[Any]:
     return list(values) if isinstance(values, Iterable) else [values]
 
 
-def _bytes(size: str | int) -> int:
-    value = parse_nccl_size(size) if isinstance(size, str) else size
-    if value < 0:
-        raise ScenarioError(f"{size} bytes: a size must not be negative.")
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ScenarioError(f"{what}: {value!r} is not text. Give its name, like 'all_reduce'.")
+    return value
+
+
+def _bytes(size: Any) -> int:
+    if isinstance(size, str):
+        return parse_nccl_size(size)
+    try:
+        value = operator.index(size)  # any whole number, numpy's too
+    except TypeError:
+        raise ScenarioError(
+            f"{size!r} is not a size. Give whole bytes, or text like '64MiB'."
+        ) from None
+    if not 0 <= value <= MOST_BYTES:
+        raise ScenarioError(f"{value} bytes: a size is from 0 to 4 EiB.")
     return value

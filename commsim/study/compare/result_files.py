@@ -103,7 +103,7 @@ def own_json(data: bytes | bytearray) -> dict[str, Any] | None:
         if keys.schema is None or not any(map(bytes, (keys.step_time_s, keys.results, keys.sides))):
             return None
         held: dict[str, Any] = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return held
 

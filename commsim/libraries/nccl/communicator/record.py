@@ -40,7 +40,7 @@ def read_record(path: Path) -> dict[str, Any]:
         record = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read ({error.strerror}).") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: not JSON ({error}).") from None
     if not isinstance(record, dict):
         raise ScenarioError(f"{path}: not a record of NCCL: an object with nRanks and graphs.")

@@ -78,7 +78,7 @@ def read_json(data: bytes | bytearray, source: str) -> NcclTests:
     """Return the table of a JSON file. Raises TraceError if it is none."""
     try:
         file = msgspec.json.decode(data, type=_NcclTestsJson)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(
             f"{source}: not the JSON of nccl-tests ({error}). If its run was stopped, the file is"
             " cut off: run it again, or give the text that it printed."

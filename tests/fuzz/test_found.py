@@ -1,0 +1,62 @@
+"""What damaged inputs once brought down, each mended: one sentence that names what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import commsim as cs
+from commsim.libraries import library_of
+
+CLUSTER = cs.Cluster.preset("dgx-h100")
+
+
+def test_an_entry_of_a_list_without_a_setting_that_it_needs() -> None:
+    work = {"cluster": {"preset": "dgx-h100"}, "workload": {"collectives": [{"bytes": "1MiB"}]}}
+    with pytest.raises(cs.ScenarioError, match=r"'workload.collectives\[0\].op' is missing"):
+        cs.run(work)
+
+
+def test_half_a_surrogate(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text('name: "\\uD800"\nworkload: {pipeline: {stages: 2}}\n')
+    with pytest.raises(cs.ScenarioError):
+        cs.run(file)
+    with pytest.raises(cs.ScenarioError, match="is not text"):
+        cs.run({"workload": {"\ud800": 1}})
+
+
+def test_a_result_that_is_not_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_bytes(b'{"\xcd": 1}')
+    with pytest.raises(cs.TraceError):
+        cs.compare(file, file)
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes", "library", "told"),
+    [
+        (True, "1MiB", "nccl", "True is not text"),
+        ("all_reduce", 1.5, "nccl", "1.5 is not a size"),
+        ("all_reduce", 2**63, "nccl", "from 0 to 4 EiB"),
+        ("all_reduce", "1MiB", 3, "write library"),
+        ("all_reduce", "1MiB", {"name": 3}, "not the name of a library"),
+    ],
+)
+def test_arguments_of_bench(op: Any, sizes: Any, library: Any, told: str) -> None:
+    with pytest.raises(cs.ScenarioError, match=told):
+        cs.bench(CLUSTER, op, sizes, library=library)
+
+
+@pytest.mark.parametrize("where", ["fabric", "overrides"])
+def test_a_part_of_a_cluster_that_is_a_number(where: str) -> None:
+    with pytest.raises(cs.ScenarioError, match=where):
+        cs.Cluster.preset("dgx-h100", **{where: 3.5})  # type: ignore[arg-type]
+
+
+def test_calls_that_are_played_back_beside_a_library() -> None:
+    """A send whose peer has no file keeps its time, whatever library plans the rest."""
+    assert library_of(cs.Ideal(), "recorded").name == "recorded"
+    assert library_of(cs.Ideal(), "gloo").name == "ideal"

@@ -1,0 +1,37 @@
+"""
+Damaged inputs of every kind: an answer with finite numbers, or one of commsim's own errors.
+
+`python -m pytest -m long tests/fuzz` tries 30,000 of each kind, over a million. What failed once
+stands in `test_found.py`, as it was.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.fuzz_inputs import INPUTS, Input, attempt, valid
+
+EACH = 40
+LONG = 30_000
+every = pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.name)
+
+
+@every
+def test_the_valid_input_is_read(kind: Input, tmp_path: Path) -> None:
+    path = tmp_path / kind.name
+    path.write_bytes(valid(kind.name))
+    kind.read(path)
+
+
+@every
+def test_a_damaged_input_is_read_or_refused(kind: Input, tmp_path: Path) -> None:
+    for seed in range(EACH):
+        attempt(kind, seed, tmp_path)
+
+
+@pytest.mark.long
+@every
+def test_many_damaged_inputs_are_read_or_refused(kind: Input, tmp_path: Path) -> None:
+    for seed in range(EACH, LONG):
+        attempt(kind, seed, tmp_path)

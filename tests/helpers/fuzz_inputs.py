@@ -1,0 +1,393 @@
+"""
+Every kind of input that somebody else may have written, a small valid one each, and what reads it.
+
+`attempt` reads a damaged one: whatever comes of it is an answer with finite numbers or one of
+commsim's own errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import click
+
+import commsim as cs
+from commsim.cli.main import call
+from commsim.graph import load_graph, save_graph
+from commsim.scenario import read_recipe
+from commsim.timeline import load_timeline, save_timeline
+from commsim.traces import import_graph
+from helpers.invariants import numbers
+from helpers.mutators import MUTATORS, damaged_words
+from helpers.paths import ROOT, TESTS
+
+__all__ = ["INPUTS", "Input", "ReaderError", "attempt"]
+
+GLOO = TESTS / "data" / "gloo_runs"
+CPU_SECONDS = 10
+CODES = {0, 1, 2, 3, 4, 5}
+
+
+class ReaderError(Exception):
+    """What a reader must not do."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A valid file, how it is damaged, and what reads it: from its path to its answer."""
+
+    name: str
+    make: Callable[[], bytes]
+    ways: tuple[str, ...]
+    read: Callable[[Path], Any]
+
+
+def attempt(kind: Input, seed: int, folder: Path) -> bool:
+    """Damage an input by a seed and read it; return whether it was read, not refused.
+
+    Raises:
+        ReaderError: another exception, a number that is none, too long, or a wrong exit code.
+    """
+    random = Random(f"{kind.name} {seed}")
+    data = valid(kind.name)
+    path = folder / kind.name
+    if kind.ways == ("words",):
+        path.write_text(json.dumps(damaged_words(json.loads(data), random)), errors="replace")
+    else:
+        path.write_bytes(MUTATORS[random.choice(kind.ways)](data, random))
+    before = set(folder.iterdir())
+    try:
+        with _limited():
+            answer = kind.read(path)
+    except (cs.CommsimError, click.ClickException) as error:
+        if not str(error) and not isinstance(error, click.ClickException):
+            raise ReaderError("an error without a word") from error
+        return False
+    except ReaderError:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise ReaderError(f"{type(error).__name__}: {error}") from error
+    finally:
+        new = set(folder.iterdir()) - before
+        for one in new:
+            if one.is_file():
+                one.unlink()
+    for where, value in numbers(answer):
+        if not math.isfinite(value) or (value < 0 and where.endswith("_s")):
+            raise ReaderError(f"{where} is {value}")
+    return True
+
+
+class _TooLong(BaseException):
+    pass
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Raise after so many seconds of the CPU; in numpy's own code, when that is left."""
+
+    def stop(*_: Any) -> None:
+        raise _TooLong(f"more than {CPU_SECONDS} s of CPU")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+@cache
+def valid(name: str) -> bytes:
+    """Return the valid content of an input."""
+    return next(kind.make() for kind in INPUTS if kind.name == name)
+
+
+def _run(path: Path) -> Any:
+    return cs.run(path).to_dict()
+
+
+def _imported(path: Path) -> Any:
+    return _simulated(import_graph(path).graph)
+
+
+def _replayed(path: Path) -> Any:
+    return cs.replay(path).result.to_dict()
+
+
+def _simulated(graph: cs.Graph) -> Any:
+    """Run as the textbook would."""
+    timeline = cs.simulate(graph, cs.Cluster.preset("dgx-h100"), library=cs.Ideal())
+    return cs.measure(timeline).to_dict()
+
+
+def _measured(path: Path) -> Any:
+    return cs.measure(load_timeline(path)).to_dict()
+
+
+def _compared(path: Path) -> Any:
+    other = path.parent / f"valid-{path.name}"
+    other.write_bytes(valid(path.name))
+    return cs.compare(other, path).to_dict()
+
+
+def _cluster(path: Path) -> Any:
+    return _called(["topo", str(path)])
+
+
+def _algorithm(path: Path) -> Any:
+    cluster = cs.Cluster.preset("dgx-h100")
+    library = cs.LibrarySection("ideal", algo=str(path))
+    return cs.bench(cluster, "all_reduce", "1MiB", library=library).to_dict()
+
+
+def _schedule(path: Path) -> Any:
+    pipeline = {"stages": 4, "microbatches": 8, "schedule": path.name, "forward": "1ms",
+                "backward": "2ms"}  # fmt: skip
+    file = path.parent / "pipeline.yaml"
+    file.write_text(json.dumps({"workload": {"pipeline": pipeline}}))
+    return cs.run(file).to_dict()
+
+
+def _recipe(path: Path) -> Any:
+    return read_recipe(path, cluster="dgx-h100", nodes=1).data
+
+
+def _called(words: list[str]) -> Any:
+    told, sink = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(sink):
+        code = call(words)
+    if code not in CODES:
+        raise ReaderError(f"exit code {code}")
+    if code and not sink.getvalue() and not told.getvalue():
+        raise ReaderError(f"exit code {code} without a word")
+    if "Traceback" in sink.getvalue() or " nan" in told.getvalue().lower():
+        raise ReaderError((sink.getvalue() + told.getvalue())[-300:])
+    if code:
+        raise cs.CommsimError(sink.getvalue() or told.getvalue())
+    return {}
+
+
+def _command(path: Path) -> Any:
+    words = [word for word in json.loads(path.read_text()) if "\0" not in word]
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        return _called(words)
+    finally:
+        os.chdir(here)
+
+
+def _arguments(path: Path) -> Any:
+    """Python: what a notebook passes."""
+    asked = json.loads(path.read_text())
+    if not isinstance(asked, dict):
+        return {}
+    preset, bench = asked.get("preset"), asked.get("bench")
+    if not isinstance(preset, dict) or not isinstance(bench, dict):
+        return {}
+    known = {"name", "nodes", "fabric", "overrides"}
+    if set(preset) <= known and "name" in preset and set(bench) <= {"op", "sizes", "library"}:
+        cluster = cs.Cluster.preset(**preset)
+        if cluster.world_size <= 64 and {"op", "sizes"} <= set(bench):
+            cs.bench(cluster, bench["op"], bench["sizes"], library=bench.get("library", "auto"))
+    return cs.run(asked.get("run", "")).to_dict()
+
+
+def _file(*parts: str) -> Callable[[], bytes]:
+    return lambda: TESTS.joinpath("data", *parts).read_bytes()
+
+
+def _unpacked(*parts: str) -> Callable[[], bytes]:
+    return lambda: gzip.decompress(TESTS.joinpath("data", *parts).read_bytes())
+
+
+def _catalogue(name: str) -> Callable[[], bytes]:
+    return lambda: (ROOT / "scenarios" / f"{name}.yaml").read_bytes()
+
+
+def _text(text: str) -> Callable[[], bytes]:
+    return lambda: text.encode()
+
+
+def _plain(data: Any) -> Callable[[], bytes]:
+    return lambda: json.dumps(data).encode()
+
+
+def _result() -> bytes:
+    from commsim.files import json_bytes
+
+    return json_bytes(cs.run("1f1b").to_dict())
+
+
+def _bench() -> bytes:
+    from commsim.files import json_bytes
+
+    return json_bytes(cs.bench(cs.Cluster.preset("dgx-h100"), "all_reduce", "1MiB").to_dict())
+
+
+def _through(write: Callable[[Path], object], suffix: str) -> bytes:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"x{suffix}"
+        write(path)
+        return path.read_bytes()
+
+
+def _graph() -> bytes:
+    return _through(lambda path: save_graph(cs.run("sub-groups").timeline.graph, path), ".npz")
+
+
+def _timeline() -> bytes:
+    return _through(lambda path: save_timeline(cs.run("quickstart").timeline, path), ".npz")
+
+
+def _chakra() -> bytes:
+    def write(path: Path) -> None:
+        cs.convert(GLOO / "p2p-2", path.parent / "c", to="chakra")
+        found = sorted(path.parent.rglob("*0.et"))
+        path.write_bytes(found[0].read_bytes())
+
+    return _through(write, ".0.et")
+
+
+_CHAKRA = {
+    "workload_graph": [
+        {"Id": 1, "Name": "a", "NodeType": 4, "is_cpu_op": False, "runtime": 5, "data_deps": []},
+        {"Id": 2, "Name": "b", "NodeType": 7, "comm_type": 0, "comm_size": 4096, "data_deps": [1]},
+    ]
+}
+_PARAM = [
+    {"comms": "init", "pg_id": 0, "global_ranks": [0, 1]},
+    {"comms": "all_to_allv", "req": 1, "in_msg_size": 10, "out_msg_size": 10,
+     "in_split": [5, 5], "dtype": "Int", "pg_id": 0},
+    {"comms": "wait", "req": 1},
+    {"comms": "send", "dst_rank": 1, "src_rank": 0, "in_msg_size": 5, "dtype": "Int"},
+]  # fmt: skip
+_GOAL = (
+    "num_ranks 2\nrank 0 {\na: calc 500\nb: send 1024b to 1 tag 5 cpu 0\nb requires a\n}\n"
+    "rank 1 {\na: recv 1024b from 0 tag 5\nb: calc 7\nb irequires a\n}\n"
+)
+_NCCL_LOG = (
+    "h:1:1 [0] NCCL INFO AllReduce: opCount a sendbuff 0x1 recvbuff 0x2 count 18 datatype 7 op 0"
+    " root 0 comm 0x55 [nranks=2] stream 0x7\n"
+)
+_FLIGHT = {
+    "version": "2.10",
+    "entries": [
+        {"record_id": at, "pg_id": 0, "process_group": ["0", "default_pg"],
+         "collective_seq_id": at, "p2p_seq_id": 0, "profiling_name": "nccl:all_reduce",
+         "is_p2p": False, "input_sizes": [[256, 4]], "input_dtypes": ["BFloat16"],
+         "output_sizes": [[256, 4]], "output_dtypes": ["BFloat16"], "state": "completed",
+         "time_created_ns": at}
+        for at in (1, 2)
+    ],
+    "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+}  # fmt: skip
+_CLUSTER = """
+preset: dgx-h100
+nodes: 2
+fabric: {kind: fat_tree, oversubscription: 2, nodes_per_leaf: 1}
+overrides: {nic: {bandwidth: 200Gbps}, gpu: {count: 4}}
+scale: {nic: 2, compute: 0.5}
+"""
+_TRAINING = """
+cluster: {preset: dgx-h100}
+workload:
+  training:
+    model: {layers: 2, hidden: 256, heads: 4, vocab: 1024, seq_len: 128}
+    parallel: {dp: 2, tp: 2, pp: 2}
+    data_parallel: {kind: zero, stage: 1}
+    batch: {global: 8, micro: 1}
+library: {name: nccl, env: {NCCL_PROTO: Simple}}
+engine: {network: fluid, fold: auto}
+faults: {samples: 2, slow_gpus: [{rank: 1, factor: 1.3}], jitter: [{spread: 0.1}]}
+"""
+_COLLECTIVES = """
+cluster: {preset: dgx-h100, nodes: 2}
+library: {name: nccl}
+engine: {network: steps}
+workload:
+  collectives:
+  - {op: all_reduce, bytes: 1MiB, group: [0, 1, 8, 9]}
+  - {op: broadcast, bytes: 1MiB, group: [2, 3], root: 2}
+  - {op: all_to_all_v, group: [4, 5], splits: [[0, 4kB], [2kB, 0]]}
+"""
+_WORDS = [
+    "run 1f1b --set workload.pipeline.stages=3 --json x.json",
+    "bench all_reduce --cluster dgx-h100 -b 8 -e 1M --algo ring --library ideal",
+    "topo dgx-h100 --nodes 2 --nccl",
+    "compare 1f1b gpipe --tolerance 0.1",
+    "explain ring --op all_reduce -n 4",
+    "sweep 1f1b --vary workload.pipeline.microbatches=2,4 --executor serial",
+    "presets show 1f1b",
+    "next ddp",
+]
+
+
+INPUTS: tuple[Input, ...] = (
+    *(
+        Input(f"{name}.yaml", make, ("yaml", "yaml", "yaml", "lines", "bytes"), _run)
+        for name, make in {
+            "training": _text(_TRAINING),
+            "collectives": _text(_COLLECTIVES),
+            "batched": _catalogue("batched-exchange"),
+            "libraries": _catalogue("two-libraries"),
+            "pipeline": _catalogue("zero-bubble"),
+        }.items()
+    ),
+    Input("cluster.yaml", _text(_CLUSTER), ("yaml", "yaml", "lines"), _cluster),
+    Input("nccl.xml", _file("nccl", "dgx_a100.xml"), ("xml", "xml", "bytes"), _cluster),
+    Input("msccl.xml", _file("msccl", "ring_all_reduce.xml"), ("xml", "xml", "bytes"), _algorithm),
+    Input("tests.log", _file("nccl_tests", "a100_8_v2.19.4.log"), ("lines", "bytes"), _compared),
+    Input("tests.json", _file("nccl_tests", "h100_8.json"), ("json", "json", "bytes"), _compared),
+    Input("rank0.json", _unpacked("gloo_runs", "p2p-2", "rank0.json.gz"), ("json", "json", "bytes"),
+          _replayed),
+    Input("et_rank0.json", _unpacked("gloo_runs", "p2p-2", "rank0.et.json.gz"),
+          ("json", "json", "bytes"), _imported),
+    Input("chakra.0.json", _plain(_CHAKRA), ("json", "json", "bytes"), _imported),
+    Input("chakra.0.et", _chakra, ("bytes",), _imported),
+    Input("param_rank0.json", _plain(_PARAM), ("json", "json", "bytes"), _imported),
+    Input("x.goal", _text(_GOAL), ("lines", "lines", "bytes"), _imported),
+    Input("run.log", _text(_NCCL_LOG * 3), ("lines", "lines", "bytes"), _imported),
+    Input("fr_rank0.json", _plain(_FLIGHT), ("json", "json", "bytes"), _imported),
+    Input("fr_rank0.pickle", _file("gloo_runs", "ddp-2", "rank0.fr.pickle"), ("bytes",), _imported),
+    Input("graph.npz", _graph, ("arrays", "arrays", "arrays", "bytes"),
+          lambda path: _simulated(load_graph(path))),
+    Input("timeline.npz", _timeline, ("arrays", "arrays", "arrays", "bytes"), _measured),
+    Input("result.json", _result, ("json", "json", "bytes"), _compared),
+    Input("bench.json", _bench, ("json", "json", "bytes"), _compared),
+    Input("schedule.csv", _file("torch_schedules", "ScheduleInterleaved1F1B.comms.csv"),
+          ("table", "table", "bytes"), _schedule),
+    Input("titan.toml",
+          _text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 8192\n'
+          "local_batch_size = 2\n[parallelism]\ntensor_parallel_degree = 2\n"),
+          ("lines", "lines", "bytes"), _recipe),
+    Input("megatron.sh", _text("ARGS=(\n--num-layers 80 --hidden-size 8192\n"
+          "--num-attention-heads 64 --seq-length 4096 --swiglu\n)\ntorchrun --nproc_per_node 8"
+          " pretrain_gpt.py ${ARGS[@]} --tensor-model-parallel-size 8 --micro-batch-size 1"
+          " --global-batch-size=128\n"), ("lines", "lines", "bytes"), _recipe),
+    *(Input(f"words{at}.json", _plain(line.split()), ("words",), _command)
+      for at, line in enumerate(_WORDS)),
+    Input("arguments.json", _plain({
+        "preset": {"name": "dgx-h100", "nodes": 2, "fabric": {"kind": "fat_tree"}},
+        "bench": {"op": "all_reduce", "sizes": "1MiB", "library": "nccl"},
+        "run": {"workload": {"pipeline": {"stages": 2, "microbatches": 4, "forward": "1ms",
+                "backward": "2ms"}}}}), ("json",), _arguments),
+)  # fmt: skip
