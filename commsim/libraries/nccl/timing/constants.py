@@ -63,10 +63,12 @@ class Terms:
 
     launch: float
     """Seconds from the call to the first message of a kernel."""
+    launch_old: float
+    """What of it NCCL before 2.12 takes, which prepares less."""
     launch_one_process: float
     """One process starts the kernels of its GPUs one after another: seconds for each GPU."""
-    launch_channel: float
-    """Seconds that NCCL before 2.12 needs to start each channel."""
+    launch_channel: Floats
+    """Seconds that NCCL needs to start each channel: from 2.12 on, and before."""
     hop: Floats
     """(nvlink, pcie, shm) x protocol."""
     net: Floats
@@ -76,6 +78,8 @@ class Terms:
     """Per transport: a hop in a ring against one in a tree."""
     root: float
     root_rate: float
+    fetch: float
+    """Seconds in which a GPU fetches a line of LL from host memory."""
     rendezvous: Floats
     """Per transport: seconds more for a message beyond what it sends at once."""
     link: Floats
@@ -125,8 +129,9 @@ def terms_of(values: Mapping[str, float]) -> Terms:
     us = {name: value * _US for name, value in values.items()}
     return Terms(
         launch=us["launch.host"],
+        launch_old=values["launch.old"],
         launch_one_process=us["launch.one_process"],
-        launch_channel=us["launch.old_channel"],
+        launch_channel=np.array([us["launch.channel"], us["launch.old_channel"]]),
         hop=_hops(us),
         net=_by_transport({t: us[f"net.{_SOFTWARE.get(t, t)}"] for t in _FITTED_TRANSPORTS}),
         net_protocol=np.array([us[f"net.{p}"] for p in _PROTOCOLS]),
@@ -136,6 +141,7 @@ def terms_of(values: Mapping[str, float]) -> Terms:
         ),
         root=us["net.root"],
         root_rate=values["rate.root"],
+        fetch=us["net.LL_line"],
         rendezvous=_by_transport({"slingshot": us["net.rendezvous"]}),
         link=_link_shares(values),
         channel=_channel_rates(values),

@@ -22,6 +22,7 @@ __all__ = [
     "hop_latency",
     "larger",
     "local_time",
+    "net_copy",
     "net_time",
     "reach_latency",
     "wire_rate",
@@ -69,6 +70,19 @@ def reach_latency(
 def channel_rate(runs: Runs, terms: Terms) -> Floats:
     """Return the bytes/s that one channel copies."""
     rate: Floats = terms.channel[runs.generation, runs.protocol]
+    return rate
+
+
+def net_copy(runs: Runs, terms: Terms, copy: Floats, message: Floats) -> Floats:
+    """Return the bytes/s that a channel copies of a message to another domain, `copy` within one.
+
+    LL passes through host memory there, GPUDirect or not (src/transport/net.cc): a thread fetches
+    each of its lines over PCIe before it asks for the next. The first is part of the latency.
+    """
+    turn = np.divide(1.0, runs.window, out=np.zeros_like(runs.window), where=runs.window > 0)
+    lines = np.maximum(turn - 1 / np.maximum(message, 1.0), 0.0)
+    fetched = larger(1 / copy, terms.fetch * lines)
+    rate: Floats = np.where(runs.protocol == Protocol.LL, 1 / fetched, copy)
     return rate
 
 

@@ -44,27 +44,14 @@ def time_runs(runs: Runs, terms: Terms | None = None) -> PredictedTime:
     terms = terms or default_terms()
     program = program_time(runs, terms)
     # One process starts all its GPUs before any of them can end: a floor, not an addend.
-    host = np.where(np.isnan(runs.host_launch), terms.launch, runs.host_launch)
+    less = np.where(runs.old, terms.launch_old, 1.0)
+    host = np.where(np.isnan(runs.host_launch), terms.launch * less, runs.host_launch)
     floor = terms.launch_one_process * (host / terms.launch) * runs.gpus_per_process
-    whole = host + program
-    if runs.old.any():
-        whole = whole + np.where(runs.old, _staggered(runs, terms, program), 0.0)
-        late = np.where(runs.old, terms.launch_channel * runs.channels, 0.0)
-        floor = floor + np.where(floor > 0, late, 0.0)
+    late = terms.launch_channel[runs.old.astype(np.int64)] * runs.channels
+    whole = host + late + program
+    floor = floor + np.where(floor > 0, late, 0.0)
     launch = larger(whole, floor, _STARTS) - program
     return PredictedTime(launch, program)
-
-
-def _staggered(runs: Runs, terms: Terms, program: Floats) -> Floats:
-    """Return what NCCL before 2.12 loses by starting its channels one after another.
-
-    The last channel starts late, but does without the others' traffic as long as they wait.
-    """
-    free = np.zeros_like(runs.size)
-    alone = dataclasses.replace(runs, local=free, net=free, leaving=free)
-    late = terms.launch_channel * runs.channels
-    lost: Floats = np.maximum(late - (program - program_time(alone, terms)), 0.0)
-    return lost
 
 
 def latencies(runs: Runs, terms: Terms | None = None) -> Floats:

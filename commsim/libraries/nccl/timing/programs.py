@@ -19,6 +19,7 @@ from commsim.libraries.nccl.timing.edges import (
     channel_rate,
     hop_latency,
     local_time,
+    net_copy,
     net_time,
     reach_latency,
     wire_rate,
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 
+_SLICES = 2
+"""Slices of a ring's chunk with Simple: NCCL's chunk steps over its slice steps."""
 _LINES = 8
 """Parts in which a block's lines of LL and LL128 go on: each warp's as they come."""
 _TREE_HOP = np.array([1.0, 1.25 / 1.9, 4 / 3.4])
@@ -95,9 +98,11 @@ def ring_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     message = runs.size / (runs.ranks * runs.channels)
     count = runs.rounds * (runs.ranks - 1)
     share = np.maximum(count, 1.0) / (runs.ranks * runs.channels)
-    local, net = _rates(runs, terms, channel_rate(runs, terms), share)
+    local, net = _rates(runs, terms, message, channel_rate(runs, terms), share)
     hop = hop_latency(runs, terms)
-    window = np.minimum(message, runs.window)
+    # A chunk goes in two slices, even one that fills no buffer.
+    whole = np.where(runs.protocol == Protocol.Simple, message / _SLICES, message)
+    window = np.minimum(whole, runs.window)
     far = _ring_reach(runs, terms, message) + terms.fill_ring_net * window / net
     reach = np.where(runs.crosses, far, hop)
     held = terms.fill_ring[runs.protocol] * window
@@ -110,7 +115,7 @@ def chain_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     piece = runs.size / runs.channels
     fill = np.where(runs.protocol == Protocol.Simple, terms.fill_chain, 1 / _LINES)
     count = _messages(piece, fill * runs.window)
-    local, net = _rates(runs, terms, channel_rate(runs, terms), 1 / runs.channels)
+    local, net = _rates(runs, terms, piece, channel_rate(runs, terms), 1 / runs.channels)
     hop = hop_latency(runs, terms)
     reach = np.where(runs.crosses, _ring_reach(runs, terms, piece), hop)
     start = np.zeros_like(piece)
@@ -125,8 +130,8 @@ def tree_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     count = _messages(piece, runs.window * np.where(lines, 1 / _LINES, fill))
     copy = channel_rate(runs, terms) * np.where(runs.domains > 2, terms.tree_far, 1.0)
     share = tree_share(runs, terms)
-    local, net = _rates(runs, terms, copy / _flows(runs), 1 / runs.channels, share)
-    alone = _rates(runs, terms, copy, _ONE_WAY / runs.channels, share)
+    local, net = _rates(runs, terms, piece, copy / _flows(runs), 1 / runs.channels, share)
+    alone = _rates(runs, terms, piece, copy, _ONE_WAY / runs.channels, share)
     hop = runs.hop + (hop_latency(runs, terms) - runs.hop) * _TREE_HOP[runs.protocol]
     held = np.where(lines, fill * np.minimum(piece, runs.window) / channel_rate(runs, terms), 0.0)
     reach = np.where(runs.crosses, reach_latency(runs, terms, piece), hop)
@@ -163,11 +168,16 @@ def tree_share(runs: Runs, terms: Terms) -> Floats:
 
 
 def _rates(
-    runs: Runs, terms: Terms, copy: Floats, share: Floats, net_share: Floats | float = 1.0
+    runs: Runs,
+    terms: Terms,
+    message: Floats,
+    copy: Floats,
+    share: Floats,
+    net_share: Floats | float = 1.0,
 ) -> tuple[Floats, Floats]:
     """Return the bytes/s of a channel's edge within and between domains."""
     local = wire_rate(copy, local_time(runs, terms), share)
-    far = wire_rate(copy, net_time(runs, terms) / net_share, share)
+    far = wire_rate(net_copy(runs, terms, copy, message), net_time(runs, terms) / net_share, share)
     return local, np.where(runs.crosses, far, local)
 
 

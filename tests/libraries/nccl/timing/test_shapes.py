@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
 from commsim.libraries.nccl.timing.predict import latencies, time_runs
+from commsim.libraries.nccl.timing.programs import ring_edges
 from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind, NicWay, Runs
 
 TERMS = default_terms()
@@ -119,7 +120,7 @@ def test_one_process_is_a_floor_under_small_messages_alone(runs):
     at = {"size": SIZES, "ranks": 8, "domains": 1, "protocol": 0}
     alone = time_runs(runs(**at))
     driven = time_runs(runs(**at, gpus_per_process=8))
-    floor = 8 * TERMS.launch_one_process
+    floor = 8 * TERMS.launch_one_process + 16 * TERMS.launch_channel[0]
     least = np.maximum(alone.seconds, floor)
     assert (driven.seconds >= least).all()
     assert (driven.seconds <= least * 2 ** (1 / 4) * (1 + 1e-12)).all()  # launches vary
@@ -127,22 +128,49 @@ def test_one_process_is_a_floor_under_small_messages_alone(runs):
     assert driven.seconds[-1] == pytest.approx(alone.seconds[-1], rel=1e-9)
 
 
-def test_one_process_starts_the_channels_of_old_nccl_besides(runs):
-    at = {"size": 64.0, "ranks": 8, "domains": 1, "protocol": 0, "gpus_per_process": 8}
-    for channels in (1, 8, 32):
-        took = seconds(runs(**at, channels=channels, old=True))[0]
-        least = 8 * TERMS.launch_one_process + channels * TERMS.launch_channel
-        assert least <= took <= least * 2 ** (1 / 4)  # launches vary
+def test_each_channel_costs_a_start_and_old_nccl_more_of_them(runs):
+    at = {"size": 64.0, "ranks": 8, "domains": 1, "protocol": 0}
+    for old in (False, True):
+        less = TERMS.launch_old if old else 1.0
+        host, start = less * TERMS.launch, TERMS.launch_channel[int(old)]
+        first = seconds(runs(**at, channels=1, old=old))[0] - host - start
+        for channels in (8, 32):
+            alone = seconds(runs(**at, channels=channels, old=old))[0]
+            assert alone == pytest.approx(host + channels * start + first, rel=0.01)
+            took = seconds(runs(**at, channels=channels, old=old, gpus_per_process=8))[0]
+            least = 8 * less * TERMS.launch_one_process + channels * start
+            assert least <= took <= least * 2 ** (1 / 4)  # launches vary
+    assert TERMS.launch_channel[1] > 5 * TERMS.launch_channel[0]
 
 
-def test_old_nccl_pays_for_channels_unless_wires_hide_it(runs):
-    at = {"ranks": 8, "domains": 1, "channels": 24, "generation": 1, "port": 300e9}
-    small, large = (
-        seconds(runs(**at, size=size, old=True))[0] - seconds(runs(**at, size=size))[0]
-        for size in (1 << 10, 1 << 33)
+def test_a_hosts_own_launch_stands_for_both_fitted_ones(runs):
+    at = {"size": 64.0, "ranks": 8, "domains": 1, "protocol": 0, "host_launch": 20e-6}
+    assert seconds(runs(**at, old=True))[0] - seconds(runs(**at))[0] == pytest.approx(
+        16 * (TERMS.launch_channel[1] - TERMS.launch_channel[0]), rel=1e-6
     )
-    assert small == pytest.approx(24 * TERMS.launch_channel, rel=0.01)
-    assert large == 0.0
+
+
+def test_ll_between_nodes_fetches_its_lines_over_pcie(runs):
+    at = {"ranks": 2, "domains": 2, "rounds": 1, "channels": 1, "protocol": 0, "window": 4096.0}
+    one, many = seconds(runs(**at, size=np.array([4096.0, 65 * 4096.0]) * 2))
+    rate = 64 * 4096 / (many - one)
+    assert rate == pytest.approx(4096 / TERMS.fetch, rel=0.15)  # a line for each turn of a thread
+    slow = seconds(runs(**at | {"window": 1024.0}, size=65 * 4096.0 * 2))[0]
+    assert (slow - one) / (many - one) == pytest.approx(4.0, rel=0.15)
+    for other in (1, 2):  # only LL's lines lie in host memory
+        wide, narrow = (
+            seconds(runs(**at | {"protocol": other, "window": w}, size=65 * 4096.0 * 2))[0]
+            for w in (4096.0, 1024.0)
+        )
+        assert narrow <= wide
+
+
+def test_a_chunk_of_a_ring_is_two_slices_however_small(runs):
+    at = {"ranks": 8, "domains": 1, "rounds": 1, "channels": 1, "window": float(1 << 20)}
+    size = 8.0 * np.array([1 << 19, 1 << 20, 1 << 21])  # parts of half a chunk and more
+    edges = ring_edges(runs(**at, size=size), TERMS)
+    held = edges.start * np.minimum(edges.local, edges.net) / TERMS.fill_ring[2]
+    assert held == pytest.approx([1 << 18, 1 << 19, 1 << 20])
 
 
 def test_staging_and_the_cpu_root_cost_rate(runs):
