@@ -24,6 +24,7 @@ __all__ = [
     "FONT",
     "GRID",
     "HATCH",
+    "HOST",
     "IDLE",
     "INK",
     "LANE",
@@ -73,7 +74,9 @@ FAMILIES = (
     Family("gather", "#7B6BA8", PAPER),
     Family("send/recv", "#9C755F", PAPER),
     Family("copy", "#B3AE5C", INK),
+    Family("host thread", "#C9A2D6", INK),
 )
+HOST = 9  # position in FAMILIES of work of CPU threads next to that of GPUs
 
 
 class TimePart(NamedTuple):

@@ -5,6 +5,8 @@ The viewer's data: tables of words, and columns of integers over spans.
     wait, length   of the box; its end is begin + wait + length
     what    row of the table of meanings        size   row of the table of sizes
     microbatch, instance   plus one, 0 for none
+    launch  place plus one of the span of the host that launched it, 0 for none; minus that of the
+            span before (modulo 2**32); only if there are rows of hosts
 
 Times are in ticks: a power of ten picoseconds, fine enough for one part in 4e9 of the whole.
 """
@@ -12,7 +14,7 @@ Times are in ticks: a power of ten picoseconds, fine enough for one part in 4e9 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,8 @@ from commsim.charts.gantt import families
 from commsim.charts.report.columns import blob, column
 from commsim.charts.report.joined import join_short
 from commsim.charts.report.lanes import lane_places
-from commsim.charts.report.rows import place_spans
-from commsim.charts.theme import op_label, plain, shorten
+from commsim.charts.report.rows import PlacedSpans, launchers, on_host, place_spans
+from commsim.charts.theme import HOST, op_label, plain, shorten
 from commsim.graph import Graph, OpKind
 from commsim.metrics import arrivals, critical_path, measured_window
 from commsim.ops import bus_factor
@@ -60,6 +62,7 @@ class _PackedTables:
     sizes: dict[int, int] = field(default_factory=dict)
     lanes: list[dict[str, Any]] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+    paths: list[list[int]] = field(default_factory=list)
     instances: int = 0
 
     def word(self, text: str) -> int:
@@ -68,16 +71,16 @@ class _PackedTables:
 
 def span_count(runs: Sequence[ShownRun]) -> int:
     """Return how many boxes the viewer would show of `runs`."""
-    return sum(len(_placed(run)[0]) for run in runs)
+    return sum(len(_placed(run).spans) for run in runs)
 
 
-def _placed(run: ShownRun) -> tuple[Ints, Ints, int]:
+def _placed(run: ShownRun) -> PlacedSpans:
     """Return `place_spans` of the lanes that are shown."""
-    spans, row, per_lane = place_spans(run.timeline)
+    placed = place_spans(run.timeline)
     if run.lanes is None:
-        return spans, row, per_lane
-    shown = np.isin(run.timeline.lane[spans], run.lanes)
-    return spans[shown], row[shown], per_lane
+        return placed
+    shown = np.isin(run.timeline.lane[placed.spans], run.lanes)
+    return replace(placed, spans=placed.spans[shown], row=placed.row[shown])
 
 
 def pack(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], Iterator[str]]:
@@ -92,11 +95,12 @@ def pack(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], Iterator[str]]:
 def _packed(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], list[dict[str, Ints]]]:
     tables = _PackedTables()
     placed = [_placed(run) for run in runs]
-    limits = [_limits(run.timeline, spans) for run, (spans, *_) in zip(runs, placed, strict=True)]
+    limits = [_limits(run.timeline, one.spans) for run, one in zip(runs, placed, strict=True)]
+    launched = any(one.hosts for one in placed)
     reach = max((end - begin for begin, end in limits), default=1)
     tick = _tick(reach)
     parts = [
-        _columns(run, index, tables, placed.pop(0), begin, tick)
+        _columns(run, index, tables, placed.pop(0), begin, tick, launched=launched)
         for index, (run, (begin, _)) in enumerate(zip(runs, limits, strict=True))
     ]
     facts = {
@@ -113,7 +117,7 @@ def _packed(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], list[dict[str, In
         "meanings": list(tables.meanings),
         "sizes": list(tables.sizes),
         "instances": tables.instances,
-        "paths": [part.pop("path").tolist() for part in parts],
+        "paths": tables.paths,
     }
     return facts, parts
 
@@ -121,16 +125,16 @@ def _packed(runs: Sequence[ShownRun]) -> tuple[dict[str, Any], list[dict[str, In
 def pack_small(runs: Sequence[ShownRun]) -> bytes:
     """Return the same as one deflated piece, as `columns.blob` lays it out."""
     facts, parts = _packed(runs)
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in _NAMES}
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return blob(facts, columns)
 
 
 def _elements(parts: list[dict[str, Ints]]) -> Iterator[str]:
-    for name in _NAMES if parts else ():
-        yield from column(name, np.concatenate([part.pop(name) for part in parts]))
-
-
-_NAMES = ("begin", "wait", "length", "what", "size", "microbatch", "instance")
+    for name in list(parts[0]) if parts else ():
+        whole = np.concatenate([part.pop(name) for part in parts])
+        if name == "launch":  # differences pack well; they wrap round
+            whole = np.diff(whole, prepend=np.zeros(1, whole.dtype))
+        yield from column(name, whole)
 
 
 def _limits(timeline: Timeline, spans: Ints) -> tuple[int, int]:
@@ -159,18 +163,22 @@ def _columns(
     run: ShownRun,
     index: int,
     tables: _PackedTables,
-    placed: tuple[Ints, Ints, int],
+    placed: PlacedSpans,
     zero: int,
     tick: int,
+    *,
+    launched: bool,
 ) -> dict[str, Ints]:
     """Return the columns of one run and the spans of its critical path, and note its lanes."""
     timeline, graph = run.timeline, run.timeline.graph
-    spans, row, per_lane = placed
+    spans, row, per_lane = placed.spans, placed.row, placed.per_lane
     first = sum(tables.counts)
     begin = (arrivals(timeline)[spans] - zero) // tick
     start = (np.maximum(timeline.start[spans] - zero, 0)) // tick
     end = (timeline.end[spans] - zero) // tick
-    columns = dict(zip(_NAMES[:3], (begin, start - begin, end - start), strict=True))
+    columns = dict(
+        zip(("begin", "wait", "length"), (begin, start - begin, end - start), strict=True)
+    )
     del begin, start, end
     op = timeline.op[spans]
     columns["what"], columns["size"] = _meanings(timeline, op, tables)
@@ -178,14 +186,26 @@ def _columns(
     columns["instance"] = _instances(timeline, op, tables)
     if run.stretch:
         columns, row = join_short(columns, row, max(1, run.stretch // tick))
+    elif launched:
+        columns["launch"] = _launches(timeline, spans, first)
     counts = np.bincount(row, minlength=per_lane * len(graph.lane_rank))
     columns["begin"] = _gaps(columns["begin"], row)
-    for name in _NAMES:
-        columns[name] = columns[name].astype(np.uint32)  # ticks fit, and halve the memory
-    path = np.zeros(0, np.int64) if run.stretch else first + _on_path(timeline, spans)
-    columns["path"] = path
-    _note_lanes(run, index, tables, per_lane, counts)
+    for name, values in columns.items():
+        columns[name] = values.astype(np.uint32)  # ticks fit, and halve the memory
+    if not run.stretch:
+        tables.paths.append((first + _on_path(timeline, spans)).tolist())
+    _note_lanes(run, index, tables, placed, counts)
     return columns
+
+
+def _launches(timeline: Timeline, spans: Ints, first: int) -> Ints:
+    """Return the place plus one of what launched each span, 0 for none."""
+    place = np.full(len(timeline.graph), -1, np.int64)
+    place[timeline.op[spans]] = np.arange(len(spans))
+    by = launchers(timeline)[timeline.op[spans]]
+    found = np.where(by >= 0, place[by], -1)
+    launch = np.where(found >= 0, first + found + 1, 0)
+    return launch
 
 
 def _gaps(begin: Ints, row: Ints) -> Ints:
@@ -221,9 +241,17 @@ def _parts(timeline: Timeline, op: Ints) -> Iterator[Ints]:
     """Yield what makes up the meaning of each op, column by column; -2 is the least value."""
     graph = timeline.graph
     yield graph.name[op]
-    yield families(graph)[op]
+    yield _families(timeline)[op]
     yield graph.stage[op]
     yield from _collective(timeline, op)
+
+
+def _families(timeline: Timeline) -> Ints:
+    """Return the family of every op; what threads of a host do is one by itself."""
+    graph = timeline.graph
+    found = families(graph)
+    found[timeline.op[on_host(timeline, np.arange(len(timeline)))]] = HOST
+    return found
 
 
 def _distinct(parts: Iterator[Ints]) -> tuple[Ints, Ints]:
@@ -317,12 +345,13 @@ def _instances(timeline: Timeline, op: Ints, tables: _PackedTables) -> Ints:
 
 
 def _note_lanes(
-    run: ShownRun, index: int, tables: _PackedTables, per_lane: int, counts: Ints
+    run: ShownRun, index: int, tables: _PackedTables, placed: PlacedSpans, counts: Ints
 ) -> None:
-    """Append the lanes by rank; each says which rows are its own."""
+    """Append the lanes by rank; each says which rows are its own, the last of them of its host."""
     graph = run.timeline.graph
     places = lane_places(graph, run.node_of)
     first = len(tables.counts)
+    names = [tables.word(name) for name in placed.names]
     for lane in np.argsort(graph.lane_rank, kind="stable").tolist():
         if run.lanes is not None and lane not in run.lanes:
             continue
@@ -334,7 +363,9 @@ def _note_lanes(
                 "node": int(places.node[lane]),
                 "stage": int(places.stage[lane]),
                 "replica": int(places.replica[lane]),
-                "rows": [first + lane * per_lane + k for k in range(per_lane)],
+                "rows": [first + lane * placed.per_lane + k for k in range(placed.per_lane)],
+                "hosts": placed.hosts,
+                "names": names,
             }
         )
     tables.counts += counts.tolist()

@@ -30,7 +30,7 @@ addEventListener("hashchange", () => document.dispatchEvent(new Event("viewhash"
   const facts = document.getElementById("viewer-facts"), place = document.getElementById("viewer");
   if (!facts) return;
   if (!("DecompressionStream" in window)) { place.textContent = "This browser cannot unpack the timeline: it needs DecompressionStream (Chrome 80, Firefox 113, Safari 16.4)."; return; }
-  const started = Viewer.start(place, JSON.parse(facts.textContent)).catch(error => { place.textContent = `The timeline could not be shown: ${error}`; throw error; });
+  const started = Viewer.start(place, JSON.parse(facts.textContent), Hash).catch(error => { place.textContent = `The timeline could not be shown: ${error}`; throw error; });
   const grid = document.getElementById("what-if-facts");
   if (grid) started.then(() => Sliders.start(document.getElementById("what-if"), JSON.parse(grid.textContent)));
 })();

@@ -1,41 +1,101 @@
 """
-The rows of the viewer: one for what a lane computes, and a few thinner ones for its other streams.
+The rows of the viewer: one for what a lane computes, and thinner ones for its other streams and for
+the threads of its host.
 
 It is the picture of `charts.scene` without its limits: every lane, every span.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from commsim.arrays import Ints
-from commsim.charts.gantt import below_compute, drawn_spans
+from commsim.arrays import Bools, Ints
+from commsim.charts.gantt import below_compute
+from commsim.graph import Device, OpKind
 from commsim.metrics import arrivals
 from commsim.timeline import Timeline
 
-__all__ = ["place_spans"]
+__all__ = ["PlacedSpans", "launchers", "on_host", "place_spans"]
 
 
-_SUB_ROWS = 3
+_SUB_ROWS, _HOST_ROWS = 3, 2
 
 
-def place_spans(timeline: Timeline) -> tuple[Ints, Ints, int]:
-    """Return (spans, row of each, rows per lane): spans that take time, in order of row and start.
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedSpans:
+    """Spans that take time and the row of each, in order of row and start.
 
-    Row `lane * per_lane` is what the lane computes, those after it its other streams. Spans that
-    wait count from their arrival.
+    Row `lane * per_lane` is what the lane computes, those after it its other streams, and the last
+    `hosts` of them threads of its host, if it computes on a GPU. `names` are the streams of the
+    rows of a lane. Spans that wait count from their arrival.
     """
-    lanes = np.arange(len(timeline.graph.lane_rank))
-    spans = drawn_spans(timeline, lanes)
+
+    spans: Ints
+    row: Ints
+    per_lane: int
+    hosts: int
+    names: tuple[str, ...]
+
+
+def place_spans(timeline: Timeline) -> PlacedSpans:
+    """Give every span of a timeline that takes time its row."""
+    spans = np.arange(len(timeline))
     begin = arrivals(timeline)[spans]
     some = timeline.end[spans] > begin
     spans, begin = spans[some], begin[some]
     order = _by_lane(timeline.lane[spans], begin)
     spans = spans[order]
-    sub, count = _sub_rows(timeline, spans)
-    row = timeline.lane[spans] * (1 + count) + sub
+    host = on_host(timeline, spans)
+    sub = np.zeros(len(spans), np.int64)
+    below, count = _sub_rows(timeline, spans[~host])
+    sub[~host] = below
+    threads, hosts = _host_rows(timeline, spans[host])
+    sub[host] = 1 + count + threads
+    per_lane = 1 + count + hosts
+    row = timeline.lane[spans] * per_lane + sub
     order = np.argsort(row, kind="stable")
-    return spans[order], row[order], 1 + count
+    names = _names(timeline, spans, sub, per_lane)
+    return PlacedSpans(spans[order], row[order], per_lane, hosts, names)
+
+
+def on_host(timeline: Timeline, spans: Ints) -> Bools:
+    """Return which spans are work of CPU threads; none if no lane computes on a GPU."""
+    graph = timeline.graph
+    computes = graph.kind == OpKind.COMPUTE
+    on_cpu = computes & (graph.device == Device.CPU)
+    if not np.any(computes & ~on_cpu):
+        return np.zeros(len(spans), np.bool_)
+    return np.asarray(on_cpu[timeline.op[spans]])
+
+
+def launchers(timeline: Timeline) -> Ints:
+    """Return per op of a GPU the last op of a CPU thread that it waits for, -1 for none."""
+    graph = timeline.graph
+    on_cpu = (graph.kind == OpKind.COMPUTE) & (graph.device == Device.CPU)
+    after = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+    launches = on_cpu[graph.dep_op] & ~on_cpu[after]
+    found = np.full(len(graph), -1, np.int64)
+    found[after[launches]] = graph.dep_op[launches]
+    return found
+
+
+def _host_rows(timeline: Timeline, spans: Ints) -> tuple[Ints, int]:
+    """Return the host row of each span: a thread each, the last for all the rest; how many."""
+    stream = timeline.graph.stream[timeline.op[spans]]
+    known = np.unique(stream)
+    rows = np.minimum(np.searchsorted(known, stream), _HOST_ROWS - 1)
+    return rows.astype(np.int64), min(len(known), _HOST_ROWS)
+
+
+def _names(timeline: Timeline, spans: Ints, sub: Ints, per_lane: int) -> tuple[str, ...]:
+    stream = timeline.graph.stream[timeline.op[spans]]
+    known = timeline.graph.streams
+    return tuple(
+        ", ".join(known[one] for one in np.unique(stream[sub == row]).tolist())
+        for row in range(per_lane)
+    )
 
 
 def _by_lane(lane: Ints, begin: Ints) -> Ints:

@@ -43,7 +43,8 @@ __all__ = [
 _HERE = Path(__file__).parent
 _SCRIPTS = (
     "viewer/words.js", "viewer/data.js", "viewer/paint.js", "viewer/lines.js", "viewer/draw.js",
-    "viewer/overview.js", "viewer/details.js", "viewer/search.js", "viewer/tools.js",
+    "viewer/overview.js", "viewer/details.js", "viewer/ranges.js", "viewer/picture.js",
+    "viewer/address.js", "viewer/search.js", "viewer/tools.js",
     "viewer/input.js", "viewer/main.js", "sliders.js", "report.js",
 )  # fmt: skip
 _MAKERS: tuple[Callable[[ReportFacts], ReportSection | None], ...] = (

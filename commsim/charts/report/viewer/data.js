@@ -36,6 +36,7 @@ const ViewerData = (() => {
   async function load(facts) {
     const columns = {};
     for (const name of NAMES) columns[name] = await column(name, facts.spans);
+    if (document.querySelector('script[data-column="launch"]')) columns.launch = await column("launch", facts.spans);
     return indexed(facts, columns);
   }
 
@@ -59,6 +60,7 @@ const ViewerData = (() => {
     data.meanings = facts.meanings;
     data.family = Uint8Array.from(facts.meanings, row => row[1]);
     data.numbered = data.microbatch.some(number => number > 1);
+    if (data.launch) restoreLaunches(data);
     data.rowOfLane = new Map();
     facts.lanes.forEach((lane, at) => lane.rows.forEach(row => data.rowOfLane.set(row, at)));
     return data;
@@ -80,6 +82,24 @@ const ViewerData = (() => {
     }
     data.begin = begin;
     data.reach = reach;
+  }
+
+  /* Differences that wrap round become places plus one. */
+  function restoreLaunches(data) {
+    const launch = new Uint32Array(data.count);
+    let now = 0;
+    for (let i = 0; i < data.count; i++) { now = (now + data.launch[i]) >>> 0; launch[i] = now; }
+    data.launch = launch;
+  }
+  const launcher = (data, i) => data.launch && data.launch[i] ? data.launch[i] - 1 : -1;
+  /* What a span of the host launched; the index is made at the first question. */
+  function launched(data, i) {
+    if (!data.launch) return [];
+    if (!data.launches) {
+      data.launches = new Map();
+      for (let k = 0; k < data.count; k++) if (data.launch[k]) { const by = data.launch[k] - 1; if (data.launches.has(by)) data.launches.get(by).push(k); else data.launches.set(by, [k]); }
+    }
+    return data.launches.get(i) || [];
   }
 
   /* The first place in [from, to) whose value is above `limit`; `to` if there is none. */
@@ -142,5 +162,5 @@ const ViewerData = (() => {
     return end > start ? size * factor / ((end - start) * data.facts.tick * 1e-12) : 0;
   }
 
-  return { inflate, load, small, visible, above, spanAt, rowOf, laneOf, members, busbw, endOf };
+  return { inflate, load, small, visible, above, spanAt, rowOf, laneOf, members, launcher, launched, busbw, endOf };
 })();

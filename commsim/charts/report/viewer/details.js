@@ -18,7 +18,10 @@ function tellSpans(c) {
     if (bus) much.push(`busbw ${Words.rate(bus)}`);
     else if (size > 0 && length) much.push(Words.rate(size / (length * 1e-12)));
     if (choice >= 0) much.push(words[choice]);
-    return [what, where, when, much.join(", ")];
+    const by = ViewerData.launcher(c.data, i), launched = ViewerData.launched(c.data, i);
+    const cause = by >= 0 ? `launched by ${words[c.data.meanings[c.data.what[by]][0]]}, ${Words.time(Math.max(0, c.data.begin[i] + c.data.wait[i] - ViewerData.endOf(c.data, by)) * tick)} after its end`
+      : launched.length ? `launched ${launched.length === 1 ? words[c.data.meanings[c.data.what[launched[0]]][0]] : `${launched.length} kernels`}` : "";
+    return [what, where, when, much.join(", "), cause];
   }
   function showTip(i, x, y) {
     c.tip.hidden = i < 0;
@@ -40,7 +43,7 @@ function tellSpans(c) {
   function hint() {
     c.say(matchMedia("(pointer: coarse)").matches
       ? "Pinch to zoom, drag sideways to move, tap a box for its figures."
-      : "Wheel zooms at the pointer, drag moves, shift and drag zooms to a stretch, double-click shows all. Keys: ← → ↑ ↓, + −, 0, / to search, n p for matches, a for arrows, c for the critical path.");
+      : "Wheel zooms at the pointer, drag moves, shift and drag zooms to a stretch, alt and drag (or m) measures, double-click shows all. Keys: ← → ↑ ↓, + −, 0, / to search, n p for matches, a for arrows, c for the critical path.");
   }
 
   Object.assign(c, { tell, showTip, say, choose, hint });

@@ -2,8 +2,8 @@
 /* The canvas of the viewer: its rows, its time axis, its scroll bar, and the minimap above. */
 
 function drawRows(c) {
-  function drawMain() {
-    const ctx = c.main.getContext("2d"), r = c.pal.ratio;
+  function drawMain(ctx = c.main.getContext("2d")) {
+    const r = c.pal.ratio;
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     ctx.fillStyle = c.pal.paper;
     ctx.fillRect(0, 0, c.main.width, c.main.height);
@@ -62,6 +62,15 @@ function drawRows(c) {
       return;
     }
     ViewerPaint.row(ctx, c.data, c.pal, { ...at, row: line.row, compute: line.compute }, c.state, c.state.lit);
+    if (line.name) {
+      ctx.fillStyle = c.pal.muted;
+      ctx.font = `${Math.min(11 * r, at.height - 1)}px ${c.pal.font}`;
+      ctx.textAlign = "right";
+      const room = at.x - 10 * r, fits = text => ctx.measureText(text).width <= room;
+      let text = line.name;
+      while (text.length > 4 && !fits(text)) text = `${text.slice(0, -2).trimEnd()}…`;
+      ctx.fillText(text, at.x - 8 * r, middle);
+    }
     if (!line.label) return;
     ctx.fillStyle = c.pal.ink;
     ctx.font = `${(at.height < 15 * r ? 10 : 12) * r}px ${c.pal.font}`;
@@ -81,7 +90,7 @@ function drawRows(c) {
   }
   function ticks() {
     const tick = c.facts.tick, window = (c.state.t1 - c.state.t0) * tick, [unit, length] = Words.unit(window);
-    const zoomed = c.state.t1 - c.state.t0 < c.whole * 0.999, base = zoomed ? c.state.t0 * tick : 0;
+    const zoomed = c.state.t0 > 0 && c.state.t1 - c.state.t0 < c.whole * 0.999, base = zoomed ? c.state.t0 * tick : 0;
     const most = Math.max(2, Math.floor(c.size.plot / 90)), raw = window / length / most;
     const power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map(k => k * power).find(s => s >= raw);
     const found = [];

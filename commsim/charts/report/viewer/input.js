@@ -11,7 +11,7 @@ function useHands(c) {
     c.main.setPointerCapture(event.pointerId);
     moved = 0;
     const onBar = c.size.content > c.size.body && x > c.size.width - BAR - 6;
-    drag = { kind: onBar ? "bar" : event.shiftKey && x > c.size.gutter ? "band" : x < c.size.gutter ? "gutter" : "pan", x, y };
+    drag = { kind: onBar ? "bar" : (event.altKey || c.state.measure) && x > c.size.gutter ? "range" : event.shiftKey && x > c.size.gutter ? "band" : x < c.size.gutter ? "gutter" : "pan", x, y };
   });
   c.main.addEventListener("pointermove", event => {
     const [x, y] = spot(event), last = pointers.get(event.pointerId);
@@ -23,6 +23,7 @@ function useHands(c) {
     if (!drag) return;
     if (drag.kind === "bar") { c.state.top += (y - last[1]) * c.size.content / c.size.body; c.clampTop(); c.changed(); }
     else if (drag.kind === "band") { c.state.band = [drag.x, x]; c.again(); }
+    else if (drag.kind === "range") { c.state.band = [drag.x, x, drag.y, y]; c.again(); }
     else {
       if (drag.kind === "pan") c.pan((last[0] - x) / c.size.plot);
       if (event.pointerType !== "touch" && c.size.content > c.size.body) { c.state.top += last[1] - y; c.clampTop(); c.changed(); }
@@ -39,6 +40,9 @@ function useHands(c) {
       const [a, b] = c.state.band.map(c.timeAt).sort((p, q) => p - q);
       c.state.band = null;
       c.setView(a, b);
+    } else if (known && drag && drag.kind === "range" && c.state.band && moved > 4) {
+      const [a, b] = [drag.x, x].map(at => Math.max(0, Math.min(c.whole, c.timeAt(at)))).sort((p, q) => p - q), rows = c.rowsBetween(drag.y, y);
+      if (b > a && rows.length) c.showRange({ t0: a, t1: b, rows });
     } else if (known && moved < 5 && event.type === "pointerup") tapped(x, y);
     c.state.band = null;
     if (!pointers.size) drag = null;
@@ -49,7 +53,7 @@ function useHands(c) {
   c.main.addEventListener("dblclick", () => c.setView(0, c.whole));
   function hoverAt(x, y) {
     const line = c.lineAt(y), i = c.spanUnder(x, y);
-    c.main.style.cursor = line && line.kind === "head" ? "pointer" : i >= 0 ? "crosshair" : "grab";
+    c.main.style.cursor = line && line.kind === "head" ? "pointer" : c.state.measure || i >= 0 ? "crosshair" : "grab";
     if (i !== c.state.hover) { c.state.hover = i; c.again(); }
     c.showTip(i, x, y + MAP + 6);
   }
@@ -97,8 +101,9 @@ function useHands(c) {
     "-": () => c.zoom(1 / 0.6), _: () => c.zoom(1 / 0.6), 0: () => c.setView(0, c.whole), Home: () => c.pan(-1e9), End: () => c.pan(1e9),
     ArrowUp: () => scroll(-40), ArrowDown: () => scroll(40), PageUp: () => scroll(-c.size.body), PageDown: () => scroll(c.size.body),
     "/": () => c.box.focus(), n: () => c.next(1), p: () => c.next(-1), f: () => { if (c.state.chosen >= 0) c.reveal(c.state.chosen); },
+    m: () => c.toggle("measure", c.pressed.measure),
     a: () => c.pressed.arrows && c.toggle("arrows", c.pressed.arrows), c: () => c.pressed.path && c.toggle("path", c.pressed.path),
-    Escape: () => { c.choose(-1); if (c.state.lit) { c.box.value = ""; c.search(""); } },
+    Escape: () => { c.choose(-1); c.showRange(null); if (c.state.lit) { c.box.value = ""; c.search(""); } },
   };
   function scroll(by) {
     if (c.size.content <= c.size.body) return false;

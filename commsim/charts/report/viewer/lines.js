@@ -2,7 +2,7 @@
 /* The lines of the viewer: which rows it shows, in which groups, and how tall each is (CSS pixels). */
 
 const ViewerLines = (() => {
-  const KINDS = ["node", "stage", "replica"], FEW = 32, MANY = 128;
+  const KINDS = ["node", "stage", "replica"], FEW = 32, MANY = 128, LOW = 0.44, NAMED = 9;
 
   /* The ways to group that put some lanes together, and not all of them. */
   function choices(lanes) {
@@ -25,7 +25,7 @@ const ViewerLines = (() => {
 
   /* The first row of a lane that anything is on: its second where nobody computes. */
   function main(facts) {
-    const empty = facts.lanes.every(lane => !facts.counts[lane.rows[0]] && lane.rows.length > 1);
+    const empty = facts.lanes.every(lane => !facts.counts[lane.rows[0]] && lane.rows.length > 1 + (lane.hosts || 0));
     return lane => lane.rows[empty && facts.lanes.length ? 1 : 0];
   }
 
@@ -58,8 +58,8 @@ const ViewerLines = (() => {
     const first = main(facts), skipped = facts.lanes.length ? facts.lanes[0].rows.indexOf(first(facts.lanes[0])) : 0;
     const subs = facts.lanes.length ? facts.lanes[0].rows.length - 1 - skipped : 0;
     const per = (room - 20 * groups.length) / Math.max(1, lanes) - 4;
-    const tall = Math.round(Math.min(34, Math.max(14, per / (1 + 0.42 * subs))));
-    const low = Math.max(6, Math.round(tall * 0.42));
+    const tall = Math.round(Math.min(34, Math.max(14, per / (1 + LOW * subs))));
+    const low = Math.max(lanes <= FEW ? NAMED : 6, Math.round(tall * LOW));
     let y = 0;
     for (const group of groups) {
       const shut = closed.has(group.key);
@@ -70,12 +70,15 @@ const ViewerLines = (() => {
       if (shut) continue;
       for (const at of group.lanes) {
         const lane = facts.lanes[at];
-        lane.rows.slice(skipped).forEach((row, sub) => {
+        const hosts = lane.hosts || 0, own = lane.rows.slice(skipped, lane.rows.length - hosts), name = row => lane.names ? facts.words[lane.names[lane.rows.indexOf(row)]] : "";
+        const add = (row, sub) => {
           if (sub && !facts.counts[row]) return;
           const height = sub ? low : tall;
-          lines.push({ kind: "row", row, lane: at, compute: !sub, label: sub ? "" : label(lane, byStage), y, height });
+          lines.push({ kind: "row", row, lane: at, compute: !sub, label: sub ? "" : label(lane, byStage), name: sub && height >= NAMED ? name(row) : "", y, height });
           y += height + 1;
-        });
+        };
+        lane.rows.slice(lane.rows.length - hosts, lane.rows.length).forEach(row => add(row, 1)); // hosts launch: above
+        own.forEach(add);
         y += 4;
       }
     }

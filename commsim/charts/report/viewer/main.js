@@ -15,28 +15,30 @@ function make(tag, name, parent, text) {
 }
 
 const Viewer = {
-  async start(root, facts) {
+  async start(root, facts, hash) {
     const note = make("p", "busy", root, `unpacking ${Words.count(facts.spans)} spans …`);
     await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
     const data = await ViewerData.load(facts);
     note.remove();
-    root.viewer = Viewer.build(root, data);
+    root.viewer = Viewer.build(root, data, hash);
     root.dataset.ready = "1";
   },
 
-  build(root, data) {
+  build(root, data, hash) {
     const facts = data.facts, c = { root, data, facts, whole: facts.whole || facts.reach, pal: null, miniature: null };
     c.size = { width: 0, height: 0, gutter: 0, plot: 1, body: 0, content: 0 };
     const by = ViewerLines.usual(facts.lanes);
     c.state = {
       t0: 0, t1: c.whole, top: 0, by, closed: ViewerLines.folded(facts, by), lit: null,
-      hover: -1, chosen: -1, arrows: false, path: false, band: null, found: null, at: -1, lines: [], lineOf: new Map(),
+      hover: -1, chosen: -1, arrows: false, path: false, measure: false, band: null, range: null, found: null, at: -1, lines: [], lineOf: new Map(),
     };
     addElements(c);
     moveView(c);
     drawRows(c);
     drawOverlay(c);
     tellSpans(c);
+    measureRanges(c);
+    takePictures(c, () => (document.querySelector("h1") || document).textContent || "");
     findSpans(c);
     makeTools(c);
     useHands(c);
@@ -48,11 +50,13 @@ const Viewer = {
     document.addEventListener("themechange", () => { c.fit(); c.paint(); }, until);
     c.fit();
     c.hint();
+    c.until = gone.signal;
+    if (hash) keepAddress(c, hash);
     c.paint();
     return {
       data, setView: c.setView, choose: c.choose, reveal: c.reveal, tell: c.tell, place: c.place,
       view: () => ({ t0: c.state.t0, t1: c.state.t1, top: c.state.top }), size: () => ({ ...c.size }),
-      chosen: () => c.state.chosen, lines: () => c.state.lines, redraw: c.redraw,
+      chosen: () => c.state.chosen, lines: () => c.state.lines, redraw: c.redraw, svg: c.svg, png: c.png, showRange: c.showRange, inside: c.inside, range: () => c.state.range,
       close: () => { gone.abort(); width.disconnect(); }, // nothing holds it any more
     };
   },
@@ -67,6 +71,8 @@ function addElements(c) {
   c.over = make("canvas", "over", c.stage);
   c.tip = make("div", "tip", c.stage);
   c.details = make("div", "details", c.root);
+  c.range = make("div", "range", c.root);
+  c.range.hidden = true;
   c.tip.hidden = true;
   c.details.setAttribute("aria-live", "polite");
   c.main.tabIndex = 0;
@@ -77,12 +83,14 @@ function addElements(c) {
 /* Painting when something changed, once per frame. */
 function keepPainted(c) {
   let dirty = true, waiting = 0;
+  const noted = () => { if (c.noteAddress) c.noteAddress(); };
   function again() { if (!waiting) waiting = requestAnimationFrame(() => { waiting = 0; paint(); }); }
   function changed() { dirty = true; again(); }
   function paint() {
     if (!c.pal || !c.size.width) return;
     if (dirty) { c.drawMain(); c.drawMap(); dirty = false; }
     c.drawOver();
+    noted();
   }
   /* Draws all at once and waits for the pixels; returns the milliseconds that it took. */
   function redraw() {
@@ -102,7 +110,7 @@ function keepPainted(c) {
     const body = Math.min(made.height, Math.max(260, innerHeight * 0.78));
     const context = c.main.getContext("2d");
     context.font = `12px ${getComputedStyle(c.stage).fontFamily}`;
-    const widest = made.lines.reduce((most, line) => line.kind === "row" ? Math.max(most, context.measureText(line.label).width) : most, 34);
+    const widest = made.lines.reduce((most, line) => line.kind === "row" ? Math.max(most, context.measureText(line.label).width, 0.92 * context.measureText(line.name).width) : most, 34);
     const gutter = Math.min(widest + 12, width < 600 ? 76 : 140);
     const plot = width - gutter - (made.height > body ? BAR + 4 : 0);
     c.size = { width, height: AXIS + body, gutter, plot, body, content: made.height };

@@ -20,8 +20,8 @@ function drawOverlay(c) {
     ctx.lineWidth = thick;
     ctx.strokeRect(left, at.y, right - left, at.height);
   }
-  function drawOver() {
-    const ctx = c.over.getContext("2d"), r = c.pal.ratio;
+  function drawOver(ctx = c.over.getContext("2d")) {
+    const r = c.pal.ratio;
     ctx.setTransform(r, 0, 0, r, 0, 0);
     ctx.clearRect(0, 0, c.size.width, c.size.height);
     ctx.save();
@@ -30,17 +30,20 @@ function drawOverlay(c) {
     ctx.clip();
     if (c.state.path) drawPath(ctx);
     if (c.state.arrows) drawArrows(ctx);
+    c.drawRange(ctx);
     if (c.state.chosen >= 0) {
       for (const i of [...ViewerData.members(c.data, c.data.instance[c.state.chosen])].slice(0, 4096)) outline(ctx, i, c.pal.ink, 1);
       outline(ctx, c.state.chosen, c.pal.focus, 2.5);
       if (isMessage(c.state.chosen)) arrow(ctx, c.data.instance[c.state.chosen]);
+      if (ViewerData.launcher(c.data, c.state.chosen) >= 0) launch(ctx, c.state.chosen);
+      for (const i of ViewerData.launched(c.data, c.state.chosen)) launch(ctx, i);
     }
     if (c.state.hover >= 0) outline(ctx, c.state.hover, c.pal.ink, 1.5);
     if (c.state.band) {
-      const [a, b] = c.state.band;
+      const [a, b, top, low] = c.state.band;
       ctx.fillStyle = c.pal.focus;
       ctx.globalAlpha = 0.2;
-      ctx.fillRect(Math.min(a, b), AXIS, Math.abs(b - a), c.size.body);
+      ctx.fillRect(Math.min(a, b), top === undefined ? AXIS : Math.min(top, low), Math.abs(b - a), top === undefined ? c.size.body : Math.abs(low - top));
       ctx.globalAlpha = 1;
     }
     ctx.restore();
@@ -52,7 +55,14 @@ function drawOverlay(c) {
     if (send < 0 || recv < 0) return;
     const from = c.place(send), to = c.place(recv);
     if (!from || !to) return;
-    const xa = from.start, ya = from.y + from.height / 2, xb = to.right, yb = to.y + to.height / 2;
+    bow(ctx, from.start, from.y + from.height / 2, to.right, to.y + to.height / 2);
+  }
+  /* From the end of what the host did to the start of what it launched. */
+  function launch(ctx, i) {
+    const from = c.place(ViewerData.launcher(c.data, i)), to = c.place(i);
+    if (from && to) bow(ctx, from.right, from.y + from.height, to.left, to.y);
+  }
+  function bow(ctx, xa, ya, xb, yb) {
     const bend = Math.max(12, Math.abs(xb - xa) / 3), tip = yb > ya ? 1 : -1;
     ctx.strokeStyle = ctx.fillStyle = c.pal.ink;
     ctx.lineWidth = 1.2;
@@ -67,17 +77,19 @@ function drawOverlay(c) {
     ctx.fill();
   }
   function drawArrows(ctx) {
-    const numbers = new Set();
+    const numbers = new Set(), launches = [];
     for (const line of c.state.lines) {
       const y = line.y - c.state.top;
       if (line.kind !== "row" || y + line.height < 0 || y > c.size.body) continue;
       const [low, high] = ViewerData.visible(c.data, line.row, c.state.t0, c.state.t1);
-      for (let i = low; i < high; i++) if (isMessage(i)) {
-        numbers.add(c.data.instance[i]);
-        if (numbers.size > MOST_ARROWS) { c.say("too many messages for arrows here: zoom in"); return; }
+      for (let i = low; i < high; i++) {
+        if (isMessage(i)) numbers.add(c.data.instance[i]);
+        else if (ViewerData.launcher(c.data, i) >= 0) launches.push(i);
+        if (numbers.size + launches.length > MOST_ARROWS) { c.say("too many arrows for this view: zoom in"); return; }
       }
     }
-    if (!numbers.size) c.say("no messages in this view");
+    if (!numbers.size && !launches.length) c.say(c.data.launch ? "no messages or launches in this view" : "no messages in this view");
+    for (const i of launches) launch(ctx, i);
     for (const number of numbers) arrow(ctx, number);
   }
   /* A bar under each box on the path, and a line where the path goes over to another rank. */

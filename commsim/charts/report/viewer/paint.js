@@ -30,7 +30,7 @@ const ViewerPaint = (() => {
   function palette(looks, ctx, ratio, font) {
     const style = getComputedStyle(document.documentElement);
     const colour = name => style.getPropertyValue(name).trim(), paper = colour("--card");
-    const pattern = (a, b) => ctx.createPattern(stripes(a, b, Math.round(6 * ratio)), "repeat");
+    const pattern = (a, b) => Object.assign(ctx.createPattern(stripes(a, b, Math.round(6 * ratio)), "repeat"), { paper: a, line: b, size: Math.round(6 * ratio) });
     const pale = looks.map(look => mixed(look.fill, paper, 0.3));
     const dim = colour("--dim");
     return {
@@ -157,10 +157,10 @@ const ViewerPaint = (() => {
   /* The microbatch, or the name where there is none: whole or not at all. */
   function caption(ctx, data, pal, at, left, right, i, family) {
     const room = right - left - 4 * pal.ratio;
-    if (room < 6 * pal.ratio || at.height < 12 * pal.ratio) return;
+    if (room < 6 * pal.ratio || at.height < 9 * pal.ratio) return;
     const number = data.microbatch[i], meaning = data.meanings[data.what[i]];
     const name = meaning[3] >= 0 ? data.facts.words[meaning[3]] : data.facts.words[meaning[0]];
-    ctx.font = `${11 * pal.ratio}px ${pal.font}`;
+    ctx.font = `${Math.min(11 * pal.ratio, at.height - 1)}px ${pal.font}`;
     const whole = number && data.numbered ? String(number - 1) : name;
     if (whole.length * 3 * pal.ratio > room || measured(ctx, whole) > room) return;
     ctx.fillStyle = pal.inks[family];
@@ -169,5 +169,12 @@ const ViewerPaint = (() => {
     ctx.fillText(whole, (left + right) / 2, at.y + at.height / 2 + pal.ratio / 2);
   }
 
-  return { palette, row, band, mixed, measured };
+  /* The fill that a part of the legend stands for. */
+  function swatch(pal, looks, part) {
+    if (part.querySelector(".idle")) return pal.idle;
+    if (part.querySelector(".waits")) return pal.waits[5];
+    return part.dataset.look ? looks[part.dataset.look].fill : null;
+  }
+
+  return { swatch, palette, row, band, mixed, measured };
 })();

@@ -18,7 +18,15 @@ function makeTools(c) {
     select.setAttribute("aria-label", "group ranks by");
     for (const kind of kinds) { const option = make("option", "", select, kind === "none" ? "no groups" : `by ${kind}`); option.value = kind; }
     select.value = c.state.by;
-    select.addEventListener("change", () => { c.state.by = select.value; c.state.closed = ViewerLines.folded(c.facts, select.value); c.state.top = 0; c.fit(); });
+    select.addEventListener("change", () => c.groupBy(select.value));
+    c.select = select;
+  }
+  function groupBy(kind) {
+    c.state.by = kind;
+    if (c.select) c.select.value = kind;
+    c.state.closed = ViewerLines.folded(c.facts, kind);
+    c.state.top = 0;
+    c.fit();
   }
   function button(text, title, act) {
     const one = make("button", "", c.tools, text);
@@ -38,8 +46,12 @@ function makeTools(c) {
     c.choose(c.state.chosen);
   }
   c.pressed = {};
-  if (c.facts.meanings.some(row => row[3] <= -2)) c.pressed.arrows = button("arrows", "arrows from send to recv", one => toggle("arrows", one));
+  const messages = c.facts.meanings.some(row => row[3] <= -2);
+  if (messages || c.data.launch) c.pressed.arrows = button("arrows", messages ? "arrows from send to recv" : "arrows from the host to what it launched", one => toggle("arrows", one));
   if (c.facts.paths.some(path => path.length)) c.pressed.path = button("critical path", "the chain that sets the step time", one => toggle("path", one));
+  c.pressed.measure = button("measure", "drag over a stretch of rows for a table of what is inside (m, or alt and drag)", one => toggle("measure", one));
+  button("SVG", "copy or save the timeline, as you see it, as SVG", () => c.copy("svg"));
+  button("PNG", "copy or save the timeline, as you see it, as PNG", () => c.copy("png"));
   for (const name in c.pressed) c.pressed[name].setAttribute("aria-pressed", "false");
   const present = new Set(c.data.family);
   c.facts.looks.forEach((look, k) => {
@@ -48,6 +60,7 @@ function makeTools(c) {
     const one = make("button", "look", c.legend);
     one.type = "button";
     one.title = "click to see only these";
+    one.dataset.look = k;
     make("i", "", one).style.background = look.fill;
     make("span", "", one, [...names].join(", ") || look.label);
     one.setAttribute("aria-pressed", "false");
@@ -65,5 +78,5 @@ function makeTools(c) {
   make("i", "idle", idle);
   make("span", "", idle, "idle");
 
-  Object.assign(c, { toggle });
+  Object.assign(c, { toggle, groupBy });
 }
