@@ -2,7 +2,8 @@
 The fluid network: coupled flows that share links fairly, as SimPy events.
 
 Rates are solved once per instant, after all of its starts and ends, for the flows that came or
-went and those connected to them through shared links; no other rate can change.
+went and those connected to them through shared links; no other rate can change. Of many flows only
+those are solved whose fair share can have changed (`fair_share.incremental`).
 What a flow still has to do is settled only when its rate changes, so that equal flows keep equal
 bits and end together.
 """
@@ -18,13 +19,14 @@ from simpy.events import Event
 
 from commsim.arrays import Floats
 from commsim.engine.clock import Clock
-from commsim.engine.fair_share import Flows, fair_rates
+from commsim.engine.fair_share import AT_CAP, UNKNOWN, Flows, fair_again, fair_rates, limits_of
 from commsim.libraries import PlanPhase
 
 __all__ = ["Flow", "FluidNetwork"]
 
 _NEVER = 2**62
 _FEW = 64  # flows up to which checking one by one for shared links is faster
+_MANY = 64  # flows above which only those are solved again whose rates can have changed
 _SAME = 1e-12  # rates this close are the same rate
 _KEPT = 4096  # sets of phases whose rates are kept: a step meets the same ones over and over
 _UNSURE = (
@@ -37,8 +39,8 @@ class Flow:
     """One coupled flow in the network; `left` is the share of its phase still to move."""
 
     __slots__ = (
-        "_goal", "cap", "left", "links", "network", "op", "phase", "rate", "reached", "settled",
-        "wake",
+        "_goal", "_loads", "cap", "left", "limit", "links", "network", "op", "phase", "rate",
+        "reached", "settled", "wake",
     )  # fmt: skip
 
     def __init__(self, network: FluidNetwork, phase: PlanPhase, op: int) -> None:
@@ -49,10 +51,19 @@ class Flow:
         self.cap = _cap(phase)
         self.left = 1.0
         self.rate = 0.0
+        self.limit = UNKNOWN  # the link that its rate follows from, or AT_CAP
         self.settled = network.env.now
         self.wake = _NEVER
         self.reached: Event | None = None
+        self._loads: dict[int, tuple[float, float]] | None = None
         self._goal = 0.0  # the share left once the goal is reached
+
+    @property
+    def loads(self) -> dict[int, tuple[float, float]]:
+        """Bytes and connections by link."""
+        if self._loads is None:
+            self._loads = self.network.loads_of(self.phase)
+        return self._loads
 
     def reach(self, fraction: float) -> Event:
         """Return an event that fires when `fraction` of the phase has moved, and then hold."""
@@ -105,16 +116,22 @@ class FluidNetwork:
         self.log = log
         self.capacity = capacity * 1e-12  # bytes per ps
         self._whole = self.capacity.copy()
+        self._listed: list[float] = []  # capacities of links, once there are many flows
         self.solved = 0
         self._note = note
         self._flows: dict[Flow, int] = {}  # in order of activation, by number
         self._count = 0
         self._on: list[dict[Flow, None]] = [{} for _ in range(len(capacity))]
         self._touched: dict[Flow, None] = {}  # flows whose rates may have changed at this instant
+        self._fresh: dict[Flow, None] = {}  # those of them that have come
+        self._changed: dict[
+            int, None
+        ] = {}  # links that flows have come to or left, or that changed
         self._solving = False
         self._links: dict[PlanPhase, list[int]] = {}
-        self._free: dict[PlanPhase, float] = {}
-        self._shares: dict[tuple[PlanPhase, ...], list[float]] = {}
+        self._loads: dict[PlanPhase, dict[int, tuple[float, float]]] = {}
+        self._free: dict[PlanPhase, tuple[float, int]] = {}
+        self._shares: dict[tuple[PlanPhase, ...], list[tuple[float, int]]] = {}
         self._wakes: list[tuple[int, int, Flow]] = []
         self._alarm_at = _NEVER
 
@@ -132,6 +149,14 @@ class FluidNetwork:
             links = self._links[phase] = phase.link.tolist()
         return links
 
+    def loads_of(self, phase: PlanPhase) -> dict[int, tuple[float, float]]:
+        """Return bytes and connections of a phase by link; equal phases share one."""
+        loads = self._loads.get(phase)
+        if loads is None:
+            entries = zip(phase.load.tolist(), phase.conns.tolist(), strict=True)
+            loads = self._loads[phase] = dict(zip(self.links_of(phase), entries, strict=True))
+        return loads
+
     def activate(self, flow: Flow) -> None:
         """Activate a flow."""
         flow.settled = self.env.now
@@ -142,23 +167,29 @@ class FluidNetwork:
             alone = alone and not self._on[link]
             self._on[link][flow] = None
         if alone and not self._touched:
-            self._run(flow, min(flow.cap, self._unshared_rate(flow.phase)))
+            self._run(flow, *self._alone(flow))
             self._set_alarm()
         else:
             self._touch(flow)
+            self._fresh[flow] = None
             self._solve_soon()
 
     def set_link(self, link: int, left: float) -> None:
         """Let a link carry the share `left` of what it is built for from now on."""
         self.capacity[link] = self._whole[link] * left
+        self._listed = []
         self._free, self._shares = {}, {}
         self._touched.update(self._on[link])
+        self._changed[link] = None
+        for flow in self._on[link]:
+            flow.limit = UNKNOWN
         self._solve_soon()
 
     def _touch(self, flow: Flow) -> None:
         """Remember a flow that came or went, and those that share a link with it."""
         if flow in self._flows:
             self._touched[flow] = None
+        self._changed.update(dict.fromkeys(flow.links))
         for link in flow.links:
             if self._on[link]:
                 self._touched.update(self._on[link])
@@ -171,15 +202,27 @@ class FluidNetwork:
     def _solve(self) -> None:
         """Share the links among the flows that something has changed for, and set the alarm."""
         self._solving = False
-        flows = self._affected()
-        if flows:
+        found = self._solved_again() if len(self._flows) > _MANY else None
+        if found is None:
+            flows = self._affected()
+            found = dict(zip(flows, self._rates(flows), strict=True)) if flows else {}
+        self._touched, self._fresh, self._changed = {}, {}, {}
+        if found:
             self.solved += 1
-            for flow, rate in zip(flows, self._rates(flows), strict=True):
-                self._run(flow, rate)
+            for flow in sorted(found, key=self._flows.__getitem__):
+                self._run(flow, *found[flow])
         self._set_alarm()
 
-    def _run(self, flow: Flow, rate: float) -> None:
-        """Continue a flow at a rate, and note when it will be done."""
+    def _solved_again(self) -> dict[Flow, tuple[float, int]] | None:
+        """Return what has changed among many flows; None if most of them have to be solved."""
+        fresh = [flow for flow in self._fresh if flow in self._flows]
+        most = len(self._flows) // 2
+        self._listed = self._listed or self.capacity.tolist()
+        return fair_again(fresh, self._changed, self._on, self._listed, most=most)
+
+    def _run(self, flow: Flow, rate: float, limit: int) -> None:
+        """Continue a flow at a rate that follows from `limit`, and note when it will be done."""
+        flow.limit = limit
         flow.run_at(rate, self.env.now)
         heapq.heappush(self._wakes, (flow.wake, self._flows[flow], flow))
 
@@ -193,7 +236,6 @@ class FluidNetwork:
     def _affected(self) -> list[Flow]:
         """Return the flows touched, and all connected to them through shared links."""
         found = {flow: None for flow in self._touched if flow in self._flows}
-        self._touched = {}
         waiting = list(found)
         while waiting:
             for link in waiting.pop().links:
@@ -238,9 +280,10 @@ class FluidNetwork:
         else:
             self._set_alarm()
 
-    def _rates(self, flows: list[Flow]) -> list[float]:
+    def _rates(self, flows: list[Flow]) -> list[tuple[float, int]]:
+        """Return the rates of flows that share links with no others, and what limits each."""
         if len(flows) <= _FEW and self._share_no_link(flows):
-            return [min(flow.cap, self._unshared_rate(flow.phase)) for flow in flows]
+            return [self._alone(flow) for flow in flows]
         phases = tuple([flow.phase for flow in flows])
         rates = self._shares.get(phases)
         if rates is None:
@@ -249,7 +292,7 @@ class FluidNetwork:
             rates = self._shares[phases] = self._shared_rates(phases)
         return rates
 
-    def _shared_rates(self, phases: tuple[PlanPhase, ...]) -> list[float]:
+    def _shared_rates(self, phases: tuple[PlanPhase, ...]) -> list[tuple[float, int]]:
         """Return the rates of flows of some phases that share links, in this order."""
         table = Flows(
             ptr=np.concatenate(([0], np.cumsum([len(p.link) for p in phases]))),
@@ -261,8 +304,10 @@ class FluidNetwork:
         rates = fair_rates(table, self.capacity)
         if rates.unfixed:
             self._note(_UNSURE)
-        shares: list[float] = rates.rate.tolist()
-        return shares
+        limits = [UNKNOWN] * len(phases)
+        if len(phases) > _MANY // 2:  # else they are soon solved together again
+            limits = limits_of(table, self.capacity, rates.rate).tolist()
+        return list(zip(rates.rate.tolist(), limits, strict=True))
 
     def _share_no_link(self, flows: list[Flow]) -> bool:
         """Return whether no link of some flows carries another flow too."""
@@ -270,15 +315,18 @@ class FluidNetwork:
             len(self._on[link]) == 1 for flow in flows for link in flow.links
         )
 
-    def _unshared_rate(self, phase: PlanPhase) -> float:
-        """Return the rate of a flow that has its links to itself; equal phases share one."""
-        rate = self._free.get(phase)
-        if rate is None:
-            rate = float("inf")
+    def _alone(self, flow: Flow) -> tuple[float, int]:
+        """Return the rate of a flow that has its links to itself, and what limits it."""
+        found = self._free.get(flow.phase)
+        if found is None:
+            phase, found = flow.phase, (flow.cap, AT_CAP)
             if len(phase.link):
-                rate = float(np.min(self.capacity[phase.link] / np.maximum(phase.load, 1e-300)))
-            self._free[phase] = rate
-        return rate
+                rates = self.capacity[phase.link] / np.maximum(phase.load, 1e-300)
+                slowest = int(np.argmin(rates))
+                if rates[slowest] < flow.cap:
+                    found = (float(rates[slowest]), int(phase.link[slowest]))
+            self._free[phase] = found
+        return found
 
 
 def _cap(phase: PlanPhase) -> float:

@@ -22,10 +22,13 @@ import numpy as np
 from commsim.arrays import Floats, Ints
 from commsim.engine.fair_share.coupled import coupled_rates
 
-__all__ = ["Flows", "Rates", "fair_rates", "unfairness"]
+__all__ = ["AT_CAP", "UNKNOWN", "Flows", "Rates", "fair_rates", "fill", "limits_of", "unfairness"]
 
+AT_CAP, UNKNOWN = -1, -2
+"""What limits a flow if no link is known to."""
 
 _TIE = 1 + 1e-12
+_FULL = 1e-11  # relative: a link that is this near to its capacity is full
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +109,24 @@ def fill(flows: Flows, owner: Ints, capacity: Floats) -> tuple[Floats, Floats]:
         live = live[~done]
     room[ids] = left
     return rate, room
+
+
+def limits_of(flows: Flows, capacity: Floats, rate: Floats) -> Ints:
+    """Return what limits each flow of a fair allocation: a link, AT_CAP, or UNKNOWN.
+
+    A link limits a flow if it is full and none has a larger share of it.
+    """
+    owner = np.repeat(np.arange(len(flows)), np.diff(flows.ptr))
+    moved = flows.load * rate[owner]
+    use = np.bincount(flows.link, weights=moved, minlength=len(capacity))
+    share, top = moved / flows.conns, np.zeros(len(capacity))
+    np.maximum.at(top, flows.link, share)
+    holds = (use >= capacity * (1 - _FULL))[flows.link] & (share >= top[flows.link] * (1 - _FULL))
+    limit = np.full(len(flows), UNKNOWN)
+    at = np.flatnonzero(holds)[::-1]  # the first of a flow's links is written last
+    limit[owner[at]] = flows.link[at]
+    limit[rate >= flows.cap * (1 - 1e-12)] = AT_CAP
+    return limit
 
 
 def unfairness(flows: Flows, capacity: Floats, rate: Floats) -> float:
