@@ -74,7 +74,7 @@ def row_model(row: Row, fitted: Fitted) -> ComputeModel:
         stack = fitted.with_attention(stack, row.attention)
     kernels = KernelModel(gpu, row.precision, fitted.generations[generation], stack)
     section = ComputeSection(cuda_graph=row.cuda_graph or stack.cuda_graph)
-    return ComputeModel(kernels, section, row.stack)
+    return ComputeModel(kernels, section, row.stack, row.gpus)
 
 
 def compute_seconds(row: Row, fitted: Fitted) -> float:

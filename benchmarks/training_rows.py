@@ -246,7 +246,7 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
     stack, flash = _software(record, rule), record.get("flash_attention") == "1"
     return {
         "shape": _shape(record, rule),
-        "attention": _attention(stack, flash),
+        "attention": record.get("attention") or _attention(stack, flash),
         "tp_overlap": rule.get("tp_overlap", "") or ("ring" if "async TP" in text else ""),
         "gradients": _gradients(record, text, stack),
         "shard": number("gpus_per_node", 8) if re.search(r"\bhsdp\b", text) else 0,

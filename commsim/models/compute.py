@@ -36,6 +36,7 @@ from commsim.models.operations import LOSS_FORWARD, BlockOps, embedding_ops, hea
 from commsim.models.precision import peak_name, recipe_of
 from commsim.models.shape import ModelShape
 from commsim.models.split import Split, tensor_parallel_bytes
+from commsim.models.stragglers import slowest
 from commsim.models.work import NOTHING, Block, GpuWork
 from commsim.units import PS_PER_SECOND
 
@@ -57,6 +58,8 @@ class ComputeModel:
     kernels: KernelModel
     section: ComputeSection = ComputeSection()
     stack_name: str = ""
+    gpus: int = 1
+    """How many GPUs work in step: all are as slow as the slowest."""
 
     @property
     def gpu(self) -> GpuSpec:
@@ -74,6 +77,12 @@ class ComputeModel:
         return self.kernels.precision
 
     @property
+    def slowest(self) -> float:
+        """How many times as long as the mean the slowest GPU takes."""
+        given = self.section.spread
+        return slowest(self.gpus, self.kernels.constants.spread if given is None else given)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed about compute, for the notes of a run."""
         if self.section.efficiency is not None:
@@ -82,6 +91,8 @@ class ComputeModel:
             f"compute: roofline model of {self.gpu.name}, stack {self.stack_name}"
             f" ({self.stack.year}), attention {self.stack.attention}"
         )
+        if self.slowest > 1:
+            remarks += f"; the slowest of {self.gpus:,} GPUs takes {self.slowest - 1:.1%} longer"
         return (remarks, *(f"compute: {gap}" for gap in self.not_fitted))
 
     @property
@@ -97,7 +108,15 @@ class ComputeModel:
                 f"no published step in {self.precision} on {generation.capitalize()} was fitted"
             )
         if generation not in self.stack.fitted:
-            found.append(f"stack {self.stack_name} was not fitted on {generation.capitalize()}")
+            older = [
+                name
+                for name, stack in read_constants().stacks.items()
+                if generation in stack.fitted and name.startswith(self.stack_name)
+            ]
+            instead = f" (fitted there: {', '.join(older)})" if older else ""
+            found.append(
+                f"stack {self.stack_name} was not fitted on {generation.capitalize()}{instead}"
+            )
         return tuple(found)
 
     @property
@@ -313,7 +332,7 @@ class ComputeModel:
             seconds = work.flops / self.kernels.peak
             return work.lasting(seconds / self.section.efficiency * self.section.scale)
         parallel = split.tp > 1
-        gpu = work.seconds * (1 + self.stack.tensor_parallel_loss * parallel)
+        gpu = work.seconds * (1 + self.stack.tensor_parallel_loss * parallel) * self.slowest
         gpu += kernels * self.kernels.constants.launch_us * 1e-6
         if ops is not None:
             collectives = ops.collectives * parallel
@@ -329,8 +348,11 @@ def compute_model(
     precision: str,
     section: ComputeSection | None = None,
     where: str = "training",
+    gpus: int = 1,
 ) -> ComputeModel:
     """Return the compute model of `gpu` at `precision`, by any of its names (`PRECISION_NAMES`).
+
+    `gpus` of its kind work in step.
 
     Without a stack in the section, that of DistributedDataParallel's users is taken.
 
@@ -350,7 +372,7 @@ def compute_model(
         stack = msgspec.structs.replace(stack, attention=section.attention)
     constants = gpu_constants(gpu, where=f"{where}.compute", flat=section.efficiency is not None)
     kernels = KernelModel(gpu, precision, constants, stack, section.efficiency)
-    return ComputeModel(kernels, section, name)
+    return ComputeModel(kernels, section, name, gpus)
 
 
 def _measured(blocks: tuple[Block, ...], times: MeasuredTimes | None) -> tuple[Block, ...]:

@@ -80,6 +80,8 @@ class GpuConstants(Section, frozen=True, kw_only=True):
     tiles: tuple[Tile, ...]
     flash: Flash
     flash_half_keys: NotNegative
+    spread: NotNegative = 0.0
+    """The standard deviation of the speeds of GPUs of one kind, as a share."""
     fitted: tuple[str, ...] = ()
     """The precisions in which published steps on this generation were fitted."""
     source: str

@@ -71,7 +71,11 @@ class Judge:
         model = build_model(section.model, where="model")
         self.shape, self.seq = model.shape, model.seq_len
         self._compute = compute_model(
-            cluster.gpu(0), precision=section.precision, section=section.compute, where="compute"
+            cluster.gpu(0),
+            precision=section.precision,
+            section=section.compute,
+            where="compute",
+            gpus=cluster.world_size,
         )
         self.capacity = min(cluster.gpu(rank).memory_bytes for rank in range(cluster.world_size))
         self._traffic = StepTraffic(cluster, library)

@@ -67,7 +67,11 @@ def build_training(
     axes = Axes(plan, cluster)
     model, *_ = [
         compute_model(
-            cluster.gpu(rank), precision=section.precision, section=section.compute, where=where
+            cluster.gpu(rank),
+            precision=section.precision,
+            section=section.compute,
+            where=where,
+            gpus=int((axes.gpu == axes.gpu[rank]).sum()),
         )
         for rank in np.unique(axes.gpu, return_index=True)[1].tolist()  # a GPU of each kind
     ]

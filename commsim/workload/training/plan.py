@@ -204,7 +204,11 @@ def plan_training(
     _check_experts(section, model, where)
     microbatches = _microbatches(section, where)
     compute = compute_model(
-        cluster.gpu(0), precision=section.precision, section=section.compute, where=where
+        cluster.gpu(0),
+        precision=section.precision,
+        section=section.compute,
+        where=where,
+        gpus=cluster.world_size,
     )
     width = WIDTH[section.precision]
     schedule, parts = _schedule(

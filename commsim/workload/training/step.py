@@ -136,6 +136,7 @@ class StepBuilder:
                 precision=section.precision,
                 section=section.compute,
                 where=self.plan.where,
+                gpus=int((self.axes.gpu == kind).sum()),
             )
         skew, place = self._skew(rank)
         load = skew[place] * len(skew) if skew else 1.0

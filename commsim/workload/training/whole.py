@@ -64,7 +64,11 @@ class WholeModel:
         if id(gpu) not in self._known:
             section = self.plan.section
             model = compute_model(
-                gpu, precision=section.precision, section=section.compute, where=self.plan.where
+                gpu,
+                precision=section.precision,
+                section=section.compute,
+                where=self.plan.where,
+                gpus=self.plan.layout.world,
             )
             units = self.plan.stages[0].units
             stage_ops = with_memory(
