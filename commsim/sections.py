@@ -206,6 +206,9 @@ def _struct_in(kind: Any) -> Any:
 def _element(kind: Any) -> Any:
     """Return the element type of a list, tuple or dict type."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        kind = next((k for k in typing.get_args(kind) if typing.get_origin(k)), kind)
+        options = typing.get_args(kind)
+        kind = next(
+            (k for k in options if typing.get_origin(k) not in (None, typing.Literal)), kind
+        )
     arguments = [k for k in typing.get_args(kind) if k is not Ellipsis]
     return arguments[-1] if arguments else None

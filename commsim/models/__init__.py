@@ -6,7 +6,6 @@ the fitted constants of a software stack), bytes that a rank holds.
 """
 
 from commsim.models.activations import (
-    RECOMPUTE,
     embedding_activation_bytes,
     head_activation_bytes,
     head_working_bytes,
@@ -48,6 +47,7 @@ from commsim.models.parameters import (
     tensor_total,
 )
 from commsim.models.precision import PRECISION_NAMES, Recipe, peak_name, recipe_of
+from commsim.models.recompute import RECOMPUTE, RECOMPUTE_MODULES, Module, Recompute, modules_of
 from commsim.models.roofline import precision_of, resolve_durations, shapes_of
 from commsim.models.section import Model, ModelSection, build_model
 from commsim.models.shape import (
@@ -75,6 +75,7 @@ __all__ = [
     "FLOP_CONVENTIONS",
     "PRECISION_NAMES",
     "RECOMPUTE",
+    "RECOMPUTE_MODULES",
     "Block",
     "ComputeModel",
     "ComputeSection",
@@ -87,8 +88,10 @@ __all__ = [
     "ModelPreset",
     "ModelSection",
     "ModelShape",
+    "Module",
     "Published",
     "Recipe",
+    "Recompute",
     "Split",
     "Stack",
     "StateBytes",
@@ -124,6 +127,7 @@ __all__ = [
     "model_names",
     "model_preset",
     "model_text",
+    "modules_of",
     "optimizer_entries",
     "parameter_count",
     "peak_name",

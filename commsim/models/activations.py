@@ -21,11 +21,11 @@ entry: those of the four matrices; attention keeps its output besides, for its o
 from __future__ import annotations
 
 from commsim.models.parameters import local_kv_heads
+from commsim.models.recompute import Recompute, modules_of
 from commsim.models.shape import ModelShape, is_moe_layer, score_width, value_width
 from commsim.models.split import Split, hidden_bytes
 
 __all__ = [
-    "RECOMPUTE",
     "embedding_activation_bytes",
     "head_activation_bytes",
     "head_working_bytes",
@@ -34,7 +34,6 @@ __all__ = [
     "logit_count",
 ]
 
-RECOMPUTE = ("none", "selective", "selective_op", "full")
 _KEPT_LOGIT = 4.0
 """Bytes per logit from forward to backward: the fp32 log-softmax."""
 _LOG_SUM = 4
@@ -46,7 +45,7 @@ def layer_activation_bytes(
     split: Split,
     *,
     layer: int = 0,
-    recompute: str = "none",
+    recompute: Recompute = "none",
     flash: bool = False,
     width: int = 2,
     cast: float | None = None,
@@ -60,7 +59,9 @@ def layer_activation_bytes(
     if cast is not None:
         kept -= _saved_by_casts(shape, split, layer, width, cast)
     core = _core(shape, split, flash=flash, width=width)
-    again = recompute == "selective" and not flash
+    modules = modules_of(recompute)
+    kept -= _dropped(shape, split, layer, width, width if cast is None else cast, modules)
+    again = (recompute == "selective" or "core_attn" in modules) and not flash
     return round(kept + (0 if again else core))
 
 
@@ -69,17 +70,18 @@ def layer_working_bytes(
     split: Split,
     *,
     layer: int = 0,
-    recompute: str = "none",
+    recompute: Recompute = "none",
     flash: bool = False,
     width: int = 2,
     cast: float | None = None,
 ) -> int:
     """Return what exists besides, for one layer at a time, while it is computed again."""
+    how: tuple[Recompute, Recompute] = ("none", recompute)
     whole, kept = (
         layer_activation_bytes(
-            shape, split, layer=layer, recompute=how, flash=flash, width=width, cast=cast
+            shape, split, layer=layer, recompute=one, flash=flash, width=width, cast=cast
         )
-        for how in ("none", recompute)
+        for one in how
     )
     return whole - kept
 
@@ -120,6 +122,36 @@ def _outside_core(shape: ModelShape, split: Split, layer: int, width: int) -> fl
         kv = 2 * local_kv_heads(shape, t) * t * shape.head_dim
     attention = score_width(shape) + kv + value_width(shape)
     return whole + width * S * (attention + _mlp_width(shape, split, layer)) / t
+
+
+def _dropped(
+    shape: ModelShape,
+    split: Split,
+    layer: int,
+    width: int,
+    cast: float,
+    modules: frozenset[str],
+) -> float:
+    """Return the bytes that modules run again need not keep; `cast` per entry a product took in."""
+    S, t, experts = split.tokens, split.tp, shape.experts
+    own, dropped = S * split.own * shape.hidden, 0.0
+    moe = experts is not None and is_moe_layer(shape, layer)
+    if "layernorm" in modules:
+        dropped += own * (cast + (width if moe else cast))
+    if "mla_up_proj" in modules and shape.latent is not None:
+        dropped += width * S * (2 * score_width(shape) + value_width(shape)) / t
+    if not moe and "mlp" in modules:
+        dropped += S / t * shape.ffn * (width * (2 if shape.gated else 1) + cast)
+    if experts is None or not moe:
+        return dropped
+    between = experts.top_k * experts.expert_ffn * S / t
+    if "moe" in modules:
+        into = experts.top_k * own
+        shared = experts.shared_expert_ffn * S / t
+        return (
+            dropped + cast * into + (width * (2 if shape.gated else 1) + cast) * (between + shared)
+        )
+    return dropped + (cast * between if "moe_act" in modules else 0.0)
 
 
 def _saved_by_casts(shape: ModelShape, split: Split, layer: int, width: int, cast: float) -> float:

@@ -34,6 +34,7 @@ from commsim.models.kernels import WIDE, KernelModel
 from commsim.models.matmul import Matmul
 from commsim.models.operations import LOSS_FORWARD, BlockOps, embedding_ops, head_ops, layer_ops
 from commsim.models.precision import peak_name, recipe_of
+from commsim.models.recompute import Recompute, modules_of
 from commsim.models.shape import ModelShape
 from commsim.models.split import Split, tensor_parallel_bytes
 from commsim.models.stragglers import slowest
@@ -47,6 +48,10 @@ _TORCH_MERGES, _TORCH_ADDS = 38, 26
 """Bytes per entry in eager torch (torch/distributed/tensor/experimental/_attention.py): _SDPAMerger
 casts (2 + 4), subtracts (8 + 4), multiplies (4 + 4) and subtracts again (8 + 4) in fp32; a
 gradient is added (6 + 4) and joined with the other half (8 + 8)."""
+WHOLE = {
+    "mlp": frozenset({"mlp"}), "router": frozenset({"moe"}), "experts": frozenset({"moe"}),
+}  # fmt: skip
+"""Blocks that modules run again as a whole."""
 _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
 """Of an all-reduce inside a node, only to say how long Python may run ahead."""
 
@@ -130,7 +135,7 @@ class ComputeModel:
         split: Split,
         *,
         layer: int = 0,
-        recompute: str = "none",
+        recompute: Recompute = "none",
         collective: float | None = None,
     ) -> tuple[Block, ...]:
         """Return the blocks of a layer for one microbatch: attention and mlp, or with experts.
@@ -216,7 +221,13 @@ class ComputeModel:
         return self.kernels.width
 
     def _block(
-        self, ops: BlockOps, split: Split, recompute: str, behind: float, *, last: bool = False
+        self,
+        ops: BlockOps,
+        split: Split,
+        recompute: Recompute,
+        behind: float,
+        *,
+        last: bool = False,
     ) -> Block:
         behind *= ops.collectives
         forward = self._forward(ops, ops.matmuls, ops.forward_bytes, split, behind)
@@ -234,13 +245,15 @@ class ComputeModel:
         self,
         ops: BlockOps,
         split: Split,
-        recompute: str,
+        recompute: Recompute,
         behind: float,
         forward: GpuWork,
         *,
         last: bool,
     ) -> GpuWork:
         """Return what of a block's forward runs again before its backward."""
+        if modules_of(recompute):
+            return self._modules(ops, split, modules_of(recompute), forward)
         if recompute == "selective_op":
             work = self._products(ops, ops.dropped)
             work += self.kernels.stream(ops.forward_bytes - ops.last_bytes)
@@ -254,6 +267,21 @@ class ComputeModel:
             kept = ops.forward_bytes - ops.last_bytes
             return self._forward(ops, ops.matmuls[:-1], kept, split, behind)
         return forward
+
+    def _modules(
+        self, ops: BlockOps, split: Split, modules: frozenset[str], forward: GpuWork
+    ) -> GpuWork:
+        """Return what of a block's forward runs again for some modules of Megatron's."""
+        if ops.name in WHOLE and modules & WHOLE[ops.name]:
+            return forward
+        work = self.kernels.stream(ops.norm_bytes) if "layernorm" in modules else NOTHING
+        if "moe_act" in modules:
+            work += self.kernels.stream(ops.act_bytes)
+        if "mla_up_proj" in modules and ops.core is not None:
+            work += self._products(ops, ops.matmuls[1:-1])
+        if "core_attn" in modules and ops.core is not None:
+            work += attention_forward(self.kernels, ops.core)
+        return self._finish(work, 0.0, split) if work.seconds or work.flops else NOTHING
 
     def _share(self, core: GpuWork, outside: GpuWork) -> float:
         """Return the share of attention's core in its block, by FLOPs at a flat efficiency."""

@@ -18,7 +18,8 @@ full the whole layer's forward again.
 from __future__ import annotations
 
 from commsim.models.parameters import layer_tensors
-from commsim.models.shape import ModelShape, layer_kinds, score_width, value_width
+from commsim.models.recompute import Recompute, modules_of
+from commsim.models.shape import ModelShape, is_moe_layer, layer_kinds, score_width, value_width
 
 __all__ = [
     "BACKWARD_PER_FORWARD",
@@ -61,9 +62,12 @@ def training_flops(shape: ModelShape, *, batch: int, seq: int, causal: bool = Fa
 
 
 def hardware_flops(
-    shape: ModelShape, *, batch: int, seq: int, recompute: str = "none", causal: bool = False
+    shape: ModelShape, *, batch: int, seq: int, recompute: Recompute = "none", causal: bool = False
 ) -> int:
     """Return the FLOPs of one step with what `recompute` does again (for HFU)."""
+    if not isinstance(recompute, str):
+        again = _again(shape, batch, seq, causal, modules_of(recompute))
+        return training_flops(shape, batch=batch, seq=seq, causal=causal) + again
     again = {
         "none": 0,
         "selective": shape.layers * attention_flops(shape, batch=batch, seq=seq, causal=causal),
@@ -71,6 +75,35 @@ def hardware_flops(
         "full": _layers_flops(shape, batch, seq, causal),
     }[recompute]
     return training_flops(shape, batch=batch, seq=seq, causal=causal) + again
+
+
+def _again(shape: ModelShape, batch: int, seq: int, causal: bool, modules: frozenset[str]) -> int:
+    """Return the FLOPs of what modules run again: core, products out of latents, whole MLPs."""
+    found, tokens = 0, 2 * batch * seq
+    for layer, count in layer_kinds(shape):
+        moe = is_moe_layer(shape, layer)
+        entries = _matrix_entries(shape, layer) - _attention_entries(shape, layer)
+        if ("moe" if moe else "mlp") in modules:
+            found += count * tokens * entries
+        if "mla_up_proj" in modules and shape.latent is not None:
+            up = shape.latent.q_lora_rank * score_width(shape)
+            nope = shape.heads * shape.latent.qk_nope_head_dim
+            up += shape.latent.kv_lora_rank * (nope + value_width(shape))
+            found += count * tokens * up
+        if "core_attn" in modules:
+            found += count * attention_flops(shape, batch=batch, seq=seq, causal=causal)
+    return found
+
+
+def _attention_entries(shape: ModelShape, layer: int) -> int:
+    """Return the entries of the matrices of attention."""
+    return sum(
+        tensor.entries
+        for tensor in layer_tensors(shape, layer=layer)
+        if tensor.name.endswith(".weight")
+        and "attention" in tensor.name
+        and "norm" not in tensor.name
+    )
 
 
 def boundary_bytes(shape: ModelShape, *, batch: int, seq: int, width: int) -> int:

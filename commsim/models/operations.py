@@ -76,7 +76,8 @@ class BlockOps:
     `experts` counts the experts on the rank, each with kernels of its own; a block that `waits`
     cannot be issued before the host knows how many tokens came; one that is `captured` lies in a
     CUDA graph; `wide` blocks are not quantised; `fused` ones quantise in the products' epilogues
-    all but what comes from outside.
+    all but what comes from outside. `norm_bytes` and `act_bytes` are the parts of `forward_bytes`
+    of the norm in front and of the activation function.
     """
 
     name: str
@@ -95,6 +96,8 @@ class BlockOps:
     captured: bool = False
     wide: bool = False
     fused: bool = False
+    norm_bytes: float = 0.0
+    act_bytes: float = 0.0
 
 
 def layer_ops(
@@ -149,6 +152,7 @@ def _attention_ops(shape: ModelShape, split: Split) -> BlockOps:
         (NORM_BACKWARD + RESIDUAL_BACKWARD) * U * split.own + 2.0 * vectors,
         0.55,
         last_bytes=residual,
+        norm_bytes=NORM_FORWARD * U * split.own,
         dropped=(Matmul(S, local_kv_heads(shape, t) * shape.head_dim, shape.hidden), out),
         core=Core(
             heads=split.micro * heads,
@@ -200,6 +204,7 @@ def _mlp_ops(shape: ModelShape, split: Split) -> BlockOps:
         (NORM_BACKWARD + RESIDUAL_BACKWARD) * U + backward,
         0.45,
         last_bytes=residual,
+        norm_bytes=NORM_FORWARD * U,
         dropped=(Matmul(split.tokens, ffn, shape.hidden),) if shape.gated else (),
     )
 
@@ -226,6 +231,7 @@ def _expert_ops(shape: ModelShape, experts: Experts, split: Split) -> tuple[Bloc
         0.45,
         collectives=0,
         wide=not shared,
+        norm_bytes=NORM_FORWARD * U,
     )
     return router, _routed_ops(shape, experts, split)
 
@@ -239,6 +245,7 @@ def _fused(shape: ModelShape, routed: BlockOps) -> BlockOps:
         forward_bytes=routed.forward_bytes - forward,
         backward_bytes=routed.backward_bytes - backward,
         fused=True,
+        act_bytes=0.0,
     )
 
 
@@ -261,4 +268,5 @@ def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
         dropped=(Matmul(each, ffn, shape.hidden, local),) if shape.gated else (),
         experts=local,
         waits=not split.capacity,
+        act_bytes=forward,
     )

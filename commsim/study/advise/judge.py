@@ -15,7 +15,7 @@ import msgspec
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries import Library
-from commsim.models import MemoryUse, build_model, compute_model, fits
+from commsim.models import MemoryUse, Recompute, build_model, compute_model, fits
 from commsim.study.advise.bound import LayoutBound
 from commsim.study.advise.floor import Floor
 from commsim.study.advise.layouts import (
@@ -84,7 +84,7 @@ class Judge:
         self._bound = LayoutBound(
             section, self.shape, cluster, library, self._compute, self._traffic, self._known
         )
-        self._least: dict[tuple[Degrees, str, str], Judged | None] = {}
+        self._least: dict[tuple[Degrees, str, Recompute], Judged | None] = {}
 
     @property
     def recomputes(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class Judge:
         found = self._judged(candidate, [candidate.shard])
         return found[0] if found else None
 
-    def least(self, degrees: Degrees, shard: str, recompute: str) -> Judged | None:
+    def least(self, degrees: Degrees, shard: str, recompute: Recompute) -> Judged | None:
         """Judge the layout of `degrees` and `shard` that needs least memory; None: cannot run.
 
         That is one sequence at a time under 1F1B, of which the other schedules hold as much or
@@ -194,7 +194,7 @@ class Judge:
         return Judged(candidate, use, at, self.capacity, seconds)
 
 
-def least_of(degrees: Degrees, shard: str, recompute: str) -> Candidate:
+def least_of(degrees: Degrees, shard: str, recompute: Recompute) -> Candidate:
     """Return the layout of its kind that needs least memory."""
     return Candidate(degrees, "1f1b", 1, 1, recompute, shard)
 

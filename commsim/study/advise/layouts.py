@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from commsim.models import Recompute
 from commsim.workload.training import (
     BatchSection,
     DataParallelSection,
@@ -64,7 +65,7 @@ class Candidate(NamedTuple):
     schedule: str
     virtual: int
     micro: int
-    recompute: str
+    recompute: Recompute
     shard: str
     overlap: str = "none"
 
@@ -80,7 +81,8 @@ class Candidate(NamedTuple):
             words.append(self.schedule + (f" v{self.virtual}" if self.virtual > 1 else ""))
         words.append(f"micro {self.micro}")
         if self.recompute != "none":
-            words.append(f"recompute {self.recompute}")
+            how = self.recompute
+            words.append(f"recompute {how if isinstance(how, str) else '+'.join(how)}")
         return " · ".join(words)
 
 

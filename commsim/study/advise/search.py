@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import partial
 
+from commsim.models import Recompute
 from commsim.study.advise.few_layers import worth
 from commsim.study.advise.judge import Judge, Judged, least_of
 from commsim.study.advise.layouts import Candidate, Degrees
@@ -136,7 +137,7 @@ class Search:
                     if found is not None:
                         yield found
 
-    def _may_fit(self, degrees: Degrees, shard: str, recompute: str) -> bool:
+    def _may_fit(self, degrees: Degrees, shard: str, recompute: Recompute) -> bool:
         found = self.judge.least(degrees, shard, recompute)
         return found is not None and found.fits
 

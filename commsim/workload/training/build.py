@@ -12,6 +12,7 @@ from commsim.graph import Fold
 from commsim.models import (
     FLOP_CONVENTIONS,
     MemoryUse,
+    Recompute,
     compute_model,
     hardware_flops,
     parameter_count,
@@ -120,7 +121,9 @@ def _stale(plan: TrainingPlan, timeline: Timeline) -> tuple[str, ...]:
     return (remarks,)
 
 
-def _facts(plan: TrainingPlan, axes: Axes, cluster: Cluster, *, recompute: str) -> TrainingFacts:
+def _facts(
+    plan: TrainingPlan, axes: Axes, cluster: Cluster, *, recompute: Recompute
+) -> TrainingFacts:
     """Return what is known of a step; `recompute` is what really runs again."""
     shape, seq, section = plan.model.shape, plan.model.seq_len, plan.section
     sequences = plan.sequences

@@ -7,7 +7,15 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from commsim.errors import ScenarioError
-from commsim.models import PRECISION_NAMES, RECOMPUTE, ComputeSection, ModelSection
+from commsim.models import (
+    PRECISION_NAMES,
+    RECOMPUTE,
+    RECOMPUTE_MODULES,
+    ComputeSection,
+    ModelSection,
+    Module,
+    modules_of,
+)
 from commsim.sections import Section
 from commsim.units import Size
 from commsim.workload.schedules import PAIRABLE, check_name
@@ -130,13 +138,14 @@ class TrainingSection(Section, frozen=True, kw_only=True):
     parallel: ParallelSection = ParallelSection()
     data_parallel: DataParallelSection = DataParallelSection()
     precision: Precision = "bf16"
-    recompute: Literal["none", "selective", "selective_op", "full"] = "none"
+    recompute: Literal["none", "selective", "selective_op", "full"] | tuple[Module, ...] = "none"
     compute: ComputeSection = ComputeSection()
     steps: Annotated[int, msgspec.Meta(ge=2)] = 2
 
 
 assert set(PRECISION_NAMES) == set(get_args(Precision))
 assert set(RECOMPUTE) == {"none", "selective", "selective_op", "full"}
+assert set(RECOMPUTE_MODULES) == set(get_args(Module))
 
 _SETTINGS = {
     "ddp": ("no_sync", "gradients"),
@@ -168,6 +177,7 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
     """
     parallel, data = section.parallel, section.data_parallel
     check_name(parallel.schedule, where=f"{where}.parallel.schedule")
+    _check_modules(section, where)
     at = f"{where}.data_parallel"
     for name in _OPTIONAL:
         if getattr(data, name) is not None and name not in _SETTINGS[data.kind]:
@@ -254,6 +264,18 @@ def _check_used(section: TrainingSection, where: str) -> None:
         raise ScenarioError(
             f"{where}.data_parallel.prefetch: {data.prefetch}: stages 1 and 2 gather beside the"
             " next forward or not: true or false. Units to gather ahead are for stage 3 and fsdp."
+        )
+
+
+def _check_modules(section: TrainingSection, where: str) -> None:
+    """Refuse modules that are listed twice, or not at all."""
+    given = section.recompute
+    if not isinstance(given, str) and len(modules_of(given)) != len(given):
+        raise ScenarioError(f"{where}.recompute: {', '.join(given)}: lists a module twice.")
+    if given == ():
+        raise ScenarioError(
+            f"{where}.recompute: no modules. Leave it out, or list some of"
+            f" {', '.join(RECOMPUTE_MODULES)}."
         )
 
 

@@ -24,10 +24,12 @@ from commsim.models import (
     ComputeModel,
     GpuWork,
     ModelShape,
+    Recompute,
     Split,
     context_ring_bytes,
     expert_all_to_all_bytes,
     is_moe_layer,
+    modules_of,
     score_width,
     tensor_parallel_bytes,
     ulysses_bytes,
@@ -82,7 +84,7 @@ class StageCompiler:
     split: Split
     model: ComputeModel
     width: int
-    recompute: str = "none"
+    recompute: Recompute = "none"
     tp_overlap: str = "none"
     context: str = "ring"
     load: float = 1.0
@@ -187,7 +189,7 @@ class StageCompiler:
                     self._gather(work_list)
                 work_list.compute(block.recompute, block=_shown(block))
         elif any(block.recompute.seconds for block in blocks):
-            work_list.compute(sum((block.recompute for block in blocks), GpuWork(0.0)))
+            self._run_again(work_list, blocks)
         for block in reversed(blocks):
             if block.name != "router":
                 self._gather(work_list, beside=self._beside)
@@ -198,6 +200,19 @@ class StageCompiler:
                 self._route(work_list, back=False)
             else:
                 self._gradient(work_list, block, fused=fused)
+
+    def _run_again(self, work_list: WorkList, blocks: tuple[Block, ...]) -> None:
+        """Write what parts of blocks run again; whole experts get their tokens again too."""
+        travels = "moe" in modules_of(self.recompute)
+        for block in blocks if travels else ():
+            if block.name == "experts":
+                self._route(work_list, back=False, dispatch=True)
+                work_list.compute(_scaled(block.recompute, self.load), block=block.name)
+                self._route(work_list, back=True)
+            else:
+                work_list.compute(block.recompute, block=_shown(block))
+        if not travels:
+            work_list.compute(sum((block.recompute for block in blocks), GpuWork(0.0)))
 
     def _gradient(self, work_list: WorkList, block: Block, *, fused: bool) -> None:
         """Write the input gradient, what follows it on the tensor axis, and the weight's.
