@@ -4,7 +4,9 @@ The time of attention's core: scores, softmax, and their product with the values
 Fused (FlashAttention): 2 a s^2 (e_qk + e_v) FLOPs, half of them if the mask is causal, at the
 share of the peak that published measurements give; the backward does 2.5 times the FLOPs. At
 narrow heads the share falls, at 64 to 0.92 of that at 128 (Dao 2023, figures 4 to 6). Short rows
-of keys fill the kernel's pipeline badly: the share is k/(k + k_half) of that of long ones.
+of keys fill the kernel's pipeline badly: the share is k/(k + k_half) of that of long ones. A ring
+of d ranks meets s/d keys in its first step, under the mask, and s/2d in the others: by what
+each computes, that takes as long as rows of s/(2d - 1).
 Unfused: two batched products, four in the backward, and the scores pass through memory: forward
 2 for scale, mask and softmax, and 5 for dropout (2 and half a mask, which take twice their time
 because random numbers are drawn); backward 3 for softmax and 2.5 for dropout. The stack's
@@ -55,7 +57,7 @@ def attention_backward(model: KernelModel, core: Core) -> GpuWork:
 
 def _fused(model: KernelModel, core: Core, flops: float, share: float, vectors: float) -> GpuWork:
     narrow = min(1.0, 0.85 + 0.15 * core.width / _WIDE_HEAD)
-    length = core.keys / (core.keys + model.constants.flash_half_keys)
+    length = core.block / (core.block + model.constants.flash_half_keys)
     traffic = vectors * core.vector_bytes
     seconds = flops / (model.wide_peak * share * narrow * length)
     return GpuWork(max(seconds, traffic / model.bandwidth), flops, traffic)

@@ -37,7 +37,8 @@ LOSS_FORWARD = 0.6
 class Core:
     """Scores, softmax and their product with the values.
 
-    `heads` counts the heads on the rank times sequences; `width` and `value` are per head.
+    `heads` counts the heads on the rank times sequences; `width` and `value` are per head; `block`
+    is how many keys a kernel meets in the mean.
     """
 
     heads: int
@@ -46,6 +47,7 @@ class Core:
     width: int
     value: int
     dropout: bool
+    block: float
 
     @property
     def flops(self) -> float:
@@ -161,6 +163,7 @@ def _attention_ops(shape: ModelShape, split: Split) -> BlockOps:
             width=score_width(shape) // shape.heads,
             value=value_width(shape) // shape.heads,
             dropout=not shape.gated,
+            block=split.seq if split.ulysses else split.seq / (2 * split.cp - 1),
         ),
     )
 

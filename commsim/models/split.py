@@ -46,6 +46,8 @@ class Split:
     """How tokens reach their experts: `alltoall` sends every copy, `deepep` a token once."""
     ep_nodes: int = 1
     """The nodes (NVLink domains) that an expert-parallel group lies on."""
+    ulysses: bool = False
+    """Whether a rank meets all keys for some of its heads, not blocks of them in a ring."""
 
     @property
     def tokens(self) -> int:

@@ -380,3 +380,18 @@ def test_fp32_moves_twice_the_bytes_and_has_no_fused_attention() -> None:
     bytes_of = [total(m.layer(shape, split), "forward", "traffic") for m in (wide, narrow)]
     assert bytes_of[0] == pytest.approx(2 * bytes_of[1])
     assert total(wide.layer(shape, split), "forward") > total(narrow.layer(shape, split), "forward")
+
+
+def test_blocks_of_a_ring_are_shorter_than_the_rows_of_ulysses() -> None:
+    """s/d keys under the mask, s/2d in d - 1 steps: k/(k + half) of each, by what it computes."""
+    shape = model_preset("llama3-8b").shape
+    core = {}
+    for cp, ulysses in ((1, False), (4, False), (4, True)):
+        split = Split(1, 8192, cp=cp, ulysses=ulysses)
+        block = model("H100-SXM5-80GB").layer(shape, split)[0]
+        core[cp, ulysses] = block.forward.seconds * block.core * cp
+    half = model("H100-SXM5-80GB").kernels.constants.flash_half_keys
+    steps = [8192 / 4] + 3 * [8192 / 8]
+    slower = sum((1 + half / keys) / 4 for keys in steps) / (1 + half / 8192)
+    assert core[4, True] == pytest.approx(core[1, False], rel=0.05)  # shares of a block with gaps
+    assert core[4, False] / core[4, True] == pytest.approx(slower, rel=0.02)

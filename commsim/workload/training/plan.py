@@ -198,6 +198,7 @@ def plan_training(
         parallel.expert_capacity or 0.0,
         parallel.dispatcher or "alltoall",
         _expert_nodes(layout, cluster, parallel.ep),
+        parallel.context == "ulysses",
     )
     check_split(model.shape, split, where=at)
     _check_context(section, model, at)
