@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,10 +27,10 @@ Arrays = dict[str, npt.NDArray[Any]]
 _MAX_UNPACKED = 8 * 2**30  # a small file that unpacks to more than this is refused
 _BROKEN = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, NotImplementedError,
-    RuntimeError, ScenarioError, SyntaxError, TypeError, ValueError, struct.error,
-    zipfile.BadZipFile, zlib.error,
+    RuntimeError, ScenarioError, SyntaxError, TypeError, ValueError, msgspec.MsgspecError,
+    struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What zipfile, numpy and the checks raise over a file that somebody else wrote or damaged."""
+"""What zipfile, numpy, msgspec (0.19: no ValueError) and the checks raise over a foreign file."""
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
