@@ -131,6 +131,8 @@ def test_a_choice_is_answered(opened: Open, tmp_path: Path) -> None:
     assert after != before
     assert "1 change" in page.inner_text("#name")
     assert "batch of 256 sequences" in page.inner_text("#shape")
+    assert page.locator(".figures .other").count() == 2  # a step of more tokens is no worse
+    assert page.inner_text("#shape").endswith("batch of 64 sequences)")
     assert not page.is_visible("#oom")
     assert page.locator(".figures .better").count() >= 2  # MFU and tokens per second
     expect(page.locator(".viewer")).to_have_count(1)  # the one before goes

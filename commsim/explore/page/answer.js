@@ -3,6 +3,7 @@
 
 const Answer = (() => {
   const BETTER = { "step time": -1, "tokens per second": 1, MFU: 1, "bubble fraction": -1, "memory of the fullest GPU": -1, "cost per step": -1 };
+  const PER_STEP = ["step time", "cost per step"];
   const MEMORY = ["parameters", "gradients", "optimizer", "activations", "buffers", "runtime", "slack"];
   const byId = id => document.getElementById(id);
   let latest = null, pinned = null, curves = null;
@@ -10,11 +11,6 @@ const Answer = (() => {
   function show(answer) {
     latest = answer;
     byId("headline").textContent = answer.headline;
-    const { gpus, dp, batch } = answer.shape, told = [];
-    if (gpus) told.push(`${Words.count(gpus)} GPU${gpus > 1 ? "s" : ""}`);
-    if (dp) told.push(`${Words.count(dp)} replica${dp > 1 ? "s" : ""}`);
-    if (batch) told.push(`batch of ${Words.count(batch)} sequences`);
-    byId("shape").textContent = told.join(" · ");
     const fits = !answer.memory || answer.memory.fits;
     byId("oom").hidden = fits;
     byId("oom").textContent = fits ? "" : `Does not fit in memory: ${answer.memory.sentence}.`;
@@ -23,8 +19,17 @@ const Answer = (() => {
     timeline(answer.viewer);
   }
 
+  function inWords({ gpus, dp, batch }) {
+    const told = [];
+    if (gpus) told.push(`${Words.count(gpus)} GPU${gpus > 1 ? "s" : ""}`);
+    if (dp) told.push(`${Words.count(dp)} replica${dp > 1 ? "s" : ""}`);
+    if (batch) told.push(`batch of ${Words.count(batch)} sequence${batch > 1 ? "s" : ""}`);
+    return told.join(" · ");
+  }
+
   function figures() {
-    const list = byId("figures");
+    const list = byId("figures"), now = inWords(latest.shape), before = pinned ? inWords(pinned.shape) : now;
+    byId("shape").textContent = before === now ? now : `${now} (pinned: ${before})`;
     list.replaceChildren();
     for (const [label, value, remark] of latest.figures) {
       const box = make("div", "", list);
@@ -37,16 +42,21 @@ const Answer = (() => {
 
   /* How a figure stands to the pinned one, in words and colour. */
   function against(place, label) {
-    const before = pinned[label], now = latest.numbers[label];
+    const before = pinned.numbers[label], now = latest.numbers[label];
     if (!before || now === null || now === undefined) return;
     const change = now / before - 1;
     if (Math.abs(change) < 5e-4) { make("small", "", place, "as pinned"); return; }
     const text = Math.abs(change) >= 1 ? `× ${Number((now / before).toPrecision(3))}` : `${change > 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(1)} %`;
-    make("small", change * BETTER[label] > 0 ? "better" : "worse", place, text);
+    const look = PER_STEP.includes(label) && !sameStep() ? "other" : change * BETTER[label] > 0 ? "better" : "worse";
+    make("small", look, place, text);
   }
 
+  /* Steps of other batches are longer or shorter, not worse or better. */
+  const sameStep = () => ["batch", "seq_len"].every(key => pinned.shape[key] === latest.shape[key]);
+
   function pin() {
-    pinned = pinned ? null : latest.numbers;
+    if (!latest) return;
+    pinned = pinned ? null : { numbers: latest.numbers, shape: latest.shape };
     byId("pin").setAttribute("aria-pressed", String(Boolean(pinned)));
     byId("pin").textContent = pinned ? "Unpin" : "Pin to compare";
     figures();
