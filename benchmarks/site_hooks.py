@@ -23,6 +23,7 @@ from scenarios_page import catalogue
 from commsim.units import format_time
 
 ROOT = Path(__file__).resolve().parents[1]
+FIRST = ("training", "pipeline")
 GALLERY, NOTEBOOKS = ROOT / "build" / "gallery", ROOT / "build" / "notebooks"
 HEAD = """# Gallery
 
@@ -55,8 +56,9 @@ def on_files(files: Files, config: Any) -> Files:
 def gallery_page() -> str:
     """Return the gallery: a card per scenario, with its report where there is one."""
     parts = [HEAD] if any(GALLERY.glob("*.html")) else [HEAD, MISSING]
-    for kind, scenarios in catalogue().items():
-        cards = "\n".join(_card(name, sentence) for name, sentence in scenarios)
+    kinds = catalogue()
+    for kind in sorted(kinds, key=lambda one: (one not in FIRST, one)):
+        cards = "\n".join(_card(name, sentence) for name, sentence in kinds[kind])
         parts.append(
             f'## {kind.capitalize()}\n\n<div class="gallery" markdown="0">\n{cards}\n</div>\n'
         )
