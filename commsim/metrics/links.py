@@ -14,7 +14,17 @@ from commsim.arrays import Floats, Ints
 from commsim.metrics.window import Window, measured_window
 from commsim.timeline import LinkUse, Timeline
 
-__all__ = ["UseOverTime", "Utilization", "busiest", "use_of_kinds", "use_over_time", "utilization"]
+__all__ = [
+    "UseOverTime",
+    "Utilization",
+    "busiest",
+    "peak_use",
+    "use_of_kinds",
+    "use_over_time",
+    "utilization",
+]
+
+_MOST_PIECES = 4_000_000  # of traffic on links that are sorted at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +55,42 @@ def utilization(timeline: Timeline, *, window: Window | None = None) -> Utilizat
     possible = links.bandwidth * (window.step_time * 1e-12)
     share = np.divide(carried, possible, out=np.zeros(len(possible)), where=possible > 0)
     return Utilization(carried.astype(np.float64), share)
+
+
+def peak_use(timeline: Timeline, *, window: Window | None = None) -> Floats:
+    """Return the highest use of each link at any moment of the measured step, as a share."""
+    window = window or measured_window(timeline)
+    links = timeline.links
+    flows, many = len(links.load_ptr) - 1, len(links.names)
+    start = np.maximum(links.start, window.first)
+    end = np.minimum(links.end, window.last)
+    moves = np.flatnonzero(end > start)
+    loads = np.diff(links.load_ptr)
+    pieces = int(loads[links.flow[moves]].sum()) if flows else 0
+    top = np.zeros(many)
+    for part in range(-(-pieces // _MOST_PIECES)):  # by links, so that memory stays bounded
+        mine = links.load_link % -(-pieces // _MOST_PIECES) == part
+        before = np.concatenate(([0], np.cumsum(mine)))
+        first, last = before[links.load_ptr[:-1]], before[links.load_ptr[1:]]
+        count = (last - first)[links.flow[moves]]
+        piece = np.repeat(moves, count)
+        at = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
+        load = np.flatnonzero(mine)[first[links.flow[piece]] + at]
+        rate = links.rate[piece] * links.load_bytes[load]
+        _raise_to_peak(top, links.load_link[load], start[piece], end[piece], rate)
+    possible = links.bandwidth * 1e-12
+    return np.divide(top, possible, out=np.zeros(many), where=possible > 0)
+
+
+def _raise_to_peak(top: Floats, link: Ints, start: Ints, end: Ints, rate: Floats) -> None:
+    """Raise `top` (bytes/ps per link) to the most that pieces carry at the same time."""
+    links, times = np.concatenate((link, link)), np.concatenate((start, end))
+    change = np.concatenate((rate, -rate))
+    order = np.lexsort((change, times, links))  # what ends leaves before what begins
+    links, level = links[order], np.cumsum(change[order])
+    if len(links):
+        new = np.flatnonzero(np.concatenate(([True], links[1:] != links[:-1])))
+        np.maximum.at(top, links[new], np.maximum.reduceat(level, new))
 
 
 def busiest(timeline: Timeline, use: Utilization) -> Ints:

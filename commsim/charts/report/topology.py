@@ -21,7 +21,7 @@ from commsim.charts.topology import (
 __all__ = ["topology_section"]
 
 _ACROSS, _DOWN, _HIGH, _PAD, _LEFT = 66, 72, 24, 30, 62
-_LETTER = 6.3  # pixels
+_LETTER, _LINE = 6.3, 4  # pixels of a letter, and below the lowest line
 _ROWS = {"nic": "NIC", "cpu": "CPU", "pcie": "PCIe", "pcie below": "PCIe", "gpu": "GPU",
          "nvswitch": "NVSwitch"}  # fmt: skip
 
@@ -31,28 +31,31 @@ def topology_section(facts: ReportFacts) -> ReportSection | None:
     if facts.cluster is None or not len(facts.timeline.links.start):
         return None
     scene = topology_scene(facts.cluster, facts.timeline)
-    lead = "A link has the colour of its use in the measured step, of the busier of its directions."
+    lead = (
+        "A link has the colour of its peak: the most that it is used at any moment of the measured"
+        " step, by the busier of its directions. Its mean is in its tip."
+    )
     notes = "".join(f" {note[:1].upper()}{note[1:]}." for note in scene.notes)
-    body = _key(scene) + _drawing(scene)
+    body = _key() + _drawing(scene)
     return ReportSection("topology", "Topology", lead + notes.replace("..", "."), body, wide=True)
 
 
-def _key(scene: TopologyScene) -> str:
-    used = {use_step(link.share or 0.0) for link in scene.links}
+def _key() -> str:
     marks = "".join(
         f'<span><i class="use{step}"></i>{text(name)}</span>'
         for step, (_, name, _) in enumerate(USE_STEPS)
-        if step in used
     )
-    return f'<p class="key lines">{marks}</p>'
+    return f'<p class="key lines scale">{marks}</p>'
 
 
 def _drawing(scene: TopologyScene) -> str:
     width = _ACROSS * max(1.0, scene.width) + _LEFT + _PAD
-    height = _DOWN * (len(scene.rows) - 1) + _HIGH + 2 * _PAD
+    low = [_y(y) for link in scene.links for _, y in link.points]
+    low += [_y(one.y1) for one in scene.frames]
+    height = max(_DOWN * (len(scene.rows) - 1) + _HIGH + 2 * _PAD, *low, 0) + _LINE
     above = _y(0) - min((_y(y) for link in scene.links for _, y in link.points), default=_y(0))
     # the busy ones last: they are drawn over the others
-    lines = sorted(scene.links, key=lambda link: link.share or 0.0)
+    lines = sorted(scene.links, key=lambda link: link.peak or 0.0)
     parts = (
         *map(_frame, scene.frames),
         *map(_line, lines),
@@ -77,12 +80,11 @@ def _y(row: float) -> float:
 
 def _line(link: TopologyLink) -> str:
     path = "L".join(f"{_x(x)} {_y(y)}" for x, y in link.points)
-    share = link.share or 0.0
-    words = f"{link.name}: {percent(share)}"
+    words = f"{link.name}: peak {percent(link.peak or 0.0)}, mean {percent(link.share or 0.0)}"
     if link.back is not None:
         words += f", back {percent(link.back)}"
     return (
-        f'<path class="use{use_step(share)}" d="M{path}">'
+        f'<path class="use{use_step(link.peak or 0.0)}" d="M{path}">'
         f"<title>{text(f'{words} · {describe_link(link)}')}</title></path>"
     )
 

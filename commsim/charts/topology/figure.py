@@ -98,7 +98,7 @@ def _count(number: int, what: str) -> str:
 def _by_use(picture: TopologyScene) -> list[tuple[str, str, float, list[TopologyLink]]]:
     groups = []
     for step, (_, name, colour) in enumerate(USE_STEPS):
-        links = [link for link in picture.links if use_step(link.share or 0.0) == step]
+        links = [link for link in picture.links if use_step(link.peak or 0.0) == step]
         if links:
             groups.append((name, colour, 1.25 + step, links))
     return groups

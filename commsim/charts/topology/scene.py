@@ -22,7 +22,7 @@ from commsim.arrays import Floats
 from commsim.charts.topology.fold import Folded, fold_cluster
 from commsim.charts.topology.layout import LEVELS, VertexPlace, places
 from commsim.cluster import Cluster
-from commsim.metrics import utilization
+from commsim.metrics import peak_use, utilization
 from commsim.timeline import Timeline
 from commsim.units import format_bandwidth
 
@@ -59,7 +59,8 @@ class TopologyLink:
     """A line through `points`: both directions of `count` wires of one kind.
 
     `bandwidth` is bytes/s of one wire one way; `share` the utilization of the busiest direction
-    of the busiest wire, which is `name`; `back` that of its other direction. None without a run.
+    of the busiest wire, which is `name`; `back` that of its other direction. `peak` is the most
+    that any of the wires is used at any moment. None without a run.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -69,6 +70,7 @@ class TopologyLink:
     count: int
     share: float | None
     back: float | None
+    peak: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,11 @@ def topology_scene(cluster: Cluster, timeline: Timeline | None = None) -> Topolo
         )
         for name, place in where.items()
     )
-    share = None if timeline is None else _shares(cluster, timeline)
-    links = _links(cluster, folded, where, height, share)
+    share = peak = None
+    if timeline is not None:
+        share = _of_links(cluster, timeline, utilization(timeline).share)
+        peak = np.minimum(_of_links(cluster, timeline, peak_use(timeline)), 1.0)
+    links = _links(cluster, folded, where, height, share, peak)
     bottom = max((y for link in links for _, y in link.points), default=0.0) + 0.45
     return TopologyScene(
         nodes,
@@ -122,9 +127,9 @@ def topology_scene(cluster: Cluster, timeline: Timeline | None = None) -> Topolo
     )
 
 
-def _shares(cluster: Cluster, timeline: Timeline) -> Floats:
-    """Return the utilization of each link of the cluster; 0 for those not in the run."""
-    share, links = utilization(timeline).share, timeline.links
+def _of_links(cluster: Cluster, timeline: Timeline, share: Floats) -> Floats:
+    """Return `share` per link of the run for each link of the cluster; 0 for those not in it."""
+    links = timeline.links
     if len(links.like):
         share = share[links.like]
     known = dict(zip(links.names, share.tolist(), strict=True))
@@ -137,6 +142,7 @@ def _links(
     where: dict[str, VertexPlace],
     height: dict[str, int],
     share: Floats | None,
+    peak: Floats | None,
 ) -> tuple[TopologyLink, ...]:
     """Return a line per pair of vertices that are drawn, its wires counted once for both ways."""
     links = cluster.links
@@ -151,7 +157,7 @@ def _links(
     found = []
     for (a, b), same in wires.items():
         points = _points(where[a], where[b], height)
-        found.append(_line(cluster, points, list(same.values()), share))
+        found.append(_line(cluster, points, list(same.values()), share, peak))
     return tuple(found)
 
 
@@ -160,6 +166,7 @@ def _line(
     points: tuple[tuple[float, float], ...],
     wires: list[list[int]],
     share: Floats | None,
+    peak: Floats | None,
 ) -> TopologyLink:
     """Return the line of parallel wires, each the ids of its one or two directions."""
     links = cluster.links
@@ -179,6 +186,7 @@ def _line(
         len(wires),
         there,
         back,
+        None if peak is None else max(float(peak[link]) for wire in wires for link in wire),
     )
 
 

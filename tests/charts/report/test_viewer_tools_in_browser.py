@@ -10,10 +10,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from commsim.charts.report import ReportFacts, write_report
 from commsim.charts.report.pack import ShownRun, pack
 from commsim.charts.report.rows import launchers, place_spans
-from commsim.graph import Device, OpKind
-from commsim.metrics import arrivals
+from commsim.engine import simulate
+from commsim.graph import Device, GraphBuilder, OpKind
+from commsim.libraries import Ideal
+from commsim.metrics import arrivals, measure
+from commsim.scenario import scenario_names
 from commsim.study.replay import replay
 from commsim.study.run import run
 from commsim.timeline import Timeline
@@ -187,3 +191,66 @@ def test_pictures_show_what_is_seen(opened: Open, pages: dict[str, Path], theme:
     assert groups[0] == groups[1]
     size = page.evaluate("async () => (await document.getElementById('viewer').viewer.png()).size")
     assert size > 5_000
+
+
+PAINTED = """
+    CanvasRenderingContext2D.prototype.fillText = () => {};
+    v.redraw();
+    const ctx = document.querySelector('.main').getContext('2d'), size = v.size(), found = [];
+    for (const line of v.lines()) {
+      const top = 24 + line.y - v.view().top;
+      if (line.kind !== 'row' || top + line.height > size.height) continue;
+      const pixels = ctx.getImageData(size.gutter, top, size.plot, line.height).data;
+      let painted = 0, busy = 0, reach = 0;
+      for (let i = 0; i < pixels.length; i += 4) {
+        const rgb = [pixels[i], pixels[i + 1], pixels[i + 2]];
+        painted += Math.max(...rgb) - Math.min(...rgb) >= 14;
+      }
+      for (let i = d.first[line.row]; i < d.first[line.row + 1]; i++) {
+        const end = ViewerData.endOf(d, i), from = Math.max(reach, d.begin[i]);
+        if (end > from) { busy += end - from; reach = end; }
+      }
+      found.push([painted / (pixels.length / 4), busy / (v.view().t1 - v.view().t0)]);
+    }
+    return found;"""
+
+
+def painted_as_busy(opened: Open, page: Path) -> None:
+    """Each row in view has colour on the share of its pixels in which something ran."""
+    rows = viewer(opened(page), PAINTED)
+    assert rows
+    for painted, busy in rows:
+        assert painted == pytest.approx(busy, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "dlrm"])
+def test_a_row_is_painted_for_as_long_as_it_was_busy(
+    opened: Open, pages: dict[str, Path], name: str
+) -> None:
+    painted_as_busy(opened, pages[name])
+
+
+def test_many_short_spans_are_not_painted_as_more(opened: Open, tmp_path: Path) -> None:
+    """A pixel of every column would be 7 % of the row of a host that is 0.5 % busy."""
+    build = GraphBuilder()
+    lane = build.lane(0)
+    before: list[int] = []
+    for _ in range(4000):
+        work = build.compute(lane, 49_750, name="work", after=before)
+        calls = build.compute(
+            lane, 250, name="call", stream="host", after=[work], device=Device.CPU
+        )
+        before = [calls]
+    timeline = simulate(build.build(), None, library=Ideal("ring"))
+    write_report(ReportFacts("short", timeline, measure(timeline)), tmp_path / "page.html")
+    painted_as_busy(opened, tmp_path / "page.html")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", scenario_names())
+def test_rows_of_the_catalogue_are_painted_for_as_long_as_they_were_busy(
+    opened: Open, tmp_path: Path, name: str
+) -> None:
+    run(name).viewer(tmp_path / "page.html")
+    if 'id="viewer"' in (tmp_path / "page.html").read_text(encoding="utf-8"):
+        painted_as_busy(opened, tmp_path / "page.html")

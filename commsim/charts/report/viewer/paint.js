@@ -3,7 +3,7 @@
    they are less. Sizes are pixels of the device unless they say otherwise. */
 
 const ViewerPaint = (() => {
-  const BOX = 2, FEW = 5;
+  const BOX = 2, GAP = 0.04, APART = 8;
 
   function rgb(hex) { return [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16)); }
   function mixed(hex, paper, strength) {
@@ -61,14 +61,16 @@ const ViewerPaint = (() => {
     return shares;
   }
 
-  /* Draws shares as stacked colours, from the top; what is used at all gets a pixel of its own. */
+  /* Draws shares as stacked colours, from the top. What a column of pixels cannot hold of a share is
+     carried to the next, so that a row is as full as it was busy; but what is rare gets a pixel at
+     least every few columns. */
   function stack(ctx, pal, x, y, width, height, whole) {
     if (!scratch) scratch = document.createElement("canvas");
     if (scratch.width < width) scratch.width = width;
     if (scratch.height < height) scratch.height = height;
     const into = scratch.getContext("2d"), image = into.createImageData(width, height);
     const pixels = new Uint32Array(image.data.buffer), looks = pal.words.length;
-    const tall = new Int32Array(looks);
+    const tall = new Int32Array(looks), carried = new Float32Array(looks), last = new Int32Array(looks).fill(-APART - 1);
     for (let column = 0; column < width; column++) {
       let total = 0, at = column * looks, used = 0, largest = 0;
       for (let k = 0; k < looks; k++) total += shares[at + k];
@@ -76,7 +78,13 @@ const ViewerPaint = (() => {
       const scale = height / Math.max(whole, total);
       for (let k = 0; k < looks; k++) {
         const share = shares[at + k];
-        tall[k] = share > 0 ? Math.max(1, Math.round(share * scale)) : 0;
+        tall[k] = 0;
+        if (share > 0) {
+          const wanted = share * scale + carried[k];
+          tall[k] = Math.max(column - last[k] > APART ? 1 : 0, Math.round(wanted));
+          carried[k] = Math.max(-height, Math.min(height, wanted - tall[k]));
+          if (tall[k]) last[k] = column;
+        }
         used += tall[k];
         if (tall[k] > tall[largest]) largest = k;
       }
@@ -130,7 +138,7 @@ const ViewerPaint = (() => {
   function box(ctx, data, pal, at, view, lit, i) {
     const scale = at.width / (view.t1 - view.t0), family = data.family[data.what[i]];
     const left = (data.begin[i] - view.t0) * scale, start = left + data.wait[i] * scale;
-    const end = start + data.length[i] * scale, gap = end - left > FEW * pal.ratio ? pal.ratio : 0;
+    const end = start + data.length[i] * scale, gap = Math.min(pal.ratio, GAP * (end - left));
     const clip = value => at.x + Math.min(at.width, Math.max(0, value));
     const dim = lit && !lit[data.what[i]];
     if (start > left) {
