@@ -26,6 +26,7 @@ from commsim.cluster.presets import preset_names, preset_text
 from commsim.cluster.prices import PriceSection, PricesSection
 from commsim.cluster.routes import NOWHERE, Links, Route
 from commsim.cluster.section import ClusterSection, build_cluster, cluster_from, load_cluster
+from commsim.cluster.shifts import Shifts
 from commsim.cluster.spec import NicSpec, NodeSpec, PcieSwitch
 from commsim.cluster.template import Template
 
@@ -52,6 +53,7 @@ __all__ = [
     "PriceSection",
     "PricesSection",
     "Route",
+    "Shifts",
     "Template",
     "build_cluster",
     "cluster_from",

@@ -18,7 +18,6 @@ from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 from commsim.engine.copies import copy_phase
 from commsim.engine.folding.ample import ample_links
-from commsim.engine.folding.node_plans import NodePlans
 from commsim.engine.folding.refinement import (
     Entries,
     Hashes,
@@ -27,6 +26,7 @@ from commsim.engine.folding.refinement import (
     mix,
     refine,
 )
+from commsim.engine.folding.shifted_plans import ShiftedPlans
 from commsim.engine.planning import Planner
 from commsim.graph import CopyDirection, Folding, Graph, OpKind, member_lanes, refold
 from commsim.libraries import Library, Plan, PlanPart, PlanPhase, Request, Start, links_of
@@ -65,8 +65,9 @@ class FoldedPlanner(Planner):
         self._collectives = self._collect(self.equivalent_collectives(), self._collective_orbit)
         self._messages = self._collect(self.equivalent_messages(), self._message_orbit)
         self._copies = self._collect_copies()
+        shifted = ShiftedPlans(cluster)
         planned = [
-            self._instances(request, rows, cluster, library) for request, rows in self._orbits
+            _instances(request, rows, cluster, library, shifted) for request, rows in self._orbits
         ]
         self._first = np.concatenate(([0], np.cumsum([len(plans) for plans in planned])))
         self._plans = [plan for plans in planned for plan in plans]
@@ -147,18 +148,6 @@ class FoldedPlanner(Planner):
             self._number[key] = len(self._orbits)
             self._orbits.append((key[2], rows))
         return self._number[key]
-
-    @staticmethod
-    def _instances(request: Request, rows: Ints, cluster: Cluster, library: Library) -> list[Plan]:
-        """Return the plan of each group (or pair) of an orbit."""
-        shift = NodePlans(cluster)
-
-        def make(one: Request) -> Plan:
-            if one.kind == _COPY:
-                return _copy_plan(cluster, one.ranks[0], CopyDirection(one.root), one.size)
-            return library.plan(one, cluster)
-
-        return [shift.plan(replace(request, ranks=tuple(row)), make) for row in rows.tolist()]
 
     def _negligible(self, entries: Entries, share: float) -> Bools:
         """Return the plans that move at most `share` of every link's bytes; none if many do."""
@@ -258,6 +247,19 @@ def folded(
         graph = refold(graph, finer)
     graph = refold(graph, np.arange(world))
     return graph, Planner(graph, cluster, library)
+
+
+def _instances(
+    request: Request, rows: Ints, cluster: Cluster, library: Library, shifted: ShiftedPlans
+) -> list[Plan]:
+    """Return the plan of each group (or pair) of an orbit."""
+
+    def make(ranks: tuple[int, ...]) -> Plan:
+        if request.kind == _COPY:
+            return _copy_plan(cluster, ranks[0], CopyDirection(request.root), request.size)
+        return library.plan(replace(request, ranks=ranks), cluster)
+
+    return shifted.plans(rows, make)
 
 
 def _copy_plan(cluster: Cluster, rank: int, way: CopyDirection, size: int) -> Plan:
