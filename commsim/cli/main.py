@@ -8,8 +8,10 @@ traceback.
 
 from __future__ import annotations
 
+import gc
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -39,7 +41,7 @@ from commsim.errors import CommsimError, did_you_mean
 
 __all__ = ["call", "commsim", "entry"]
 
-_INTERRUPTED, _PIPE_CLOSED = 130, 141  # as shells report SIGINT and SIGPIPE
+_INTERRUPTED, _PIPE_CLOSED, _TERMINATED = 130, 141, 143  # as shells report the signals
 
 
 _OTHER_NAMES = {
@@ -125,12 +127,23 @@ for _command in (
     commsim.add_command(_command)
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: what is open is cleaned up as after Ctrl-C."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated
+
+
 def entry() -> NoReturn:
     """Run the command line and exit with its code."""
+    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without "–" or "µ" prints "?"
-    sys.exit(call(sys.argv[1:]))
+    code = call(sys.argv[1:])
+    gc.disable()  # millions of objects are not worth looking at on the way out
+    sys.exit(code)
 
 
 def call(arguments: Sequence[str]) -> int:
@@ -145,7 +158,9 @@ def call(arguments: Sequence[str]) -> int:
         return error.exit_code
     except CommsimError as error:
         return _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
+        if isinstance(error.__cause__ or error, _Terminated):  # click makes an Abort of it
+            return _fail("terminated.", _TERMINATED)
         return _fail("interrupted.", _INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has left; Python would complain again when it flushes at exit.

@@ -13,6 +13,7 @@ from commsim.cli.help import GroupedCommand
 from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import set_option
 from commsim.cli.progress import counting
+from commsim.cli.waiting import waiting
 
 __all__ = ["run"]
 
@@ -32,12 +33,18 @@ __all__ = ["run"]
     metavar="NAME,...|NAME=A,B",
     help="Run it at other values too (nic.bandwidth,nodes): a table, and sliders in the report.",
 )
+@click.option(
+    "--limit",
+    metavar="SIZE",
+    help="Memory that it may take, like 8GiB; by default 9/10 of the machine's.",
+)
 @output_options
 def run(
     scenario: str,
     sets: tuple[str, ...],
     goodput: bool,
     vary: tuple[str, ...],
+    limit: str | None,
     outputs: Outputs,
 ) -> int:
     """Simulate a scenario: a YAML file, or a NAME from `commsim presets scenarios`."""
@@ -47,8 +54,10 @@ def run(
     if vary:
         return _varied(scenario, sets, vary, goodput, outputs)
     asked: dict[str, Any] = {"goodput": {}} if goodput else {}
-    with console.working(f"simulating {scenario}"):
-        result = study_run(scenario, sets, **asked)
+    with waiting(f"simulating {scenario}", quiet=outputs.quiet) as told:
+        result = study_run(
+            scenario, sets, progress=told.say, follow=told.follow, limit=limit, **asked
+        )
     console.show(result.scenario)
     return outputs.finish(result, console)
 

@@ -117,6 +117,11 @@ class Engine:
         """Whether every op has ended."""
         return all(end >= 0 for end in self.recorder.end)
 
+    def share_done(self) -> float:
+        """Return the share of the ops that have ended; another thread may ask."""
+        ended = self.recorder.end
+        return 1.0 - ended.count(-1) / len(ended) if ended else 1.0
+
     def set_pace(self, lane: int, pace: float) -> None:
         """Let the GPU of a lane compute at `pace` times its speed from now on."""
         if self.sharing is not None:

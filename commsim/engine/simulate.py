@@ -18,6 +18,7 @@ from commsim.engine.planning import EagerPlanner, Planner
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import CopyDirection, Graph, OpKind
 from commsim.libraries import Library, links_of
+from commsim.limits import BYTES_PER_OP, check_size
 from commsim.sections import Section
 from commsim.timeline import Timeline
 
@@ -49,13 +50,15 @@ def simulate(
     planner: Planner | None = None,
     overlap_slowdown: bool = True,
     extensions: Iterable[Extension] = (),
+    follow: Callable[[Callable[[], float]], None] = lambda _: None,
 ) -> Timeline:
     """Run `graph` on `cluster` by the rules of `library`; rank r runs on GPU r.
 
     `cluster` may be None if nothing is sent over links. `planner` saves planning anew what
     `folded` has planned. `overlap_slowdown`: communication takes SMs and memory bandwidth from
     compute. `extensions` are generator functions of the engine that run alongside the
-    ranks as SimPy processes.
+    ranks as SimPy processes. `follow` is given a function that says which share of the
+    operations has ended, for whoever asks while it runs.
 
     Raises:
         ScenarioError: the graph does not fit the cluster, an op cannot be planned, or ranks that
@@ -68,6 +71,10 @@ def simulate(
             f" Known: {', '.join(_NETWORKS)}."
         )
     _check_fit(graph, cluster)
+    check_size(
+        len(graph), BYTES_PER_OP, f"the graph: {len(graph):,} operations",
+        "Run a part of it, or let equal ranks fold.",
+    )  # fmt: skip
     planner = planner or _planner(graph, cluster, library, network=network)
 
     def run(planner: Planner) -> Engine:
@@ -79,6 +86,7 @@ def simulate(
             stepwise=network == "steps",
             overlap_slowdown=overlap_slowdown,
         )
+        follow(engine.share_done)
         for extension in extensions:
             engine.env.process(extension(engine))
         engine.run()

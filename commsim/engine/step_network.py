@@ -20,6 +20,7 @@ from commsim.engine.clock import Clock
 from commsim.engine.recorder import Recorder
 from commsim.libraries import Delays, PlanPhase, RoutedProgram
 from commsim.libraries.expansion import Hop, RunningProgram, Traffic, hops_of
+from commsim.limits import BYTES_PER_SERVICE, check_size
 
 __all__ = ["MessageProgress", "StepFlow", "StepNetwork"]
 
@@ -83,6 +84,7 @@ class StepNetwork:
         self._of_phase: dict[PlanPhase, tuple[Hop, ...]] = {}
         self._running: dict[int, tuple[MessageProgress, Event]] = {}
         self._alarm = 0
+        self._services = 0
 
     def start(self, phase: PlanPhase, *, op: int = -1) -> StepFlow:
         """Return a flow of `phase`; it moves once `reach` is called.
@@ -108,6 +110,12 @@ class StepNetwork:
     ) -> tuple[int, Event]:
         """Start messages over the hops of each of their routes; return their number and end."""
         messages = progress.messages
+        self._services += int(np.array([len(way) for way in hops])[messages.route].sum())
+        check_size(
+            self._services, BYTES_PER_SERVICE,
+            f"network steps: {self._services:,} services of links, message by message",
+            "Take network: fluid, or fewer ranks, bytes or operations.",
+        )  # fmt: skip
         number = self._traffic.add(RunningProgram(messages, hops, absent), float(self.env.now))
         self._recorder.program_op[number] = op
         ended = Event(self.env)

@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from commsim.errors import ScenarioError
 from commsim.graph.table import Device, OpKind, Phase, op_columns
+from commsim.limits import BYTES_PER_OP, check_size, most
 
 __all__ = ["Dependency", "OpRows", "Tags"]
 
@@ -35,6 +38,7 @@ class OpRows:
         self.streams: dict[str, int] = {}
         self._rows: list[tuple[Any, ...]] = []
         self._deps: list[list[tuple[int, int]]] = []
+        self._most = most(BYTES_PER_OP)
 
     def add(
         self,
@@ -75,6 +79,12 @@ class OpRows:
             )
         )
         self._deps.append([d if isinstance(d, tuple) else (d, 0) for d in after])
+        if len(self._rows) > self._most:
+            check_size(
+                len(self._rows), BYTES_PER_OP, f"the work: {len(self._rows):,} operations so far",
+                "Let equal ranks fold (engine.fold: auto), or take fewer microbatches, layers or"
+                " ranks: a steady state repeats.",
+            )  # fmt: skip
         return len(self._rows) - 1
 
     def depend(self, op: int, on: int, delay: int) -> None:
@@ -84,10 +94,7 @@ class OpRows:
     def columns(self) -> dict[str, Any]:
         """Return the columns of all ops, and of their dependencies as CSR."""
         rows = dict(zip(_ROW, zip(*self._rows, strict=True), strict=True)) if self._rows else {}
-        columns = {
-            column: np.array(rows.get(column, ()), dtype=_DTYPES.get(column, np.int64))
-            for column in op_columns()
-        }
+        columns = {column: _column(column, rows.get(column, ())) for column in op_columns()}
         flat = [dep for deps in self._deps for dep in deps]
         counts = [len(deps) for deps in self._deps]
         return columns | {
@@ -95,6 +102,16 @@ class OpRows:
             "dep_op": np.array([op for op, _ in flat], dtype=np.int64),
             "dep_delay": np.array([delay for _, delay in flat], dtype=np.int64),
         }
+
+
+def _column(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:
+    try:
+        return np.array(values, dtype=_DTYPES.get(name, np.int64))
+    except OverflowError:
+        raise ScenarioError(
+            f"the work: the {name} of an operation is more than commsim can hold (2^63). Give"
+            " smaller sizes or times."
+        ) from None
 
 
 _ROW = (

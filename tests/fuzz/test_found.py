@@ -60,3 +60,12 @@ def test_calls_that_are_played_back_beside_a_library() -> None:
     """A send whose peer has no file keeps its time, whatever library plans the rest."""
     assert library_of(cs.Ideal(), "recorded").name == "recorded"
     assert library_of(cs.Ideal(), "gloo").name == "ideal"
+
+
+def test_a_step_larger_than_time_can_be_held() -> None:
+    model = {"layers": 2, "hidden": 10**9, "heads": 1, "vocab": 10**9, "seq_len": 10**9}
+    training = {"model": model, "batch": {"global": 1, "micro": 1}}
+    overrides = {"gpu": {"count": 1}}
+    cluster = {"preset": "dgx-h100", "overrides": overrides}
+    with pytest.raises(cs.ScenarioError, match="more than commsim can hold"):
+        cs.run({"cluster": cluster, "workload": {"training": training}})

@@ -26,6 +26,7 @@ from commsim.engine import (
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, load_graph, refold
 from commsim.libraries import Library, Recorded, for_groups, make_library
+from commsim.limits import limited_to
 from commsim.metrics import Metrics, measure, priced
 from commsim.models import fits
 from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
@@ -36,6 +37,7 @@ from commsim.study.run.guard import too_fast_plans
 from commsim.study.run.jobs import run_jobs
 from commsim.study.run.result import Result
 from commsim.timeline import Timeline
+from commsim.units import parse_size
 from commsim.workload import (
     TrainingFacts,
     Workload,
@@ -46,6 +48,9 @@ from commsim.workload import (
 
 __all__ = ["run"]
 
+Follow = Callable[[Callable[[], float]], None]
+"""Takes a function that says which share of a simulation is done."""
+
 
 @gc_paused()
 def run(
@@ -53,25 +58,42 @@ def run(
     sets: Iterable[str] = (),
     *,
     progress: Callable[[str], None] = lambda _: None,
+    follow: Follow = lambda _: None,
+    limit: int | str | None = None,
     **settings: Any,
 ) -> Result:
     """Simulate a scenario: a file, a name of the catalogue, a dict, or one that has been loaded.
 
     `settings` change sections of it, whole or in part: `run("quickstart", cluster={"nodes": 4})`;
-    `sets` do so as "key.path=value". `progress` hears what is being done.
+    `sets` do so as "key.path=value". `progress` hears what is being done, `follow` is given a
+    function that says which share of the simulation is done. `limit` is the memory that the run
+    may take ("8GiB"; by default nine tenths of the machine's).
 
     Raises:
         ScenarioError: it describes something impossible.
         TraceError: the graph or trace that it names cannot be read.
         DeadlockError: its ranks wait for each other.
     """
-    sets = tuple(sets)
+    bytes_allowed = parse_size(limit) if isinstance(limit, str) else limit
+    with limited_to(bytes_allowed):
+        return _run(scenario, tuple(sets), settings, progress, follow)
+
+
+def _run(
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    sets: tuple[str, ...],
+    settings: dict[str, Any],
+    progress: Callable[[str], None],
+    follow: Follow,
+) -> Result:
     command = _command(scenario, sets) if not settings else ""
     scenario = _loaded(scenario, sets, settings)
     if scenario.file.jobs is not None:
         return run_jobs(scenario, command=command, progress=progress)
     if scenario.file.faults is None:
-        return _with_goodput(scenario, run_once(scenario, command=command, progress=progress))
+        return _with_goodput(
+            scenario, run_once(scenario, command=command, progress=progress, follow=follow)
+        )
     found = with_faults(
         scenario, partial(run_once, command=command, progress=progress), progress=progress
     )
@@ -105,6 +127,7 @@ def run_once(
     *,
     command: str = "",
     progress: Callable[[str], None] = lambda _: None,
+    follow: Follow = lambda _: None,
     dead: Collection[tuple[int, int]] = (),
     draw: Callable[[Cluster], Strike] | None = None,
 ) -> Result:
@@ -151,6 +174,7 @@ def run_once(
         planner=planner,
         overlap_slowdown=file.engine.overlap_slowdown,
         extensions=extensions,
+        follow=follow,
     )
     progress("measuring")
     facts = work.training

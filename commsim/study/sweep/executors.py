@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -19,6 +20,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
+from contextlib import contextmanager
 from multiprocessing import get_context
 
 from commsim.errors import ScenarioError
@@ -70,7 +72,7 @@ def _by_processes(
             continue
         with _WorkerPool(count) as pool:
             yield from _until_broken(
-                lambda point: pool.submit(evaluate, point), left, suspects, count
+                lambda point: _submitted(pool, evaluate, point), left, suspects, count
             )
 
 
@@ -106,7 +108,7 @@ def _alone(point: SweepPoint, evaluate: Evaluate) -> Outcome:
     for _ in range(_TRIES_ALONE):
         with _WorkerPool(1) as pool:
             try:
-                return pool.submit(evaluate, point).result()
+                return _submitted(pool, evaluate, point).result()
             except BrokenExecutor:
                 continue
     return Outcome(point.key, None, _DIED)
@@ -125,15 +127,54 @@ class _WorkerPool:
         return self._pool
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        processes = list((self._pool._processes or {}).values())
-        self._pool.shutdown(wait=kind is None, cancel_futures=True)
         if kind is not None:
-            for process in processes:
-                process.terminate()
+            # Before the pool lets go of what a worker that still starts looks for; such a one has
+            # blocked every signal that can be blocked.
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+
+def _submitted(pool: Executor, evaluate: Evaluate, point: SweepPoint) -> Future[Outcome]:
+    """Give a point to a worker. The first starts the workers, which no signal may cut in two."""
+    with _uninterrupted():
+        return pool.submit(evaluate, point)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off Ctrl-C and SIGTERM until the end of the block.
+
+    Processes that start in it inherit blocked signals: a Ctrl-C, which a terminal sends to all,
+    finds them when they are ready. Blocking is not enough here: another thread may take a signal.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "pthread_sigmask"
+    ):
+        yield
+        return
+    came: list[int] = []
+    handlers = {each: signal.getsignal(each) for each in _STOPPING}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    for each in _STOPPING:
+        signal.signal(each, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number in came[:1]:
+            signal.raise_signal(number)
+
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
 
 
 def _by_dask(points: Sequence[SweepPoint], address: str, evaluate: Evaluate) -> Iterator[Outcome]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.limits import BYTES_PER_OP, check_size
 from commsim.registry import Registry
 from commsim.workload.schedules.actions import Action, Schedule, loop
 from commsim.workload.schedules.order import check_schedule
@@ -189,6 +190,12 @@ def make_schedule(
             f" simulates ({_MOST_CELLS:,} pairs). Take fewer microbatches: the steady state"
             " repeats."
         )
+    cells = len(home) * microbatches
+    check_size(
+        2 * cells, BYTES_PER_OP,
+        f"{where}: {len(home):,} stages x {microbatches:,} microbatches, forward and backward",
+        "Take fewer microbatches: the steady state repeats.",
+    )  # fmt: skip
     kind = SCHEDULES.get(name, where)
     wrong = kind.needs(devices, microbatches)
     if wrong:

@@ -1,0 +1,84 @@
+"""
+What a run shows while it works: a spinner on a terminal, a line a minute without one.
+
+From two seconds on it says how much is done and about how long the rest takes; people who wait
+know what for.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import click
+
+from commsim.units import PS_PER_SECOND, format_time
+
+__all__ = ["Waiting", "waiting"]
+
+_FIRST = 2.0  # seconds until the rest is estimated
+_TICK = 0.5  # seconds between looks on a terminal
+_MINUTE = 60.0
+
+
+@dataclass
+class Waiting:
+    """What is being done, since when, and which share of it: none until it is known."""
+
+    what: str
+    share: Callable[[], float] | None = None
+    since: float = 0.0
+
+    def say(self, what: str) -> None:
+        """Go on with something else."""
+        self.what, self.share = what, None
+
+    def follow(self, share: Callable[[], float]) -> None:
+        """Ask `share` from now on."""
+        self.since = time.monotonic()
+        self.share = share
+
+    def text(self, now: float) -> str:
+        """Return the line at a time, in seconds on the clock of `since`."""
+        share, gone = self.share, now - self.since
+        done = share() if share is not None else 0.0
+        if not 0 < done < 1 or gone < _FIRST:
+            return self.what
+        left = format_time(round(gone * (1 - done) / done * PS_PER_SECOND))
+        return f"{self.what}: {done:.0%} done, about {left} left"
+
+
+@contextmanager
+def waiting(what: str, *, quiet: bool) -> Iterator[Waiting]:
+    """Show `what` for as long as the block runs; the block tells it how far it has come."""
+    told = Waiting(what, since=time.monotonic())
+    if quiet:
+        yield told
+        return
+    over = threading.Event()
+    show = _on_terminal if sys.stderr.isatty() else _by_the_minute
+    thread = threading.Thread(target=show, args=(told, over), daemon=True)
+    thread.start()
+    try:
+        yield told
+    finally:
+        over.set()
+        thread.join()
+
+
+def _on_terminal(told: Waiting, over: threading.Event) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    with Console(stderr=True).status(escape(told.what)) as status:
+        while not over.wait(_TICK):
+            status.update(escape(told.text(time.monotonic())))
+
+
+def _by_the_minute(told: Waiting, over: threading.Event) -> None:
+    while not over.wait(_MINUTE):
+        click.echo(f"commsim: {told.text(time.monotonic())}", err=True)

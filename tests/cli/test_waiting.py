@@ -1,0 +1,99 @@
+"""What a run shows while it works, and how it ends when it is stopped."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import commsim as cs
+from commsim.cli import main
+from commsim.cli.main import call
+from commsim.cli.waiting import Waiting, waiting
+
+
+def test_the_rest_is_told_from_two_seconds_on() -> None:
+    told = Waiting("simulating", share=lambda: 0.25, since=100.0)
+    assert told.text(101.9) == "simulating"
+    assert told.text(110.0) == "simulating: 25% done, about 30 s left"
+    told.say("measuring")
+    assert told.text(200.0) == "measuring"
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_nothing_is_guessed_from_nothing(share: float) -> None:
+    assert Waiting("x", share=lambda: share, since=0.0).text(50.0) == "x"
+
+
+def test_a_line_a_minute_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commsim.cli.waiting._MINUTE", 0.001)
+    for quiet, lines in ((False, True), (True, False)):
+        with waiting("simulating ddp", quiet=quiet):
+            while lines and "simulating ddp" not in capsys.readouterr().err:
+                pass
+        capsys.readouterr()
+
+
+def test_a_run_says_how_far_it_is() -> None:
+    seen: list[float] = []
+    cs.run("1f1b", follow=lambda share: seen.append(share()))
+    assert seen == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "code", "said"),
+    [(KeyboardInterrupt, 130, "interrupted"), (main._Terminated, 143, "terminated")],
+)
+def test_a_stopped_run_says_so_and_leaves_nothing(
+    stopped: type[BaseException],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def write(self: Path, data: bytes) -> int:
+        self.touch()
+        raise stopped
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    assert call(["run", "1f1b", "--json", str(tmp_path / "x.json")]) == code
+    assert f"commsim: {said}." in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_sweep_and_its_workers(number: int, code: int, tmp_path: Path) -> None:
+    """The points never end by themselves; nothing but the signal stops them."""
+    words = ["sweep", "1f1b", "--vary", "workload.pipeline.microbatches=20000,20001", "--set",
+             "workload.pipeline.stages=64", "--csv", str(tmp_path / "x.csv")]  # fmt: skip
+    script = (
+        "import sys, commsim.study.sweep.executors as e\n"
+        "from commsim.cli.main import entry\n"
+        "if __name__ == '__main__':\n"
+        "    pool = e._WorkerPool.__enter__\n"
+        "    def ready(self):\n"
+        "        print('ready', flush=True)\n"
+        "        return pool(self)\n"
+        "    e._WorkerPool.__enter__ = ready\n"
+        "    entry()\n"
+    )
+    file = tmp_path / "sweep_it.py"
+    file.write_text(script)
+    with subprocess.Popen(
+        [sys.executable, str(file), *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        _, error = process.communicate()  # ends only when every worker has let go of stderr
+    assert process.returncode == code, error
+    assert "leaked" not in error
+    assert "Traceback" not in error, error[-2000:]
+    assert not (tmp_path / "x.csv").exists()
