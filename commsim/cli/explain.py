@@ -15,7 +15,7 @@ __all__ = ["explain"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("algorithm", metavar="ALGO|FILE.xml")
+@click.argument("algorithms", metavar="ALGO|FILE.xml...", nargs=-1, required=True)
 @click.option("-n", "ranks", type=int, help="How many ranks: 4, or as many as the file has.")
 @click.option("--op", help="The collective: all_reduce, or the first that the algorithm can do.")
 @click.option(
@@ -43,7 +43,7 @@ __all__ = ["explain"]
 )
 @silent_option
 def explain(
-    algorithm: str,
+    algorithms: tuple[str, ...],
     ranks: int | None,
     op: str | None,
     root: int,
@@ -51,12 +51,22 @@ def explain(
     per_node: int,
     output: Path | None,
 ) -> None:
-    """Show which chunk moves where in every step of an algorithm."""
-    from commsim.study.explain import explain as study_explain
+    """Show which chunk moves where in every step of an algorithm.
 
-    result = study_explain(algorithm, ranks, op=op, root=root, pieces=pieces, per_node=per_node)
+    Several stand side by side on a page (-o F.html), played on one clock: ring or tree?
+    """
+    from commsim.study.explain import explain as study_explain
+    from commsim.study.explain import save_together
+
+    found = [
+        study_explain(one, ranks, op=op, root=root, pieces=pieces, per_node=per_node)
+        for one in algorithms
+    ]
     if output is None:
-        click.echo(result.text())
+        click.echo("\n\n".join(one.text() for one in found))
         return
-    result.save(output)
-    click.echo("\n".join((*result.headline(), f"wrote  {output}")))
+    if len(found) > 1:
+        save_together(found, output)
+    else:
+        found[0].save(output)
+    click.echo("\n".join((*(line for one in found for line in one.headline()), f"wrote  {output}")))

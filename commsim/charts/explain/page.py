@@ -26,8 +26,8 @@ _TEMPLATE = Path(__file__).with_name("explain.html")
 _MOST_CHANGES = 300_000  # cells; above, browsers become slow
 
 
-def explain_page(walk: Walk, *, per_node: int = 0) -> str:
-    """Return the page as HTML text.
+def explain_page(walk: Walk, *, per_node: int = 0, embedded: bool = False) -> str:
+    """Return the page as HTML text; an `embedded` one is told by the page around it where to be.
 
     Raises:
         ScenarioError: a program too large to draw.
@@ -45,6 +45,7 @@ def explain_page(walk: Walk, *, per_node: int = 0) -> str:
         "@TITLE@": escape(plain(title)),
         "@FIGURES@": escape(plain(figures)),
         "@KEY@": _key(walk),
+        "@BODY@": ' class="embedded"' if embedded else "",
         # "<" could end the script element, whatever a file's names hold
         "@DATA@": data.replace("<", "\\u003c"),
     }

@@ -4,6 +4,7 @@ Explain: how an algorithm works, step by step, from the very program that is tim
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.files import write_text
 from commsim.ops import COLLECTIVES
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "explain", "save_together"]
 
 _MOST_RANKS = 128
 _MOST_PIECES = 1 << 16  # of all ranks together
@@ -120,6 +121,24 @@ def explain(
         raise ScenarioError(f"{made!r} is too large to be explained. Take fewer ranks (-n).")
     rows = (per_node or default_per_node(ranks)) if is_two_level(algorithm) else 0
     return Explanation(walk(made), rows)
+
+
+def save_together(explained: Sequence[Explanation], path: str | Path) -> None:
+    """Write algorithms side by side, played on one clock: .html, or .txt after each other.
+
+    Raises:
+        ScenarioError: another suffix, or too large to be drawn.
+    """
+    from commsim.charts.explain import explain_together
+
+    path = Path(path)
+    if path.suffix == ".txt":
+        write_text(path, "\n\n".join(one.text() for one in explained))
+        return
+    if path.suffix != ".html":
+        raise ScenarioError(f"{path}: several algorithms stand on an .html page, or in .txt.")
+    walks = [one.walk for one in explained]
+    write_text(path, explain_together(walks, per_node=[one.per_node for one in explained]))
 
 
 def _refuse_unused(made: Program, pieces: int, per_node: int) -> None:

@@ -13,12 +13,13 @@ import pytest
 from helpers.paths import TESTS
 
 from commsim.charts.explain.layout import frame, positions
+from commsim.charts.explain.together import step_shares
 from commsim.collectives import program
 from commsim.collectives.catalogue import ALGORITHMS
 from commsim.collectives.checker import final_state
 from commsim.collectives.walk import walk
 from commsim.errors import ScenarioError
-from commsim.study.explain import explain
+from commsim.study.explain import explain, save_together
 
 FILES = TESTS / "data" / "msccl"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -226,6 +227,58 @@ def test_the_page_plays_steps_and_fits(browser: Any, tmp_path: Path, width: int)
         "0 → 1 copies 0", "1 → 2 copies 1", "2 → 3 copies 2", "3 → 0 copies 3",
     ]  # fmt: skip
     assert page.locator("#stage path[marker-end]").count() == 4
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert complaints == []
+    page.close()
+
+
+def test_the_shares_of_steps_are_the_textbooks() -> None:
+    for n in (3, 4, 8):
+        ring = step_shares(walk(program("all_reduce", "ring", n)))
+        assert ring == pytest.approx([1 / n] * (2 * (n - 1)))
+    halving = step_shares(walk(program("all_reduce", "halving_doubling", 8)))
+    assert halving == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8, 1 / 4, 1 / 2])
+    assert sum(step_shares(walk(program("broadcast", "binomial", 8)))) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(("names", "suffix"), [(("ring", "tree"), ".svg"), (("ring",), ".csv")])
+def test_several_stand_on_a_page_or_in_text(
+    tmp_path: Path, names: tuple[str, ...], suffix: str
+) -> None:
+    with pytest.raises(ScenarioError, match="html"):
+        save_together([explain(name, 4) for name in names], tmp_path / f"a{suffix}")
+    save_together([explain(name, 4) for name in names], tmp_path / "a.txt")
+    assert all(f"by {name}" in (tmp_path / "a.txt").read_text() for name in names)
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("width", "theme"), [(380, "light"), (1400, "dark"), (2560, "light")])
+def test_algorithms_play_side_by_side_on_one_clock(
+    browser: Any, tmp_path: Path, width: int, theme: str
+) -> None:
+    save_together([explain("ring", 4), explain("tree", 4)], tmp_path / "page.html")
+    complaints: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.querySelectorAll('.panel[data-ready]').length === 2")
+    assert page.inner_text("#verdict").startswith("all-reduce, 4 MiB: ring is ")
+    page.evaluate("document.getElementById('size').value = 4")
+    page.evaluate("document.getElementById('size').dispatchEvent(new Event('input'))")
+    assert page.inner_text("#verdict").startswith("all-reduce, 64 B: tree is ")
+    ring, tree = page.frames[1], page.frames[2]
+    page.locator(".panel").nth(0).locator(".steps span").nth(2).click()
+    ring.wait_for_function("document.getElementById('count').textContent === 'step 3 of 6'")
+    assert tree.inner_text("#moves li") != "" or tree.evaluate("at") in (2, 3)
+    times = page.locator(".panel .steps span").evaluate_all("all => all.map(one => one.title)")
+    assert times[0].startswith("step 1: 1 ")
+    clipped = """all => all.filter(one =>
+        one.contentDocument.documentElement.scrollHeight > one.clientHeight + 1).length"""
+    page.wait_for_timeout(150)
+    assert page.locator("iframe").evaluate_all(clipped) == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints == []
     page.close()
