@@ -228,7 +228,7 @@ def _layers_end(ranks: int, depth: int, cluster: Cluster, library: Ideal) -> int
 
 def microbatches(count: int) -> Run:
     """Run 1F1B over 8 stages."""
-    from commsim.study import run
+    from commsim import run
 
     scenario = {"workload": {"pipeline": {
         "stages": 8, "microbatches": count, "schedule": "1f1b",
@@ -243,7 +243,7 @@ def microbatches(count: int) -> Run:
 
 def on_record(name: str, **settings: Any) -> Run:
     """Run a scenario of the catalogue, against its figures on record."""
-    from commsim.study import run
+    from commsim import run
 
     record = json.loads((ROOT / "scenarios" / f"{name}.expected.json").read_text())
     return Run(
@@ -334,9 +334,9 @@ WORKS = (
          "the cut at the busiest NIC"),
     Work("all-to-all plan, NCCL", "ranks", (64, 512), "pairs", all_to_all_nccl,
          "between the cut and twice that"),
-    Work("ring, message by message", "ranks", (64, 128, 256), "messages", messages_of_a_ring,
+    Work("ring, message by message", "ranks", (32, 64, 128), "messages", messages_of_a_ring,
          "2(n-1)(a + S/nB)"),
-    Work("random flows, fat tree", "flows", (100, 300, 1000), "flows", flows,
+    Work("random flows, fat tree", "flows", (100, 300, 1000, 3000), "flows", flows,
          "max-min certificate at 25 instants, and all bytes sent"),
     Work("DP x TP, 48 layers, unfolded", "ranks", (64, 256), "ops", layers,
          "ops one after the other by idle times"),

@@ -123,10 +123,8 @@ class FluidNetwork:
         self._count = 0
         self._on: list[dict[Flow, None]] = [{} for _ in range(len(capacity))]
         self._touched: dict[Flow, None] = {}  # flows whose rates may have changed at this instant
-        self._fresh: dict[Flow, None] = {}  # those of them that have come
-        self._changed: dict[
-            int, None
-        ] = {}  # links that flows have come to or left, or that changed
+        self._moved: dict[Flow, None] = {}  # flows that have come or gone at this instant
+        self._changed: dict[int, None] = {}  # links that carry another share since this instant
         self._solving = False
         self._links: dict[PlanPhase, list[int]] = {}
         self._loads: dict[PlanPhase, dict[int, tuple[float, float]]] = {}
@@ -171,7 +169,6 @@ class FluidNetwork:
             self._set_alarm()
         else:
             self._touch(flow)
-            self._fresh[flow] = None
             self._solve_soon()
 
     def set_link(self, link: int, left: float) -> None:
@@ -189,7 +186,7 @@ class FluidNetwork:
         """Remember a flow that came or went, and those that share a link with it."""
         if flow in self._flows:
             self._touched[flow] = None
-        self._changed.update(dict.fromkeys(flow.links))
+        self._moved[flow] = None
         for link in flow.links:
             if self._on[link]:
                 self._touched.update(self._on[link])
@@ -206,7 +203,7 @@ class FluidNetwork:
         if found is None:
             flows = self._affected()
             found = dict(zip(flows, self._rates(flows), strict=True)) if flows else {}
-        self._touched, self._fresh, self._changed = {}, {}, {}
+        self._touched, self._moved, self._changed = {}, {}, {}
         if found:
             self.solved += 1
             for flow in sorted(found, key=self._flows.__getitem__):
@@ -215,10 +212,11 @@ class FluidNetwork:
 
     def _solved_again(self) -> dict[Flow, tuple[float, int]] | None:
         """Return what has changed among many flows; None if most of them have to be solved."""
-        fresh = [flow for flow in self._fresh if flow in self._flows]
+        fresh = [flow for flow in self._moved if flow in self._flows]
+        changed = self._changed | {link: None for flow in self._moved for link in flow.links}
         most = len(self._flows) // 2
         self._listed = self._listed or self.capacity.tolist()
-        return fair_again(fresh, self._changed, self._on, self._listed, most=most)
+        return fair_again(fresh, changed, self._on, self._listed, most=most)
 
     def _run(self, flow: Flow, rate: float, limit: int) -> None:
         """Continue a flow at a rate that follows from `limit`, and note when it will be done."""
@@ -277,7 +275,8 @@ class FluidNetwork:
             flow.arrive(now)
         if self._touched:
             self._solve_soon()
-        else:
+        else:  # those that have ended shared no link
+            self._moved = {}
             self._set_alarm()
 
     def _rates(self, flows: list[Flow]) -> list[tuple[float, int]]:

@@ -127,7 +127,7 @@ def cost(work: Work) -> Cost:
     pytest.param(replicas_of_cut_layers, Cost(0.98, 25.6, 730), id="replicas of cut layers"),
     pytest.param(pipeline, Cost(1.36, 33.2, 830), id="pipeline"),
     pytest.param(crossing, Cost(1.86, 134, 2450), id="crossing messages"),
-    pytest.param(messages, Cost(128, 13_160, 215_000), id="messages"),
+    pytest.param(messages, Cost(128, 9510, 215_000), id="messages"),
 ])  # fmt: skip
 def test_a_run_stays_in_its_budget(make: Callable[[], Work], budget: Cost) -> None:
     found = cost(make())

@@ -40,6 +40,7 @@ from commsim.libraries.plan import RoutedProgram
 __all__ = ["Hop", "LinkService", "RunningProgram", "Traffic", "arrivals", "hops_of"]
 
 PS = 1e12
+_EVENLY = (0.0, 1.0)
 
 Hop = tuple[tuple[int, ...], tuple[float, ...], float]
 """Parallel links of one hop, ps per byte of the whole message on each, and the hop's latency."""
@@ -177,6 +178,10 @@ class Traffic:
         links, costs, latency = hop
         if not size:
             return shifted(curve, latency)
+        if len(links) == 1 and len(curve[0]) <= 2:
+            leaving = self._serve_alone(links[0], size * costs[0], curve, latency, number)
+            if leaving is not None:
+                return leaving
         usages = [self._usage_of(link) for link in links]
         head = curve[0][0]
         for usage in usages:
@@ -188,6 +193,24 @@ class Traffic:
                 for link, work in zip(links, works, strict=True):
                     self._log.append((link, begin, end, min(rate * work, 1.0), number))
         return shifted(leaving, latency)
+
+    def _serve_alone(
+        self, link: int, work: float, curve: Curve, latency: float, number: int
+    ) -> Curve | None:
+        """Pass a message through one link that is free from now on, as `pass_through` would.
+
+        None if the link is not, or the message takes no time.
+        """
+        begin = curve[0][0]
+        usage = self._usage_of(link)
+        end = max(begin + work, curve[0][-1])
+        if end <= begin or (usage.times and usage.times[-1] > begin):
+            return None
+        share = min(1 / (end - begin) * work, 1.0)
+        usage.times, usage.used = [begin, end], [share, 0.0]  # what was before is over
+        if self._log is not None:
+            self._log.append((link, begin, end, share, number))
+        return (begin + latency, end + latency), _EVENLY
 
     def _usage_of(self, link: int) -> Usage:
         usage = self._usage.get(link)

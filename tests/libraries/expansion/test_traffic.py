@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from commsim.cluster import Cluster
-from commsim.libraries.expansion.traffic import arrivals
+from commsim.libraries.expansion.traffic import (
+    LinkService,
+    RunningProgram,
+    Traffic,
+    arrivals,
+    hops_of,
+)
 from commsim.libraries.plan import Delays, RoutedProgram
+from commsim.libraries.routing import Router
 
 
 def test_a_sender_hands_out_at_its_own_pace() -> None:
@@ -24,3 +33,52 @@ def test_a_sender_hands_out_at_its_own_pace() -> None:
     )  # fmt: skip
     done = arrivals(messages, cluster.links)
     assert done.tolist() == pytest.approx([5000 + route.latency, 10000 + route.latency])
+
+
+def crossing(seed: int) -> tuple[RoutedProgram, Cluster]:
+    """Return random messages among 16 GPUs that wait for each other and meet on links."""
+    rng = np.random.default_rng(seed)
+    cluster = Cluster.preset("dgx-a100", nodes=2)
+    router, count = Router(cluster), 200
+    ends = np.array([rng.choice(16, 2, replace=False) for _ in range(count)])
+    pairs, route = np.unique(ends, axis=0, return_inverse=True)
+    needs = [rng.choice(at, min(at, int(rng.integers(0, 3))), replace=False) for at in range(count)]
+    size = np.where(rng.random(count) < 0.1, 0.0, np.exp(rng.normal(13, 2, count)))
+    none = np.zeros(count)
+    dep = np.concatenate(needs).astype(np.int64)
+    pace = np.where(rng.random(count) < 0.5, rng.uniform(0, 1e7, count), 0.0)
+    return RoutedProgram(
+        ends[:, 0], ends[:, 1], size, route.reshape(-1),
+        tuple(router.route(a, b) for a, b in pairs.tolist()),
+        np.concatenate(([0], np.cumsum([len(some) for some in needs]))), dep,
+        Delays(none, none, np.zeros(len(dep)), pace),
+    ), cluster  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_free_link_serves_a_message_as_any_link_would(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit: when messages arrive, and what each link has served when."""
+    messages, cluster = crossing(seed)
+    hops = [hops_of(route, cluster.links) for route in messages.routes]
+
+    def run() -> tuple[list[tuple[float, int, int]], list[LinkService]]:
+        log: list[LinkService] = []
+        traffic = Traffic(log)
+        traffic.add(RunningProgram(messages, hops, ()), 0.0)
+        return traffic.advance(float("inf")), log
+
+    alone, serve = 0, Traffic._serve_alone
+
+    def counted(*args: Any) -> Any:
+        nonlocal alone
+        found = serve(*args)
+        alone += found is not None
+        return found
+
+    monkeypatch.setattr(Traffic, "_serve_alone", counted)
+    found = run()
+    assert 0 < alone < len(found[1])
+    monkeypatch.setattr(Traffic, "_serve_alone", lambda *_: None)
+    assert found == run()
