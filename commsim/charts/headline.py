@@ -33,8 +33,13 @@ _RESOURCES = MappingProxyType(
 )
 
 
-def finding(timeline: Timeline, metrics: Metrics, limits: Sequence[Limit]) -> str:
-    """Return the headline in one or two sentences, with its numbers."""
+def finding(
+    timeline: Timeline, metrics: Metrics, limits: Sequence[Limit], *, subject: str = ""
+) -> str:
+    """Return the headline in one or two sentences, with its numbers.
+
+    `subject` is what takes that long, with its verb; without it the timeline says it.
+    """
     step = metrics.step_time_s
     told = heading(step * PS_PER_SECOND).replace(" ", "\N{NO-BREAK SPACE}")
     whole = metrics.breakdown.whole_s
@@ -45,7 +50,7 @@ def finding(timeline: Timeline, metrics: Metrics, limits: Sequence[Limit]) -> st
     if not whole:
         return f"The run takes {told}."
     share = metrics.breakdown.compute_s / whole
-    line = f"{_subject(timeline)} {told}, {share:.1%} of it compute."
+    line = f"{subject or _subject(timeline)} {told}, {share:.1%} of it compute."
     if share >= _ALL_COMPUTE or most is None:
         return line
     return f"{line} Most of the rest: {limit_text(most, step)}."

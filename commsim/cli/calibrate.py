@@ -151,11 +151,11 @@ def check(
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     found = study_check(logs, cluster, tolerance=tolerance, version=version)
-    rows = [("", "table", "sizes", "rows", "slower by", "worst", "by")]
+    rows = [("", "table", "sizes", "rows", "slower by", "worst", "by", "than")]
     rows += [
         (
             "ok" if band.passed else "FAILED", band.table, band.band, f"{band.rows}",
-            f"{band.slower:+.1%}", format_size(band.worst), f"{band.by:+.1%}",
+            f"{band.slower:+.1%}", format_size(band.worst), f"{band.by:+.1%}", band.against,
         )
         for band in found.bands
     ]  # fmt: skip

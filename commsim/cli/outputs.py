@@ -127,7 +127,10 @@ class Outputs:
             console.show(console.alarm(f"Does not fit in memory: {result.memory}."))
         console.show(console.strong(result.headline.replace("\N{NO-BREAK SPACE}", " ")))
         console.show("")
-        console.show(summary(result.metrics, written, console, memory=result.memory))
+        told = summary(
+            result.metrics, written, console, memory=result.memory, span_name=result.span_name
+        )
+        console.show(told)
         if what_if is not None:
             console.show("")
             console.show(what_if_table(what_if))

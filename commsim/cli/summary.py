@@ -21,12 +21,19 @@ _NONE = "–"
 _ALWAYS = ("compute", "exposed_transfer", "waiting")  # parts that are shown though they be zero
 
 
-def summary(metrics: Metrics, written: Iterable[str], console: Console, *, memory: str = "") -> str:
+def summary(
+    metrics: Metrics,
+    written: Iterable[str],
+    console: Console,
+    *,
+    memory: str = "",
+    span_name: str = "step time",
+) -> str:
     """Return step time, its parts, bubble, busiest link, memory, and the files written.
 
-    `memory` says whether the fullest GPU holds it.
+    `memory` says whether the fullest GPU holds it, `span_name` what the step time is of.
     """
-    rows = [("step time", console.strong(_time(metrics.step_time_s))), *_account(metrics)]
+    rows = [(span_name, console.strong(_time(metrics.step_time_s))), *_account(metrics)]
     if metrics.bubble_fraction is not None:
         rows.append(("bubble", f"{metrics.bubble_fraction:>19.1%}  of the stages' own span"))
     if metrics.mfu is not None:

@@ -116,6 +116,9 @@ def _table(rows: list[dict[str, object]], paths: list[str]) -> str:
         "mfu": "MFU",
         "bubble_fraction": "bubble",
         "memory_gib.peak": "peak GiB",
+        "cost.per_1e9_tokens": "cost of 1e9 tokens",
+        "cost.per_step": "cost of a step",
+        "cost.capital": "bought",
     }
     columns = [*paths, *(key for key in shown if any(row[key] is not None for row in rows))]
     heads = [shown.get(key, key.rsplit(".", 1)[-1]) for key in columns]
@@ -144,4 +147,6 @@ def _cell(key: str, value: object) -> str:
         return format_time(value * PS_PER_SECOND)
     if key in ("mfu", "bubble_fraction") and isinstance(value, float):
         return f"{value:.1%}"
+    if key.startswith("cost.") and isinstance(value, float):
+        return f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
     return f"{value:,.4g}" if isinstance(value, float) else str(value)

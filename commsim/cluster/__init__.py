@@ -12,6 +12,7 @@ from commsim.cluster.fabric_section import FabricSection
 from commsim.cluster.files import suggestion
 from commsim.cluster.gpus import GpuSpec, gpu_names, gpu_spec, gpu_text
 from commsim.cluster.leaves import Nic
+from commsim.cluster.measured import MeasuredSection
 from commsim.cluster.node import (
     C2cSection,
     CpuSection,
@@ -41,6 +42,7 @@ __all__ = [
     "GpuSection",
     "GpuSpec",
     "Links",
+    "MeasuredSection",
     "Nic",
     "NicSection",
     "NicSpec",

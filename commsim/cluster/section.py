@@ -18,6 +18,7 @@ from commsim.cluster.build import assemble, domains_of
 from commsim.cluster.cluster import Cluster
 from commsim.cluster.dead_nics import without_nics
 from commsim.cluster.fabric_section import FabricSection, inherited
+from commsim.cluster.measured import MeasuredSection, check_measured
 from commsim.cluster.node import NodeSection
 from commsim.cluster.node_spec import node_spec
 from commsim.cluster.overrides import overridden
@@ -53,7 +54,8 @@ class NodesSection(Section, frozen=True):
 class ClusterSection(Section, frozen=True):
     """A cluster: `nodes` of one kind (a preset or an inline `node`), or a list of kinds.
 
-    `scale` are factors on what it has, to ask what more or less of it would change.
+    `scale` are factors on what it has, to ask what more or less of it would change. `measured` is
+    what `calibrate` was given, for `check`; nothing is simulated by it.
     """
 
     name: str | None = None
@@ -64,6 +66,7 @@ class ClusterSection(Section, frozen=True):
     overrides: NodeSection | None = None
     scale: ScaleSection = ScaleSection()
     prices: PricesSection | None = None
+    measured: tuple[MeasuredSection, ...] = ()
 
 
 def cluster_from(data: Mapping[str, Any], where: str) -> Cluster:
@@ -132,6 +135,7 @@ def build_cluster(
     kinds = _kinds(section, where, path)
     counts = [_count(kind.count, where, at, section) for kind, at in kinds]
     check_scale(section.scale, where, path)
+    check_measured(section.measured, where, path)
     specs = [scaled(_spec(kind, where, at), section.scale) for kind, at in kinds]
     if sum(counts) > 1:
         _need_nics(kinds, specs, where)

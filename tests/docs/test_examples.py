@@ -65,7 +65,7 @@ def test_cluster_sections(page: str, body: str, _: str) -> None:
     assert cluster_from(data["cluster"], page).world_size > 0
     if {"faults", "goodput", "jobs"} & set(data):
         work: dict[str, Any] = {} if "jobs" in data else {"workload": {"collectives": []}}
-        assert scenario_from(data | work, page).file is not None
+        assert scenario_from(work | data, page).file is not None
 
 
 def test_the_readme_names_only_commands_that_exist() -> None:

@@ -45,7 +45,8 @@ class ReportFacts:
     `headline` is what it comes to in a sentence, `limits` what the step would be shorter without,
     `waits` who waits for whom;
     `command` runs it again; `resident` is the lanes' memory besides activations; `measured` what a
-    replay is held against; `draws` the steps of all draws of faults.
+    replay is held against; `draws` the steps of all draws of faults;
+    `span_name` what `metrics.step_time_s` is of.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ReportFacts:
     resident: Residents | None = None
     measured: tuple[Timeline, Metrics] | None = None
     draws: FaultDraws | None = None
+    span_name: str = "step time"
 
 
 @dataclass(frozen=True, slots=True)

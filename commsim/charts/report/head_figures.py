@@ -27,7 +27,7 @@ def figures(facts: ReportFacts) -> list[Figure]:
     """Return the figures that the run has, the most asked for first."""
     metrics, parts = facts.metrics, facts.metrics.breakdown
     whole = parts.whole_s or 1.0
-    found = [Figure("step time", format_time(metrics.step_time_s * 1e12), _against(facts))]
+    found = [Figure(facts.span_name, format_time(metrics.step_time_s * 1e12), _against(facts))]
     for part in ACCOUNT:
         seconds = getattr(parts, part.key)
         if seconds > 0 or part.look == "comm":

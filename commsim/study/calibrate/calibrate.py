@@ -93,7 +93,7 @@ class Calibration:
         """Write the cluster file (.yaml), the result (.json) or the charts (.html)."""
         path = Path(path)
         if path.suffix in (".yaml", ".yml"):
-            write_text(path, yaml.safe_dump(self.cluster, sort_keys=False, width=100))
+            write_text(path, _as_yaml(self.cluster))
         elif path.suffix == ".json":
             write_json(self.to_dict(), path)
         elif path.suffix == ".html":
@@ -217,7 +217,17 @@ def _written(
         fields = finding.fault.overrides[part] if finding is not None else {}
         overrides[part]["sources"] = {**sources, **dict.fromkeys(fields, told)}
     data["overrides"] = overrides
+    data["measured"] = [table.written() for table in tables]
     return data
+
+
+def _as_yaml(cluster: dict[str, Any]) -> str:
+    """Return a cluster file: what it is one setting a line, what was measured a table a line."""
+    figures = {key: value for key, value in cluster.items() if key != "measured"}
+    measured = {"measured": cluster["measured"]}
+    return yaml.safe_dump(figures, sort_keys=False, width=100) + yaml.safe_dump(
+        measured, sort_keys=False, width=100, default_flow_style=None
+    )
 
 
 def _charted(

@@ -5,15 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from commsim._version import __version__
+from commsim.arrays import Floats
 from commsim.errors import ScenarioError
-from commsim.study.calibrate.predicted import MeasuredTable, machine_of, read_tables
+from commsim.study.calibrate.predicted import (
+    BenchedMachine,
+    MeasuredTable,
+    machine_of,
+    read_tables,
+)
 
 __all__ = ["CheckResult", "CheckedBand", "check"]
 
@@ -28,7 +34,8 @@ _BANDS = (
 class CheckedBand:
     """The sizes of a table that belong together: `slower` is the median of measured over expected.
 
-    `worst` is the size that is slowest against its expectation, `by` how much.
+    `worst` is the size that is slowest against its expectation, `by` how much. `against` says what
+    was expected: what the cluster's file has "measured", or what is "predicted".
     """
 
     table: str
@@ -38,6 +45,7 @@ class CheckedBand:
     worst: int
     by: float
     passed: bool
+    against: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,9 @@ def check(
 ) -> CheckResult:
     """Compare nccl-tests logs with what `cluster` should take; slower than `tolerance` fails.
 
-    Sizes are judged in bands by their medians, as single rows are noisy. Faster never fails.
+    An op on as many GPUs as the cluster's file has measured is held against that, carried to other
+    sizes by the prediction; others against the prediction itself. Sizes are judged in bands by
+    their medians, as single rows are noisy. Faster never fails.
 
     Raises:
         TraceError: a log cannot be read.
@@ -89,15 +99,35 @@ def check(
         machine = machine.having({}, version=version)
     tables = read_tables([logs] if isinstance(logs, str | Path) else logs)
     bands = [
-        band
-        for table in tables
-        for band in _bands(table, table.seconds / machine.seconds(table), tolerance)
+        band for table in tables for band in _bands(table, *_expected(machine, table), tolerance)
     ]
     return CheckResult(str(cluster), tolerance, tuple(bands))
 
 
-def _bands(table: MeasuredTable, ratios: np.ndarray, tolerance: float) -> list[CheckedBand]:
+def _expected(machine: BenchedMachine, table: MeasuredTable) -> tuple[Floats, str]:
+    """Return the time that each row of a table should take, and what says so."""
+    known = [
+        one
+        for one in machine.measured
+        if (one.op, one.nodes, one.per_node) == (table.op, table.nodes, table.per_node)
+    ]
+    if not known:
+        return machine.seconds(table), "predicted"
+    # The release that was measured, not the one of today: an update that is slower must fail.
+    as_then = replace(table, nccl=known[0].nccl, launch=known[0].launch)
+    sizes = np.concatenate([np.array(one.sizes) for one in known])
+    off = np.concatenate([np.log(one.seconds / machine.seconds(one)) for one in known])
+    at, place = np.unique(sizes, return_inverse=True)
+    mean = np.bincount(place, off) / np.bincount(place)
+    carried = np.interp(np.log(table.sizes), np.log(at), mean)
+    return machine.seconds(as_then) * np.exp(carried), "measured"
+
+
+def _bands(
+    table: MeasuredTable, expected: Floats, against: str, tolerance: float
+) -> list[CheckedBand]:
     found = []
+    ratios = table.seconds / expected
     sizes = np.array(table.sizes)
     for name, low, high in _BANDS:
         inside = np.flatnonzero((sizes >= low) & (sizes < high))
@@ -114,6 +144,7 @@ def _bands(table: MeasuredTable, ratios: np.ndarray, tolerance: float) -> list[C
                 worst=int(sizes[worst]),
                 by=float(ratios[worst]) - 1,
                 passed=median <= 1 + tolerance,
+                against=against,
             )
         )
     return found

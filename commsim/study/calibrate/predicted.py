@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from commsim.arrays import Floats
-from commsim.cluster import cluster_from, preset_names
+from commsim.cluster import MeasuredSection, cluster_from, preset_names
 from commsim.errors import ScenarioError, TraceError, did_you_mean
 from commsim.libraries import LibrarySection
 from commsim.scenario import example_path
+from commsim.sections import decode
 from commsim.study.bench import bench, shape_of
 from commsim.traces.formats import NcclTests, documents, merged, read_nccl_tests
 from commsim.yaml_file import read_yaml
@@ -48,14 +49,32 @@ class MeasuredTable:
         sizes = tuple(self.sizes[place] for place in places)
         return replace(self, sizes=sizes, seconds=self.seconds[list(places)])
 
+    def written(self) -> dict[str, Any]:
+        """Return the table as a cluster file has it under `measured`."""
+        return {
+            "op": self.op,
+            "nodes": self.nodes,
+            "gpus_per_node": self.per_node,
+            "dtype": self.dtype,
+            "nccl": self.nccl,
+            "launch": self.launch,
+            "source": self.name.partition(":")[0],
+            "bytes": list(self.sizes),
+            "us": [float(f"{one * 1e6:.6g}") for one in self.seconds.tolist()],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class BenchedMachine:
-    """A cluster section in plain data, and the library that runs on it."""
+    """A cluster section in plain data, and the library that runs on it.
+
+    `measured` are the tables that its file was fitted to.
+    """
 
     name: str
     cluster: Mapping[str, Any]
     library: LibrarySection = LibrarySection("nccl")
+    measured: tuple[MeasuredTable, ...] = ()
 
     def having(self, overrides: Mapping[str, Any], **library: Any) -> BenchedMachine:
         """Return the machine with settings laid over its node's, and over its library's."""
@@ -121,7 +140,23 @@ def machine_of(name: str | Path) -> BenchedMachine:
             f"--cluster {name}: give a cluster file with one kind of node: `preset` or `node`."
         )
     cluster_from(data, str(path))
-    return BenchedMachine(str(path), data)
+    kept = decode(data.get("measured") or [], tuple[MeasuredSection, ...], str(path))
+    figures = {key: value for key, value in data.items() if key != "measured"}
+    return BenchedMachine(str(path), figures, measured=tuple(map(_kept, kept)))
+
+
+def _kept(section: MeasuredSection) -> MeasuredTable:
+    return MeasuredTable(
+        name=f"{section.source}: {section.op}",
+        op=section.op,
+        dtype=section.dtype,
+        nodes=section.nodes,
+        per_node=section.gpus_per_node,
+        sizes=section.bytes,
+        seconds=np.array(section.us) * 1e-6,
+        nccl=section.nccl,
+        launch=section.launch,
+    )
 
 
 def read_tables(logs: Iterable[str | Path]) -> tuple[MeasuredTable, ...]:

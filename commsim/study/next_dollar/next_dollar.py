@@ -28,6 +28,7 @@ __all__ = ["NextDollar", "ResourceChange", "Upgrade", "next_dollar"]
 
 _NOTICED = 0.01  # of the step
 _UNMOVED = 1e-4  # of the step: 10 % of what moves less when halved and doubled is not run
+_SHOWN = 5e-4  # of the step: what a table in per cent shows
 _FURTHER = (4.0, 8.0, 16.0)  # times, for where a gain ends
 _FOLLOWED = 3  # resources whose gain is followed
 _LEAST = 1 / 64  # share of what there is, below which no loss is looked for
@@ -315,6 +316,9 @@ class _Search:
         if saved >= _NOTICED * self._step:
             return ""
         told = idle_reason(resource.key, resource.links, self._uses, self._base)
+        moved = max((abs(change.saved_s or 0.0) for change in changes), default=0.0)
+        if not resource.links and resource.key != "gpu_memory" and moved > _SHOWN * self._step:
+            told = "little of the critical path waits for it"
         if hurts is not None:
             told += f"; {hurts_words(resource.key, resource.now, hurts)}"
         if saved < -_NOTICED * self._step:

@@ -108,6 +108,8 @@ def _summary(
     waits = [wait for wait in middle.waits if wait.kind != "bubble"][:1]
     if waits and waits[0].seconds > 0.01 * p50:
         preface += f" Rank {waits[0].rank} waits {_time(waits[0].seconds)} for {waits[0].peer}."
+    if len(steps) > 1:
+        preface += " The median draw:"
     found = {
         "healthy_step_time_s": base,
         "mean_s": mean,

@@ -269,7 +269,7 @@ def _range(ranks: Sequence[int]) -> str:
     if list(ranks) == list(range(ranks[0], ranks[0] + len(ranks))):
         return f"{ranks[0]} to {ranks[-1]}"
     told = ", ".join(map(str, ranks[:8]))
-    return told if len(ranks) <= 8 else f"{told}, ..."
+    return told if len(ranks) <= 8 else f"{told} and {len(ranks) - 8} more"
 
 
 def _time(seconds: float) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Result"]
 
+STEP = "step time"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -68,12 +70,22 @@ class Result:
         """Who waits for whom, longest first."""
         return waits(self.timeline)
 
+    @property
+    def span_name(self) -> str:
+        """What `metrics.step_time_s` is of: a step, or all of several jobs."""
+        return "all jobs" if len(self.extra.get("jobs", ())) > 1 else STEP
+
     @cached_property
     def headline(self) -> str:
         """How long it takes, and what costs most of the time that is not compute."""
         from commsim.charts import finding
 
-        told = finding(self.timeline, self.metrics, self.limits)
+        told = finding(
+            self.timeline,
+            self.metrics,
+            self.limits,
+            subject="" if self.span_name == STEP else "All together take",
+        )
         return f"{self.preface} {told}" if self.preface else told
 
     def to_dict(self) -> dict[str, Any]:
@@ -140,6 +152,7 @@ class Result:
             measured=self.measured,
             resident=self._resident(),
             draws=draws,
+            span_name=self.span_name,
         )
 
     def _resident(self) -> Residents | None:

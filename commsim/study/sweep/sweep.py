@@ -30,7 +30,7 @@ __all__ = ["COLUMNS", "Sweep", "sweep"]
 COLUMNS = (
     "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "bubble_fraction",
     "breakdown.compute_s", "breakdown.exposed_transfer_s", "breakdown.waiting_s",
-    "memory_gib.peak", "memory_gib.fits", "cost.per_1e9_tokens",
+    "memory_gib.peak", "memory_gib.fits", "cost.per_1e9_tokens", "cost.per_step", "cost.capital",
 )  # fmt: skip
 """What a table of points shows of each run: keys of its JSON."""
 

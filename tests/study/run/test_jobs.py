@@ -64,6 +64,9 @@ def test_jobs_under_one_leaf_share_nothing() -> None:
     assert [job["slowdown"] for job in found.extra["jobs"]] == [1.0, 1.0]
     assert found.extra["shared_links"] == []
     assert "They share no link" in found.headline
+    # What both take is no step of either.
+    assert "A step takes" not in found.headline
+    assert found.span_name == "all jobs"
 
 
 def test_a_job_repeats_one_after_another() -> None:

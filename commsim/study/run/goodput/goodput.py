@@ -53,6 +53,7 @@ class Goodput:
     def sentence(self) -> str:
         """Say what it comes to."""
         hours = self.mtbf_s / 3600
+        apart = f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
         told = [
             f"checkpoints {self.checkpoints:.1%}",
             f"failures {self.failures:.1%}",
@@ -60,7 +61,7 @@ class Goodput:
             *([f"fewer replicas {self.fewer_replicas:.1%}"] if self.fewer_replicas else []),
         ]
         return (
-            f"Goodput {self.goodput:.1%}: a failure every {hours:.3g} h, a checkpoint of"
+            f"Goodput {self.goodput:.1%}: a failure every {apart} h, a checkpoint of"
             f" {format_size(self.checkpoint_bytes)} every {self.interval_s / 60:.3g} min"
             f"{' (the best)' if self.best else ''}; lost: {', '.join(told)}."
         )
