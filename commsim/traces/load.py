@@ -26,11 +26,13 @@ from commsim.traces.formats import (
     ExecutionTrace,
     GroupsFile,
     KinetoFile,
+    ProfilerTable,
     RankRecord,
     documents,
     find_files,
     format_of,
     record_of,
+    recordings_of,
 )
 from commsim.traces.parallel import large_kineto, read_parts
 from commsim.traces.rebuild import assemble
@@ -42,9 +44,9 @@ __all__ = ["Imported", "import_graph", "load_trace"]
 Progress = Callable[[int, int], None]
 
 _KNOWN = (
-    "Kineto traces (torch.profiler), SQLite exports of Nsight Systems, PyTorch Execution Traces,"
-    " flight recorder dumps, Chakra .et or JSON, PARAM comms JSON, NCCL_DEBUG logs, GOAL, and"
-    " commsim's own .npz"
+    "Kineto traces (torch.profiler), SQLite exports of Nsight Systems, CSV of nsys stats, rocprofv3"
+    " and rocprof, PyTorch Execution Traces, flight recorder dumps, Chakra .et or JSON, PARAM comms"
+    " JSON, NCCL_DEBUG logs, GOAL, and commsim's own .npz"
 )
 
 
@@ -64,6 +66,7 @@ class _Found:
     parts: list[RankPart] = field(default_factory=list)
     execution: list[ExecutionTrace] = field(default_factory=list)
     records: list[RankRecord] = field(default_factory=list)
+    tables: list[ProfilerTable] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     strange: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -137,6 +140,7 @@ def _search(
             _sort(found, document)
         if progress:
             progress(number + 1, len(files))
+    found.kineto += recordings_of(found.tables)
     if found.execution or found.records:
         # They are joined with the events of their ranks, which are read here for that.
         for file in large:
@@ -201,6 +205,8 @@ def _sort(found: _Found, document: Document) -> None:
             found.groups |= one.ranks
         elif isinstance(one, RankRecord):
             found.records.append(one)
+        elif isinstance(one, ProfilerTable):
+            found.tables.append(one)
 
 
 def _ranked(records: Sequence[RankRecord], found: _Found) -> list[RankRecord]:

@@ -23,7 +23,12 @@ from commsim.traces.rebuild import (
     move_of,
     transfer_of,
 )
-from commsim.traces.rebuild.rank import HostAccount, OwnAccount, RankPart
+from commsim.traces.rebuild.rank import (
+    HostAccount,
+    OwnAccount,
+    RankPart,
+    waiting_like_communication,
+)
 from commsim.traces.table import CollectiveTable, MessageRow, ends_in
 from commsim.units import PS_PER_NS, format_time
 
@@ -53,6 +58,7 @@ class Trace:
             *match_notes,
             *message_notes,
             *_clock_notes(self._clocks, self.ranks),
+            *waiting_like_communication({r: p.suspects for r, p in self._parts.items()}),
         )
 
     @property

@@ -22,6 +22,7 @@ from commsim.traces.formats.kineto import (
 )
 from commsim.traces.formats.nccl_tests import NcclTests, is_nccl_tests, merged, read_nccl_tests
 from commsim.traces.formats.param import write_param
+from commsim.traces.formats.profiler_tables import ProfilerTable, recordings_of
 from commsim.traces.formats.records import Issued, RankRecord, buffer_size
 from commsim.traces.formats.values import dtype_of, integer, numbers_of
 
@@ -37,6 +38,7 @@ __all__ = [
     "Issued",
     "KinetoFile",
     "NcclTests",
+    "ProfilerTable",
     "RankRecord",
     "buffer_size",
     "documents",
@@ -52,6 +54,7 @@ __all__ = [
     "read_kineto",
     "read_nccl_tests",
     "record_of",
+    "recordings_of",
     "register_format",
     "write_chakra",
     "write_goal",

@@ -26,6 +26,11 @@ from commsim.traces.formats.kineto import KinetoFile, is_kineto, read_kineto
 from commsim.traces.formats.nccl_log import is_nccl_log, read_nccl_log
 from commsim.traces.formats.nsight import is_nsight, read_nsight
 from commsim.traces.formats.param import is_param, read_param
+from commsim.traces.formats.profiler_tables import (
+    ProfilerTable,
+    is_profiler_table,
+    read_profiler_tables,
+)
 from commsim.traces.formats.records import RankRecord
 
 __all__ = ["FORMATS", "Format", "GroupsFile", "Part", "format_of", "register_format"]
@@ -45,6 +50,7 @@ Part = (
     | GroupsFile
     | Sequence[KinetoFile]
     | Sequence[RankRecord]
+    | Sequence[ProfilerTable]
 )
 
 
@@ -107,6 +113,7 @@ for _format in (
     Format("Chakra", lambda d: is_chakra(d.data, d.name), read_chakra),
     Format("PyTorch Execution Trace", _by_data(is_execution_trace), read_execution_trace),
     Format("PARAM comms", _by_data(is_param), read_param),
+    Format("profiler tables", _by_data(is_profiler_table), read_profiler_tables),
     Format("GOAL", _by_data(is_goal), read_goal),
     Format("NCCL log", _by_data(is_nccl_log), read_nccl_log),
     Format("groups", _is_groups, _read_groups),

@@ -81,6 +81,33 @@ def test_calls_that_never_end_together_are_of_different_groups(tmp_path: Path) -
         ("userbuffers_fp16_sum_inplace_gpu_rr_rs_oop(int, int)",
          "TransformerEngine userbuffers", "reduce_scatter"),
         ("Memcpy PtoP (Device -> Device)", "copy engine", "copy"),
+        ("void hybrid_ep::dispatch_kernel<4>(hybrid_ep::dispatch_kernel_param_t)", "HybridEP",
+         "dispatch"),
+        ("EpDispatchIntraNodeKernel_bf16", "mori", "dispatch"),
+        ("void mori::moe::EpCombineIntraNodeKernel<hip_bfloat16>()", "mori", "combine"),
+        ("void a2a_combine_recv_kernel<true, 16>(unsigned long)", "pplx", "combine"),
+        ("void all_reduce_one_shot_push_kernel<__nv_bfloat16, 4u, true>()",
+         "SGLang custom all-reduce", "all_reduce"),
+        ("void aiter::cross_device_reduce_2stage<bf16,8,false>()", "vLLM custom all-reduce",
+         "all_reduce"),
+        ("void aiter::reduce_scatter_cross_device_store<bf16,8>()", "aiter", "reduce_scatter"),
+        ("void tensorrt_llm::kernels::moeAllToAllKernel<true>()", "TensorRT-LLM", "all_to_all_v"),
+        ("tensorrt_llm::kernels::moe_comm::moeA2APrepareDispatchKernel(int*)", "TensorRT-LLM",
+         "dispatch"),
+        ("void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<8>()",
+         "TensorRT-LLM", "all_reduce"),
+        ("kernel_dispatch_token_intra_node", "Triton-distributed", "dispatch"),
+        ("allreduce_two_shot_multimem_intra_node_kernel", "Triton-distributed", "all_reduce"),
+        ("kernel_ring_reduce_non_tma", "Triton-distributed", "reduce_scatter"),
+        ("void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 2>()",
+         "symmetric memory", "all_reduce"),
+        ("allToAllV_2d(void*, void*, long*)", "symmetric memory", "all_to_all_v"),
+        ("void stream_executor::gpu::AllReduceKernelImpl<float>()", "XLA", "all_reduce"),
+        ("void mscclpp::collective::allreduceAllPairs<(Op)0, float>()", "MSCCL++", "all_reduce"),
+        ("void mscclpp::executionKernel<float>(int)", "MSCCL++", "unknown"),
+        ("void barrier_on_stream_kernel_threadgroup<(threadgroup_t)1>(int, int)", "NVSHMEM",
+         "barrier"),
+        ("void fcollect_on_stream_kernel<float>(int)", "NVSHMEM", "all_gather"),
     ],
 )  # fmt: skip
 def test_kernels_of_other_libraries_are_known(name: str, library: str, op: str) -> None:
@@ -92,11 +119,70 @@ def test_kernels_of_other_libraries_are_known(name: str, library: str, op: str) 
 @pytest.mark.parametrize(
     "name",
     ["void deep_ep::get_dispatch_layout<256>(long const*)", "volta_sgemm_128x64_nn",
-     "Memcpy DtoH (Device -> Pageable)", "void at::native::vectorized_elementwise_kernel<4>()"],
+     "Memcpy DtoH (Device -> Pageable)", "void at::native::vectorized_elementwise_kernel<4>()",
+     "void cub::DeviceReduceKernel<float>()", "triton_red_fused__to_copy_add_mean_2",
+     "void at::native::multi_tensor_apply_kernel<>()", "kernel_attention_dispatch"],
 )  # fmt: skip
 def test_compute_is_not_taken_for_communication(name: str) -> None:
     assert family_of(name) is None
     assert not looks_like_communication(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+        ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)", "all_gather"),
+        ("void ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "all_reduce"),
+        ("ncclSymkDevKernel_ReduceScatter_LL_sum_f8e4m3(ncclSymkDevWorkArgs4K)", "reduce_scatter"),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", "unknown"),
+        ("mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*)", "unknown"),
+    ],
+)
+def test_kernels_of_every_release_of_nccl_and_rccl(tmp_path: Path, name: str, op: str) -> None:
+    record = Recording(0)
+    record.note("ProfilerStep#1", 0, 1000)
+    record.kernel(name, 20, 130, 400, stream=30)
+    record.save(tmp_path)
+    assert [(row.op, row.transfer) for row in load_trace(tmp_path).collectives] == [(op, 4 * 10**8)]
+
+
+def strange(rank: int, folder: Path, spans: list[tuple[float, float]], name: str) -> None:
+    record = Recording(rank)
+    record.note("ProfilerStep#1", 0, 5000)
+    for start, end in spans:
+        record.kernel(name, start - 20, start, end - start)
+    record.save(folder)
+
+
+def test_an_unknown_kernel_that_waits_for_the_other_rank_is_suspicious(tmp_path: Path) -> None:
+    """Ranks come up to 150 us apart and leave together, by clocks that are 40 s apart."""
+    late = [0, 80, 150, 20, 110, 60]
+    ends = [500 + 600 * at for at in range(6)]
+    for rank in (0, 1):
+        clock = 4e7 * rank
+        spans = [
+            (clock + end - 40 - (shift if rank == 0 else 0), clock + end + rank)
+            for shift, end in zip(late, ends, strict=True)
+        ]
+        strange(rank, tmp_path, spans, "_Z9mystery_kPf")
+    (note,) = [n for n in load_trace(tmp_path).notes if "_Z9mystery_kPf" in n]
+    assert "the 6 kernels" in note
+    assert "end together on ranks 0, 1 and begin up to" in note
+
+
+@pytest.mark.parametrize("what", ["uneven alike", "uneven apart", "even"])
+def test_compute_is_not_suspicious(tmp_path: Path, what: str) -> None:
+    """Shapes that differ take other times on both ranks alike; data may move both ends."""
+    lengths = [40, 300, 80, 200, 60, 120]
+    for rank in (0, 1):
+        spans = []
+        for at, length in enumerate(lengths):
+            start = 100 + 600 * at + (rank * 37 * (at % 3) if what == "uneven alike" else 0)
+            other = lengths[(at + 2) % 6] if what == "uneven apart" and rank else length
+            spans.append((start, start + (100 if what == "even" else other)))
+        strange(rank, tmp_path, spans, "_Z9mystery_kPf")
+    assert not any("mystery" in note for note in load_trace(tmp_path).notes)
 
 
 def test_a_dispatch_of_deepep_is_communication_and_not_compute(tmp_path: Path) -> None:

@@ -15,104 +15,32 @@ Source: the SQLite Export Schema Reference of Nsight Systems' documentation.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
-
-from msgspec import structs
 
 from commsim.errors import TraceError
 from commsim.traces.formats.event_args import NO_ARGS, EventArgs
 from commsim.traces.formats.files import Data, Document
-from commsim.traces.formats.kineto import Event, EventKind, KinetoFile
+from commsim.traces.formats.kineto import EventKind, KinetoFile
 from commsim.traces.formats.nsight.communicators import LIBRARY, RecordedCommunicators
 from commsim.traces.formats.nsight.database import Database, is_sqlite
 from commsim.traces.formats.nsight.payloads import schemas_of
+from commsim.traces.formats.process_events import ProcessEvents, plain_call
 from commsim.traces.formats.values import integer
-from commsim.units import PS_PER_NS
 
 __all__ = ["is_nsight", "read_nsight"]
 
-_VERSION = re.compile(r"_v\d+(?:_ptsz|_ptds)?$")
-_STEP = re.compile(
-    r"(?:train|training|global|optimizer)?[ _-]?(?:step|iter|iteration)\W*(\d*)", re.I
-)
 _RANGE = 59, 60  # NvtxPushPopRange, NvtxStartEndRange of ENUM_NSYS_EVENT_TYPE
 _COMMS = "record_param_comms"  # by this name the rebuild knows a call of communication
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # ENUM_CUDA_MEMCPY_OPER
 _PLACES = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array"}  # ENUM_CUDA_MEM_KIND
 _WAITS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _PID, _TID = 24, 0xFFFFFF  # a global id holds the process above its thread's 24 bits
-_MOST_NS = 2**53
 
 
 def is_nsight(data: Data) -> bool:
     """Say whether a file is a SQLite database; other ones are refused when they are read."""
     return is_sqlite(data)
-
-
-@dataclass(slots=True)
-class _Process:
-    """The events of one process, before their rank is known."""
-
-    pid: int
-    events: list[Event] = field(default_factory=list)
-    devices: Counter[int] = field(default_factory=Counter)
-    lost: int = 0
-    steps: int = 0
-
-    def add(
-        self,
-        kind: EventKind,
-        name: str,
-        thread: int,
-        start: Any,
-        end: Any,
-        correlation: Any = 0,
-        stream: Any = -1,
-        args: EventArgs = NO_ARGS,
-    ) -> None:
-        """Keep an event whose times are possible."""
-        begin, stop = integer(start), integer(end)
-        if not 0 <= begin <= stop < _MOST_NS:
-            self.lost += 1
-            return
-        where = (str(self.pid), str(thread))
-        number, queue = integer(correlation, 0), integer(stream)
-        self.events.append(
-            Event(kind, name, where, begin * PS_PER_NS, stop * PS_PER_NS, number, queue, args)
-        )
-
-    def file(
-        self,
-        name: str,
-        rank: int,
-        notes: tuple[str, ...],
-        *,
-        world_size: int,
-        zero_ns: int,
-        groups: dict[str, tuple[int, ...]],
-    ) -> KinetoFile:
-        """Return the events in order, from the first of them on."""
-        first = min(event.start for event in self.events)
-        order = sorted(self.events, key=lambda event: (event.start, -event.end))
-        if self.lost:
-            notes = (*notes, f"{name}: {self.lost} events have no possible time and are left out.")
-        return KinetoFile(
-            name=name,
-            rank=rank,
-            world_size=world_size,
-            pid=str(self.pid),
-            zero_ns=zero_ns + first // PS_PER_NS,
-            events=tuple(
-                structs.replace(event, start=event.start - first, end=event.end - first)
-                for event in order
-            ),
-            groups=groups,
-            notes=notes,
-        )
 
 
 def read_nsight(document: Document) -> list[KinetoFile]:
@@ -130,7 +58,7 @@ def read_nsight(document: Document) -> list[KinetoFile]:
             " Systems (nsys profile --trace cuda,nvtx; nsys export --type sqlite REPORT.nsys-rep)."
         )
     strings = {integer(key): str(text) for key, text in database.rows("StringIds", "id", "value")}
-    processes: dict[int, _Process] = {}
+    processes: dict[int, ProcessEvents] = {}
     _add_gpu_work(database, strings, processes)
     if not processes:
         raise TraceError(f"{document.name}: holds no kernel; there is nothing to replay.")
@@ -159,13 +87,13 @@ def _process_of(number: Any) -> int:
     return (integer(number, 0) >> _PID) & _TID
 
 
-def _process(processes: dict[int, _Process], number: Any) -> _Process:
+def _process(processes: dict[int, ProcessEvents], number: Any) -> ProcessEvents:
     pid = _process_of(number)
-    return processes.setdefault(pid, _Process(pid))
+    return processes.setdefault(pid, ProcessEvents(pid))
 
 
 def _add_gpu_work(
-    database: Database, strings: Mapping[int, str], processes: dict[int, _Process]
+    database: Database, strings: Mapping[int, str], processes: dict[int, ProcessEvents]
 ) -> None:
     common = ("start", "end", "globalPid", "correlationId", "streamId", "deviceId")
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -185,7 +113,7 @@ def _add_gpu_work(
 
 
 def _add_work(
-    processes: dict[int, _Process], kind: EventKind, name: str, row: list[Any], args: EventArgs
+    processes: dict[int, ProcessEvents], kind: EventKind, name: str, row: list[Any], args: EventArgs
 ) -> None:
     start, end, owner, correlation, stream, device = row
     process = _process(processes, owner)
@@ -194,14 +122,14 @@ def _add_work(
 
 
 def _add_calls(
-    database: Database, strings: Mapping[int, str], processes: dict[int, _Process]
+    database: Database, strings: Mapping[int, str], processes: dict[int, ProcessEvents]
 ) -> None:
     """Add calls of the CUDA API, and what streams and threads waited for."""
     for start, end, thread, correlation, name in database.rows(
         "CUPTI_ACTIVITY_KIND_RUNTIME", "start", "end", "globalTid", "correlationId", "nameId"
     ):
         if (process := processes.get(_process_of(thread))) is not None:
-            called = _VERSION.sub("", strings.get(integer(name), "cuda"))
+            called = plain_call(strings.get(integer(name), "cuda"))
             where = integer(thread, 0) & _TID
             process.add(EventKind.RUNTIME, called, where, start, end, correlation)
     records = _records(database)
@@ -238,7 +166,7 @@ def _last_before(records: Any, correlation: Any) -> tuple[int, int]:
 
 
 def _add_ranges(
-    database: Database, strings: Mapping[int, str], processes: dict[int, _Process]
+    database: Database, strings: Mapping[int, str], processes: dict[int, ProcessEvents]
 ) -> RecordedCommunicators:
     """Add NVTX ranges; return what NCCL's own ranges say."""
     schemas = schemas_of(database)
@@ -253,13 +181,6 @@ def _add_ranges(
         thread = integer(owner, 0) & _TID
         if name.startswith(LIBRARY):
             made.hear(process.pid, thread, start, end, name, schemas.fields(blob))
-        elif (step := _STEP.fullmatch(name)) is not None:
-            number = step[1] or str(process.steps)
-            process.steps += 1
-            process.add(EventKind.ANNOTATION, f"ProfilerStep#{number}", thread, start, end)
         else:
-            # torch's own ranges carry numbers after the name: "aten::mm, seq = 7"
-            plain = name.split(", ")[0]
-            is_op = EventKind.CPU_OP if "::" in plain else EventKind.ANNOTATION
-            process.add(is_op, plain, thread, start, end)
+            process.add_range(name, thread, start, end)
     return made

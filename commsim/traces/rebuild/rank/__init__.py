@@ -11,6 +11,7 @@ from commsim.traces.rebuild.rank.fragment import Fragment
 from commsim.traces.rebuild.rank.host_account import HostAccount
 from commsim.traces.rebuild.rank.own_account import OwnAccount
 from commsim.traces.rebuild.rank.part import RankPart, rank_part
+from commsim.traces.rebuild.rank.suspects import Suspect, waiting_like_communication
 
 __all__ = [
     "CollectiveCall",
@@ -20,5 +21,7 @@ __all__ = [
     "OwnAccount",
     "RankCollectives",
     "RankPart",
+    "Suspect",
     "rank_part",
+    "waiting_like_communication",
 ]

@@ -17,6 +17,7 @@ from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.communication_kernels import (
     KernelFamily,
     family_of,
+    is_nccl,
     looks_like_communication,
 )
 from commsim.traces.rebuild.rank.gloo_work import GLOO, gloo_work
@@ -28,7 +29,6 @@ _STEP = "ProfilerStep"
 _BESIDE = (EventKind.CUDA_SYNC, EventKind.WAIT)
 _SHOWN, _NAME_LENGTH = 4, 100
 _POLLING = frozenset({"cudaEventQuery", "hipEventQuery", "cudaStreamQuery"})
-_COMMUNICATES = ("ncclKernel", "ncclDevKernel", "ncclSym", "rccl", GLOO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class GpuOp:
     @property
     def is_collective(self) -> bool:
         """Whether this communicates: a kernel of NCCL or RCCL, or what Gloo does on the CPU."""
-        return self.event.name.startswith(_COMMUNICATES)
+        return is_nccl(self.event.name) or self.is_gloo
 
     @property
     def family(self) -> KernelFamily | None:

@@ -19,6 +19,7 @@ from commsim.traces.rebuild.rank.gloo_waits import unsure_waits
 from commsim.traces.rebuild.rank.host_account import HostAccount
 from commsim.traces.rebuild.rank.own_account import OwnAccount, own_account, window_of
 from commsim.traces.rebuild.rank.streams import cross_stream, issue_order
+from commsim.traces.rebuild.rank.suspects import Suspect, suspects_of
 from commsim.traces.rebuild.rank.threads import pieces_of
 from commsim.units import format_time
 
@@ -35,7 +36,8 @@ class RankPart:
     without one) on the file's clock. `rank` and `world_size` are -1 if the file does not say.
     `step` is the profiled step in ps, -1 without one; `how` says how its streams were tied, ""
     if there are none; `account` is what its events add up to, None without GPU and Gloo;
-    `unsure` is how long its threads waited for Gloo or worked, nobody knows which, in ps.
+    `unsure` is how long its threads waited for Gloo or worked, nobody knows which, in ps;
+    `suspects` are kernels that may communicate, of no known library.
     """
 
     name: str
@@ -52,6 +54,7 @@ class RankPart:
     account: OwnAccount | HostAccount | None
     notes: tuple[str, ...]
     unsure: int = 0
+    suspects: tuple[Suspect, ...] = ()
 
 
 def rank_part(
@@ -91,6 +94,7 @@ def rank_part(
         how=how if any(not op.is_gloo for op in activity.gpu) else "",
         notes=(*file.notes, *activity.notes, *calls.notes, *_unsure(rank, unsure)),
         unsure=unsure,
+        suspects=suspects_of(activity),
     )
 
 
