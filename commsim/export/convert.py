@@ -11,8 +11,9 @@ Convert between trace formats: whatever can be read becomes a graph, and a graph
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -136,22 +137,16 @@ def _schedule_of(graph: Graph) -> Schedule:
     Raises:
         TraceError: the ops are not those of a pipeline.
     """
-    works = {Phase.FORWARD: Work.F, Phase.WEIGHT: Work.W}
     tagged = (graph.kind == OpKind.COMPUTE) & (graph.stage >= 0) & (graph.microbatch >= 0)
-    splits = bool(np.any(tagged & (graph.phase == Phase.WEIGHT)))
-    backward = Work.I if splits else Work.B
+    split = {
+        (int(graph.stage[op]), int(graph.microbatch[op]))
+        for op in np.flatnonzero(tagged & (graph.phase == Phase.WEIGHT))
+    }
     rows: list[tuple[Action, ...]] = []
     home: dict[int, int] = {}
     for lane in range(len(graph.lane_rank)):
         ops = np.flatnonzero(tagged & (graph.lane == lane)).tolist()
-        actions = [
-            Action(
-                works.get(Phase(graph.phase[op]), backward),
-                int(graph.stage[op]),
-                int(graph.microbatch[op]),
-            )
-            for op in ops
-        ]
+        actions = [_action_of(graph, op, split) for op in ops]
         rows.append(tuple(actions))
         home.update({action.stage: lane for action in actions})
     if not home or sorted(home) != list(range(len(home))):
@@ -160,6 +155,29 @@ def _schedule_of(graph: Graph) -> Schedule:
             " written as a schedule."
         )
     stages = tuple(home[stage] for stage in range(len(home)))
-    schedule = Schedule("converted", tuple(rows), stages, (tuple(range(len(stages))),))
+    pipe = (tuple(range(len(stages))),)
+    schedule = Schedule("converted", tuple(rows), stages, pipe, _pairs_of(graph, rows))
     check_schedule(schedule, where="csv")
     return schedule
+
+
+def _action_of(graph: Graph, op: int, split: Container[tuple[int, int]]) -> Action:
+    """Return what an op does; a backward is whole where no weight gradient is apart from it."""
+    place = int(graph.stage[op]), int(graph.microbatch[op])
+    works = {Phase.FORWARD: Work.F, Phase.WEIGHT: Work.W}
+    work = works.get(Phase(graph.phase[op]), Work.I if place in split else Work.B)
+    return Action(work, *place)
+
+
+def _pairs_of(graph: Graph, rows: Sequence[tuple[Action, ...]]) -> tuple[frozenset[int], ...]:
+    """Return which forwards run as one with the backward after them, as the graph keeps it."""
+    found = graph.meta.get("paired")
+    if not isinstance(found, list) or len(found) != len(rows):
+        return ()
+    pairs = []
+    for row, positions in zip(rows, found, strict=True):
+        works = [(a.work, b.work) for a, b in pairwise(row)]
+        listed = positions if isinstance(positions, list) else []
+        kept = [p for p in listed if isinstance(p, int) and 0 <= p < len(works)]
+        pairs.append(frozenset(p for p in kept if works[p] == (Work.F, Work.B)))
+    return tuple(pairs)

@@ -90,7 +90,8 @@ def build_pipeline(
             after=[(ops[at], times.hop(at[0], step.device)) for at in step.sources],
             tags=Tags(phase=PHASE[work], step=0, microbatch=microbatch, stage=stage),
         )
-    return Workload("pipeline", build.build({"schedule": schedule.name}), _notes(section, schedule))
+    meta = {"schedule": schedule.name, "paired": [sorted(row) for row in schedule.paired]}
+    return Workload("pipeline", build.build(meta), _notes(section, schedule))
 
 
 def _schedule(section: PipelineSection, where: str, folder: str) -> tuple[Schedule, StageTimes]:

@@ -22,7 +22,7 @@ __all__ = ["check_virtual", "load_schedule", "read_schedule", "write_schedule"]
 
 _ACTION = re.compile(r"(\d{1,6})([FIBW])(\d{1,6})")
 _PAIR = re.compile(r"\((\d{1,6}F\d{1,6});(\d{1,6}B\d{1,6})\)OVERLAP_F_B")
-_MOVES = re.compile(r"-?\d*(UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)\d*")
+_MOVES = re.compile(r"-?\d*(UNSHARD|RESHARD|(WAIT_)?REDUCE_GRAD|(WAIT_)?SEND_[FB]|RECV_[FB])\d*")
 MAX_BYTES = 64 * 2**20
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.paths import TESTS
 
 from commsim.errors import ScenarioError
+from commsim.export import convert
 from commsim.workload.schedules import (
     SCHEDULES,
     check_virtual,
@@ -109,3 +111,45 @@ def test_a_file_says_itself_how_many_virtual_stages_it_has() -> None:
     check_virtual(read, 2, where="x")
     with pytest.raises(ScenarioError, match="8 stages on 4 ranks = 2 per device"):
         check_virtual(read, 3, where="x")
+
+
+def loaded_by_torch(path: Path, devices: int, stages: int, microbatches: int) -> Any:
+    """Return torch's own runtime after it loaded a file and put in its communication."""
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    runtime = object.__new__(schedules._PipelineScheduleRuntime)
+    runtime.pipeline_order, runtime._stages = {}, []
+    runtime.pp_group_size, runtime._num_stages = devices, stages
+    runtime._n_microbatches = microbatches
+    # Settings that torch 2.15 has, at its defaults.
+    runtime._defer_pp_recv, runtime._max_active_stages = False, 3
+    runtime._unshard_lookahead, runtime._defer_reduce_grad_wait = "full", False
+    runtime._max_outstanding_sends = None
+    runtime._load_csv(str(path))
+    return runtime
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "dualpipe"])
+def test_torch_loads_what_is_written_and_its_own_file_is_read(name: str, tmp_path: Path) -> None:
+    """`_load_csv` validates it and adds sends and waits; `_dump_csv` of that is the same again."""
+    v = 2 if name in ("interleaved_1f1b", "breadth_first") else 1
+    schedule = make_schedule(name, 4, 8, where="x", virtual=v)
+    ours, theirs = tmp_path / "ours.csv", tmp_path / "theirs.csv"
+    ours.write_text(write_schedule(schedule))
+    runtime = loaded_by_torch(ours, 4, schedule.stages, 8)
+    runtime._dump_csv(str(theirs))
+    assert "SEND_F" in theirs.read_text()
+    again = load_schedule(theirs, where="x")
+    assert again.actions == schedule.actions
+    assert again.paired == (schedule.paired or (frozenset(),) * 4)
+
+
+@pytest.mark.parametrize("file", sorted(TORCH.iterdir()), ids=lambda file: file.name)
+def test_convert_keeps_torchs_order_and_pairs(file: Path, tmp_path: Path) -> None:
+    """Through the graph and back, DualPipeV's whole and split backwards and its pairs too."""
+    graph, out = tmp_path / "x.npz", tmp_path / "x.csv"
+    convert(file, graph)
+    convert(graph, out)
+    before, after = load_schedule(file, where="x"), load_schedule(out, where="x")
+    assert after.actions == before.actions
+    assert after.paired == before.paired
+    loaded_by_torch(out, 4, 8, 8)
