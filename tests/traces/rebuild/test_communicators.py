@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ def test_kernels_of_every_release_of_nccl_and_rccl(tmp_path: Path, name: str, op
     assert [(row.op, row.transfer) for row in load_trace(tmp_path).collectives] == [(op, 4 * 10**8)]
 
 
-def strange(rank: int, folder: Path, spans: list[tuple[float, float]], name: str) -> None:
+def strange(rank: int, folder: Path, spans: Sequence[tuple[float, float]], name: str) -> None:
     record = Recording(rank)
     record.note("ProfilerStep#1", 0, 5000)
     for start, end in spans:
