@@ -197,14 +197,32 @@ PAINTED = """
     CanvasRenderingContext2D.prototype.fillText = () => {};
     v.redraw();
     const ctx = document.querySelector('.main').getContext('2d'), size = v.size(), found = [];
+    const empty = [247, 248, 249], square = x => x.reduce((a, b) => a + b * b, 0);
+    const hex = text => [1, 3, 5].map(k => parseInt(text.slice(k, k + 2), 16));
+    const fills = d.facts.looks.map(look => hex(look.fill).map((value, k) => value - empty[k]));
+    /* How much of a pixel is filled: its edges are blends of a box and of nothing. */
+    const share = rgb => {
+      const seen = rgb.map((value, k) => value - empty[k]);
+      let best = Infinity, part = 0;
+      for (const fill of fills) {
+        const dot = seen.reduce((a, b, k) => a + b * fill[k], 0) / square(fill);
+        const along = Math.min(1, Math.max(0, dot));
+        const off = square(seen.map((value, k) => value - along * fill[k]));
+        if (off < best) { best = off; part = along; }
+      }
+      return part < 0.25 ? 0 : part > 0.85 ? 1 : part; // hatching; lines between boxes
+    };
     for (const line of v.lines()) {
       const top = 24 + line.y - v.view().top;
       if (line.kind !== 'row' || top + line.height > size.height) continue;
       const pixels = ctx.getImageData(size.gutter, top, size.plot, line.height).data;
-      let painted = 0, busy = 0, reach = 0;
+      let painted = 0, busy = 0, reach = 0, waits = false;
+      for (let i = d.first[line.row]; i < d.first[line.row + 1]; i++)
+        waits = waits || d.wait[i] > 0;
       for (let i = 0; i < pixels.length; i += 4) {
         const rgb = [pixels[i], pixels[i + 1], pixels[i + 2]];
-        painted += Math.max(...rgb) - Math.min(...rgb) >= 14;
+        const coloured = Math.max(...rgb) - Math.min(...rgb) >= 14;
+        painted += waits ? coloured : share(rgb); // pale is waiting
       }
       for (let i = d.first[line.row]; i < d.first[line.row + 1]; i++) {
         const end = ViewerData.endOf(d, i), from = Math.max(reach, d.begin[i]);
