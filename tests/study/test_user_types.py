@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import commsim as cs
+
 SCRIPT = """
 from pathlib import Path
 
@@ -29,6 +31,42 @@ verdict: list[str] = list(cs.compare("gpipe", "1f1b").verdict)
 measured: cs.Timeline = cs.load_trace("traces").timeline()
 waiting: float = cs.measure(measured).breakdown.waiting_s
 replayed: str = cs.replay("example-fsdp").result.headline
+grid: cs.WhatIfGrid = cs.what_if("quickstart", "nic.bandwidth,nodes")
+slow: float | None = grid.at(nic="x0.5").step_time_s
+grid.report("sliders.html")
+swept: cs.Sweep = cs.sweep("quickstart", {"cluster.nodes": [1, 2]})
+upgrades: cs.NextDollar = cs.next_dollar("quickstart")
+advice: str = repr(cs.advise("dp-pp-tp"))
+planned: cs.ClusterPlan = cs.plan("llama3-8b", tokens="1e12", on="aws-p5", days=30)
+fitted: cs.Calibration = cs.calibrate(["all_reduce.log"], "dgx-h100")
+checked: cs.CheckResult = cs.check(["all_reduce.log"], "dgx-h100")
+cs.explain("ring", 4).save("ring.html")
+graph: cs.Graph = cs.load_graph("graph.npz")
+cs.save_graph(graph, "again.npz")
+library: cs.Library = cs.make_library(cs.LibrarySection("ideal"), cluster)
+timeline: cs.Timeline = cs.simulate(graph, cluster, library=library)
+cs.convert("trace.json", "trace.npz")
+
+
+@cs.register_algorithm("all_reduce", "mine")
+def mine(ask: cs.Ask) -> cs.Program:
+    return cs.ProgramBuilder("all_reduce", "mine", ask.n, [1.0]).build()
+
+
+@cs.register_schedule("mine", "a schedule")
+def order(device: int, ask: cs.ScheduleAsk) -> list[cs.Action]:
+    return [cs.Action(cs.Work.F, device, microbatch) for microbatch in range(ask.microbatches)]
+
+
+@cs.register_library("mine", cs.Section, "a library")
+class Mine:
+    name, concurrency = "mine", 1
+
+    def __init__(self, settings: cs.Section) -> None:
+        self.ideal = cs.Ideal("ring")
+
+    def plan(self, request: cs.Request, cluster: cs.Cluster | None) -> cs.Plan:
+        return self.ideal.plan(request, cluster)
 """
 
 
@@ -39,3 +77,8 @@ def test_a_users_script_is_strictly_typed(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     out, _, code = api.run(["--strict", str(script)])
     assert code == 0, out
+
+
+def test_the_script_calls_every_public_function() -> None:
+    public = {name for name in cs.__all__ if name[0].islower()}
+    assert {name for name in public if f"cs.{name}(" not in SCRIPT} == set()

@@ -1,0 +1,47 @@
+"""How a run ends: exit code 5 where it does not fit, and weight and colour on a terminal alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from commsim.cli.console import Console
+from commsim.cli.main import call
+
+TOO_LARGE = """
+cluster: {preset: dgx-h100, nodes: 1}
+workload:
+  training:
+    model: {preset: llama2-70b, seq_len: 4096}
+    parallel: {dp: 8}
+    batch: {global: 8, micro: 1}
+"""
+
+
+@pytest.mark.parametrize(("more", "code"), [((), 5), (("--allow-oom",), 0)])
+def test_what_does_not_fit_has_a_code_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], code: int
+) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text(TOO_LARGE)
+    assert call(["run", str(path), *more]) == code
+    out, said = capsys.readouterr()
+    assert out.splitlines()[1].startswith("Does not fit in memory: ")
+    assert ("--allow-oom makes that 0" in said) is (code == 5)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_colour", "coloured"),
+    [(True, "", True), (True, "1", False), (False, "", False)],
+)
+def test_colour_is_for_terminals_that_want_it(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, no_colour: str, coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    console = Console(quiet=False)
+    assert ("\x1b[" in console.strong("answer")) is coloured
+    assert ("\x1b[31m" in console.alarm("alarm")) is coloured
+    assert "answer" in console.strong("answer")
