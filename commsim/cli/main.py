@@ -48,6 +48,7 @@ _OTHER_NAMES = {
     "simulate": "run", "sim": "run", "benchmark": "bench", "trace": "replay",
     "diff": "compare", "optimize": "advise", "search": "advise", "recommend": "advise",
     "list": "presets", "topology": "topo", "export": "convert", "report": "run",
+    "gui": "explore", "ui": "explore", "dashboard": "explore", "serve": "explore",
     "whatif": "next", "sensitivity": "next", "tornado": "next", "bottleneck": "next",
 }  # fmt: skip
 
