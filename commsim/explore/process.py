@@ -23,7 +23,7 @@ __all__ = ["WorkerProcess"]
 
 Message = dict[str, Any]
 
-_PATIENCE = 3.0  # seconds that a worker gets to stop before it is replaced
+_PATIENCE = 10.0  # seconds that a worker gets to stop before it is replaced
 _LOST: Message = {
     "kind": "error",
     "controls": [],
@@ -47,12 +47,12 @@ class _Job:
 
 
 class WorkerProcess:
-    """Starts the worker for a scenario, asks it, stops it."""
+    """Starts the worker for a scenario, asks it, stops it; `asked` counts the questions."""
 
     def __init__(self, source: str, sets: tuple[str, ...] = ()) -> None:
         self._first = {"source": source, "sets": list(sets)}
         self._turn = threading.Lock()
-        self._numbers = 0
+        self.asked = 0
         self._job: _Job | None = None
         self._hello: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._greeting: Message | None = None
@@ -68,14 +68,14 @@ class WorkerProcess:
         """Yield the answers to a request; what was being answered before is stopped."""
         with self._turn:
             self._halt()
-            self._numbers += 1
-            job = self._job = _Job(self._numbers)
+            self.asked += 1
+            job = self._job = _Job(self.asked)
             try:
-                self._send({**request, "id": job.number})
+                self._send({**request, "id": job.number, "stops": self._stops})
             except OSError:  # it ended while nothing was asked
                 self.close()
                 self._start()
-                self._send({**request, "id": job.number})
+                self._send({**request, "id": job.number, "stops": self._stops})
         while (answer := job.answers.get())["kind"] != "end":
             yield answer
 
@@ -103,6 +103,7 @@ class WorkerProcess:
                     pipe.close()
 
     def _start(self) -> None:
+        self._stops = 0
         self._process = subprocess.Popen(
             [sys.executable, "-m", "commsim.explore.worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
@@ -122,6 +123,7 @@ class WorkerProcess:
         if job is None or job.ended.is_set():
             return
         if sys.platform != "win32":
+            self._stops += 1
             self._process.send_signal(signal.SIGINT)
             if job.ended.wait(_PATIENCE):
                 return
@@ -146,6 +148,8 @@ class WorkerProcess:
         if not said:
             self._hello.put({"kind": "failed", "exit_code": ScenarioError.exit_code,
                              "message": "the simulation's process did not start."})  # fmt: skip
+        with suppress(ChildProcessError):
+            process.wait()  # what is asked until then went to a process that is about to end
         job = self._job
         if job is not None and not job.ended.is_set() and process is self._process:
             job.put(_LOST)

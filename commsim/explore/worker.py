@@ -4,7 +4,7 @@ The process that simulates for the page: `python -m commsim.explore.worker`.
 Lines of JSON come in and go out. The first line in says which scenario; the first one out is
 {"kind": "hello"} with its controls, or {"kind": "failed"} with an error. Then each {"id", "ask",
 "chosen"} is answered by lines of that id, the last of which has the kind "end". SIGINT ends the
-answer that is being made, and nothing else.
+answer that is being made, and nothing else: a request says as "stops" how many were sent before it.
 """
 
 from __future__ import annotations
@@ -154,11 +154,12 @@ class _Line:
 
     def __init__(self, exploration: Exploration, out: TextIO) -> None:
         self._exploration, self._out = exploration, out
-        self._stoppable = self._unwanted = False
+        self._heard = self._meant_before = 0
+        self._stoppable = False
         signal.signal(signal.SIGINT, self._stop)
 
     def _stop(self, *_: object) -> None:
-        self._unwanted = True
+        self._heard += 1
         if self._stoppable:
             self._stoppable = False
             raise _Stopped
@@ -167,7 +168,7 @@ class _Line:
         """Answer requests until there are no more."""
         for line in requests:
             request = json.loads(line)
-            self._unwanted = False
+            self._meant_before = request["stops"]
             try:
                 self._answer(request)
             except _Stopped:
@@ -182,7 +183,7 @@ class _Line:
             """Write a message whole, then go on, unless nobody wants the rest."""
             self._stoppable = False
             self._write({"id": number, **message})
-            if self._unwanted:
+            if self._heard > self._meant_before:
                 raise _Stopped
             self._stoppable = True
 
@@ -219,10 +220,11 @@ def main() -> None:
         code = problem.exit_code if isinstance(problem, CommsimError) else 2
         write(out, {"kind": "failed", "message": str(problem), "exit_code": code})
         return
+    line = _Line(exploration, out)
     write(out, {"kind": "hello", **exploration.hello()})
     import commsim.explore.answers  # noqa: F401  (while the browser opens)
 
-    _Line(exploration, out).work(sys.stdin)
+    line.work(sys.stdin)
 
 
 if __name__ == "__main__":

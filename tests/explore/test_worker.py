@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+from time import sleep
 from typing import Any
 
 import pytest
@@ -120,6 +122,24 @@ def test_stopping_by_itself(server: ExplorerServer) -> None:
     server.worker.stop()
     assert [answer["kind"] for answer in answers][-1] == "stopped"
     server.worker.stop()  # nothing runs: nothing happens
+
+
+def test_a_question_that_comes_while_models_are_loaded_stops_the_first() -> None:
+    worker = WorkerProcess("llama3-8b")
+    try:
+        worker.hello()
+        heard: list[dict[str, Any]] = []
+        first = Thread(target=lambda: heard.extend(worker.ask({"ask": "run", "chosen": LONG})))
+        first.start()
+        while worker.asked == 0:
+            sleep(0.001)
+        process = worker.process_id
+        assert list(worker.ask({"ask": "run", "chosen": {}}))[-1]["kind"] == "run"
+        first.join()
+        assert heard[-1]["kind"] == "stopped"
+        assert worker.process_id == process
+    finally:
+        worker.close()
 
 
 def test_a_worker_that_died_is_told_and_replaced() -> None:
