@@ -181,6 +181,10 @@ class ComputeModel:
             return self._moved(self.kernels.fixed(each * entries))
         return self._moved(self.kernels.stream(_MERGE_PASSES * 2 * entries))
 
+    def adding_up(self, size: int, parts: int) -> GpuWork:
+        """Return what adding up the `parts` of a reduction of `size` bytes takes."""
+        return self._moved(self.kernels.fixed(size * (1 + 1 / parts)))
+
     def gather_copy(self, entries: int) -> GpuWork:
         """Return what copying `entries` gathered parameters out of their flat buffer takes."""
         return self._moved(self.kernels.fixed(self.stack.gather_copy_bytes * entries))

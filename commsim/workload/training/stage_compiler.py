@@ -164,6 +164,8 @@ class StageCompiler:
                 work_list.compute(work, block=block.name)
             if beside:
                 work_list.join()
+            if leaves:
+                self._add_up(work_list)
             if leaves and (not beside or self._splits > 1):
                 self._leave(work_list, splits=self._splits if beside else 1)
 
@@ -231,6 +233,7 @@ class StageCompiler:
         else:
             work_list.compute(work, block=_shown(block))
         work_list.join()
+        self._add_up(work_list)
         if not full:
             self._leave(work_list, beside=beside)
         if beside:
@@ -250,7 +253,19 @@ class StageCompiler:
     @property
     def _splits(self) -> int:
         """Into how many parts a forward's product is split, so that its reduction overlaps."""
-        return _PIPELINED if self.tp_overlap == "ring" else 1
+        return _PIPELINED if self.tp_overlap == "ring" and not self._adds_up else 1
+
+    @property
+    def _adds_up(self) -> bool:
+        """Whether a reduction's parts come one by one and are added up after the product: torch's
+        async TP (_pipelined_produce_and_all2all of torch/distributed/_symmetric_memory)."""
+        torch = self.model.stack.ring == "torch"
+        return self.tp_overlap == "ring" and torch and self.split.tp > 1
+
+    def _add_up(self, work_list: WorkList) -> None:
+        """Write the sum of the parts of a reduction that came from all ranks."""
+        if self._adds_up:
+            work_list.compute(self.model.adding_up(self._n, self.split.tp), block="sum")
 
     def _gather(self, work_list: WorkList, *, beside: bool = False) -> None:
         """Write a gather before a product; next to it, each rank begins with its own part."""

@@ -9,7 +9,7 @@ from helpers.toy_cluster import SMALL, training
 
 from commsim.cluster import Cluster
 from commsim.graph import Graph
-from commsim.models import ModelShape, Split, compute_model, stack_constants
+from commsim.models import ComputeSection, ModelShape, Split, compute_model, stack_constants
 from commsim.sections import decode
 from commsim.units import PS_PER_SECOND
 from commsim.workload import TrainingSection, build_training
@@ -73,6 +73,23 @@ def test_a_ring_leaves_the_last_part_of_a_reduction_behind_its_product() -> None
     whole = int(full.size[named(full, "reduce_scatter F layer 0")[0]])
     assert parts
     assert parts == [3 * whole // 4, whole // 4] * (len(parts) // 2)
+
+
+def test_async_tp_adds_up_the_parts_of_a_reduction_after_its_product() -> None:
+    parallel = {"dp": 2, "tp": 4, "sequence_parallel": True, "tp_overlap": "ring"}
+    torch, fused = (
+        built(parallel=parallel, compute={"stack": stack}) for stack in ("torchtitan", "megatron")
+    )
+    assert not named(fused, "sum")
+    parts = [int(torch.size[op]) for op in named(torch, "reduce_scatter F layer 0")]
+    assert set(parts) == {parts[0]}
+    gpu = Cluster.preset("dgx-h100", nodes=1).gpu(0)
+    model = compute_model(gpu, precision="bf16", section=ComputeSection(stack="torchtitan"))
+    took = round(model.adding_up(parts[0], 4).seconds * 1e12)
+    sums = [int(torch.duration[op]) for op in named(torch, "F layer 0 sum")]
+    assert sums
+    assert set(sums) == {took}
+    assert took >= parts[0] * 1.25 / gpu.memory_bandwidth * 1e12
 
 
 def test_gathered_logits_where_the_loss_is_not_parallel() -> None:
