@@ -137,7 +137,7 @@ def _show(found: ClusterPlan, console: Console) -> None:
         )
         for key in marked
     }  # fmt: skip
-    rows = [("", "cluster", "layout", "step", "days", "MFU", "cost", "MWh")]
+    rows = [("", "cluster", "layout", "step", "days", "MFU", "goodput", "cost", "MWh")]
     for option in found.options:
         rows.append(
             (
@@ -147,13 +147,14 @@ def _show(found: ClusterPlan, console: Console) -> None:
                 format_time(option.step_s * 1e12),
                 f"{option.days:.3g}",
                 "–" if option.mfu is None else f"{option.mfu:.1%}",
+                "–" if option.goodput is None else f"{option.goodput:.1%}",
                 "–" if option.cost is None else f"{option.cost:,.0f} {option.currency}",
                 "–" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}",
             )
         )
     if found.smallest is None:
         console.show("nothing makes it")
-    console.show(columns(rows, right=range(3, 8)))
+    console.show(columns(rows, right=range(3, 9)))
     for title, lines in (("what decides", found.decides), ("what would change it", found.changes)):
         if lines:
             console.show(f"\n{title}")

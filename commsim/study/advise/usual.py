@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from commsim.cluster import Cluster
+from commsim.models import parameter_count
 from commsim.scenario import Scenario
 from commsim.study.advise.advise import settings_of
 from commsim.study.advise.judge import Judge, Judged
@@ -69,6 +70,11 @@ class LayoutQueue:
     def cluster(self) -> Cluster:
         """What the layouts run on."""
         return self._worker.cluster
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters the model has."""
+        return parameter_count(self._worker.judge.shape)
 
     def bound(self) -> float | None:
         """Return seconds that no layout can be below; None if none can run."""

@@ -10,6 +10,7 @@ from typing import Any
 from commsim.metrics import hourly_price, rated_power
 from commsim.study.advise import LayoutQueue, Ran, waits_for
 from commsim.study.plan.question import NodeKind, PlanQuestion
+from commsim.study.run import Goodput, goodput_of
 
 __all__ = ["PlanOption", "Sized"]
 
@@ -21,6 +22,7 @@ _WATTS_PER_KILOWATT = 1e3
 class PlanOption:
     """A cluster with its layout, simulated. `cost` and `energy_kwh` are of the whole training.
 
+    `goodput` is the share of the days that is progress; None if failures were not asked about.
     `scenario` is the plain data that `commsim run` takes.
     """
 
@@ -37,6 +39,7 @@ class PlanOption:
     energy_kwh: float | None
     waits: tuple[str, ...]
     scenario: dict[str, Any]
+    goodput: float | None = None
 
     @property
     def name(self) -> str:
@@ -57,7 +60,8 @@ class Sized:
     def __init__(self, question: PlanQuestion, kind: NodeKind, nodes: int, *, usual: bool) -> None:
         self._question = question
         self.kind, self.nodes = kind, nodes
-        self._layouts = LayoutQueue(question.scenario(kind, nodes), usual=usual)
+        self._scenario = question.scenario(kind, nodes)
+        self._layouts = LayoutQueue(self._scenario, usual=usual)
         cluster = self._layouts.cluster
         self.gpus = cluster.world_size
         self.price = hourly_price(cluster)
@@ -91,7 +95,10 @@ class Sized:
 
     def _option(self, ran: Ran) -> PlanOption:
         step = ran.metrics.step_time_s
+        lasting = self._goodput(ran)
         days = step * self._question.steps / _DAY
+        if lasting is not None:
+            days = days / lasting.goodput if lasting.goodput > 0 else float("inf")
         data = self._question.data(self.kind, self.nodes)
         data["workload"]["training"] |= self._layouts.settings(ran.candidate)
         hours = days * _DAY / _HOUR
@@ -109,4 +116,20 @@ class Sized:
             energy_kwh=None if self._power is None else self._power / _WATTS_PER_KILOWATT * hours,
             waits=tuple(waits_for(ran.metrics)),
             scenario=data,
+            goodput=None if lasting is None else lasting.goodput,
+        )
+
+    def _goodput(self, ran: Ran) -> Goodput | None:
+        """Return what failures leave of the days, if the question has a section `goodput`."""
+        file = self._scenario.file
+        if file.goodput is None or file.workload.training is None:
+            return None
+        return goodput_of(
+            file.goodput,
+            self._layouts.cluster,
+            parameters=self._layouts.parameters,
+            precision=file.workload.training.precision,
+            replicas=ran.candidate.degrees.dp,
+            step_time_s=ran.metrics.step_time_s,
+            where="--set goodput",
         )

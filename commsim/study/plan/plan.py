@@ -123,9 +123,10 @@ def plan(
     """Return the clusters on which `model` (a preset) trains on `tokens` in `days`.
 
     `on` are presets or cluster files with prices. `days` may be text, like "30d". `sets` change the
-    training, as "workload.training.precision=fp8-cs". `layouts` "usual" tries those that people
-    run, "all" what `advise` tries. `runs` simulations are spent at most. An interrupt (Ctrl-C) ends
-    the search and returns what is there.
+    training, as "workload.training.precision=fp8-cs", or say what fails, as
+    "goodput.storage=200GB/s": days, money and energy are then with failures and checkpoints.
+    `layouts` "usual" tries those that people run, "all" what `advise` tries. `runs` simulations are
+    spent at most. An interrupt (Ctrl-C) ends the search and returns what is there.
 
     Raises:
         ScenarioError: an unknown model or cluster, no deadline and no budget, or a budget if a
@@ -194,6 +195,15 @@ def _plan(
     )
 
 
+def _pauses(found: PlanSearch) -> str:
+    if any(option.goodput is not None for option in found.options):
+        return "with failures and checkpoints by `goodput`; without evaluation"
+    return (
+        "without a pause: no failures and checkpoints (--set goodput.storage=200GB/s adds them) and"
+        " no evaluation"
+    )
+
+
 def _notes(
     question: PlanQuestion, found: PlanSearch, *, usual: bool, interrupted: bool
 ) -> list[str]:
@@ -214,7 +224,7 @@ def _notes(
     sequences = question.sequences
     notes.append(
         f"{question.steps:,.0f} steps of {sequences:,} sequences of {question.sequence:,} tokens,"
-        " without a pause: no failures, checkpoints or evaluation"
+        f" {_pauses(found)}"
     )
     if usual:
         notes.append(

@@ -13,7 +13,7 @@ from typing import Any
 
 from commsim.cluster import preset_names
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.scenario import Scenario, scenario_from
+from commsim.scenario import Scenario, apply_sets, scenario_from
 from commsim.yaml_file import read_yaml
 
 __all__ = ["NodeKind", "PlanQuestion", "node_counts", "node_kinds", "read_seconds", "read_tokens"]
@@ -57,8 +57,8 @@ class PlanQuestion:
         return max(1, round(self.batch_tokens / self.sequence))
 
     def data(self, kind: NodeKind, nodes: int) -> dict[str, Any]:
-        """Return the scenario of a cluster of so many nodes, its layout left open."""
-        return {
+        """Return the scenario of so many nodes, as `sets` change it; its layout is left open."""
+        data: dict[str, Any] = {
             "name": f"{self.model} on {nodes} {kind.name}",
             "cluster": {**deepcopy(dict(kind.data)), "nodes": nodes},
             "workload": {
@@ -69,10 +69,12 @@ class PlanQuestion:
                 }
             },
         }
+        changed: dict[str, Any] = apply_sets(data, self.sets)
+        return changed
 
     def scenario(self, kind: NodeKind, nodes: int) -> Scenario:
         """Return that scenario, read. Raises ScenarioError for what cannot be."""
-        return scenario_from(self.data(kind, nodes), f"plan --on {kind.name}", sets=self.sets)
+        return scenario_from(self.data(kind, nodes), f"plan --on {kind.name}")
 
 
 def read_tokens(text: str | float) -> float:

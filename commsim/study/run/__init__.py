@@ -7,8 +7,9 @@ links allow.
 """
 
 from commsim.study.run.captured import captured_summary
+from commsim.study.run.goodput import Goodput, goodput_of
 from commsim.study.run.guard import too_fast
 from commsim.study.run.result import Result
 from commsim.study.run.run import run
 
-__all__ = ["Result", "captured_summary", "run", "too_fast"]
+__all__ = ["Goodput", "Result", "captured_summary", "goodput_of", "run", "too_fast"]

@@ -79,6 +79,23 @@ def test_the_winners_are_those_of_a_full_search(two_kinds: str):
     assert present(found.cheapest).cost == min(present(one.cost) for one in in_time)
 
 
+def test_failures_make_it_longer_by_the_goodput_of_the_same_run():
+    question = {**SMALL, "on": "aws-p5", "days": 1000, "most_gpus": 8, "runs": 1}
+    rates = "goodput.rates={gpu: 2000, nic: 0, link: 0, node: 0, software: 0}"
+    sets = ("goodput.storage=1GB/s", rates, "workload.training.precision=fp16")
+    bare = present(plan("gpt2-124m", **question, sets=sets[2:]).smallest)
+    found = present(plan("gpt2-124m", **question, sets=sets).smallest)
+    assert bare.goodput is None
+    assert found.step_s == bare.step_s
+    assert 0.5 < present(found.goodput) < 0.999
+    assert found.days == pytest.approx(bare.days / present(found.goodput))
+    assert found.cost == pytest.approx(present(bare.cost) / present(found.goodput))
+    # The scenario that is written has what was set, and a run of it says the same.
+    assert found.scenario["workload"]["training"]["precision"] == "fp16"
+    again = cs.run(found.scenario).extra["goodput"]
+    assert again["goodput"] == pytest.approx(found.goodput, rel=1e-3)
+
+
 @pytest.mark.long
 def test_with_all_layouts_the_winner_is_that_of_advise():
     small = SMALL | {"most_gpus": 8}
