@@ -28,10 +28,11 @@ HEAD = """# Performance
 
 What commsim takes for work of many sizes. Each answer was checked in the run that was timed,
 against what the last column names: a closed form, another computation, or a figure on record.
-Seconds are CPU seconds (user and system), the best of three on a machine that did other work
-beside; events are those of the work (messages of a ring that a plan stands for, flows, ops, spans);
-memory is the peak of a process that does this work alone, imports included. *Growth* is the
-exponent by which the time grows with the size: 1 is proportional, 2 quadratic.
+Seconds are CPU seconds (user and system), the best of three (of fewer, once they add up to 15 s)
+on a machine that did other work beside; events are those of the work (messages of a ring that a
+plan stands for, flows, ops, spans); memory is the peak of a process that does this work alone,
+imports included. *Growth* is the exponent by which the time grows with the size: 1 is proportional,
+2 quadratic.
 
 This page is written by `python benchmarks/speed.py --page`.
 """
