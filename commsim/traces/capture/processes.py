@@ -24,6 +24,7 @@ from commsim.graph import Graph
 from commsim.traces.capture.assemble import assemble, roles_of
 from commsim.traces.capture.axes import FoundAxes, message_axes
 from commsim.traces.capture.equivalence import difference
+from commsim.traces.capture.progress import wait_and_tell
 from commsim.traces.capture.records import Recording, load_recording, reason_file
 
 __all__ = ["capture", "record_ranks"]
@@ -55,6 +56,8 @@ def capture(
     _check(path, world_size, ranks, step)
     record = _recorder(path, world_size, tuple(arguments), gpus_per_node, step, say)
     found = record(dict.fromkeys(ranks)) if ranks else _all_roles(record, world_size, say)
+    if world_size > len(found):
+        say(f"putting {world_size} ranks together from {len(found)} of them")
     graph = assemble(found, script=path.name)
     if not len(graph):
         raise TraceError(f"{path.name}: ran to its end without any work or communication.")
@@ -166,7 +169,8 @@ def record_ranks(
                     job = (script, arguments, rank, world, per_node, step)
                     running.append((rank, _start(Path(folder), *job)))
                 rank, process = running.pop(0)
-                _check_end(rank, process.wait(), Path(folder))
+                output = str(Path(folder) / f"{rank}.json")
+                _check_end(rank, wait_and_tell(process, rank, output, say), Path(folder))
                 found[rank] = load_recording(Path(folder) / f"{rank}.json")
         finally:
             for _, process in running:

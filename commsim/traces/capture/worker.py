@@ -79,6 +79,7 @@ def _capture(job: Job) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from commsim.traces.capture import mode, stand_ins
+    from commsim.traces.capture.progress import writing_progress
     from commsim.traces.capture.recorder import recorder
 
     torch.set_num_threads(1)
@@ -88,7 +89,12 @@ def _capture(job: Job) -> None:
     sys.argv = [job.script, *job.arguments]
     sys.path.insert(0, str(Path(job.script).resolve().parent))
     try:
-        with stand_ins.OnOneDevice(), FakeTensorMode(allow_non_fake_inputs=True), mode.Capturing():
+        with (
+            writing_progress(job.output, steps.how_far),
+            stand_ins.OnOneDevice(),
+            FakeTensorMode(allow_non_fake_inputs=True),
+            mode.Capturing(),
+        ):
             try:
                 runpy.run_path(job.script, run_name="__main__")
             finally:
@@ -126,6 +132,15 @@ class _Steps:
         register_module_forward_pre_hook(self._runs)
         register_optimizer_step_pre_hook(self._steps)
         register_optimizer_step_post_hook(self._stepped)
+
+    def how_far(self) -> str:
+        """Say which step runs and what it has issued so far."""
+        from commsim.traces.capture.recorder import recorder
+
+        if not self.begun:
+            return "the script builds its model"
+        issued = f"{len(recorder.records):,} kernels, calls and events"
+        return f"step {min(self.ended + 1, self.wanted)} of {self.wanted}, {issued}"
 
     def _runs(self, module: Any, arguments: Any) -> None:
         from commsim.traces.capture.recorder import recorder
