@@ -27,22 +27,24 @@ def steps(timeline: Timeline) -> Ints:
 def errors(measured: Timeline, replayed: Timeline) -> dict[str, Any]:
     """Return signed relative errors, (replayed - measured) / measured.
 
-    Per rank: its step, and its wait in all communication together (null if it waited less
-    than 1 us). `waits` describes the waits of every rank in every collective and message: the
-    median of their absolute errors, relative and in seconds.
+    Per rank: its step, and its wait in all communication of it together (null if it waited less
+    than 1 us). `waits` describes the waits of every rank in every collective and message that
+    ended in its step: the median of their absolute errors, relative and in seconds.
     """
     before, after = steps(measured), steps(replayed)
-    comm = np.flatnonzero(measured.communicates)
+    window, at = measured_window(measured), measured.lane
+    inside = (window.begin[at] <= measured.end) & (measured.end <= window.end[at])
+    comm = np.flatnonzero(measured.communicates & inside)
     was = (measured.start - measured.arrive)[comm]
     now = (replayed.start - replayed.arrive)[comm]
     lane = measured.lane[comm]
     ranks = []
-    for at, rank in enumerate(measured.graph.lane_rank.tolist()):
-        mine = lane == at
+    for number, rank in enumerate(measured.graph.lane_rank.tolist()):
+        mine = lane == number
         ranks.append(
             {
                 "rank": rank,
-                "step_time": relative(int(after[at]), int(before[at])),
+                "step_time": relative(int(after[number]), int(before[number])),
                 "wait": relative(int(now[mine].sum()), int(was[mine].sum())),
             }
         )

@@ -59,6 +59,7 @@ def test_figures_are_those_of_the_last_step(tmp_path: Path) -> None:
     assert [row["count"] for row in data["collectives"]] == [1]
     assert [row["count"] for row in data["measured"]["collectives"]] == [1]
     assert [row["count"] for row in data["busbw"]] == [1]
+    assert [data[part]["waits"]["count"] for part in ("error", "self_check")] == [2, 2]
     assert data["collectives"][0]["time_s"] == pytest.approx(400e-6)
     assert len(found.tables["collectives"]) == 2
     assert [(s["step"], s["outlier"]) for s in data["steps"]] == [
