@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commsim.arrays import Floats, Ints
+from commsim.arrays import Floats, Ints, distinct_columns
 from commsim.cluster import Cluster, Route
 from commsim.libraries.routing import Router
 
@@ -104,7 +104,8 @@ def _merged(connections: Connections) -> tuple[Connections, Floats]:
     """Return connections of equal ends and NICs as one, and how many each stands for."""
     c = connections
     keys = np.stack((c.source, c.target, c.out, c.into, c.relay))
-    unique, where = np.unique(keys, axis=1, return_inverse=True)
+    first, where = distinct_columns(keys)
+    unique = keys[:, first]
     where = where.reshape(-1)
     share = np.bincount(where, weights=c.share).astype(np.float64)
     source, target, out, into, relay = unique
@@ -124,7 +125,7 @@ def _within_nodes(
     source, target = connections.source[chosen], connections.target[chosen]
     kind = np.asarray(cluster.spec_of)[cluster.node_of[source]]
     keys = np.stack((kind, cluster.local_of[source], cluster.local_of[target]))
-    _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    first, where = distinct_columns(keys)
     starts = np.array([cluster.first_link(n) for n in cluster.node_of[source].tolist()])
     entries = []
     for number, at in enumerate(first.tolist()):
@@ -179,7 +180,7 @@ def _at_nics(
     first_nic = np.array([cluster.first_nic(n) for n in node.tolist()])
     starts = np.array([cluster.first_link(n) for n in node.tolist()])
     keys = np.stack((np.asarray(cluster.spec_of)[node], cluster.local_of[rank], nic - first_nic))
-    _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    first, where = distinct_columns(keys)
     entries = []
     for number, at in enumerate(first.tolist()):
         route = way(int(rank[at]), int(nic[at]))
@@ -201,7 +202,8 @@ def _across(
     """Return the entries between the leaves of NICs; `refuse(row)` raises if they never meet."""
     leaf = np.asarray(cluster.fabric.leaves.of, dtype=np.int64)
     keys = np.stack((leaf[out], leaf[into]))
-    pairs, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    first, where = distinct_columns(keys)
+    pairs = keys[:, first]
     shares = np.bincount(where.reshape(-1), weights=share).astype(np.float64)
     counts = np.bincount(where.reshape(-1), weights=count)
     entries = []

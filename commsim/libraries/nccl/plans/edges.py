@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from commsim.arrays import Bools, Floats, Ints
+from commsim.arrays import Bools, Floats, Ints, distinct_columns
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries.expansion import Connections
@@ -136,7 +136,7 @@ class CommunicatorEdges:
         local = np.where(same_kind, cluster.local_of[target], cluster.local_of[source])
         peer = source - cluster.local_of[source] + local
         keys = np.stack((kind[home], cluster.local_of[source], local))
-        _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        first, where = distinct_columns(keys)
         ends = zip(source[first].tolist(), peer[first].tolist(), strict=True)
         near = np.array([self._over_nvlink(a, b) for a, b in ends], dtype=np.bool_)
         relays: Ints = np.where(near[where.reshape(-1)], peer, source)

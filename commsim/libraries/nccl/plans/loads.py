@@ -95,7 +95,7 @@ class OpLoadsOf:
 
     def _with_switches(self, loads: LinkLoads, into: float, out: float) -> OpLoads:
         """Add what each GPU sends into and takes out of the switch of its domain."""
-        ports = np.array([self._port(at) for at in range(len(self._edges.gpus))], dtype=np.int64)
+        ports = np.array([self._port(*ends) for ends in self._neighbours()], dtype=np.int64)
         multicast = np.repeat([into, out], len(ports))
         link = np.concatenate((loads.link, ports[:, 0], ports[:, 1]))
         plain = np.concatenate((loads.share, np.zeros(2 * len(ports))))
@@ -108,12 +108,20 @@ class OpLoadsOf:
         )
         return OpLoads(used, total, count, own)
 
-    def _port(self, at: int) -> tuple[int, int]:
-        """Return the links of a member into its NVSwitch and out of it."""
+    def _neighbours(self) -> list[tuple[int, int]]:
+        """Return each member's GPU with that of the first other member in its domain."""
         edges = self._edges
-        beside = np.flatnonzero(edges.node == edges.node[at])
-        peer = int(beside[beside != at][0])
-        one, other = int(edges.gpus[at]), int(edges.gpus[peer])
+        order = np.argsort(edges.node, kind="stable")
+        _, start, domain = np.unique(edges.node, return_index=True, return_inverse=True)
+        first = start[domain.reshape(-1)]  # by member
+        begin = np.searchsorted(edges.node[order], edges.node)
+        second = order[np.minimum(begin + 1, len(order) - 1)]
+        peer = np.where(first == np.arange(len(first)), second, first)
+        return list(zip(edges.gpus.tolist(), edges.gpus[peer].tolist(), strict=True))
+
+    def _port(self, one: int, other: int) -> tuple[int, int]:
+        """Return the links of a GPU into its NVSwitch and out of it; `other` is beside it."""
+        edges = self._edges
         route, back = edges.cluster.local_route(one, other), edges.cluster.local_route(other, one)
         assert route is not None
         assert back is not None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commsim.arrays import Floats, Ints
+from commsim.arrays import Floats, Ints, distinct_columns
 from commsim.cluster import NOWHERE, Cluster, Route
 from commsim.libraries.expansion import Connections
 from commsim.libraries.nccl.timing.runs import LinkKind
@@ -80,7 +80,8 @@ def latency_of(connections: Connections, router: Router) -> Latency:
         return Latency(0.0, 0.0, 0.0)
     c = connections
     columns = np.stack((c.source, c.target, c.out, c.into, c.relay))
-    unique, where = np.unique(columns, axis=1, return_inverse=True)
+    first, where = distinct_columns(columns)
+    unique = columns[:, first]
     count = np.bincount(where.reshape(-1)).astype(np.float64)
     named = unique[2] >= 0
     ps, between = np.zeros(unique.shape[1]), named.copy()
@@ -135,7 +136,7 @@ def _within(
     """
     kind = np.asarray(cluster.spec_of)[cluster.node_of[rank]]
     keys = np.stack((kind, cluster.local_of[rank], place))
-    _, first, where = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    first, where = distinct_columns(keys)
     ps = np.array([way(int(rank[at]), int(end[at])).latency for at in first.tolist()])
     found: Floats = ps[where.reshape(-1)].astype(np.float64)
     return found

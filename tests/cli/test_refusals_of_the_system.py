@@ -1,0 +1,76 @@
+"""What the operating system refuses: one sentence that names the file, and nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.paths import ROOT
+
+ENV = {"PATH": os.environ["PATH"]}
+
+
+def commsim(
+    *words: str, env: dict[str, str] | None = None, most: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; `most` bytes may be written to one file, as on a full disk."""
+
+    limit = "" if most is None else _FULL.format(most=most)
+    script = f"import sys\nfrom commsim.cli.main import entry\n{limit}entry()"
+    return subprocess.run(
+        [sys.executable, "-B", "-c", script, *words],
+        capture_output=True, text=True, check=False, cwd=ROOT, env=env,
+    )  # fmt: skip
+
+
+_FULL = """import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write fails, as with no space left
+resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("run", "1f1b", "-o"), "x.html"),
+        (("run", "1f1b", "--json"), "x.json"),
+        (("run", "1f1b", "--perfetto"), "x.json.gz"),
+        (("topo", "dgx-h100", "--nccl-xml"), "x.xml"),
+        (("convert", str(ROOT / "tests/data/gloo_runs/p2p-2")), "x.npz"),
+        (("convert", str(ROOT / "tests/data/gloo_runs/p2p-2")), "x.goal"),
+    ],
+)
+def test_a_full_disk(words: tuple[str, ...], name: str, tmp_path: Path) -> None:
+    done = commsim(*words, str(tmp_path / name), most=64)
+    assert done.returncode == 2
+    assert name in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_traces_of_every_rank_on_a_full_disk(tmp_path: Path) -> None:
+    traces = str(ROOT / "tests/data/gloo_runs/p2p-2")
+    done = commsim("convert", traces, str(tmp_path / "out"), "--to", "chakra", most=64)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    done = commsim("run", "1f1b", "--json", str(tmp_path / "no" / "x.json"))
+    assert done.returncode == 2
+    assert "no" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("env", [ENV, {**ENV, "LC_ALL": "C", "PYTHONUTF8": "0"}], ids=["bare", "C"])
+def test_no_home_and_no_utf_8(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    text = "name: größer – µs\nworkload: {pipeline: {stages: 2, microbatches: 2, forward: 1ms,"
+    file.write_text(f"{text} backward: 2ms}}}}\n", encoding="utf-8")
+    done = commsim("run", str(file), "-o", str(tmp_path / "x.html"), env=env)
+    assert done.returncode == 0, done.stderr
+    assert "größer – µs" in (tmp_path / "x.html").read_text(encoding="utf-8")

@@ -1,0 +1,24 @@
+"""Distinct columns of a table, as numpy finds them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from commsim.arrays import distinct_columns
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_distinct_columns_are_numpys(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = rng.integers(-2, 3, (int(rng.integers(1, 5)), int(rng.integers(1, 60))))
+    unique, first, where = np.unique(table, axis=1, return_index=True, return_inverse=True)
+    ours, number = distinct_columns(table)
+    assert ours.tolist() == first.tolist()
+    assert number.tolist() == where.reshape(-1).tolist()
+    assert (table[:, ours] == unique).all()
+
+
+def test_no_columns() -> None:
+    first, number = distinct_columns(np.zeros((3, 0), np.int64))
+    assert len(first) == len(number) == 0
