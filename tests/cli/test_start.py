@@ -134,3 +134,12 @@ def test_settings_are_listed_once_each() -> None:
 def test_the_script_of_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["completion", shell]) == 0
     assert "_COMMSIM_COMPLETE" in capsys.readouterr().out
+
+
+def test_editors_find_the_schema_next_to_the_catalogue() -> None:
+    folder = ROOT / "scenarios"
+    kept = json.loads((folder / "commsim.schema.json").read_text(encoding="utf-8"))
+    assert kept == scenario_schema(), "run commsim schema -o scenarios/commsim.schema.json"
+    for path in folder.glob("*.yaml"):
+        last = path.read_text(encoding="utf-8").splitlines()[-1]
+        assert last == "# yaml-language-server: $schema=commsim.schema.json", path.name
