@@ -69,12 +69,12 @@ _KINDS = {
     "cuda_sync": EventKind.CUDA_SYNC,
     "python_function": EventKind.WAIT,
 }
-_GPU = frozenset({EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET})
+_GPU = EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET  # tuples: enums hash slowly
 
 
 _WORK_WAIT = "<built-in method wait of pybind11"  # torch's own classes: Work, and nothing else
 _COMMUNICATES = ("record_param_comms", "c10d", "_c10d", "nccl", "gloo")
-_WAITS = frozenset({EventKind.CUDA_SYNC, EventKind.MEMCPY})
+_WAITS = EventKind.CUDA_SYNC, EventKind.MEMCPY
 _NOT_WRITTEN = FileArgs()
 _CHUNK = 4096  # events that are decoded at once
 
@@ -178,14 +178,13 @@ def read_kineto(document: Document) -> KinetoFile:
     zero = float(begin.min())
     events = _events(columns, begin, length, zero)
     base = integer(file.base, 0)
-    cpu = [
-        e for e in events if not e.on_gpu and e.kind not in (EventKind.CUDA_SYNC, EventKind.WAIT)
-    ]
+    beside = EventKind.CUDA_SYNC, EventKind.WAIT
+    pids = (e.thread[0] for e in events if not e.on_gpu and e.kind not in beside)
     return KinetoFile(
         name=document.name,
         rank=_rank(distributed, document.name),
         world_size=integer(distributed.world_size),
-        pid=cpu[0].thread[0] if cpu else "",
+        pid=next(pids, ""),
         zero_ns=base + int(zero) * 1000 + round((zero - int(zero)) * 1000),
         events=tuple(events),
         groups=_groups(distributed),
@@ -259,6 +258,7 @@ class _Columns:
     args: list[EventArgs] = field(default_factory=list)
     lost: int = 0
     shared_names: dict[str, str] = field(default_factory=dict)
+    communicates: dict[str, bool] = field(default_factory=dict)
     shared_threads: dict[tuple[Any, Any], tuple[str, str]] = field(default_factory=dict)
 
 
@@ -297,25 +297,27 @@ def _keep(columns: _Columns, raw: _Raw, kind: EventKind) -> None:
     if thread is None:
         thread = columns.shared_threads[key] = (str(raw.pid), str(raw.tid))
     correlation, stream = args.correlation, args.stream
-    if type(correlation) is not int or abs(correlation) >= FAR:
+    if correlation is None:
+        correlation = -1
+    elif type(correlation) is not int or abs(correlation) >= FAR:
         correlation = integer(correlation)
     if type(stream) is not int or abs(stream) >= FAR:
         stream = integer(stream, integer(raw.tid)) if kind in _GPU else -1
     columns.begin.append(begin)
     columns.length.append(length)
     columns.kinds.append(kind)
+    communicates = columns.communicates.get(name)
+    if communicates is None:
+        communicates = columns.communicates[name] = name.startswith(_COMMUNICATES)
     columns.names.append(columns.shared_names.setdefault(name, name))
     columns.threads.append(thread)
     columns.correlations.append(correlation)
     columns.streams.append(stream)
-    columns.args.append(_used(kind, name, args))
-
-
-def _used(kind: EventKind, name: str, args: FileArgs) -> EventArgs:
-    """Return the arguments that are used later: those of communication and of synchronisation."""
-    if args.collective is not None or name.startswith(_COMMUNICATES):
-        return event_args(args)
-    return wait_args(args) if kind in _WAITS else NO_ARGS
+    # Only the arguments of communication and of synchronisation are used later.
+    if communicates or args.collective is not None:
+        columns.args.append(event_args(args))
+    else:
+        columns.args.append(wait_args(args) if kind in _WAITS else NO_ARGS)
 
 
 def _number(value: Any) -> float:
