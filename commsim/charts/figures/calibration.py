@@ -34,6 +34,7 @@ def _table(data: Mapping[str, Any], table: Mapping[str, Any]) -> Figure:
     layout = base_layout(markup(table["name"]), markup(told), 420)
     layout["xaxis"] = _axis("bytes")
     layout["yaxis"] = _axis("time (us)")
+    layout["legend"] = {**layout.get("legend", {}), "x": 0, "xanchor": "left"}
     lines = (
         ("measured", "measured_s", "markers", LINES[7], "solid"),
         ("as given", "given_s", "lines", LINES[1], "dot"),
@@ -57,5 +58,5 @@ def _table(data: Mapping[str, Any], table: Mapping[str, Any]) -> Figure:
 def _axis(title: str) -> dict[str, Any]:
     return {
         "title": {"text": title}, "gridcolor": GRID, "zeroline": False, "automargin": True,
-        "type": "log",
+        "type": "log", "dtick": 1,
     }  # fmt: skip
