@@ -46,7 +46,7 @@ def _stage_row(record: dict[str, str]) -> StageRow:
     row = Row(
         f"{record['model']} m={record['m']}", "zero_bubble_table5", 0.0, shape=shape,
         gpu="A100-SXM4-80GB", stack="megatron-2023", attention="unfused", precision="fp16",
-        pp=int(record["p"]),
+        pp=int(record["p"]), gpus=int(record["p"]),
         micro=micro, batch=micro * int(record["m"]), seq=SEQ,
     )  # fmt: skip
     times = tuple(float(record[name]) * 1e-3 for name in ("TF_ms", "TB_ms", "TW_ms"))

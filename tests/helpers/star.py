@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from commsim.cluster import Cluster, GpuSpec, Links, Nic, Route
+from commsim.cluster import Cluster, FabricSection, GpuSpec, Links, Nic, Route
+from commsim.cluster.fabric import Fabric
+from commsim.cluster.fabric_section import fabric_spec
 
 US = 10**6
 
@@ -50,6 +53,21 @@ class Star(Cluster):
         self.local_of = np.arange(n)
         self.spec_of = (0,)
         self.nics: tuple[Nic, ...] = ()
+        self.node_names = ("star",)
+        self.domain_of_node = np.zeros(1, np.int64)
+        none = fabric_spec(FabricSection(kind="none"), nodes=1, medium="", where="star")
+        self.fabric = Fabric(none, (), medium="", first=count)
+        self.fabric.kind_of["switch"] = "leaf"  # one that can add
+        self.specs = cast("Any", (None,))
+
+    def template(self, kind: int) -> Any:
+        return cast("Any", SimpleNamespace(rows=range(len(self.links))))
+
+    def first_link(self, node: int) -> int:
+        return 0
+
+    def first_nic(self, node: int) -> int:
+        return 0
 
     def local_route(self, a: int, b: int) -> Route:
         latency = int(self.links.latency[2 * a] + self.links.latency[2 * b + 1])

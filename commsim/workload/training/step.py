@@ -13,24 +13,17 @@ so that the communication of one runs alongside the compute of the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from commsim.cluster import Cluster
 from commsim.graph import Fold, Graph, GraphBuilder, Tags
 from commsim.models import ComputeModel, compute_model
-from commsim.workload.schedules import (
-    PHASE,
-    Schedule,
-    ScheduleStep,
-    Work,
-    execution_order,
-    is_laid_out,
-)
+from commsim.workload.schedules import PHASE, ScheduleStep, Work
 from commsim.workload.training.axes import Axes, hop_name
 from commsim.workload.training.bucketed import Bucketed
+from commsim.workload.training.course import Course, StepEnds, course_of, shorter_schedule, warm_up
 from commsim.workload.training.lanes import Chain, Lane
 from commsim.workload.training.memory import with_memory
-from commsim.workload.training.plan import TrainingPlan, schedule_of
+from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.replicas import ActionContext, ReplicaStrategy, add_optimizer
 from commsim.workload.training.sharded import Sharded
 from commsim.workload.training.stage_compiler import StageOps
@@ -41,11 +34,8 @@ __all__ = ["StepBuilder", "build_steps"]
 MERGED_ABOVE = 60_000
 """Ops per step from which the layers of a stage are one op where nothing tells them apart."""
 
-
 SHORTENED_ABOVE = 20_000
 """Work items per step from which the steps before the measured one may be shorter."""
-_ROUNDS = 2
-"""How often a shorter step fills the pipeline: interleaved schedules are periodic from then on."""
 
 
 def build_steps(
@@ -59,48 +49,12 @@ def build_steps(
     builder = StepBuilder(plan, cluster, axes, fold)
     shorter = shorter_schedule(plan) if shorten and builder.items > SHORTENED_ABOVE else None
     for step in range(plan.section.steps - 1):
-        builder.step(step, _course(shorter or plan.schedule))
-    builder.step(plan.section.steps - 1, _course(plan.schedule))
+        builder.step(step, course_of(shorter or plan.schedule))
+    builder.step(plan.section.steps - 1, course_of(plan.schedule))
     meta: dict[str, object] = {"schedule": plan.schedule.name, "steps": plan.section.steps}
     if shorter is not None:
         meta["earlier_microbatches"] = warm_up(plan)
     return builder.build.build(meta)
-
-
-def warm_up(plan: TrainingPlan) -> int:
-    """Return the microbatches of a shorter step."""
-    return _ROUNDS * plan.layout.degree("pp")
-
-
-def shorter_schedule(plan: TrainingPlan) -> Schedule | None:
-    """Return the schedule with just enough microbatches; None if that would not be far fewer.
-
-    One that was read from a file, or laid out for the times of its stages, stays as it is.
-    """
-    parallel, count = plan.section.parallel, warm_up(plan)
-    fixed = parallel.schedule.endswith(".csv") or is_laid_out(parallel.schedule)
-    if fixed or plan.microbatches < 2 * count:
-        return None
-    return schedule_of(plan.section, count, where=f"{plan.where}.parallel")
-
-
-class StepEnds(NamedTuple):
-    """Positions: of each device's last action, each stage's first forward and last gradient."""
-
-    final: dict[int, int]
-    first: dict[int, int]
-    last: dict[int, int]
-
-
-class Course(NamedTuple):
-    """A step's actions in an order in which each could run, those that run as one together.
-
-    `posts`: the messages to post with each action that receives.
-    """
-
-    posts: dict[tuple[int, int], list[tuple[int, int, Work]]]
-    limits: StepEnds
-    together: list[tuple[ScheduleStep, ...]]
 
 
 class StepBuilder:
@@ -330,58 +284,6 @@ class StepBuilder:
 
 
 _LIST_OF = {Work.F: "forward", Work.B: "backward", Work.I: "input_backward", Work.W: "weight"}
-
-
-def _course(schedule: Schedule) -> Course:
-    order = list(execution_order(schedule))
-    return Course(_posting_order(order), _limits(order), _together(order, schedule))
-
-
-def _together(order: list[ScheduleStep], schedule: Schedule) -> list[tuple[ScheduleStep, ...]]:
-    """Return the actions in order, those that run as one in one tuple."""
-    found: list[tuple[ScheduleStep, ...]] = []
-    for at in order:
-        joins = at.position > 0 and schedule.is_paired(at.device, at.position - 1)
-        if joins:
-            found[-1] = (*found[-1], at)
-        else:
-            found.append((at,))
-    return found
-
-
-def _limits(order: list[ScheduleStep]) -> StepEnds:
-    limits = StepEnds({}, {}, {})
-    for at in order:
-        limits.final[at.device] = at.position
-        if at.action.work == Work.F:
-            limits.first.setdefault(at.action.stage, at.position)
-        elif at.action.work != Work.I:
-            limits.last[at.action.stage] = at.position
-    return limits
-
-
-def _posting_order(order: list[ScheduleStep]) -> dict[tuple[int, int], list[tuple[int, int, Work]]]:
-    """Return the messages (device, position, work) to post with each action that receives.
-
-    Messages from one neighbour are posted in the order in which it sends them, even if they
-    are needed in another.
-    """
-    sent: dict[tuple[int, int], list[tuple[int, int, Work]]] = {}
-    place: dict[tuple[int, int], int] = {}
-    for at in order:
-        if at.feeds >= 0:
-            messages = sent.setdefault((at.device, at.feeds), [])
-            place[at.device, at.position] = len(messages)
-            messages.append((at.device, at.position, at.action.work))
-    posted: dict[tuple[int, int], int] = {}
-    posts: dict[tuple[int, int], list[tuple[int, int, Work]]] = {}
-    for at in order:
-        if at.producer is not None:
-            link = (at.producer[0], at.device)
-            begin, end = posted.get(link, 0), place[at.producer] + 1
-            posts[at.device, at.position] = sent[link][begin:end]
-            posted[link] = max(begin, end)
-    return posts
 
 
 def _map(stage_ops: StageOps, *, across: bool) -> StageOps:

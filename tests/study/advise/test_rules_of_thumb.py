@@ -77,10 +77,21 @@ def test_fast_fabric_zero_or_tensor_within_nodes() -> None:
 
 
 def test_slow_fabric_and_little_memory_all_three_with_zero_1() -> None:
-    """100 Gb/s of TCP: stages over the nodes, and within them replicas and cut layers."""
-    found = best("7.6GB", nodes=2)
-    assert found.degrees[:4] == (2, 2, 2, 1), found.name
-    assert found.shard in ("zero-1", "zero-2")
+    """100 Gb/s of TCP: stages over the nodes, and within them replicas and cut layers.
+
+    Where chunks of products hide tensor parallelism (userbuffers, which the guide does not have),
+    layers cut over the whole node are as fast, within 2 %.
+    """
+    found = advice("7.6GB", nodes=2)
+    winner = found.layouts[0].candidate
+    assert winner.degrees.pp == 2, winner.name
+    assert winner.degrees.tp > 1
+    if winner.degrees.dp == 1:
+        says = next(one.says for one in found.kinds if one.kind == "dp + pp + tp")
+        assert re.match(r"\+[01]\.\d%: dp 2 · tp 2 · pp 2 .* zero-[12] ", says), says
+    else:
+        assert winner.degrees[:4] == (2, 2, 2, 1), winner.name
+        assert winner.shard in ("zero-1", "zero-2")
 
 
 def test_slow_fabric_and_enough_memory_no_tensor() -> None:
