@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
@@ -54,15 +55,15 @@ class WorkerProcess:
         self._turn = threading.Lock()
         self.asked = 0
         self._job: _Job | None = None
-        self._hello: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._greeting: Message | None = None
+        self._hello: Future[Message] = Future()
         self._start()
 
     def hello(self) -> Message:
-        """Return what the worker says first: {"kind": "hello", ...}, or {"kind": "failed", ...}."""
-        if self._greeting is None:
-            self._greeting = self._hello.get()
-        return self._greeting
+        """Return what the worker says first: {"kind": "hello", ...}, or {"kind": "failed", ...}.
+
+        Waits for it; the parts of the page ask side by side, each from a thread of its own.
+        """
+        return self._hello.result()
 
     def ask(self, request: Mapping[str, Any]) -> Iterator[Message]:
         """Yield the answers to a request; what was being answered before is stopped."""
@@ -131,23 +132,25 @@ class WorkerProcess:
         job.ended.wait(_PATIENCE)
         self._start()
 
+    def _greet(self, message: Message) -> None:
+        """Keep what was said first; a worker that replaces another says the same again."""
+        with suppress(InvalidStateError):
+            self._hello.set_result(message)
+
     def _listen(self, process: subprocess.Popen[str]) -> None:
         """Hand on what a worker says, until it ends."""
         assert process.stdout is not None
-        said = False
         try:
             for line in process.stdout:
                 message = json.loads(line)
                 if "id" not in message:
-                    said = True
-                    self._hello.put(message)
+                    self._greet(message)
                 elif self._job is not None and message["id"] == self._job.number:
                     self._job.put(message)
         except ValueError:
             pass  # the pipe was closed, or the process killed in the middle of a line
-        if not said:
-            self._hello.put({"kind": "failed", "exit_code": ScenarioError.exit_code,
-                             "message": "the simulation's process did not start."})  # fmt: skip
+        self._greet({"kind": "failed", "exit_code": ScenarioError.exit_code,
+                     "message": "the simulation's process did not start."})  # fmt: skip
         with suppress(ChildProcessError):
             process.wait()  # what is asked until then went to a process that is about to end
         job = self._job

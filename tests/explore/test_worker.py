@@ -124,6 +124,19 @@ def test_stopping_by_itself(server: ExplorerServer) -> None:
     server.worker.stop()  # nothing runs: nothing happens
 
 
+def test_all_parts_of_the_page_hear_what_the_worker_says_first() -> None:
+    """They ask side by side, before it has said anything."""
+    worker = WorkerProcess("llama3-8b")
+    heard: list[dict[str, Any]] = []
+    asking = [Thread(target=lambda: heard.append(worker.hello()), daemon=True) for _ in range(6)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(60)
+    worker.close()
+    assert [message["kind"] for message in heard] == ["hello"] * 6
+
+
 def test_a_question_that_comes_while_models_are_loaded_stops_the_first() -> None:
     worker = WorkerProcess("llama3-8b")
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.frames import wait_until_drawn
 from helpers.paths import TESTS
 
 from commsim.charts.explain.layout import frame, positions
@@ -277,7 +278,7 @@ def test_algorithms_play_side_by_side_on_one_clock(
     assert times[0].startswith("step 1: 1 ")
     clipped = """all => all.filter(one =>
         one.contentDocument.documentElement.scrollHeight > one.clientHeight + 1).length"""
-    page.wait_for_timeout(150)
+    wait_until_drawn(page)
     assert page.locator("iframe").evaluate_all(clipped) == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints == []

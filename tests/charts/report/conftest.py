@@ -32,7 +32,7 @@ def opened(browser: Any) -> Iterator[Open]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda r: complaints.append(r.url) if r.url.startswith("http") else None)
         page.goto(path.as_uri())
-        page.wait_for_selector("#viewer[data-ready]", timeout=15_000)
+        page.wait_for_selector("#viewer[data-ready]", timeout=120_000)
         return page
 
     yield open_page

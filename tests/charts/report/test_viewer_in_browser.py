@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.frames import wait_until_drawn
 from helpers.many_spans import many_spans
 from helpers.star import Star
 
@@ -125,7 +126,7 @@ def test_the_button_changes_the_theme_of_page_and_canvas(opened: Open, folder: P
         return [...c.getContext("2d").getImageData(2, 2, 1, 1).data]; })()"""
     assert page.evaluate(corner)[:3] == [255, 255, 255]
     page.click("#theme")
-    page.wait_for_timeout(100)
+    wait_until_drawn(page)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 24, 39)"
     assert page.evaluate(corner)[:3] == [21, 30, 46]
 
@@ -182,9 +183,13 @@ def test_the_wheel_zooms_at_the_pointer(opened: Open, folder: Path) -> None:
     before, whole = viewer(page, time_there, x - box["x"]), viewer(page, "return v.view()")
     for _ in range(4):
         page.mouse.wheel(0, -300)
-    page.wait_for_timeout(100)
-    after = viewer(page, "return v.view()")
-    assert after["t1"] - after["t0"] < 0.3 * (whole["t1"] - whole["t0"])
+    narrow = 0.3 * (whole["t1"] - whole["t0"])
+    page.wait_for_function(
+        """narrow => { const w = document.getElementById('viewer').viewer.view();
+                       return w.t1 - w.t0 < narrow; }""",
+        arg=narrow,
+    )
+    wait_until_drawn(page)
     assert viewer(page, time_there, x - box["x"]) == pytest.approx(before, rel=1e-6)
     page.mouse.move(x + 1, box["y"] + viewer(page, "return v.place(a[0]).y", span) + 5)
     assert page.locator(".tip .what").inner_text() == "B3"
@@ -257,15 +262,15 @@ def test_arrows_and_the_critical_path_draw_over_the_rows(opened: Open, folder: P
         let n = 0; for (let i = 3; i < d.length; i += 4) if (d[i]) n++; return n; })()"""
     assert page.evaluate(drawn) == 0
     page.click("button:has-text('arrows')")
-    page.wait_for_timeout(60)
+    wait_until_drawn(page)
     arrows = page.evaluate(drawn)
     assert arrows > 50
     page.click("button:has-text('critical path')")
-    page.wait_for_timeout(60)
+    wait_until_drawn(page)
     assert page.evaluate(drawn) > arrows + 500
     page.click("button:has-text('arrows')")
     page.click("button:has-text('critical path')")
-    page.wait_for_timeout(60)
+    wait_until_drawn(page)
     assert page.evaluate(drawn) == 0
 
 
@@ -411,7 +416,7 @@ def test_waiting_and_what_is_not_lit_are_pale(opened: Open, folder: Path) -> Non
         for (let i = 0; i < v.data.count; i++) if (v.data.wait[i]) return i;""")  # fmt: skip
     assert viewer(page, pixel, waiting, "wait") > 180 > viewer(page, pixel, waiting, "moves")
     page.click(".legend button:has-text('compute')")
-    page.wait_for_timeout(60)
+    wait_until_drawn(page)
     assert viewer(page, pixel, waiting, "moves") > 220
     assert viewer(page, "return v.view().t0") == 0
 

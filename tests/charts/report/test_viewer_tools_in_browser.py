@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from helpers.frames import wait_until_drawn
 
 from commsim.charts.report import ReportFacts, write_report
 from commsim.charts.report.pack import ShownRun, pack
@@ -174,7 +175,7 @@ def test_an_address_may_be_anything(opened: Open, pages: dict[str, Path]) -> Non
     page = opened(pages["pipeline"])
     for part in ("view=9-1", "view=x", "range=1-2-999999-3", "by=no&show=open", "top=1e99", "%%%"):
         page.evaluate("h => { location.hash = h }", part)
-        page.wait_for_timeout(30)
+        wait_until_drawn(page)
         assert viewer(page, "return v.view().t0") == 0
         assert viewer(page, "return Number.isFinite(v.view().top)")
 
