@@ -18,7 +18,7 @@ import yaml
 from table import read_table
 
 from commsim.cluster import GpuSpec
-from commsim.cluster.gpus import gpu_spec
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.models import (
     Experts,
     ModelShape,

@@ -10,14 +10,11 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.cluster.cluster import Cluster
-from commsim.cluster.fabric import Fabric
-from commsim.cluster.fabric_section import FabricSection, fabric_spec
-from commsim.cluster.graph_fabric import WIRINGS, GraphFabric
-from commsim.cluster.leaves import Nic
+from commsim.cluster.fabrics import WIRINGS, Fabric, FabricSection, GraphFabric, Nic, fabric_spec
+from commsim.cluster.nodes import MAX_GPUS, NodeSpec
 from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import LinkRows, Links
 from commsim.cluster.scale import ScaleSection
-from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
 

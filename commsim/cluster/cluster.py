@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from commsim.arrays import Ints
-from commsim.cluster.fabric import Fabric
-from commsim.cluster.gpus import GpuSpec
-from commsim.cluster.leaves import Nic
+from commsim.cluster.fabrics import Fabric, Nic
+from commsim.cluster.nodes import GpuSpec, NodeSpec
 from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import Links, Route
-from commsim.cluster.spec import NodeSpec
 from commsim.cluster.template import Template
 from commsim.errors import TopologyError
 

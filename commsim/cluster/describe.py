@@ -10,11 +10,10 @@ import numpy as np
 
 from commsim.cluster.cluster import Cluster
 from commsim.cluster.drawing import draw_node
-from commsim.cluster.gpus import gpu_names, gpu_spec, gpu_text
+from commsim.cluster.nodes import NodeSpec, gpu_names, gpu_spec, gpu_text
 from commsim.cluster.presets import preset_names, preset_text
 from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import Route
-from commsim.cluster.spec import NodeSpec
 from commsim.cluster.template import Template
 
 _MOST_CUT = 20_000  # links of a fabric whose least cut is worked out

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from commsim.cluster.spec import NodeSpec
+from commsim.cluster.nodes import NodeSpec
 from commsim.cluster.template import Template
 from commsim.units import format_bandwidth
 

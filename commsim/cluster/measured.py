@@ -6,7 +6,7 @@ No prediction is made of it: a cluster is simulated from its figures alone.
 
 from __future__ import annotations
 
-from commsim.cluster.place import field_path
+from commsim.cluster.nodes import field_path
 from commsim.errors import ScenarioError
 from commsim.sections import Section
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from commsim.cluster.bill import FabricParts
-from commsim.cluster.place import field_path
-from commsim.cluster.spec import NodeSpec
+from commsim.cluster.fabrics import FabricParts
+from commsim.cluster.nodes import NodeSpec, field_path
 from commsim.errors import ScenarioError
 from commsim.sections import Section
 

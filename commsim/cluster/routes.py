@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from commsim.arrays import Floats, Ints
-from commsim.cluster.spec import Wire
+from commsim.cluster.nodes import Wire
 
 __all__ = ["NOWHERE", "LinkRows", "Links", "Route"]
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from commsim.cluster.place import field_path
-from commsim.cluster.spec import NodeSpec, Wire
+from commsim.cluster.nodes import NodeSpec, Wire, field_path
 from commsim.errors import ScenarioError
 from commsim.sections import Section
 

@@ -16,17 +16,21 @@ from typing import Any
 
 from commsim.cluster.build import assemble, domains_of
 from commsim.cluster.cluster import Cluster
-from commsim.cluster.dead_nics import without_nics
-from commsim.cluster.fabric_section import FabricSection, inherited
+from commsim.cluster.fabrics import FabricSection, inherited
 from commsim.cluster.measured import MeasuredSection, check_measured
-from commsim.cluster.node import NodeSection
-from commsim.cluster.node_spec import node_spec
-from commsim.cluster.overrides import overridden
-from commsim.cluster.place import NodePlace, field_path
+from commsim.cluster.nodes import (
+    MAX_GPUS,
+    NodePlace,
+    NodeSection,
+    NodeSpec,
+    field_path,
+    node_spec,
+    overridden,
+    without_nics,
+)
 from commsim.cluster.presets import preset_data
 from commsim.cluster.prices import PricesSection, check_prices, inherited_prices, of_nodes_only
 from commsim.cluster.scale import ScaleSection, check_scale, scaled
-from commsim.cluster.spec import MAX_GPUS, NodeSpec
 from commsim.errors import ScenarioError
 from commsim.sections import Section, decode
 from commsim.yaml_file import read_yaml

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from commsim.cluster.nodes import NodeSpec, PcieSpec, Wire
 from commsim.cluster.routes import NOWHERE, LinkRows, Route
-from commsim.cluster.spec import NodeSpec, PcieSpec, Wire
 
 __all__ = ["Template"]
 

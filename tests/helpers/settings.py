@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from commsim.cluster.fabric_section import FabricSection
-from commsim.cluster.node import NodeSection
+from commsim.cluster.fabrics.fabric_section import FabricSection
+from commsim.cluster.nodes.node import NodeSection
 from commsim.cluster.presets import preset_data
 from commsim.sections import Section
 from commsim.units import Bandwidth, Duration, Size

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.cluster import Cluster, FabricSection, GpuSpec, Links, Nic, Route
-from commsim.cluster.fabric import Fabric
-from commsim.cluster.fabric_section import fabric_spec
+from commsim.cluster.fabrics.fabric import Fabric
+from commsim.cluster.fabrics.fabric_section import fabric_spec
 
 US = 10**6
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from commsim.cluster.gpus import GpuSpec
+from commsim.cluster.nodes.gpus import GpuSpec
 from commsim.sections import decode
 from commsim.workload import TrainingSection, Workload, build_training
 from helpers.star import Star

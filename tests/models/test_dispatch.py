@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from commsim.cluster.gpus import gpu_spec
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.models import Split, compute_model, model_preset
 from commsim.models.compute_section import ComputeSection
 from commsim.models.operations import layer_ops

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commsim.cluster.gpus import gpu_spec
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.models.constants import GpuConstants, Tile, gpu_constants
 from commsim.models.matmul import Machine, Matmul, matmul_bytes, matmul_flops, matmul_seconds
 

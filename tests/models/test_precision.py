@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commsim.cluster.gpus import gpu_spec
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.models import PRECISION_NAMES, ModelShape, Split, compute_model, peak_name, recipe_of
 
 SHAPE = ModelShape(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.toy_cluster import SMALL, ToyCluster, training
 
-from commsim.cluster.gpus import gpu_spec
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.errors import ScenarioError
 from commsim.models import (
     RECOMPUTE_MODULES,

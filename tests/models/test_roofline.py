@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from commsim.cluster import Cluster
-from commsim.cluster.gpus import gpu_spec
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder
 from commsim.models.constants import gpu_constants

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commsim.cluster.gpus import gpu_spec
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.models import ComputeSection, Split, compute_model, model_preset
 from commsim.models.stragglers import slowest
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.toy_cluster import SMALL
 
 from commsim.cluster import Cluster
-from commsim.cluster.gpus import gpu_spec
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.graph import Graph
 from commsim.models import compute_model
 from commsim.models.compute_section import ComputeSection

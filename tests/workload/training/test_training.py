@@ -12,7 +12,7 @@ from helpers.toy_cluster import GPU, SMALL, ToyCluster, training
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commsim.cluster.gpus import GpuSpec
+from commsim.cluster.nodes.gpus import GpuSpec
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind, Phase

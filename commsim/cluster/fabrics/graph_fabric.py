@@ -15,17 +15,17 @@ from functools import cached_property
 import numpy as np
 
 from commsim.arrays import Floats
-from commsim.cluster.adaptive import Candidates, mixture
-from commsim.cluster.bill import FabricParts
-from commsim.cluster.dragonfly import dragonfly_wiring
-from commsim.cluster.fabric import Fabric, stable_hash
-from commsim.cluster.fabric_graph import graph_wiring
-from commsim.cluster.fabric_section import FabricSpec
-from commsim.cluster.leaves import Leaves, Nic
+from commsim.cluster.fabrics.adaptive import Candidates, mixture
+from commsim.cluster.fabrics.bill import FabricParts
+from commsim.cluster.fabrics.dragonfly import dragonfly_wiring
+from commsim.cluster.fabrics.fabric import Fabric, stable_hash
+from commsim.cluster.fabrics.fabric_graph import graph_wiring
+from commsim.cluster.fabrics.fabric_section import FabricSpec
+from commsim.cluster.fabrics.leaves import Leaves, Nic
+from commsim.cluster.fabrics.shortest import Layers, Shortest
+from commsim.cluster.fabrics.torus import torus_wiring
+from commsim.cluster.fabrics.wiring import Wiring, wiring_parts
 from commsim.cluster.routes import Route
-from commsim.cluster.shortest import Layers, Shortest
-from commsim.cluster.torus import torus_wiring
-from commsim.cluster.wiring import Wiring, wiring_parts
 
 __all__ = ["WIRINGS", "GraphFabric"]
 

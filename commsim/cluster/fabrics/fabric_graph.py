@@ -14,9 +14,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from commsim.cluster.fabric_section import FabricLinkSection, FabricSpec
-from commsim.cluster.leaves import Nic
-from commsim.cluster.wiring import SwitchLink, Wiring, levels
+from commsim.cluster.fabrics.fabric_section import FabricLinkSection, FabricSpec
+from commsim.cluster.fabrics.leaves import Nic
+from commsim.cluster.fabrics.wiring import SwitchLink, Wiring, levels
 from commsim.errors import ScenarioError, did_you_mean
 
 __all__ = ["graph_wiring"]

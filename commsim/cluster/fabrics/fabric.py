@@ -22,9 +22,9 @@ from functools import cached_property
 import numpy as np
 
 from commsim.arrays import Floats, Ints
-from commsim.cluster.bill import FabricParts, fabric_parts
-from commsim.cluster.fabric_section import FabricSpec
-from commsim.cluster.leaves import Leaves, Nic, hang
+from commsim.cluster.fabrics.bill import FabricParts, fabric_parts
+from commsim.cluster.fabrics.fabric_section import FabricSpec
+from commsim.cluster.fabrics.leaves import Leaves, Nic, hang
 from commsim.cluster.routes import LinkRows, Route
 
 __all__ = ["Fabric", "stable_hash"]

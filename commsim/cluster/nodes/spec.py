@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commsim.cluster.gpus import GpuSpec
-from commsim.cluster.node import PowerSection
+from commsim.cluster.nodes.gpus import GpuSpec
+from commsim.cluster.nodes.node import PowerSection
 
 __all__ = ["MAX_GPUS", "CpuSpec", "NicSpec", "NodeSpec", "PcieSpec", "PcieSwitch", "Wire"]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from commsim.cluster.gpus import GpuSpec
-from commsim.cluster.node import PcieSection, PcieSwitchSection
-from commsim.cluster.reader import Reader, defaults
-from commsim.cluster.spec import PcieSpec, PcieSwitch
+from commsim.cluster.nodes.gpus import GpuSpec
+from commsim.cluster.nodes.node import PcieSection, PcieSwitchSection
+from commsim.cluster.nodes.reader import Reader, defaults
+from commsim.cluster.nodes.spec import PcieSpec, PcieSwitch
 
 __all__ = ["pcie_spec"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from commsim.cluster.node import merged
+from commsim.cluster.nodes import merged
 from commsim.errors import ScenarioError
 from commsim.sections import Section
 from commsim.units import Bandwidth, Duration

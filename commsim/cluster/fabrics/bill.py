@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from commsim.cluster.fabric_section import FabricSpec
-from commsim.cluster.leaves import Leaves
+from commsim.cluster.fabrics.fabric_section import FabricSpec
+from commsim.cluster.fabrics.leaves import Leaves
 
 __all__ = ["FabricParts", "fabric_parts"]
 

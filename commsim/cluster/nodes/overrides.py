@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from commsim.cluster.node import NodeSection, PcieSwitchSection, merged
-from commsim.cluster.place import NodePlace
-from commsim.cluster.transports import RDMA
+from commsim.cluster.nodes.node import NodeSection, PcieSwitchSection, merged
+from commsim.cluster.nodes.place import NodePlace
+from commsim.cluster.nodes.transports import RDMA
 
 __all__ = ["overridden"]
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 import dataclasses
 from types import MappingProxyType
 
-from commsim.cluster.gpus import GpuSpec, gpu_spec
-from commsim.cluster.nic_spec import nic_spec
-from commsim.cluster.node import CpuSection, GpuSection, NodeSection
-from commsim.cluster.nvlink_spec import c2c_wire, nvlink_spec
-from commsim.cluster.pcie_spec import pcie_spec
-from commsim.cluster.place import NodePlace
-from commsim.cluster.reader import Reader, defaults
-from commsim.cluster.spec import CpuSpec, NodeSpec, Wire
+from commsim.cluster.nodes.gpus import GpuSpec, gpu_spec
+from commsim.cluster.nodes.nic_spec import nic_spec
+from commsim.cluster.nodes.node import CpuSection, GpuSection, NodeSection
+from commsim.cluster.nodes.nvlink_spec import c2c_wire, nvlink_spec
+from commsim.cluster.nodes.pcie_spec import pcie_spec
+from commsim.cluster.nodes.place import NodePlace
+from commsim.cluster.nodes.reader import Reader, defaults
+from commsim.cluster.nodes.spec import CpuSpec, NodeSpec, Wire
 from commsim.errors import ScenarioError
 
 __all__ = ["node_spec"]

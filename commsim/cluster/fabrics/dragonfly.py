@@ -15,9 +15,9 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from commsim.cluster.fabric_section import FabricSpec
-from commsim.cluster.leaves import Nic
-from commsim.cluster.wiring import SwitchLink, Wiring, nodes_on_leaves
+from commsim.cluster.fabrics.fabric_section import FabricSpec
+from commsim.cluster.fabrics.leaves import Nic
+from commsim.cluster.fabrics.wiring import SwitchLink, Wiring, nodes_on_leaves
 from commsim.errors import ScenarioError
 
 __all__ = ["dragonfly_wiring"]

@@ -4,11 +4,11 @@ From a node's NIC section to facts: whose NIC is whose, and on which rail.
 
 from __future__ import annotations
 
-from commsim.cluster.gpus import GpuSpec
-from commsim.cluster.node import NicSection
-from commsim.cluster.reader import Reader, defaults
-from commsim.cluster.spec import NicSpec
-from commsim.cluster.transports import reaches_gpus, transport_of
+from commsim.cluster.nodes.gpus import GpuSpec
+from commsim.cluster.nodes.node import NicSection
+from commsim.cluster.nodes.reader import Reader, defaults
+from commsim.cluster.nodes.spec import NicSpec
+from commsim.cluster.nodes.transports import reaches_gpus, transport_of
 
 __all__ = ["nic_spec"]
 

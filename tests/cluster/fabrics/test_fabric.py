@@ -9,7 +9,7 @@ from helpers.optional import present
 
 from commsim.cluster import Cluster, cluster_from
 from commsim.cluster.describe import bisection_bandwidth
-from commsim.cluster.fabric import stable_hash
+from commsim.cluster.fabrics.fabric import stable_hash
 
 NIC = 50e9
 

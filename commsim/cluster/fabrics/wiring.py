@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from commsim.cluster.bill import FabricParts
-from commsim.cluster.fabric_section import FabricSpec
-from commsim.cluster.leaves import Nic
+from commsim.cluster.fabrics.bill import FabricParts
+from commsim.cluster.fabrics.fabric_section import FabricSpec
+from commsim.cluster.fabrics.leaves import Nic
 from commsim.errors import ScenarioError
 
 __all__ = ["SwitchLink", "Wiring", "levels", "nodes_on_leaves", "wiring_parts"]

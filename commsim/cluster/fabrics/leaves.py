@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from commsim.cluster.fabric_section import FabricSpec
+from commsim.cluster.fabrics.fabric_section import FabricSpec
 
 __all__ = ["Leaves", "Nic", "hang"]
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TypeVar
 
 from commsim.cluster.files import HERE, read_mapping
-from commsim.cluster.node import (
+from commsim.cluster.nodes.node import (
     C2cSection,
     CpuSection,
     NicSection,
@@ -16,8 +16,8 @@ from commsim.cluster.node import (
     NvlinkSection,
     merged,
 )
-from commsim.cluster.place import NodePlace
-from commsim.cluster.spec import MAX_GPUS, Wire
+from commsim.cluster.nodes.place import NodePlace
+from commsim.cluster.nodes.spec import MAX_GPUS, Wire
 from commsim.sections import Section, decode
 
 __all__ = ["Reader", "defaults"]

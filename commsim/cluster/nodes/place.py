@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commsim.cluster.node import NodeSection
+from commsim.cluster.nodes.node import NodeSection
 from commsim.errors import ScenarioError
 
 __all__ = ["NodePlace", "field_path"]

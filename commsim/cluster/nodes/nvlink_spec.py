@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from commsim.cluster.gpus import GpuSpec
-from commsim.cluster.node import C2cSection, NvlinkSection
-from commsim.cluster.reader import Reader, defaults
-from commsim.cluster.spec import Wire
+from commsim.cluster.nodes.gpus import GpuSpec
+from commsim.cluster.nodes.node import C2cSection, NvlinkSection
+from commsim.cluster.nodes.reader import Reader, defaults
+from commsim.cluster.nodes.spec import Wire
 
 __all__ = ["Nvlink", "c2c_wire", "nvlink_spec"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from commsim.cluster.gpus import GpuSpec
-from commsim.cluster.node import NicSection, Transport
-from commsim.cluster.reader import Reader
+from commsim.cluster.nodes.gpus import GpuSpec
+from commsim.cluster.nodes.node import NicSection, Transport
+from commsim.cluster.nodes.reader import Reader
 
 __all__ = ["RDMA", "reaches_gpus", "transport_of"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from commsim.cluster.spec import NodeSpec
+from commsim.cluster.nodes.spec import NodeSpec
 from commsim.errors import ScenarioError
 
 __all__ = ["without_nics"]
