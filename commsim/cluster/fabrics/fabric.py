@@ -53,6 +53,7 @@ class Fabric:
         self._inner: dict[tuple[int, int, int, int], Route] = {}
         self._nic_up: list[int] = []
         self.trunk: tuple[float, ...] = ()
+        self._up = self._core = 0
         nodes = 1 + max((nic.node for nic in nics), default=0)
         self._kept = (1 - spec.congestion) ** math.log2(nodes)
         if spec.kind != "none" and nics:
@@ -157,6 +158,18 @@ class Fabric:
     def nic_link(self, nic: int) -> int:
         """Return the id of the link from a NIC to its leaf; the one back is the next."""
         return self._first + self._nic_up[nic]
+
+    def uplinks(self, leaf: int) -> range:
+        """Return the ids of all links between a leaf and its spines, both ways."""
+        first = self._first + self._up + 2 * leaf * self.columns
+        return range(first, first + 2 * self.columns) if self.trunk else range(0)
+
+    def core_links(self, group: int) -> range:
+        """Return the ids of all links between the spines of a group and the cores, both ways."""
+        count = 2 * self.columns * self.cores
+        first = self._first + self._core + group * count
+        known = bool(self.trunk) and len(self.rows) > self._core
+        return range(first, first + count) if known else range(0)
 
     def leaf_route(self, a: int, b: int) -> Route | None:
         """Return the route from leaf to leaf by all equal-cost paths, or None if there is none.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from commsim.engine.folding.refinement import (
     mix,
     refine,
 )
-from commsim.engine.folding.shifted_plans import ShiftedPlans
+from commsim.engine.folding.shifted_plans import OrbitPlans, ShiftedPlans
 from commsim.engine.planning import Planner
 from commsim.graph import CopyDirection, Folding, Graph, OpKind, member_lanes, refold
 from commsim.libraries import Library, Plan, PlanPart, PlanPhase, Request, Start, links_of
@@ -65,13 +66,10 @@ class FoldedPlanner(Planner):
         self._collectives = self._collect(self.equivalent_collectives(), self._collective_orbit)
         self._messages = self._collect(self.equivalent_messages(), self._message_orbit)
         self._copies = self._collect_copies()
-        shifted = ShiftedPlans(cluster)
-        planned = [
-            _instances(request, rows, cluster, library, shifted) for request, rows in self._orbits
-        ]
-        self._first = np.concatenate(([0], np.cumsum([len(plans) for plans in planned])))
-        self._plans = [plan for plans in planned for plan in plans]
-        entries = entries_of(self._plans)
+        shifted = ShiftedPlans(cluster, partial(_made, cluster, library))
+        self._plans = [shifted.plans(request, rows) for request, rows in self._orbits]
+        self._first = np.concatenate(([0], np.cumsum([len(plans.of) for plans in self._plans])))
+        entries = _numbered_through(self._plans, self._first)
         telling = entries.of(~self._negligible(entries, negligible)) if negligible else entries
         ample, capacity = ample_links(entries, cluster), cluster.links.capacity
         if apart is not None and apart.size:
@@ -111,7 +109,7 @@ class FoldedPlanner(Planner):
         for number, (_, rows) in enumerate(self._orbits):
             first, last = int(self._first[number]), int(self._first[number + 1])
             own = mix(np.array([number + 1]), self._color[first:last])
-            np.add.at(seen, rows, mix(own[:, None], _exits(self._plans[first:last])))
+            np.add.at(seen, rows, mix(own[:, None], _exits(self._plans[number])))
         roles = np.unique(
             np.stack((self._folding.lane_of.astype(np.uint64), seen)), axis=1, return_inverse=True
         )[1].reshape(-1)
@@ -155,7 +153,7 @@ class FoldedPlanner(Planner):
         times = np.repeat(np.bincount(asked, minlength=len(self._orbits)), np.diff(self._first))
         moved = entries.load * times[entries.plan]
         part = moved / np.bincount(entries.link, weights=moved)[entries.link]
-        most = np.zeros(len(self._plans))
+        most = np.zeros(int(self._first[-1]))
         np.maximum.at(most, entries.plan, part)
         negligible = most <= share
         together = np.bincount(entries.link, weights=part * negligible[entries.plan])
@@ -173,10 +171,12 @@ class FoldedPlanner(Planner):
     def _plan_keys(self) -> Hashes:
         """Return the properties of each plan apart from its links."""
         number = np.repeat(np.arange(len(self._orbits)), np.diff(self._first))
-        shape = {_times(plan): None for plan in self._plans}
-        place = {key: at for at, key in enumerate(shape)}
-        times = np.array([place[_times(plan)] for plan in self._plans], dtype=np.int64)
-        return mix(number + 1, times)
+        place: dict[tuple[object, ...], int] = {}
+        times = [np.zeros(0, np.int64)]
+        for plans in self._plans:
+            own = [place.setdefault(_times(plan), len(place)) for plan in plans.templates]
+            times.append(np.array(own, dtype=np.int64)[plans.of])
+        return mix(number + 1, np.concatenate(times))
 
     def _fold(self, entries: Entries, links: int) -> list[Plan]:
         """Return one plan per orbit: that of its first group, loaded with all of them."""
@@ -193,7 +193,7 @@ class FoldedPlanner(Planner):
         owner, link = np.divmod(keys, links)
         plans = []
         for number in range(len(self._orbits)):
-            template = self._plans[int(self._first[number])]
+            template = self._plans[number].templates[0]
             at = 0
             parts = []
             for part in template.parts:
@@ -249,17 +249,11 @@ def folded(
     return graph, Planner(graph, cluster, library)
 
 
-def _instances(
-    request: Request, rows: Ints, cluster: Cluster, library: Library, shifted: ShiftedPlans
-) -> list[Plan]:
-    """Return the plan of each group (or pair) of an orbit."""
-
-    def make(ranks: tuple[int, ...]) -> Plan:
-        if request.kind == _COPY:
-            return _copy_plan(cluster, ranks[0], CopyDirection(request.root), request.size)
-        return library.plan(replace(request, ranks=ranks), cluster)
-
-    return shifted.plans(rows, make)
+def _made(cluster: Cluster, library: Library, request: Request, ranks: tuple[int, ...]) -> Plan:
+    """Return the plan of one group (or pair, or copy) of an orbit."""
+    if request.kind == _COPY:
+        return _copy_plan(cluster, ranks[0], CopyDirection(request.root), request.size)
+    return library.plan(replace(request, ranks=ranks), cluster)
 
 
 def _copy_plan(cluster: Cluster, rank: int, way: CopyDirection, size: int) -> Plan:
@@ -277,14 +271,24 @@ def _times(plan: Plan) -> tuple[object, ...]:
     return (phases, plan.start, plan.algorithm, plan.channels)
 
 
-def _exits(plans: list[Plan]) -> Hashes:
+def _numbered_through(orbits: list[OrbitPlans], first: Ints) -> Entries:
+    """Return the entries of all orbits, their plans numbered from `first` of each."""
+    if not orbits:
+        return entries_of(())
+    numbers = [first[at] + np.arange(len(plans.of)) for at, plans in enumerate(orbits)]
+    parts = zip(orbits, numbers, strict=True)
+    return Entries.joined([plans.entries.numbered(own) for plans, own in parts])
+
+
+def _exits(orbit: OrbitPlans) -> Hashes:
     """Return when members join and leave plans as numbers, shape (plans, members)."""
+    plans = orbit.templates
     found = np.zeros((len(plans), plans[0].members), np.uint64)
     for number in range(max(len(plan.parts) for plan in plans)):
         parts = [plan.parts[min(number, len(plan.parts) - 1)] for plan in plans]
         when = mix(np.stack([p.joins for p in parts]), np.stack([p.leaves for p in parts]))
         found = mix(found, when)
-    return found
+    return found[orbit.of]
 
 
 def _sums(where: Ints, values: Floats, count: int) -> Floats:

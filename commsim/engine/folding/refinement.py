@@ -8,7 +8,7 @@ by the links they load and how much, until nothing splits any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,25 @@ class Entries:
     load: Floats
     conns: Floats
 
+    @classmethod
+    def joined(cls, parts: Sequence[Entries]) -> Entries:
+        """Return all entries of several."""
+        whole = {
+            column.name: np.concatenate([getattr(part, column.name) for part in parts])
+            for column in fields(cls)
+        }
+        return cls(**whole)
+
+    def numbered(self, plans: Ints) -> Entries:
+        """Return the same entries, plan i being called `plans[i]`."""
+        return replace(self, plan=plans[self.plan])
+
+    def by_plan(self) -> Entries:
+        """Return the entries in the order of their plans."""
+        if (self.plan[1:] >= self.plan[:-1]).all():
+            return self
+        return self._kept(np.argsort(self.plan, kind="stable"))
+
     def of(self, plans: Bools) -> Entries:
         """Return the entries of the plans that are True."""
         return self._kept(plans[self.plan])
@@ -50,7 +69,7 @@ class Entries:
         beyond[: len(links)] = links[: len(beyond)]
         return self._kept(~beyond[self.link])
 
-    def _kept(self, kept: Bools) -> Entries:
+    def _kept(self, kept: Bools | Ints) -> Entries:
         return Entries(
             self.plan[kept], self.phase[kept], self.link[kept], self.load[kept], self.conns[kept]
         )

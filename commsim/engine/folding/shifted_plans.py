@@ -1,157 +1,137 @@
-"""Plans of groups on one node or two, made once and shifted to the links of other nodes."""
+"""
+Plans of the groups of an orbit: a few are made, the others are these on the links of other nodes.
+
+Groups stand equally if their members have equal places on equal nodes: the same GPUs of the first
+node, the second and so on, on nodes of one kind whose links carry the same, and on leaves that lie
+to each other in the same way and whose links above them carry the same. Which nodes and which
+leaves these are changes no time: one of them is planned, and the links of its plan are shifted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from commsim.arrays import Ints
+from commsim.arrays import Bools, Ints
 from commsim.cluster import Cluster, Shifts
-from commsim.libraries import Plan, PlanPart, PlanPhase
+from commsim.engine.folding.refinement import Entries, entries_of
+from commsim.libraries import Plan, Request
 
-__all__ = ["ShiftedPlans"]
+__all__ = ["OrbitPlans", "ShiftedPlans"]
 
-Make = Callable[[tuple[int, ...]], Plan]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrbitPlans:
+    """The plans of an orbit's groups: group i has `templates[of[i]]`, on links of its own.
+
+    Plan i of `entries` is that of group i.
+    """
+
+    templates: tuple[Plan, ...]
+    of: Ints
+    entries: Entries
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """A plan that was made, the blocks of links of its group, and its loads."""
+
+    plan: Plan
+    home: Ints
+    own: Entries
 
 
 class ShiftedPlans:
     """Plans one of the groups that stand equally, and shifts its plan to the links of the others.
 
-    Groups stand equally if their members have equal places on one node or on two, nodes of one
-    kind whose links carry the same, and, if they are on two, on the same leaves.
+    `make` plans what is asked for among some ranks: of equal questions among groups that stand
+    equally, of one orbit or of several, it is called for the first.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, make: Callable[[Request, tuple[int, ...]], Plan]) -> None:
         self._cluster = cluster
-        self._shifts: Shifts | None = None
+        self._make = make
+        self._shifts = Shifts(cluster)
+        self._standings: dict[bytes, int] = {}
+        self._single = 0
+        self._made: dict[tuple[Request, int], _Made] = {}
 
-    def plans(self, rows: Ints, make: Make) -> list[Plan]:
-        """Return the plan of each group, a row of ranks; `make` plans one."""
-        if len(rows) == 1:
-            return [make(tuple(rows[0].tolist()))]
-        if self._shifts is None:
-            self._shifts = Shifts(self._cluster)
-            self._state = self._states(self._shifts)
-        nodes = self._cluster.node_of[rows]
-        ends = np.stack((nodes[:, 0], _other(nodes)), axis=1)
-        _, first, place = np.unique(
-            self._keys(rows, nodes, ends), axis=0, return_index=True, return_inverse=True
-        )
-        plans: dict[int, Plan] = {}
-        for number, at in enumerate(first.tolist()):
-            same = np.flatnonzero(place.reshape(-1) == number)
-            plan = plans[at] = make(tuple(rows[at].tolist()))
-            others = same[same != at]
-            if not others.size:
-                continue
-            moved = self._shifted(plan, ends[at], ends[others])
-            if moved is None:
-                moved = [make(tuple(rows[other].tolist())) for other in others.tolist()]
-            plans.update(zip(others.tolist(), moved, strict=True))
-        return [plans[at] for at in range(len(rows))]
+    def plans(self, request: Request, rows: Ints) -> OrbitPlans:
+        """Return the plan of each group, a row of ranks."""
+        asked = replace(request, ranks=())
+        standing, blocks, within = self._places(rows)
+        templates: list[Plan] = []
+        of = np.empty(len(rows), np.int64)
+        found: list[Entries] = []
+        for number in dict.fromkeys(standing.tolist()):
+            same = np.flatnonzero(standing == number)
+            made = self._made.get((asked, number))
+            if made is None:
+                plan = self._make(asked, tuple(rows[same[0]].tolist()))
+                made = _Made(plan, blocks[same[0]], entries_of((plan,)))
+                self._made[asked, number] = made
+            entries = self._shifted(made, blocks[same], within=bool(within[same[0]]))
+            if entries is None:
+                plans = [self._make(asked, tuple(row)) for row in rows[same].tolist()]
+                of[same] = len(templates) + np.arange(len(plans))
+                entries = entries_of(plans)
+                templates += plans
+            else:
+                of[same] = len(templates)
+                templates.append(made.plan)
+            found.append(entries.numbered(same))
+        return OrbitPlans(tuple(templates), of, Entries.joined(found).by_plan())
 
-    def _keys(self, rows: Ints, nodes: Ints, ends: Ints) -> Ints:
-        """Return a row of numbers per group, equal for groups that stand equally."""
-        assert self._shifts is not None
-        cluster = self._cluster
-        a, b = ends.T
-        within, domain = a == b, cluster.domain_of_node
-        singly = ((nodes != a[:, None]) & (nodes != b[:, None])).any(axis=1)
-        if cluster.fabric.spec.ecmp == "hash":  # each connection has a path of its own
-            singly |= ~within
-        return np.column_stack(
-            (
-                np.where(singly, np.arange(len(rows)), -1),
-                np.where(within, -1 - self._shifts.spec[a], self._shifts.kind[a]),
-                np.where(within, 0, self._shifts.kind[b]),
-                self._state[a],
-                self._state[b],
-                domain[a] == domain[b],
-                nodes == a[:, None],
-                cluster.local_of[rows],
-            )
-        )
+    def _places(self, rows: Ints) -> tuple[Ints, Ints, Bools]:
+        """Return a number per group, equal for groups that stand equally, and where each stands.
 
-    def _states(self, shifts: Shifts) -> Ints:
-        """Number nodes: equal if their links carry the same. A broken one is unlike its kind."""
-        known: dict[tuple[int, bytes], int] = {}
-        states = np.zeros(len(shifts.spec), np.int64)
-        for spec in np.unique(shifts.spec).tolist():
-            nodes, links = shifts.own_links(spec)
-            carried = self._cluster.links.capacity[links]
-            for node, row in zip(nodes.tolist(), carried, strict=True):
-                states[node] = known.setdefault((spec, row.tobytes()), len(known))
-        return states
-
-    def _shifted(self, plan: Plan, home: Ints, ends: Ints) -> list[Plan] | None:
-        """Return a plan of the nodes `home` on the nodes of each row of `ends`.
-
-        None if it uses other nodes' links, which may be unlike.
+        That is the blocks of links at each member (its node, the pod and the group above), and
+        whether all members are on one node.
         """
-        assert self._shifts is not None
-        phases = [phase for part in plan.parts for phase in part.phases]
-        if any(self._shifts.elsewhere(phase.link, home) for phase in phases):
+        shifts, cluster = self._shifts, self._cluster
+        nodes = cluster.node_of[rows]
+        within = (nodes == nodes[:, :1]).all(axis=1)
+        blocks = np.concatenate((nodes, shifts.pod_of[nodes], shifts.group_of[nodes]), axis=1)
+        state, order = shifts.state[blocks], _first_equal(blocks)
+        if shifts.pods_differ:  # what a node does within itself is the same below any switch
+            state[within, nodes.shape[1] :] = 0
+        keys = [order, state, cluster.local_of[rows], _first_equal(cluster.domain_of_node[nodes])]
+        if cluster.fabric.spec.ecmp == "hash":  # each connection has a path of its own
+            keys.append(np.where(within, -1, self._single + np.arange(len(rows)))[:, None])
+            self._single += len(rows)
+        number, known = np.empty(len(rows), np.int64), self._standings
+        for at, key in enumerate(np.concatenate(keys, axis=1)):
+            number[at] = known.setdefault(key.tobytes(), len(known))
+        return number, blocks, within
+
+    def _shifted(self, made: _Made, blocks: Ints, *, within: bool) -> Entries | None:
+        """Return the loads of a plan on the blocks of each row.
+
+        None if it uses links elsewhere, which may be unlike.
+        """
+        own, times = made.own, len(blocks)
+        stay = self._shifts.pods_differ and not within
+        link = self._shifts.on_blocks(own.link, made.home, blocks, keeps_switches=stay)
+        if link is None:
             return None
-        moved = [self._moved(phase, home, ends) for phase in phases]
-        plans = []
-        for row in range(len(ends)):
-            of_row = iter([phase[row] for phase in moved])
-            parts = tuple(
-                PlanPart(tuple(next(of_row) for _ in part.phases), part.joins, part.leaves)
-                for part in plan.parts
-            )
-            plans.append(_with_parts(plan, parts))
-        return plans
-
-    def _moved(self, phase: PlanPhase, home: Ints, ends: Ints) -> list[PlanPhase]:
-        assert self._shifts is not None
-        count = len(phase.link)
-        entry = np.tile(np.arange(count), len(ends))
-        link = phase.link[entry]
-        for node, nodes in zip(home.tolist(), ends.T, strict=True):
-            self._shifts.shift(
-                link, phase.link, entry, np.full(count, node), np.repeat(nodes, count)
-            )
-        links = link.reshape(len(ends), count)
-        order = np.argsort(links, axis=1, kind="stable")
-        links = np.take_along_axis(links, order, axis=1)
-        kept = (order == np.arange(count)).all(axis=1)
-        return [
-            PlanPhase(
-                phase.idle,
-                link,
-                phase.load if same else phase.load[places],
-                phase.conns if same else phase.conns[places],
-                phase.lead,
-                phase.tail,
-            )
-            for link, places, same in zip(links, order, kept.tolist(), strict=True)
-        ]
+        return Entries(
+            np.repeat(np.arange(times), len(own.link)),
+            np.tile(own.phase, times),
+            link.reshape(-1),
+            np.tile(own.load, times),
+            np.tile(own.conns, times),
+        )
 
 
-def _other(nodes: Ints) -> Ints:
-    """Return per row the first node that is not that of the first member; else that one."""
-    at = (nodes != nodes[:, :1]).argmax(axis=1)
-    found: Ints = nodes[np.arange(len(nodes)), at]
-    return found
-
-
-def _with_parts(plan: Plan, parts: tuple[PlanPart, ...]) -> Plan:
-    """Return a plan with other parts; `dataclasses.replace` takes four times as long."""
-    return Plan(
-        parts,
-        plan.start,
-        plan.members,
-        (),
-        plan.algorithm,
-        plan.channels,
-        plan.notes,
-        plan.copies_in,
-        plan.copies_out,
-        plan.sms,
-        plan.touched,
-        plan.root,
-        plan.stays,
-        plan.awaits_all,
-    )
+def _first_equal(rows: Ints) -> Ints:
+    """Return for each value the first place in its row that holds the same."""
+    order = np.argsort(rows, axis=1, kind="stable")
+    values = np.take_along_axis(rows, order, axis=1)
+    begins = np.ones(rows.shape, np.bool_)
+    begins[:, 1:] = values[:, 1:] != values[:, :-1]
+    at = np.maximum.accumulate(np.where(begins, np.arange(rows.shape[1]), 0), axis=1)
+    first = np.empty_like(rows)
+    np.put_along_axis(first, order, np.take_along_axis(order, at, axis=1), axis=1)
+    return first

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commsim.cluster import Cluster
-from commsim.engine.folding.shifted_plans import ShiftedPlans
+from commsim.engine.folding.shifted_plans import OrbitPlans, ShiftedPlans
 from commsim.libraries import Ideal, Library, Plan, Request
 from commsim.libraries.nccl import Nccl
 
@@ -22,21 +22,25 @@ def dgx(nodes: int = 12, **fabric: object) -> Cluster:
 
 def made_and_shifted(
     cluster: Cluster, library: Library, kind: str, rows: np.ndarray
-) -> tuple[list[Plan], list[Plan], int]:
+) -> tuple[list[Plan], OrbitPlans, int]:
     """Return the plans of groups, each made by itself; shifted ones; and how many were made."""
     asked: list[tuple[int, ...]] = []
 
-    def make(ranks: tuple[int, ...]) -> Plan:
+    def make(request: Request, ranks: tuple[int, ...]) -> Plan:
         asked.append(ranks)
-        return library.plan(Request(kind, 3 << 20, ranks), cluster)
+        return library.plan(replace(request, ranks=ranks), cluster)
 
-    shifted = ShiftedPlans(cluster).plans(rows, make)
+    request = Request(kind, 3 << 20, tuple(rows[0].tolist()))
+    shifted = ShiftedPlans(cluster, make).plans(request, rows)
     count = len(asked)
-    return [make(tuple(row)) for row in rows.tolist()], shifted, count
+    return [make(request, tuple(row)) for row in rows.tolist()], shifted, count
 
 
-def held_equal(made: list[Plan], shifted: list[Plan]) -> None:
-    for a, b in zip(made, shifted, strict=True):
+def held_equal(made: list[Plan], shifted: OrbitPlans) -> None:
+    entries = shifted.entries
+    assert (np.diff(entries.plan) >= 0).all()
+    for at, a in enumerate(made):
+        b = shifted.templates[shifted.of[at]]
         for fact in fields(Plan):
             if fact.name not in ("parts", "programs"):
                 assert getattr(a, fact.name) == getattr(b, fact.name)
@@ -45,9 +49,12 @@ def held_equal(made: list[Plan], shifted: list[Plan]) -> None:
             assert mine.leaves.tolist() == theirs.leaves.tolist()
             for p, q in zip(mine.phases, theirs.phases, strict=True):
                 assert (p.idle, p.lead, p.tail) == (q.idle, q.lead, q.tail)
-                assert p.link.tolist() == q.link.tolist()
-                assert p.load == pytest.approx(q.load, rel=1e-12)
-                assert p.conns == pytest.approx(q.conns, rel=1e-12)
+        for number, phase in enumerate(phase for part in a.parts for phase in part.phases):
+            own = np.flatnonzero((entries.plan == at) & (entries.phase == number))
+            own = own[np.argsort(entries.link[own])]
+            assert phase.link.tolist() == entries.link[own].tolist()
+            assert phase.load == pytest.approx(entries.load[own], rel=1e-12)
+            assert phase.conns == pytest.approx(entries.conns[own], rel=1e-12)
 
 
 PAIRS = np.stack((np.arange(64), np.arange(64) + 32), axis=1)
@@ -97,8 +104,69 @@ def test_paths_that_a_hash_picks_are_not_shifted() -> None:
     assert count == len(PAIRS)
 
 
-def test_a_group_over_three_nodes_is_made_as_it_is() -> None:
-    rows = np.arange(96).reshape(4, 24)
-    made, shifted, count = made_and_shifted(dgx(), Ideal(), "all_reduce", rows)
+@pytest.mark.parametrize("library", [Ideal(), Nccl()], ids=["ideal", "nccl"])
+@pytest.mark.parametrize(
+    ("rows", "most"),
+    [
+        pytest.param(np.arange(96).reshape(4, 24), 3, id="three nodes, on leaves in three ways"),
+        pytest.param(np.arange(96).reshape(6, 2, 8).transpose(1, 2, 0).reshape(16, 6), 8,
+                     id="every other node"),
+        pytest.param(np.arange(96).reshape(3, 4, 8).transpose(1, 2, 0).reshape(32, 3), 8,
+                     id="a node of each leaf"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
+def test_groups_over_many_nodes_are_shifted(
+    library: Library, kind: str, rows: np.ndarray, most: int
+) -> None:
+    made, shifted, count = made_and_shifted(dgx(), library, kind, rows)
     held_equal(made, shifted)
-    assert count == len(rows)
+    assert count == most
+
+
+def trunk(cluster: Cluster) -> int:
+    """Return the first link above the second pod's leaves."""
+    return cluster.fabric.uplinks(cluster.fabric.leaves.of[cluster.first_nic(4)])[0]
+
+
+def test_a_pod_with_a_slow_trunk_is_planned_by_itself() -> None:
+    cluster = dgx()
+    slow = copy.copy(cluster)
+    capacity = cluster.links.capacity.copy()
+    capacity[trunk(cluster)] /= 64
+    slow.links = replace(cluster.links, capacity=capacity)
+    rows = np.stack((np.arange(32), np.arange(32) + 32), axis=1)  # the first pod to the second
+    rows = np.concatenate((rows, rows + 32, (rows + 64) % 96))
+    made, shifted, count = made_and_shifted(slow, Ideal(), "send_recv", rows)
+    held_equal(made, shifted)
+    assert count == 24  # by place, and by whether the slow trunk is that of the first or second
+    assert len({plan.idle for plan in made}) == 2
+
+
+def test_pods_below_other_spines_are_reached_over_the_cores() -> None:
+    cluster = Cluster.preset(
+        "dgx-h100", nodes=16,
+        fabric={"kind": "fat_tree", "nodes_per_leaf": 2, "radix": 4, "oversubscription": 1},
+    )  # fmt: skip
+    assert max(cluster.fabric.leaves.group) > 0
+    step = np.arange(16)
+    pairs = np.stack((8 * step, 8 * ((step + 3) % 16)), axis=1)
+    made, shifted, count = made_and_shifted(cluster, Ideal(), "send_recv", pairs)
+    held_equal(made, shifted)
+    assert count < 5
+    rows = np.arange(128).reshape(2, 2, 4, 8).transpose(2, 3, 0, 1).reshape(32, 4)
+    made, shifted, count = made_and_shifted(cluster, Nccl(), "all_reduce", rows)
+    held_equal(made, shifted)
+    assert count == 8
+
+
+def test_switches_of_a_torus_are_unlike_each_other() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=8, fabric={"kind": "torus", "dims": [2, 4]})
+    for kind, rows, most in (
+        ("send_recv", np.stack((np.arange(32), np.arange(32) + 32), axis=1), 32),
+        ("all_reduce", np.arange(64).reshape(8, 8), 1),
+        ("all_reduce", np.arange(64).reshape(8, 8).T, 8),
+    ):
+        made, shifted, count = made_and_shifted(cluster, Ideal(), kind, rows)
+        held_equal(made, shifted)
+        assert count <= most
