@@ -8,7 +8,7 @@ from typing import get_args
 import msgspec
 from helpers.paths import ROOT
 
-from commsim.cluster import node
+from commsim.cluster.nodes import node
 from commsim.cluster.presets import preset_names, preset_text
 from commsim.sections import Section
 
