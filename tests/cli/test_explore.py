@@ -17,16 +17,19 @@ from commsim.cli.main import call
 def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "commsim", "explore", "1f1b", "--no-browser"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        told = run.stdout.readline()
-        url = told.split()[-1]
-        assert told.startswith("commsim explore: http://127.0.0.1:")
-        with build_opener(ProxyHandler({})).open(url) as page:
-            assert b"<title>commsim explore</title>" in page.read()
-        run.send_signal(signal.SIGINT)
-        assert run.wait(timeout=60) == 0
-        assert run.stderr is not None
-        assert "Traceback" not in run.stderr.read()
+        try:
+            assert run.stdout is not None
+            told = run.stdout.readline()
+            url = told.split()[-1]
+            assert told.startswith("commsim explore: http://127.0.0.1:")
+            with build_opener(ProxyHandler({})).open(url) as page:
+                assert b"<title>commsim explore</title>" in page.read()
+            run.send_signal(signal.SIGINT)
+            assert run.wait(timeout=60) == 0
+            assert run.stderr is not None
+            assert "Traceback" not in run.stderr.read()
+        finally:
+            run.kill()
 
 
 @pytest.mark.parametrize(
