@@ -18,18 +18,11 @@ __all__ = ["Clock"]
 _LATE = EventPriority(2)  # after SimPy's URGENT (0) and NORMAL (1)
 
 
-class Call:
-    """An event of SimPy's queue that is one call and nothing else: nobody can wait for it."""
-
-    __slots__ = ("callbacks",)
-    _ok = True  # as SimPy's queue asks of what it takes
-
-    def __init__(self, act: Callable[[Any], None]) -> None:
-        self.callbacks: tuple[Callable[[Any], None], ...] | None = (act,)
-
-
 class Clock(simpy.Environment):
-    """SimPy's environment, in picoseconds, with calls and a last word per instant."""
+    """SimPy's environment, in picoseconds, with calls and a last word per instant.
+
+    Its queue holds calls beside events: a call is what nobody can wait for, and needs no event.
+    """
 
     now: int = property(attrgetter("_now"))  # type: ignore[assignment]  # asked all the time
     """The current time in ps."""
@@ -58,16 +51,27 @@ class Clock(simpy.Environment):
         self, act: Callable[[Any], None], delay: int = 0, *, priority: EventPriority = NORMAL
     ) -> None:
         """Call `act` after `delay` ps, in the order in which an event would happen then."""
-        event: Any = Call(act)
-        heappush(self._queue, (self._now + delay, priority, next(self._eid), event))
+        entry: Any = (self._now + delay, priority, next(self._eid), act)
+        heappush(self._queue, entry)
+
+    def step(self) -> None:
+        """Let the next event or call happen, as SimPy does."""
+        if self._queue and not isinstance(self._queue[0][3], Event):
+            self._now, _, _, act = heappop(self._queue)
+            act(None)
+        else:
+            super().step()
 
     def run(self, until: Any = None) -> Any:
         """Run until no event is left, as SimPy does; without a call per event."""
         if until is not None:
             return super().run(until)
-        queue = self._queue
+        queue: Any = self._queue
         while queue:
             self._now, _, _, event = heappop(queue)
+            if not isinstance(event, Event):
+                event(None)
+                continue
             callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
             for callback in callbacks:
                 callback(event)

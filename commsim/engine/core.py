@@ -154,9 +154,11 @@ class Engine:
         recorder.arrive[op] = arrived
         by = self._ready_by[op]
         if by >= 0 and self.ready_at[op] >= arrived > 0:
-            recorder.cause[op], recorder.cause_kind[op] = by, _DEPENDENCY
+            recorder.cause[op] = by
+            recorder.cause_kind[op] = _DEPENDENCY
         elif before >= 0:
-            recorder.cause[op], recorder.cause_kind[op] = before, _STREAM
+            recorder.cause[op] = before
+            recorder.cause_kind[op] = _STREAM
 
     def execute(self, op: int, arrived: int, before: int) -> Process:
         """Run an op that is ready, whatever it does."""
@@ -174,7 +176,9 @@ class Engine:
             if rendezvous.plan.copies_in:
                 yield from self._stage(rendezvous.plan.copies_in, member, op)
                 rendezvous.copied[member] = self.env.now - arrived
-            yield rendezvous.arrive(member, op)
+            left = Event(self.env)
+            rendezvous.arrive(member, op, lambda _: self.env.trigger(left))
+            yield left
             if rendezvous.plan.copies_out:
                 yield from self._stage(rendezvous.plan.copies_out, member, op)
             if self.sharing:
@@ -211,10 +215,12 @@ class Engine:
 
     def end(self, op: int) -> None:
         """Record the end of an op, and release the ops that waited for it."""
-        now = self.env.now
-        self.recorder.end[op] = now
+        now = self.recorder.end[op] = self.env.now
         after, waits = self._after, self.waits
-        for entry in range(after.first[op], after.first[op + 1]):
+        first = after.first[op]
+        if first == after.first[op + 1]:
+            return
+        for entry in range(first, after.first[op + 1]):
             later, ready = after.op[entry], now + after.delay[entry]
             if ready >= self.ready_at[later]:
                 self.ready_at[later], self._ready_by[later] = ready, op

@@ -21,12 +21,16 @@ class ExecutionPlan:
     """A plan and how to run it.
 
     `joins[i]` is when the first data reaches member i on the idle clock (0 for all, unless they
-    join as data reaches them). `stops` belongs to the plan's parts. `only` is the phase of a plan
-    that has one and never stops: it runs without a process. `choice` is what the record says.
+    join as data reaches them), `late` whether that is after 0 for some. `first` are the members
+    that data waits for, None if they follow from `joins`. `stops` belongs to the plan's parts.
+    `only` is the phase of a plan that has one and never stops: it runs without a process. `choice`
+    is what the record says.
     """
 
     plan: Plan
     joins: list[int]
+    late: bool
+    first: frozenset[int] | None
     stops: tuple[Stops, ...]
     only: PlanPhase | None
     choice: str
@@ -41,11 +45,14 @@ def execution_plan_of(plan: Plan, *, stepwise: bool) -> ExecutionPlan:
     stops = tuple(_stops(part, joining=joining, leaving=alone) for part in plan.parts)
     only = None
     if alone and not stepwise and not stops[0] and len(plan.parts[0].phases) == 1:
-        only = plan.parts[0].phases[0]
+        only = plan.parts[0].phases[0] if plan.start != Start.ROOT else None
+    first = {Start.EAGER: frozenset({0}), Start.ROOT: frozenset({plan.root})}.get(plan.start)
     channels = f", {plan.channels} channels" if plan.channels > 1 else ""
     return ExecutionPlan(
         plan,
         joins,
+        any(joins),
+        first,
         stops,
         only if only is not None and only.idle else None,
         plan.algorithm and plan.algorithm + channels,

@@ -13,6 +13,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from simpy.events import Event
@@ -40,7 +42,7 @@ class Flow:
 
     __slots__ = (
         "_goal", "_loads", "cap", "left", "limit", "links", "network", "op", "phase", "rate",
-        "reached", "settled", "wake",
+        "settled", "then", "wake",
     )  # fmt: skip
 
     def __init__(self, network: FluidNetwork, phase: PlanPhase, op: int) -> None:
@@ -54,7 +56,7 @@ class Flow:
         self.limit = UNKNOWN  # the link that its rate follows from, or AT_CAP
         self.settled = network.env.now
         self.wake = _NEVER
-        self.reached: Event | None = None
+        self.then: Callable[[Any], None] | None = None  # called once the goal is reached
         self._loads: dict[int, tuple[float, float]] | None = None
         self._goal = 0.0  # the share left once the goal is reached
 
@@ -67,10 +69,14 @@ class Flow:
 
     def reach(self, fraction: float) -> Event:
         """Return an event that fires when `fraction` of the phase has moved, and then hold."""
-        self._goal = 1.0 - fraction
-        self.reached = Event(self.network.env)
+        reached = Event(self.network.env)
+        self.go(fraction, partial(_trigger, reached))
+        return reached
+
+    def go(self, fraction: float, then: Callable[[Any], None]) -> None:
+        """Call `then` when `fraction` of the phase has moved, and then hold."""
+        self._goal, self.then = 1.0 - fraction, then
         self.network.activate(self)
-        return self.reached
 
     def settle(self, now: int) -> None:
         """Book what moved since the rate last changed."""
@@ -92,8 +98,8 @@ class Flow:
         """Reach the goal: book it exactly, and stop."""
         self.network.log(self, now)
         self.left, self.settled, self.rate, self.wake = self._goal, now, 0.0, _NEVER
-        assert self.reached is not None
-        self.network.env.trigger(self.reached)
+        assert self.then is not None
+        self.then(None)
 
 
 class FluidNetwork:
@@ -253,13 +259,12 @@ class FluidNetwork:
         if self.env.now <= self._alarm_at <= when:
             return
         self._alarm_at = when
+        self.env.call(self._ring, max(when - self.env.now, 0))
 
-        def ring() -> None:
-            if self._alarm_at == when:
-                self._alarm_at = _NEVER
-                self._end_due()
-
-        self.env.call_after(when - self.env.now, ring)
+    def _ring(self, _: object) -> None:
+        if self._alarm_at == self.env.now:  # else an earlier one has been set since
+            self._alarm_at = _NEVER
+            self._end_due()
 
     def _end_due(self) -> None:
         now = self.env.now
@@ -267,11 +272,13 @@ class FluidNetwork:
             entry = heapq.heappop(self._wakes)
             if self._stale(entry):
                 continue
-            flow = entry[2]
+            flow, on, alone = entry[2], self._on, True
             del self._flows[flow]
             for link in flow.links:
-                del self._on[link][flow]
-            self._touch(flow)
+                del on[link][flow]
+                alone = alone and not on[link]
+            if not alone or self._touched:
+                self._touch(flow)
             flow.arrive(now)
         if self._touched:
             self._solve_soon()
@@ -326,6 +333,10 @@ class FluidNetwork:
                     found = (float(rates[slowest]), int(phase.link[slowest]))
             self._free[phase] = found
         return found
+
+
+def _trigger(event: Event, _: object) -> None:
+    Clock.trigger(event)
 
 
 def _cap(phase: PlanPhase) -> float:

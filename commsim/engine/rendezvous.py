@@ -26,6 +26,7 @@ from commsim.timeline import Cause
 __all__ = ["GroupQueue", "Process", "Rendezvous", "RunContext"]
 
 Process = Generator[Event, Any, None]
+_QUEUE, _RENDEZVOUS = int(Cause.QUEUE), int(Cause.RENDEZVOUS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +74,9 @@ class Rendezvous:
     """One collective or message: its arrived members, and the plan that runs once enough have."""
 
     __slots__ = (
-        "_begun", "_came", "_context", "_ended", "_execution_plan", "_exits", "_last", "_needed",
-        "_position", "_queue", "_queued", "_record", "copied", "expected", "ops", "plan",
+        "_begun", "_came", "_context", "_ended", "_execution_plan", "_exits", "_first", "_last",
+        "_missing", "_position", "_queue", "_queued", "_record",
+        "copied", "expected", "ops", "plan",
     )  # fmt: skip
 
     def __init__(
@@ -95,35 +97,44 @@ class Rendezvous:
         self._queue = queue
         self._position = position
         self._record = record
-        self._exits: dict[int, Event] = {}
+        self._exits: dict[int, Callable[[Any], None]] = {}
         self._came: dict[int, Event] = {}
         self._last = -1  # the op that arrived last
         self._begun = self._queued = self._ended = False
-        self._needed = self._needed_to_start()
+        self._first = execution_plan.first
+        if self._first is None and execution_plan.late:
+            joins = execution_plan.joins
+            self._first = frozenset(member for member in expected if not joins[member])
+        self._missing = len(expected if self._first is None else self._first)
 
-    def arrive(self, member: int, op: int) -> Event:
-        """Record the arrival of `member` with its op; the event fires when it may leave."""
-        env = self._context.env
+    def arrive(self, member: int, op: int, leave: Callable[[Any], None]) -> None:
+        """Record the arrival of `member` with its op; `leave` is called when it may leave."""
         self.ops[member] = op
         self._last = op
-        leave = self._exits[member] = Event(env)
-        if member in self._came:
+        self._exits[member] = leave
+        if self._came and member in self._came:
             self._came.pop(member).succeed()
-        self._needed.discard(member)
-        if not self._needed and not self._queued:
+        if self._first is None or member in self._first:
+            self._missing -= 1
+        if self._queued:
+            if self._begun:
+                self._arrived_late(member)
+        elif not self._missing:
             self._queued = True
             if self._queue is None:
                 self.begin(-1)
             else:
                 self._queue.enter(self._position, self)
-        elif self._begun and self.plan.start == Start.EAGER:
+
+    def _arrived_late(self, member: int) -> None:
+        """Let a member that was not waited for take part."""
+        if self.plan.start == Start.EAGER:
             self._starts(member)
             if self._ended:
                 self.release(member)
-        elif self._begun and self.plan.start == Start.ROOT:
+        elif self.plan.start == Start.ROOT:
             self._starts(member)
             self._exit_individually(member)
-        return leave
 
     def _exit_individually(self, *members: int) -> None:
         """Release each member after its own time; a root that waits for all, after the last."""
@@ -150,37 +161,40 @@ class Rendezvous:
     def begin(self, held_up_by: int) -> None:
         """Start moving data; `held_up_by` is the op that kept the group busy, -1 for none."""
         self._begun = True
-        cause, kind = (held_up_by, Cause.QUEUE) if held_up_by >= 0 else (self._last, None)
-        for member in self.ops:
-            self._held_up(member, cause, kind)
-            if self._context.send_messages or not self._execution_plan.joins[member]:
-                self._starts(member)
-        if self._record >= 0 and self._execution_plan.choice:
-            self._context.recorder.choices[self._record] = self._execution_plan.choice
-        phase = self._execution_plan.only
-        if self.plan.start == Start.ROOT:
+        context, run_as = self._context, self._execution_plan
+        cause, kind = (held_up_by, _QUEUE) if held_up_by >= 0 else (self._last, _RENDEZVOUS)
+        recorder, now = context.recorder, context.env.now
+        at_once = context.send_messages is not None or not run_as.late
+        for member, op in self.ops.items():
+            since = now - self.copied[member] if member in self.copied else now
+            if op != cause and recorder.arrive[op] < since and cause >= 0:
+                recorder.cause[op] = cause
+                recorder.cause_kind[op] = kind
+            if at_once or not run_as.joins[member]:
+                recorder.start[op] = since
+        if self._record >= 0 and run_as.choice:
+            recorder.choices[self._record] = run_as.choice
+        if run_as.only is not None:
+            if run_as.only.lead:
+                context.env.call(self._move, run_as.only.lead)
+            else:
+                self._move(None)
+        elif self.plan.start == Start.ROOT:
             self._exit_individually(*self.ops)
-        elif phase is None:
-            self._context.env.process(self._run())
-        elif phase.lead:
-            self._context.env.call(self._move, phase.lead)
         else:
-            self._move(None)
+            context.env.process(self._run())
 
     def _move(self, _: object) -> None:
         """Run the only phase, without a process: callbacks cost fewer events."""
-        phase = self.plan.parts[0].phases[0]
-        flow = self._context.network.start(phase, op=self.ops[min(self.ops)])
-        moved = flow.reach(1.0)
-        assert moved.callbacks is not None
-        moved.callbacks.append(self._moved)
+        phase, network = self._execution_plan.only, self._context.network
+        assert phase is not None
+        assert isinstance(network, FluidNetwork)
+        flow = network.start(phase, op=self._lowest_op())
+        flow.go(1.0, self._moved if phase.tail else self._finish)
 
     def _moved(self, _: object) -> None:
-        tail = self.plan.parts[0].phases[0].tail
-        if tail:
-            self._context.env.call(self._finish, tail)
-        else:
-            self._finish(None)
+        assert self._execution_plan.only is not None
+        self._context.env.call(self._finish, self._execution_plan.only.tail)
 
     def _finish(self, _: object) -> None:
         """Release all members, and start the next collective of the group."""
@@ -188,19 +202,16 @@ class Rendezvous:
         if self.plan.start == Start.PATH:
             for member in self.ops:
                 self.reached(member)
-        for member in sorted(self._exits):
-            self._context.env.trigger(self._exits.pop(member))
+        exits = self._exits
+        for member in sorted(exits):
+            exits.pop(member)(None)
         if self._queue is not None:
-            self._queue.leave(self.ops[min(self.ops)])
+            self._queue.leave(self._lowest_op())
 
-    def _needed_to_start(self) -> set[int]:
-        """Return the members that must arrive before data moves."""
-        if self.plan.start == Start.EAGER:
-            return {0}
-        if self.plan.start == Start.ROOT:
-            return {self.plan.root}
-        joins = self._execution_plan.joins
-        return {member for member in self.expected if not joins[member]}
+    def _lowest_op(self) -> int:
+        """Return the op of the first member that has come."""
+        ops = self.ops
+        return ops[min(ops)] if len(ops) > 1 else self._last
 
     def _starts(self, member: int) -> None:
         """Record that a member moves data from now on; its earlier copies count as moving."""
@@ -211,14 +222,6 @@ class Rendezvous:
         """Start a member that the data has reached, if it has arrived and not started."""
         if member in self.ops and self._context.recorder.start[self.ops[member]] < 0:
             self._starts(member)
-
-    def _held_up(self, member: int, cause: int, kind: Cause | None) -> None:
-        """Record what a member that arrived before the start was waiting for."""
-        recorder, op = self._context.recorder, self.ops[member]
-        waited = recorder.arrive[op] < self._context.env.now - self.copied.get(member, 0)
-        if waited and cause != op and cause >= 0:
-            recorder.cause[op] = cause
-            recorder.cause_kind[op] = int(Cause.RENDEZVOUS if kind is None else kind)
 
     def _run(self) -> Process:
         env = self._context.env
@@ -234,7 +237,7 @@ class Rendezvous:
     def release(self, member: int) -> None:
         """Release a member."""
         if member in self._exits:
-            self._exits.pop(member).succeed()
+            self._context.env.call(self._exits.pop(member))
 
     def arrival_of(self, member: int) -> Event | None:
         """Return an event for the arrival of a member, None if it has arrived."""
@@ -251,7 +254,7 @@ class Rendezvous:
                 yield env.timeout(phase.lead)
             if not phase.idle:  # nothing to move: no flow, and no picosecond for it
                 continue
-            flow = self._context.network.start(phase, op=self.ops[min(self.ops)])
+            flow = self._context.network.start(phase, op=self._lowest_op())
             begin, end = before + phase.lead, before + phase.lead + phase.idle
             for when, members in stops:
                 if not begin <= when < end:

@@ -13,9 +13,13 @@ No share falls below a tenth. Power, caches and the launch order are not modelle
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
@@ -29,16 +33,16 @@ _MEMORY_BOUND = 0.5  # share of an op's time in which its bytes would pass at fu
 PS = 1e12
 
 
-@dataclass(slots=True, eq=False)
 class _Job:
     """One compute op under way: ps of undisturbed work left at `settled`, and its speed."""
 
-    left: float
-    in_memory: bool
-    done: Callable[[Any], None]
-    settled: int
-    speed: float = 1.0
-    alarm: int = 0
+    __slots__ = ("alarm", "done", "in_memory", "left", "op", "settled", "speed")
+
+    def __init__(
+        self, op: int, duration: int, done: Callable[[Any], None], *, in_memory: bool, now: int
+    ) -> None:
+        self.op, self.done, self.in_memory = op, done, in_memory
+        self.left, self.settled, self.speed, self.alarm = float(duration), now, 1.0, 0
 
 
 @dataclass(slots=True)
@@ -65,10 +69,12 @@ class Sharing:
     def __init__(self, env: Clock, graph: Graph, cluster: Cluster) -> None:
         self._env = env
         self._lane: list[int] = graph.lane.tolist()
-        self._traffic: list[float] = graph.traffic.tolist()
         self._on_gpu: list[bool] = (graph.device == Device.CUDA).tolist()
         gpus = [cluster.gpu(rank) for rank in graph.lane_rank.tolist()]
         self._gpus = [_Gpu(gpu.sm_count, gpu.memory_bandwidth) for gpu in gpus]
+        bandwidth = np.array([gpu.memory_bandwidth or np.inf for gpu in gpus])
+        by_memory = graph.traffic / bandwidth[graph.lane] * PS
+        self._in_memory: list[bool] = (by_memory > _MEMORY_BOUND * graph.duration).tolist()
         self._moved: dict[Plan, float] = {}  # bytes of memory per second, by plan
 
     def work(self, op: int, duration: int, done: Callable[[Any], None]) -> None:
@@ -76,24 +82,25 @@ class Sharing:
         if not self._on_gpu[op]:
             self._env.call(done, duration)
             return
-        gpu = self._gpus[self._lane[op]]
-        by_memory = self._traffic[op] / gpu.bandwidth * PS if gpu.bandwidth else 0.0
-        in_memory = by_memory > _MEMORY_BOUND * duration
-        job = _Job(float(duration), in_memory, done, self._env.now)
-        job.speed = gpu.speed(in_memory=in_memory)
+        gpu, env = self._gpus[self._lane[op]], self._env
+        job = _Job(op, duration, done, in_memory=self._in_memory[op], now=env.now)
+        if gpu.taken or gpu.pace != 1.0:
+            job.speed = gpu.speed(in_memory=job.in_memory)
         gpu.jobs[op] = job
-        self._set_alarm(gpu, op, job)
+        self._set_alarm(gpu, job)
 
     def take(self, op: int, plan: Plan) -> None:
         """Reserve the SMs and bandwidth that a communication op's plan needs of its lane's GPU."""
         gpu = self._gpus[self._lane[op]]
         if not plan.sms or not gpu.sms:
             return
-        if plan not in self._moved:
-            self._moved[plan] = plan.touched / plan.idle * PS if plan.idle else 0.0
-        share = self._moved[plan] / gpu.bandwidth if gpu.bandwidth else 0.0
+        moved = self._moved.get(plan)
+        if moved is None:
+            moved = self._moved[plan] = plan.touched / plan.idle * PS if plan.idle else 0.0
+        share = moved / gpu.bandwidth if gpu.bandwidth else 0.0
         gpu.taken[op] = (plan.sms / gpu.sms, share)
-        self._adjust(gpu)
+        if gpu.jobs:
+            self._adjust(gpu)
 
     def set_pace(self, lane: int, pace: float) -> None:
         """Let a lane's GPU go at `pace` times its speed from now on."""
@@ -103,27 +110,28 @@ class Sharing:
     def give_back(self, op: int) -> None:
         """Return what a communication op reserved."""
         gpu = self._gpus[self._lane[op]]
-        if gpu.taken.pop(op, None) is not None:
+        if gpu.taken and gpu.taken.pop(op, None) is not None and gpu.jobs:
             self._adjust(gpu)
 
     def _adjust(self, gpu: _Gpu) -> None:
         """Account for work done at the old speeds, and continue at the new ones."""
         now = self._env.now
-        for op, job in gpu.jobs.items():
+        for job in gpu.jobs.values():
             speed = gpu.speed(in_memory=job.in_memory)
             if speed != job.speed:
                 job.left = max(job.left - (now - job.settled) * job.speed, 0.0)
                 job.settled, job.speed = now, speed
-                self._set_alarm(gpu, op, job)
+                self._set_alarm(gpu, job)
 
-    def _set_alarm(self, gpu: _Gpu, op: int, job: _Job) -> None:
+    def _set_alarm(self, gpu: _Gpu, job: _Job) -> None:
         """Wake when the job will be done; a newer alarm makes the older ones stale."""
         job.alarm += 1
-        number = job.alarm
+        # A thousandth of a ps of float noise must not cost a whole one.
+        wait = max(math.ceil(job.left / job.speed - 1e-3), 0)
+        self._env.call(partial(_ring, gpu, job, job.alarm), wait)
 
-        def ring() -> None:
-            if number == job.alarm:
-                del gpu.jobs[op]
-                job.done(None)
 
-        self._env.call_after(job.left / job.speed, ring)
+def _ring(gpu: _Gpu, job: _Job, alarm: int, _: object) -> None:
+    if alarm == job.alarm:
+        del gpu.jobs[job.op]
+        job.done(None)

@@ -87,8 +87,9 @@ class EngineStream:
             if engine.waits[op]:
                 engine.woken[op] = self._woken
                 return
-            if engine.ready_at[op] > engine.env.now:
-                engine.env.call(self._ready, engine.ready_at[op] - engine.env.now)
+            wait = engine.ready_at[op] - engine.env.now
+            if wait > 0:
+                engine.env.call(self._ready, wait)
                 return
             if not self._run(op):
                 return
@@ -131,26 +132,23 @@ class EngineStream:
         engine.arrives(op, now, self._before)
         if engine.sharing is not None:
             engine.sharing.take(op, plan)
-        left = rendezvous.arrive(member, op)
-        if left.callbacks is None:
-            self._left(None)
-        else:
-            left.callbacks.append(self._left)
+        rendezvous.arrive(member, op, self._left)
         return False
 
     def _left(self, _: Any) -> None:
         """Go on: a rendezvous has let the op go."""
         if self._engine.sharing is not None:
             self._engine.sharing.give_back(self._op)
-        self._done(None)
+        self._end()
+        self._next(None)
 
     def _done(self, _: Any) -> None:
         self._end()
         self._next(None)
 
     def _end(self) -> None:
-        self._engine.end(self._op)
-        self._before = self._op
+        op = self._before = self._op
+        self._engine.end(op)
         self._at += 1
 
     def _together(self) -> Process:
