@@ -9,6 +9,7 @@ from commsim.cluster.cluster import Cluster
 from commsim.cluster.describe import describe
 from commsim.cluster.fabrics import FabricParts, FabricSection, Nic
 from commsim.cluster.files import suggestion
+from commsim.cluster.link_ends import LinkEnds
 from commsim.cluster.measured import MeasuredSection
 from commsim.cluster.nodes import (
     C2cSection,
@@ -44,6 +45,7 @@ __all__ = [
     "FabricSection",
     "GpuSection",
     "GpuSpec",
+    "LinkEnds",
     "Links",
     "MeasuredSection",
     "Nic",

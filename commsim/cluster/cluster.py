@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from commsim.arrays import Ints
 from commsim.cluster.fabrics import Fabric, Nic
+from commsim.cluster.link_ends import LinkEnds, link_ends
 from commsim.cluster.nodes import GpuSpec, NodeSpec
 from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import Links, Route
@@ -139,6 +141,11 @@ class Cluster:
         used._shared, used._routes = {}, {}
         used._peers, used._reads_gpus = peers, reads_gpus
         return used
+
+    @cached_property
+    def ends(self) -> LinkEnds:
+        """The ends of all links as numbers."""
+        return link_ends(self.links, self.fabric.kind_of)
 
     def template(self, kind: int) -> Template:
         """Return the layout of the `kind`-th kind of node."""

@@ -137,51 +137,36 @@ class _Wires:
     """The links that a group can use, by number of the devices at their ends."""
 
     def __init__(self, cluster: Cluster, gpus: tuple[int, ...]) -> None:
-        links = cluster.links
+        links, ends = cluster.links, cluster.ends
         chosen = _usable(cluster, gpus)
-        self._links, self._chosen = links, chosen
-        number: dict[str, int] = {}
-        ends = [
-            np.fromiter(
-                (number.setdefault(names[i], len(number)) for i in chosen.tolist()),
-                np.int64,
-                len(chosen),
-            )
-            for names in (links.source, links.target)
-        ]
-        self.devices = len(number)
-        self._source, self._target = ends
+        self._links, self._chosen, self._ends = links, chosen, ends
+        count = len(chosen)
+        both = np.concatenate((ends.source[chosen], ends.target[chosen]))
+        self._device, number = _by_appearance(both, len(ends.number))
+        self.devices = len(self._device)
+        self._source, self._target = number[both[:count]], number[both[count:]]
         self._capacity = links.capacity[chosen]
         self._latency = links.latency[chosen] / 1e12
-        self._kind = np.array([links.kinds[i] for i in chosen.tolist()])
+        self._kind = ends.kind[chosen]
         self._both = self._kind == "memory"  # used both ways
-        self._names = list(number)
-        switch = cluster.fabric.kind_of
-        tails = [name.rsplit("/", 1)[-1].rstrip("0123456789") for name in self._names]
-        self._type = np.array(
-            [switch.get(name, tail) for name, tail in zip(self._names, tails, strict=True)]
-        )
-        self._gpu = np.array(
-            [number[f"node{cluster.node_of[g]}/gpu{cluster.local_of[g]}"] for g in gpus],
-            dtype=np.int64,
-        )
+        names = [f"node{cluster.node_of[g]}/gpu{cluster.local_of[g]}" for g in gpus]
+        self._gpu = number[[ends.number[name] for name in names]]
         self._gpus = gpus
 
     def kinds(self) -> list[tuple[str, Bools]]:
         """Return each level's name and the links that stay within its sets."""
-        source, target = self._type[self._source], self._type[self._target]
 
         def touches(*types: str) -> Bools:
-            found: Bools = np.isin(source, types) | np.isin(target, types)
-            return found
+            source, target = self._are(self._ends.of_type(*types))
+            return source | target
 
         network, nvlink = self._kind == "network", self._kind == "nvlink"
         local = ~network
-        over = self._names_shared()
-        between = (source == "cpu") & (target == "cpu")
+        over = np.logical_or(*self._are(self._ends.named("domain")))  # NVSwitches of several nodes
+        between = np.logical_and(*self._are(self._ends.of_type("cpu")))
         tree = local & ~nvlink
         return [
-            ("GPU", np.zeros(len(source), dtype=np.bool_)),
+            ("GPU", np.zeros(len(self._source), dtype=np.bool_)),
             ("PCIe switch", tree & ~touches("cpu", "mem")),
             ("socket", tree & ~between),
             ("node without NICs", local & ~touches("nic") & ~over),
@@ -191,11 +176,10 @@ class _Wires:
             ("group", local | network & ~touches("core")),
         ]
 
-    def _names_shared(self) -> Bools:
-        """Return the links to an NVSwitch that several nodes share."""
-        shared = np.array([name.startswith("domain") for name in self._names])
-        found: Bools = shared[self._source] | shared[self._target]
-        return found
+    def _are(self, devices: Bools) -> tuple[Bools, Bools]:
+        """Return whether the ends of each link are among some devices of the cluster."""
+        inside = devices[self._device]
+        return inside[self._source], inside[self._target]
 
     def level(self, what: str, within: Bools) -> Level:
         """Return the sets of devices that the links `within` join, those with members only."""
@@ -278,6 +262,17 @@ def _usable(cluster: Cluster, gpus: tuple[int, ...]) -> Ints:
             return everything
         found.update(dict.fromkeys(route.link))
     return np.array(sorted(found), dtype=np.int64)
+
+
+def _by_appearance(devices: Ints, count: int) -> tuple[Ints, Ints]:
+    """Return the different ones of `devices` as they appear, and the place of each of `count`."""
+    first = np.full(count, len(devices))
+    np.minimum.at(first, devices, np.arange(len(devices)))
+    found = np.flatnonzero(first < len(devices))
+    found = found[np.argsort(first[found])]
+    place = np.full(count, -1)
+    place[found] = np.arange(len(found))
+    return found, place
 
 
 def _components(count: int, source: Ints, target: Ints) -> Ints:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
-from commsim.cluster import Cluster, Links
+from commsim.cluster import Cluster, LinkEnds
 from commsim.engine.folding.refinement import Entries
 
 __all__ = ["ample_links"]
@@ -32,7 +32,8 @@ def ample_links(entries: Entries, cluster: Cluster) -> Bools:
     ample = np.zeros(len(links), np.bool_)
     if not cluster.fabric.is_tree:
         return ample
-    source, target, level = _levels(links)
+    source, target = cluster.ends.source, cluster.ends.target
+    level = _levels(cluster.ends)
     up = (level[source] > 0) & (level[target] == level[source] + 1)
     down = (level[target] > 0) & (level[source] == level[target] + 1)
     if not (up | down).any():
@@ -78,25 +79,21 @@ def _largest_share(
     return largest
 
 
-def _levels(links: Links) -> tuple[Ints, Ints, Ints]:
-    """Return the ends of each link as numbers, and how far each is from a NIC over the network.
+def _levels(ends: LinkEnds) -> Ints:
+    """Return how far each device is from a NIC over the network.
 
     -1 off the network. NICs are the ends that it shares with other links.
     """
-    names = dict.fromkeys((*links.source, *links.target))
-    number = {name: at for at, name in enumerate(names)}
-    source = np.array([number[name] for name in links.source], dtype=np.int64)
-    target = np.array([number[name] for name in links.target], dtype=np.int64)
-    network = np.array([kind == "network" for kind in links.kinds], dtype=np.bool_)
-    inside = np.zeros(len(names), np.bool_)
+    source, target, network = ends.source, ends.target, ends.kind == "network"
+    level = np.full(len(ends.number), -1)
+    inside = np.zeros(len(level), np.bool_)
     inside[source[~network]] = inside[target[~network]] = True
-    level = np.full(len(names), -1)
-    ends = np.unique(np.concatenate((source[network], target[network])))
-    level[ends[inside[ends]]] = 0
+    joined = np.unique(np.concatenate((source[network], target[network])))
+    level[joined[inside[joined]]] = 0
     reached = 0
     while True:
         fresh = target[network & (level[source] == reached) & (level[target] < 0)]
         if not fresh.size:
-            return source, target, level
+            return level
         reached += 1
         level[fresh] = reached
