@@ -79,7 +79,8 @@ class Engine:
             self.copies = Copies(self.links, self.network)
         self._context = RunContext(self.env, self.recorder, self.network, send)
         self.sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
-        self.rendezvous: dict[tuple[int, int], Rendezvous] = {}
+        self._collectives: list[Rendezvous | None] = [None] * len(graph.collectives)
+        self._messages: list[Rendezvous | None] = [None] * len(graph.messages)
         self._execution_plans: dict[Plan, ExecutionPlan] = {}
         self._library = library
         self._planner = planner
@@ -232,23 +233,18 @@ class Engine:
         """Return the rendezvous that an op takes part in, and as which member."""
         row = self._item[op]
         if not self._in_group[op]:
-            rendezvous = self.rendezvous.get((1, row))
+            rendezvous = self._messages[row]
             if rendezvous is None:
                 run_as = self._execution_plan(self._planner.message(row))
                 rendezvous = Rendezvous(self._context, run_as, (0, 1), None, 0, -1)
-                self.rendezvous[1, row] = rendezvous
+                self._messages[row] = rendezvous
             return rendezvous, int(self._receives[op])
         group = self._group[row]
-        rendezvous = self.rendezvous.get((0, row))
+        rendezvous = self._collectives[row]
         if rendezvous is None:
-            plan = self._planner.collective(row)
-            for text in plan.notes:
-                self._note(text)
-            if self.stepwise and not plan.programs and uses_links(plan):
-                self._note(_NO_PROGRAM.format(op=self.graph.collectives.kind[row], plan=plan))
-            rendezvous = self.rendezvous[0, row] = Rendezvous(
+            rendezvous = self._collectives[row] = Rendezvous(
                 self._context,
-                self._execution_plan(plan),
+                self._execution_plan(self._planner.collective(row), row),
                 self._expected[group],
                 self._queues[group],
                 self._position[row],
@@ -256,11 +252,28 @@ class Engine:
             )
         return rendezvous, self._member[group][self._lane[op]]
 
-    def _execution_plan(self, plan: Plan) -> ExecutionPlan:
-        """Return how to run a plan."""
+    @property
+    def rendezvous(self) -> dict[tuple[int, int], Rendezvous]:
+        """What has been met for so far, by row: (0, row) collectives, (1, row) messages."""
+        tables = enumerate((self._collectives, self._messages))
+        return {
+            (table, row): found
+            for table, rows in tables
+            for row, found in enumerate(rows)
+            if found is not None
+        }
+
+    def _execution_plan(self, plan: Plan, collective: int = -1) -> ExecutionPlan:
+        """Return how to run a plan; the first `collective` that has it brings its notes."""
         known = self._execution_plans.get(plan)
         if known is None:
             known = self._execution_plans[plan] = execution_plan_of(plan, stepwise=self.stepwise)
+            if collective >= 0:
+                for text in plan.notes:
+                    self._note(text)
+                if self.stepwise and not plan.programs and uses_links(plan):
+                    kind = self.graph.collectives.kind[collective]
+                    self._note(_NO_PROGRAM.format(op=kind, plan=plan))
         return known
 
     def _note(self, text: str) -> None:

@@ -31,11 +31,19 @@ class Planner:
         self._sent_from_host = _on_host(graph, OpKind.SEND, len(graph.messages))
         self._index = [{rank: i for i, rank in enumerate(g.ranks)} for g in graph.groups]
         self._late = self._lateness()
+        self._asks: list[int] | None = None  # by collective, equal for equal questions
+        self._known: dict[int, Plan] = {}
 
     def collective(self, row: int) -> Plan:
-        """Return the plan of collective `row`."""
-        library = self._libraries[int(self._graph.collectives.group[row])]
-        return library.plan(self.collective_request(row), self._cluster)
+        """Return the plan of collective `row`: that of the first that asks for the same."""
+        if self._asks is None:
+            self._asks = self.equivalent_collectives()[1].tolist()
+        ask = self._asks[row]
+        plan = self._known.get(ask)
+        if plan is None:
+            library = self._libraries[int(self._graph.collectives.group[row])]
+            plan = self._known[ask] = library.plan(self.collective_request(row), self._cluster)
+        return plan
 
     def message(self, row: int) -> Plan:
         """Return the plan of message `row`."""

@@ -39,7 +39,12 @@ class _Job:
     __slots__ = ("alarm", "done", "in_memory", "left", "op", "settled", "speed")
 
     def __init__(
-        self, op: int, duration: int, done: Callable[[Any], None], *, in_memory: bool, now: int
+        self,
+        op: int,
+        duration: int,
+        done: Callable[[Any], None],
+        in_memory: bool,
+        now: int,
     ) -> None:
         self.op, self.done, self.in_memory = op, done, in_memory
         self.left, self.settled, self.speed, self.alarm = float(duration), now, 1.0, 0
@@ -83,11 +88,12 @@ class Sharing:
             self._env.call(done, duration)
             return
         gpu, env = self._gpus[self._lane[op]], self._env
-        job = _Job(op, duration, done, in_memory=self._in_memory[op], now=env.now)
+        job = gpu.jobs[op] = _Job(op, duration, done, self._in_memory[op], env.now)
         if gpu.taken or gpu.pace != 1.0:
             job.speed = gpu.speed(in_memory=job.in_memory)
-        gpu.jobs[op] = job
-        self._set_alarm(gpu, job)
+            self._set_alarm(gpu, job)
+        else:
+            env.call(partial(_ring, gpu, job, 0), duration)
 
     def take(self, op: int, plan: Plan) -> None:
         """Reserve the SMs and bandwidth that a communication op's plan needs of its lane's GPU."""

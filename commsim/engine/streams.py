@@ -117,7 +117,9 @@ class EngineStream:
             engine.arrives(op, now, self._before)
             engine.recorder.start[op] = now
             if not duration:
-                self._end()
+                engine.end(op)
+                self._before = op
+                self._at += 1
                 return True
             if engine.sharing is not None and engine.computes[op]:
                 engine.sharing.work(op, duration, self._done)
@@ -139,17 +141,13 @@ class EngineStream:
         """Go on: a rendezvous has let the op go."""
         if self._engine.sharing is not None:
             self._engine.sharing.give_back(self._op)
-        self._end()
-        self._next(None)
+        self._done(None)
 
     def _done(self, _: Any) -> None:
-        self._end()
-        self._next(None)
-
-    def _end(self) -> None:
         op = self._before = self._op
         self._engine.end(op)
         self._at += 1
+        self._next(None)
 
     def _together(self) -> Process:
         """Run the ops that were issued as one: they start together, once all are ready."""
