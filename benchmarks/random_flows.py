@@ -64,16 +64,39 @@ def fat_tree_flows(count: int, *, arity: int, seed: int) -> FlowCase:
     return FlowCase(np.full(2 * one_way, 12.5e9), links, rng.uniform(1e6, 1e9, count))
 
 
+class Stretches:
+    """The stretches of constant rate of flows, named by their op."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, float]] = []
+        self._columns: list[tuple[Numbers, Numbers, Numbers, Numbers]] = []
+
+    def segment(self, flow: Flow, now: int) -> None:
+        """Take a stretch of one flow."""
+        if now > flow.settled:
+            self._rows.append((flow.op, flow.settled, now, flow.rate))
+
+    def template(self, phase: PlanPhase) -> int:
+        """Return nothing: a flow is named by its op."""
+        return 0
+
+    def segments(
+        self, template: Numbers, op: Numbers, start: Numbers, now: int, rate: Numbers
+    ) -> None:
+        """Take a stretch of each of several flows."""
+        self._columns.append((op, start, np.full(len(op), now), rate))
+
+    def ran(self) -> FlowsRan:
+        """Return all stretches."""
+        single = [np.array(row) for row in zip(*self._rows, strict=True)] if self._rows else []
+        parts = [single, *self._columns] if single else self._columns
+        return FlowsRan(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
 def run_flows(case: FlowCase) -> FlowsRan:
     """Run all flows in the engine's network."""
-    env = Clock()
-    rows: list[tuple[int, int, int, float]] = []
-
-    def log(flow: Flow, now: int) -> None:
-        if now > flow.settled:
-            rows.append((flow.op, flow.settled, now, flow.rate))
-
-    network = FluidNetwork(env, case.capacity, log=log, note=lambda _: None)
+    env, stretches = Clock(), Stretches()
+    network = FluidNetwork(env, case.capacity, log=stretches, note=lambda _: None)
 
     def run(number: int) -> Generator[simpy.Event, Any, None]:
         route = case.links[number]
@@ -84,8 +107,7 @@ def run_flows(case: FlowCase) -> FlowsRan:
     for number in range(len(case.size)):
         env.process(run(number))
     env.run()
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return FlowsRan(*columns)
+    return stretches.ran()
 
 
 def unfair_at(case: FlowCase, ran: FlowsRan, *, instants: int) -> float:

@@ -336,7 +336,7 @@ WORKS = (
          "between the cut and twice that"),
     Work("ring, message by message", "ranks", (32, 64, 128), "messages", messages_of_a_ring,
          "2(n-1)(a + S/nB)"),
-    Work("random flows, fat tree", "flows", (100, 300, 1000, 3000), "flows", flows,
+    Work("random flows, fat tree", "flows", (100, 300, 1000, 3000, 10_000), "flows", flows,
          "max-min certificate at 25 instants, and all bytes sent"),
     Work("DP x TP, 48 layers, unfolded", "ranks", (64, 256), "ops", layers,
          "ops one after the other by idle times"),

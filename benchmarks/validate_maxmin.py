@@ -27,12 +27,26 @@ from commsim.libraries.plan import PlanPhase
 from commsim.units import to_picoseconds
 
 
+class NoLog:
+    """Forgets what flows have moved."""
+
+    def segment(self, flow: Any, now: int) -> None:
+        """Forget a stretch."""
+
+    def template(self, phase: PlanPhase) -> int:
+        """Name no phase."""
+        return 0
+
+    def segments(self, template: Any, op: Any, start: Any, now: int, rate: Any) -> None:
+        """Forget several stretches."""
+
+
 def finish_times(case: dict[str, Any]) -> list[float]:
     """Return when each flow of a case ends, in seconds, as the engine's network has it."""
     place = {link["id"]: at for at, link in enumerate(case["links"])}
     capacity = np.array([link["bandwidth"] for link in case["links"]], dtype=np.float64)
     env = Clock()
-    network = FluidNetwork(env, capacity, log=lambda *_: None, note=lambda _: None)
+    network = FluidNetwork(env, capacity, log=NoLog(), note=lambda _: None)
     ends = [0] * len(case["flows"])
 
     def run(number: int, flow: dict[str, Any]) -> Generator[simpy.Event, Any, None]:

@@ -69,7 +69,7 @@ class Engine:
         self.links = links_of(library, cluster) if cluster else None
         capacity = self.links.capacity if self.links else np.zeros(0)
         self.network: FluidNetwork | StepNetwork = FluidNetwork(
-            self.env, capacity, log=self.recorder.segment, note=self._note
+            self.env, capacity, log=self.recorder, note=self._note
         )
         send = None
         if self.stepwise and self.links is not None:

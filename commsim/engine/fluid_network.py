@@ -3,7 +3,8 @@ The fluid network: coupled flows that share links fairly, as SimPy events.
 
 Rates are solved once per instant, after all of its starts and ends, for the flows that came or
 went and those connected to them through shared links; no other rate can change. Of many flows only
-those are solved whose fair share can have changed (`fair_share.incremental`).
+those are solved whose fair share can have changed: as columns (`many_flows`), or one by one
+(`fair_share.incremental`) where some have other bytes per connection on some of their links.
 What a flow still has to do is settled only when its rate changes, so that equal flows keep equal
 bits and end together.
 """
@@ -22,14 +23,14 @@ from simpy.events import Event
 from commsim.arrays import Floats
 from commsim.engine.clock import Clock
 from commsim.engine.fair_share import AT_CAP, UNKNOWN, Flows, fair_again, fair_rates, limits_of
+from commsim.engine.many_flows import NEVER, SAME, FlowLog, ManyFlows
+from commsim.engine.phase_loads import PhaseLoads
 from commsim.libraries import PlanPhase
 
 __all__ = ["Flow", "FluidNetwork"]
 
-_NEVER = 2**62
 _FEW = 64  # flows up to which checking one by one for shared links is faster
 _MANY = 64  # flows above which only those are solved again whose rates can have changed
-_SAME = 1e-12  # rates this close are the same rate
 _KEPT = 4096  # sets of phases whose rates are kept: a step meets the same ones over and over
 _UNSURE = (
     "links: some rates were not decided by fairness alone (coupled flows that load different"
@@ -41,30 +42,30 @@ class Flow:
     """One coupled flow in the network; `left` is the share of its phase still to move."""
 
     __slots__ = (
-        "_goal", "_loads", "cap", "left", "limit", "links", "network", "op", "phase", "rate",
+        "_loads", "cap", "goal", "left", "limit", "links", "network", "op", "phase", "rate",
         "settled", "then", "wake",
     )  # fmt: skip
 
     def __init__(self, network: FluidNetwork, phase: PlanPhase, op: int) -> None:
         self.network = network
         self.phase = phase
-        self.links: list[int] = network.links_of(phase)
+        self.links: list[int] = network.phases.links(phase)
         self.op = op
         self.cap = _cap(phase)
         self.left = 1.0
         self.rate = 0.0
         self.limit = UNKNOWN  # the link that its rate follows from, or AT_CAP
         self.settled = network.env.now
-        self.wake = _NEVER
+        self.wake = NEVER
         self.then: Callable[[Any], None] | None = None  # called once the goal is reached
         self._loads: dict[int, tuple[float, float]] | None = None
-        self._goal = 0.0  # the share left once the goal is reached
+        self.goal = 0.0  # the share left once the goal is reached
 
     @property
     def loads(self) -> dict[int, tuple[float, float]]:
         """Bytes and connections by link."""
         if self._loads is None:
-            self._loads = self.network.loads_of(self.phase)
+            self._loads = self.network.phases.by_link(self.phase)
         return self._loads
 
     def reach(self, fraction: float) -> Event:
@@ -75,29 +76,29 @@ class Flow:
 
     def go(self, fraction: float, then: Callable[[Any], None]) -> None:
         """Call `then` when `fraction` of the phase has moved, and then hold."""
-        self._goal, self.then = 1.0 - fraction, then
+        self.goal, self.then = 1.0 - fraction, then
         self.network.activate(self)
 
     def settle(self, now: int) -> None:
         """Book what moved since the rate last changed."""
-        self.network.log(self, now)
+        self.network.log.segment(self, now)
         self.left = max(self.left - (now - self.settled) * self.rate, 0.0)
         self.settled = now
 
     def run_at(self, rate: float, now: int) -> None:
         """Go on at a new rate; find out when the goal will be reached."""
-        if abs(rate - self.rate) > _SAME * self.rate:
+        if abs(rate - self.rate) > SAME * self.rate:
             self.settle(now)
             self.rate = rate
-        to_go = self.left - self._goal
+        to_go = self.left - self.goal
         # A thousandth of a ps of float noise must not cost a whole one.
-        time = to_go / self.rate if self.rate > 0 else float(_NEVER)
-        self.wake = min(self.settled + max(math.ceil(time - 1e-3), 0), _NEVER)
+        time = to_go / self.rate if self.rate > 0 else float(NEVER)
+        self.wake = min(self.settled + max(math.ceil(time - 1e-3), 0), NEVER)
 
     def arrive(self, now: int) -> None:
         """Reach the goal: book it exactly, and stop."""
-        self.network.log(self, now)
-        self.left, self.settled, self.rate, self.wake = self._goal, now, 0.0, _NEVER
+        self.network.log.segment(self, now)
+        self.left, self.settled, self.rate, self.wake = self.goal, now, 0.0, NEVER
         assert self.then is not None
         self.then(None)
 
@@ -105,9 +106,8 @@ class Flow:
 class FluidNetwork:
     """All flows that move at the moment, and the links that they share.
 
-    `capacity` in bytes per second by link id; `log(flow, now)` is called for every stretch of
-    time, from `flow.settled` to `now`, over which a flow kept one rate; `note` takes remarks on
-    the run.
+    `capacity` in bytes per second by link id; `log` is told of every stretch of time over which a
+    flow kept one rate; `note` takes remarks on the run.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class FluidNetwork:
         env: Clock,
         capacity: Floats,
         *,
-        log: Callable[[Flow, int], None],
+        log: FlowLog[Flow],
         note: Callable[[str], None],
     ) -> None:
         self.env = env
@@ -132,12 +132,13 @@ class FluidNetwork:
         self._moved: dict[Flow, None] = {}  # flows that have come or gone at this instant
         self._changed: dict[int, None] = {}  # links that carry another share since this instant
         self._solving = False
-        self._links: dict[PlanPhase, list[int]] = {}
-        self._loads: dict[PlanPhase, dict[int, tuple[float, float]]] = {}
+        self.phases = PhaseLoads()
         self._free: dict[PlanPhase, tuple[float, int]] = {}
         self._shares: dict[tuple[PlanPhase, ...], list[tuple[float, int]]] = {}
         self._wakes: list[tuple[int, int, Flow]] = []
-        self._alarm_at = _NEVER
+        self._many: ManyFlows[Flow] | None = None  # all flows, while they are many
+        self._uneven = 0  # flows with other bytes per connection on some of their links
+        self._alarm_at = NEVER
 
     def start(self, phase: PlanPhase, *, op: int = -1) -> Flow:
         """Return a flow of `phase`; it moves once `reach` is called.
@@ -146,26 +147,20 @@ class FluidNetwork:
         """
         return Flow(self, phase, op)
 
-    def links_of(self, phase: PlanPhase) -> list[int]:
-        """Return the links of a phase as a list; equal phases share one."""
-        links = self._links.get(phase)
-        if links is None:
-            links = self._links[phase] = phase.link.tolist()
-        return links
-
-    def loads_of(self, phase: PlanPhase) -> dict[int, tuple[float, float]]:
-        """Return bytes and connections of a phase by link; equal phases share one."""
-        loads = self._loads.get(phase)
-        if loads is None:
-            entries = zip(phase.load.tolist(), phase.conns.tolist(), strict=True)
-            loads = self._loads[phase] = dict(zip(self.links_of(phase), entries, strict=True))
-        return loads
-
     def activate(self, flow: Flow) -> None:
         """Activate a flow."""
         flow.settled = self.env.now
         self._count += 1
         self._flows[flow] = self._count
+        unit = self.phases.unit(flow.phase)
+        self._uneven += not unit
+        if self._many is not None:
+            if unit:
+                self._many.add(flow, unit, self._count)
+            else:
+                self._one_by_one(self._many)
+            self._solve_soon()
+            return
         alone = True
         for link in flow.links:
             alone = alone and not self._on[link]
@@ -182,6 +177,8 @@ class FluidNetwork:
         self.capacity[link] = self._whole[link] * left
         self._listed = []
         self._free, self._shares = {}, {}
+        if self._many is not None:
+            self._many.set_capacity(link, float(self.capacity[link]))
         self._touched.update(self._on[link])
         self._changed[link] = None
         for flow in self._on[link]:
@@ -205,6 +202,13 @@ class FluidNetwork:
     def _solve(self) -> None:
         """Share the links among the flows that something has changed for, and set the alarm."""
         self._solving = False
+        if self._many is None and len(self._flows) > _MANY and not self._uneven:
+            self._together()
+        if self._many is not None:
+            self.solved += 1
+            self._many.share(self.env.now)
+            self._wake_next(self._many.next_end())
+            return
         found = self._solved_again() if len(self._flows) > _MANY else None
         if found is None:
             flows = self._affected()
@@ -234,8 +238,8 @@ class FluidNetwork:
         """Set the alarm for the end of the next flow."""
         while self._wakes and self._stale(self._wakes[0]):
             heapq.heappop(self._wakes)
-        if self._wakes and self._wakes[0][0] < _NEVER:
-            self._wake_at(self._wakes[0][0])
+        if self._wakes:
+            self._wake_next(self._wakes[0][0])
 
     def _affected(self) -> list[Flow]:
         """Return the flows touched, and all connected to them through shared links."""
@@ -254,26 +258,30 @@ class FluidNetwork:
         wake, number, flow = entry
         return self._flows.get(flow) != number or flow.wake != wake
 
-    def _wake_at(self, when: int) -> None:
+    def _wake_next(self, when: int) -> None:
         """Set an alarm at `when`, unless an earlier one is set: that one sets the next."""
-        if self.env.now <= self._alarm_at <= when:
+        if when >= NEVER or self.env.now <= self._alarm_at <= when:
             return
         self._alarm_at = when
         self.env.call(self._ring, max(when - self.env.now, 0))
 
     def _ring(self, _: object) -> None:
         if self._alarm_at == self.env.now:  # else an earlier one has been set since
-            self._alarm_at = _NEVER
+            self._alarm_at = NEVER
             self._end_due()
 
     def _end_due(self) -> None:
         now = self.env.now
+        if self._many is not None:
+            self._end_many(self._many, now)
+            return
         while self._wakes and self._wakes[0][0] <= now:
             entry = heapq.heappop(self._wakes)
             if self._stale(entry):
                 continue
             flow, on, alone = entry[2], self._on, True
             del self._flows[flow]
+            self._uneven -= not self.phases.unit(flow.phase)
             for link in flow.links:
                 del on[link][flow]
                 alone = alone and not on[link]
@@ -285,6 +293,41 @@ class FluidNetwork:
         else:  # those that have ended shared no link
             self._moved = {}
             self._set_alarm()
+
+    def _together(self) -> None:
+        """Go on with all flows as columns."""
+        self._many = ManyFlows(self.capacity, self.log)
+        for flow, turn in self._flows.items():
+            self._many.add(flow, self.phases.unit(flow.phase), turn)
+            for link in flow.links:
+                self._on[link].pop(flow, None)
+        self._wakes, self._touched, self._moved, self._changed = [], {}, {}, {}
+
+    def _one_by_one(self, many: ManyFlows[Flow]) -> None:
+        """Go on with flows one by one."""
+        self._many = None
+        for flow in many.release():
+            heapq.heappush(self._wakes, (flow.wake, self._flows[flow], flow))
+        for flow in self._flows:
+            for link in flow.links:
+                self._on[link][flow] = None
+            self._touched[flow] = self._moved[flow] = None  # so that all are shared anew
+            flow.limit = UNKNOWN
+
+    def _end_many(self, many: ManyFlows[Flow], now: int) -> None:
+        """End the flows that are due, all before anybody hears of it."""
+        ended = many.end_due(now)
+        for flow in ended:
+            del self._flows[flow]
+        if len(self._flows) < _MANY // 4:
+            self._one_by_one(many)
+        for flow in ended:
+            assert flow.then is not None
+            flow.then(None)
+        if ended:
+            self._solve_soon()
+        else:
+            self._wake_next(many.next_end())
 
     def _rates(self, flows: list[Flow]) -> list[tuple[float, int]]:
         """Return the rates of flows that share links with no others, and what limits each."""

@@ -38,13 +38,21 @@ class Recorder:
         self.program_op: dict[int, int] = {}  # an op of each program
         self._templates: dict[PlanPhase, int] = {}
         self._segments: list[tuple[int, int, int, float, int]] = []
+        self._many: list[tuple[Ints, Ints, Ints, Floats, Ints]] = []  # as columns
 
     def segment(self, flow: Flow, now: int) -> None:
         """Note that a flow has progressed at its rate from when it was last settled to `now`."""
         phase, start = flow.phase, flow.settled
         if now > start and flow.rate > 0 and len(phase.link):
-            row = self._templates.setdefault(phase, len(self._templates))
-            self._segments.append((row, start, now, flow.rate, flow.op))
+            self._segments.append((self.template(phase), start, now, flow.rate, flow.op))
+
+    def template(self, phase: PlanPhase) -> int:
+        """Return the number of the loads of a phase."""
+        return self._templates.setdefault(phase, len(self._templates))
+
+    def segments(self, template: Ints, op: Ints, start: Ints, now: int, rate: Floats) -> None:
+        """Note that flows have progressed at their rates, each from its start to `now`."""
+        self._many.append((template, start, np.full(len(start), now), rate, op))
 
     def timeline(self, links: Links | None, *, notes: Sequence[str] = ()) -> Timeline:
         """Return the timeline, one span per op."""
@@ -67,9 +75,7 @@ class Recorder:
         if every is None:
             return LinkUse.nothing()
         phases = list(self._templates)
-        flow, start, end, rate, op = (
-            zip(*self._segments, strict=True) if self._segments else ((),) * 5
-        )
+        flow, start, end, rate, op = self._columns()
         served = _served(self.services, every, self.program_op)
         single = np.arange(len(served.link)) + len(phases)  # of each service a flow on one link
         counts = np.array([len(p.link) for p in phases] + [1] * len(single), dtype=np.int64)
@@ -80,14 +86,21 @@ class Recorder:
             load_ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             load_link=np.concatenate([*(phase.link for phase in phases), served.link]),
             load_bytes=np.concatenate([*(phase.load for phase in phases), served.carried]),
-            flow=np.concatenate((np.array(flow, dtype=np.int64), single)),
-            start=np.concatenate((np.array(start, dtype=np.int64), served.start)),
-            end=np.concatenate((np.array(end, dtype=np.int64), served.end)),
-            rate=np.concatenate(
-                (np.array(rate, dtype=np.float64), 1 / (served.end - served.start))
-            ),
-            op=np.concatenate((np.array(op, dtype=np.int64), served.op)),
+            flow=np.concatenate((flow, single)),
+            start=np.concatenate((start, served.start)),
+            end=np.concatenate((end, served.end)),
+            rate=np.concatenate((rate, served.rate)),
+            op=np.concatenate((op, served.op)),
         )
+
+    def _columns(self) -> tuple[Ints, Ints, Ints, Floats, Ints]:
+        """Return (template, start, end, rate, op) of all segments."""
+        rows = zip(*self._segments, strict=True) if self._segments else ((),) * 5
+        types = (np.int64, np.int64, np.int64, np.float64, np.int64)
+        single = [np.array(row, dtype) for row, dtype in zip(rows, types, strict=True)]
+        columns = zip(single, *self._many, strict=True)
+        template, start, end, rate, op = (np.concatenate(column) for column in columns)
+        return template, start, end, rate, op
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.flow_logs import NoLog, Progress
 from helpers.paths import ROOT
 
 from commsim.engine import fluid_network
 from commsim.engine.clock import Clock
-from commsim.engine.fair_share import fair_again
-from commsim.engine.fluid_network import Flow, FluidNetwork
+from commsim.engine.fair_share import Sharers, fair_again
+from commsim.engine.fluid_network import FluidNetwork
 from commsim.libraries.plan import PlanPhase
 
 CASES = sorted((ROOT / "tests" / "data" / "maxmin").glob("*.json"))
@@ -44,7 +45,7 @@ def test_simgrid_agrees(path: Path) -> None:
 def run(*flows: tuple[int, PlanPhase], links: int, speed: float = 50e9) -> list[int]:
     """Return the end in ps of flows that start at given times, on links of one speed."""
     env = Clock()
-    network = FluidNetwork(env, np.full(links, speed), log=lambda *_: None, note=lambda _: None)
+    network = FluidNetwork(env, np.full(links, speed), log=NoLog(), note=lambda _: None)
     ends = [0] * len(flows)
 
     def go(number: int, start: int, phase: PlanPhase) -> Any:
@@ -97,12 +98,7 @@ def test_a_hundred_equal_flows_end_at_one_instant() -> None:
 def test_what_moves_is_what_was_asked_for() -> None:
     """Progress over the logged segments of a flow adds up to 1, whoever came and went."""
     env = Clock()
-    moved: dict[int, float] = {}
-
-    def log(flow: Flow, now: int) -> None:
-        key = id(flow.phase)
-        moved[key] = moved.get(key, 0.0) + (now - flow.settled) * flow.rate
-
+    log = Progress()
     network = FluidNetwork(env, np.full(2, 1e9), log=log, note=lambda _: None)
     phases = [message(i % 2, 1e6 * (i + 1)) for i in range(6)]
 
@@ -116,7 +112,7 @@ def test_what_moves_is_what_was_asked_for() -> None:
     for at, phase in enumerate(phases):
         env.process(go(at * MS // 3, phase))
     env.run()
-    assert sorted(moved.values()) == pytest.approx([1.0] * 6, rel=1e-9)
+    assert sorted(log.moved.values()) == pytest.approx([1.0] * 6, rel=1e-9)
 
 
 def crossing(seed: int, flows: int, links: int) -> tuple[np.ndarray, list[tuple[int, PlanPhase]]]:
@@ -132,10 +128,12 @@ def crossing(seed: int, flows: int, links: int) -> tuple[np.ndarray, list[tuple[
     return np.exp(rng.normal(24, 0.5, links)), made
 
 
-def ends_of(capacity: np.ndarray, flows: list[tuple[int, PlanPhase]]) -> tuple[list[int], int]:
-    """Return when flows end while a link slows down and recovers, and how many came to be kept."""
+def ends_of(
+    capacity: np.ndarray, flows: list[tuple[int, PlanPhase]], log: Any = None
+) -> tuple[list[int], int]:
+    """Return when flows end while a link slows down and recovers, and how often rates changed."""
     env = Clock()
-    network = FluidNetwork(env, capacity, log=lambda *_: None, note=lambda _: None)
+    network = FluidNetwork(env, capacity, log=log or NoLog(), note=lambda _: None)
     ends = [0] * len(flows)
 
     def go(number: int, start: int, phase: PlanPhase) -> Any:
@@ -158,11 +156,45 @@ def ends_of(capacity: np.ndarray, flows: list[tuple[int, PlanPhase]]) -> tuple[l
     return ends, network.solved
 
 
-@pytest.mark.parametrize("seed", range(4))
+def expected_ends(
+    capacity: np.ndarray, flows: list[tuple[int, PlanPhase]], patch: pytest.MonkeyPatch
+) -> tuple[list[int], int]:
+    """Return when flows end if all of them are solved together each time, and how often that is."""
+    with patch.context() as all_together:
+        all_together.setattr(fluid_network, "fair_again", lambda *_, **__: None)
+        all_together.setattr(FluidNetwork, "_together", lambda _: None)
+        return ends_of(capacity, flows)
+
+
+def assert_same(found: list[int], expected: list[int], solved: int) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        assert abs(mine - theirs) <= max(1e-9 * theirs, solved)
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_many_flows_end_when_solving_all_of_them_each_time_has_them_end(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As columns."""
     capacity, flows = crossing(seed, 150, 80)
+    looked_at: list[int] = []
+    share = Sharers.share_again
+
+    def watched(sharers: Sharers) -> Any:
+        found = share(sharers)
+        looked_at.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(Sharers, "share_again", watched)
+    found, _ = ends_of(capacity, flows)
+    assert sum(count < 40 for count in looked_at) > 50  # most instants were solved in part
+    assert_same(found, *expected_ends(capacity, flows, monkeypatch))
+
+
+def test_many_flows_end_as_they_should_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow that never ends has other bytes per connection on its two links."""
+    capacity, flows = crossing(0, 150, 80)
+    flows.append((0, PlanPhase(1, np.array([0, 1]), np.array([1e9, 2e10]), np.ones(2))))
     again: list[int] = []
 
     def watched(*args: Any, **settings: Any) -> Any:
@@ -170,10 +202,48 @@ def test_many_flows_end_when_solving_all_of_them_each_time_has_them_end(
         again.append(-1 if found is None else len(found))
         return found
 
-    monkeypatch.setattr(fluid_network, "fair_again", watched)
+    with monkeypatch.context() as watching:
+        watching.setattr(fluid_network, "fair_again", watched)
+        found, _ = ends_of(capacity, flows)
+    assert sum(0 <= count < 40 for count in again) > 50
+    assert_same(found, *expected_ends(capacity, flows, monkeypatch))
+
+
+def heard(function: Any, name: str, calls: list[str]) -> Any:
+    """Return a function that also notes that it has been called."""
+
+    def noting(*args: Any) -> Any:
+        calls.append(name)
+        return function(*args)
+
+    return noting
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flows_go_from_columns_to_one_by_one_and_back(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve flows are many here; some have other bytes per connection on their links."""
+    capacity, flows = crossing(seed, 60, 30)
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        load = rng.uniform(1e6, 1e9, 2)
+        start = int(rng.integers(5, 60)) * MS
+        flows.append((start, PlanPhase(1, np.array([3, 7]), load, np.ones(2))))
+    expected = expected_ends(capacity, flows, monkeypatch)
+    moves: list[str] = []
+    for name in ("_together", "_one_by_one"):
+        monkeypatch.setattr(FluidNetwork, name, heard(getattr(FluidNetwork, name), name, moves))
+    monkeypatch.setattr(fluid_network, "_MANY", 12)
     found, _ = ends_of(capacity, flows)
-    assert sum(0 <= count < 40 for count in again) > 50  # most instants were solved in part
-    monkeypatch.setattr(fluid_network, "fair_again", lambda *_, **__: None)
-    expected, solved = ends_of(capacity, flows)
-    for mine, theirs in zip(found, expected, strict=True):
-        assert abs(mine - theirs) <= max(1e-9 * theirs, solved)
+    assert moves[:2] == ["_together", "_one_by_one"]
+    assert_same(found, *expected)
+
+
+def test_what_many_flows_move_is_what_was_asked_for() -> None:
+    capacity, flows = crossing(5, 150, 80)
+    log = Progress()
+    ends_of(capacity, flows, log=log)
+    assert len(log.moved) == 2 * len(flows)
+    halves = sorted(log.moved.values())
+    assert halves == pytest.approx([0.5] * len(flows) + [1.0] * len(flows), rel=1e-6)
