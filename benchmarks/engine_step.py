@@ -42,6 +42,8 @@ NCCL = {
 }  # fmt: skip
 """The release of a stack's time where that is not commsim's own; older ones choose as 2.18, the
 oldest that commsim knows."""
+WHOLE = {"dgx-2": 16}
+"""GPUs of a node preset where they are not eight."""
 _FEW, _MORE = 4, 8
 
 
@@ -109,7 +111,7 @@ def _cluster(row: Row) -> dict[str, Any]:
         overrides["gpu"] = {"spec": row.gpu}
     if nodes > 1 and row.gpu != "GB200-per-GPU":
         overrides["nic"] = {"bandwidth": f"{row.network / nics * 8 / 1e9:g}Gbps"}
-    if inside < 8 and row.gpu != "GB200-per-GPU":
+    if inside != WHOLE.get(preset, 8) and row.gpu != "GB200-per-GPU":
         overrides["gpu"] = overrides.get("gpu", {}) | {"count": inside}
     if row.gpu.startswith("H800"):
         overrides["gpu"] = overrides.get("gpu", {}) | {"spec": row.gpu}

@@ -9,7 +9,8 @@ Fits the constants of GPU generations, recipes and software stacks (`commsim/mod
 to the logarithm of measured step times, every suite weighing alike, with a pull of each constant
 towards its prior. `--half` fits on a random half of each suite and scores the other; `--leave-out`
 scores each suite by constants fitted without it; `--write` fits on everything and writes the file.
-`--only` moves the constants of some owners (hopper, nemo, ...) and leaves the others as they are.
+`--only` moves the constants of some owners (hopper, nemo, ...), or single ones
+(llm-foundry.cpu_us), and leaves the others as they are.
 
 `--engine` takes what `validate_training.py --json` wrote by the constants as the file has them. A
 prediction by other constants is the engine's, plus what the busiest rank computes by those
@@ -267,15 +268,16 @@ def main() -> None:
     parser.add_argument("--half", type=int, action="append", default=[], metavar="SEED")
     parser.add_argument("--leave-out", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--only", nargs="+", default=[], help="owners whose constants may move")
+    parser.add_argument("--only", nargs="+", default=[], help="owners, or constants, that may move")
     parser.add_argument("--suites", nargs="+", default=[], help="fit on these alone")
     options = parser.parse_args()
     rows = [row for file in options.files for row in read_rows(file) if not row.skipped]
     rows = [row for row in rows if not options.suites or row.suite in options.suites]
     stages = read_stage_rows(options.split) if options.split else []
     start = load_fitted()
+    only = set(options.only)
     parameters = [
-        p for p in read_parameters() if not options.only or p.place.split(".")[0] in options.only
+        p for p in read_parameters() if not only or {p.place, p.place.split(".")[0]} & only
     ]
     simulated = read_simulated(options.engine, rows, start)
     rows = [row for row in rows if row.case_id in simulated.seconds]

@@ -44,10 +44,12 @@ from commsim.units import PS_PER_SECOND
 __all__ = ["ComputeModel", "compute_model"]
 
 _MERGE_PASSES = 3  # read the partial result and the sum, write the sum
-_TORCH_MERGES, _TORCH_ADDS = 38, 26
-"""Bytes per entry in eager torch (torch/distributed/tensor/experimental/_attention.py): _SDPAMerger
-casts (2 + 4), subtracts (8 + 4), multiplies (4 + 4) and subtracts again (8 + 4) in fp32; a
-gradient is added (6 + 4) and joined with the other half (8 + 8)."""
+_RING_MERGES = {"torch": (38, 26), "compiled": (10, 18)}
+"""Bytes per entry of a partial result, and of a partial gradient, in torch's ring
+(torch/distributed/tensor/experimental/_attention.py). Eager: _SDPAMerger casts (2 + 4), subtracts
+(8 + 4), multiplies (4 + 4) and subtracts again (8 + 4) in fp32; a gradient is added (6 + 4) and
+joined with the other half (8 + 8). Compiled: each is one kernel (2 + 4 + 4), and the join of
+gradients, which a message needs in one piece (4 + 4)."""
 WHOLE = {
     "mlp": frozenset({"mlp"}), "router": frozenset({"moe"}), "experts": frozenset({"moe"}),
 }  # fmt: skip
@@ -176,8 +178,8 @@ class ComputeModel:
 
     def merging(self, entries: float, *, backward: bool = False) -> GpuWork:
         """Return what adding `entries` partial results of a ring's step to a sum takes."""
-        if self.stack.ring == "torch":
-            each = _TORCH_ADDS if backward else _TORCH_MERGES
+        if self.stack.ring != "fused":
+            each = _RING_MERGES[self.stack.ring][backward]
             return self._moved(self.kernels.fixed(each * entries))
         return self._moved(self.kernels.stream(_MERGE_PASSES * 2 * entries))
 

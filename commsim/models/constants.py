@@ -132,6 +132,8 @@ class Stack(Section, frozen=True, kw_only=True):
     Defaults of a scenario: `gradient_width` bytes per gradient in bf16 training, `buckets`,
     `overlap` of gradients with the backward, `tp_overlap`, `cuda_graph`, `dispatcher` of tokens to
     experts, `expert_overlap` of a forward's tokens on their way with a backward's compute.
+    `experts_gather`: where tensor parallelism divides experts too, each token is gathered before it
+    is routed (tokens: torchtitan), or all copies behind the all-to-all (copies: Megatron).
 
     `experts_in_graphs`: counts of tokens stay on the GPU, so that a graph may hold experts.
     `fused_experts`: a grouped product's epilogue computes the activation and quantises what it
@@ -145,8 +147,9 @@ class Stack(Section, frozen=True, kw_only=True):
     tensor parallelism the loss is computed on parts of the vocabulary, not on gathered logits.
 
     `ring`: ring attention passes grouped keys and values on and adds up partial results in one
-    kernel (fused: Transformer Engine), or repeats keys and values for all heads, adds up in fp32
-    step by step, and passes on gradients of each step after it (torch).
+    kernel (fused: Transformer Engine), or repeats keys and values for all heads, gathers them at
+    once, adds up in fp32 step by step, and passes on gradients of a step during the next (torch);
+    compiled, that has fewer kernels, but each collective is waited for at once.
 
     `fp8_gathers`: in training with one fp8 scale per tensor, what tensor parallelism and FSDP
     gather in front of products is cast before, and has a byte per entry.
@@ -172,10 +175,11 @@ class Stack(Section, frozen=True, kw_only=True):
     cuda_graph: Literal["none", "experts", "full"]
     dispatcher: Literal["alltoall", "deepep", "deepep-fp8"]
     expert_overlap: bool = False
+    experts_gather: Literal["tokens", "copies"] = "tokens"
     experts_in_graphs: bool = False
     fused_experts: bool = False
     attention_fp8: Positive = 1.0
-    ring: Literal["fused", "torch"]
+    ring: Literal["fused", "torch", "compiled"]
     saves_fp8: bool
     loss_bytes: Positive
     optimizer_bytes: Positive

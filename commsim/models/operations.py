@@ -253,9 +253,10 @@ def _fused(shape: ModelShape, routed: BlockOps) -> BlockOps:
 
 
 def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
-    U, t = _hidden(shape, split) * split.own, split.tp
+    U, t = _hidden(shape, split) * split.own, split.expert_tp
     local = max(1, experts.experts // split.ep)
-    copies = round(split.tokens * experts.top_k * (split.capacity or 1.0))
+    tokens = split.tokens * t // split.tp
+    copies = round(tokens * experts.top_k * (split.capacity or 1.0))
     each = max(1, -(-copies // local))
     ffn = max(1, experts.expert_ffn // t)
     forward, backward = _activation_bytes(shape, copies, ffn)
@@ -267,6 +268,7 @@ def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
         2 * moved + forward + RESIDUAL_FORWARD * U,
         2 * moved + backward + RESIDUAL_BACKWARD * U,
         0.6,
+        collectives=0 if split.whole_experts else 1,
         last_bytes=moved + RESIDUAL_FORWARD * U,
         dropped=(Matmul(each, ffn, shape.hidden, local),) if shape.gated else (),
         experts=local,

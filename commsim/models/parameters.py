@@ -11,8 +11,8 @@ SC'21, equation 2, and the final norm.
 With tensor parallelism of degree tp a rank holds 1/tp of the matrices: columns of those that
 come first (qkv, gate, up, and their biases), rows of those that come second (out, down, whose
 biases are whole on every rank); norms, the router and the latent down-projections are whole.
-Key/value heads that tp does not divide are copied. Experts are divided by ep, then by tp. The
-vocabulary is divided by tp, rounded up.
+Key/value heads that tp does not divide are copied. Experts are divided by ep, then by etp (tp, or 1
+where they are whole). The vocabulary is divided by tp, rounded up.
 """
 
 from __future__ import annotations
@@ -52,13 +52,19 @@ def embedding_tensors(shape: ModelShape, *, tp: int = 1) -> tuple[Tensor, ...]:
 
 
 def layer_tensors(
-    shape: ModelShape, *, layer: int = 0, tp: int = 1, ep: int = 1
+    shape: ModelShape, *, layer: int = 0, tp: int = 1, ep: int = 1, etp: int | None = None
 ) -> tuple[Tensor, ...]:
-    """Return the parameters of one layer on a rank: attention, then MLP, each after its norm."""
+    """Return the parameters of one layer on a rank: attention, then MLP, each after its norm.
+
+    `etp` divides experts; without it, `tp` does.
+    """
     attention = _latent(shape, shape.latent, tp) if shape.latent else _attention(shape, tp)
     experts = shape.experts
     moe = experts is not None and is_moe_layer(shape, layer)
-    mlp = _experts(shape, experts, tp, ep) if moe and experts else _mlp(shape, "mlp", shape.ffn, tp)
+    if moe and experts:
+        mlp = _experts(shape, experts, tp, ep, tp if etp is None else etp)
+    else:
+        mlp = _mlp(shape, "mlp", shape.ffn, tp)
     return tuple(_norm("attention_norm", shape) + attention + _norm("mlp_norm", shape) + mlp)
 
 
@@ -129,14 +135,14 @@ def _mlp(shape: ModelShape, name: str, ffn: int, tp: int) -> list[Tensor]:
     return gate + _linear(f"{name}.up", h, f, bias=bias) + _linear(f"{name}.down", f, h, bias=bias)
 
 
-def _experts(shape: ModelShape, experts: Experts, tp: int, ep: int) -> list[Tensor]:
+def _experts(shape: ModelShape, experts: Experts, tp: int, ep: int, etp: int) -> list[Tensor]:
     tensors = [Tensor("router.weight", shape.hidden * experts.experts)]
     if experts.router_bias:
         tensors.append(Tensor("router.bias", experts.experts))
     if experts.shared_expert_ffn:
         tensors += _mlp(shape, "shared_expert", experts.shared_expert_ffn, tp)
     for number in range(experts.experts // ep):
-        own = _mlp(shape, f"expert {number}", experts.expert_ffn, tp)
+        own = _mlp(shape, f"expert {number}", experts.expert_ffn, etp)
         tensors += [tensor._replace(expert=True) for tensor in own]
     return tensors
 

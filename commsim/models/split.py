@@ -48,11 +48,18 @@ class Split:
     """The nodes (NVLink domains) that an expert-parallel group lies on."""
     ulysses: bool = False
     """Whether a rank meets all keys for some of its heads, not blocks of them in a ring."""
+    whole_experts: bool = False
+    """Whether tensor parallelism leaves experts whole, to which each rank sends its own tokens."""
 
     @property
     def tokens(self) -> int:
         """The tokens whose layers a tensor-parallel group works on together: b s/d."""
         return self.micro * self.seq // self.cp
+
+    @property
+    def expert_tp(self) -> int:
+        """The ranks that an expert is divided among."""
+        return 1 if self.whole_experts else self.tp
 
     @property
     def own(self) -> float:

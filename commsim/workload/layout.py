@@ -77,6 +77,15 @@ class Layout:
         grid = self.grid().transpose((0, 3, 2, 1) if cp_first else (0, 3, 1, 2))
         return grid.reshape(-1, self.degree("cp") * self.degree("dp"))
 
+    def holders(self, replicas: Ints, *, whole: bool) -> Ints:
+        """Return, a row each, the ranks that divide experts: replicas, or with `whole` experts
+        those of all tensor-parallel places of a stage, the neighbours on that axis first."""
+        if not whole:
+            return replicas
+        degree = self.degree("tp")
+        by_place = replicas.reshape(degree, -1, replicas.shape[1])
+        return by_place.transpose(1, 2, 0).reshape(-1, replicas.shape[1] * degree)
+
 
 def divided(rows: Ints, size: int) -> tuple[Ints, Ints]:
     """Return each row cut into neighbours of `size`, and the ranks at equal places in the cuts.

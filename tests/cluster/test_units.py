@@ -40,6 +40,10 @@ def test_bytes_for_bits_of_a_nic_are_named() -> None:
     assert "400Gbps" in note
 
 
+def test_part_of_a_node_draws_what_the_node_does() -> None:
+    assert Cluster.preset("dgx-2", overrides={"gpu": {"count": 1}}).world_size == 1
+
+
 def test_no_preset_is_doubted() -> None:
     for name in preset_names():
         assert not any("bits for bytes" in note for note in Cluster.preset(name).notes)

@@ -22,6 +22,7 @@ __all__ = ["node_spec"]
 _MAX_SOCKETS = 64  # each two are joined, so links grow with the square
 _MOST_TFLOPS = 1e6  # the fastest of the table does 1.5e4 (B300, fp4)
 _FAR_OFF = 20.0  # times: a node draws one to three times what its GPUs do
+_WHOLE_NODE = 16
 _FASTEST_NIC = 200e9  # bytes/s: 1.6 Tb/s
 _STATED = "stated in the cluster's description"
 _ARCH = MappingProxyType(
@@ -87,7 +88,8 @@ def _check_watts(read: Reader, node: NodeSection, gpu: GpuSpec, gpus: int) -> No
     if not watts > 0:
         raise read.place.error("power.watts", f"{watts:g} is not above zero.")
     factor = 1000 if watts * _FAR_OFF < usual else 1 / 1000
-    if usual and not usual / _FAR_OFF <= watts <= usual * _FAR_OFF:
+    most = (gpu.power_w or 0.0) * max(gpus, _WHOLE_NODE)  # a few of a node's GPUs may be asked for
+    if usual and not usual / _FAR_OFF <= watts <= most * _FAR_OFF:
         raise read.place.error(
             "power.watts",
             f"{watts:g} W is far from what {gpus} x {gpu.name} draw ({usual:g} W). The unit is"

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from commsim.errors import ScenarioError
+from commsim.models import RECOMPUTE_MODULES
 from commsim.scenario.recipes.draft import Draft
 
 __all__ = ["draft_of_script", "draft_of_yaml"]
@@ -26,6 +27,7 @@ _MODEL = {
 _DEGREES = {
     "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp",
     "context_parallel_size": "cp", "expert_model_parallel_size": "ep",
+    "expert_tensor_parallel_size": "etp",
 }  # fmt: skip
 _NUMBERS = frozenset(
     (*_MODEL, *_DEGREES, "seq_length", "encoder_seq_length", "micro_batch_size",
@@ -43,8 +45,12 @@ _SWITCHES = frozenset(
 )  # fmt: skip
 _WORDS = frozenset(
     ("recompute_granularity", "fp8", "fp8_format", "fp8_recipe", "position_embedding_type",
-     "normalization", "precision", "activation_func")
+     "normalization", "precision", "activation_func", "moe_token_dispatcher_type",
+     "moe_flex_dispatcher_backend", "moe_expert_capacity_factor")
 )  # fmt: skip
+_LISTS = frozenset(("recompute_modules",))
+_DISPATCHERS = {"alltoall": "alltoall", "flex": "deepep"}
+"""Megatron's dispatchers that are modelled; flex is DeepEP if no other backend is named."""
 _ASSIGNED = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s;#()]*)\s*(?:#.*)?$"
 )
@@ -65,10 +71,11 @@ def draft_of_script(text: str, where: str) -> Draft:
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")
+        key = name.replace("-", "_")
         after = words[at + 1] if at + 1 < len(words) else "--"
         if not equals:
             value = "" if after.startswith("--") else after
-        given[name.replace("-", "_")] = value if value else True
+        given[key] = _until_next(words[at + 1 :]) if key in _LISTS else value if value else True
     if not {*_DEGREES, *_MODEL} & set(given):
         raise ScenarioError(
             f"{where}: has none of Megatron's arguments (--num-layers,"
@@ -131,7 +138,7 @@ def _leaves(data: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(data, Mapping) and depth < _DEPTH:
         for key, value in data.items():
             yield from _leaves(value, f"{path}.{key}".lstrip("."), depth + 1)
-    elif not isinstance(data, list | tuple):
+    elif not isinstance(data, list | tuple) or path.rsplit(".", 1)[-1] in _LISTS:
         yield path, data
 
 
@@ -143,15 +150,17 @@ def _draft(given: Mapping[str, Any], where: str, source: str, *, dashes: bool) -
             numbers[key] = value
     on = {key: _is_on(given[key]) for key in _SWITCHES & set(given)}
     words = {key: str(given[key]).lower() for key in _WORDS & set(given)}
+    modules = _modules(given.get("recompute_modules"), where)
     draft = Draft(source, training={"compute": {"stack": "megatron"}})
     _model(draft, numbers, on, words, dashes=dashes)
     _layout(draft, numbers, on)
-    _training(draft, on, words)
+    _expert_layout(draft, numbers, words)
+    _training(draft, on, words, modules)
     draft.seq_len = numbers.get("seq_length", numbers.get("encoder_seq_length", 0))
     draft.micro = numbers.get("micro_batch_size", 0)
     draft.global_batch = numbers.get("global_batch_size", 0)
     draft.nodes = numbers.get("nnodes", numbers.get("num_nodes", 0))
-    mapped = {*numbers, *on, *words}
+    mapped = {*numbers, *on, *words, *_LISTS}
     draft.unmapped = [
         f"--{key.replace('_', '-')}" if dashes else key for key in given if key not in mapped
     ]
@@ -248,9 +257,61 @@ def _layout(draft: Draft, numbers: Mapping[str, int], on: Mapping[str, bool]) ->
         draft.data_parallel = {"kind": "ddp"}
 
 
-def _training(draft: Draft, on: Mapping[str, bool], words: Mapping[str, str]) -> None:
+def _expert_layout(draft: Draft, numbers: Mapping[str, int], words: Mapping[str, str]) -> None:
+    """Add how experts are divided and reached. Megatron divides them as the rest, if not told."""
+    parallel = draft.parallel
+    parallel.pop("etp", None)
+    if parallel.get("ep", 1) == 1:
+        return
+    if parallel.get("tp", 1) > 1 and numbers.get("expert_tensor_parallel_size"):
+        parallel["etp"] = numbers["expert_tensor_parallel_size"]
+    dispatcher = _DISPATCHERS.get(words.get("moe_token_dispatcher_type", ""))
+    if dispatcher:
+        parallel["dispatcher"] = dispatcher
+    try:
+        capacity = float(words.get("moe_expert_capacity_factor", "none"))
+    except ValueError:
+        return
+    if capacity > 0:
+        parallel["expert_capacity"] = capacity
+
+
+def _modules(given: Any, where: str) -> tuple[str, ...]:
+    """Return the modules that `recompute_modules` lists.
+
+    Raises:
+        ScenarioError: one that is not known here.
+    """
+    if given is None or given is True:
+        return ()
+    listed = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    names = dict.fromkeys(str(name) for name in listed)
+    for name in names:
+        if name not in RECOMPUTE_MODULES:
+            raise ScenarioError(
+                f"{where}: recompute_modules: {name!r} is none of {', '.join(RECOMPUTE_MODULES)}."
+                " Leave it out, or name one of these."
+            )
+    return tuple(names)
+
+
+def _until_next(words: Sequence[str]) -> list[str]:
+    """Return the words up to the next argument."""
+    found: list[str] = []
+    for word in words:
+        if word.startswith("--"):
+            break
+        found += [part for part in re.split(r"[\s,]+", word.strip("[]\"'")) if part]
+    return found
+
+
+def _training(
+    draft: Draft, on: Mapping[str, bool], words: Mapping[str, str], modules: tuple[str, ...]
+) -> None:
     granularity = words.get("recompute_granularity", "")
-    if granularity in ("full", "selective"):
+    if granularity == "selective" and modules and modules != ("core_attn",):
+        draft.training["recompute"] = list(modules)
+    elif granularity in ("full", "selective"):
         draft.training["recompute"] = granularity
     elif on.get("recompute_activations"):
         draft.training["recompute"] = "selective"

@@ -29,7 +29,7 @@ _HANDLED = frozenset(
         "parallelism": (
             "data_parallel_replicate_degree", "data_parallel_shard_degree",
             "tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree",
-            "expert_parallel_degree", "pipeline_parallel_schedule",
+            "expert_parallel_degree", "expert_tensor_parallel_degree", "pipeline_parallel_schedule",
             "pipeline_parallel_microbatch_size", "enable_async_tensor_parallel",
             "fsdp_reshard_after_forward",
         ),
@@ -110,6 +110,9 @@ def _degrees(draft: Draft, read: _Reader) -> None:
         axis: degree for axis, degree in (("tp", tp), ("pp", pp), ("cp", cp), ("ep", ep))
         if degree > 1
     }  # fmt: skip
+    if tp > 1 and ep > 1:  # one if not given: experts stay whole
+        etp = read.count("expert_tensor_parallel_degree", *old, default=1)
+        draft.parallel["etp"] = etp
     if tp > 1:
         draft.parallel["sequence_parallel"] = True
         if read.get("enable_async_tensor_parallel", *old, default=False):

@@ -27,7 +27,8 @@ class Axes:
         if plan.sharers > 1:
             self.groups["dp"] = replicas
         if section.parallel.ep > 1:
-            self.groups["ep"], same = divided(replicas, section.parallel.ep)
+            holders = layout.holders(replicas, whole=plan.split.whole_experts)
+            self.groups["ep"], same = divided(holders, section.parallel.ep)
             if same.shape[1] > 1:
                 self.groups["edp"] = same
         if section.data_parallel.kind == "hsdp":

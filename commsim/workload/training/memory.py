@@ -230,14 +230,13 @@ def _swing(work_list: tuple[WorkItem, ...], repeats: tuple[int, ...]) -> tuple[i
 def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
     """Return what a rank of a pipeline device holds all through a step, activations aside."""
     data = plan.section.data_parallel
-    ep = plan.section.parallel.ep
     stack = stack_constants(str(plan.section.compute.stack))
     stage = _zero_stage(plan)
     parameters = gradients = optimizer = 0
     widest = _kept_gradient(plan, stack)
     for expert in (False, True):
         entries = sum(u.entries(expert=expert) for s in plan.held(device) for u in s.units)
-        shards = plan.sharers // ep if expert else plan.sharers
+        shards = plan.expert_sharers if expert else plan.sharers
         if data.kind == "hsdp":
             shards = int(data.shard or 1)
         state = state_bytes(
@@ -273,7 +272,7 @@ def _widths(plan: TrainingPlan, stack: Stack) -> dict[str, int]:
 
 def _zero_stage(plan: TrainingPlan) -> int:
     data = plan.section.data_parallel
-    if plan.sharers == 1:
+    if plan.sharers == plan.expert_sharers == 1:
         return 0
     if data.stage == 2 and not plan.reduces_every_microbatch:
         return 1  # gradients stay whole until the end

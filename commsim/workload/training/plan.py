@@ -37,6 +37,7 @@ from commsim.workload.training.section import (
     DataParallelSection,
     TrainingSection,
     check_settings,
+    whole_experts,
 )
 from commsim.workload.training.stage_compiler import StageCompiler
 from commsim.workload.training.stages import Stage, Unit, divide_layers, make_parts
@@ -76,6 +77,12 @@ class TrainingPlan:
     def sharers(self) -> int:
         """The ranks that reduce one gradient: replicas, times the copies of a part (DualPipe)."""
         return self.replicas * len(self.schedule.pipes)
+
+    @property
+    def expert_sharers(self) -> int:
+        """The ranks that reduce one gradient of an expert."""
+        spread = self.layout.degree("tp") if self.split.whole_experts else 1
+        return self.sharers * spread // self.section.parallel.ep
 
     @property
     def agree_at_the_end(self) -> bool:
@@ -197,8 +204,9 @@ def plan_training(
         stack_constants(str(section.compute.stack)).loss_parallel,
         parallel.expert_capacity or 0.0,
         parallel.dispatcher or "alltoall",
-        _expert_nodes(layout, cluster, parallel.ep),
+        _expert_nodes(layout, cluster, section),
         parallel.context == "ulysses",
+        whole_experts(parallel),
     )
     check_split(model.shape, split, where=at)
     _check_context(section, model, at)
@@ -279,10 +287,11 @@ def _check_experts(section: TrainingSection, model: Model, where: str) -> None:
         )
 
 
-def _expert_nodes(layout: Layout, cluster: Cluster, ep: int) -> int:
+def _expert_nodes(layout: Layout, cluster: Cluster, section: TrainingSection) -> int:
     """Return the NVLink domains that the first expert-parallel group lies on."""
     found: list[int] = []
-    for rank in layout.replicas()[0].tolist()[:ep]:
+    holders = layout.holders(layout.replicas(), whole=whole_experts(section.parallel))
+    for rank in holders[0].tolist()[: section.parallel.ep]:
         if all(cluster.local_route(first, rank) is None for first in found):
             found.append(rank)
     return len(found)
@@ -335,7 +344,9 @@ def _schedule(
         items = 1 if name == "dualpipe" else len(home) // pp
     layers = divide_layers(shape.layers, pp, items, parallel.layers_per_stage, where=where)
     copied = shape.tied_embeddings and name != "dualpipe" and home[0] != home[len(layers) - 1]
-    parts = make_parts(shape, layers, tp=parallel.tp, ep=parallel.ep, copied=copied)
+    parts = make_parts(
+        shape, layers, tp=parallel.tp, ep=parallel.ep, copied=copied, etp=split.expert_tp
+    )
     if read is not None:
         return read, parts
     times = None
@@ -349,7 +360,7 @@ def _schedule(
             parallel.tp_overlap or "none",
             parallel.context,
         )
-        times = Estimate(layout, cluster, ep=parallel.ep).stages(
+        times = Estimate(layout, cluster, split).stages(
             parts, home, compiler=compiler, boundary=_boundary(section, model, split), tied=copied
         )
     return schedule_of(section, microbatches, where=where, times=times), parts

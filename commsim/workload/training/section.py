@@ -28,6 +28,7 @@ __all__ = [
     "ParallelSection",
     "TrainingSection",
     "check_settings",
+    "whole_experts",
 ]
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -67,8 +68,10 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     be even. `tp_overlap` says what tensor-parallel collectives run alongside: nothing, the weight
     gradients (Megatron's asynchronous all-reduce), all of a block but for the last quarter of a
     forward's reduction (ring: userbuffers, async TP), or all (full); without it, as the stack does.
-    `context` is how attention sees other ranks' tokens: `ring` or `ulysses`. `scatter_gather`
-    sends 1/tp of a boundary and gathers it after. `dispatcher`: tokens go to their experts once
+    `etp` is the tensor parallelism of experts: that of the rest, or 1, where a rank sends its own
+    tokens to whole experts and `ep` divides them over tp x dp x cp. `context` is how attention sees
+    other ranks' tokens: `ring` or `ulysses`. `scatter_gather` sends 1/tp of a boundary and gathers
+    it after. `dispatcher`: tokens go to their experts once
     per copy (alltoall) or once per rank and node (deepep; deepep-fp8 in a byte per entry). With
     `expert_capacity` an expert takes so many times the mean of its tokens, filled up, and the rest
     is dropped. `expert_skew`: the busiest expert rank gets
@@ -87,6 +90,7 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     order: tuple[str, ...] = ("tp", "cp", "dp", "pp")
     layers_per_stage: tuple[Natural, ...] | None = None
     tp_overlap: Literal["none", "weight", "ring", "full"] | None = None
+    etp: Count | None = None
     context: Literal["ring", "ulysses"] = "ring"
     scatter_gather: bool = False
     dispatcher: Literal["alltoall", "deepep", "deepep-fp8"] | None = None
@@ -202,7 +206,7 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
             f"{where}.parallel.sequence_parallel: divides what tensor parallelism leaves whole;"
             " give tp above 1, or leave it out."
         )
-    _divides(parallel.ep, "ep=", parallel, f"{where}.parallel.ep")
+    _check_experts(parallel, f"{where}.parallel")
     if parallel.schedule == "dualpipe" and is_sharded(data):
         raise ScenarioError(
             f"{at}.kind: dualpipe runs the two copies of a part in different orders, which units"
@@ -226,6 +230,7 @@ _NEEDS = {  # setting of `parallel`: the axes that give it a meaning
     "scatter_gather": ("tp", "pp"),
     "context": ("cp",),
     "dispatcher": ("ep",),
+    "etp": ("tp", "ep"),
     "expert_skew": ("ep",),
     "expert_overlap": ("ep",),
 }
@@ -292,6 +297,34 @@ def _check_paired(section: TrainingSection, where: str) -> None:
             f"{where}: runs a forward and a backward as one, which units gathered one by one"
             f" cannot follow. Use ddp, or zero with stage 1; or leave it out."
         )
+
+
+def whole_experts(parallel: ParallelSection) -> bool:
+    """Return whether tensor parallelism leaves experts whole."""
+    return parallel.etp == 1 and parallel.tp > 1
+
+
+def _check_experts(parallel: ParallelSection, where: str) -> None:
+    """Refuse degrees of experts that do not divide the ranks that hold them."""
+    if parallel.etp not in (None, 1, parallel.tp):
+        raise ScenarioError(
+            f"{where}.etp: {parallel.etp} divides experts by neither 1 nor tp={parallel.tp}. Give"
+            " one of these."
+        )
+    if not whole_experts(parallel):
+        return _divides(parallel.ep, "ep=", parallel, f"{where}.ep")
+    if not parallel.sequence_parallel:
+        raise ScenarioError(
+            f"{where}.etp: 1 sends each rank's own tokens to experts, which needs them divided: add"
+            " sequence_parallel: true, or leave etp out."
+        )
+    holders = parallel.tp * parallel.dp * parallel.cp
+    if holders % parallel.ep:
+        raise ScenarioError(
+            f"{where}.ep: ep={parallel.ep} does not divide tp={parallel.tp} × dp={parallel.dp} ×"
+            f" cp={parallel.cp} = {holders} ranks, over which whole experts (etp 1) are divided."
+        )
+    return None
 
 
 def is_sharded(data: DataParallelSection) -> bool:

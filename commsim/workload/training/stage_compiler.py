@@ -2,7 +2,7 @@
 Compiles a stage into work items: those of its forward, of its whole backward, and of a backward
 that is split into the gradients of inputs and of weights.
 
-n  bytes of a microbatch's hidden state      t  tensor-parallel degree      d  context-parallel
+n  bytes of a microbatch's hidden state      t  tensor-parallel degree
 
 Tensor parallelism (Narayanan et al., SC'21): an all-reduce of n after attention and after the
 MLP, forward and backward. With sequence parallelism (Korthikanti et al., 2022) each is an
@@ -10,9 +10,10 @@ all-gather in front and a reduce-scatter after, and the backward gathers the inp
 during the gradient's products. The embedding's rows and the logits are divided by the
 vocabulary: one all-reduce each, and three of a number per token for the cross entropy.
 
-Experts: an all-to-all before and one after, forward and backward. Context: a ring passes keys
-and values on d - 1 times during attention's core (scores and values: the projections come before
-and after), backward with their gradients; Ulysses exchanges q, k, v and the output by all-to-all.
+Experts: an all-to-all before and one after, forward and backward. Tensor parallelism that divides
+them too gathers tokens in front of the router (torchtitan), or all copies behind the all-to-all
+(Megatron); where it leaves them whole, each rank sends its own tokens. Context parallelism:
+`context_attention`.
 """
 
 from __future__ import annotations
@@ -26,25 +27,17 @@ from commsim.models import (
     ModelShape,
     Recompute,
     Split,
-    context_ring_bytes,
     expert_all_to_all_bytes,
     is_moe_layer,
     modules_of,
-    score_width,
     tensor_parallel_bytes,
-    ulysses_bytes,
-    value_width,
 )
+from commsim.workload.training.context_attention import ContextAttention
 from commsim.workload.training.stages import EMBEDDING, HEAD, Unit
-from commsim.workload.training.work_items import COMPUTE, EXCHANGE, WorkItem, WorkList
+from commsim.workload.training.work_items import COMPUTE, WorkItem, WorkList, scaled
 
 __all__ = ["StageCompiler", "StageOps"]
 
-_MASKED = 0.75
-"""What of a later step's results there is under a causal mask: all queries meet half of the keys,
-or half of the queries all, as each rank has an early and a late block (context_parallel.py of
-github NVIDIA/TransformerEngine, which adds up partial outputs after each step, and partial
-gradients of q, k and v in the backward)."""
 _PIPELINED = 4
 """Parts of a product whose reduction runs beside the next part, as Transformer Engine splits it
 (num_splits of `initialize_ub`, pytorch/module/base.py): that of the last one has none beside it.
@@ -149,15 +142,13 @@ class StageCompiler:
         for block in blocks:
             work = block.recompute if again else block.forward
             stops = again and block is blocks[-1] and self.model.stack.early_stop
-            leaves = block.name != "router" and not stops
-            if block.name != "experts":
+            leaves = self._leaves_after(block) and not stops
+            if self._gathers_before(block):
                 self._gather(work_list, beside=beside)
             if leaves and beside:
                 self._leave(work_list, beside=True, splits=self._splits)
             if block.name == "experts":
-                self._route(work_list, back=False, dispatch=True)
-                work_list.compute(_scaled(work, self.load), block=block.name)
-                self._route(work_list, back=True)
+                self._experts(work_list, work)
             elif block.name == "attention":
                 self._attention(work_list, work, work.seconds * block.core, backward=False)
             else:
@@ -187,19 +178,17 @@ class StageCompiler:
             self._layer_forward(work_list, blocks, again=True)
         elif self.recompute == "selective_op":
             for block in blocks:  # what was gathered is not kept, what was reduced is
-                if block.name != "experts":
+                if self._gathers_before(block):
                     self._gather(work_list)
                 work_list.compute(block.recompute, block=_shown(block))
         elif any(block.recompute.seconds for block in blocks):
             self._run_again(work_list, blocks)
         for block in reversed(blocks):
-            if block.name != "router":
+            if self._leaves_after(block):
                 self._gather(work_list, beside=self._beside)
             if block.name == "experts":
-                self._route(work_list, back=True)
                 work = block.backward + block.weight if fused else block.backward
-                work_list.compute(_scaled(work, self.load), block=block.name)
-                self._route(work_list, back=False)
+                self._experts(work_list, work, backward=True)
             else:
                 self._gradient(work_list, block, fused=fused)
 
@@ -208,9 +197,7 @@ class StageCompiler:
         travels = "moe" in modules_of(self.recompute)
         for block in blocks if travels else ():
             if block.name == "experts":
-                self._route(work_list, back=False, dispatch=True)
-                work_list.compute(_scaled(block.recompute, self.load), block=block.name)
-                self._route(work_list, back=True)
+                self._experts(work_list, block.recompute)
             else:
                 work_list.compute(block.recompute, block=_shown(block))
         if not travels:
@@ -221,10 +208,11 @@ class StageCompiler:
 
         Overlapped in full, that starts with the gradient; beside weights, after it.
         """
+        around = self._gathers_before(block)
         full, beside = self._beside, self.tp_overlap == "weight" and fused
-        if full:
+        if full and around:
             self._leave(work_list, beside=True)
-        if self._gathers:  # the input, of which only 1/t was kept
+        if self._gathers and around:  # the input, of which only 1/t was kept
             work_list.collective("all_gather", "tp", self._n, beside=True)
         work = block.backward + block.weight if fused and not beside else block.backward
         if block.name == "attention":
@@ -233,8 +221,9 @@ class StageCompiler:
         else:
             work_list.compute(work, block=_shown(block))
         work_list.join()
-        self._add_up(work_list)
-        if not full:
+        if around:
+            self._add_up(work_list)
+        if around and not full:
             self._leave(work_list, beside=beside)
         if beside:
             work_list.compute(block.weight, block=_shown(block))
@@ -247,7 +236,7 @@ class StageCompiler:
             work_list.compute(self.model.head(self.shape, self.split).weight)
         else:
             for block in reversed(self.blocks(unit.layer)):
-                work = _scaled(block.weight, self.load if block.name == "experts" else 1.0)
+                work = scaled(block.weight, self.load if block.name == "experts" else 1.0)
                 work_list.compute(work, block=_shown(block))
 
     @property
@@ -259,13 +248,49 @@ class StageCompiler:
     def _adds_up(self) -> bool:
         """Whether a reduction's parts come one by one and are added up after the product: torch's
         async TP (_pipelined_produce_and_all2all of torch/distributed/_symmetric_memory)."""
-        torch = self.model.stack.ring == "torch"
+        torch = self.model.stack.ring != "fused"
         return self.tp_overlap == "ring" and torch and self.split.tp > 1
 
     def _add_up(self, work_list: WorkList) -> None:
         """Write the sum of the parts of a reduction that came from all ranks."""
         if self._adds_up:
             work_list.compute(self.model.adding_up(self._n, self.split.tp), block="sum")
+
+    @property
+    def _routes_own(self) -> bool:
+        """Whether a rank routes its part of its tensor-parallel group's tokens, not all."""
+        copies = self.model.stack.experts_gather == "copies"
+        return self._gathers and (self.split.whole_experts or copies)
+
+    def _gathers_before(self, block: Block) -> bool:
+        """Return whether tokens are gathered in front of a block: once for router and experts."""
+        if block.name == "router" and self._routes_own:
+            return self._has_shared
+        return block.name != "experts"
+
+    def _leaves_after(self, block: Block) -> bool:
+        """Return whether a block's results are reduced after it: once for router and experts."""
+        if self._routes_own and block.name in ("router", "experts"):
+            return block.name == "router" and self._has_shared
+        return block.name != "router"
+
+    @property
+    def _has_shared(self) -> bool:
+        experts = self.shape.experts
+        return experts is not None and experts.shared_expert_ffn > 0
+
+    def _experts(self, work_list: WorkList, work: GpuWork, *, backward: bool = False) -> None:
+        """Write routed experts, between the all-to-alls; divided ones meet all copies of tokens."""
+        self._route(work_list, back=backward, dispatch=not backward)
+        copies = 0
+        if self._routes_own and not self.split.whole_experts:
+            size = expert_all_to_all_bytes(self.shape, self.split, width=self.width)
+            copies = round(size * self.split.tp * self.load)
+            work_list.collective("all_gather", "tp", copies)
+        work_list.compute(scaled(work, self.load), block="experts")
+        if copies:
+            work_list.collective("reduce_scatter", "tp", copies)
+        self._route(work_list, back=not backward)
 
     def _gather(self, work_list: WorkList, *, beside: bool = False) -> None:
         """Write a gather before a product; next to it, each rank begins with its own part."""
@@ -313,55 +338,12 @@ class StageCompiler:
     def _attention(
         self, work_list: WorkList, work: GpuWork, core: float, *, backward: bool
     ) -> None:
-        """Write attention, whose `core` takes so many seconds: a ring hides only behind that."""
-        d = self.split.cp
-        if d == 1:
+        """Write attention, of which the `core` (seconds) needs other ranks' keys and values."""
+        if self.split.cp == 1:
             work_list.compute(work, block="attention")
-        elif self.context == "ulysses":
-            self._ulysses(work_list, work)
         else:
-            size, gradient = self._ring_bytes(backward=backward)
-            share = core / work.seconds if work.seconds else 0.0
-            work_list.compute(_scaled(work, 1 - share), block="attention projections")
-            for step in range(d):
-                if step < d - 1:
-                    work_list.collective(EXCHANGE, "cp", size, beside=True)
-                masked = 1.0 if step == 0 else _MASKED
-                entries = masked * self._merged(backward=backward)
-                merge = self.model.merging(entries, backward=backward)
-                work_list.compute(_scaled(work, share / d) + merge, block=f"attention {step}")
-                work_list.join()
-                if gradient:
-                    work_list.collective(EXCHANGE, "cp", gradient)
-
-    @property
-    def _repeats(self) -> bool:
-        return self.model.stack.ring == "torch"
-
-    def _ring_bytes(self, *, backward: bool) -> tuple[int, int]:
-        """Return the bytes that a step passes on during it, and after it: gradients in fp32."""
-        size = context_ring_bytes(self.shape, self.split, width=self.width, repeated=self._repeats)
-        if not backward:
-            return size, 0
-        return (size, size // self.width * 4) if self._repeats else (2 * size, 0)
-
-    def _merged(self, *, backward: bool) -> float:
-        """Return the entries that a step of the ring adds up: outputs, or gradients of q, k, v."""
-        tokens = self.split.tokens
-        if not backward:
-            return tokens * value_width(self.shape) / self.split.tp
-        keys = context_ring_bytes(self.shape, self.split, width=1, repeated=self._repeats)
-        return tokens * score_width(self.shape) / self.split.tp + keys
-
-    def _ulysses(self, work_list: WorkList, work: GpuWork) -> None:
-        sizes = {
-            tensor: ulysses_bytes(self.shape, self.split, width=self.width, tensor=tensor)
-            for tensor in ("q", "k", "v", "o")
-        }
-        for tensor in ("q", "k", "v"):
-            work_list.collective("all_to_all", "cp", sizes[tensor])
-        work_list.compute(work, block="attention")
-        work_list.collective("all_to_all", "cp", sizes["o"])
+            context = ContextAttention(self.shape, self.split, self.model, self.width, self.context)
+            context.write(work_list, work, core, backward=backward)
 
 
 def _never_empty(work_list: WorkList) -> tuple[WorkItem, ...]:
@@ -373,7 +355,3 @@ def _never_empty(work_list: WorkList) -> tuple[WorkItem, ...]:
 
 def _shown(block: Block) -> str:
     return block.name if block.name not in (EMBEDDING, HEAD) else ""
-
-
-def _scaled(work: GpuWork, factor: float) -> GpuWork:
-    return GpuWork(work.seconds * factor, work.flops * factor, work.traffic * factor)

@@ -72,11 +72,18 @@ class Stage:
 
 
 def make_parts(
-    shape: ModelShape, layers: tuple[range, ...], *, tp: int, ep: int, copied: bool
+    shape: ModelShape,
+    layers: tuple[range, ...],
+    *,
+    tp: int,
+    ep: int,
+    copied: bool,
+    etp: int | None = None,
 ) -> tuple[tuple[Unit, ...], ...]:
     """Return the units of each part in forward order, for the layers that it holds.
 
-    `copied`: the head's matrix is the token table, but another device holds that.
+    `copied`: the head's matrix is the token table, but another device holds that. `etp` divides
+    experts; without it, `tp` does.
     """
     made: dict[bool, tuple[Tensor, ...]] = {}
     parts: list[list[Unit]] = []
@@ -85,7 +92,7 @@ def make_parts(
         for layer in own:
             kind = is_moe_layer(shape, layer)
             if kind not in made:
-                made[kind] = layer_tensors(shape, layer=layer, tp=tp, ep=ep)
+                made[kind] = layer_tensors(shape, layer=layer, tp=tp, ep=ep, etp=etp)
             parts[-1].append(Unit(LAYER, layer, made[kind]))
     parts[0].insert(0, Unit(EMBEDDING, -1, embedding_tensors(shape, tp=tp)))
     head = head_tensors(shape, tp=tp)

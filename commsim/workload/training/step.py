@@ -309,12 +309,12 @@ def _strategy(
 ) -> ReplicaStrategy:
     """Return how the replicas of a plan keep their parameters equal."""
     data, ep = plan.section.data_parallel, plan.section.parallel.ep
-    experts = plan.sharers // ep
+    experts = plan.expert_sharers
     sizes = {False: plan.sharers, True: experts}
     names = {False: "dp"}
     if plan.model.shape.experts is not None and experts > 1:
         names[True] = "edp" if ep > 1 else "dp"
-    if plan.sharers == 1 and not data.offload:
+    if plan.sharers == experts == 1 and not data.offload:
         return ReplicaStrategy(plan, build)
     if data.offload and plan.model.shape.experts is not None:
         names.setdefault(True, "edp")  # of one rank: nothing to reduce, but copies to the host

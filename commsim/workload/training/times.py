@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from commsim.cluster import Cluster
 from commsim.libraries import Ideal, Request
+from commsim.models import Split
 from commsim.workload.layout import Layout
 from commsim.workload.schedules import StageTimes
 from commsim.workload.training.stage_compiler import StageCompiler
@@ -22,12 +23,13 @@ __all__ = ["Estimate"]
 class Estimate:
     """Times of the first ranks of a layout on a cluster; the others are taken to be equal."""
 
-    def __init__(self, layout: Layout, cluster: Cluster, *, ep: int) -> None:
+    def __init__(self, layout: Layout, cluster: Cluster, split: Split) -> None:
         self._cluster = cluster
         self._library = Ideal()
         self._pipes = layout.groups("pp")
         self._ranks = {axis: tuple(layout.groups(axis)[0].tolist()) for axis in ("tp", "cp")}
-        self._ranks["ep"] = tuple(layout.replicas()[0].tolist()[:ep])
+        holders = layout.holders(layout.replicas(), whole=split.whole_experts)
+        self._ranks["ep"] = tuple(holders[0].tolist()[: split.ep])
         self._known: dict[tuple[str, int, tuple[int, ...]], int] = {}
 
     def stages(

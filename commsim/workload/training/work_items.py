@@ -16,7 +16,7 @@ from typing import NamedTuple
 from commsim.models import GpuWork
 from commsim.units import PS_PER_SECOND
 
-__all__ = ["COMPUTE", "EXCHANGE", "WorkItem", "WorkList", "joined"]
+__all__ = ["COMPUTE", "EXCHANGE", "WorkItem", "WorkList", "joined", "scaled"]
 
 COMPUTE, EXCHANGE = "compute", "exchange"
 
@@ -137,3 +137,8 @@ def _common(first: str, second: str) -> str:
             break
         words.append(one)
     return " ".join(words)
+
+
+def scaled(work: GpuWork, factor: float) -> GpuWork:
+    """Return `factor` times as much of some work."""
+    return GpuWork(work.seconds * factor, work.flops * factor, work.traffic * factor)

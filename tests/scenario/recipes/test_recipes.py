@@ -115,6 +115,50 @@ def test_a_yaml_of_nemo(tmp_path: Path) -> None:
     assert set(found.unmapped) == {"devices", "max_steps"}
 
 
+EXPERTS = SCRIPT.replace(
+    "--recompute-granularity full",
+    "--num-experts 64 --moe-router-topk 8 --moe-ffn-hidden-size 1024"
+    " --expert-model-parallel-size 16"
+    " --expert-tensor-parallel-size 1 --moe-token-dispatcher-type flex"
+    " --recompute-granularity selective --recompute-modules moe_act layernorm",
+)
+
+
+def test_experts_and_modules_of_megatron(tmp_path: Path) -> None:
+    found = read_recipe(write(tmp_path, "r.sh", EXPERTS), cluster="dgx-h100", nodes=8)
+    training = found.data["workload"]["training"]
+    assert training["recompute"] == ["moe_act", "layernorm"]
+    parallel = training["parallel"]
+    assert {key: parallel[key] for key in ("ep", "etp", "dispatcher")} == {
+        "ep": 16, "etp": 1, "dispatcher": "deepep",
+    }  # fmt: skip
+    assert found.unmapped == ("--nproc-per-node", "--lr")
+    dropping = EXPERTS.replace("flex", "alltoall --moe-expert-capacity-factor 1.5")
+    found = read_recipe(write(tmp_path, "r.sh", dropping), cluster="dgx-h100", nodes=8)
+    parallel = found.data["workload"]["training"]["parallel"]
+    assert (parallel["dispatcher"], parallel["expert_capacity"]) == ("alltoall", 1.5)
+
+
+def test_a_list_of_modules_in_yaml(tmp_path: Path) -> None:
+    text = NEMO + "recompute: {recompute_granularity: selective, recompute_modules: [layernorm]}\n"
+    found = read_recipe(write(tmp_path, "r.yaml", text), cluster="dgx-h100")
+    assert found.data["workload"]["training"]["recompute"] == ["layernorm"]
+    text = text.replace("[layernorm]", "[core_attn]")  # Megatron's own default
+    found = read_recipe(write(tmp_path, "r.yaml", text), cluster="dgx-h100")
+    assert found.data["workload"]["training"]["recompute"] == "selective"
+
+
+def test_experts_of_torchtitan_stay_whole_if_not_told(tmp_path: Path) -> None:
+    text = TITAN.replace('"llama3"', '"deepseek_v3"').replace('"8B"', '"671B"')
+    degree = "tensor_parallel_degree = 2"
+    text = text.replace(degree, f"{degree}\nexpert_parallel_degree = 8")
+    text = text.replace("data_parallel_replicate_degree = 2", "data_parallel_replicate_degree = 1")
+    text = text.replace("shard_degree = 4", "shard_degree = 8")
+    found = read_recipe(write(tmp_path, "r.toml", text), cluster="dgx-h100", nodes=2)
+    parallel = found.data["workload"]["training"]["parallel"]
+    assert (parallel["ep"], parallel["etp"]) == (8, 1)
+
+
 def test_the_command_writes_a_scenario_that_can_be_read(tmp_path: Path) -> None:
     recipe, target = write(tmp_path, "r.toml", TITAN), tmp_path / "out.yaml"
     words = ["convert", str(recipe), "-o", str(target), "--cluster", "dgx-h100", "--nodes", "2"]
@@ -138,6 +182,7 @@ def test_the_command_writes_a_scenario_that_can_be_read(tmp_path: Path) -> None:
         ("r.sh", "echo hello", "none of Megatron's arguments"),
         ("r.sh", SCRIPT.replace("PP=4", "PP=$(nproc)"), "is no number"),
         ("r.sh", SCRIPT.replace("PP=4", "PP=3"), "does not divide"),
+        ("r.sh", EXPERTS.replace("moe_act", "moe_magic"), "'moe_magic' is none of core_attn"),
         ("r.yaml", "a: 1", "none of Megatron's names"),
         ("r.yaml", "[1, 2]", "is a mapping"),
     ],

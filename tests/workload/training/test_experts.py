@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.toy_cluster import SMALL
 
@@ -12,6 +13,7 @@ from commsim.errors import ScenarioError
 from commsim.sections import decode
 from commsim.workload import TrainingSection, build_training
 from commsim.workload.training import plan_training
+from commsim.workload.training.axes import Axes
 from commsim.workload.training.plan import TrainingPlan
 
 EXPERTS = {"experts": 16, "top_k": 4, "expert_ffn": 256}
@@ -87,3 +89,98 @@ def test_a_whole_step_is_one_graph_with_a_capacity() -> None:
     parallel = {"dp": 16, "ep": 16, "expert_capacity": 1.0}
     plan = planned(parallel=parallel, compute={"cuda_graph": "full"})
     assert plan.split.capacity == 1.0
+
+
+def ops_of(
+    layout: dict[str, Any], *, unit: str, model: dict[str, Any] = MODEL, stack: str = "megatron"
+) -> list[tuple[str, int]]:
+    """Return kind and size of a layer's collectives on rank 0, of a microbatch's pass."""
+    made = section(
+        model=model, parallel=layout, compute={"stack": stack}, batch={"global": 8, "micro": 1}
+    )
+    graph = build_training(made, Cluster.preset("dgx-h100", nodes=2)).graph
+    names = [graph.names[name] for name in graph.name]
+    return [
+        (name.split()[0], int(graph.size[op]))
+        for op, name in enumerate(names)
+        if graph.lane[op] == 0 and graph.step[op] == 0 and name.split()[1:] == unit.split()
+        if name.split()[0] in ("all_gather", "reduce_scatter", "all_to_all")
+    ]
+
+
+WHOLE = {"dp": 8, "tp": 2, "sequence_parallel": True, "ep": 16, "etp": 1}
+
+
+def test_whole_experts_get_each_ranks_own_tokens() -> None:
+    """A stage's 16 ranks hold 16 experts; tensor parallelism is around attention alone."""
+    n = 2 * 512 * 256
+    there_and_back = ["all_gather", "reduce_scatter", "all_to_all", "all_to_all"]
+    found = ops_of(WHOLE, unit="F layer 0")
+    assert [kind for kind, _ in found] == there_and_back
+    assert [size for _, size in found] == [n, n, 4 * n // 2, 4 * n // 2]
+    backward = [kind for kind, _ in ops_of(WHOLE, unit="B layer 0")]
+    assert backward == ["all_to_all", "all_to_all", "all_gather", "all_gather", "reduce_scatter"]
+
+
+def test_a_shared_expert_is_divided_as_the_rest() -> None:
+    model = {**MODEL, "experts": {**EXPERTS, "shared_expert_ffn": 256}}
+    kinds = [kind for kind, _ in ops_of(WHOLE, unit="F layer 0", model=model)]
+    around = ["all_gather", "reduce_scatter"]
+    assert kinds == [*around, *around, "all_to_all", "all_to_all"]
+
+
+def test_divided_experts_meet_all_copies_under_megatron() -> None:
+    """Tokens are routed by their own ranks, and gathered with all copies behind the all-to-all."""
+    n, divided = 2 * 512 * 256, {**WHOLE, "ep": 8, "etp": 2}
+    found = ops_of(divided, unit="F layer 0")
+    assert found[2:] == [("all_to_all", 2 * n), ("all_gather", 4 * n), ("reduce_scatter", 4 * n),
+                         ("all_to_all", 2 * n)]  # fmt: skip
+    assert ops_of({**divided, "etp": None}, unit="F layer 0") == found
+
+
+def test_torchtitan_gathers_each_token_once() -> None:
+    """In front of the router, so that a rank sends its part of them."""
+    n = 2 * 512 * 256
+    found = ops_of({**WHOLE, "ep": 8, "etp": 2}, unit="F layer 0", stack="torchtitan")
+    assert found[2:] == [("all_gather", n), ("all_to_all", 2 * n), ("all_to_all", 2 * n),
+                         ("reduce_scatter", n)]  # fmt: skip
+
+
+def test_whole_and_divided_experts_compute_and_hold_the_same() -> None:
+    """A rank has one whole expert of 16, or halves of two; both meet as many FLOPs."""
+    layouts = WHOLE, {**WHOLE, "ep": 8, "etp": 2}
+    plans = [planned(parallel=layout) for layout in layouts]
+    assert [plan.split.expert_tp for plan in plans] == [1, 2]
+    assert [plan.expert_sharers for plan in plans] == [1, 1]
+    matrices = 2 * MODEL["layers"] * 256 * 256
+    for plan in plans:
+        assert sum(unit.entries(expert=True) for unit in plan.stages[0].units) == matrices
+    cluster, flops = Cluster.preset("dgx-h100", nodes=2), []
+    for layout in layouts:
+        graph = build_training(section(parallel=layout), cluster).graph
+        flops.append(float(graph.flops[graph.lane == 0].sum()))
+    assert flops[0] == pytest.approx(flops[1], rel=1e-6)
+
+
+def test_the_groups_of_whole_experts_go_over_tensor_parallel_neighbours() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=2)
+    plan = planned(parallel={**WHOLE, "ep": 4})
+    groups = Axes(plan, cluster).groups
+    assert groups["ep"].tolist() == np.arange(16).reshape(4, 4).tolist()
+    assert groups["edp"].tolist() == np.arange(16).reshape(4, 4).T.tolist()
+    assert plan.expert_sharers == 4
+    assert planned(parallel={**WHOLE, "ep": 8}).split.ep_nodes == 1
+
+
+@pytest.mark.parametrize(
+    ("parallel", "words"),
+    [
+        ({**WHOLE, "etp": 3}, r"etp: 3 divides experts by neither 1 nor tp=2"),
+        ({**WHOLE, "sequence_parallel": False}, r"etp: 1 sends each rank's own tokens"),
+        ({**WHOLE, "ep": 32}, r"ep=32 does not divide tp=2 × dp=8 × cp=1 = 16 ranks"),
+        ({"dp": 16, "ep": 16, "etp": 1}, r"etp: changes nothing where tp is 1"),
+    ],
+)
+def test_degrees_of_experts_that_do_not_go_together(parallel: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        planned(parallel=parallel)

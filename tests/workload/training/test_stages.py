@@ -24,7 +24,7 @@ def times(cluster: Cluster, *, tied: bool = False, **settings: Any) -> StageTime
     model = compute_model(
         cluster.gpu(0), precision=section.precision, section=section.compute, where="x"
     )
-    return Estimate(plan.layout, cluster, ep=section.parallel.ep).stages(
+    return Estimate(plan.layout, cluster, plan.split).stages(
         tuple(stage.units for stage in plan.stages), plan.schedule.home,
         compiler=plan.compiler(model), boundary=plan.boundary, tied=tied,
     )  # fmt: skip
