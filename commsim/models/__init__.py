@@ -68,11 +68,12 @@ from commsim.models.split import (
     tensor_parallel_bytes,
     ulysses_bytes,
 )
-from commsim.models.work import Block, GpuWork
+from commsim.models.work import NOTHING, Block, GpuWork
 
 __all__ = [
     "BACKWARD_PER_FORWARD",
     "FLOP_CONVENTIONS",
+    "NOTHING",
     "PRECISION_NAMES",
     "RECOMPUTE",
     "RECOMPUTE_MODULES",

@@ -51,7 +51,8 @@ _RING_MERGES = {"torch": (38, 26), "compiled": (10, 18)}
 joined with the other half (8 + 8). Compiled: each is one kernel (2 + 4 + 4), and the join of
 gradients, which a message needs in one piece (4 + 4)."""
 WHOLE = {
-    "mlp": frozenset({"mlp"}), "router": frozenset({"moe"}), "experts": frozenset({"moe"}),
+    "mlp": frozenset({"mlp"}), "router": frozenset({"moe"}), "shared": frozenset({"moe"}),
+    "experts": frozenset({"moe"}),
 }  # fmt: skip
 """Blocks that modules run again as a whole."""
 _RING_LATENCY, _RING_SHARE = 25e-6, 0.8

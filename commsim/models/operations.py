@@ -29,6 +29,8 @@ _WIDTH = 2
 """Bytes per entry of activations; fp8 training keeps them in bf16 as well."""
 NORM_FORWARD, NORM_BACKWARD = 2.0, 3.0
 RESIDUAL_FORWARD, RESIDUAL_BACKWARD = 3.5, 6.5
+_ROUTER_SHARE, _SHARED_SHARE = 0.45, 0.2
+"""Of a layer's kernels: those of the router with shared experts, and of these alone."""
 LOSS_FORWARD = 0.6
 """Share of the loss's bytes (`Stack.loss_bytes` per logit) that its forward moves."""
 
@@ -105,7 +107,8 @@ class BlockOps:
 def layer_ops(
     shape: ModelShape, split: Split, *, layer: int = 0, fused_experts: bool = False
 ) -> tuple[BlockOps, ...]:
-    """Return the blocks of a layer: attention and mlp, or attention, router and experts.
+    """Return the blocks of a layer: attention and mlp, or attention, router, what of shared experts
+    runs apart, and experts.
 
     `fused_experts`: their activation function is computed in the products' epilogues.
     """
@@ -113,8 +116,12 @@ def layer_ops(
     experts = shape.experts
     if experts is None or not is_moe_layer(shape, layer):
         return attention, _mlp_ops(shape, split)
-    router, routed = _expert_ops(shape, experts, split)
-    return attention, router, _fused(shape, routed) if fused_experts else routed
+    routed = _routed_ops(shape, experts, split)
+    routed = _fused(shape, routed) if fused_experts else routed
+    if not experts.shared_expert_ffn or not split.shared_apart:
+        return attention, _router_ops(shape, experts, split, experts.shared_expert_ffn), routed
+    router = replace(_router_ops(shape, experts, split, 0), share=_ROUTER_SHARE - _SHARED_SHARE)
+    return attention, router, _shared_ops(shape, experts, split), routed
 
 
 def embedding_ops(shape: ModelShape, split: Split) -> BlockOps:
@@ -212,31 +219,34 @@ def _mlp_ops(shape: ModelShape, split: Split) -> BlockOps:
     )
 
 
-def _expert_ops(shape: ModelShape, experts: Experts, split: Split) -> tuple[BlockOps, BlockOps]:
-    """Return the router with the shared experts, and the routed experts.
-
-    Tokens are balanced: over the expert-parallel group each rank's experts get as many tokens
-    as the rank sends, top_k of its own.
-    """
+def _router_ops(shape: ModelShape, experts: Experts, split: Split, width: int) -> BlockOps:
+    """Return the router with shared experts of `width` altogether."""
     U, S, t = _hidden(shape, split) * split.own, split.tokens, split.tp
-    shared = experts.shared_expert_ffn // t
+    shared = width // t
     products: tuple[Matmul, ...] = (
         Matmul(max(1, round(S * split.own)), experts.experts, shape.hidden),
     )
     if shared:
         products += _mlp_products(shape, S, shared)
     forward, backward = _activation_bytes(shape, S, shared)
-    router = BlockOps(
+    return BlockOps(
         "router",
         products,
         NORM_FORWARD * U + forward,
         NORM_BACKWARD * U + backward,
-        0.45,
+        _ROUTER_SHARE,
         collectives=0,
         wide=not shared,
         norm_bytes=NORM_FORWARD * U,
     )
-    return router, _routed_ops(shape, experts, split)
+
+
+def _shared_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
+    """Return the shared experts alone."""
+    ffn = experts.shared_expert_ffn // split.tp
+    forward, backward = _activation_bytes(shape, split.tokens, ffn)
+    products = _mlp_products(shape, split.tokens, ffn)
+    return BlockOps("shared", products, forward, backward, _SHARED_SHARE, collectives=0)
 
 
 def _fused(shape: ModelShape, routed: BlockOps) -> BlockOps:
@@ -253,6 +263,11 @@ def _fused(shape: ModelShape, routed: BlockOps) -> BlockOps:
 
 
 def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
+    """Return the routed experts.
+
+    Tokens are balanced: over the expert-parallel group each rank's experts get as many tokens
+    as the rank sends, top_k of its own.
+    """
     U, t = _hidden(shape, split) * split.own, split.expert_tp
     local = max(1, experts.experts // split.ep)
     tokens = split.tokens * t // split.tp

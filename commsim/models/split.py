@@ -50,6 +50,8 @@ class Split:
     """Whether a rank meets all keys for some of its heads, not blocks of them in a ring."""
     whole_experts: bool = False
     """Whether tensor parallelism leaves experts whole, to which each rank sends its own tokens."""
+    shared_apart: bool = False
+    """Whether shared experts are a block of their own, which runs while tokens travel."""
 
     @property
     def tokens(self) -> int:

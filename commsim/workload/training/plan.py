@@ -207,6 +207,7 @@ def plan_training(
         _expert_nodes(layout, cluster, section),
         parallel.context == "ulysses",
         whole_experts(parallel),
+        parallel.shared_overlap,
     )
     check_split(model.shape, split, where=at)
     _check_context(section, model, at)
@@ -277,6 +278,10 @@ def _check_experts(section: TrainingSection, model: Model, where: str) -> None:
         raise ScenarioError(
             f"{where}.parallel.expert_capacity: {capacity:g}, but the model has no experts. Leave"
             " it out."
+        )
+    if section.parallel.shared_overlap and (experts is None or not experts.shared_expert_ffn):
+        raise ScenarioError(
+            f"{where}.parallel.shared_overlap: the model has no shared experts. Leave it out."
         )
     unknown = experts is not None and capacity is None and not stashed
     if unknown and section.compute.cuda_graph == "full":

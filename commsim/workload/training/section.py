@@ -77,6 +77,7 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     is dropped. `expert_skew`: the busiest expert rank gets
     so many times the mean. `expert_overlap`: each backward runs as one with the next forward, so
     that tokens of one travel while the other computes; without it, as the stack does.
+    `shared_overlap`: shared experts run while tokens travel to and from the routed ones.
     """
 
     dp: Count = 1
@@ -97,6 +98,7 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     expert_capacity: Positive | None = None
     expert_skew: AtLeastOne = 1.0
     expert_overlap: bool | None = None
+    shared_overlap: bool = False
 
 
 class DataParallelSection(Section, frozen=True, kw_only=True):
@@ -233,6 +235,7 @@ _NEEDS = {  # setting of `parallel`: the axes that give it a meaning
     "etp": ("tp", "ep"),
     "expert_skew": ("ep",),
     "expert_overlap": ("ep",),
+    "shared_overlap": ("ep",),
 }
 
 

@@ -21,18 +21,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from commsim.models import (
+    NOTHING,
     Block,
     ComputeModel,
     GpuWork,
     ModelShape,
     Recompute,
     Split,
-    expert_all_to_all_bytes,
     is_moe_layer,
     modules_of,
     tensor_parallel_bytes,
 )
 from commsim.workload.training.context_attention import ContextAttention
+from commsim.workload.training.expert_routing import ExpertRouting
 from commsim.workload.training.stages import EMBEDDING, HEAD, Unit
 from commsim.workload.training.work_items import COMPUTE, WorkItem, WorkList, scaled
 
@@ -143,12 +144,16 @@ class StageCompiler:
             work = block.recompute if again else block.forward
             stops = again and block is blocks[-1] and self.model.stack.early_stop
             leaves = self._leaves_after(block) and not stops
+            if block.name == "shared":
+                continue
             if self._gathers_before(block):
                 self._gather(work_list, beside=beside)
             if leaves and beside:
                 self._leave(work_list, beside=True, splits=self._splits)
             if block.name == "experts":
-                self._experts(work_list, work)
+                apart = _named(blocks, "shared")
+                with_it = NOTHING if apart is None else apart.recompute if again else apart.forward
+                self._experts.write(work_list, work, shared=with_it)
             elif block.name == "attention":
                 self._attention(work_list, work, work.seconds * block.core, backward=False)
             else:
@@ -184,11 +189,14 @@ class StageCompiler:
         elif any(block.recompute.seconds for block in blocks):
             self._run_again(work_list, blocks)
         for block in reversed(blocks):
+            if block.name == "shared":
+                continue
             if self._leaves_after(block):
                 self._gather(work_list, beside=self._beside)
             if block.name == "experts":
-                work = block.backward + block.weight if fused else block.backward
-                self._experts(work_list, work, backward=True)
+                apart = _named(blocks, "shared")
+                work, with_it = (_gradient_work(one, fused=fused) for one in (block, apart))
+                self._experts.write(work_list, work, shared=with_it, backward=True)
             else:
                 self._gradient(work_list, block, fused=fused)
 
@@ -197,7 +205,7 @@ class StageCompiler:
         travels = "moe" in modules_of(self.recompute)
         for block in blocks if travels else ():
             if block.name == "experts":
-                self._experts(work_list, block.recompute)
+                self._experts.write(work_list, block.recompute)
             else:
                 work_list.compute(block.recompute, block=_shown(block))
         if not travels:
@@ -257,6 +265,11 @@ class StageCompiler:
             work_list.compute(self.model.adding_up(self._n, self.split.tp), block="sum")
 
     @property
+    def _experts(self) -> ExpertRouting:
+        copied = self._routes_own and not self.split.whole_experts
+        return ExpertRouting(self.shape, self.split, self.width, self.load, self.skewed, copied)
+
+    @property
     def _routes_own(self) -> bool:
         """Whether a rank routes its part of its tensor-parallel group's tokens, not all."""
         copies = self.model.stack.experts_gather == "copies"
@@ -266,31 +279,19 @@ class StageCompiler:
         """Return whether tokens are gathered in front of a block: once for router and experts."""
         if block.name == "router" and self._routes_own:
             return self._has_shared
-        return block.name != "experts"
+        return block.name not in ("shared", "experts")
 
     def _leaves_after(self, block: Block) -> bool:
         """Return whether a block's results are reduced after it: once for router and experts."""
+        last = "experts" if self.split.shared_apart else "router"
         if self._routes_own and block.name in ("router", "experts"):
-            return block.name == "router" and self._has_shared
+            return block.name == last and self._has_shared
         return block.name != "router"
 
     @property
     def _has_shared(self) -> bool:
         experts = self.shape.experts
         return experts is not None and experts.shared_expert_ffn > 0
-
-    def _experts(self, work_list: WorkList, work: GpuWork, *, backward: bool = False) -> None:
-        """Write routed experts, between the all-to-alls; divided ones meet all copies of tokens."""
-        self._route(work_list, back=backward, dispatch=not backward)
-        copies = 0
-        if self._routes_own and not self.split.whole_experts:
-            size = expert_all_to_all_bytes(self.shape, self.split, width=self.width)
-            copies = round(size * self.split.tp * self.load)
-            work_list.collective("all_gather", "tp", copies)
-        work_list.compute(scaled(work, self.load), block="experts")
-        if copies:
-            work_list.collective("reduce_scatter", "tp", copies)
-        self._route(work_list, back=not backward)
 
     def _gather(self, work_list: WorkList, *, beside: bool = False) -> None:
         """Write a gather before a product; next to it, each rank begins with its own part."""
@@ -321,20 +322,6 @@ class StageCompiler:
         for _ in range(_LOSS_REDUCTIONS):
             work_list.collective("all_reduce", "tp", _LOSS_BYTES * self.split.tokens)
 
-    def _route(self, work_list: WorkList, *, back: bool, dispatch: bool = False) -> None:
-        """Write the all-to-all that brings tokens to their experts, or `back`.
-
-        The `dispatch` of a forward may be narrower than what its backward and the way back send.
-        """
-        if self.split.ep > 1:
-            size = expert_all_to_all_bytes(
-                self.shape, self.split, width=self.width, dispatch=dispatch
-            )
-            kind = "all_to_all"
-            if self.skewed:
-                kind = "from_skewed" if back else "to_skewed"
-            work_list.collective(kind, "ep", size)
-
     def _attention(
         self, work_list: WorkList, work: GpuWork, core: float, *, backward: bool
     ) -> None:
@@ -351,6 +338,16 @@ def _never_empty(work_list: WorkList) -> tuple[WorkItem, ...]:
     if not any(item.kind == COMPUTE for item in work_list.items):
         work_list.items.append(WorkItem(work_list.unit, work_list.name, work_list.layer))
     return tuple(work_list.items)
+
+
+def _named(blocks: tuple[Block, ...], name: str) -> Block | None:
+    return next((block for block in blocks if block.name == name), None)
+
+
+def _gradient_work(block: Block | None, *, fused: bool) -> GpuWork:
+    if block is None:
+        return NOTHING
+    return block.backward + block.weight if fused else block.backward
 
 
 def _shown(block: Block) -> str:

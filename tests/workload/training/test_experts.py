@@ -9,7 +9,9 @@ import pytest
 from helpers.toy_cluster import SMALL
 
 from commsim.cluster import Cluster
+from commsim.engine import simulate
 from commsim.errors import ScenarioError
+from commsim.libraries import Ideal
 from commsim.sections import decode
 from commsim.workload import TrainingSection, build_training
 from commsim.workload.training import plan_training
@@ -129,6 +131,40 @@ def test_a_shared_expert_is_divided_as_the_rest() -> None:
     assert kinds == [*around, *around, "all_to_all", "all_to_all"]
 
 
+@pytest.mark.parametrize("layout", [{"dp": 16, "ep": 16}, WHOLE, {**WHOLE, "ep": 8, "etp": 2}])
+def test_shared_experts_run_while_tokens_travel(layout: dict[str, Any]) -> None:
+    """The same work and messages; each part of them is hidden, or hides its all-to-all, under which
+    a backward gathers the router's input too, no longer next to the shared experts."""
+    exposed = 0
+    model = {**MODEL, "experts": {**EXPERTS, "shared_expert_ffn": 512}}
+    cluster, found = Cluster.preset("dgx-h100", nodes=2), []
+    hidden = 0
+    for beside in (False, True):
+        made = section(
+            model=model, parallel={**layout, "shared_overlap": beside},
+            compute={"efficiency": 0.4}, batch={"global": layout["dp"], "micro": 1},
+        )  # fmt: skip
+        graph = build_training(made, cluster).graph
+        own = graph.lane == 0
+        timeline = simulate(graph, cluster, library=Ideal())
+        took = (timeline.end - timeline.start)[own]
+        messages = [size for size in graph.size[own].tolist() if size > 0]
+        names = [graph.names[name] for name in graph.name[own]]
+        for at, name in enumerate(names):
+            if name.endswith(" shared"):
+                assert names[at - 1].startswith("all_to_all")
+                hidden += int(min(took[at], took[at - 1]))
+            if name == "B layer 0 router" and not beside:
+                exposed = max(0, int(took[at - 1] - took[at]))
+        found.append((int(timeline.end.max()), graph.flops[own].sum(), sorted(messages)))
+    (after, flops, sizes), (beside_it, same_flops, same_sizes) = found
+    assert same_flops == pytest.approx(flops, rel=1e-9)
+    assert same_sizes == sizes
+    assert hidden > 0
+    gathers = 2 * MODEL["layers"] * exposed if "tp" in layout else 0
+    assert after - beside_it == pytest.approx(hidden + gathers, rel=1e-3)
+
+
 def test_divided_experts_meet_all_copies_under_megatron() -> None:
     """Tokens are routed by their own ranks, and gathered with all copies behind the all-to-all."""
     n, divided = 2 * 512 * 256, {**WHOLE, "ep": 8, "etp": 2}
@@ -179,6 +215,8 @@ def test_the_groups_of_whole_experts_go_over_tensor_parallel_neighbours() -> Non
         ({**WHOLE, "sequence_parallel": False}, r"etp: 1 sends each rank's own tokens"),
         ({**WHOLE, "ep": 32}, r"ep=32 does not divide tp=2 × dp=8 × cp=1 = 16 ranks"),
         ({"dp": 16, "ep": 16, "etp": 1}, r"etp: changes nothing where tp is 1"),
+        ({"dp": 16, "ep": 16, "shared_overlap": True}, r"the model has no shared experts"),
+        ({"dp": 16, "shared_overlap": True}, r"shared_overlap: changes nothing where ep is 1"),
     ],
 )
 def test_degrees_of_experts_that_do_not_go_together(parallel: dict[str, Any], words: str) -> None:
