@@ -41,7 +41,7 @@ _SWITCHES = frozenset(
      "fp16", "untie_embeddings_and_output_weights", "disable_bias_linear", "add_qkv_bias",
      "qk_layernorm", "tp_comm_overlap", "group_query_attention", "gated_linear_unit",
      "share_embeddings_and_output_weights", "add_bias_linear", "use_torch_fsdp2",
-     "use_megatron_fsdp")
+     "use_megatron_fsdp", "moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm")
 )  # fmt: skip
 _WORDS = frozenset(
     ("recompute_granularity", "fp8", "fp8_format", "fp8_recipe", "position_embedding_type",
@@ -154,7 +154,7 @@ def _draft(given: Mapping[str, Any], where: str, source: str, *, dashes: bool) -
     draft = Draft(source, training={"compute": {"stack": "megatron"}})
     _model(draft, numbers, on, words, dashes=dashes)
     _layout(draft, numbers, on)
-    _expert_layout(draft, numbers, words)
+    _expert_layout(draft, numbers, on, words)
     _training(draft, on, words, modules)
     draft.seq_len = numbers.get("seq_length", numbers.get("encoder_seq_length", 0))
     draft.micro = numbers.get("micro_batch_size", 0)
@@ -257,7 +257,9 @@ def _layout(draft: Draft, numbers: Mapping[str, int], on: Mapping[str, bool]) ->
         draft.data_parallel = {"kind": "ddp"}
 
 
-def _expert_layout(draft: Draft, numbers: Mapping[str, int], words: Mapping[str, str]) -> None:
+def _expert_layout(
+    draft: Draft, numbers: Mapping[str, int], on: Mapping[str, bool], words: Mapping[str, str]
+) -> None:
     """Add how experts are divided and reached. Megatron divides them as the rest, if not told."""
     parallel = draft.parallel
     parallel.pop("etp", None)
@@ -265,6 +267,11 @@ def _expert_layout(draft: Draft, numbers: Mapping[str, int], words: Mapping[str,
         return
     if parallel.get("tp", 1) > 1 and numbers.get("expert_tensor_parallel_size"):
         parallel["etp"] = numbers["expert_tensor_parallel_size"]
+    shared = draft.model.get("experts", {}).get("shared_expert_ffn")
+    if on.get("moe_shared_expert_overlap") and shared:
+        parallel["shared_overlap"] = True
+    if on.get("overlap_moe_expert_parallel_comm"):
+        parallel["expert_overlap"] = True
     dispatcher = _DISPATCHERS.get(words.get("moe_token_dispatcher_type", ""))
     if dispatcher:
         parallel["dispatcher"] = dispatcher

@@ -119,7 +119,9 @@ EXPERTS = SCRIPT.replace(
     "--recompute-granularity full",
     "--num-experts 64 --moe-router-topk 8 --moe-ffn-hidden-size 1024"
     " --expert-model-parallel-size 16"
-    " --expert-tensor-parallel-size 1 --moe-token-dispatcher-type flex"
+    " --expert-tensor-parallel-size 1 --overlap-moe-expert-parallel-comm"
+    " --moe-shared-expert-intermediate-size 1024 --moe-shared-expert-overlap"
+    " --moe-token-dispatcher-type flex"
     " --recompute-granularity selective --recompute-modules moe_act layernorm",
 )
 
@@ -129,8 +131,9 @@ def test_experts_and_modules_of_megatron(tmp_path: Path) -> None:
     training = found.data["workload"]["training"]
     assert training["recompute"] == ["moe_act", "layernorm"]
     parallel = training["parallel"]
-    assert {key: parallel[key] for key in ("ep", "etp", "dispatcher")} == {
-        "ep": 16, "etp": 1, "dispatcher": "deepep",
+    assert {key: parallel[key] for key in parallel if "e" in key and "p" in key} == {
+        "ep": 16, "etp": 1, "dispatcher": "deepep", "shared_overlap": True, "expert_overlap": True,
+        "sequence_parallel": True,
     }  # fmt: skip
     assert found.unmapped == ("--nproc-per-node", "--lr")
     dropping = EXPERTS.replace("flex", "alltoall --moe-expert-capacity-factor 1.5")
