@@ -41,7 +41,8 @@ _SWITCHES = frozenset(
      "fp16", "untie_embeddings_and_output_weights", "disable_bias_linear", "add_qkv_bias",
      "qk_layernorm", "tp_comm_overlap", "group_query_attention", "gated_linear_unit",
      "share_embeddings_and_output_weights", "add_bias_linear", "use_torch_fsdp2",
-     "use_megatron_fsdp", "moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm")
+     "use_megatron_fsdp", "moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm",
+     "fp8_param_gather", "fp8_param")
 )  # fmt: skip
 _WORDS = frozenset(
     ("recompute_granularity", "fp8", "fp8_format", "fp8_recipe", "position_embedding_type",
@@ -329,5 +330,9 @@ def _training(
     }  # fmt: skip
     if fp8 not in ("none", "null", "false"):
         draft.training["precision"] = by_recipe.get(recipe, "fp8")
+        if draft.data_parallel["kind"] == "zero" and (
+            on.get("fp8_param_gather") or on.get("fp8_param")
+        ):
+            draft.data_parallel["parameters"] = "fp8"
     elif on.get("fp16"):
         draft.training["precision"] = "fp16"

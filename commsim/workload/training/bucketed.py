@@ -24,7 +24,7 @@ from commsim.workload.buckets import assign_buckets
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.replicas import ActionContext, ReplicaStrategy
-from commsim.workload.training.stages import Stage
+from commsim.workload.training.stages import LAYER, Stage
 
 __all__ = ["CPU_ADAM_PER_NODE", "Bucket", "Bucketed", "stage_buckets"]
 
@@ -35,11 +35,13 @@ DeepSpeed's CPU-Adam (Ren et al., ATC 2021, table 4)."""
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients reduced together: on which axis, how many entries, of which units of a stage."""
+    """Gradients reduced together: on which axis, how many entries, of which units of a stage; and
+    how many of the entries are weights of no layer (embedding, head), which stay in 16 bits."""
 
     axis: str
     entries: int
     units: tuple[int, ...]
+    wide: int = 0
 
 
 def stage_buckets(
@@ -57,12 +59,19 @@ def stage_buckets(
             for tensor in reversed(stage.units[index].tensors)
             if tensor.expert == expert
         ]
-        found += _family(ready, width, first=first, cap=cap, axis=axis)
+        wide = {at for at, unit in enumerate(stage.units) if unit.kind != LAYER}
+        found += _family(ready, wide, width, first=first, cap=cap, axis=axis)
     return tuple(found)
 
 
 def _family(
-    ready: list[tuple[int, Tensor]], width: int, *, first: int, cap: int, axis: str
+    ready: list[tuple[int, Tensor]],
+    wide: set[int],
+    width: int,
+    *,
+    first: int,
+    cap: int,
+    axis: str,
 ) -> list[Bucket]:
     sizes = [tensor.entries * width for _, tensor in ready]
     return [
@@ -70,6 +79,7 @@ def _family(
             axis,
             sum(ready[at][1].entries for at in held),
             tuple(dict.fromkeys(ready[at][0] for at in held)),
+            sum(ready[at][1].entries for at in held if ready[at][0] in wide),
         )
         for held in assign_buckets(sizes, first=first, cap=cap)
     ]
@@ -204,11 +214,16 @@ class Bucketed(ReplicaStrategy):
     def _gather(self, lane: Lane, step: int, stage: int, bucket: Bucket, after: int) -> int:
         if self.shards[bucket.axis] == 1:
             return after
+        shards = self.shards[bucket.axis]
+        size = self._padded(bucket) * self.plan.width
+        if self.plan.section.data_parallel.parameters == "fp8":
+            wide = -(-bucket.wide // shards) * shards
+            size = min(size, self._padded(bucket) + wide * (self.plan.width - 1))
         return self.build.collective(
             lane.lane,
             self.build.orbit(bucket.axis, lane.rank),
             "all_gather",
-            self._padded(bucket) * self.plan.width,
+            size,
             stream="gather",
             name="all_gather parameters",
             dtype=self.plan.dtype,

@@ -15,6 +15,7 @@ from commsim.models import (
     ModelSection,
     Module,
     modules_of,
+    recipe_of,
 )
 from commsim.sections import Section
 from commsim.units import Size
@@ -111,7 +112,8 @@ class DataParallelSection(Section, frozen=True, kw_only=True):
     parameters are given up (after each pass of a microbatch, or once per step), `no_sync` as
     above, whole gradients being added up until then. parameter_server:
     `sync`, `servers`.
-    `gradients` is the precision they are reduced in.
+    `gradients` is the precision they are reduced in. zero, stages 1 and 2: `parameters: fp8`, weights
+    of layers are gathered as quantised products take them, in a byte each.
     """
 
     kind: Literal["ddp", "zero", "fsdp", "hsdp", "dataparallel", "parameter_server"] = "ddp"
@@ -120,6 +122,7 @@ class DataParallelSection(Section, frozen=True, kw_only=True):
     overlap: bool | None = None
     no_sync: bool | None = None
     gradients: Literal["bf16", "fp16", "fp32"] | None = None
+    parameters: Literal["fp8"] | None = None
     stage: Annotated[int, msgspec.Meta(ge=1, le=3)] | None = None
     shard: Literal["full", "grad_op"] | Count | None = None
     offload: Literal["cpu"] | None = None
@@ -155,7 +158,7 @@ assert set(RECOMPUTE_MODULES) == set(get_args(Module))
 
 _SETTINGS = {
     "ddp": ("no_sync", "gradients"),
-    "zero": ("no_sync", "gradients", "stage", "offload", "prefetch"),
+    "zero": ("no_sync", "gradients", "parameters", "stage", "offload", "prefetch"),
     "fsdp": ("no_sync", "gradients", "shard", "prefetch", "reshard"),
     "hsdp": ("no_sync", "gradients", "shard", "prefetch", "reshard"),
     "dataparallel": (),
@@ -164,6 +167,7 @@ _SETTINGS = {
 _OPTIONAL = (
     "no_sync",
     "gradients",
+    "parameters",
     "stage",
     "shard",
     "offload",
@@ -190,6 +194,7 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
             known = ", ".join(_SETTINGS[data.kind]) or "none of these"
             raise ScenarioError(f"{at}.{name}: not a setting of kind {data.kind}; it has {known}.")
     _check_kind(data, at)
+    _check_parameters(section, at)
     _check_used(section, where)
     if data.kind in ("dataparallel", "parameter_server"):
         used = [axis for axis in ("tp", "pp", "cp", "ep") if getattr(parallel, axis) > 1]
@@ -341,6 +346,21 @@ def _divides(size: int, name: str, parallel: ParallelSection, where: str) -> Non
         raise ScenarioError(
             f"{where}: {name}{size} does not divide dp={parallel.dp} × cp={parallel.cp} ="
             f" {replicas} replicas."
+        )
+
+
+def _check_parameters(section: TrainingSection, at: str) -> None:
+    """Refuse weights of a byte where nothing takes them, or where units are gathered."""
+    if section.data_parallel.parameters is None:
+        return
+    if not recipe_of(section.precision).quantised:
+        raise ScenarioError(
+            f"{at}.parameters: fp8, but precision is {section.precision}, whose products take none."
+            " Give an fp8 recipe as precision, or leave it out."
+        )
+    if section.data_parallel.stage == 3 or section.data_parallel.offload:
+        raise ScenarioError(
+            f"{at}.parameters: built for stages 1 and 2 without offload. Leave one of them out."
         )
 
 

@@ -142,6 +142,17 @@ def test_experts_and_modules_of_megatron(tmp_path: Path) -> None:
     assert (parallel["dispatcher"], parallel["expert_capacity"]) == ("alltoall", 1.5)
 
 
+def test_weights_in_fp8(tmp_path: Path) -> None:
+    text = SCRIPT.replace(
+        "--lr", "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather --lr"
+    )
+    training = read_recipe(write(tmp_path, "r.sh", text), cluster="dgx-h100", nodes=8).data[
+        "workload"
+    ]["training"]
+    assert training["precision"] == "fp8-cs"
+    assert training["data_parallel"] == {"kind": "zero", "stage": 1, "parameters": "fp8"}
+
+
 def test_a_list_of_modules_in_yaml(tmp_path: Path) -> None:
     text = NEMO + "recompute: {recompute_granularity: selective, recompute_modules: [layernorm]}\n"
     found = read_recipe(write(tmp_path, "r.yaml", text), cluster="dgx-h100")

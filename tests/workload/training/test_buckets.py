@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from helpers.toy_cluster import training
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind, Phase
+from commsim.models import tensor_total
+from commsim.sections import decode
+from commsim.workload import TrainingSection, build_training
 from commsim.workload.buckets import assign_buckets
+from commsim.workload.training import LAYER, plan_training
 
 
 def test_a_bucket_closes_when_it_reaches_its_cap() -> None:
@@ -95,3 +102,47 @@ def test_only_the_last_microbatch_reduces() -> None:
 
 def test_one_replica_reduces_nothing() -> None:
     assert len(training(1).graph.collectives) == 0
+
+
+FP8 = {
+    "model": {"layers": 4, "hidden": 256, "heads": 8, "vocab": 1000, "seq_len": 256},
+    "batch": {"global": 8, "micro": 1}, "parallel": {"dp": 8}, "precision": "fp8",
+}  # fmt: skip
+
+
+def gathered(bucket: str, **data: Any) -> int:
+    """Return the bytes that rank 0 gathers after a step, of parameters in buckets."""
+    sharing = {"kind": "zero", "stage": 1, "bucket": bucket, "first_bucket": bucket, **data}
+    section = decode({**FP8, "data_parallel": sharing}, TrainingSection, "x")
+    graph = build_training(section, Cluster.preset("dgx-h100")).graph
+    own = np.flatnonzero((graph.lane == 0) & (graph.step == 0))
+    names = {int(op): graph.op_name(int(op)) for op in own}
+    return sum(int(graph.size[op]) for op, name in names.items() if name == "all_gather parameters")
+
+
+@pytest.mark.parametrize("bucket", ["64KiB", "700KiB", "1GiB"])
+def test_weights_of_layers_are_gathered_in_a_byte(bucket: str) -> None:
+    """Those of the embedding and the head stay in two; padding is a rank's part at most."""
+    section = decode(FP8, TrainingSection, "x")
+    (stage,) = plan_training(section, Cluster.preset("dgx-h100"), where="x").stages
+    layers, ends = (
+        sum(tensor_total(unit.tensors) for unit in stage.units if (unit.kind == LAYER) == layer)
+        for layer in (True, False)
+    )
+    assert gathered(bucket) == pytest.approx(2 * (layers + ends), rel=1e-3)
+    assert gathered(bucket, parameters="fp8") == pytest.approx(layers + 2 * ends, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"precision": "bf16"}, "parameters: fp8, but precision is bf16"),
+        ({"data_parallel": {"kind": "zero", "stage": 3, "parameters": "fp8"}}, "stages 1 and 2"),
+        ({"data_parallel": {"kind": "fsdp", "parameters": "fp8"}}, "not a setting of kind fsdp"),
+    ],
+)
+def test_weights_in_a_byte_that_nothing_takes(settings: dict[str, Any], words: str) -> None:
+    given_data = {"data_parallel": {"kind": "zero", "stage": 1, "parameters": "fp8"}}
+    section = decode({**FP8, **given_data, **settings}, TrainingSection, "x")
+    with pytest.raises(ScenarioError, match=words):
+        plan_training(section, Cluster.preset("dgx-h100"), where="x")
