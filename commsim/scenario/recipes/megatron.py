@@ -34,7 +34,7 @@ _NUMBERS = frozenset(
      "global_batch_size", "num_experts", "num_moe_experts", "moe_router_topk",
      "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size",
      "num_layers_per_virtual_pipeline_stage", "virtual_pipeline_model_parallel_size",
-     "num_virtual_stages_per_pipeline_rank", "nnodes", "num_nodes")
+     "num_virtual_stages_per_pipeline_rank", "recompute_num_layers", "nnodes", "num_nodes")
 )  # fmt: skip
 _SWITCHES = frozenset(
     ("sequence_parallel", "use_distributed_optimizer", "recompute_activations", "swiglu", "bf16",
@@ -45,9 +45,9 @@ _SWITCHES = frozenset(
      "fp8_param_gather", "fp8_param")
 )  # fmt: skip
 _WORDS = frozenset(
-    ("recompute_granularity", "fp8", "fp8_format", "fp8_recipe", "position_embedding_type",
-     "normalization", "precision", "activation_func", "moe_token_dispatcher_type",
-     "moe_flex_dispatcher_backend", "moe_expert_capacity_factor")
+    ("recompute_granularity", "recompute_method", "fp8", "fp8_format", "fp8_recipe",
+     "position_embedding_type", "normalization", "precision", "activation_func",
+     "moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_expert_capacity_factor")
 )  # fmt: skip
 _LISTS = frozenset(("recompute_modules",))
 _DISPATCHERS = {"alltoall": "alltoall", "flex": "deepep"}
@@ -157,6 +157,9 @@ def _draft(given: Mapping[str, Any], where: str, source: str, *, dashes: bool) -
     _layout(draft, numbers, on)
     _expert_layout(draft, numbers, on, words)
     _training(draft, on, words, modules)
+    first = words.get("recompute_method") == "block" and numbers.get("recompute_num_layers")
+    if first and draft.training.get("recompute") == "full":
+        draft.training["recompute_first"] = first
     draft.seq_len = numbers.get("seq_length", numbers.get("encoder_seq_length", 0))
     draft.micro = numbers.get("micro_batch_size", 0)
     draft.global_batch = numbers.get("global_batch_size", 0)

@@ -167,11 +167,12 @@ def _batch(draft: Draft, read: _Reader) -> None:
 def _rest(draft: Draft, read: _Reader) -> None:
     mode = str(read.get("mode", "activation_checkpoint", default="selective"))
     option = str(read.get("selective_ac_option", "activation_checkpoint", default="2"))
+    every = int(option) if mode == "selective" and option.isdecimal() else 0
     draft.training["recompute"] = {"none": "none", "full": "full"}.get(
-        mode, "selective_op" if option == "op" else "selective"
+        mode, "full" if every else "selective_op"
     )
-    if mode == "selective" and option != "op":
-        draft.notes.append(f"recompute: every {option}. layer is taken as attention's core in all")
+    if every > 1:
+        draft.training["recompute_every"] = every
     converters = read.get("converters", "model", default=[])
     listed = [str(one) for one in converters] if isinstance(converters, list) else []
     on = read.get("enable_float8_linear", "float8", default=False)

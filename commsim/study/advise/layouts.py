@@ -187,6 +187,8 @@ def section_of(candidate: Candidate, section: TrainingSection) -> TrainingSectio
         data_parallel=_data_parallel(candidate.shard, section.data_parallel),
         batch=BatchSection(global_=section.batch.global_, micro=candidate.micro),
         recompute=candidate.recompute,
+        recompute_every=None,
+        recompute_first=None,
     )
 
 

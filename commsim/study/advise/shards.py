@@ -171,7 +171,8 @@ class Shards:
 
     def _gathers(self, unit: Unit, *, forward: bool) -> Sizes:
         """Return the entries of each gather of a unit in a pass, dense and experts'."""
-        again = not forward and self._plan.section.recompute == "full" and unit.kind == LAYER
+        whole = self._plan.section.recompute == "full" and unit.again
+        again = not forward and whole and unit.kind == LAYER
         return {
             expert: self._padded(
                 gathered(unit, self._stack, expert=expert)

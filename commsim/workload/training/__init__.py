@@ -1,6 +1,7 @@
 """Training steps: every way of splitting a model, as ops with their bytes, times and memory."""
 
 from commsim.workload.training.build import build_training
+from commsim.workload.training.checks import check_settings
 from commsim.workload.training.defaults import with_defaults, with_stack
 from commsim.workload.training.gathering import gathered, gathered_again, reduced
 from commsim.workload.training.memory import Actions, peak_memory, resident_memory
@@ -11,7 +12,6 @@ from commsim.workload.training.section import (
     DataParallelSection,
     ParallelSection,
     TrainingSection,
-    check_settings,
 )
 from commsim.workload.training.stage_compiler import StageOps
 from commsim.workload.training.stages import EMBEDDING, HEAD, LAYER, Unit, divide_layers, make_parts

@@ -133,9 +133,11 @@ def _facts(
     kinds, ranks = np.unique(axes.gpu, return_index=True)
     counts = np.bincount(axes.gpu)
     peaks = [cluster.gpu(int(rank)).tflops[peak_name(section.precision)] * 1e12 for rank in ranks]
+    once = training_flops(shape, batch=sequences, seq=seq)
+    again = hardware_flops(shape, batch=sequences, seq=seq, recompute=recompute) - once
     return TrainingFacts(
-        model_flops=float(training_flops(shape, batch=sequences, seq=seq)),
-        hardware_flops=float(hardware_flops(shape, batch=sequences, seq=seq, recompute=recompute)),
+        model_flops=float(once),
+        hardware_flops=float(once + again * plan.recomputed),
         flop_convention=f"{FLOP_CONVENTIONS[False]}, no recompute",
         tokens=sequences * seq,
         parameters=parameter_count(shape),

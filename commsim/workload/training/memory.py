@@ -110,7 +110,7 @@ def _activations(plan: TrainingPlan, model: ComputeModel, unit: Unit) -> tuple[i
             shape,
             split,
             layer=unit.layer,
-            recompute=plan.section.recompute,
+            recompute=plan.section.recompute if unit.again else "none",
             flash=model.flash,
             width=width,
             cast=cast,
@@ -144,6 +144,8 @@ class Actions:
         self._same = (
             plan.split,
             section.recompute,
+            section.recompute_every,
+            section.recompute_first,
             parallel.tp_overlap,
             parallel.context,
             parallel.expert_skew,

@@ -5,6 +5,7 @@ A training section, checked and computed for a cluster: layout, parts, schedule,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from commsim.cluster import Cluster
@@ -31,12 +32,12 @@ from commsim.workload.schedules import (
     make_schedule,
     paired,
 )
+from commsim.workload.training.checks import check_context, check_experts, check_settings
 from commsim.workload.training.defaults import with_defaults
 from commsim.workload.training.section import (
     WIDTH,
     DataParallelSection,
     TrainingSection,
-    check_settings,
     whole_experts,
 )
 from commsim.workload.training.stage_compiler import StageCompiler
@@ -83,6 +84,13 @@ class TrainingPlan:
         """The ranks that reduce one gradient of an expert."""
         spread = self.layout.degree("tp") if self.split.whole_experts else 1
         return self.sharers * spread // self.section.parallel.ep
+
+    @property
+    def recomputed(self) -> float:
+        """The share of layers that recompute is for."""
+        parts = {stage.part: stage.units for stage in self.stages}.values()
+        layers = [unit.again for units in parts for unit in units if unit.layer >= 0]
+        return sum(layers) / max(1, len(layers))
 
     @property
     def agree_at_the_end(self) -> bool:
@@ -210,8 +218,8 @@ def plan_training(
         parallel.shared_overlap,
     )
     check_split(model.shape, split, where=at)
-    _check_context(section, model, at)
-    _check_experts(section, model, where)
+    check_context(section, model, where=at)
+    check_experts(section, model, where=where)
     microbatches = _microbatches(section, where)
     compute = compute_model(
         cluster.gpu(0),
@@ -253,43 +261,6 @@ def plan_shared_as(plan: TrainingPlan, section: TrainingSection) -> TrainingPlan
     return replace(
         plan, section=section, given=section.data_parallel, taken=taken, gradient_width=width
     )
-
-
-def _check_context(section: TrainingSection, model: Model, where: str) -> None:
-    parallel, shape = section.parallel, model.shape
-    heads = shape.heads // parallel.tp
-    if parallel.context == "ulysses" and heads % parallel.cp:
-        raise ScenarioError(
-            f"{where}.context: ulysses divides heads: {shape.heads} heads / tp={parallel.tp} ="
-            f" {heads} do not divide by cp={parallel.cp}. Take ring, or a divisor of {heads}."
-        )
-    if parallel.scatter_gather and parallel.sequence_parallel:
-        raise ScenarioError(
-            f"{where}.scatter_gather: with sequence_parallel a boundary is divided already."
-            " Leave one of them out."
-        )
-
-
-def _check_experts(section: TrainingSection, model: Model, where: str) -> None:
-    """Refuse a capacity without experts, and a graph of what only the GPU knows."""
-    capacity, experts = section.parallel.expert_capacity, model.shape.experts
-    stashed = stack_constants(str(section.compute.stack)).experts_in_graphs
-    if capacity is not None and experts is None:
-        raise ScenarioError(
-            f"{where}.parallel.expert_capacity: {capacity:g}, but the model has no experts. Leave"
-            " it out."
-        )
-    if section.parallel.shared_overlap and (experts is None or not experts.shared_expert_ffn):
-        raise ScenarioError(
-            f"{where}.parallel.shared_overlap: the model has no shared experts. Leave it out."
-        )
-    unknown = experts is not None and capacity is None and not stashed
-    if unknown and section.compute.cuda_graph == "full":
-        raise ScenarioError(
-            f"{where}.compute.cuda_graph: full: the host must learn how many tokens each expert"
-            " gets, so a step is no one graph. Give parallel.expert_capacity, take experts, or"
-            " compute.stack: nemo-26.06, which keeps them on the GPU."
-        )
 
 
 def _expert_nodes(layout: Layout, cluster: Cluster, section: TrainingSection) -> int:
@@ -350,7 +321,13 @@ def _schedule(
     layers = divide_layers(shape.layers, pp, items, parallel.layers_per_stage, where=where)
     copied = shape.tied_embeddings and name != "dualpipe" and home[0] != home[len(layers) - 1]
     parts = make_parts(
-        shape, layers, tp=parallel.tp, ep=parallel.ep, copied=copied, etp=split.expert_tp
+        shape,
+        layers,
+        tp=parallel.tp,
+        ep=parallel.ep,
+        copied=copied,
+        etp=split.expert_tp,
+        again=partial(_runs_again, section),
     )
     if read is not None:
         return read, parts
@@ -369,6 +346,13 @@ def _schedule(
             parts, home, compiler=compiler, boundary=_boundary(section, model, split), tied=copied
         )
     return schedule_of(section, microbatches, where=where, times=times), parts
+
+
+def _runs_again(section: TrainingSection, layer: int, place: int) -> bool:
+    """Return whether recompute is for a layer that is at `place` of its part."""
+    if section.recompute_first is not None:
+        return place < section.recompute_first
+    return (layer + 1) % (section.recompute_every or 1) == 0
 
 
 def schedule_of(

@@ -221,7 +221,8 @@ class Sharded(ReplicaStrategy):
     def _gathers_of(self, place: ActionContext, unit: Unit, *, expert: bool) -> tuple[int, ...]:
         """Return the entries of each gather of a unit in this pass."""
         sizes = gathered(unit, self.stack, expert=expert)
-        if place.forward or self.plan.section.recompute != "full" or unit.kind != LAYER:
+        again = self.plan.section.recompute == "full" and unit.kind == LAYER and unit.again
+        if place.forward or not again:
             return sizes
         return sizes + gathered_again(unit, self.stack, expert=expert)
 

@@ -83,7 +83,7 @@ class StageCompiler:
     context: str = "ring"
     load: float = 1.0
     skewed: bool = False
-    _layers: dict[bool, tuple[Block, ...]] = field(default_factory=dict)
+    _layers: dict[tuple[bool, bool], tuple[Block, ...]] = field(default_factory=dict)
 
     def compile(self, units: tuple[Unit, ...]) -> StageOps:
         """Return the work items of a stage of these units."""
@@ -102,12 +102,13 @@ class StageCompiler:
             self._weight(second, unit)
         return StageOps(*(_never_empty(s) for s in (forward, backward, first, second)))
 
-    def blocks(self, layer: int) -> tuple[Block, ...]:
+    def blocks(self, unit: Unit) -> tuple[Block, ...]:
         """Return the blocks of a layer; layers of one kind cost the same."""
-        kind = is_moe_layer(self.shape, layer)
+        kind = is_moe_layer(self.shape, unit.layer), unit.again
         if kind not in self._layers:
+            recompute = self.recompute if unit.again else "none"
             self._layers[kind] = self.model.layer(
-                self.shape, self.split, layer=layer, recompute=self.recompute
+                self.shape, self.split, layer=unit.layer, recompute=recompute
             )
         return self._layers[kind]
 
@@ -133,7 +134,7 @@ class StageCompiler:
             work_list.compute(self.model.head(self.shape, self.split).forward)
             self._cross_entropy(work_list)
         else:
-            self._layer_forward(work_list, self.blocks(unit.layer), again=False)
+            self._layer_forward(work_list, self.blocks(unit), again=False)
 
     def _layer_forward(
         self, work_list: WorkList, blocks: tuple[Block, ...], *, again: bool
@@ -174,14 +175,15 @@ class StageCompiler:
             block = self.model.head(self.shape, self.split)
             self._gradient(work_list, block, fused=fused)
         else:
-            self._layer_backward(work_list, self.blocks(unit.layer), fused=fused)
+            again = self.recompute if unit.again else "none"
+            self._layer_backward(work_list, self.blocks(unit), again, fused=fused)
 
     def _layer_backward(
-        self, work_list: WorkList, blocks: tuple[Block, ...], *, fused: bool
+        self, work_list: WorkList, blocks: tuple[Block, ...], recompute: Recompute, *, fused: bool
     ) -> None:
-        if self.recompute == "full":
+        if recompute == "full":
             self._layer_forward(work_list, blocks, again=True)
-        elif self.recompute == "selective_op":
+        elif recompute == "selective_op":
             for block in blocks:  # what was gathered is not kept, what was reduced is
                 if self._gathers_before(block):
                     self._gather(work_list)
@@ -243,7 +245,7 @@ class StageCompiler:
         elif unit.kind == HEAD:
             work_list.compute(self.model.head(self.shape, self.split).weight)
         else:
-            for block in reversed(self.blocks(unit.layer)):
+            for block in reversed(self.blocks(unit)):
                 work = scaled(block.weight, self.load if block.name == "experts" else 1.0)
                 work_list.compute(work, block=_shown(block))
 

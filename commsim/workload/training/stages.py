@@ -7,6 +7,7 @@ belongs to the first part, the head to the last.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,12 +40,13 @@ _EMBEDDING_LAYERS = _HEAD_LAYERS = 1  # torchtitan's input_weight and output_wei
 class Unit(NamedTuple):
     """An item of the model; `layer` is its number, -1 for the embedding and the head.
 
-    `tensors` are the parameters that one rank holds of it.
+    `tensors` are the parameters that one rank holds of it. `again`: recompute is for it too.
     """
 
     kind: str
     layer: int
     tensors: tuple[Tensor, ...]
+    again: bool = True
 
     @property
     def name(self) -> str:
@@ -79,21 +81,23 @@ def make_parts(
     ep: int,
     copied: bool,
     etp: int | None = None,
+    again: Callable[[int, int], bool] = lambda layer, place: True,
 ) -> tuple[tuple[Unit, ...], ...]:
     """Return the units of each part in forward order, for the layers that it holds.
 
     `copied`: the head's matrix is the token table, but another device holds that. `etp` divides
-    experts; without it, `tp` does.
+    experts; without it, `tp` does. `again` says of a layer, and its place in its part, whether it
+    is recomputed.
     """
     made: dict[bool, tuple[Tensor, ...]] = {}
     parts: list[list[Unit]] = []
     for own in layers:
         parts.append([])
-        for layer in own:
+        for place, layer in enumerate(own):
             kind = is_moe_layer(shape, layer)
             if kind not in made:
                 made[kind] = layer_tensors(shape, layer=layer, tp=tp, ep=ep, etp=etp)
-            parts[-1].append(Unit(LAYER, layer, made[kind]))
+            parts[-1].append(Unit(LAYER, layer, made[kind], again(layer, place)))
     parts[0].insert(0, Unit(EMBEDDING, -1, embedding_tensors(shape, tp=tp)))
     head = head_tensors(shape, tp=tp)
     if copied:
@@ -105,9 +109,12 @@ def make_parts(
 
 def unit_kinds(shape: ModelShape, units: tuple[Unit, ...]) -> tuple[str | bool, ...]:
     """Return what of some units decides their work: parts of equal kinds do the same."""
-    return tuple(
-        is_moe_layer(shape, unit.layer) if unit.kind == LAYER else unit.kind for unit in units
-    )
+    return tuple(_layer_kind(shape, unit) if unit.kind == LAYER else unit.kind for unit in units)
+
+
+def _layer_kind(shape: ModelShape, unit: Unit) -> str | bool:
+    moe = is_moe_layer(shape, unit.layer)
+    return moe if unit.again else f"kept {moe}"
 
 
 def divide_layers(

@@ -142,6 +142,20 @@ def test_experts_and_modules_of_megatron(tmp_path: Path) -> None:
     assert (parallel["dispatcher"], parallel["expert_capacity"]) == ("alltoall", 1.5)
 
 
+def test_recompute_of_some_layers(tmp_path: Path) -> None:
+    block = SCRIPT.replace("full", "full --recompute-method block --recompute-num-layers 3")
+    found = read_recipe(write(tmp_path, "r.sh", block), cluster="dgx-h100", nodes=8)
+    training = found.data["workload"]["training"]
+    assert (training["recompute"], training["recompute_first"]) == ("full", 3)
+    uniform = block.replace("block", "uniform")
+    found = read_recipe(write(tmp_path, "r.sh", uniform), cluster="dgx-h100", nodes=8)
+    assert "recompute_first" not in found.data["workload"]["training"]
+    second = TITAN.replace('"op"', '"2"')
+    found = read_recipe(write(tmp_path, "r.toml", second), cluster="dgx-h100", nodes=2)
+    training = found.data["workload"]["training"]
+    assert (training["recompute"], training["recompute_every"]) == ("full", 2)
+
+
 def test_weights_in_fp8(tmp_path: Path) -> None:
     text = SCRIPT.replace(
         "--lr", "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather --lr"
