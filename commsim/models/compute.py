@@ -20,18 +20,19 @@ import msgspec
 from commsim.cluster import GpuSpec
 from commsim.errors import ScenarioError
 from commsim.models.attention import attention_backward, attention_forward
-from commsim.models.compute_section import ComputeSection, MeasuredTimes
+from commsim.models.compute_section import ComputeSection
 from commsim.models.constants import (
     Stack,
     default_stack,
     generation_of,
     gpu_constants,
-    read_constants,
     stack_constants,
 )
 from commsim.models.host import captured, paced
 from commsim.models.kernels import WIDE, KernelModel
 from commsim.models.matmul import Matmul
+from commsim.models.measured import measured
+from commsim.models.not_fitted import not_fitted
 from commsim.models.operations import LOSS_FORWARD, BlockOps, embedding_ops, head_ops, layer_ops
 from commsim.models.precision import peak_name, recipe_of
 from commsim.models.recompute import Recompute, modules_of
@@ -106,26 +107,7 @@ class ComputeModel:
     @property
     def not_fitted(self) -> tuple[str, ...]:
         """What of the constants no published step was fitted for, a sentence each."""
-        generation = generation_of(self.gpu) or ""
-        gpus = read_constants().fitted_gpus.get(generation, ())
-        found = []
-        if self.gpu.name not in gpus:
-            found.append(f"not fitted on {self.gpu.name}: {generation.capitalize()}'s constants")
-        if recipe_of(self.precision).name not in self.kernels.constants.fitted:
-            found.append(
-                f"no published step in {self.precision} on {generation.capitalize()} was fitted"
-            )
-        if generation not in self.stack.fitted:
-            older = [
-                name
-                for name, stack in read_constants().stacks.items()
-                if generation in stack.fitted and name.startswith(self.stack_name)
-            ]
-            instead = f" (fitted there: {', '.join(older)})" if older else ""
-            found.append(
-                f"stack {self.stack_name} was not fitted on {generation.capitalize()}{instead}"
-            )
-        return tuple(found)
+        return not_fitted(self.kernels, self.stack_name)
 
     @property
     def flash(self) -> bool:
@@ -150,17 +132,17 @@ class ComputeModel:
         made = layer_ops(shape, split, layer=layer, fused_experts=self.stack.fused_experts)
         ops = captured(made, self.section.cuda_graph or "none")
         blocks = tuple(self._block(op, split, recompute, behind, last=op is ops[-1]) for op in ops)
-        return _measured(blocks, self.section.layer)
+        return measured(blocks, self.section.layer)
 
     def embedding(self, shape: ModelShape, split: Split) -> Block:
         """Return the lookup and its gradient."""
         block = self._block(embedding_ops(shape, split), split, "none", 0.0)
-        return _measured((block,), self.section.embedding)[0]
+        return measured((block,), self.section.embedding)[0]
 
     def head(self, shape: ModelShape, split: Split) -> Block:
         """Return the final norm, the output matrix and the loss."""
         block = self._block(head_ops(shape, split), split, "none", 0.0)
-        return _measured((block,), self.section.head)[0]
+        return measured((block,), self.section.head)[0]
 
     def collective_seconds(self, shape: ModelShape, split: Split) -> float:
         """Estimate one tensor-parallel all-reduce over NVLink: a ring at 0.8 of its bandwidth."""
@@ -408,26 +390,3 @@ def compute_model(
     constants = gpu_constants(gpu, where=f"{where}.compute", flat=section.efficiency is not None)
     kernels = KernelModel(gpu, precision, constants, stack, section.efficiency)
     return ComputeModel(kernels, section, name, gpus)
-
-
-def _measured(blocks: tuple[Block, ...], times: MeasuredTimes | None) -> tuple[Block, ...]:
-    """Return the blocks with their times scaled to add up to what was measured."""
-    if times is None:
-        return blocks
-    wanted = [t / PS_PER_SECOND for t in (times.forward, times.backward, times.weight)]
-    if not times.weight:  # one figure for both: share it as the model would
-        had = [sum(getattr(b, p).seconds for b in blocks) for p in ("backward", "weight")]
-        wanted[1:] = [wanted[1] * part / sum(had) for part in had]
-    for phase, seconds in zip(("forward", "backward", "weight"), wanted, strict=True):
-        total = sum(getattr(block, phase).seconds for block in blocks)
-        factor = seconds / total if total else 0.0
-        blocks = tuple(_scaled(block, phase, factor) for block in blocks)
-    return blocks
-
-
-def _scaled(block: Block, phase: str, factor: float) -> Block:
-    work = getattr(block, phase)
-    changed = {phase: work.lasting(work.seconds * factor)}
-    if phase == "forward":
-        changed["recompute"] = block.recompute.lasting(block.recompute.seconds * factor)
-    return replace(block, **changed)

@@ -395,3 +395,14 @@ def test_blocks_of_a_ring_are_shorter_than_the_rows_of_ulysses() -> None:
     slower = sum((1 + half / keys) / 4 for keys in steps) / (1 + half / 8192)
     assert core[4, True] == pytest.approx(core[1, False], rel=0.05)  # shares of a block with gaps
     assert core[4, False] / core[4, True] == pytest.approx(slower, rel=0.02)
+
+
+def test_a_stack_that_was_not_fitted_names_its_kin_that_was() -> None:
+    section = ComputeSection(stack="megatron")
+    model = compute_model(gpu_spec("A100-SXM4-80GB"), precision="bf16", section=section)
+    (gap,) = model.not_fitted
+    kin = ("megatron-2020", "megatron-2021", "megatron-2022", "megatron-2023",
+           "megatron-deepspeed", "megatron-deepspeed-2021")  # fmt: skip
+    assert gap == (f"stack megatron was not fitted on Ampere (fitted there: {', '.join(kin)})")
+    hopper = compute_model(gpu_spec("H100-SXM5-80GB"), precision="bf16", section=section)
+    assert hopper.not_fitted == ()
