@@ -111,9 +111,10 @@ def test_doubtful_prices_say_so(shared_data):
 TRANSPORTS = {
     "ib": {
         "abci-a", "abci-v", "azure-nd-a100-v4", "azure-nd-h100-v5", "azure-ndv2",
-        "coreweave-h100", "dgx-1v", "dgx-2", "dgx-a100", "dgx-a100-40gb", "dgx-b200", "dgx-h100",
-        "dgx-h200", "gb200-nvl72", "hgx-h100", "hgx-h200", "lambda-h100", "marenostrum5",
-        "nebius-h100", "pcie-a100", "snellius-a100", "snellius-h100",
+        "coreweave-h100", "dgx-1v", "dgx-2", "dgx-a100", "dgx-a100-40gb", "dgx-b200", "dgx-b300",
+        "dgx-h100", "dgx-h200", "gb200-nvl72", "gb300-nvl72", "hgx-b200", "hgx-b300", "hgx-h100",
+        "hgx-h200", "lambda-h100", "marenostrum5", "nebius-h100", "pcie-a100", "snellius-a100",
+        "snellius-h100",
     },
     "roce": {
         "dgx-spark", "gcp-a3-ultra", "gcp-a4", "l40s-ethernet", "oci-a100-40gb", "oci-a100-80gb",
@@ -170,7 +171,7 @@ def test_what_devices_get_across_sockets_is_nccls_figure():
         if spec.sockets == 1:
             continue
         table = {"amd": 16e9, "arm": 6e9}
-        intel = {79: 6e9, 85: 10e9, 106: 10e9, 143: 22e9, 207: 40e9}
+        intel = {79: 6e9, 85: 10e9, 106: 10e9, 143: 22e9, 173: 22e9, 207: 40e9}
         assert spec.socket_link.bandwidth == (
             intel[spec.cpu.model_id] if spec.cpu.vendor == "intel" else table[spec.cpu.vendor]
         ), name

@@ -130,7 +130,10 @@ def test_two_rails_ends_take_two_nics_and_a_switch():
 
 def test_gpus_of_the_table_are_those_of_the_data(shared_data):
     data = yaml.safe_load((shared_data / "hardware" / "gpus.yaml").read_text())["gpus"]
-    own = {"A40", "GB10", "H100-SXM5-64GB", "H100-SXM5-94GB", "RTX-2080Ti", "T4", "cpu"}
+    own = {
+        "A40", "GB10", "GB300-per-GPU", "H100-SXM5-64GB", "H100-SXM5-94GB", "RTX-2080Ti", "T4",
+        "cpu",
+    }  # fmt: skip
     assert set(gpu_names()) == set(data) | own
     for name, facts in data.items():
         spec = gpu_spec(name)
