@@ -11,7 +11,30 @@ from contextlib import contextmanager
 
 import click
 
-__all__ = ["Console"]
+__all__ = ["Console", "reader_left"]
+
+
+class _Left:
+    """Whether whoever read our output has left."""
+
+    stdout = False
+
+
+def reader_left() -> bool:
+    """Say, once, whether what was printed on stdout since the last time had no reader."""
+    left, _Left.stdout = _Left.stdout, False
+    return left
+
+
+def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print; if nobody reads on, go on in silence: files that were asked for are still written."""
+    try:
+        click.echo(text, err=err, nl=nl)
+    except BrokenPipeError:
+        stream = sys.stderr if err else sys.stdout
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())  # what is still buffered goes there too
+        _Left.stdout |= not err
 
 
 class Console:
@@ -37,18 +60,18 @@ class Console:
     def say(self, text: str) -> None:
         """Narrate one line."""
         if not self._quiet:
-            click.echo(text, err=True)
+            _print(text, err=True)
 
     def show(self, text: str) -> None:
         """Print a part of the result that people read."""
         if not self._json_only:
-            click.echo(text)
+            _print(text)
         elif not self._quiet:
-            click.echo(text, err=True)
+            _print(text, err=True)
 
     def write(self, text: str) -> None:
         """Print what programs read."""
-        click.echo(text, nl=False)
+        _print(text, nl=False)
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:

@@ -24,6 +24,7 @@ from commsim.cli.bench import bench
 from commsim.cli.calibrate import calibrate, check
 from commsim.cli.capture import capture
 from commsim.cli.compare import compare
+from commsim.cli.console import reader_left
 from commsim.cli.convert import convert
 from commsim.cli.explain import explain
 from commsim.cli.explore import explore
@@ -153,6 +154,8 @@ def call(arguments: Sequence[str]) -> int:
         code = commsim.main(list(arguments), prog_name="commsim", standalone_mode=False)
         if sys.stdout is not None:  # a shell's `>&-` leaves none
             sys.stdout.flush()
+        if reader_left():
+            return _PIPE_CLOSED
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()

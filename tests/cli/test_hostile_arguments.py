@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.captured import DATA
 from helpers.paths import ROOT
 
 from commsim.cli.main import call
@@ -61,3 +62,12 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
     done = shell("commsim presets clusters | head -1")
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+def test_a_report_is_written_though_the_reader_leaves_early(tmp_path: Path) -> None:
+    """The tables of a replay are printed before its page is written."""
+    page, run = tmp_path / "page.html", DATA / "gloo_runs" / "1f1b-4"
+    done = shell(f"set -o pipefail; commsim replay {run} -o {page} | true")
+    assert done.returncode == 141
+    assert done.stderr.count("Broken pipe") == 0
+    assert page.read_text().rstrip().endswith("</html>")

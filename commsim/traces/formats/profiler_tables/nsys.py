@@ -13,7 +13,7 @@ name begins with its domain and a colon: "NCCL:ncclAllReduce", ":step 3".
 
 from __future__ import annotations
 
-from commsim.traces.formats.kineto import EventKind
+from commsim.traces.formats.events import EventKind
 from commsim.traces.formats.process_events import plain_call
 from commsim.traces.formats.profiler_tables.rows import Row
 from commsim.traces.formats.profiler_tables.values import Cells, TableKinds
@@ -46,42 +46,32 @@ def _gpu(cells: Cells) -> Row:
     )
 
 
-def _call(cells: Cells) -> Row:
-    start = cells.amount("start")
+def _timed(cells: Cells, kind: EventKind, name: str, *, before: str = "") -> Row:
+    """Return a row of a thread, with the times of the columns that begin with `before`."""
+    start = cells.amount(f"{before}start")
     return Row(
-        EventKind.RUNTIME,
-        plain_call(cells.text("name")),
+        kind,
+        name,
         start,
-        start + cells.amount("duration"),
+        start + cells.amount(f"{before}duration"),
         pid=cells.number("pid"),
-        thread=cells.number("tid"),
+        thread=cells.number("tid", "starttid"),
         correlation=cells.number("corrid"),
+        projected=bool(before),
     )
+
+
+def _call(cells: Cells) -> Row:
+    return _timed(cells, EventKind.RUNTIME, plain_call(cells.text("name")))
 
 
 def _range(cells: Cells) -> Row:
-    start = cells.amount("start")
-    return Row(
-        EventKind.ANNOTATION,
-        cells.text("name").removeprefix(":"),
-        start,
-        start + cells.amount("duration"),
-        pid=cells.number("pid"),
-        thread=cells.number("tid", "starttid"),
-    )
+    return _timed(cells, EventKind.ANNOTATION, cells.text("name").removeprefix(":"))
 
 
 def _projected(cells: Cells) -> Row:
-    start = cells.amount("projected start")
-    return Row(
-        EventKind.ANNOTATION,
-        cells.text("name").removeprefix(":"),
-        start,
-        start + cells.amount("projected duration"),
-        pid=cells.number("pid"),
-        thread=cells.number("tid"),
-        projected=True,
-    )
+    name = cells.text("name").removeprefix(":")
+    return _timed(cells, EventKind.ANNOTATION, name, before="projected ")
 
 
 NSYS: TableKinds = {
