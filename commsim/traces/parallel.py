@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from commsim.errors import TraceError
-from commsim.traces.formats import documents, is_kineto, is_tar, read_kineto
+from commsim.traces.formats import KinetoFile, documents, is_kineto, is_tar, read_kineto
 from commsim.traces.rebuild.rank import RankPart, rank_part
 
 __all__ = ["large_kineto", "read_parts", "serve"]
@@ -126,8 +126,13 @@ def _counted(part: RankPart, before: int, tell: Callable[[int], None] | None) ->
 def _read(file: Path) -> RankPart:
     gc.disable()  # nothing here is freed before the end, and nothing is in cycles
     try:
-        (document,) = documents(file)
-        found = read_kineto(document)
+        found = _kineto(file)
         return rank_part(found, rank=found.rank)
     finally:
         gc.enable()
+
+
+def _kineto(file: Path) -> KinetoFile:
+    """Read a file whose text is dropped before anything is made of its events."""
+    (document,) = documents(file)
+    return read_kineto(document)

@@ -205,14 +205,23 @@ def test_markup_in_names_stays_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"args": {"correlation": "x", "stream": None}}, {"pid": None},
-                                    {"args": {"Input Dims": {"a": 1}}}, {"cat": None}])  # fmt: skip
+                                    {"args": {"Input Dims": {"a": 1}}}, {"cat": None},
+                                    {"args": 3}])  # fmt: skip
 def test_odd_fields_are_harmless(tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "rank0.json"
     path.write_bytes(_with(change))
     assert len(load_trace(path).collectives) == 1
 
 
-@pytest.mark.parametrize("change", [{"name": 5}, {"args": 3}, {"ts": {}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 5},
+        {"ts": {}},
+        {"args": 3, "cat": "kernel"},
+        {"args": 3, "name": "record_param_comms"},
+    ],
+)
 def test_fields_of_another_type_are_named(tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "rank0.json"
     path.write_bytes(_with(change))

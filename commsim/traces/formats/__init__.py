@@ -9,17 +9,12 @@ content). Out: typed records of that format: Kineto events, Execution Trace node
 from commsim.traces.formats.chakra import write_chakra
 from commsim.traces.formats.detect import GroupsFile, format_of, register_format
 from commsim.traces.formats.event_args import EventArgs
+from commsim.traces.formats.events import Event, EventKind, Events
 from commsim.traces.formats.execution_calls import record_of
 from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
 from commsim.traces.formats.files import BAD_JSON, Document, documents, find_files, is_tar
 from commsim.traces.formats.goal import write_goal
-from commsim.traces.formats.kineto import (
-    Event,
-    EventKind,
-    KinetoFile,
-    is_kineto,
-    read_kineto,
-)
+from commsim.traces.formats.kineto import KinetoFile, is_kineto, read_kineto
 from commsim.traces.formats.nccl_tests import NcclTests, is_nccl_tests, merged, read_nccl_tests
 from commsim.traces.formats.param import write_param
 from commsim.traces.formats.profiler_tables import ProfilerTable, recordings_of
@@ -33,6 +28,7 @@ __all__ = [
     "Event",
     "EventArgs",
     "EventKind",
+    "Events",
     "ExecutionTrace",
     "GroupsFile",
     "Issued",

@@ -1,40 +1,53 @@
 """
 The arguments of a Kineto event: as the file writes them, and as the rest of commsim reads them.
 
-`FileArgs` is what is decoded of every event; it is dropped unless the event communicates or
-synchronises. `EventArgs` is the typed record that such an event carries from then on.
+Of most events nothing is decoded, of launches and GPU work what ties them (`TieArgs`), and of those
+that communicate all that is known (`FileArgs`). `EventArgs` is the typed record that they carry.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import msgspec
 
 from commsim.traces.formats.files import BAD_JSON
-from commsim.traces.formats.values import dtype_of, integer, numbers_of, uneven_op
+from commsim.traces.formats.values import FAR, dtype_of, integer, numbers_of, uneven_op
 
-__all__ = ["NO_ARGS", "EventArgs", "FileArgs", "event_args", "wait_args"]
+__all__ = ["NO_ARGS", "NO_STREAM", "EventArgs", "TieArgs", "event_args", "tie_args", "wait_args"]
 
 _MAX_RANKS = 1_000_000
 _ABSENT = msgspec.Raw()
+NO_STREAM = -FAR
+"""What stands for the stream of an event that does not say one."""
+_Number = Annotated[int, msgspec.Meta(ge=-FAR, le=FAR)]
+
+
+class TieArgs(msgspec.Struct, gc=False):
+    """What ties a call to what it launched, and work to its stream."""
+
+    correlation: _Number = -1
+    stream: _Number = NO_STREAM
+    wait_on_stream: Any = None
+    wait_on_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    bytes: Any = None
+
+
+class _LooseTieArgs(TieArgs):
+    correlation: Any = None
+    stream: Any = None
 
 
 class FileArgs(msgspec.Struct, gc=False):
-    """Arguments as torch.profiler writes them, under its own names: numbers, or text.
+    """What communicates says, as torch.profiler writes it: numbers, or text."""
 
-    Those of `Raw` are decoded only if they are used: CPU ops have them by the thousand.
-    """
-
-    correlation: Any = None
-    stream: Any = None
     record_function: Any = msgspec.field(name="Record function id", default=None)
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_ABSENT)
     types: msgspec.Raw = msgspec.field(name="Input type", default=_ABSENT)
     concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_ABSENT)
-    wait_on_stream: Any = None
-    wait_on_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
     collective: Any = msgspec.field(name="Collective name", default=None)
     in_elements: Any = msgspec.field(name="In msg nelems", default=None)
     out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
@@ -87,10 +100,40 @@ class EventArgs(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_ARGS = EventArgs()
+_TIES = msgspec.json.Decoder(list[TieArgs | None])
+_LOOSE_TIES = msgspec.json.Decoder(list[_LooseTieArgs | None])
+_OF_CALL = msgspec.json.Decoder(FileArgs | None)
+_NOT_WRITTEN = TieArgs()
 
 
-def event_args(written: FileArgs) -> EventArgs:
-    """Return the arguments of an event that communicates."""
+def tie_args(texts: Iterable[msgspec.Raw]) -> list[TieArgs]:
+    """Decode what ties some events; what is no number counts as not written."""
+    text = b"[" + b",".join(texts) + b"]"
+    try:
+        return [written or _NOT_WRITTEN for written in _TIES.decode(text)]
+    except BAD_JSON:
+        found = [written or TieArgs() for written in _decoded(_LOOSE_TIES, text) or ()]
+    for written in found:
+        written.correlation = integer(written.correlation)
+        written.stream = integer(written.stream, NO_STREAM)
+    return found
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes | msgspec.Raw) -> Any:
+    """Decode a text, in which a name that is no UTF-8 is a name all the same."""
+    try:
+        return decoder.decode(text)
+    except UnicodeDecodeError:
+        return decoder.decode(bytes(text).decode("utf-8", "replace"))
+
+
+def event_args(text: msgspec.Raw) -> EventArgs:
+    """Return the arguments of an event that communicates.
+
+    Raises:
+        msgspec.DecodeError: they are no arguments.
+    """
+    written = _decoded(_OF_CALL, text) or FileArgs()
     dims, types, concrete = (_list(x) for x in (written.dims, written.types, written.concrete))
     dtype, itemsize = dtype_of(written.dtype or (types[0] if types else None))
     call = "" if written.collective is None else str(written.collective)
@@ -114,7 +157,7 @@ def event_args(written: FileArgs) -> EventArgs:
     )
 
 
-def wait_args(written: FileArgs) -> EventArgs:
+def wait_args(written: TieArgs) -> EventArgs:
     """Return the arguments of a copy or of a synchronisation."""
     return EventArgs(
         bytes=integer(written.bytes),

@@ -18,7 +18,8 @@ from msgspec import structs
 
 from commsim.ops import op_of
 from commsim.traces.formats.event_args import NO_ARGS, EventArgs
-from commsim.traces.formats.kineto import Event, EventKind, KinetoFile
+from commsim.traces.formats.events import Event, EventKind, Events
+from commsim.traces.formats.kineto import KinetoFile
 from commsim.traces.formats.values import integer
 from commsim.units import PS_PER_NS
 
@@ -128,7 +129,7 @@ class ProcessEvents:
             world_size=world_size,
             pid=str(self.pid),
             zero_ns=zero_ns + first // PS_PER_NS,
-            events=tuple(
+            events=Events.of(
                 structs.replace(event, start=event.start - first, end=event.end - first)
                 for event in order
             ),

@@ -19,7 +19,7 @@ from commsim.libraries import Recorded
 from commsim.study.replay import replay
 from commsim.study.replay.self_check import AccountCheck, check_account
 from commsim.traces import Trace, load_trace
-from commsim.traces.rebuild.rank import activity
+from commsim.traces.rebuild.rank import gpu_ops
 from commsim.traces.rebuild.rank.gloo_work import gloo_work
 
 MS = 1_000_000_000
@@ -82,7 +82,7 @@ def test_gloos_work_that_the_import_lost_is_seen(run: str, monkeypatch: pytest.M
     def half(*arguments: Any) -> Iterator[Any]:
         yield from list(gloo_work(*arguments))[::2]
 
-    monkeypatch.setattr(activity, "gloo_work", half)
+    monkeypatch.setattr(gpu_ops, "gloo_work", half)
     found = replay(DATA / "gloo_runs" / run)
     parts = {miss["part"] for miss in found.result.extra["self_check"]["account"]["misses"]}
     assert "communication" in parts
@@ -95,7 +95,7 @@ def test_work_of_gloo_at_other_times_than_recorded_is_seen(monkeypatch: pytest.M
             middle = event.start + (event.end - event.start) // 2
             yield msgspec.structs.replace(event, end=middle), call
 
-    monkeypatch.setattr(activity, "gloo_work", shorter)
+    monkeypatch.setattr(gpu_ops, "gloo_work", shorter)
     found = replay(DATA / "gloo_runs/ddp-4")
     parts = {miss["part"] for miss in found.result.extra["self_check"]["account"]["misses"]}
     assert "communication" in parts

@@ -13,10 +13,13 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from helpers.counting import python_calls
 from import_speed import generate
+from msgspec import structs
 
 from commsim.traces import load_trace
-from commsim.traces.formats.files import documents
+from commsim.traces.formats.files import Document, documents
 from commsim.traces.formats.kineto import read_kineto
+from commsim.traces.formats.kineto_rows import KinetoFrame, OddPieceError, rows_in_pieces
+from commsim.traces.rebuild.rank import rank_part
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +41,17 @@ def test_parsing_calls_few_functions_for_each_event(file: Path) -> None:
 
     calls = python_calls(read)
     assert events > 15_000
-    assert calls < 5 * events  # 3.5 when written
+    assert calls < events / 3  # 0.2 when written: what is done, is done for many at once
 
 
-def test_parsing_takes_at_most_two_and_a_half_times_the_file(file: Path) -> None:
+def test_parsing_takes_at_most_twice_the_file(file: Path) -> None:
     tracemalloc.start()
     try:
         parse(file)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= 2.5 * file.stat().st_size
+    assert peak <= 2 * file.stat().st_size
 
 
 def test_what_is_generated_is_a_run(file: Path) -> None:
@@ -57,3 +60,23 @@ def test_what_is_generated_is_a_run(file: Path) -> None:
     assert trace.ranks == (0, 1)
     assert {row.op for row in trace.collectives} == {"all_reduce"}
     assert all(row.last_arriver == 1 for row in trace.collectives)
+
+
+def test_what_a_rank_did_is_found_by_columns(file: Path) -> None:
+    """From events to a rank's part of the graph; 41 calls per event when each was an object."""
+    (document,) = documents(file)
+    recording = read_kineto(document)
+    calls = python_calls(lambda: rank_part(recording, rank=0))
+    assert calls < len(recording.events)  # 0.3 when written
+
+
+def test_a_file_reads_alike_in_pieces_and_as_a_whole(file: Path) -> None:
+    """A second key "traceEvents", nested in the last, is what no piece may hold."""
+    text = file.read_text().rstrip().removesuffix("}")
+    odd = Document("rank0.json", (text + ', "more": {"traceEvents": []}}').encode())
+    (plain,) = documents(file)
+    with pytest.raises(OddPieceError):
+        list(rows_in_pieces(odd.data, KinetoFrame()))
+    assert len(list(rows_in_pieces(plain.data, KinetoFrame()))) > 5
+    for one, other in zip(read_kineto(odd).events, read_kineto(plain).events, strict=True):
+        assert structs.astuple(one) == structs.astuple(other)

@@ -20,8 +20,9 @@ from typing import Any
 
 from commsim.errors import TraceError
 from commsim.traces.formats.event_args import NO_ARGS, EventArgs
+from commsim.traces.formats.events import EventKind
 from commsim.traces.formats.files import Data, Document
-from commsim.traces.formats.kineto import EventKind, KinetoFile
+from commsim.traces.formats.kineto import KinetoFile
 from commsim.traces.formats.nsight.communicators import LIBRARY, RecordedCommunicators
 from commsim.traces.formats.nsight.database import Database, is_sqlite
 from commsim.traces.formats.nsight.payloads import schemas_of

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 from commsim.errors import TraceError
 from commsim.traces.formats.event_args import EventArgs
-from commsim.traces.formats.kineto import EventKind, KinetoFile, rank_in_name
+from commsim.traces.formats.events import EventKind
+from commsim.traces.formats.kineto import KinetoFile, rank_in_name
 from commsim.traces.formats.process_events import ProcessEvents, is_step
 from commsim.traces.formats.profiler_tables.rows import ProfilerTable, Row
 from commsim.units import PS_PER_NS

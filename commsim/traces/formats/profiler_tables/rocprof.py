@@ -11,7 +11,7 @@ write. Calls of HSA lie below those of HIP and are passed over; a call of RCCL h
 
 from __future__ import annotations
 
-from commsim.traces.formats.kineto import EventKind
+from commsim.traces.formats.events import EventKind
 from commsim.traces.formats.profiler_tables.rows import Row
 from commsim.traces.formats.profiler_tables.values import Cells, TableKinds
 

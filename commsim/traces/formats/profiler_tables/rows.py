@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from commsim.traces.formats.kineto import EventKind
+from commsim.traces.formats.events import EventKind
 
 __all__ = ["ProfilerTable", "Row"]
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from commsim.traces.formats import Event, EventArgs
+import numpy as np
+
+from commsim.traces.formats import Event, EventArgs, Events
 from commsim.traces.rebuild.rank.calls import CollectiveCall
 
 __all__ = ["inside", "with_args"]
@@ -32,10 +34,8 @@ def with_args(
     )
 
 
-def inside(events: tuple[Event, ...], index: int) -> Iterator[Event]:
+def inside(events: Events, index: int) -> Iterator[Event]:
     """Yield the events that event `index` encloses."""
-    end = events[index].end
-    for event in events[index + 1 :]:
-        if event.start > end:
-            return
-        yield event
+    until = np.searchsorted(events.start, events.end[index], side="right")
+    for at in range(index + 1, int(until)):
+        yield events[at]

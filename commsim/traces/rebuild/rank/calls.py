@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
-from commsim.traces.formats import Event
+import numpy as np
+
+from commsim.arrays import Ints
+from commsim.traces.formats import Event, Events
 
 __all__ = [
     "CollectiveCall",
@@ -19,13 +23,30 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Thread:
-    """A CPU thread: its events by start, and for each the index of the one that encloses it."""
+    """A CPU thread: its events by start."""
 
     name: tuple[str, str]
-    events: tuple[Event, ...]
-    parents: tuple[int, ...]
+    events: Events
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """The index of the event that encloses each, -1 without one."""
+        starts, ends = self.events.start.tolist(), self.events.end.tolist()
+        parents, open_events = list[int](), list[int]()
+        for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            until = end if end > start else start + 1
+            while open_events and ends[open_events[-1]] < until:
+                open_events.pop()
+            parents.append(open_events[-1] if open_events else -1)
+            open_events.append(index)
+        return parents
+
+    @cached_property
+    def marks(self) -> Ints:
+        """Every start and end of an event, once, in order."""
+        return np.unique(np.concatenate((self.events.start, self.events.end)))
 
     def enclosing(self, index: int) -> Iterator[Event]:
         """Yield what encloses event `index`, innermost first."""

@@ -9,33 +9,20 @@ left.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
+import numpy as np
+
+from commsim.arrays import Ints
 from commsim.traces.rebuild.rank.activity import Activity
-from commsim.traces.rebuild.rank.threads import Piece, ThreadName
+from commsim.traces.rebuild.rank.threads import Pieces, ThreadName
 
-__all__ = [
-    "LAUNCH",
-    "LEFT",
-    "LONG",
-    "Key",
-    "LaunchCause",
-    "RankWork",
-    "Tie",
-    "launch_piece",
-    "piece_at",
-    "ties",
-]
+__all__ = ["LEFT", "LONG", "RankWork", "Ties", "launch_pieces", "ties"]
 
 LONG = 100_000_000  # ps: no launch and no stream takes 100 us; something else held the op
-LAUNCH, STREAM, SYNC, LEFT = "launch", "stream", "sync", "left over"
+LAUNCH, STREAM, SYNC, LEFT = range(4)
 _TYPICAL = {LAUNCH: 5_000_000, STREAM: 1_000_000, SYNC: 1_000_000, LEFT: 0}
-
-
-Key = tuple[object, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,88 +30,114 @@ class RankWork:
     """All that one rank's part of the graph is made of."""
 
     activity: Activity
-    pieces: Mapping[ThreadName, list[Piece]]
+    pieces: Mapping[ThreadName, Pieces]
     waits: Mapping[int, list[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchCause:
-    """What an op waits for: a GPU op or a piece (by key), when that ended, and how it is tied."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Ties:
+    """What GPU work waits for: a row per cause, in the order of the work.
 
-    key: Key
-    ended: int
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tie:
-    """The causes of one piece of GPU work with their delays; `binding` is what released it."""
-
-    delays: tuple[tuple[Key, int], ...]
-    binding: LaunchCause
-    latency: int
-
-
-def ties(work: RankWork) -> Iterator[Tie]:
-    """Yield what each piece of GPU work waits for, in order."""
-    causes = _gpu_causes(work)
-    typical = _typical(work, causes)
-    for op, of_op in zip(work.activity.gpu, causes, strict=True):
-        binding = max(of_op, key=lambda cause: cause.ended + typical[cause.kind])
-        left = {cause: max(0, op.event.start - cause.ended) for cause in of_op}
-        delays = tuple(
-            (c.key, left[c] if c is binding else min(typical[c.kind], left[c])) for c in of_op
-        )
-        yield Tie(delays, binding, left[binding])
-
-
-def _gpu_causes(work: RankWork) -> list[list[LaunchCause]]:
-    causes: list[list[LaunchCause]] = []
-    before: dict[int, int] = {}
-    for index, op in enumerate(work.activity.gpu):
-        earlier = [(i, SYNC) for i in work.waits.get(index, ())]
-        if op.event.stream in before:
-            earlier.append((before[op.event.stream], STREAM))
-        of_op = [
-            LaunchCause(("gpu", i), work.activity.gpu[i].event.end, kind) for i, kind in earlier
-        ]
-        if op.launch or not of_op:
-            of_op.append(_launch_cause(work, index))
-        before[op.event.stream] = index
-        causes.append(of_op)
-    return causes
-
-
-def _launch_cause(work: RankWork, index: int) -> LaunchCause:
-    """Return the piece that ends where GPU work was launched.
-
-    What a GPU still had to do when the recording began hangs on its beginning.
+    `op` waits for `source`, GPU work if that is 0 or more, else piece `-1 - source` (pieces are
+    counted through all threads); `delay` in ps. `binding` is the row that released each op, with
+    its `latency`; `kind` says how each row is tied.
     """
-    place = launch_piece(work, index)
-    thread, at = place or (work.activity.main, 0)
-    return LaunchCause((thread, at), work.pieces[thread][at].end, LAUNCH if place else LEFT)
+
+    op: Ints
+    source: Ints
+    kind: Ints
+    delay: Ints
+    binding: Ints
+    latency: Ints
 
 
-def launch_piece(work: RankWork, index: int) -> tuple[ThreadName, int] | None:
-    """Return the piece (thread, index) that ends where GPU work was launched, if recorded."""
-    launch = work.activity.gpu[index].launch
-    if launch is None:
-        return None
-    time = work.activity.event(launch).start
-    return launch.thread, piece_at(work.pieces[launch.thread], time)
+def ties(work: RankWork) -> Ties:
+    """Return what each piece of GPU work waits for, and what released it."""
+    op, source, ended, kind = _causes(work)
+    start = work.activity.gpu.events.start
+    first = _first_of_each(op)
+    left = np.maximum(0, start[op] - ended)
+    typical = _typical(start, op, ended, kind, first)[kind]
+    binding = _last_of_each(ended + typical, op, first)
+    delay = np.minimum(typical, left)
+    delay[binding] = left[binding]
+    return Ties(op, source, kind, delay, binding, left[binding])
 
 
-def _typical(work: RankWork, causes: Sequence[Sequence[LaunchCause]]) -> dict[str, int]:
+def _causes(work: RankWork) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return (op, source, when that ended, kind) of all causes, as in `Ties`, op by op."""
+    gpu = work.activity.gpu
+    synced = [(op, source) for op, sources in work.waits.items() for source in sources]
+    waits = np.array(synced, np.int64).reshape(-1, 2)
+    order = np.argsort(gpu.events.stream, kind="stable")
+    follows = gpu.events.stream[order[1:]] == gpu.events.stream[order[:-1]]
+    after, before = order[1:][follows], order[:-1][follows]
+    alone = np.ones(len(gpu), bool)
+    alone[waits[:, 0]] = alone[after] = False
+    launched = np.flatnonzero(gpu.has_launch | alone)
+    known, piece = gpu.has_launch[launched], launch_pieces(work)[launched]
+    main = _main(work)
+    piece = np.where(known, piece, main)
+    ends = np.concatenate([pieces.end for pieces in work.pieces.values()])
+    op = np.concatenate((waits[:, 0], after, launched))
+    columns = (
+        op,
+        np.concatenate((waits[:, 1], before, -1 - piece)),
+        np.concatenate((gpu.events.end[waits[:, 1]], gpu.events.end[before], ends[piece])),
+        np.concatenate(
+            (np.full(len(waits), SYNC), np.full(len(after), STREAM), np.where(known, LAUNCH, LEFT))
+        ),
+    )
+    by_op = np.argsort(op, kind="stable")
+    op, source, ended, kind = (column[by_op] for column in columns)
+    return op, source, ended, kind
+
+
+def _main(work: RankWork) -> int:
+    """Return the first piece of the main thread, counted through all threads.
+
+    What a GPU still had to do when the recording began hangs on it.
+    """
+    before = 0
+    for name, pieces in work.pieces.items():
+        if name == work.activity.main:
+            break
+        before += len(pieces)
+    return before
+
+
+def launch_pieces(work: RankWork) -> Ints:
+    """Return the piece that ends where each piece of GPU work was launched, -1 if not recorded.
+
+    Pieces are counted through all threads.
+    """
+    gpu, before = work.activity.gpu, 0
+    found = np.full(len(gpu), -1)
+    for name, pieces in work.pieces.items():
+        own = gpu.thread == gpu.threads.index(name)
+        found[own] = before + pieces.at(gpu.launched[own])
+        before += len(pieces)
+    return found
+
+
+def _typical(start: Ints, op: Ints, ended: Ints, kind: Ints, first: Ints) -> Ints:
     """Return the median latency of each kind of tie, over the ops that it alone released."""
-    seen: dict[str, list[int]] = {}
-    for op, of_op in zip(work.activity.gpu, causes, strict=True):
-        last = max(of_op, key=lambda cause: cause.ended)
-        latency = op.event.start - last.ended
-        if 0 <= latency <= LONG:
-            seen.setdefault(last.kind, []).append(latency)
-    return {kind: round(median(seen.get(kind, [usual]))) for kind, usual in _TYPICAL.items()}
+    last = _last_of_each(ended, op, first)
+    latency = start[op[last]] - ended[last]
+    fits = (latency >= 0) & (latency <= LONG)
+    seen = {of: latency[fits & (kind[last] == of)] for of in _TYPICAL}
+    usual = [round(float(np.median(seen[of]))) if seen[of].size else _TYPICAL[of] for of in seen]
+    return np.array(usual)
 
 
-def piece_at(pieces: Sequence[Piece], time: int) -> int:
-    """Return the last piece that ends at `time` or before."""
-    return max(0, bisect_right(pieces, time, key=lambda piece: piece.end) - 1)
+def _first_of_each(op: Ints) -> Ints:
+    """Return the first row of each op; every op has one, and they are in order."""
+    return np.flatnonzero(np.diff(op, prepend=-1))
+
+
+def _last_of_each(times: Ints, op: Ints, first: Ints) -> Ints:
+    """Return, for each op, the first of its rows with the latest time."""
+    if not op.size:
+        return first
+    latest = np.flatnonzero(times == np.maximum.reduceat(times, first)[op])
+    return latest[_first_of_each(op[latest])]

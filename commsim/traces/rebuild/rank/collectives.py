@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
+
 from commsim.ops import ROOTED, op_of
 from commsim.traces.formats import (
     CommNode,
@@ -53,7 +55,8 @@ def collectives_of(
     nodes, notes = _join(activity, trace)
     found: list[CollectiveCall] = []
     bare = BareCalls(activity)
-    for index, op in enumerate(activity.gpu):
+    for index in np.flatnonzero(activity.gpu.communicates).tolist():
+        op = activity.gpu[index]
         if op.is_gloo:
             found.append(gloo_call(activity, index, gaps_are_work=gaps_are_work))
         elif op.is_collective:
@@ -109,8 +112,7 @@ def _comms(activity: Activity) -> list[ThreadCall]:
     calls = [
         ThreadCall(thread.name, index)
         for thread in activity.threads.values()
-        for index, event in enumerate(thread.events)
-        if event.name == _COMMS
+        for index in np.flatnonzero(thread.events.named(_COMMS.__eq__)).tolist()
     ]
     return sorted(calls, key=lambda call: activity.event(call).start)
 

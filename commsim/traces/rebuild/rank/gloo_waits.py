@@ -20,6 +20,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
+import numpy as np
+
 from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import Thread
@@ -77,9 +79,9 @@ def _is_done(activity: Activity, index: int) -> bool:
 
 def _all_waits(activity: Activity, thread: Thread) -> Iterator[tuple[Wait, bool]]:
     mine = sorted(
-        (op.event.end, index)
-        for index, op in enumerate(activity.gpu)
-        if op.is_gloo and op.launch and op.launch.thread == thread.name
+        (activity.gpu.ends[index], index)
+        for index in np.flatnonzero(activity.gpu.is_gloo).tolist()
+        if (launch := activity.gpu.launch(index)) and launch.thread == thread.name
     )
     if not mine:
         return
@@ -109,7 +111,7 @@ def _all_waits(activity: Activity, thread: Thread) -> Iterator[tuple[Wait, bool]
             yield (start, inside[-1], work), sure
         else:
             yield (end, end, work), sure
-    limit = activity.step.end if activity.step else thread.events[-1].end
+    limit = activity.step.end if activity.step else int(thread.events.end[-1])
     last = tuple(i for e, i in left if e <= limit and _call(activity, i)[0] <= limit)
     if last:
         yield (limit, limit, last), True
@@ -123,19 +125,19 @@ def _call(activity: Activity, index: int) -> Span:
 
 def _functional(thread: Thread) -> Iterator[Span]:
     """Yield the ops that wait for a functional collective."""
-    for event in thread.events:
-        if event.name == _WAIT_TENSOR:
-            yield event.start, event.end
+    for event in thread.events.take(thread.events.named(_WAIT_TENSOR.__eq__)):
+        yield event.start, event.end
 
 
 def _gaps(thread: Thread) -> Iterator[Span]:
     """Yield the times in which the thread is in no op: in Python, or in Work.wait()."""
-    busy = [e for e in thread.events if e.kind not in (EventKind.ANNOTATION, EventKind.OTHER)]
+    events = thread.events
+    busy = events.take(~np.isin(events.kind, (EventKind.ANNOTATION, EventKind.OTHER)))
     reach = -1
-    for event in busy:
-        if reach >= 0 and event.start > reach:
-            yield reach, event.start
-        reach = max(reach, event.end)
-    end = max(event.end for event in thread.events)
+    for start, until in zip(busy.start.tolist(), busy.end.tolist(), strict=True):
+        if reach >= 0 and start > reach:
+            yield reach, start
+        reach = max(reach, until)
+    end = int(events.end.max())
     if 0 <= reach < end:
         yield reach, end

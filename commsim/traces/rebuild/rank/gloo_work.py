@@ -8,10 +8,12 @@ caller's, up to the end of Work.wait(). The k-th annotation belongs to the k-th 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from commsim.ops import op_of
-from commsim.traces.formats import Event, EventKind
+from commsim.traces.formats import Event, EventKind, Events
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 
 __all__ = ["FIRST_MESSAGES", "GLOO", "gloo_op", "gloo_work", "peer_and_tag"]
@@ -23,13 +25,13 @@ FIRST_MESSAGES = -1000  # below the streams of Gloo's threads
 
 
 def gloo_work(
-    events: Iterable[Event], threads: Mapping[tuple[str, str], Thread]
+    events: Events, threads: Mapping[tuple[str, str], Thread]
 ) -> Iterator[tuple[Event, ThreadCall]]:
     """Yield what Gloo did as an event on a stream of its own, with the c10d op that issued it."""
     ran: dict[str, list[Event]] = {}
-    for event in events:
-        if event.name.startswith(GLOO) and event.kind == EventKind.ANNOTATION:
-            ran.setdefault(op_of(event.name), []).append(event)
+    marks = events.named(lambda name: name.startswith(GLOO))
+    for event in events.take(marks & (events.kind == EventKind.ANNOTATION)):
+        ran.setdefault(op_of(event.name), []).append(event)
     if not ran:
         return
     streams: dict[tuple[str, str], int] = {}
@@ -85,12 +87,15 @@ def peer_and_tag(event: Event) -> tuple[int, int]:
 def _issued(threads: Mapping[tuple[str, str], Thread]) -> list[tuple[ThreadCall, Event]]:
     """Return the c10d ops that communicate, in order of time."""
     found = [
-        (ThreadCall(thread.name, index), event)
+        (ThreadCall(thread.name, index), thread.events[index])
         for thread in threads.values()
-        for index, event in enumerate(thread.events)
-        if event.name.startswith("c10d::") and op_of(event.name)
+        for index in np.flatnonzero(thread.events.named(_communicates)).tolist()
     ]
     return sorted(found, key=lambda item: item[1].start)
+
+
+def _communicates(name: str) -> bool:
+    return name.startswith("c10d::") and bool(op_of(name))
 
 
 def _first_after(ran: dict[str, list[Event]], names: tuple[str, ...], start: int) -> Event | None:

@@ -46,9 +46,10 @@ class HostAccount:
 
 def host_account(file: KinetoFile, begin: int, end: int) -> HostAccount | None:
     """Return the account of a window of a rank, None if Gloo did nothing in it."""
+    events = list(file.events)
 
     def spans(chosen: Callable[[Event], bool]) -> list[Span]:
-        found = ((max(begin, e.start), min(end, e.end)) for e in file.events if chosen(e))
+        found = ((max(begin, e.start), min(end, e.end)) for e in events if chosen(e))
         return [span for span in found if span[0] < span[1]]
 
     surely, marked = spans(_moves), spans(_is_message)
@@ -57,8 +58,8 @@ def host_account(file: KinetoFile, begin: int, end: int) -> HostAccount | None:
         return None
     waits, work = spans(_waits), spans(_works)
     most = end - begin - _both(gloo, waits)
-    framed = any(event.kind == EventKind.WAIT for event in file.events)
-    threads = {event.thread for event in file.events if _works(event)}
+    framed = any(event.kind == EventKind.WAIT for event in events)
+    threads = {event.thread for event in events if _works(event)}
     least = most if framed and len(threads) <= 1 else _length(work) - _both(work, waits)
     held = [wait for wait in waits if wait[1] - wait[0] > _AT_ONCE]
     whole = _length(gloo)

@@ -8,7 +8,10 @@ the one kernel that does it all.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+
+import numpy as np
 
 from commsim.ops import op_of
 from commsim.traces.formats import Event, EventKind, integer
@@ -124,8 +127,7 @@ class BareCalls:
 
     def __init__(self, activity: Activity) -> None:
         self._waiting = {
-            thread.name: [e for i, e in enumerate(thread.events) if _is_bare(thread, i, e)]
-            for thread in activity.threads.values()
+            thread.name: list(_bare_calls(thread)) for thread in activity.threads.values()
         }
         self._activity = activity
 
@@ -136,6 +138,15 @@ class BareCalls:
         taken = [event for event in waiting if event.start <= start]
         self._waiting[launch.thread] = waiting[len(taken) :]
         return taken
+
+
+def _bare_calls(thread: Thread) -> Iterator[Event]:
+    for index in np.flatnonzero(
+        thread.events.named(lambda name: name.startswith(_SPEAKS))
+    ).tolist():
+        event = thread.events[index]
+        if _is_bare(thread, index, event):
+            yield event
 
 
 def _is_bare(thread: Thread, index: int, event: Event) -> bool:

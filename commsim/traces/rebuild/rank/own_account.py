@@ -7,16 +7,16 @@ them, so that a replay can be checked against it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from commsim.arrays import Bools
 from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.host_account import HostAccount, host_account
 
 __all__ = ["OwnAccount", "own_account", "window_of"]
-
-_COMPUTE, _COMMUNICATION, _COPY = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,15 @@ class OwnAccount:
 def own_account(activity: Activity) -> OwnAccount | HostAccount | None:
     """Return the account of a rank's window, None for one without GPU work and without Gloo's."""
     begin, end = window_of(activity)
-    if not any(op.event.on_gpu and not op.is_gloo for op in activity.gpu):
+    gpu = activity.gpu
+    if not (gpu.events.on_gpu & ~gpu.is_gloo).any():
         return host_account(activity.file, begin, end)
-    spent = [0, 0, 0]
-    for start, until, kind in _swept(_marks(activity, begin, end)):
-        spent[kind] += until - start
-    return OwnAccount(*spent)
+    computes = (gpu.events.kind == EventKind.KERNEL) & ~gpu.communicates
+    compute, busy, whole = (
+        _length(activity, kept, begin, end)
+        for kept in (computes, computes | gpu.communicates, np.ones(len(gpu), bool))
+    )
+    return OwnAccount(compute, busy - compute, whole - busy)
 
 
 def window_of(activity: Activity) -> tuple[int, int]:
@@ -56,27 +59,17 @@ def window_of(activity: Activity) -> tuple[int, int]:
     if activity.step:
         return activity.step.start, activity.step.end
     events = activity.threads[activity.main].events
-    return events[0].start, max(event.end for event in events)
+    return int(events.start[0]), int(events.end.max())
 
 
-def _marks(activity: Activity, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """Return (time, kind, +1 or -1) of what runs in the window, in order of time."""
-    marks: list[tuple[int, int, int]] = []
-    for op in activity.gpu:
-        start, until = max(begin, op.event.start), min(end, op.event.end)
-        if start < until:
-            kernel = op.event.kind == EventKind.KERNEL
-            kind = _COMMUNICATION if op.communicates else _COMPUTE if kernel else _COPY
-            marks += [(start, kind, 1), (until, kind, -1)]
-    return sorted(marks)
-
-
-def _swept(marks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, end, kind) of each stretch, by the first kind that runs in it."""
-    running, before = [0, 0, 0], 0
-    for time, kind, change in marks:
-        first = next((k for k, count in enumerate(running) if count), -1)
-        if first >= 0 and time > before:
-            yield before, time, first
-        running[kind] += change
-        before = time
+def _length(activity: Activity, kept: Bools, begin: int, end: int) -> int:
+    """Return how long at least one of the kept pieces of work runs in a window."""
+    start = np.maximum(begin, activity.gpu.events.start[kept])
+    until = np.minimum(end, activity.gpu.events.end[kept])
+    start, until = start[start < until], until[start < until]
+    if not start.size:
+        return 0
+    order = np.argsort(start, kind="stable")
+    start, until = start[order], until[order]
+    reach = np.concatenate((start[:1], np.maximum.accumulate(until)[:-1]))
+    return int(np.maximum(0, until - np.maximum(start, reach)).sum())

@@ -91,7 +91,7 @@ def rank_part(
         steps=tuple((event.name, event.end - event.start) for event in activity.steps),
         window=window_of(activity),
         account=own_account(activity),
-        how=how if any(not op.is_gloo for op in activity.gpu) else "",
+        how=how if not activity.gpu.is_gloo.all() else "",
         notes=(*file.notes, *activity.notes, *calls.notes, *_unsure(rank, unsure)),
         unsure=unsure,
         suspects=suspects_of(activity),

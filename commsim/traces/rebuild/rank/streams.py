@@ -17,9 +17,12 @@ the same launch that ended last before it began, on whatever stream.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from commsim.arrays import Ints
 from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import RankCollectives, ThreadCall
@@ -37,14 +40,23 @@ class Queue:
     times: list[int]
     ops: list[int]
 
-    def before(self, time: int) -> list[int]:
-        """Return what was launched up to `time`, the last one last."""
-        return self.ops[: bisect_right(self.times, time)]
+    def last_before(self, time: int) -> int:
+        """Return what was launched last up to `time`, -1 for nothing."""
+        at = bisect_right(self.times, time)
+        return self.ops[at - 1] if at else -1
+
+    def before(self, time: int) -> Iterator[int]:
+        """Yield what was launched up to `time`, the last first."""
+        for at in range(bisect_right(self.times, time) - 1, -1, -1):
+            yield self.ops[at]
 
     def next_after(self, time: int) -> int:
         """Return the first one launched after `time`, -1 without one."""
         at = bisect_left(self.times, time)
         return self.ops[at] if at < len(self.ops) else -1
+
+
+_NOTHING = Queue([], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +70,26 @@ class IssueOrder:
 
 def issue_order(activity: Activity) -> IssueOrder:
     """Sort the GPU work of a rank by when it was launched."""
-    order = sorted(
-        (launch_time(activity, index), index)
-        for index, op in enumerate(activity.gpu)
-        if op.launch is not None
+    gpu = activity.gpu
+    order = np.argsort(gpu.launched, kind="stable")
+    order = order[gpu.has_launch[order]]
+    compute = order[~gpu.is_collective[order]]
+    streams, threads = gpu.events.stream, gpu.thread
+    return IssueOrder(
+        _queues(gpu.launched, streams, order),
+        {gpu.threads[n]: queue for n, queue in _queues(gpu.launched, threads, compute).items()},
+        _queues(gpu.launched, streams, compute),
     )
-    streams: dict[int, Queue] = {}
-    threads: dict[tuple[str, str], Queue] = {}
-    compute: dict[int, Queue] = {}
-    for time, index in order:
-        op = activity.gpu[index]
-        assert op.launch is not None
-        _append(streams.setdefault(op.event.stream, Queue([], [])), time, index)
-        if not op.is_collective:
-            _append(threads.setdefault(op.launch.thread, Queue([], [])), time, index)
-            _append(compute.setdefault(op.event.stream, Queue([], [])), time, index)
-    return IssueOrder(streams, threads, compute)
 
 
-def _append(queue: Queue, time: int, index: int) -> None:
-    queue.times.append(time)
-    queue.ops.append(index)
-
-
-def launch_time(activity: Activity, index: int) -> int:
-    """Return when GPU work was launched; its own start if that is not recorded."""
-    op = activity.gpu[index]
-    return activity.event(op.launch).start if op.launch else op.event.start
+def _queues(launched: Ints, keys: Ints, order: Ints) -> dict[int, Queue]:
+    """Return the work of each key, keys in the order of their first work."""
+    found, first = np.unique(keys[order], return_index=True)
+    queues: dict[int, Queue] = {}
+    for key in found[np.argsort(first)].tolist():
+        ops = order[keys[order] == key]
+        queues[key] = Queue(launched[ops].tolist(), ops.tolist())
+    return queues
 
 
 def cross_stream(
@@ -110,22 +115,21 @@ def cross_stream(
 
 
 def _inside_graphs(activity: Activity) -> Iterable[tuple[int, int]]:
-    graphs: dict[ThreadCall, list[int]] = {}
-    for index, op in enumerate(activity.gpu):
-        if op.launch and "GraphLaunch" in activity.event(op.launch).name:
-            graphs.setdefault(op.launch, []).append(index)
-    for ops in graphs.values():
+    graphs: dict[tuple[int, int], list[int]] = {}
+    gpu = activity.gpu
+    for number, thread in enumerate(activity.threads.values()):
+        launches = thread.events.named(lambda name: "GraphLaunch" in name)
+        if launches.any():
+            own = np.flatnonzero(gpu.thread == number)
+            for op in own[launches[gpu.place[own]]].tolist():
+                graphs.setdefault((number, int(gpu.place[op])), []).append(op)
+    for ops in sorted(graphs.values()):
         ended: list[tuple[int, int]] = []
         for target in ops:
-            start = activity.gpu[target].event.start
-            at = bisect_right(ended, (start, len(activity.gpu)))
-            if at and activity.gpu[ended[at - 1][1]].event.stream != _stream_of(activity, target):
+            at = bisect_right(ended, (gpu.starts[target], len(gpu)))
+            if at and gpu.streams[ended[at - 1][1]] != gpu.streams[target]:
                 yield ended[at - 1][1], target
-            insort(ended, (activity.gpu[target].event.end, target))
-
-
-def _stream_of(activity: Activity, index: int) -> int:
-    return activity.gpu[index].event.stream
+            insort(ended, (gpu.ends[target], target))
 
 
 def _gather(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
@@ -139,52 +143,49 @@ def _gather(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 def _recorded(activity: Activity, issue: IssueOrder) -> Iterable[tuple[int, int]]:
     """Yield (source, target) of each Stream Wait Event that names its record."""
-    for event in activity.file.events:
-        if event.kind != EventKind.CUDA_SYNC or event.name != "Stream Wait Event":
-            continue
+    events = activity.file.events
+    stream_waits = (events.kind == EventKind.CUDA_SYNC) & events.named("Stream Wait Event".__eq__)
+    for event in events.take(stream_waits):
         record = activity.calls.get(event.args.waits_for)
         wait = activity.calls.get(event.correlation)
         source_stream = issue.streams.get(event.args.waits_for_stream)
         if record is None or wait is None or source_stream is None:
             continue
-        sources = source_stream.before(activity.event(record).start)
-        target = issue.streams.get(event.stream, Queue([], [])).next_after(
-            activity.event(wait).start
-        )
-        if sources and target >= 0 and _fits(activity, sources[-1], target):
-            yield sources[-1], target
+        source = source_stream.last_before(activity.event(record).start)
+        target = issue.streams.get(event.stream, _NOTHING).next_after(activity.event(wait).start)
+        if source >= 0 and target >= 0 and _fits(activity, source, target):
+            yield source, target
 
 
 def _fits(activity: Activity, source: int, target: int) -> bool:
     """Say whether the recording allows that `target` waited for `source`."""
-    return activity.gpu[source].event.end <= activity.gpu[target].event.start + SLACK
+    return activity.gpu.ends[source] <= activity.gpu.starts[target] + SLACK
 
 
-def _last_fit(activity: Activity, sources: list[int], target: int) -> int:
-    for source in reversed(sources):
-        if _fits(activity, source, target):
-            return source
-    return -1
+def _last_fit(activity: Activity, sources: Iterable[int], target: int) -> int:
+    """Return the first of some sources that fits, -1 if none does."""
+    return next((source for source in sources if _fits(activity, source, target)), -1)
 
 
 def _into_collectives(activity: Activity, issue: IssueOrder) -> Iterable[tuple[int, int]]:
-    for target, op in enumerate(activity.gpu):
-        if op.is_collective and op.launch is not None:
-            launched = issue.threads.get(op.launch.thread, Queue([], []))
-            sources = launched.before(activity.event(op.launch).start)
-            if sources and _fits(activity, sources[-1], target):
-                yield sources[-1], target
+    gpu = activity.gpu
+    for target in np.flatnonzero(gpu.is_collective & gpu.has_launch).tolist():
+        thread = gpu.threads[gpu.thread[target]]
+        source = issue.threads.get(thread, _NOTHING).last_before(int(gpu.launched[target]))
+        if source >= 0 and _fits(activity, source, target):
+            yield source, target
 
 
 def _after_waits(
     activity: Activity, issue: IssueOrder, collectives: RankCollectives
 ) -> Iterable[tuple[int, int]]:
+    calls = collectives.calls
+    launched = Queue([call.launched for call in calls], [call.kernel for call in calls])
     for wait in collectives.waits:
         at = activity.event(wait.at).start
         for target in _next_work(activity, issue, wait.at):
-            sources = [c.kernel for c in collectives.calls if c.launched <= at]
-            if wait.call >= 0:
-                sources = [collectives.calls[wait.call].kernel]
+            known = wait.call >= 0
+            sources = [calls[wait.call].kernel] if known else launched.before(at)
             source = _last_fit(activity, sources, target)
             if source >= 0:
                 yield source, target
@@ -197,7 +198,7 @@ def _after_wait_events(
     for call in _bare_wait_events(activity):
         at = activity.event(call).start
         for target in _next_work(activity, issue, call):
-            own = activity.gpu[target].event.stream
+            own = activity.gpu.streams[target]
             for stream, queue in issue.streams.items():
                 source = _last_fit(activity, queue.before(at), target) if stream != own else -1
                 if source >= 0:
@@ -206,11 +207,10 @@ def _after_wait_events(
 
 def _bare_wait_events(activity: Activity) -> Iterable[ThreadCall]:
     for thread in activity.threads.values():
-        for index, event in enumerate(thread.events):
-            if event.kind == EventKind.RUNTIME and event.name in _WAIT_EVENT:
-                names = [outer.name for outer in thread.enclosing(index)]
-                if not any(_communicates(name) for name in names):
-                    yield ThreadCall(thread.name, index)
+        called = thread.events.named(_WAIT_EVENT.__contains__)
+        for index in np.flatnonzero(called & (thread.events.kind == EventKind.RUNTIME)).tolist():
+            if not any(_communicates(outer.name) for outer in thread.enclosing(index)):
+                yield ThreadCall(thread.name, index)
 
 
 def _communicates(name: str) -> bool:
@@ -224,10 +224,9 @@ def _next_work(activity: Activity, issue: IssueOrder, call: ThreadCall) -> list[
     autograd thread, and the next work on that stream comes from the main thread.
     """
     at = activity.event(call).start
-    of_thread = issue.threads.get(call.thread, Queue([], []))
+    of_thread = issue.threads.get(call.thread, _NOTHING)
     found = [of_thread.next_after(at)]
-    launched = of_thread.before(at)
-    if launched:
-        stream = activity.gpu[launched[-1]].event.stream
+    if (launched := of_thread.last_before(at)) >= 0:
+        stream = activity.gpu.streams[launched]
         found.append(issue.compute_streams[stream].next_after(at))
     return [op for op in dict.fromkeys(found) if op >= 0]

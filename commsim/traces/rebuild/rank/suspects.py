@@ -38,22 +38,26 @@ class Suspect:
 
 def suspects_of(activity: Activity) -> tuple[Suspect, ...]:
     """Return the kernels, of no known library, that take the most of a rank's time."""
-    calls: dict[str, list[tuple[int, int]]] = {}
-    for op in activity.gpu:
-        if op.event.kind == EventKind.KERNEL and not op.communicates:
-            calls.setdefault(op.event.name, []).append((op.event.start, op.event.end))
-    if not calls:
+    gpu = activity.gpu
+    kernels = np.flatnonzero((gpu.events.kind == EventKind.KERNEL) & ~gpu.communicates)
+    if not kernels.size:
         return ()
-    whole = max(op.event.end for op in activity.gpu) - activity.gpu[0].event.start
+    starts, ends = gpu.events.start[kernels], gpu.events.end[kernels]
+    found, number = np.unique(gpu.events.name[kernels], return_inverse=True)
+    order = np.argsort(number, kind="stable")
+    calls = np.split(order, np.cumsum(np.bincount(number))[:-1])
+    whole = int(gpu.events.end.max() - gpu.events.start[0])
     spent = [
-        (total, name)
-        for name, times in calls.items()
-        if len(times) >= _LEAST_CALLS
-        and (total := sum(end - start for start, end in times)) > _LEAST_SHARE * whole
+        (total, gpu.events.names[name], of_name)
+        for name, of_name in zip(found, calls, strict=True)
+        if len(of_name) >= _LEAST_CALLS
+        and (total := int((ends[of_name] - starts[of_name]).sum())) > _LEAST_SHARE * whole
     ]
-    most = sorted(spent, key=lambda pair: (-pair[0], pair[1]))[:_MOST_NAMES]
-    columns = {name: np.array(calls[name][:_MOST_CALLS], dtype=np.int64) for _, name in most}
-    return tuple(Suspect(name, each[:, 0], each[:, 1]) for name, each in columns.items())
+    most = sorted(spent, key=lambda row: (-row[0], row[1]))[:_MOST_NAMES]
+    return tuple(
+        Suspect(name, starts[of_name[:_MOST_CALLS]], ends[of_name[:_MOST_CALLS]])
+        for _, name, of_name in most
+    )
 
 
 def waiting_like_communication(ranks: Mapping[int, Sequence[Suspect]]) -> Iterator[str]:

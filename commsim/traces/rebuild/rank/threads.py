@@ -10,19 +10,20 @@ which a thread waits for the backward pass on the autograd thread.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from commsim.graph import Phase
+import numpy as np
+
+from commsim.arrays import Ints
 from commsim.traces.formats import Event, EventKind
-from commsim.traces.rebuild.rank.activity import AUTOGRAD, Activity
+from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.gloo_waits import gloo_waits
 from commsim.traces.rebuild.rank.streams import SLACK, IssueOrder
+from commsim.traces.rebuild.rank.thread_labels import thread_labels
 
-__all__ = ["Piece", "ThreadName", "pieces_of"]
+__all__ = ["Pieces", "ThreadName", "pieces_of"]
 
 ThreadName = tuple[str, str]
 
@@ -31,6 +32,7 @@ _DEVICE_SYNC = frozenset({"cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCt
 _EVENT_SYNC = frozenset({"cudaEventSynchronize", "hipEventSynchronize", "cuEventSynchronize"})
 _BLOCKING_COPY = frozenset({"cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream"})
 _COPY = frozenset({"cudaMemcpyAsync", "hipMemcpyAsync"}) | _BLOCKING_COPY
+_BLOCKS = _STREAM_SYNC | _DEVICE_SYNC | _EVENT_SYNC | _COPY
 _HANDED_OVER = 100_000_000  # ps: a gap of 100 us in which the other thread is busy
 _BUSY_SHARE = 0.5
 
@@ -45,36 +47,49 @@ class BlockedSpan:
     thread: ThreadName | None = None
 
 
-@dataclass(slots=True)
-class Piece:
-    """Work of a thread from `start` to `end`. It waits for GPU work and for other pieces."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """The work of a thread: pieces from `start` to `end`, in order.
 
-    thread: ThreadName
-    start: int
-    end: int
-    name: str
-    phase: Phase
-    gpu: list[int] = field(default_factory=list)
-    after: list[tuple[ThreadName, int]] = field(default_factory=list)
+    `gpu` and `after` say what a piece waits for, for the few that wait: GPU work, and other
+    threads until some time. `name` are indices of `names`, `phase` values of `Phase`.
+    """
+
+    start: Ints
+    end: Ints
+    name: Ints
+    phase: Ints
+    names: tuple[str, ...]
+    gpu: dict[int, list[int]]
+    after: dict[int, list[tuple[ThreadName, int]]]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def at(self, times: Ints) -> Ints:
+        """Return, for each time, the last piece that ends then or before; else the first."""
+        return np.maximum(0, np.searchsorted(self.end, times, side="right") - 1)
 
 
 def pieces_of(
     activity: Activity, issue: IssueOrder, *, gaps_are_work: bool = False
-) -> dict[ThreadName, list[Piece]]:
+) -> dict[ThreadName, Pieces]:
     """Cut the main thread, and each one that launches GPU work, into pieces.
 
     `gaps_are_work`: what may be waiting for Gloo or work counts as work.
     """
     names = [name for name in activity.threads if name == activity.main or name in issue.threads]
-    names += [c.launch.thread for c in activity.gpu if c.launch and c.launch.thread not in names]
+    gpu = activity.gpu
+    used = dict.fromkeys(gpu.thread[gpu.has_launch].tolist())
+    names += [gpu.threads[number] for number in used]
     kept = [activity.threads[name] for name in dict.fromkeys(names)]
-    kept.sort(key=lambda thread: (thread.events[0].start, thread.name != activity.main))
+    kept.sort(key=lambda thread: (int(thread.events.start[0]), thread.name != activity.main))
     blocked = {thread.name: list(_blocking(activity, issue, thread)) for thread in kept}
     for thread in kept:
         blocked[thread.name] += _hand_overs(activity, thread, kept)
         waits = gloo_waits(activity, thread, gaps_are_work=gaps_are_work)
         blocked[thread.name] += (BlockedSpan(*wait) for wait in waits)
-    begins = {thread.name: thread.events[0].start for thread in kept}
+    begins = {thread.name: int(thread.events.start[0]) for thread in kept}
     for thread in kept[1:]:
         before = _starter(activity, kept, thread)
         handed = _last_mark(before, begins[thread.name])
@@ -87,39 +102,32 @@ def pieces_of(
 def _starter(activity: Activity, kept: list[Thread], thread: Thread) -> Thread:
     """Return the thread that set `thread` to work: the main one, if it ran by then."""
     main = activity.threads[activity.main]
-    earlier = main.name != thread.name and main.events[0].start <= thread.events[0].start
+    earlier = main.name != thread.name and main.events.start[0] <= thread.events.start[0]
     return main if earlier else kept[0]
 
 
 def _last_mark(thread: Thread, time: int) -> int:
     """Return the last start or end of an event of `thread` up to `time`."""
-    marks = _marks(thread)
-    return marks[max(0, bisect_right(marks, time) - 1)]
-
-
-def _marks(thread: Thread) -> list[int]:
-    return sorted({time for event in thread.events for time in (event.start, event.end)})
+    at = int(np.searchsorted(thread.marks, time, side="right"))
+    return int(thread.marks[max(0, at - 1)])
 
 
 def _blocking(activity: Activity, issue: IssueOrder, thread: Thread) -> Iterator[BlockedSpan]:
     """Yield a span for each call that waits for GPU work."""
-    syncs = {
-        event.correlation: event
-        for event in activity.file.events
-        if event.kind == EventKind.CUDA_SYNC and event.name != "Stream Wait Event"
-    }
-    copies = {
-        activity.event(op.launch).correlation: index
-        for index, op in enumerate(activity.gpu)
-        if op.launch and op.event.kind == EventKind.MEMCPY
-    }
-    for index, event in enumerate(thread.events):
-        if event.kind != EventKind.RUNTIME:
-            continue
+    gpu, events, of_file = activity.gpu, thread.events, activity.file.events
+    blocks = events.named(_BLOCKS.__contains__) & (events.kind == EventKind.RUNTIME)
+    if not blocks.any():
+        return
+    waits = ~of_file.named("Stream Wait Event".__eq__) & (of_file.kind == EventKind.CUDA_SYNC)
+    syncs = {event.correlation: event for event in of_file.take(waits)}
+    copied = np.flatnonzero(gpu.has_launch & (gpu.events.kind == EventKind.MEMCPY))
+    copies = dict(zip(gpu.events.correlation[copied].tolist(), copied.tolist(), strict=True))
+    for index in np.flatnonzero(blocks).tolist():
+        event = events[index]
         awaited = _awaited(activity, issue, ThreadCall(thread.name, index), syncs, copies)
-        ended = [op for op in awaited if activity.gpu[op].event.end <= event.end + SLACK]
+        ended = [op for op in awaited if gpu.ends[op] <= event.end + SLACK]
         if ended:
-            release = max(activity.gpu[op].event.end for op in ended)
+            release = max(gpu.ends[op] for op in ended)
             yield BlockedSpan(
                 event.start, min(max(event.start, release), event.end), gpu=tuple(ended)
             )
@@ -154,12 +162,13 @@ def _awaited(
 
 def _to_pageable(activity: Activity, copy: int) -> bool:
     """A copy to pageable memory returns when it is done, though it is called Async."""
-    return copy >= 0 and "DtoH" in (name := activity.gpu[copy].event.name) and "Pageable" in name
+    return copy >= 0 and "DtoH" in (name := activity.gpu.events[copy].name) and "Pageable" in name
 
 
 def _last(issue: IssueOrder, stream: int, time: int) -> list[int]:
     queue = issue.streams.get(stream)
-    return queue.before(time)[-1:] if queue else []
+    last = queue.last_before(time) if queue else -1
+    return [last] if last >= 0 else []
 
 
 def _last_of_each(issue: IssueOrder, time: int) -> list[int]:
@@ -169,45 +178,40 @@ def _last_of_each(issue: IssueOrder, time: int) -> list[int]:
 def _current_stream(activity: Activity, issue: IssueOrder, call: ThreadCall) -> int:
     """The call does not say its stream: take that of the thread's last launch."""
     queue = issue.threads.get(call.thread)
-    launched = queue.before(activity.event(call).start) if queue else []
-    return activity.gpu[launched[-1]].event.stream if launched else -1
+    launched = queue.last_before(activity.event(call).start) if queue else -1
+    return activity.gpu.streams[launched] if launched >= 0 else -1
 
 
 def _ended_inside(activity: Activity, event: Event) -> list[int]:
     """The event is not known: take the work that ended last while the call waited."""
-    inside = [
-        (op.event.end, index)
-        for index, op in enumerate(activity.gpu)
-        if event.start < op.event.end <= event.end
-    ]
-    return [max(inside)[1]] if inside else []
+    ends = activity.gpu.events.end
+    inside = np.flatnonzero((event.start < ends) & (ends <= event.end))
+    return [int(inside[ends[inside] == ends[inside].max()][-1])] if inside.size else []
 
 
 def _hand_overs(activity: Activity, thread: Thread, others: list[Thread]) -> Iterator[BlockedSpan]:
     """Yield the gaps in which `thread` waits for the backward pass, or it for `thread`."""
     backward = thread.name in activity.backward
     partners = [
-        (other.name, _marks(other))
+        (other.name, other.marks)
         for other in others
         if (other.name in activity.backward) != backward
     ]
     for start, end in _gaps(thread) if partners else ():
         for name, marks in partners:
-            inside = marks[bisect_left(marks, start) : bisect_right(marks, end)]
-            if inside and inside[-1] - inside[0] >= _BUSY_SHARE * (end - start):
-                yield BlockedSpan(start, inside[-1], thread=name)
+            inside = marks[np.searchsorted(marks, start) : np.searchsorted(marks, end, "right")]
+            if inside.size and inside[-1] - inside[0] >= _BUSY_SHARE * (end - start):
+                yield BlockedSpan(start, int(inside[-1]), thread=name)
                 break
 
 
 def _gaps(thread: Thread) -> Iterator[tuple[int, int]]:
     """Yield long times without an event, other than inside an op or a call."""
-    marks = _marks(thread)
-    starts = [event.start for event in thread.events]
-    for start, end in zip(marks, marks[1:], strict=False):
-        if end - start < _HANDED_OVER:
-            continue
-        index = bisect_right(starts, start) - 1
-        around = [thread.events[index], *thread.enclosing(index)]
+    marks, events = thread.marks, thread.events
+    for at in np.flatnonzero(np.diff(marks) >= _HANDED_OVER).tolist():
+        start, end = int(marks[at]), int(marks[at + 1])
+        index = int(np.searchsorted(events.start, start, side="right")) - 1
+        around = [events[index], *thread.enclosing(index)]
         inner = next((event for event in around if event.end >= end), None)
         if inner is None or inner.kind == EventKind.ANNOTATION:
             yield start, end
@@ -218,61 +222,45 @@ def _cuts(
     kept: list[Thread],
     blocked: dict[ThreadName, list[BlockedSpan]],
     begins: dict[ThreadName, int],
-) -> dict[ThreadName, list[int]]:
+) -> dict[ThreadName, Ints]:
     """Return the times at which each thread is cut, from its begin to its end."""
-    cuts = {t.name: {begins[t.name], max(event.end for event in t.events)} for t in kept}
-    for op in activity.gpu:
-        if op.launch:
-            cuts[op.launch.thread].add(activity.event(op.launch).start)
+    cuts = {t.name: [begins[t.name], int(t.events.end.max())] for t in kept}
     if activity.step:
-        cuts[activity.main] |= {activity.step.start, activity.step.end}
+        cuts[activity.main] += [activity.step.start, activity.step.end]
     for name, of_thread in blocked.items():
         for span in of_thread:
-            cuts[name] |= {span.start, span.end}
+            cuts[name] += [span.start, span.end]
             if span.thread:
-                cuts[span.thread].add(span.end)
-    return {name: sorted(times) for name, times in cuts.items()}
+                cuts[span.thread].append(span.end)
+    gpu = activity.gpu
+    launches = {name: gpu.launched[gpu.thread == n] for n, name in enumerate(gpu.threads)}
+    return {
+        name: np.unique(np.concatenate((launches[name], np.array(times, np.int64))))
+        for name, times in cuts.items()
+    }
 
 
-def _cut(
-    activity: Activity, thread: Thread, cuts: list[int], blocked: list[BlockedSpan]
-) -> list[Piece]:
+def _cut(activity: Activity, thread: Thread, cuts: Ints, blocked: list[BlockedSpan]) -> Pieces:
     """Return the pieces between the cuts, without the blocked time.
 
     The begin and the end of each blocked span are pieces of no length, for others to depend on.
     """
-    points = {cuts[0], *(span.end for span in blocked)}
-    spans = sorted([*zip(cuts, cuts[1:], strict=False), *((time, time) for time in points)])
     blocked = sorted(blocked, key=lambda span: (span.start, span.end))
-    opened = [span.start for span in blocked]
-    reach = list(accumulate((span.end for span in blocked), max))
-    pieces = [
-        Piece(thread.name, start, end, *_label(activity, thread, end))
-        for start, end in spans
-        if start == end or not (at := bisect_right(opened, start)) or reach[at - 1] < end
-    ]
-    starts = [piece.start for piece in pieces]
+    opened = np.array([span.start for span in blocked], np.int64)
+    reach = np.maximum.accumulate([0, *(span.end for span in blocked)])
+    points = np.unique([cuts[0], *(span.end for span in blocked)])
+    start, end = np.concatenate((cuts[:-1], points)), np.concatenate((cuts[1:], points))
+    until = reach[np.searchsorted(opened, start, side="right")]
+    free = (start == end) | (until < end)
+    start, end = start[free], end[free]
+    order = np.lexsort((end, start))
+    start, end = start[order], end[order]
+    name, phase, names = thread_labels(thread, end, backward=thread.name in activity.backward)
+    gpu: dict[int, list[int]] = {}
+    after: dict[int, list[tuple[ThreadName, int]]] = {}
     for span in blocked:
-        piece = pieces[bisect_left(starts, span.end)]
-        piece.gpu += span.gpu
+        piece = int(np.searchsorted(start, span.end))
+        gpu.setdefault(piece, []).extend(span.gpu)
         if span.thread:
-            piece.after.append((span.thread, span.end))
-    return pieces
-
-
-def _label(activity: Activity, thread: Thread, time: int) -> tuple[str, Phase]:
-    """Return what a thread was doing at `time`: its outermost op, else the annotation."""
-    index = bisect_right(thread.events, time, key=lambda event: event.start) - 1
-    around = [e for e in _chain(thread, index) if e.end >= time]
-    ops = [event.name for event in around if event.kind == EventKind.CPU_OP]
-    notes = [e.name for e in around if e.kind == EventKind.ANNOTATION]
-    named = [name for name in notes if not name.startswith("ProfilerStep")]
-    name = ops[-1] if ops else named[0] if named else "cpu"
-    if thread.name in activity.backward or name.startswith(AUTOGRAD):
-        return name, Phase.BACKWARD
-    optimizes = any(note.startswith("Optimizer.step") for note in notes)
-    return name, Phase.OPTIMIZER if optimizes else Phase.NONE
-
-
-def _chain(thread: Thread, index: int) -> Iterable[Event]:
-    return [thread.events[index], *thread.enclosing(index)] if index >= 0 else []
+            after.setdefault(piece, []).append((span.thread, span.end))
+    return Pieces(start, end, name, phase, names, gpu, after)
