@@ -20,7 +20,7 @@ import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
-from commsim.graph import Graph, GraphBuilder
+from commsim.graph import Fold, Graph, GraphBuilder, refold
 from commsim.libraries import Ideal, Request
 from commsim.libraries.expansion import per_byte
 from commsim.libraries.nccl import Nccl
@@ -194,12 +194,14 @@ FORWARD, BACKWARD, ACTIVATION, GRADIENT = 2 * MS, 4 * MS, 64 << 20, 256 << 20
 
 
 def _layers_graph(ranks: int, depth: int) -> Graph:
-    build = GraphBuilder()
-    lanes = [build.lane(rank) for rank in range(ranks)]
-    tp = [build.group(f"tp{n}", range(8 * n, 8 * n + 8)) for n in range(ranks // 8)]
-    dp = [build.group(f"dp{n}", range(n, ranks, 8)) for n in range(8)]
-    for rank, lane in enumerate(lanes):
-        cut, copies = tp[rank // 8], dp[rank % 8]
+    """Return the graph of all ranks: what one does is laid down once, and copied by columns."""
+    world = np.arange(ranks)
+    nodes = world.reshape(-1, 8)
+    fold = Fold.of(np.zeros(ranks, np.int64), {"tp": nodes, "dp": nodes.T.copy()}, {})
+    build = GraphBuilder(fold)
+    for rank in fold.representatives:
+        lane = build.lane(rank)
+        cut, copies = build.orbit("tp", rank), build.orbit("dp", rank)
         for _ in range(2 * depth):
             build.compute(lane, FORWARD, name="forward")
             build.collective(lane, cut, "all_reduce", ACTIVATION, stream="compute")
@@ -209,7 +211,7 @@ def _layers_graph(ranks: int, depth: int) -> Graph:
             build.compute(lane, BACKWARD, name="backward")
             done = build.collective(lane, cut, "all_reduce", ACTIVATION, stream="compute")
             build.collective(lane, copies, "all_reduce", GRADIENT, stream="dp", after=[done])
-    return build.build()
+    return refold(build.build(), world)
 
 
 def _layers_end(ranks: int, depth: int, cluster: Cluster, library: Ideal) -> int:

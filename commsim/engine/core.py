@@ -33,7 +33,15 @@ from commsim.engine.rendezvous import GroupQueue, Rendezvous, RunContext
 from commsim.engine.rules import dependents, queues
 from commsim.engine.sharing import Sharing
 from commsim.engine.step_network import StepNetwork
-from commsim.engine.streams import EngineStream, Process
+from commsim.engine.streams import (
+    BATCHED,
+    COMPUTES,
+    DEPENDS,
+    RELEASES,
+    WORKS,
+    EngineStream,
+    Process,
+)
 from commsim.graph import CopyDirection, Graph, OpKind, member_lanes
 from commsim.libraries import Copy, Library, Plan, library_of, links_of
 from commsim.timeline import Cause
@@ -89,10 +97,7 @@ class Engine:
     def _read(self, graph: Graph) -> None:
         """Copy the columns of the inner loop to lists, which are faster to index than arrays."""
         self.duration: list[int] = graph.duration.tolist()
-        self.works: list[bool] = (
-            (graph.kind == OpKind.COMPUTE) | (graph.kind == OpKind.COPY)
-        ).tolist()
-        self.computes: list[bool] = (graph.kind == OpKind.COMPUTE).tolist()
+        self.facts = _facts(graph)
         self._receives = (graph.kind == OpKind.RECV).tolist()
         self._in_group = (graph.kind == OpKind.COLLECTIVE).tolist()
         self._item, self.batch = graph.item.tolist(), graph.batch.tolist()
@@ -153,9 +158,9 @@ class Engine:
         """Write down when an op arrived, and behind what."""
         recorder = self.recorder
         recorder.arrive[op] = arrived
-        by = self._ready_by[op]
-        if by >= 0 and self.ready_at[op] >= arrived > 0:
-            recorder.cause[op] = by
+        depends = self.facts[op] & DEPENDS
+        if depends and self._ready_by[op] >= 0 and self.ready_at[op] >= arrived > 0:
+            recorder.cause[op] = self._ready_by[op]
             recorder.cause_kind[op] = _DEPENDENCY
         elif before >= 0:
             recorder.cause[op] = before
@@ -164,7 +169,7 @@ class Engine:
     def execute(self, op: int, arrived: int, before: int) -> Process:
         """Run an op that is ready, whatever it does."""
         self.arrives(op, arrived, before)
-        if self.works[op]:
+        if self.facts[op] & WORKS:
             self.recorder.start[op] = arrived
             if self.duration[op] < 0:
                 yield self._host_copy(op)
@@ -188,7 +193,7 @@ class Engine:
 
     def _work(self, op: int) -> Event:
         """Return an event that fires when an op that takes time has been worked off."""
-        if not self.sharing or not self.computes[op]:
+        if not self.sharing or not self.facts[op] & COMPUTES:
             return self.env.timeout(self.duration[op])
         done = Event(self.env)
         self.sharing.work(op, self.duration[op], lambda _: self.env.trigger(done))
@@ -217,11 +222,10 @@ class Engine:
     def end(self, op: int) -> None:
         """Record the end of an op, and release the ops that waited for it."""
         now = self.recorder.end[op] = self.env.now
-        after, waits = self._after, self.waits
-        first = after.first[op]
-        if first == after.first[op + 1]:
+        if not self.facts[op] & RELEASES:
             return
-        for entry in range(first, after.first[op + 1]):
+        after, waits = self._after, self.waits
+        for entry in range(after.first[op], after.first[op + 1]):
             later, ready = after.op[entry], now + after.delay[entry]
             if ready >= self.ready_at[later]:
                 self.ready_at[later], self._ready_by[later] = ready, op
@@ -278,6 +282,20 @@ class Engine:
 
     def _note(self, text: str) -> None:
         self.recorder.notes[text] = None
+
+
+def _facts(graph: Graph) -> list[int]:
+    """Return what is so of each op, as the bits of `streams`."""
+    computes = graph.kind == OpKind.COMPUTE
+    found = (
+        DEPENDS * (graph.dep_ptr[1:] > graph.dep_ptr[:-1])
+        + BATCHED * (graph.batch >= 0)
+        + WORKS * (computes | (graph.kind == OpKind.COPY))
+        + COMPUTES * computes
+    )
+    found[graph.dep_op] |= RELEASES
+    facts: list[int] = found.tolist()
+    return facts
 
 
 def _lanes_and_ops(graph: Graph) -> list[tuple[int, list[int]]]:

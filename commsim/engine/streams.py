@@ -20,9 +20,20 @@ from commsim.engine.rendezvous import Rendezvous
 from commsim.engine.sharing import Sharing
 from commsim.graph import Graph
 
-__all__ = ["EngineStream", "Process"]
+__all__ = [
+    "BATCHED",
+    "COMPUTES",
+    "DEPENDS",
+    "RELEASES",
+    "WORKS",
+    "EngineStream",
+    "Process",
+]
 
 Process = Generator[Event, Any, None]
+
+DEPENDS, RELEASES, BATCHED, WORKS, COMPUTES = 1, 2, 4, 8, 16
+"""What is so of an op: bits of one list, as every list that is looked into costs time."""
 
 
 class Runner(Protocol):
@@ -33,8 +44,7 @@ class Runner(Protocol):
     recorder: Recorder
     sharing: Sharing | None
     duration: list[int]
-    works: list[bool]
-    computes: list[bool]
+    facts: list[int]
     batch: list[int]
     waits: list[int]
     ready_at: list[int]
@@ -81,16 +91,18 @@ class EngineStream:
         engine = self._engine
         while self._at < len(self.ops):
             op = self._op = self.ops[self._at]
-            if engine.batch[op] >= 0:
+            facts = engine.facts[op]
+            if facts & BATCHED:
                 self._drive(self._together())
                 return
-            if engine.waits[op]:
-                engine.woken[op] = self._woken
-                return
-            wait = engine.ready_at[op] - engine.env.now
-            if wait > 0:
-                engine.env.call(self._ready, wait)
-                return
+            if facts & DEPENDS:
+                if engine.waits[op]:
+                    engine.woken[op] = self._woken
+                    return
+                wait = engine.ready_at[op] - engine.env.now
+                if wait > 0:
+                    engine.env.call(self._ready, wait)
+                    return
             if not self._run(op):
                 return
 
@@ -109,7 +121,8 @@ class EngineStream:
     def _run(self, op: int) -> bool:
         """Let an op arrive and run; return whether it has ended already."""
         engine, now = self._engine, self._engine.env.now
-        if engine.works[op]:
+        facts = engine.facts[op]
+        if facts & WORKS:
             duration = engine.duration[op]
             if duration < 0:
                 self._drive(engine.execute(op, now, self._before))
@@ -121,7 +134,7 @@ class EngineStream:
                 self._before = op
                 self._at += 1
                 return True
-            if engine.sharing is not None and engine.computes[op]:
+            if facts & COMPUTES and engine.sharing is not None:
                 engine.sharing.work(op, duration, self._done)
             else:
                 engine.env.call(self._done, duration)

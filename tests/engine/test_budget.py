@@ -123,10 +123,10 @@ def cost(work: Work) -> Cost:
 
 
 @pytest.mark.parametrize(("make", "budget"), [
-    pytest.param(ring, Cost(1.03, 43.7, 5600), id="ring"),
-    pytest.param(replicas_of_cut_layers, Cost(0.98, 25.6, 730), id="replicas of cut layers"),
-    pytest.param(pipeline, Cost(1.36, 33.2, 830), id="pipeline"),
-    pytest.param(crossing, Cost(1.86, 134, 2450), id="crossing messages"),
+    pytest.param(ring, Cost(1.03, 38, 5400), id="ring"),
+    pytest.param(replicas_of_cut_layers, Cost(0.98, 18.3, 620), id="replicas of cut layers"),
+    pytest.param(pipeline, Cost(1.36, 24.6, 680), id="pipeline"),
+    pytest.param(crossing, Cost(1.86, 124, 2170), id="crossing messages"),
     pytest.param(messages, Cost(128, 9510, 215_000), id="messages"),
 ])  # fmt: skip
 def test_a_run_stays_in_its_budget(make: Callable[[], Work], budget: Cost) -> None:

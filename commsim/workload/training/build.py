@@ -42,6 +42,7 @@ from commsim.workload.training.step import build_steps
 __all__ = ["build_training"]
 
 
+SINGLY = 64  # ranks up to which each is written down by itself, in the order of the schedule
 _ALIKE = 1.01  # paces of workers that count as one
 _NOTHING_TO_DROP = "recompute: selective drops nothing here, as fused attention keeps no scores."
 
@@ -91,9 +92,16 @@ def build_training(
             "training", build_parameter_server(plan, cluster), notes, facts, afterwards=remarks
         )
 
-    roles = axes.roles if fold else np.arange(plan.layout.world)
+    world = plan.layout.world
+    laid_down_once = fold or world > SINGLY
+    roles = axes.roles if laid_down_once else np.arange(world)
     graph = build_steps(
-        plan, cluster, axes, Fold.of(roles, axes.groups, axes.pairs), shorten=shorten
+        plan,
+        cluster,
+        axes,
+        Fold.of(roles, axes.groups, axes.pairs),
+        shorten=shorten,
+        unfolds=laid_down_once and not fold,
     )
     return Workload("training", graph, notes, facts)
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from commsim.cluster import Cluster
-from commsim.graph import Fold, Graph, GraphBuilder, Tags
+from commsim.graph import Fold, Graph, GraphBuilder, Tags, refold
 from commsim.models import ComputeModel, compute_model
 from commsim.workload.schedules import PHASE, ScheduleStep, Work
 from commsim.workload.training.axes import Axes, hop_name
@@ -39,14 +41,22 @@ SHORTENED_ABOVE = 20_000
 
 
 def build_steps(
-    plan: TrainingPlan, cluster: Cluster, axes: Axes, fold: Fold, *, shorten: bool = False
+    plan: TrainingPlan,
+    cluster: Cluster,
+    axes: Axes,
+    fold: Fold,
+    *,
+    shorten: bool = False,
+    unfolds: bool = False,
 ) -> Graph:
     """Return the graph of all steps, with lanes for the representatives of `fold`.
 
-    With `shorten`, large steps before the last one, which is measured, have so few microbatches
-    as fill the pipeline twice: the last one begins with what their ends leave, which is the same.
+    `unfolds`: every rank gets a lane in the end, with what its representative does, which is laid
+    down once and copied by columns. With `shorten`, large steps before the last one, which is
+    measured, have so few microbatches as fill the pipeline twice: the last one begins with what
+    their ends leave, which is the same.
     """
-    builder = StepBuilder(plan, cluster, axes, fold)
+    builder = StepBuilder(plan, cluster, axes, fold, unfolds=unfolds)
     shorter = shorter_schedule(plan) if shorten and builder.items > SHORTENED_ABOVE else None
     for step in range(plan.section.steps - 1):
         builder.step(step, course_of(shorter or plan.schedule))
@@ -54,24 +64,29 @@ def build_steps(
     meta: dict[str, object] = {"schedule": plan.schedule.name, "steps": plan.section.steps}
     if shorter is not None:
         meta["earlier_microbatches"] = warm_up(plan)
-    return builder.build.build(meta)
+    graph = builder.build.build(meta)
+    return refold(graph, np.arange(len(fold.stands))) if unfolds else graph
 
 
 class StepBuilder:
     """Issues the ops of all lanes, step by step."""
 
-    def __init__(self, plan: TrainingPlan, cluster: Cluster, axes: Axes, fold: Fold) -> None:
+    def __init__(
+        self, plan: TrainingPlan, cluster: Cluster, axes: Axes, fold: Fold, *, unfolds: bool
+    ) -> None:
         self.plan = plan
         self.axes = axes
         self.build = GraphBuilder(fold)
         self.models: dict[int, ComputeModel] = {}
         self.lanes: list[list[Lane]] = [[] for _ in range(plan.schedule.devices)]
+        ranks = fold.multiplicities()
+        self._times = ranks.tolist() if unfolds else [1] * len(ranks)  # lanes in the end, by rank
         self._written: dict[tuple[int, int, bool], tuple[StageOps, StageOps]] = {}
         for rank in fold.representatives:
             lane = self._lane(rank, cluster)
             self.lanes[lane.device].append(lane)
         self.strategy = _strategy(plan, self.build, cluster, axes, self._model_of)
-        count = sum(len(lanes) for lanes in self.lanes)
+        count = sum(self._times[lane.rank] for lanes in self.lanes for lane in lanes)
         layers = plan.model.shape.layers // plan.schedule.devices
         self.merges = count * 2 * plan.microbatches * layers > MERGED_ABOVE
         self.course = Course({}, StepEnds({}, {}, {}), [])
@@ -131,7 +146,7 @@ class StepBuilder:
     def items(self) -> int:
         """The work items of a step, of all lanes together."""
         return self.plan.microbatches * sum(
-            len(whole.forward) + len(whole.backward)
+            (len(whole.forward) + len(whole.backward)) * self._times[lane.rank]
             for lanes in self.lanes
             for lane in lanes
             for whole in (lane.merged if self.merges else lane.stage_ops).values()

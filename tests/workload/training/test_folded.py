@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commsim.cluster import Cluster
 from commsim.engine import folded, simulate
+from commsim.graph import Graph, OpKind
 from commsim.libraries import Ideal, Library
 from commsim.libraries.nccl.plans.library import Nccl
 from commsim.metrics import Metrics, measure
 from commsim.sections import decode
 from commsim.workload import TrainingSection, build_training
+from commsim.workload.training import build
 
 MODEL = {"layers": 8, "hidden": 512, "heads": 8, "vocab": 4096, "seq_len": 256}
 EXPERTS = {**MODEL, "experts": {"experts": 8, "top_k": 2, "expert_ffn": 256}}
@@ -105,3 +108,44 @@ def test_links_that_are_never_full_tell_nobody_apart() -> None:
     assert any("spine" in link.name for link in small.links)
     for link in small.links:
         assert link.bytes == pytest.approx(used[link.name], rel=1e-6)
+
+
+def by_lane(graph: Graph) -> dict[str, np.ndarray]:
+    """Return what each op is, in the order of lanes and streams, and what it waits for."""
+    order = np.lexsort((np.arange(len(graph)), graph.stream, graph.lane))
+    place = np.argsort(order)
+    target = place[np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))]
+    speaks = np.flatnonzero(graph.kind[order] == OpKind.COLLECTIVE)
+    group = graph.collectives.group[graph.item[order[speaks]]]
+    ranks = {at: repr(group.ranks) for at, group in enumerate(graph.groups)}
+    table = graph.messages
+    ends = np.stack((table.source, table.target, place[table.send_op], place[table.recv_op]))
+    columns = ("duration", "size", "traffic", "alloc", "free", "layer", "microbatch", "kind")
+    return {
+        "lanes": graph.lane_rank,
+        "names": np.array(graph.names)[graph.name[order]],
+        "streams": np.array(graph.streams)[graph.stream[order]],
+        **{column: getattr(graph, column)[order] for column in columns},
+        "dependencies": np.unique(np.stack((target, place[graph.dep_op])), axis=1),
+        "groups": np.array([ranks[at] for at in group.tolist()]),
+        "messages": np.unique(ends, axis=1),
+    }
+
+
+@pytest.mark.parametrize(("preset", "nodes", "settings"), LAYOUTS[1:8:3])
+def test_what_is_laid_down_once_and_copied_is_what_every_rank_does(
+    preset: str, nodes: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = dict(settings)
+    given.pop("fabric", None)
+    base = {"model": MODEL, "batch": {"global": 32, "micro": 1}, "precision": "fp16"}
+    section = decode({**base, **given}, TrainingSection, "x.yaml")
+    cluster = Cluster.preset(preset, nodes=nodes)
+    singly = build_training(section, cluster).graph
+    monkeypatch.setattr(build, "SINGLY", 1)
+    once = build_training(section, cluster).graph
+    assert once.folding is None
+    assert len(once.lane_rank) == len(singly.lane_rank) == cluster.world_size
+    found, expected = by_lane(once), by_lane(singly)
+    for fact, values in expected.items():
+        assert np.array_equal(found[fact], values), fact
