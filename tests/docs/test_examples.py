@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,16 @@ from commsim.scenario import scenario_from
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+NUMBER = re.compile(r"[-+]?\d+(?:[,.]\d+)*")
+RECIPE = """
+model = {name = "llama3", flavor = "70B"}
+training = {local_batch_size = 2, seq_len = 8192}
+[parallelism]
+data_parallel_shard_degree = 16
+tensor_parallel_degree = 8
+[activation_checkpoint]
+mode = "full"
+"""
 
 
 def blocks(kind: str) -> list[tuple[str, str, str]]:
@@ -34,18 +45,56 @@ def blocks(kind: str) -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("page", "body", "_"), blocks("bash"))
-def test_commands(
-    page: str, body: str, _: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def run_lines(body: str) -> None:
+    """Run the lines of a block in this folder, commsim's own in this process."""
     for line in body.strip().splitlines():
         words = shlex.split(line)
         if words[0] == "commsim":
-            assert call(words[1:]) == 0
-        else:
+            assert call(words[1:]) == 0, line
+        elif words[0] == "python":
             script = [sys.executable, *(str(ROOT / w) if "/" in w else w for w in words[1:])]
-            assert subprocess.run(script, check=False).returncode == 0
+            assert subprocess.run(script, check=False).returncode == 0, line
+        else:
+            assert words[:2] == ["pip", "install"], line
+
+
+def not_printed(shown: str, printed: str) -> list[str]:
+    """Return the lines of a page that were not printed, whatever their numbers."""
+    found = {NUMBER.sub("#", line.split("  ")[0].strip()) for line in printed.splitlines()}
+    lines = [line for line in shown.splitlines() if line.strip(" .…")]
+    return [line for line in lines if NUMBER.sub("#", line.split("  ")[0].strip()) not in found]
+
+
+@pytest.mark.parametrize(("page", "body", "shown"), blocks("bash"))
+def test_commands(
+    page: str, body: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    run_lines(body)
+    if shown:
+        assert shown in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("page", "body", "shown"), blocks("sh"))
+def test_commands_that_need_a_file_or_minutes(
+    page: str, body: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """What they show changes with the fits: its lines are held, not its numbers."""
+    if "capture" in body:
+        pytest.importorskip("torch")
+    for name in ("today.log", "all_reduce.log"):
+        shutil.copy(ROOT / "tests/data/nccl_tests/a100_8_v2.19.4.log", tmp_path / name)
+    (tmp_path / "llama3_70b.toml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    if "mine.yaml" in body:
+        run_lines("commsim calibrate all_reduce.log --cluster dgx-a100 -o mine.yaml")
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    run_lines(body)
+    told = capsys.readouterr()
+    assert not_printed(shown, told.out + told.err) == []
 
 
 @pytest.mark.parametrize(("page", "body", "expected"), blocks("python"))
