@@ -133,7 +133,7 @@ def _plan_bytes(plan: Plan) -> Floats | None:
     sent = np.zeros((plan.members, plan.members))
     for expand in plan.programs:
         messages = expand()
-        between = (messages.source < plan.members) & (messages.target < plan.members)
+        between = (messages.source >= 0) & (messages.target >= 0)  # no switch
         ends = (messages.source[between], messages.target[between])
         np.add.at(sent, ends, messages.size[between])
     return sent

@@ -225,13 +225,13 @@ class CommunicatorEdges:
         )
 
     def _pat(self) -> Connections:
-        """Return the partners at distances 1, 2, 4, …: the blocks double with the distance."""
+        """Return the partners at distances 1, 2, 4, …: the farther, the fewer blocks."""
         n = self.comm.n_ranks
         distances = 2 ** np.arange(max(n - 1, 1).bit_length())
         distances = distances[distances < n]
         ranks = np.arange(n)
         several = [
-            self.pairs(ranks, (ranks + d) % n, min(int(d), n - int(d)) / n)
+            self.pairs(ranks, (ranks + d) % n, -(-(n - int(d)) // (2 * int(d))) / n)
             for d in distances.tolist()
         ]
         return Connections.joined(several)

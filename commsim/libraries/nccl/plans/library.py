@@ -9,7 +9,7 @@ channels progress together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -20,12 +20,21 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.expansion import loads_of, whole
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.plans.custom import custom_plan
+from commsim.libraries.nccl.plans.exchange_messages import exchange_program
 from commsim.libraries.nccl.plans.group import LAUNCHES, NcclGroup, Site
 from commsim.libraries.nccl.plans.loads import OpLoads
 from commsim.libraries.nccl.plans.messages import programs_of
 from commsim.libraries.nccl.shapes import Choice, Protocol
 from commsim.libraries.nccl.timing import PAIRWISE, PredictedTime
-from commsim.libraries.plan import Plan, PlanPart, PlanPhase, Request, Start, empty_phase
+from commsim.libraries.plan import (
+    Plan,
+    PlanPart,
+    PlanPhase,
+    Request,
+    RoutedProgram,
+    Start,
+    empty_phase,
+)
 from commsim.ops import REDUCING
 
 __all__ = ["Nccl"]
@@ -197,13 +206,30 @@ def _plan(
         (PlanPart((flow,), joins, leaves),),
         Start.PATH if request.kind in ("broadcast", "reduce") else Start.ALL,
         len(request.ranks),
-        () if choice is None else programs_of(group, choice.op, choice, request.root, lead=lead),
+        _programs(request, group, choice, lead, idle),
         "pairwise" if choice is None else f"{choice.algorithm.name} {choice.protocol.name}",
         group.pairwise.channels if choice is None else choice.channels,
         tuple(dict.fromkeys(notes)),
         sms=group.pairwise.channels if choice is None else choice.channels,
         touched=bus * (3.0 if request.kind in REDUCING else 2.0),
     )
+
+
+def _programs(
+    request: Request, group: NcclGroup, choice: Choice | None, lead: int, idle: int
+) -> tuple[Callable[[], RoutedProgram], ...]:
+    """Return what `network: steps` sends."""
+    if choice is not None:
+        return programs_of(group, choice.op, choice, request.root, lead=lead, idle=idle)
+    splits = None if request.splits is None else np.array(request.splits, dtype=np.float64)
+
+    def sizes(source: Ints, target: Ints) -> Floats:
+        if splits is not None:
+            return splits[source, target]
+        return np.full(len(source), request.size / len(request.ranks))
+
+    op = "all_to_all" if splits is not None else request.kind
+    return (exchange_program(group, op, sizes, request.root, lead=lead, idle=idle),)
 
 
 def _flow(group: NcclGroup, loads: OpLoads, size: int, idle: int, lead: int) -> PlanPhase:

@@ -1,5 +1,6 @@
 """
 NCCL's rings, chains and trees as messages: what `network: steps` sends, one program per channel.
+What runs on switches, and PAT, is in `laid_messages`, sends and receives in `exchange_messages`.
 
 An edge's latency and pace are those of the timing model; what the links of its route add is in
 them already. So on an idle cluster the messages take what the closed form says.
@@ -13,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from commsim.arrays import Ints, Ints32
-from commsim.cluster import Route
-from commsim.libraries.expansion import Connections
 from commsim.libraries.nccl.plans.group import NcclGroup
+from commsim.libraries.nccl.plans.laid_messages import has_program, laid_program
+from commsim.libraries.nccl.plans.routes import route_of
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import (
     ProgramEdges,
@@ -48,12 +49,14 @@ class _Shape(NamedTuple):
 
 
 def programs_of(
-    group: NcclGroup, op: str, choice: Choice, root: int, *, lead: int
+    group: NcclGroup, op: str, choice: Choice, root: int, *, lead: int, idle: int
 ) -> tuple[Callable[[], RoutedProgram], ...]:
-    """Return the programs of the channels of a ring, chain or tree; none for the rest.
+    """Return the programs of the channels of a ring, chain or tree, or of all channels; maybe none.
 
-    `lead` is the launch in ps; `root` a member index.
+    `lead` is the launch and `idle` the time after it, in ps; `root` a member index.
     """
+    if has_program(group, op, choice) and group.comm.n_ranks > 1:
+        return (laid_program(group, op, choice, lead=lead, idle=idle),)
     make = chain_edges if op in _CHAINED else _MAKE.get(choice.algorithm)
     if make is None or group.comm.n_ranks < 2:
         return ()
@@ -91,7 +94,7 @@ def _channel(
         name = "ring"
         shape = _chain(ring, root, count, op) if op in _CHAINED else _ring(ring, count)
     connections = group.edges.along(name, shape.source, shape.target, channel)
-    routes = tuple(_route(group, connections, at) for at in range(len(shape.source)))
+    routes = tuple(route_of(group, connections, at) for at in range(len(shape.source)))
     crosses = np.array(group.edges.node[shape.source] != group.edges.node[shape.target])
     latency = np.where(crosses, timed.reach[0], timed.hop[0]) * 1e12
     pace = np.where(crosses, timed.net_service[0], timed.local_service[0]) * 1e12
@@ -135,15 +138,6 @@ def _hops(group: NcclGroup) -> int:
     nodes = group.comm.n_nodes
     inner = max(group.comm.n_ranks // nodes - 1, 0)
     return max(2 * inner + 2 * (nodes - 1).bit_length(), 1)
-
-
-def _route(group: NcclGroup, connections: Connections, at: int) -> Route:
-    c = connections
-    source, target, out = int(c.source[at]), int(c.target[at]), int(c.out[at])
-    if out < 0:
-        return group.router.route(source, target)
-    into, relay = int(c.into[at]), int(c.relay[at])
-    return group.router.by_nics(source, target, out=out, into=into, relay=relay)
 
 
 def _ring(order: Ints, steps: int) -> _Shape:

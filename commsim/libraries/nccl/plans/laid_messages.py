@@ -1,0 +1,164 @@
+"""
+NVLS, NVLSTree and PAT as messages: their chunk programs (`collectives`, proven by the checker) on
+the routes that NCCL takes.
+
+The timing model has one time for all of such a program. So all messages add latency and are handed
+out below the rate of their routes by one factor each, so that on an idle cluster the program
+without bytes takes what the model's latency is, and with them what the model says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from commsim.arrays import Floats
+from commsim.cluster import Route
+from commsim.collectives import Program, program
+from commsim.libraries.expansion import lay, per_byte
+from commsim.libraries.nccl.plans.group import NcclGroup
+from commsim.libraries.nccl.plans.routes import routes_between
+from commsim.libraries.nccl.shapes import Algorithm, Choice
+from commsim.libraries.nccl.timing import default_terms, hop_latency, reach_latency
+from commsim.libraries.plan import Delays, RoutedProgram
+
+__all__ = ["has_program", "laid_program"]
+
+_MOST_MESSAGES = 16_384
+_MOST_PIECES = 32
+_ROUNDS = 40  # of the search for a factor: it takes five to ten
+_CLOSE = 1e-7  # relative
+
+
+def has_program(group: NcclGroup, op: str, choice: Choice) -> bool:
+    """Return whether an algorithm's messages are known for a group."""
+    ranks, nodes = group.comm.local_ranks, group.comm.n_nodes
+    match choice.algorithm:
+        case Algorithm.NVLS:
+            return nodes == 1
+        case Algorithm.NVLSTree:
+            return op == "all_reduce" and nodes > 1 and len(set(ranks)) == 1
+        case Algorithm.PAT:
+            return max(ranks) == 1
+    return False
+
+
+def laid_program(
+    group: NcclGroup, op: str, choice: Choice, *, lead: int, idle: int
+) -> Callable[[], RoutedProgram]:
+    """Return the program of a choice that `has_program`; `lead` (launch) and `idle` in ps."""
+    kept: list[RoutedProgram] = []
+
+    def expand() -> RoutedProgram:
+        if not kept:
+            kept.append(_laid(group, op, choice, lead, idle))
+        return kept[0]
+
+    return expand
+
+
+def _laid(group: NcclGroup, op: str, choice: Choice, lead: int, idle: int) -> RoutedProgram:
+    order = np.argsort(group.edges.node, kind="stable").tolist()
+    made = _shape(group, op, choice)
+    plain = lay(made, float(choice.size), order, group.gpus.tolist(), group.router)
+    messages = replace(plain, routes=_by_nics(group, plain))
+    no_bytes = float(group.timing(op, [0], [choice]).program[0]) * 1e12
+    clock = _Clock(messages)
+    links = np.array([route.latency for route in messages.routes], dtype=np.float64)
+    links = links[messages.route]
+    more, still = _software(group, choice, messages, links), np.zeros(len(links))
+    factor = _solve(lambda x: clock.ends(links + x * more, still), min(no_bytes, idle))
+    after = factor * more
+    cost = np.array([per_byte(route, group.cluster.links) for route in messages.routes])
+    alone = messages.size * cost[messages.route]
+    slower = _solve(lambda x: clock.ends(links + after, x * alone), idle)
+    hold = np.full(len(links), float(lead))
+    return replace(messages, delays=Delays(hold, after, np.zeros(len(plain.dep)), slower * alone))
+
+
+def _shape(group: NcclGroup, op: str, choice: Choice) -> Program:
+    n, m = group.comm.n_ranks, group.comm.local_ranks[0]
+    if choice.algorithm == Algorithm.PAT:
+        return program(op, "pat", n)
+    if choice.algorithm == Algorithm.NVLS:
+        return program(op, "nvls", n, pieces=_pieces(4 * n))
+    between = 2 * (group.comm.n_nodes - 1) * m
+    return program(op, "nvls_tree", n, per_node=m, pieces=_pieces(2 * (4 * n + between)))
+
+
+def _pieces(messages: int) -> int:
+    """Return in how many pieces a program goes that sends so many messages for each."""
+    return max(2, min(_MOST_PIECES, _MOST_MESSAGES // messages))
+
+
+def _by_nics(group: NcclGroup, messages: RoutedProgram) -> tuple[Route, ...]:
+    """Return the routes of messages, those between ranks by the NICs that NCCL gives them."""
+    first = np.unique(messages.route, return_index=True)[1]
+    source, target = messages.source[first], messages.target[first]
+    between = np.flatnonzero((source >= 0) & (target >= 0))
+    routes = list(messages.routes)
+    found = routes_between(group, source[between], target[between])
+    for at, route in zip(between.tolist(), found, strict=True):
+        routes[at] = route
+    return tuple(routes)
+
+
+def _software(group: NcclGroup, choice: Choice, messages: RoutedProgram, links: Floats) -> Floats:
+    """Return the latency of each message beyond that of its links, in ps, up to a factor."""
+    runs, terms = group.runs(choice.op, [choice.size], [choice]), default_terms()
+    size = np.array([float(messages.size.max(initial=0.0))])
+    reach = float(reach_latency(runs, terms, size)[0]) * 1e12
+    hop = float(hop_latency(runs, terms)[0]) * 1e12
+    node, switched = group.edges.node, (messages.source < 0) | (messages.target < 0)
+    crosses = (node[messages.source] != node[messages.target]) & ~switched
+    return np.maximum(np.where(crosses, reach, np.where(switched, hop / 2, hop)) - links, 1.0)
+
+
+class _Clock:
+    """When a program ends on links that no two connections share."""
+
+    def __init__(self, messages: RoutedProgram) -> None:
+        ptr, dep = messages.dep_ptr.tolist(), messages.dep.tolist()
+        self._needs = [dep[a:b] for a, b in zip(ptr, ptr[1:], strict=False)]
+        last: dict[tuple[int, int], int] = {}
+        self._before = []
+        ends = zip(messages.source.tolist(), messages.target.tolist(), strict=True)
+        for message, pair in enumerate(ends):
+            self._before.append(last.get(pair, -1))
+            last[pair] = message
+
+    def ends(self, latency: Floats, pace: Floats) -> float:
+        """Return when the last message has arrived."""
+        arrived: list[float] = []
+        left: list[float] = []  # when the sender is through with each
+        rows = zip(self._needs, self._before, latency.tolist(), pace.tolist(), strict=True)
+        for needs, before, wait, takes in rows:
+            begin = left[before] if before >= 0 else 0.0
+            for need in needs:
+                begin = max(begin, arrived[need])
+            left.append(begin + takes)
+            arrived.append(begin + takes + wait)
+        return max(arrived)
+
+
+def _solve(time: Callable[[float], float], wanted: float) -> float:
+    """Return the factor at which a rising, piecewise linear function is `wanted`; 0 at least."""
+    low, high = 0.0, 1.0
+    at_low, at_high = time(low), time(high)
+    if at_low >= wanted or at_high <= at_low:
+        return 0.0
+    while at_high < wanted:
+        low, at_low, high = high, at_high, 2 * high
+        at_high = time(high)
+    for _ in range(_ROUNDS):
+        middle = low + (high - low) * (wanted - at_low) / (at_high - at_low)
+        found = time(middle)
+        if abs(found - wanted) <= _CLOSE * wanted:
+            return middle
+        if found < wanted:
+            low, at_low = middle, found
+        else:
+            high, at_high = middle, found
+    return low

@@ -1,0 +1,145 @@
+"""NVLS, NVLSTree, PAT, all-to-all, gather and scatter of NCCL, message by message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commsim.cluster import Cluster
+from commsim.collectives import check, program
+from commsim.collectives.program import ProgramBuilder
+from commsim.engine import simulate
+from commsim.graph import GraphBuilder
+from commsim.libraries import Plan, Request
+from commsim.libraries.nccl.plans.exchange_messages import rounds_of
+from commsim.libraries.nccl.plans.library import Nccl
+
+ONE_GPU: dict[str, Any] = {"overrides": {"gpu": {"count": 1}, "nic": {"count": 1}}}
+CASES = [
+    ("dgx-h100", 1, "all_reduce", "NVLS", {}),
+    ("dgx-h100", 1, "all_gather", "NVLS", {}),
+    ("dgx-h100", 1, "reduce_scatter", "NVLS", {}),
+    ("dgx-h100", 3, "all_reduce", "NVLSTree", {}),
+    ("dgx-h100", 8, "all_gather", "PAT", ONE_GPU),
+    ("dgx-h100", 7, "reduce_scatter", "PAT", ONE_GPU),
+    ("dgx-h100", 1, "all_to_all", "", {}),
+    ("dgx-h100", 3, "all_to_all", "", {}),
+    ("dgx-1v", 2, "all_to_all", "", {}),
+    ("pcie-a100", 2, "all_to_all", "", {}),
+    ("dgx-h100", 2, "gather", "", {}),
+    ("dgx-h100", 2, "scatter", "", {}),
+]
+each_case = pytest.mark.parametrize(
+    ("preset", "nodes", "op", "algo", "more"), CASES,
+    ids=[f"{case[2]} {case[3]} {case[1]} {case[0]}" for case in CASES],
+)  # fmt: skip
+
+
+def library(algo: str) -> Nccl:
+    return Nccl(env={"NCCL_ALGO": algo, "NCCL_PROTO": "Simple"} if algo else {})
+
+
+def planned(cluster: Cluster, op: str, algo: str, size: int) -> Plan:
+    root = 3 if op in ("gather", "scatter") else -1
+    ranks = tuple(range(cluster.world_size))
+    return library(algo).plan(Request(op, size, ranks, root=root), cluster)
+
+
+@each_case
+def test_messages_take_what_the_closed_form_says(
+    preset: str, nodes: int, op: str, algo: str, more: dict[str, Any]
+) -> None:
+    """On an idle cluster. A scatter's last messages may meet on a NIC: 5 % more."""
+    cluster = Cluster.preset(preset, nodes=nodes, **more)
+    for size in (2**12, 2**20, 2**28):
+        build = GraphBuilder()
+        world = build.group("world", range(cluster.world_size))
+        for rank in range(cluster.world_size):
+            root = 3 if op in ("gather", "scatter") else -1
+            build.collective(build.lane(rank), world, op, size, stream="comm", root=root)
+        found = simulate(build.build(), cluster, library=library(algo), network="steps")
+        assert not any("no program" in note for note in found.notes)
+        slack = 0.05 if op == "scatter" else 1e-5
+        assert found.end_time == pytest.approx(planned(cluster, op, algo, size).idle, rel=slack)
+
+
+@each_case
+def test_every_link_carries_what_the_flow_puts_on_it(
+    preset: str, nodes: int, op: str, algo: str, more: dict[str, Any]
+) -> None:
+    cluster = Cluster.preset(preset, nodes=nodes, **more)
+    plan = planned(cluster, op, algo, 2**26)
+    phase = plan.parts[0].phases[0]
+    carried, expected = np.zeros(len(cluster.links)), np.zeros(len(cluster.links))
+    expected[phase.link] = phase.load
+    (expand,) = plan.programs
+    messages = expand()
+    sent = np.bincount(messages.route, messages.size, len(messages.routes))
+    for route, size in zip(messages.routes, sent.tolist(), strict=True):
+        np.add.at(carried, list(route.link), np.array(route.share) * size)
+    assert carried == pytest.approx(expected, rel=1e-9, abs=1e-3)
+
+
+@pytest.mark.parametrize("version", ["2.18", "2.27"])
+@pytest.mark.parametrize(("preset", "nodes", "used"), [
+    ("dgx-h100", 1, range(8)), ("dgx-h100", 2, range(16)), ("dgx-h100", 2, range(5, 14)),
+])  # fmt: skip
+def test_rounds_of_an_all_to_all_are_proven(
+    version: str, preset: str, nodes: int, used: range
+) -> None:
+    """Every pair meets once, each chunk comes to its owner, and in a round nobody gets two."""
+    cluster, n = Cluster.preset(preset, nodes=nodes), len(used)
+    group = Nccl(version=version).group(tuple(used), cluster)
+    turns, sources, targets = rounds_of(group, "all_to_all", -1)
+    made = ProgramBuilder("all_to_all", "rounds", n, [1 / n] * (n * n))
+    for turn, source, target in zip(
+        turns.tolist(), sources.tolist(), targets.tolist(), strict=True
+    ):
+        made.copy(source * n + target, source, target, step=turn)
+    assert check(made.build()) == []
+    for ends in (sources, targets):
+        assert len(np.unique(turns * n + ends)) == n * (n - 1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 8])
+def test_programs_are_proven(n: int) -> None:
+    for op in ("all_gather", "reduce_scatter"):
+        assert check(program(op, "pat", n)) == []
+        assert check(program(op, "nvls", n, pieces=3)) == []
+    assert check(program("all_reduce", "nvls", n, pieces=3)) == []
+    assert check(program("all_reduce", "nvls_tree", 2 * n, per_node=2, pieces=2)) == []
+
+
+def test_an_uneven_exchange_sends_what_is_asked_for() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=2)
+    rng = np.random.default_rng(1)
+    splits = (rng.integers(0, 3, (16, 16)) * 2**20).astype(int)
+    np.fill_diagonal(splits, 0)
+    rows = tuple(tuple(row) for row in splits.tolist())
+    request = Request("all_to_all_v", int(splits.sum()), tuple(range(16)), splits=rows)
+    plan = Nccl().plan(request, cluster)
+    messages = plan.programs[0]()
+    sent = np.zeros((16, 16))
+    np.add.at(sent, (messages.source, messages.target), messages.size)
+    assert sent == pytest.approx(splits)
+    delays = messages.delays
+    assert delays is not None
+    assert delays.pace is not None
+    assert float((delays.hold + delays.pace + delays.after).max()) <= plan.idle + 1
+
+
+def test_a_late_member_holds_back_nothing_of_a_pair_that_is_there() -> None:
+    """All wait for all at the start, as NCCL's kernels do; then each pair ends in its round."""
+    cluster = Cluster.preset("dgx-h100")
+    build = GraphBuilder()
+    world = build.group("world", range(8))
+    for rank in range(8):
+        lane = build.lane(rank)
+        if rank == 5:
+            build.compute(lane, 10**9, name="late", stream="comm")
+        build.collective(lane, world, "all_to_all", 2**26, stream="comm")
+    found = simulate(build.build(), cluster, library=Nccl(), network="steps")
+    idle = planned(cluster, "all_to_all", "", 2**26).idle
+    assert found.end_time == pytest.approx(10**9 + idle, rel=1e-5)
