@@ -199,10 +199,19 @@ class _LimitSearch:
         if spent[longest] <= (1 + _UNEVEN) * mean:
             return
         scale = np.where(at_work, mean / np.where(at_work, spent, 1.0), 1.0)
-        factor = np.where(work, scale[timeline.lane], 1.0)
+        # Another step recorded beside the measured one may be uneven in another way.
+        factor = np.where(work & self._measured(), scale[timeline.lane], 1.0)
         where = _culprit(graph.lane_rank, lane_stages(graph), spent, longest)
         saved, ratio = self._saves(Change(factor)), float(spent[longest] / mean)
         yield Limit("imbalance", "", where, None, saved, ratio=ratio)
+
+    def _measured(self) -> Bools:
+        """Say which spans lie in a recorded step; in all other windows every step is alike."""
+        timeline, window = self._timeline, self._window
+        if window.step >= 0:
+            return np.ones(len(timeline), dtype=np.bool_)
+        inside: Bools = timeline.start < window.end[timeline.lane]
+        return inside & (timeline.end > window.begin[timeline.lane])
 
 
 def _scaled(spans: Bools, part: float) -> Floats:

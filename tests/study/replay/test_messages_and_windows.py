@@ -76,3 +76,42 @@ def test_a_long_table_says_how_much_it_leaves_out(tmp_path: Path) -> None:
     table = replay(tmp_path).tables["collectives"]
     assert len(table) == 42
     assert table[-1][0] == "and 5 more"
+
+
+def uneven_steps(folder: Path, first: int) -> None:
+    """Five steps from `first` on: rank 1 computes longer in the last, rank 0 in those before.
+
+    Those before end with that, so that a rank that computes longer begins its last step later.
+    """
+    for rank in range(2):
+        record = Recording(rank)
+        for number in range(first, 5):
+            at, last = 2000.0 * number, number == 4
+            longer = 900 if (rank == 1) == last else 300
+            begin = at + 65 if last else at + 800
+            record.note(f"ProfilerStep#{number}", at, 1900)
+            record.op("aten::mm", at + 50, 20)
+            if last:
+                record.kernel("volta_sgemm", at + 55, begin, longer)
+            record.all_reduce(
+                at + 100, at + (70 + longer if last else 150), at + (1100 if last else 700)
+            )
+            if not last:
+                record.kernel("volta_sgemm", at + 145, begin, longer)
+            record.call(
+                "cudaDeviceSynchronize", at + 160, (1100 if last else begin + longer - at) - 160 + 1
+            )
+        record.save(folder)
+
+
+def test_what_limits_the_last_step_does_not_hang_on_those_before(tmp_path: Path) -> None:
+    found = []
+    for first in (4, 0):
+        folder = tmp_path / str(first)
+        folder.mkdir()
+        uneven_steps(folder, first)
+        limits = replay(folder).result.to_dict()["limits"]
+        found.append({limit["kind"]: limit["removed_s"] for limit in limits})
+    alone, of_five = found
+    assert alone["imbalance"] == pytest.approx(300e-6, rel=0.05)  # 900 us, 600 on the mean rank
+    assert of_five["imbalance"] == pytest.approx(alone["imbalance"], rel=1e-6)
