@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gloo_random import program_of, step_of
-from record_gloo import before_all_others, events_of, join_ranks, keep, last_step, ran
+from record_gloo import be_patient, before_all_others, events_of, join_ranks, keep, last_step, ran
 
 from commsim.engine import simulate
 from commsim.graph import Graph, OpKind
@@ -155,6 +155,7 @@ def _be_rank(rank: int, what_if: WhatIf, repeats: int, folder: Path) -> None:
         for form, step in steps.items():
             place = folder / f"{form}-{number}"
             place.mkdir(exist_ok=True)
+            be_patient()  # a slow machine takes minutes for all repeats together
             _profiled(step, place / f"rank{rank}.json")
             (place / f"rank{rank}.fr.json").write_bytes(_dump_fr_trace_json())
     dist.barrier()

@@ -140,10 +140,15 @@ def _be_rank(be_rank: Callable[..., None], *arguments: object) -> None:
 
     with suppress(OSError):  # what else runs on this machine must not hold a rank up
         os.setpriority(os.PRIO_PROCESS, 0, -20)
-    faulthandler.dump_traceback_later(_PATIENCE, exit=True)
+    be_patient()
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (to the end of the process)
     be_rank(*arguments)
     faulthandler.cancel_dump_traceback_later()
+
+
+def be_patient() -> None:
+    """From now on this rank has so long for what it does next until it counts as hung."""
+    faulthandler.dump_traceback_later(_PATIENCE, exit=True)
 
 
 def ended(ranks: Sequence[BaseProcess]) -> bool:

@@ -284,6 +284,11 @@ def test_one_file_cut_anywhere_replays_or_says_one_sentence(
     check_cut(RUNS[run], 1, share, tmp_path)
 
 
+def test_a_root_that_is_lost_holds_the_others_of_a_broadcast_apart(tmp_path: Path) -> None:
+    """Rank 0 is the root of a broadcast on Gloo: ranks 1 and 2 wait for it, not for each other."""
+    check_cut(RUNS["random-3-3"], 0, 0.05, tmp_path)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("share", [percent / 100 for percent in range(5, 100, 10)])
 @pytest.mark.parametrize("run", RUNS)

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from commsim.traces.rebuild.matching import MatchedCollective
+from commsim.traces.rebuild.matching import FROM_ROOT, MatchedCollective
 from commsim.traces.rebuild.rank import CollectiveCall
 
 __all__ = ["Clocks", "Transfer", "align", "transfer_of"]
 
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",
                  "barrier")  # fmt: skip
-_FROM_ROOT = ("broadcast", "scatter")  # a member needs the root, and no other
 _ROUNDS = 20
 _ENOUGH = 1_000_000  # ps: ends scatter by more than this
 
@@ -141,7 +140,7 @@ def transfer_of(collective: MatchedCollective, shift: Mapping[int, int]) -> Tran
     end = {rank: call.end + shift[rank] for rank, call in sorted(calls.items())}
     last = max(arrive, key=lambda rank: (arrive[rank], -rank))
     apart = collective.first.library == "gloo"
-    early = apart and collective.op in _FROM_ROOT and min(end.values()) < arrive[last]
+    early = apart and collective.op in FROM_ROOT and min(end.values()) < arrive[last]
     place = max(call.root for call in calls.values())
     known = 0 <= place < len(collective.group_ranks)
     root = collective.group_ranks[place] if early and known else -1

@@ -17,7 +17,10 @@ from commsim.traces.rebuild.communicators import GroupKey, Numbered, RankCalls, 
 from commsim.traces.rebuild.rank import CollectiveCall, RankCollectives
 from commsim.units import format_size
 
-__all__ = ["MatchedCollective", "match"]
+__all__ = ["FROM_ROOT", "MatchedCollective", "match"]
+
+FROM_ROOT = ("broadcast", "scatter")
+"""Ops in which a member needs the root, and no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ def match(
     names = _names({**groups, **inferred})
     found: list[tuple[int, int, MatchedCollective]] = []
     notes: list[str] = []
+    rootless = 0
     every = [(key, calls, False) for key, calls in groups.items()]
     every += [(key, calls, True) for key, calls in inferred.items()]
     for order, (key, calls, guessed) in enumerate(every):
@@ -106,6 +110,13 @@ def match(
             if all(number != one[0] for _, one in placed[rank])
         ]
         for one in _match_group(names[key], key[0], placed, notes, inferred=guessed):
+            if _root_is_absent(one):
+                kept += [
+                    _alone(rank, one.numbers[rank], call, names[key])
+                    for rank, call in one.calls.items()
+                ]
+                rootless += len(one.calls)
+                continue
             lost = tuple(rank for rank in key[0] if rank in ranks and rank not in one.calls)
             collective = replace(one, lost=lost)
             # In the order of the group, whatever the ranks' clocks say.
@@ -113,8 +124,18 @@ def match(
             found.append((latest, order, collective))
     found += [(one.first.start, len(every) + at, one) for at, one in enumerate(kept)]
     matched = [collective for _, _, collective in sorted(found, key=lambda item: item[:2])]
-    _note_unknown(matched, ranks, notes)
+    _note_unknown(matched, ranks, notes, rootless)
     return matched, notes
+
+
+def _root_is_absent(collective: MatchedCollective) -> bool:
+    """Say whether members of Gloo wait for a root that is not recorded, and for no other."""
+    first = collective.first
+    place = max(call.root for call in collective.calls.values())
+    known = first.op in FROM_ROOT and 0 <= place < len(collective.group_ranks)
+    return (
+        known and first.library == "gloo" and collective.group_ranks[place] not in collective.calls
+    )
 
 
 def _alone(rank: int, number: int, call: CollectiveCall, group: str) -> MatchedCollective:
@@ -229,8 +250,16 @@ def _show(call: CollectiveCall) -> str:
 
 
 def _note_unknown(
-    found: list[MatchedCollective], ranks: Mapping[int, RankCollectives], notes: list[str]
+    found: list[MatchedCollective],
+    ranks: Mapping[int, RankCollectives],
+    notes: list[str],
+    rootless: int,
 ) -> None:
+    if rootless:
+        notes.append(
+            f"{rootless} calls of Gloo wait for a root that is not recorded: they keep the time"
+            " that was recorded, waits included."
+        )
     gone: dict[int, int] = {}
     for collective in found:
         for rank in collective.lost:
@@ -247,7 +276,7 @@ def _note_unknown(
             f"{unsized} of {len(found)} collectives have no known size: the trace has no"
             " arguments for them, and no Execution Trace of the same run was given."
         )
-    nameless = sum(c.alone and c.first.library in ("nccl", "gloo") for c in found)
+    nameless = sum(c.alone and c.first.library in ("nccl", "gloo") for c in found) - rootless
     if nameless:
         notes.append(
             f"{nameless} communication kernels do not say what they do or with whom: they keep the"
