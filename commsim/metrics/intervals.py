@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commsim.arrays import Bools, Ints
+from commsim.metrics.one_axis import OneAxis
 
 __all__ = ["Intervals", "before", "intersect", "lengths", "subtract", "union"]
 
@@ -45,7 +46,20 @@ def union(*sets: Intervals) -> Intervals:
         np.concatenate(columns)
         for columns in zip(*((s.line, s.start, s.end) for s in sets), strict=True)
     )
-    return _sweep(lambda depth: depth[0] > 0, Intervals(line, start, end))
+    whole = end > start
+    if not whole.all():
+        line, start, end = line[whole], start[whole], end[whole]
+    if not len(line):
+        return Intervals(line, start, end)
+    axis = OneAxis.of([line], [start, end])
+    begins, ends = axis.at(line, start), axis.at(line, end)
+    if not (begins[1:] >= begins[:-1]).all():
+        order = np.argsort(begins, kind="stable")
+        begins, ends = begins[order], ends[order]
+    ends = np.maximum.accumulate(ends)  # of all so far: other lines end before this one begins
+    first = np.concatenate(([0], np.flatnonzero(begins[1:] > ends[:-1]) + 1))
+    begins, ends = begins[first], ends[np.concatenate((first[1:] - 1, [len(ends) - 1]))]
+    return Intervals(*axis.pieces(begins, ends))
 
 
 def intersect(first: Intervals, second: Intervals) -> Intervals:
@@ -81,26 +95,23 @@ def before(intervals: Intervals, line: Ints, time: Ints) -> Ints:
 
 def _last_started(intervals: Intervals, line: Ints, time: Ints) -> Ints:
     """Return the index of the last interval at or before (line, time), -1 if there is none."""
-    lines = np.concatenate((intervals.line, line))
-    times = np.concatenate((intervals.start, time))
-    order = np.lexsort((times, lines))
-    seen = np.cumsum(order < len(intervals)) - 1
-    last = np.empty(len(lines), dtype=np.int64)
-    last[order] = seen
-    return last[len(intervals) :]
+    axis = OneAxis.of([intervals.line, line], [intervals.start, time])
+    begins = axis.at(intervals.line, intervals.start)
+    return np.searchsorted(begins, axis.at(line, time), side="right") - 1
 
 
 def _sweep(holds: Callable[[list[Ints]], Bools], *sets: Intervals) -> Intervals:
     """Return the instants at which `holds`, given how many intervals of each set lie there."""
     sets = tuple(one.take(one.end > one.start) for one in sets)
-    line = np.concatenate([np.concatenate((one.line, one.line)) for one in sets])
-    time = np.concatenate([np.concatenate((one.start, one.end)) for one in sets])
-    order = np.lexsort((time, line))
-    line, time = line[order], time[order]
+    axis = OneAxis.of([one.line for one in sets], [t for one in sets for t in (one.start, one.end)])
+    ends = [axis.at(one.line, time) for one in sets for time in (one.start, one.end)]
+    numbers = np.concatenate(ends)
+    order = np.argsort(numbers, kind="stable")  # of columns that are sorted each: one pass
+    numbers = numbers[order]
     inside = holds([np.cumsum(change[order]) for change in _changes(sets)])[:-1]
     # No interval is open at the end of a line, so no piece reaches over to the next.
-    piece = np.flatnonzero(inside & (time[1:] > time[:-1]))
-    return _merge(Intervals(line[piece], time[piece], time[piece + 1]))
+    piece = np.flatnonzero(inside & (numbers[1:] > numbers[:-1]))
+    return _merge(Intervals(*axis.pieces(numbers[piece], numbers[piece + 1])))
 
 
 def _changes(sets: tuple[Intervals, ...]) -> list[npt.NDArray[np.int8]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from commsim.arrays import Bools, Ints
 from commsim.metrics.intervals import Intervals
+from commsim.metrics.one_axis import OneAxis
 from commsim.metrics.window import arrivals, span_of_op
 from commsim.timeline import Timeline
 
@@ -30,7 +31,9 @@ class Releases:
         self._timeline, self._on_gpu = timeline, on_gpu
         self._arrive = arrivals(timeline)
         chosen = np.flatnonzero(on_gpu)
-        self._order = chosen[np.lexsort((self._arrive[chosen], timeline.lane[chosen]))]
+        lane, arrive = timeline.lane[chosen], self._arrive[chosen]
+        key = OneAxis.of([lane], [arrive]).at(lane, arrive)
+        self._order = chosen[np.argsort(key, kind="stable")]
         self._span_of_op = span_of_op(timeline)
 
     def of_gaps(self, gaps: Intervals) -> Ints:
@@ -49,9 +52,8 @@ class Releases:
     def next_span(self, gaps: Intervals) -> Ints:
         """Return the first span of the lane that arrives at or after the end of each gap, or -1."""
         lane, arrive = self._timeline.lane[self._order], self._arrive[self._order]
-        moments = np.unique(np.concatenate((arrive, gaps.end)))  # small numbers: no key overflows
-        key = lane * len(moments) + np.searchsorted(moments, arrive)
-        at = np.searchsorted(key, gaps.line * len(moments) + np.searchsorted(moments, gaps.end))
+        axis = OneAxis.of([lane, gaps.line], [arrive, gaps.end])
+        at = np.searchsorted(axis.at(lane, arrive), axis.at(gaps.line, gaps.end))
         found = np.full(len(gaps), -1, dtype=np.int64)
         inside = np.flatnonzero(at < len(lane))
         inside = inside[lane[at[inside]] == gaps.line[inside]]
@@ -87,14 +89,19 @@ def stream_predecessors(timeline: Timeline) -> Ints:
     """
     graph = timeline.graph
     queue = timeline.lane * max(1, len(graph.streams)) + graph.stream[timeline.op]
-    order = np.lexsort((timeline.op, queue))
+    ascends = (timeline.op[1:] >= timeline.op[:-1]).all()
+    order = np.argsort(queue, kind="stable") if ascends else np.lexsort((timeline.op, queue))
     queue, batch = queue[order], graph.batch[timeline.op[order]]
-    joined = (queue[1:] == queue[:-1]) & (batch[1:] == batch[:-1]) & (batch[1:] >= 0)
-    turn = np.cumsum(np.concatenate(([True], ~joined))) - 1 if len(order) else order
-    by_end = np.lexsort((timeline.end[order], turn))
-    last = np.empty(int(turn[-1]) + 1 if len(turn) else 0, dtype=np.int64)
-    last[turn[by_end]] = order[by_end]
+    follows = queue[1:] == queue[:-1]
+    joined = follows & (batch[1:] == batch[:-1]) & (batch[1:] >= 0)
     before = np.full(len(timeline), -1, dtype=np.int64)
+    if not joined.any():
+        before[order[1:][follows]] = order[:-1][follows]
+        return before
+    turn = np.cumsum(np.concatenate(([True], ~joined))) - 1
+    by_end = np.lexsort((timeline.end[order], turn))
+    last = np.empty(int(turn[-1]) + 1, dtype=np.int64)
+    last[turn[by_end]] = order[by_end]
     earlier = np.maximum(turn - 1, 0)
     same = (turn > 0) & (queue[np.searchsorted(turn, earlier)] == queue)
     before[order[same]] = last[earlier[same]]

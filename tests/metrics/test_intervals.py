@@ -92,3 +92,20 @@ def test_lengths_are_exact_where_floats_would_round() -> None:
 def test_lengths_does_not_merge_but_skips_reversed_ones() -> None:
     raw = intervals([(0, 0, 5), (0, 3, 6), (0, 9, 7)])
     assert lengths(raw, 1).tolist() == [8]
+
+
+@given(first=pieces, second=pieces)
+def test_lines_and_times_that_leave_no_room_for_one_number(first: Pieces, second: Pieces) -> None:
+    """Times of millions of years on a million lines: places stand for the times."""
+    far, lines = 2**55, 10**6
+    sets = [intervals(first), intervals(second)]
+    apart = [Intervals(one.line * lines, one.start * far, one.end * far) for one in sets]
+    for operation in (union, intersect, subtract):
+        near, found = operation(*sets), operation(*apart)
+        assert np.array_equal(near.line * lines, found.line)
+        assert np.array_equal(near.start * far, found.start)
+        assert np.array_equal(near.end * far, found.end)
+    whole = union(*sets)
+    wide = Intervals(whole.line * lines, whole.start * far, whole.end * far)
+    line, time = np.repeat(np.arange(LINES), LENGTH), np.tile(np.arange(LENGTH), LINES)
+    assert np.array_equal(before(whole, line, time) * far, before(wide, line * lines, time * far))
