@@ -7,11 +7,14 @@ import signal
 from pathlib import Path
 
 import pytest
+from helpers.share import WHOLE
 from hypothesis import HealthCheck, settings
 
 # No test depends on time: an example may take as long as a busy machine makes it take.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+# Each run draws other examples: a third of them by default, all with --hypothesis-profile=whole.
+settings.register_profile("whole", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("third", settings.get_profile("whole"), max_examples=WHOLE // 3)
+settings.load_profile("third")
 
 # A shell lets programs in its background ignore Ctrl-C, and they hand that down to what they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -24,9 +25,31 @@ KNOWN: list[list[str]] = []
 MODULES = {module_of(path): path for path in FILES}
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def shown(room: str) -> frozenset[str]:
+    """Return the strings of a room's face: among them the names that it shows."""
+    return frozenset(
+        node.value
+        for node in ast.walk(tree_of(MODULES[room]))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+@cache
+def statements(path: Path) -> list[ast.Import | ast.ImportFrom | ast.ClassDef]:
+    """Return what a file imports and defines, inside functions too."""
+    kinds = (ast.Import, ast.ImportFrom, ast.ClassDef)
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
+
+
 def imports(path: Path) -> Iterator[tuple[str, int]]:
     """Yield each module of commsim that a file imports, those inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("commsim"):
             for each in node.names:
                 whole = f"{node.module}.{each.name}"
@@ -41,8 +64,7 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
 def is_module(path: Path, whole: str) -> bool:
     """Say whether `from room import name` means the module and not a name of the room's face."""
     room, name = whole.rsplit(".", 1)
-    face = MODULES[room]
-    return path == face or f'"{name}"' not in face.read_text(encoding="utf-8")
+    return path == MODULES[room] or name not in shown(room)
 
 
 def passes_a_face(importer: str, target: str) -> bool:
@@ -69,7 +91,7 @@ def test_imports_between_rooms_go_through_faces() -> None:
 
 def test_every_face_says_what_it_shows() -> None:
     for room in ROOMS - {"commsim.cli"}:
-        tree = ast.parse(MODULES[room].read_text(encoding="utf-8"))
+        tree = tree_of(MODULES[room])
         assert ast.get_docstring(tree), room
         assigned = [
             target.id
@@ -97,7 +119,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_a_class_name_means_one_thing() -> None:
     found: dict[str, list[str]] = {}
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(module)
     assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from helpers.optional import present
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster, NicSpec, Route, cluster_from, load_cluster
@@ -284,7 +285,7 @@ CHANGES = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     name=st.sampled_from(["dgx-h100", "dgx-a100", "dgx-1v", "polaris", "gb200-nvl72", "aws-g5"]),
     changes=CHANGES,

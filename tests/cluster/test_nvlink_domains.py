@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.optional import present
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster, cluster_from, template
@@ -122,7 +123,7 @@ def test_description_of_one_rack_shows_the_way_to_its_next_node():
     assert told["routes"][-1]["via"] == ["node0/gpu0", "domain0/nvswitch", "node1/gpu0"]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(nodes=st.integers(1, 12), domain=st.integers(1, 6), data=st.data())
 def test_domains_partition_the_nodes_in_a_row(nodes, domain, data):
     cluster = rack(nodes, domain)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from helpers.optional import present
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster, Route, cluster_from
@@ -288,7 +289,7 @@ def inline_clusters(draw):
     return {"nodes": kinds, "fabric": fabric}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=inline_clusters(), key=st.integers(0, 2**40))
 def test_any_small_cluster_joins_all_its_gpus(data, key):
     cluster = cluster_from(data, "x")

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.chunk_programs import PAIRS, drop, make, repeat, set_entry
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.collectives import Program, check
@@ -93,7 +94,7 @@ def plainly_right(p: Program) -> bool:
     return all(must_hold(*place) in (None, held[place]) for place in places)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(pair=st.sampled_from(PAIRS), n=st.integers(2, 6), data=st.data())
 def test_a_wrong_end_is_caught(pair: tuple[str, str], n: int, data: st.DataObject) -> None:
     """Another source, target or chunk; now and then that is another right program."""
@@ -105,7 +106,7 @@ def test_a_wrong_end_is_caught(pair: tuple[str, str], n: int, data: st.DataObjec
     assert check(broken) or plainly_right(broken)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(pair=st.sampled_from(PAIRS), n=st.integers(2, 6), data=st.data())
 def test_what_a_plain_run_finds_wrong_the_checker_finds(
     pair: tuple[str, str], n: int, data: st.DataObject

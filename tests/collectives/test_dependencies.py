@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.chunk_programs import PAIRS, SIZES, make
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.collectives import Program, ProgramBuilder, dependencies
@@ -64,7 +65,7 @@ def test_dependencies_alone_give_the_same_end(op: str, algorithm: str, n: int) -
     assert np.array_equal(run_in_any_order(p, n), final_state(p))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(pair=st.sampled_from(PAIRS), n=st.integers(2, 12), seed=st.integers(0, 10**6))
 def test_any_order_gives_the_same_end(pair: tuple[str, str], n: int, seed: int) -> None:
     p = make(*pair, n, root=seed, pieces=1 + seed % 4)
@@ -89,7 +90,7 @@ def by_hand(p: Program) -> list[list[int]]:
     return needs
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(pair=st.sampled_from(PAIRS), n=st.integers(2, 7), data=st.data())
 def test_a_message_waits_for_the_last_copy_and_what_was_added_since(
     pair: tuple[str, str], n: int, data: st.DataObject

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.link_use import ps_over
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster
@@ -60,7 +61,7 @@ cases = given(seed=st.integers(0, 2**32), where=st.sampled_from(sorted(CLUSTERS)
 networks = pytest.mark.parametrize("network", ["fluid", "steps"])
 
 
-@settings(max_examples=25)
+@examples(25)
 @cases
 def test_no_link_is_over_its_capacity(seed: int, where: str) -> None:
     links = run(seed, where).links
@@ -72,7 +73,7 @@ def test_no_link_is_over_its_capacity(seed: int, where: str) -> None:
         assert used.max() <= links.bandwidth[link] * (1 + 1e-9)
 
 
-@settings(max_examples=25)
+@examples(25)
 @cases
 def test_no_link_carries_more_than_it_can_message_by_message(seed: int, where: str) -> None:
     """Over no stretch of time; services are rounded to whole ps at both ends."""
@@ -81,7 +82,7 @@ def test_no_link_carries_more_than_it_can_message_by_message(seed: int, where: s
         assert ps_over(*links.segments(link), links.bandwidth[link]) <= 3
 
 
-@settings(max_examples=25)
+@examples(25)
 @cases
 def test_bytes_are_conserved_between_networks(seed: int, where: str) -> None:
     fluid, steps = run(seed, where), run(seed, where, "steps")
@@ -91,7 +92,7 @@ def test_bytes_are_conserved_between_networks(seed: int, where: str) -> None:
 
 
 @networks
-@settings(max_examples=25)
+@examples(25)
 @cases
 def test_nothing_happens_before_its_cause(seed: int, where: str, network: str) -> None:
     timeline = run(seed, where, network)
@@ -104,7 +105,7 @@ def test_nothing_happens_before_its_cause(seed: int, where: str, network: str) -
         assert released <= timeline.start[span]
 
 
-@settings(max_examples=20)
+@examples(20)
 @cases
 def test_same_work_same_times(seed: int, where: str) -> None:
     first, second = run(seed, where), run(seed, where)
@@ -112,7 +113,7 @@ def test_same_work_same_times(seed: int, where: str) -> None:
         assert np.array_equal(getattr(first, column), getattr(second, column))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 2**32), factor=st.floats(1.1, 20))
 def test_faster_nics_make_no_single_collective_slower(seed: int, factor: float) -> None:
     """One op alone: in a schedule of many, a faster link may reorder them and cost time."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.errors import ScenarioError
@@ -71,7 +72,7 @@ def test_every_value_of_every_control(name: str) -> None:
             check(name, {control.key: value})
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.data())
 def test_values_together(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(TRAININGS))

@@ -8,7 +8,8 @@ import networkx
 import pytest
 from helpers.counting import python_calls
 from helpers.optional import present
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster
@@ -192,7 +193,7 @@ CLUSTERS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), section=st.sampled_from(CLUSTERS), op=st.sampled_from(EVERY))
 def test_no_algorithm_is_faster(data: st.DataObject, section: dict[str, object], op: str) -> None:
     """Random groups of random clusters, sizes from none to large, every algorithm."""

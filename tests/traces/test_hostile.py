@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from helpers.captured import DATA
 from helpers.kineto_writer import Recording, late_rank
+from helpers.share import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +69,7 @@ def test_a_missing_path_and_an_empty_folder(tmp_path: Path) -> None:
     assert "no trace in this folder" in refusal(tmp_path / "void")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, len(WHOLE) - 1))
 def test_a_trace_cut_anywhere_is_salvaged_or_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "rank0.json"

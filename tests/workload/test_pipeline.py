@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.paths import TESTS
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.engine import simulate
@@ -110,7 +111,7 @@ def span_of(**settings: Any) -> int:
 NAMES = ("forward", "backward", "weight")
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(p=st.integers(1, 6), extra=st.integers(0, 4), times=st.tuples(*[st.integers(1, 40)] * 3))
 def test_closed_forms_of_uniform_stages(p: int, extra: int, times: tuple[int, int, int]) -> None:
     m = 2 * p + extra
@@ -255,7 +256,7 @@ def test_each_stage_has_its_own_times() -> None:
 times = st.lists(st.integers(0, 50), min_size=6, max_size=6)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     schedule=st.sampled_from(["naive", "gpipe", "1f1b"]),
     p=st.integers(1, 6), m=st.integers(1, 8), forward=times, backward=times, p2p=times,
@@ -285,7 +286,7 @@ def test_whatever_the_times_nothing_runs_before_what_it_needs(
                 assert b_start >= when[Phase.BACKWARD, k, i + 1][1] + p2p[i] * 10**6
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     schedule=st.sampled_from(["naive", "gpipe", "1f1b"]), p=st.integers(1, 8), m=st.integers(1, 12)
 )

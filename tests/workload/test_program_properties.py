@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster
@@ -60,7 +61,7 @@ def run(calls: list[dict[str, Any]]) -> Timeline:
     return simulate(graph, CLUSTER, library=library)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(programs())
 def test_what_all_ranks_do_alike_ends_and_is_the_same_again(calls: list[dict[str, Any]]) -> None:
     first, again = run(calls), run(calls)
@@ -70,7 +71,7 @@ def test_what_all_ranks_do_alike_ends_and_is_the_same_again(calls: list[dict[str
     assert first.links.link_bytes().tolist() == again.links.link_bytes().tolist()
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(programs())
 def test_waiting_for_everything_at_once_is_never_quicker(calls: list[dict[str, Any]]) -> None:
     """Blocking calls instead of asynchronous ones take at least as long."""

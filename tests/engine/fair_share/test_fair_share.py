@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.engine.fair_share.progressive import Flows, fair_rates, fill, unfairness
@@ -24,7 +25,7 @@ def random_flows(seed: int, flows: int, links: int, conns: int, coupled: bool) -
     return Flows(ptr, np.concatenate(chosen), load, weights, cap)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     seed=st.integers(0, 2**32), flows=st.integers(1, 40), links=st.integers(1, 12),
     conns=st.sampled_from([1, 3]), coupled=st.booleans(),
@@ -37,7 +38,7 @@ def test_no_link_is_over_and_every_flow_has_its_due(
     assert unfairness(case, capacity, fair_rates(case, capacity).rate) < 1e-9
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(seed=st.integers(0, 2**32), flows=st.integers(1, 60), links=st.integers(1, 12))
 def test_plain_flows_get_what_textbook_filling_gives(seed: int, flows: int, links: int) -> None:
     case = random_flows(seed, flows, links, 1, coupled=False)
@@ -99,7 +100,7 @@ def test_three_connections_get_three_shares() -> None:
     assert fair_rates(case, np.array([1.0])).rate == pytest.approx([0.25, 0.25], rel=1e-15)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32))
 def test_flow_order_does_not_matter_for_plain_flows(seed: int) -> None:
     case = random_flows(seed, 12, 6, 1, coupled=False)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from helpers.counting import python_calls
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.engine.fair_share import UNKNOWN, Flows, fair_again, fair_rates, limits_of
@@ -90,7 +91,7 @@ def random_flow(rng: np.random.Generator, links: int, *, coupled: bool) -> Shari
     return Sharing(loads, cap)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32), links=st.integers(6, 60), coupled=st.booleans())
 def test_rates_are_those_of_a_full_solution(seed: int, links: int, coupled: bool) -> None:
     """Unless flows load links unequally: then there may be several fair allocations."""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.counting import python_calls
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.engine.fair_share import AT_CAP, UNKNOWN, Flows, Sharers, fair_rates, sharers
@@ -81,7 +82,7 @@ def run(traffic: Traffic, steps: int) -> None:
             traffic.assert_fair()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32), links=st.integers(1, 40))
 def test_shares_are_those_of_a_full_solution(seed: int, links: int) -> None:
     run(Traffic(seed, links), 15)

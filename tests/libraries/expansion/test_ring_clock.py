@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.share import examples
 from helpers.star import Star
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.libraries import Ideal, Request
@@ -21,7 +22,7 @@ def recurrence(latency: np.ndarray, service: np.ndarray, steps: int) -> np.ndarr
     return x
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(seed=st.integers(0, 2**32), n=st.integers(2, 24), rounds=st.sampled_from([1, 2]))
 def test_the_maximum_over_paths_is_the_recurrence(seed: int, n: int, rounds: int) -> None:
     rng = np.random.default_rng(seed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Links, Route
@@ -50,7 +51,7 @@ def independent(routes: list[Route], sizes: list[float]) -> RoutedProgram:
     )  # fmt: skip
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.floats(1e8, 1e11), min_size=1, max_size=6), st.floats(0, 1e8))
 def test_alone_a_message_takes_its_latencies_and_its_narrowest_link(
     speeds: list[float], size: float
@@ -115,7 +116,7 @@ MESSAGES = st.lists(
 SPEEDS = st.lists(st.floats(1e8, 1e10), min_size=4, max_size=4)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(MESSAGES, SPEEDS)
 def test_no_link_is_over_its_rate_and_nobody_is_faster_than_alone(
     drawn: Drawn, speeds: list[float]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.collectives import Program, check
@@ -34,7 +35,7 @@ def test_every_program_does_what_its_op_promises(n: int) -> None:
         assert check(program) == []
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(n=st.integers(2, 40), elements=st.integers(1, 10**8), element=st.sampled_from([1, 2, 4, 8]))
 def test_segments_cover_the_buffer_and_are_as_gloo_cuts_them(
     n: int, elements: int, element: int

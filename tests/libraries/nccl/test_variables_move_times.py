@@ -42,7 +42,7 @@ MOVES: dict[str, Any] = {
     "NCCL_SHM_DISABLE": ("all_gather", "aws-g5", 2, 1),
     "NCCL_PXN_DISABLE": ("send_recv", "dgx-h100", 2, 1),
     "NCCL_PXN_C2C": ("all_gather", "alps", 2, 1),
-    "NCCL_NET_GDR_LEVEL": ("all_gather", "dgx-h100", 2, "LOC"),
+    "NCCL_NET_GDR_LEVEL": ("all_gather", "aws-p4d", 2, "LOC"),
     "NCCL_NET_GDR_C2C": ("all_gather", "alps", 2, 0, "2.28"),
     "NCCL_NETDEVS_POLICY": ("all_to_all", "dgx-a100", 2, "MAX:1", "2.29"),
     "NCCL_MNNVL_ENABLE": ("all_gather", "gb200-nvl72", 2, 0),

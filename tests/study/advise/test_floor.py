@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -44,30 +45,43 @@ def fitting(worker: Worker) -> dict[Candidate, float]:
     return {one.candidate: one.floor for one in judged if one.fits}
 
 
-def sound(given: Scenario, floors: dict[Candidate, float], steps: dict[Candidate, float]) -> None:
-    """Check the winner against the true best, and every floor against its step."""
+FEW_GPUS = [
+    pytest.param(("1.8GB", 4, 1, "", SMALL, 4), id="pcie"),
+    pytest.param(("2.8GB", 2, 2, "25Gbps", TABLE, 4), id="slow"),
+    pytest.param(("2.8GB", 2, 1, "100Gbps", EXPERTS, 16), id="experts"),
+]  # fmt: skip
+
+
+def held(floors: dict[Candidate, float], steps: dict[Candidate, float]) -> None:
+    """Check every floor against its step."""
     for candidate, step in steps.items():
         assert floors[candidate] <= step * SLACK, candidate.name
+
+
+def sound(given: Scenario, floors: dict[Candidate, float], steps: dict[Candidate, float]) -> None:
+    """Check the winner against the true best, and every floor against its step."""
+    held(floors, steps)
     found = advise(given, top=3)
     assert found.layouts[0].metrics.step_time_s <= min(steps.values()) * 1.01
     assert [one.metrics.step_time_s for one in found.layouts] == sorted(steps.values())[:3]
     assert found.simulated < len(steps)
 
 
-@pytest.mark.parametrize("given", [
-    pytest.param(("1.8GB", 4, 1, "", SMALL, 4), id="pcie"),
-    pytest.param(("2.8GB", 2, 2, "25Gbps", TABLE, 4), id="slow"),
-    pytest.param(("2.8GB", 2, 1, "100Gbps", EXPERTS, 16), id="experts"),
-])  # fmt: skip
-def test_the_winner_is_the_best_of_all(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", FEW_GPUS)
+def test_the_winner_is_no_slower_than_others(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight of all that fit stand for them."""
     layouts = sys.modules["commsim.study.advise.layouts"]
     monkeypatch.setattr(layouts, "_OVERLAPS", ("none", "full"))  # a third fewer runs
     made = scenario(*given)
     worker = Worker(made)
     floors = fitting(worker)
     assert len(floors) > 50
-    steps = {one: worker.run(one).metrics.step_time_s for one in floors}
-    sound(made, floors, steps)
+    drawn = random.Random(0).sample(sorted(floors), 8)
+    steps = {one: worker.run(one).metrics.step_time_s for one in drawn}
+    held(floors, steps)
+    found = advise(made, top=1)
+    assert found.layouts[0].metrics.step_time_s <= min(steps.values()) * 1.01
+    assert found.simulated < len(floors)
 
 
 def test_the_floor_of_sharded_parameters_knows_the_sms_they_take() -> None:
@@ -97,11 +111,12 @@ def test_floors_between_two_nodes_are_close(candidate: Candidate) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("given", [
+    *FEW_GPUS,
     pytest.param(("6GB", 4, 2, "25Gbps", MEDIUM, 8), id="8 slow"),
     pytest.param(("6GB", 4, 1, "", MEDIUM, 16), id="4 pcie"),
     pytest.param(("8GB", 4, 4, "100Gbps", UNTIED, 16), id="16"),
 ])  # fmt: skip
-def test_the_winner_is_the_best_of_all_at_size(given: Any) -> None:
+def test_the_winner_is_the_best_of_all(given: Any) -> None:
     made = scenario(*given)
     floors = fitting(Worker(made))
     context = get_context("spawn")

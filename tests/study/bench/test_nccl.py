@@ -82,8 +82,10 @@ def test_the_bound_of_a_row_is_that_of_its_kind_of_algorithm() -> None:
 
 
 def test_message_by_message_the_same_pairs_are_timed() -> None:
-    fluid = bench(H100, "all_reduce", ["1K", "1M"], algo="all").results
-    steps = bench(H100, "all_reduce", ["1K", "1M"], algo="all", network="steps").results
+    overrides = {"gpu": {"count": 4}, "nic": {"count": 4}}
+    halves = Cluster.preset("dgx-h100", nodes=2, overrides=overrides)
+    fluid = bench(halves, "all_reduce", ["1K", "64K"], algo="all").results
+    steps = bench(halves, "all_reduce", ["1K", "64K"], algo="all", network="steps").results
     facts = [(r.size, r.algo, r.proto, r.nchannels, r.selection_us, r.chosen) for r in fluid]
     assert [
         (r.size, r.algo, r.proto, r.nchannels, r.selection_us, r.chosen) for r in steps

@@ -31,7 +31,10 @@ ALGOS = {"nccl": "all", "ideal": "ring,direct", "gloo": "auto"}
 SIZES = (1 << 10, 1 << 22)
 TREE = {"kind": "fat_tree", "nodes_per_leaf": 1, "oversubscription": 8.0}
 PLACES: dict[str, dict[str, Any]] = {
-    "two DGX H100": {"preset": "dgx-h100", "nodes": 2},
+    "two halves of a DGX H100": {
+        "preset": "dgx-h100", "nodes": 2,
+        "overrides": {"gpu": {"count": 4}, "nic": {"count": 4}},
+    },
     "a DGX H100": {"preset": "dgx-h100"},
     "two DGX-1V": {"preset": "dgx-1v", "nodes": 2},
     "GPUs without peer access": {"preset": "pcie-rtx5090"},

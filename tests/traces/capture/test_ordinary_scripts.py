@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from commsim.errors import CommsimError
 from commsim.graph import Graph
 from commsim.traces import capture
 
-pytest.importorskip("torch", reason="capture needs torch")
+if find_spec("torch") is None:  # importing it takes seconds, of every test run
+    pytest.skip("capture needs torch", allow_module_level=True)
 
 BEGIN = """
 import torch, torch.distributed as dist, torch.nn as nn

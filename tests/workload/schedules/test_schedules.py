@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 from helpers.counting import python_calls
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.errors import ScenarioError
@@ -103,7 +104,7 @@ def test_dualpipe_enters_from_both_ends() -> None:
     assert pairs[:4] == [(0, 7), (7, 0), (0, 7), (7, 0)]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(name=st.sampled_from(list(SCHEDULES)), p=st.integers(1, 8), rounds=st.integers(1, 12))
 def test_every_schedule_is_complete_and_can_run(name: str, p: int, rounds: int) -> None:
     p, m, v = suited(name, p, rounds)
@@ -117,7 +118,7 @@ def test_every_schedule_is_complete_and_can_run(name: str, p: int, rounds: int) 
     assert work[I] == work[W]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     name=st.sampled_from(list(SCHEDULES)),
     p=st.integers(1, 6),
@@ -254,7 +255,7 @@ def test_where_stages_live() -> None:
     assert home_of("1f1b", 3, 1, where="x") == (0, 1, 2)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data(), p=st.integers(2, 5), repeats=st.booleans(), kept=st.sampled_from([0.5, 1.0]))
 def test_a_search_never_loses_to_a_schedule_made_by_hand(
     data: st.DataObject, p: int, repeats: bool, kept: float

@@ -17,7 +17,7 @@ from commsim.sections import decode
 from commsim.workload import TrainingSection, build_training
 from commsim.workload.training import build
 
-MODEL = {"layers": 8, "hidden": 512, "heads": 8, "vocab": 4096, "seq_len": 256}
+MODEL = {"layers": 4, "hidden": 512, "heads": 8, "vocab": 4096, "seq_len": 256}
 EXPERTS = {**MODEL, "experts": {"experts": 8, "top_k": 2, "expert_ffn": 256}}
 SPINE = {"kind": "fat_tree", "oversubscription": 4}
 
@@ -49,8 +49,11 @@ def run(
     given, library = dict(settings), library or Ideal()
     fabric = given.pop("fabric", None)
     cluster = Cluster.preset(preset, nodes=nodes, **({"fabric": fabric} if fabric else {}))
-    base = {"model": MODEL, "batch": {"global": 64, "micro": 1}, "compute": {"efficiency": 0.4},
-            "precision": "fp16"}  # fmt: skip
+    parallel = given["parallel"]
+    microbatches = 2 * parallel.get("pp", 1)
+    model = {**MODEL, "layers": 8 if parallel.get("pp", 1) > 2 else 4}
+    base = {"model": model, "batch": {"global": microbatches * parallel.get("dp", 1), "micro": 1},
+            "compute": {"efficiency": 0.4}, "precision": "fp16"}  # fmt: skip
     section = decode({**base, **given}, TrainingSection, "x.yaml")
     work = build_training(section, cluster, fold=fold)
     if not fold:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.share import examples
 from helpers.toy_cluster import SMALL, ToyCluster, training
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.engine import simulate
@@ -58,7 +59,7 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(given_settings=layouts())
 def test_any_product_runs_and_does_the_whole_work(given_settings: dict[str, Any]) -> None:
     degrees = [given_settings["parallel"][axis] for axis in ("tp", "cp", "pp", "dp")]
@@ -77,7 +78,7 @@ def test_any_product_runs_and_does_the_whole_work(given_settings: dict[str, Any]
     assert (graph.phase == Phase.OPTIMIZER).sum() == 2 * n
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(
     dp=st.sampled_from([4, 8]), ep=st.sampled_from([2, 4]), tp=st.sampled_from([1, 2]),
     pp=st.sampled_from([1, 2]), data=st.sampled_from(KINDS[:-1]),

@@ -18,7 +18,7 @@ from commsim.workload.training import step
 def measured(monkeypatch: pytest.MonkeyPatch, *, shorten: bool, **settings: Any) -> tuple[Any, int]:
     monkeypatch.setattr(step, "SHORTENED_ABOVE", 0)
     section = decode(
-        {"model": {**SMALL, "layers": 8}, "batch": {"global": 96, "micro": 1}, **settings},
+        {"model": {**SMALL, "layers": 8}, "batch": {"global": 48, "micro": 1}, **settings},
         TrainingSection,
         "x",
     )

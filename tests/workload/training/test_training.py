@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.share import examples
 from helpers.toy_cluster import GPU, SMALL, ToyCluster, training
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster.nodes.gpus import GpuSpec
@@ -256,7 +257,7 @@ def test_stages_are_tagged_only_where_there_is_a_pipeline() -> None:
     assert set(graph.step.tolist()) == {0, 1}
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     schedule=st.sampled_from(["naive", "gpipe", "1f1b"]),
     dp=st.integers(1, 3), pp=st.sampled_from([1, 2, 4]), m=st.integers(1, 6),

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster
@@ -90,7 +91,7 @@ def test_any_count_of_recorded_nodes(name, nodes, topology):
     check_trees(comm)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.data())
 def test_any_group_of_a_cluster(data):
     preset = data.draw(st.sampled_from(["dgx-h100", "dgx-a100", "perlmutter", "pcie-a100"]))

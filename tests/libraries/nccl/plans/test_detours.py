@@ -49,8 +49,8 @@ def test_a_level_keeps_the_ways_below_it() -> None:
 
 @pytest.mark.parametrize("op", ["all_gather", "all_to_all", "send_recv"])
 def test_without_gpudirect_what_leaves_a_node_passes_its_memory(op: str) -> None:
-    direct, quick = loaded("dgx-h100", 2, op, {})
-    staged, slow = loaded("dgx-h100", 2, op, {"NCCL_NET_GDR_LEVEL": "LOC"})
+    direct, quick = loaded("aws-p4d", 2, op, {})
+    staged, slow = loaded("aws-p4d", 2, op, {"NCCL_NET_GDR_LEVEL": "LOC"})
     assert "memory" not in direct
     assert staged["memory"] == pytest.approx(2 * staged["network"] * _MEMORY_PER_WIRE, rel=1e-9)
     assert slow > quick

@@ -7,7 +7,8 @@ from collections import defaultdict
 
 import pytest
 from helpers.counting import python_calls
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.cluster import Cluster
@@ -93,7 +94,7 @@ def test_channels_visit_every_gpu_once_over_allowed_paths(preset, inter):
     assert graphs["tree"].n_channels == graphs["ring"].n_channels
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(
     preset=st.sampled_from(PRESETS), seed=st.integers(0, 99), nodes=st.integers(1, 2),
     version=st.sampled_from(["2.18", "2.24", "2.27", "2.30.7"]),

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers.share import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
@@ -39,7 +40,7 @@ def seconds(run: Runs) -> np.ndarray:
     return time_runs(run).seconds
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(system=SYSTEMS, place=PLACES)
 def test_time_never_falls_when_a_message_grows(runs, system, place):
     run = runs(size=SIZES, ranks=place[0], domains=place[1], **system)
@@ -48,7 +49,7 @@ def test_time_never_falls_when_a_message_grows(runs, system, place):
     assert (np.diff(times) >= -1e-12 * times[1:]).all()
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(system=SYSTEMS, place=PLACES, column=st.sampled_from(["local", "net", "hop", "reach"]))
 def test_time_never_falls_when_wires_slow_down(runs, system, place, column):
     fast = runs(size=SIZES[::7], ranks=place[0], domains=place[1], **system)
@@ -56,7 +57,7 @@ def test_time_never_falls_when_wires_slow_down(runs, system, place, column):
     assert (seconds(slow) >= seconds(fast) * (1 - 1e-12)).all()
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(system=SYSTEMS, place=PLACES)
 def test_never_faster_than_the_wires(runs, system, place):
     run = runs(size=SIZES, ranks=place[0], domains=place[1], **system | {"rounds": 2})
