@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.share import later, share
+from helpers.share import later, share_of_each
 from helpers.star import US, Star
 
 from commsim.collectives.catalogue import ALGORITHMS
@@ -45,11 +45,10 @@ def one_slow(n: int) -> Star:
     return Star(n, speed)
 
 
-@pytest.mark.parametrize(("op", "algorithm", "n"), [
-    case
-    for seed, pair in enumerate(PAIRS)
-    for case in share([(*pair, n) for n in (*range(2, 10), 13, 16, 17, 32)], 0.2, seed=seed)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "algorithm", "n"),
+    share_of_each(PAIRS, [(n,) for n in (*range(2, 10), 13, 16, 17, 32)], 0.2),
+)
 def test_fluid_and_steps_agree(op: str, algorithm: str, n: int) -> None:
     root = n // 3 if op in ROOTED else -1
     for cluster in (Star(n), uneven(n, n), one_slow(n)):

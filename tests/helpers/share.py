@@ -23,6 +23,18 @@ def share(cases: Iterable[Any], part: float, *, seed: int = 0) -> list[Any]:
     return [case if at in kept else later(case) for at, case in enumerate(every)]
 
 
+def share_of_each(
+    kinds: Iterable[tuple[Any, ...]], values: Iterable[tuple[Any, ...]], part: float
+) -> list[Any]:
+    """Return every kind with every value; of each kind another draw of values is not `long`."""
+    every = list(values)
+    return [
+        case
+        for seed, kind in enumerate(kinds)
+        for case in share([(*kind, *value) for value in every], part, seed=seed)
+    ]
+
+
 def later(case: Any) -> Any:
     """Return a case that only `-m long` runs."""
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)

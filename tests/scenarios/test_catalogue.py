@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from helpers.paths import ROOT
+from helpers.share import later
 
 from commsim.study.run import run
 
 FOLDER = ROOT / "scenarios"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+LONG = {"llama3-405b", "own-fabric-thin", "buy-aws-p5"}
+"""What takes seconds; `own-fabric-full` and another of `buy` stand for the latter two."""
 
 
 @cache
@@ -20,7 +23,7 @@ def result(name: str) -> dict[str, Any]:
     return run(name).to_dict()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [later(name) if name in LONG else name for name in NAMES])
 def test_the_expected_figures(name: str) -> None:
     """NAME.expected.json holds paths into the run's JSON and what stands there."""
     expected = json.loads((FOLDER / f"{name}.expected.json").read_text())
@@ -65,6 +68,7 @@ def test_data_parallel_hides_all_but_the_last_bucket() -> None:
     assert 0 < ddp["breakdown"]["exposed_transfer_s"] < 0.25 * ddp["breakdown"]["comm_s"]
 
 
+@pytest.mark.long
 def test_llama3_405b_fits_and_is_half_bubble() -> None:
     """16 lanes stand for all GPUs; 1F1B with as many microbatches as stages: 15/31 at least."""
     found = result("llama3-405b")

@@ -261,7 +261,8 @@ def test_ribbons_change_where_the_fastest_does() -> None:
 
 
 def test_a_library_that_chooses_nothing_has_one_ribbon() -> None:
-    cluster = Cluster.preset("dgx-a100", nodes=2)
+    overrides = {"gpu": {"count": 4}, "nic": {"count": 4}}
+    cluster = Cluster.preset("dgx-a100", nodes=2, overrides=overrides)
     data = bench(
         cluster, "all_reduce", [2**10, 2**20, 2**28], algo="all", library="ideal"
     ).to_dict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.frames import wait_until_drawn
 from helpers.many_spans import many_spans
+from helpers.share import share_of_each
 from helpers.star import Star
 
 from commsim.charts.report import ReportFacts, write_report
@@ -94,22 +96,21 @@ def point_at(page: Any, span: int) -> tuple[int, int]:
     return x, y
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [380, 1400, 2560])
+SECTIONS = {
+    "1f1b": "breakdown bubble timeline limits waits path notes again",
+    "quickstart": "breakdown timeline limits bandwidth links topology memory path notes again",
+    "p2p-nonblocking": "breakdown timeline limits bandwidth links topology path notes again",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "keys"),
-    [
-        ("1f1b", "breakdown bubble timeline limits waits path notes again"),
-        (
-            "quickstart",
-            "breakdown timeline limits bandwidth links topology memory path notes again",
-        ),
-        ("p2p-nonblocking", "breakdown timeline limits bandwidth links topology path notes again"),
-    ],
+    ("name", "width", "theme"),
+    share_of_each(product(SECTIONS), product([380, 1400, 2560], ["light", "dark"]), 1 / 3),
 )
 def test_sections_are_there_at_every_size(
-    opened: Open, folder: Path, name: str, keys: str, width: int, theme: str
+    opened: Open, folder: Path, name: str, width: int, theme: str
 ) -> None:
+    keys = SECTIONS[name]
     page = opened(report_of(name, folder), width, color_scheme=theme)
     assert page.locator("main > section").count() == len(keys.split())
     for key in keys.split():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.share import later
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,7 +119,9 @@ def opened(browser: Any, page: Path, width: int, theme: str, complaints: list[st
 @pytest.mark.browser
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("width", "theme"), [(380, "light"), (1400, "dark"), (2560, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [(380, "light"), (1400, "dark"), later((2560, "light"))]
+)
 def test_sliders_show_the_run_that_was_chosen(
     browser: Any, found: WhatIfGrid, page: Path, width: int, theme: str
 ) -> None:

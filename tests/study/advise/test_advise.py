@@ -178,11 +178,11 @@ def test_a_layout_run_by_itself_gives_the_same() -> None:
 
 
 def test_memory_and_floor_hold_for_every_simulated_layout() -> None:
-    """Every 61st layout that fits, also those that would not be tried."""
+    """Every 151st layout that fits, also those that would not be tried."""
     worker = Worker(scenario(box("6GB", gpus=2, nodes=4, nic="10Gbps"), MEDIUM, 8))
     fitting = [one for one in every(worker) if one.fits]
     assert len(fitting) > 300
-    for one in fitting[::61]:
+    for one in fitting[::151]:
         ran = worker.run(one.candidate)
         assert ran.memory == one.use.total, one.candidate.name
         assert one.floor <= ran.metrics.step_time_s * SLACK, one.candidate.name

@@ -10,6 +10,8 @@ import re
 from functools import cache
 from typing import Any
 
+import pytest
+
 from commsim.scenario import scenario_from
 from commsim.study.advise import Advice, advise
 from commsim.study.advise.layouts import Candidate
@@ -65,6 +67,7 @@ def test_a_layer_does_not_fit_tensor() -> None:
     assert found.degrees == (1, 4, 1, 1, 1), found.name
 
 
+@pytest.mark.long
 def test_fast_fabric_zero_or_tensor_within_nodes() -> None:
     """No stages, though the model does not fit a GPU: replicas, or layers cut inside NVSwitch.
 
@@ -76,6 +79,7 @@ def test_fast_fabric_zero_or_tensor_within_nodes() -> None:
     assert found.shard != "ddp"
 
 
+@pytest.mark.long
 def test_slow_fabric_and_little_memory_all_three_with_zero_1() -> None:
     """100 Gb/s of TCP: stages over the nodes, and within them replicas and cut layers.
 
@@ -94,6 +98,7 @@ def test_slow_fabric_and_little_memory_all_three_with_zero_1() -> None:
         assert winner.shard in ("zero-1", "zero-2")
 
 
+@pytest.mark.long
 def test_slow_fabric_and_enough_memory_no_tensor() -> None:
     """What brings tensor parallelism in is the memory: here replicas take its place."""
     found = best("14GB", nodes=2)

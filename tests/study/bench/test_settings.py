@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
 from helpers.paths import ROOT
 from helpers.settings import Setting, settings_of
+from helpers.share import share
 
 from commsim.cluster.section import cluster_from
 from commsim.errors import ScenarioError
@@ -136,8 +138,9 @@ def test_a_setting_moves_a_time_or_is_refused_or_named(path: str, library: str) 
         assert moves(path, library, PLACES) in (True, None)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("path", WORSE)
+@pytest.mark.parametrize(("path", "library"), [
+    *((path, "nccl") for path in WORSE), *share(product(WORSE, LIBRARIES[1:]), 0.3),
+])  # fmt: skip
 def test_a_worse_component_is_never_faster_nor_below_the_bound(path: str, library: str) -> None:
     now, before = changed(path, FIRST, library), usual(FIRST, library)
     for key, (time, least) in (now or {}).items():
