@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 from functools import partial
+from itertools import product
 
 import pytest
 from helpers.counting import python_calls
-from helpers.share import examples
+from helpers.share import examples, later
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,8 +153,10 @@ def test_sources_are_what_feeds_an_action_from_another_device(
     assert len(waiting) == crossings
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8, 12])
-@pytest.mark.parametrize("rounds", [1, 2, 5])
+@pytest.mark.parametrize(("p", "rounds"), [
+    later(case) if case in ((12, 5), (12, 2), (8, 5)) else case
+    for case in product([1, 2, 3, 4, 6, 8, 12], [1, 2, 5])
+])  # fmt: skip
 def test_live_activations_peak_where_published(p: int, rounds: int) -> None:
     m = 4 * p * rounds
     peaks = {name: peak_activations(made(name, p, m)) for name in SCHEDULES
