@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -141,8 +142,6 @@ def recent(data: dict[str, Any]) -> Iterator[str]:
     yield "[how long a GPU computes](background/compute.md).\n"
     yield from _steps(data)
     rows = [row for row in data["rows"] if row["fits"] is not None]
-    if left := len(data["rows"]) - len(rows):
-        yield f"{left} of {len(data['rows'])} rows were not run: too many operations.\n"
     refused = sum(not row["fits"] for row in rows)
     yield "## Memory\n"
     yield f"Of {len(rows)} published runs {refused} are said not to fit. Peaks, where they were"
@@ -166,6 +165,9 @@ def _steps(data: dict[str, Any]) -> Iterator[str]:
             f" {_percent(entry['constant_mape'])} | {_plain(entry['spearman'])} |"
         )
     yield ""
+    reasons = Counter(row["why_skipped"] for row in data["rows"] if row["why_skipped"])
+    for why, count in reasons.most_common():
+        yield f"{count} of {len(data['rows'])} rows were not run: {why}.\n"
 
 
 SECTIONS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
