@@ -58,8 +58,10 @@ def captured_summary(graph: Graph) -> list[str]:
         " all positions)"
     )
     totals: dict[tuple[str, str, int], tuple[int, int]] = {}
-    for op in np.flatnonzero(graph.kind == OpKind.COLLECTIVE).tolist():
-        row = int(graph.item[op])
+    members_of = np.flatnonzero(graph.kind == OpKind.COLLECTIVE)
+    # Several captured ranks may be members of one collective.
+    rows, first = np.unique(graph.item[members_of], return_index=True)
+    for row, op in zip(rows.tolist(), members_of[first].tolist(), strict=True):
         group = graph.groups[graph.collectives.group[row]]
         key = (graph.collectives.kind[row], group.axis or group.name, len(group.ranks))
         count, total = totals.get(key, (0, 0))
