@@ -22,7 +22,7 @@ from typing import NamedTuple
 from commsim.cluster import Cluster
 from commsim.libraries import Library
 from commsim.models import ComputeModel, MemoryUse
-from commsim.study.advise.chain import ActionChains
+from commsim.study.advise.action_times import ActionTimes
 from commsim.study.advise.shards import Pace, Shards, Share, UnitTime
 from commsim.study.advise.traffic import StepTraffic
 from commsim.units import PS_PER_SECOND
@@ -58,16 +58,16 @@ class Floor:
         self.plan = plan
         self._model = model
         self._traffic = traffic
-        self._chain = ActionChains(
+        self._action_times = ActionTimes(
             plan, cluster, library, model, traffic, slows=slows, contended=contended
         )
-        self._groups = self._chain.groups
+        self._groups = self._action_times.groups
         self._actions = Actions(plan, model, known)
-        self._inside: float | None = None
-        self._walks: dict[tuple[int, ...], StepMoments] = {}
-        self._chains: dict[Work, list[Pace]] | None = None
-        self._times: dict[Work, list[list[tuple[int, UnitTime]]]] | None = None
-        self._computes: dict[int, tuple[int, int]] = {}
+        self._layer_bytes_s: float | None = None
+        self._moments: dict[tuple[int, ...], StepMoments] = {}
+        self._unsharded_paces: dict[Work, list[Pace]] | None = None
+        self._unit_times: dict[Work, list[list[tuple[int, UnitTime]]]] | None = None
+        self._compute_times: dict[int, tuple[int, int]] = {}
 
     def memory(self, plan: TrainingPlan, peaks: Sequence[int]) -> tuple[MemoryUse, int]:
         """Return the memory use of the fullest device, and its number; `peaks`: see `peaks()`."""
@@ -88,9 +88,27 @@ class Floor:
         entries = sum(stage.parameters for stage in plan.held(device))
         optimizer = self._model.optimizer(-(-entries // plan.sharers)).seconds
         alone = (self._replicas(plan, device) + self._tied()) / PS_PER_SECOND + optimizer
-        if self._inside is None:
-            self._inside = self._traffic.inside(self.plan, self._actions, self._groups)
-        return max(alone, self._inside + self._traffic.sharing(plan, self._groups))
+        alone -= self._step_boundary(plan)
+        if self._layer_bytes_s is None:
+            self._layer_bytes_s = self._traffic.inside(self.plan, self._actions, self._groups)
+        return max(alone, self._layer_bytes_s + self._traffic.sharing(plan, self._groups))
+
+    def _step_boundary(self, plan: TrainingPlan) -> float:
+        """Return the seconds by which the optimizer of the step before may end late on any device.
+
+        The receives of this step's first messages are posted by then and slow it; nothing is posted
+        at the end of the last step.
+        """
+        if plan.schedule.devices < 2:
+            return 0.0
+        pair = self._groups.ranks("pp")[:2]
+        taken = 2 * self._action_times.share("send_recv", plan.boundary, pair).memory
+        entries = max(
+            sum(stage.parameters for stage in plan.held(device))
+            for device in range(plan.schedule.devices)
+        )
+        optimizer = self._model.optimizer(-(-entries // plan.sharers)).seconds
+        return optimizer * taken / (1 - taken) if taken < 1 else optimizer
 
     def units(self) -> dict[Work, list[tuple[Unit, int]]]:
         """Return the time (ps) that each unit of the first stage adds to its action.
@@ -99,7 +117,7 @@ class Floor:
         on idle links.
         """
         units = self._actions.units(0)
-        taken = self._actions.of_each(self._chain.added)
+        taken = self._actions.of_each(self._action_times.added)
         return {
             work: [(units[number], took) for number, took in rows[0].items()]
             for work, rows in taken.items()
@@ -108,7 +126,7 @@ class Floor:
     def _replicas(self, plan: TrainingPlan, device: int) -> int:
         """Return when the first device has its gradients, in ps."""
         if plan.sharers == 1:
-            return self._walk({}).end
+            return self._first_device({}).end
         data = plan.section.data_parallel
         if data.kind not in ("ddp", "zero"):
             return self._sharded(plan, device)
@@ -120,17 +138,19 @@ class Floor:
         gradients, parameters = whole * plan.gradient_width, whole * plan.width
         kind = "all_reduce" if data.kind == "ddp" else "reduce_scatter"
         reduced = self._of_replicas(kind, gradients)
-        fresh = self._of_replicas("all_gather", parameters) if data.kind == "zero" else 0
+        gathered = self._of_replicas("all_gather", parameters) if data.kind == "zero" else 0
         ready = zip(dense, accumulate(dense.values()), strict=True)
-        walk = self._walk({stage: fresh * held // whole for stage, held in ready if fresh})
+        moments = self._first_device(
+            {stage: gathered * held // whole for stage, held in ready if gathered}
+        )
         if data.stage == 2 and not data.no_sync:
             every = plan.microbatches * reduced
-            crowded = self._crowded(device, walk.end, every + fresh)
-            return max(crowded, walk.first_backward + every)
+            overlapping = self._overlapping_end(device, moments.end, every + gathered)
+            return max(overlapping, moments.first_backward + every)
         end = 0
-        for stage in sorted(dense, key=lambda one: walk.last_backward[one]):
-            end = max(end, walk.last_backward[stage]) + reduced * dense[stage] // whole
-        return max(self._crowded(device, walk.end, reduced + fresh), end)
+        for stage in sorted(dense, key=lambda one: moments.last_backward[one]):
+            end = max(end, moments.last_backward[stage]) + reduced * dense[stage] // whole
+        return max(self._overlapping_end(device, moments.end, reduced + gathered), end)
 
     def _sharded(self, plan: TrainingPlan, device: int) -> int:
         """Return when the first device has its gradients if parameters are sharded, in ps."""
@@ -142,16 +162,16 @@ class Floor:
 
         def within(kind: str, size: int, *, expert: bool) -> int:
             if expert:
-                return self._chain.idle(kind, size, owners)
-            return self._chain.idle(kind, size, inside, axis="dp" if inside is ranks else "")
+                return self._action_times.idle(kind, size, owners)
+            return self._action_times.idle(kind, size, inside, axis="dp" if inside is ranks else "")
 
         def between(size: int) -> int:
-            return self._chain.idle("all_reduce", size, copies) if copies else 0
+            return self._action_times.idle("all_reduce", size, copies) if copies else 0
 
         shards = Shards(
             plan, self._model, shards=len(inside), held=self._held(), within=within, between=between
         )
-        end = self._run(self._paced(shards), {}).end
+        end = self._pipeline(self._sharded_paces(shards), {}).end
         whole = sum(
             unit.entries(expert=False) for stage in plan.held(device) for unit in stage.units
         )
@@ -159,13 +179,13 @@ class Floor:
         reduced = within("reduce_scatter", whole * plan.gradient_width, expert=False)
         return max(end, plan.parameter_gathers * gathered + plan.gradient_reductions * reduced)
 
-    def _paced(self, shards: Shards) -> dict[Work, list[Pace]]:
+    def _sharded_paces(self, shards: Shards) -> dict[Work, list[Pace]]:
         """Return the pace of each kind of action, by stage."""
-        if self._times is None:
-            self._times = self._actions.of_each(self._chain.of_units)
+        if self._unit_times is None:
+            self._unit_times = self._actions.of_each(self._action_times.of_units)
         found: dict[Work, list[Pace]] = {}
         known: dict[tuple[Work, int], Pace] = {}
-        for work, rows in self._times.items():
+        for work, rows in self._unit_times.items():
             found[work] = []
             for stage, times in enumerate(rows):
                 key = (work, id(times))
@@ -177,7 +197,7 @@ class Floor:
                 found[work].append(known[key])
         return found
 
-    def _crowded(self, device: int, end: int, communicates: int) -> int:
+    def _overlapping_end(self, device: int, end: int, communicates: int) -> int:
         """Return when a device ends (ps) if it also communicates for `communicates` ps.
 
         Communication that does not fit in the idle time before `end` overlaps compute and takes SMs
@@ -195,24 +215,24 @@ class Floor:
 
     def _compute(self, device: int) -> tuple[int, int]:
         """Return a device's compute (ps): limited by arithmetic, and limited by memory."""
-        if device not in self._computes:
+        if device not in self._compute_times:
             arithmetic, memory = (
-                self._actions.of_each(partial(self._chain.busy, memory=kind))
+                self._actions.of_each(partial(self._action_times.busy, memory=kind))
                 for kind in (False, True)
             )
             actions = self.plan.schedule.actions[device]
-            self._computes[device] = (
+            self._compute_times[device] = (
                 sum(arithmetic[work][stage] for work, stage, _ in actions),
                 sum(memory[work][stage] for work, stage, _ in actions),
             )
-        return self._computes[device]
+        return self._compute_times[device]
 
     def _held(self) -> Share:
         """Return the shares of a GPU that data-parallel collectives take."""
-        return self._chain.share("all_gather", _PROBE, self._groups.ranks("dp"))
+        return self._action_times.share("all_gather", _PROBE, self._groups.ranks("dp"))
 
     def _of_replicas(self, kind: str, size: int) -> int:
-        return self._chain.idle(kind, size, self._groups.ranks("dp"), axis="dp")
+        return self._action_times.idle(kind, size, self._groups.ranks("dp"), axis="dp")
 
     def _tied(self) -> int:
         """Return the time (ps) of reducing a token table that both ends of a pipeline hold."""
@@ -221,26 +241,29 @@ class Floor:
         pipes, home = self.plan.schedule.pipes[0], self.plan.schedule.home
         ends = home[pipes[0]], home[pipes[-1]]
         ranks = tuple(self._groups.ranks("pp")[end] for end in ends)
-        return self._chain.idle("all_reduce", self.plan.tied_bytes, ranks, hop=ends)
+        return self._action_times.idle("all_reduce", self.plan.tied_bytes, ranks, hop=ends)
 
-    def _walk(self, fresh: Mapping[int, int]) -> StepMoments:
-        """Return the first device's step; `fresh`: when each stage has its parameters."""
-        key = tuple(fresh.values())
-        if key not in self._walks:
-            if self._chains is None:
-                serial = self._actions.of_each(self._chain.serial)
-                self._chains = {
+    def _first_device(self, gathered: Mapping[int, int]) -> StepMoments:
+        """Return the first device's step; `gathered`: when each stage has its parameters."""
+        key = tuple(gathered.values())
+        if key not in self._moments:
+            if self._unsharded_paces is None:
+                serial = self._actions.of_each(self._action_times.serial)
+                self._unsharded_paces = {
                     work: [Pace(took, late=took) for took in row] for work, row in serial.items()
                 }
-            self._walks[key] = self._run(self._chains, fresh)
-        return self._walks[key]
+            self._moments[key] = self._pipeline(self._unsharded_paces, gathered)
+        return self._moments[key]
 
-    def _run(self, paces: Mapping[Work, Sequence[Pace]], fresh: Mapping[int, int]) -> StepMoments:
+    def _pipeline(
+        self, paces: Mapping[Work, Sequence[Pace]], gathered: Mapping[int, int]
+    ) -> StepMoments:
         plan = self.plan
         first = plan.schedule.home[plan.schedule.pipes[0][0]]
         pipes = self._groups.ranks("pp")
         free = [0] * plan.schedule.devices
         busy = [0] * plan.schedule.devices  # with collectives of replicas
+        between = 0  # the first device's, between HSDP's copies
         ends: dict[tuple[int, int], int] = {}
         hops: dict[tuple[int, int], int] = {}
         sent: dict[tuple[int, int], int] = {}  # when a message may leave after the one before
@@ -254,20 +277,22 @@ class Floor:
                 hop = (at.producer[0], at.device)
                 if hop not in hops:
                     ranks = (pipes[hop[0]], pipes[hop[1]])
-                    hops[hop] = self._chain.idle("send_recv", plan.boundary, ranks, hop=hop)
+                    hops[hop] = self._action_times.idle("send_recv", plan.boundary, ranks, hop=hop)
                 leaves = max(ends[at.producer], sent.get(hop, 0))
                 sent[hop] = leaves + hops[hop]
                 start = max(start, leaves + hops[hop])
             end = pace.end(issued, start)
             if at.device == first:
+                every, after = pace.between
+                between = max(between + every, end + after)
                 if work == Work.F:
-                    end = max(end, fresh.get(stage, 0))
+                    end = max(end, gathered.get(stage, 0))
                 elif work != Work.I:
                     firsts.setdefault(stage, start)
                     lasts[stage] = start
             ends[at.device, at.position] = free[at.device] = end
             busy[at.device] = max(busy[at.device], end + pace.tail if pace.tail else 0)
-        return StepMoments(max(free[first], busy[first]), min(firsts.values()), lasts)
+        return StepMoments(max(free[first], busy[first], between), min(firsts.values()), lasts)
 
 
 class StepMoments(NamedTuple):

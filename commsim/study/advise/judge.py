@@ -25,6 +25,7 @@ from commsim.study.advise.layouts import (
     section_of,
     shapes,
     shardings,
+    variants_of,
 )
 from commsim.study.advise.steady import short_counts
 from commsim.study.advise.traffic import StepTraffic
@@ -84,7 +85,7 @@ class Judge:
         self._bound = LayoutBound(
             section, self.shape, cluster, library, self._compute, self._traffic, self._known
         )
-        self._least: dict[tuple[Degrees, str, Recompute], Judged | None] = {}
+        self._least: dict[tuple[Degrees, Recompute], dict[str, Judged]] = {}
 
     @property
     def recomputes(self) -> tuple[str, ...]:
@@ -96,14 +97,26 @@ class Judge:
         experts = self.shape.experts is not None
         return degrees_of(self._cluster.world_size, experts=experts, seq=self.seq)
 
+    def relaxed(self, degrees: Degrees) -> list[tuple[float, Candidate, int]]:
+        """Return relaxed layouts of `degrees`, each with a bound and the number of its variants."""
+        found = []
+        for shape in shapes(degrees, self._section):
+            count = sum(self.allowed(one) for one in variants_of(shape, self.recomputes))
+            if count and (bound := self._bound.seconds(shape)) is not None:
+                found.append((bound, shape, count))
+        return found
+
+    def variants(self, shape: Candidate) -> list[tuple[float, Candidate]]:
+        """Return the layouts of a relaxed one, sharding aside, with a bound in seconds for each."""
+        return [
+            (bound, one)
+            for one in variants_of(shape, self.recomputes)
+            if self.allowed(one) and (bound := self._bound.seconds(one)) is not None
+        ]
+
     def shapes(self, degrees: Degrees) -> list[tuple[float, Candidate]]:
         """Return what can run on `degrees`, sharding aside, with a bound in seconds for each."""
-        made = shapes(degrees, self._section, recomputes=self.recomputes)
-        return [
-            (bound, shape)
-            for shape in made
-            if self.allowed(shape) and (bound := self._bound.seconds(shape)) is not None
-        ]
+        return [found for _, shape, _ in self.relaxed(degrees) for found in self.variants(shape)]
 
     def allowed(self, shape: Candidate) -> bool:
         """Return whether to consider a layout; subclasses may skip some."""
@@ -128,10 +141,10 @@ class Judge:
         That is one sequence at a time under 1F1B, of which the other schedules hold as much or
         more.
         """
-        key = (degrees, shard, recompute)
-        if key not in self._least:
-            self._least[key] = self.one(least_of(degrees, shard, recompute))
-        return self._least[key]
+        if (degrees, recompute) not in self._least:
+            shape = least_of(degrees, "ddp", recompute)
+            self._least[degrees, recompute] = {one.candidate.shard: one for one in self.ways(shape)}
+        return self._least[degrees, recompute].get(shard)
 
     def section(self, candidate: Candidate) -> TrainingSection:
         """Return the training section of a layout."""

@@ -28,9 +28,11 @@ __all__ = [
     "Degrees",
     "candidate_of",
     "degrees_of",
+    "relaxed",
     "section_of",
     "shapes",
     "shardings",
+    "variants_of",
 ]
 
 LEAST_BLOCK = 256
@@ -101,10 +103,8 @@ def degrees_of(world: int, *, experts: bool, seq: int) -> Iterator[Degrees]:
                     yield Degrees(dp, tp, pp, cp, ep)
 
 
-def shapes(
-    degrees: Degrees, section: TrainingSection, *, recomputes: tuple[str, ...]
-) -> Iterator[Candidate]:
-    """Yield what can run on `degrees` without sharding: schedules, microbatches, recomputing."""
+def shapes(degrees: Degrees, section: TrainingSection) -> Iterator[Candidate]:
+    """Yield what can run on `degrees`: schedules and microbatches, each `relaxed`."""
     layers_each = _VIRTUAL if degrees.pp > 1 else ()
     schedules = [(name, 1) for name in (_FLAT if degrees.pp > 1 else ("1f1b",))]
     schedules += [("interleaved_1f1b", virtual) for virtual in layers_each]
@@ -117,9 +117,20 @@ def shapes(
         for schedule, virtual in schedules:
             if virtual > 1 and per_replica // micro % degrees.pp:
                 continue  # Megatron's order needs whole rounds of microbatches
-            for recompute in recomputes:
-                for overlap in _OVERLAPS if degrees.tp > 1 else ("none",):
-                    yield Candidate(degrees, schedule, virtual, micro, recompute, "ddp", overlap)
+            yield relaxed(Candidate(degrees, schedule, virtual, micro, "none", "ddp"))
+
+
+def relaxed(shape: Candidate) -> Candidate:
+    """Return a layout that takes no longer: nothing recomputed, all of tp's collectives hidden."""
+    hidden = "full" if shape.degrees.tp > 1 else "none"
+    return shape._replace(recompute="none", overlap=hidden)
+
+
+def variants_of(shape: Candidate, recomputes: tuple[str, ...]) -> Iterator[Candidate]:
+    """Yield the layouts that differ from `shape` in what is recomputed and overlapped."""
+    for recompute in recomputes:
+        for overlap in _OVERLAPS if shape.degrees.tp > 1 else ("none",):
+            yield shape._replace(recompute=cast(Any, recompute), overlap=overlap)
 
 
 def shardings(degrees: Degrees, *, node: int) -> list[str]:

@@ -2,11 +2,11 @@
 Best first: bounds, floors, estimates, simulations, each only if the one before leaves hope.
 
 One queue holds layouts by the least that they can take, as far as is known. The lowest is looked
-at more closely: a bound becomes the memory and floors of all ways to shard, a floor becomes an
-estimate by thin models if that is cheaper than a run, and then a simulation. When the lowest is
-above the slowest of the `top` best, what is left cannot be among them. `_WINDOW` runs are begun
-before the result of the first is asked for, so that the answer is the same however many processes
-work.
+at more closely: a relaxed layout becomes those that it stands for, a bound becomes the memory and
+floors of all ways to shard, a floor becomes an estimate by thin models if that is cheaper than a
+run, and then a simulation. When the lowest is above the slowest of the `top` best, what is left
+cannot be among them. `_WINDOW` runs are begun before the result of the first is asked for, so that
+the answer is the same however many processes work.
 """
 
 from __future__ import annotations
@@ -20,20 +20,16 @@ from functools import partial
 from commsim.models import Recompute
 from commsim.study.advise.few_layers import worth
 from commsim.study.advise.judge import Judge, Judged, least_of
-from commsim.study.advise.layouts import Candidate, Degrees
+from commsim.study.advise.layouts import Candidate, Degrees, variants_of
 from commsim.study.advise.simulate import Pool, Ran
 
-__all__ = ["MOST", "SLACK", "SURE", "Known", "Search", "search", "slack_of"]
+__all__ = ["MOST", "SLACK", "SURE", "Known", "Search", "search"]
 
 _WINDOW = 4
-SLACK = 1.03
-"""How far a floor may lie above a step: ranks leave a collective before its end, and the start of
-a message hides where its receiver waits already. Of all layouts of small cases (`test_floor.py`)
-pipelines of two small stages are up to 2.1 % faster than their floors; a run that is faster by more
-than this says so in the notes."""
-_STAGED_SLACK = 1.05
-"""The same for FSDP and HSDP over pipeline stages: with few layers a stage, gathers hide behind
-other microbatches (3.4 % for Llama 3 70B on 128 H100, dp 4 pp 8 cp 4, interleaved)."""
+SLACK = 1.003
+"""How far a floor may lie above a step: what two short steps leave of a long one, and what hides
+at the edges of a step. None of all layouts of small cases (`test_floor.py`) is faster than its
+floor by more; a run that is says so in the notes."""
 SURE = {"zero-2": 1.02}
 """How far an estimate by thin models may lie above a step: buckets that are reduced in every
 microbatch fall otherwise over few layers (1.1 % in `test_few_layers.py`)."""
@@ -42,20 +38,17 @@ MOST = 300
 """Simulations of one call: where floors are weak, so many best by floor are tried."""
 
 Allowed = Callable[[Candidate], bool]
-
-
-def slack_of(candidate: Candidate) -> float:
-    """Return how far the floor of a layout may lie above its step, as a factor."""
-    sharded = candidate.shard == "fsdp" or candidate.shard.startswith("hsdp")
-    return _STAGED_SLACK if sharded and candidate.degrees.pp > 1 else SLACK
+Entry = tuple[float, Candidate, "Known"]
+"""The least seconds that a layout can take, the layout, and by what that is known."""
 
 
 class Known(IntEnum):
-    """By what the least that a layout can take is known."""
+    """By what the least that a layout can take is known; a relaxed one stands for its variants."""
 
-    BOUND = 0
-    FLOOR = 1
-    ESTIMATE = 2
+    RELAXED = 0
+    BOUND = 1
+    FLOOR = 2
+    ESTIMATE = 3
 
 
 class Search:
@@ -67,27 +60,32 @@ class Search:
         self.ran: dict[Candidate, Ran] = {}
         self.considered = 0
         self.estimated = 0
-        self.queue: list[tuple[float, Candidate, Known]] = []
-        """The least seconds that a layout can take, layout, by what that is known: a heap."""
+        self.queue: list[Entry] = []
+        """A heap."""
         self._dead: dict[Degrees, bool] = {}
 
     def open(self, tick: Callable[[], None]) -> None:
-        """Queue every layout that can run, by its bound."""
+        """Queue every layout that can run, those that differ little by one bound."""
         for degrees in self.judge.degrees():
-            shapes = self.judge.shapes(degrees)
-            self.considered += len(shapes) * len(self.judge.shardings(degrees))
-            self.queue += [(bound / SLACK, shape, Known.BOUND) for bound, shape in shapes]
+            ways = len(self.judge.shardings(degrees))
+            for bound, shape, count in self.judge.relaxed(degrees):
+                self.considered += count * ways
+                self.queue.append((bound / SLACK, shape, Known.RELAXED))
             tick()
         heapq.heapify(self.queue)
 
-    def expand(self, shape: Candidate) -> None:
-        """Judge a layout with every way to shard; queue those that fit."""
+    def expand(self, shape: Candidate, known: Known) -> None:
+        """Look at a layout of a bound more closely, and queue what comes of it if that may fit."""
         if self._nothing_fits(shape.degrees):
+            return
+        if known == Known.RELAXED:
+            for bound, variant in self.judge.variants(shape):
+                self.push(bound / SLACK, variant, Known.BOUND)
             return
         for judged in self.judge.ways(shape):
             self.judged[judged.candidate] = judged
             if judged.fits:
-                self.push(judged.floor / slack_of(judged.candidate), judged.candidate, Known.FLOOR)
+                self.push(judged.floor / SLACK, judged.candidate, Known.FLOOR)
 
     def push(self, seconds: float, candidate: Candidate, known: Known) -> None:
         """Queue a layout by the least that it can take."""
@@ -104,18 +102,38 @@ class Search:
 
     def floor(self, allowed: Allowed) -> float:
         """Return what no layout that was not simulated takes less than, of those `allowed`."""
-        self.queue.sort()  # which leaves it a heap, and costs nothing the next time
-        for seconds, candidate, known in self.queue:
-            judged = known != Known.BOUND
-            if judged and allowed(candidate) and candidate not in self.ran:
+        while True:
+            found = self._lowest(allowed)
+            if found is None:
+                return float("inf")
+            seconds, candidate, known = found
+            if known != Known.RELAXED:
                 return seconds
-            if not judged and any(
-                allowed(candidate._replace(shard=shard))
-                and self._may_fit(candidate.degrees, shard, candidate.recompute)
+            self.queue.remove(found)
+            self.expand(candidate, known)
+
+    def _lowest(self, allowed: Allowed) -> Entry | None:
+        """Return the entry with the lowest seconds that stands for an `allowed` layout."""
+        self.queue.sort()  # which leaves it a heap, and costs nothing the next time
+        for entry in self.queue:
+            _, candidate, known = entry
+            if known in (Known.FLOOR, Known.ESTIMATE):
+                if allowed(candidate) and candidate not in self.ran:
+                    return entry
+            elif any(
+                allowed(one._replace(shard=shard))
+                and self._may_fit(one.degrees, shard, one.recompute)
+                for one in self._stands_for(candidate, known)
                 for shard in self.judge.shardings(candidate.degrees)
             ):
-                return seconds
-        return float("inf")
+                return entry
+        return None
+
+    def _stands_for(self, shape: Candidate, known: Known) -> Iterator[Candidate]:
+        if known == Known.BOUND:
+            yield shape
+        else:
+            yield from variants_of(shape, self.judge.recomputes)
 
     def least(self, allowed: Allowed) -> Judged | None:
         """Return the layout that needs least memory, of those `allowed`; None if none can run."""
@@ -146,8 +164,8 @@ class Search:
         if degrees not in self._dead:
             self._dead[degrees] = not any(
                 self._may_fit(degrees, shard, recompute)
+                for recompute in reversed(self.judge.recomputes)
                 for shard in self.judge.shardings(degrees)
-                for recompute in self.judge.recomputes
             )
         return self._dead[degrees]
 
@@ -182,8 +200,8 @@ def search(pool: Pool, found: Search, *, top: int, tick: Callable[[], None]) -> 
             settle()  # which may say of a layout that it has hope
             continue
         least, candidate, known = heapq.heappop(found.queue)
-        if known == Known.BOUND:
-            found.expand(candidate)
+        if known <= Known.BOUND:
+            found.expand(candidate, known)
             continue
         if len(waiting) >= _WINDOW:
             settle()

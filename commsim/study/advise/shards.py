@@ -48,13 +48,15 @@ class Pace(NamedTuple):
 
     `lead`: the gather before its first op. `tail`: reductions after its last op. `late`: its time
     if the message it waits for comes after the second gather is done (both gathers are issued
-    when the action is).
+    when the action is). `between`: the reductions between HSDP's copies, which delay no gather, and
+    how long they go on after the last op.
     """
 
     takes: int
     lead: int = 0
     tail: int = 0
     late: int = 0
+    between: tuple[int, int] = (0, 0)
 
     def end(self, issued: int, arrived: int) -> int:
         """Return when an action ends issued at `issued` that gets its message at `arrived`."""
@@ -143,10 +145,11 @@ class Shards:
             ]
         ahead = self._plan.gathers_ahead(forward=work == Work.F)
         lead = sum(gathers[0])
-        takes, tail = self._run(times, gathers, reductions, ahead)
+        takes, tail, copies = self._run(times, gathers, reductions, ahead)
         done = [(0, 0)] * (ahead + 1)
-        late, _ = self._run(times, [*done, *gathers[len(done) :]], reductions, ahead)
-        return Pace(takes - lead, lead, tail, late)
+        late, _, _ = self._run(times, [*done, *gathers[len(done) :]], reductions, ahead)
+        every = sum(between for _, _, between in reductions)
+        return Pace(takes - lead, lead, tail, late, (every, copies))
 
     def _run(
         self,
@@ -154,8 +157,8 @@ class Shards:
         gathers: Sequence[tuple[int, int]],
         reductions: Sequence[tuple[int, int, int]],
         ahead: int,
-    ) -> tuple[int, int]:
-        """Return when the last unit ends, and how long its group communicates after that."""
+    ) -> tuple[int, int, int]:
+        """Return when the last unit ends, and how long its group, and HSDP's, go on."""
         queue, end, issued, copied = GroupClock(), 0, 0, 0
         there: list[int] = []
         for at, time in enumerate(times):
@@ -167,7 +170,7 @@ class Shards:
             dense, experts, copies = reductions[at]
             reduced = queue.add(end, (dense, experts))
             copied = max(copied, reduced) + copies
-        return end, max(*queue.until, copied, end) - end
+        return end, max(*queue.until, end) - end, max(*queue.until, copied, end) - end
 
     def _gathers(self, unit: Unit, *, forward: bool) -> Sizes:
         """Return the entries of each gather of a unit in a pass, dense and experts'."""

@@ -87,10 +87,8 @@ class Worker:
         section = self.judge.section(candidate)
         once = candidate.degrees.dp * candidate.micro
         microbatches = section.batch.global_ // once
-        counts: tuple[int, ...] = short_counts(
-            candidate.degrees.pp, candidate.schedule, virtual=candidate.virtual
-        )
-        if microbatches <= counts[-1]:
+        counts: tuple[int, ...] = short_counts(candidate.degrees.pp, candidate.schedule)
+        if microbatches < sum(counts):
             counts = (microbatches,)
         steps: list[list[float]] = []
         lacking: list[int] = []

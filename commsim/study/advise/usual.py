@@ -20,7 +20,7 @@ from commsim.scenario import Scenario
 from commsim.study.advise.advise import settings_of
 from commsim.study.advise.judge import Judge, Judged
 from commsim.study.advise.layouts import Candidate, Degrees
-from commsim.study.advise.search import Search
+from commsim.study.advise.search import Known, Search
 from commsim.study.advise.simulate import Ran, Worker
 
 __all__ = ["LayoutQueue", "UsualJudge"]
@@ -79,7 +79,10 @@ class LayoutQueue:
     def bound(self) -> float | None:
         """Return seconds that no layout can be below; None if none can run."""
         self._open()
-        return self._search.queue[0][0] if self._search.queue else None
+        queue = self._search.queue
+        while queue and queue[0][2] == Known.RELAXED:
+            self._search.expand(*heapq.heappop(queue)[1:])
+        return queue[0][0] if queue else None
 
     def floor(self) -> float | None:
         """Return what the next layout that fits takes at least; None if none is left."""
@@ -109,9 +112,9 @@ class LayoutQueue:
         self._open()
         queue = self._search.queue
         while queue:
-            _, candidate, judged = queue[0]
-            if judged:
+            _, candidate, known = queue[0]
+            if known > Known.BOUND:
                 return self._search.judged[candidate]
             heapq.heappop(queue)
-            self._search.expand(candidate)
+            self._search.expand(candidate, known)
         return None

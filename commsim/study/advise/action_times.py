@@ -18,13 +18,13 @@ from commsim.study.advise.traffic import AxisGroups, StepTraffic
 from commsim.units import PS_PER_SECOND
 from commsim.workload.training import COMPUTE, EXCHANGE, TrainingPlan, WorkItem
 
-__all__ = ["ActionChains"]
+__all__ = ["ActionTimes"]
 
 _MEMORY_BOUND = 0.5  # share of an op's time, as in `engine.sharing`
 _MOST_TAKEN = 0.9  # of a GPU, likewise
 
 
-class ActionChains:
+class ActionTimes:
     """Times (ps) of the actions of a plan on otherwise idle links.
 
     `slows`: communication slows the compute that it overlaps; `contended`: groups share links.
