@@ -4,7 +4,7 @@ From kinds of nodes and a fabric to a cluster: number the GPUs, the NICs and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -157,12 +157,21 @@ def _names(
     sources: list[str] = []
     targets: list[str] = []
     names: list[str] = []
+    within = [
+        [template.is_shared(a) == template.is_shared(b) for a, b in _ends(template)]
+        for template in templates
+    ]
     for node, (kind, domain) in enumerate(zip(template_of, domains, strict=True)):
         template = templates[kind]
         vertex = {name: template.full_name(name, node, domain) for name in template.kind_of}
-        for a, b in zip(template.rows.source, template.rows.target, strict=True):
-            both_or_neither = template.is_shared(a) == template.is_shared(b)
-            names.append(f"{vertex[a]}->{b if both_or_neither else vertex[b]}")
+        names += [
+            f"{vertex[a]}->{b if inside else vertex[b]}"
+            for (a, b), inside in zip(_ends(template), within[kind], strict=True)
+        ]
         sources += [vertex[a] for a in template.rows.source]
         targets += [vertex[b] for b in template.rows.target]
     return sources, targets, names
+
+
+def _ends(template: Template) -> Iterator[tuple[str, str]]:
+    return zip(template.rows.source, template.rows.target, strict=True)

@@ -143,6 +143,23 @@ class Cluster:
         return used
 
     @cached_property
+    def kind_of_node(self) -> Ints:
+        """`spec_of` as an array."""
+        return np.asarray(self.spec_of, dtype=np.int64)
+
+    @cached_property
+    def first_of_node(self) -> tuple[Ints, Ints]:
+        """The first link and the first NIC of every node."""
+        return np.asarray(self._first_link, np.int64), np.asarray(self._first_nic, np.int64)
+
+    @cached_property
+    def nic_places(self) -> tuple[Ints, Ints]:
+        """The node of every NIC, and its number there."""
+        places = [(nic.node, nic.index) for nic in self.nics]
+        node, index = np.array(places, dtype=np.int64).reshape(-1, 2).T.copy()
+        return node, index
+
+    @cached_property
     def ends(self) -> LinkEnds:
         """The ends of all links as numbers."""
         return link_ends(self.links, self.fabric.kind_of)

@@ -35,6 +35,7 @@ __all__ = ["ShownRun", "pack", "pack_small", "span_count"]
 
 
 _FAR = 2**62
+_DENSE = 8  # numbers per entry up to which a table of them is faster than sorting
 _NAME = 160  # letters of a name that the viewer keeps
 
 
@@ -266,7 +267,14 @@ def _distinct(parts: Iterator[Ints]) -> tuple[Ints, Ints]:
             _, key = np.unique(key, return_inverse=True)
             size = int(key.max()) + 1
         key, size = key * width + (part + 2), size * width
-    _, first, row = np.unique(key, return_index=True, return_inverse=True)
+    if size > _DENSE * len(key):
+        _, first, row = np.unique(key, return_index=True, return_inverse=True)
+        return first, row
+    used = np.zeros(size, np.bool_)
+    used[key] = True
+    row = np.cumsum(used)[key] - 1
+    first = np.empty(int(row.max(initial=-1)) + 1, np.int64)
+    first[row[::-1]] = np.arange(len(key))[::-1]  # of all that are written, the last one stays
     return first, row
 
 

@@ -155,6 +155,11 @@ class Fabric:
         """The ids of all NICs' links to their leaves; each link back is the next."""
         return np.asarray(self._nic_up, dtype=np.int64) + self._first
 
+    @cached_property
+    def leaf_of_nic(self) -> Ints:
+        """The leaf of every NIC."""
+        return np.asarray(self.leaves.of, dtype=np.int64)
+
     def nic_link(self, nic: int) -> int:
         """Return the id of the link from a NIC to its leaf; the one back is the next."""
         return self._first + self._nic_up[nic]

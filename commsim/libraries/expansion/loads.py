@@ -82,7 +82,7 @@ def loads_of(connections: Connections, router: Router) -> LinkLoads:
     cluster = router.cluster
     within = cluster.node_of[merged.source] == cluster.node_of[merged.target]
     alone = np.array([spec.domain_nodes == 1 for spec in cluster.specs])
-    within &= alone[np.asarray(cluster.spec_of)[cluster.node_of[merged.source]]]
+    within &= alone[cluster.kind_of_node[cluster.node_of[merged.source]]]
     named = ~within & (merged.out != _NEAREST)
     if cluster.fabric.spec.ecmp == "hash":
         named[:] = False  # each connection has a path of its own
@@ -123,7 +123,7 @@ def _within_nodes(
     if not chosen.size:
         return []
     source, target = connections.source[chosen], connections.target[chosen]
-    kind = np.asarray(cluster.spec_of)[cluster.node_of[source]]
+    kind = cluster.kind_of_node[cluster.node_of[source]]
     keys = np.stack((kind, cluster.local_of[source], cluster.local_of[target]))
     first, where = distinct_columns(keys)
     starts = np.array([cluster.first_link(n) for n in cluster.node_of[source].tolist()])
@@ -177,9 +177,8 @@ def _at_nics(
 ) -> list[Entry]:
     """Return what ranks and NICs of their nodes exchange, computed once per kind of place."""
     node = cluster.node_of[rank]
-    first_nic = np.array([cluster.first_nic(n) for n in node.tolist()])
-    starts = np.array([cluster.first_link(n) for n in node.tolist()])
-    keys = np.stack((np.asarray(cluster.spec_of)[node], cluster.local_of[rank], nic - first_nic))
+    starts, first_nic = (first[node] for first in cluster.first_of_node)
+    keys = np.stack((cluster.kind_of_node[node], cluster.local_of[rank], nic - first_nic))
     first, where = distinct_columns(keys)
     entries = []
     for number, at in enumerate(first.tolist()):
@@ -200,7 +199,7 @@ def _across(
     refuse: Callable[[int], None],
 ) -> list[Entry]:
     """Return the entries between the leaves of NICs; `refuse(row)` raises if they never meet."""
-    leaf = np.asarray(cluster.fabric.leaves.of, dtype=np.int64)
+    leaf = cluster.fabric.leaf_of_nic
     keys = np.stack((leaf[out], leaf[into]))
     first, where = distinct_columns(keys)
     pairs = keys[:, first]

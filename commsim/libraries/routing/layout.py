@@ -60,7 +60,7 @@ def _kinds_of_nodes(cluster: Cluster, router: Router, ranks: tuple[int, ...]) ->
     cuts = np.searchsorted(place[where.reshape(-1)][member], np.arange(len(first) + 1))
     node = cluster.node_of[rank[member]]
     base = np.repeat(node[cuts[:-1]], np.diff(cuts))
-    facts = (np.asarray(cluster.spec_of)[node], node - base, cluster.local_of[rank[member]])
+    facts = (cluster.kind_of_node[node], node - base, cluster.local_of[rank[member]])
     stand = np.ascontiguousarray(np.stack(facts, axis=1))
     rows: dict[bytes, list[int]] = {}
     bounds = list(pairwise(cuts.tolist()))

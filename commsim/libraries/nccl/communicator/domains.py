@@ -59,9 +59,6 @@ class DomainWriter:
         )
         self._knobs = knobs
         self._texts: dict[tuple[tuple[int, tuple[int, ...]], ...], str] = {}
-        self._first_nic: dict[int, int] = {}
-        for number, nic in enumerate(cluster.nics):
-            self._first_nic.setdefault(nic.node, number)
 
     def domain(self, ranks: Mapping[int, int]) -> Domain:
         """Return the domain of these GPUs and their ranks."""
@@ -74,7 +71,7 @@ class DomainWriter:
         if shape not in self._texts:
             self._texts[shape] = self._write(shape)
         nics = {
-            (host, number): self._first_nic[node] + number // each
+            (host, number): cluster.first_nic(node) + number // each
             for host, node in enumerate(by_node)
             for count, each in [self._nics_of(node)]
             for number in range(count * each)

@@ -27,10 +27,8 @@ class Communicators:
         self._cluster = cluster
         self._version, self._knobs = version, knobs
         self._known: dict[tuple[bytes, ...], tuple[Communicator, Ints]] = {}
-        self._first_nic = np.array(
-            [cluster.first_nic(node) for node in range(len(cluster.spec_of))], dtype=np.int64
-        )
-        self._spec = np.asarray(cluster.spec_of, dtype=np.int64)
+        self._first_nic = cluster.first_of_node[1]
+        self._spec = cluster.kind_of_node
         homes = np.asarray(cluster.domain_of_node, dtype=np.int64)
         self._place = np.arange(len(homes)) - np.searchsorted(homes, homes)
 
@@ -71,12 +69,23 @@ class NicTable:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        own = [_own_nics(cluster, rank) for rank in range(cluster.world_size)]
-        self.node: Ints = np.array([nic.node for nic in cluster.nics], dtype=np.int64)
-        self.count: Ints = np.array([len(nics) for nics in own], dtype=np.int64)
-        self.own: Ints = np.full((len(own), int(self.count.max(initial=1))), -1)
-        for rank, nics in enumerate(own):
-            self.own[rank, : len(nics)] = nics
+        self.node: Ints = cluster.nic_places[0]
+        kind = cluster.kind_of_node[cluster.node_of]
+        place = kind * (int(cluster.local_of.max(initial=0)) + 1) + cluster.local_of
+        _, first, where = np.unique(place, return_index=True, return_inverse=True)
+        own = [_own_nics(cluster, rank) for rank in first.tolist()]  # one of each place in a node
+        count = np.array([len(nics) for nics in own], dtype=np.int64)
+        nics = np.full((len(own), int(count.max(initial=1))), -1)
+        for row, (rank, found) in enumerate(zip(first.tolist(), own, strict=True)):
+            nics[row, : len(found)] = np.array(found, np.int64) - self._first_nic(cluster, rank)
+        self.count: Ints = count[where.reshape(-1)]
+        begin = cluster.first_of_node[1][cluster.node_of]
+        nics = nics[where.reshape(-1)]
+        self.own: Ints = np.where(nics < 0, -1, nics + begin[:, None])
+
+    @staticmethod
+    def _first_nic(cluster: Cluster, rank: int) -> int:
+        return cluster.first_nic(int(cluster.node_of[rank]))
 
 
 def _own_nics(cluster: Cluster, rank: int) -> list[int]:

@@ -130,7 +130,7 @@ class CommunicatorEdges:
         if not self._pxn:
             return source
         cluster = self.cluster
-        kind = np.asarray(cluster.spec_of)
+        kind = cluster.kind_of_node
         home, away = cluster.node_of[source], cluster.node_of[target]
         same_kind = kind[home] == kind[away]
         local = np.where(same_kind, cluster.local_of[target], cluster.local_of[source])

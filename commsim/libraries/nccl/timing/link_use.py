@@ -69,8 +69,7 @@ def _leaving(link: Ints, share: Floats, cluster: Cluster) -> float:
         return 0.0
     carried = np.zeros(len(cluster.links))
     carried[link] = share
-    node = np.array([nic.node for nic in cluster.nics])
-    ports = cluster.fabric.nic_links
+    node, ports = cluster.nic_places[0], cluster.fabric.nic_links
     return float(np.bincount(node, weights=carried[ports]).max()) if len(ports) else 0.0
 
 
@@ -106,9 +105,9 @@ def _by_nics(columns: Ints, cluster: Cluster) -> Floats:
     """Return the ps of routes by named NICs (rows: source, target, out, into, relay)."""
     source, target, out, into, relay = columns
     relay = np.where(relay >= 0, relay, source)
-    ports, leaf = cluster.fabric.nic_links, np.asarray(cluster.fabric.leaves.of, dtype=np.int64)
+    ports, leaf = cluster.fabric.nic_links, cluster.fabric.leaf_of_nic
     found: Floats = (cluster.links.latency[ports[out]] + cluster.links.latency[ports[into]]) * 1.0
-    index = np.array([nic.index for nic in cluster.nics], dtype=np.int64)
+    index = cluster.nic_places[1]
     found += _within(cluster, source, relay, cluster.local_of[relay], _to_relay(cluster))
     found += _within(cluster, relay, out, index[out], cluster.to_nic)
     found += _within(cluster, target, into, index[into], lambda a, nic: cluster.from_nic(nic, a))
@@ -134,7 +133,7 @@ def _within(
 
     Each pair of places in a kind of node is computed once.
     """
-    kind = np.asarray(cluster.spec_of)[cluster.node_of[rank]]
+    kind = cluster.kind_of_node[cluster.node_of[rank]]
     keys = np.stack((kind, cluster.local_of[rank], place))
     first, where = distinct_columns(keys)
     ps = np.array([way(int(rank[at]), int(end[at])).latency for at in first.tolist()])
