@@ -85,7 +85,7 @@ def ring_again(ranks: int) -> Run:
     )
 
 
-def _ring_by_steps(ranks: int, size: int, cluster: Cluster) -> float:
+def _ring_by_steps(ranks: int, size: int, cluster: Cluster, *, channels: int = 8) -> float:
     """Return when a ring in the order of ranks ends, in ps, by going through all of its steps.
 
     A channel per NIC rotates each node's GPUs and carries its part; on nodes whose GPUs are all
@@ -94,7 +94,7 @@ def _ring_by_steps(ranks: int, size: int, cluster: Cluster) -> float:
     router, links = Router(cluster), cluster.links
     routes = [router.route(rank, (rank + 1) % ranks) for rank in range(ranks)]
     latency = np.array([route.latency for route in routes], dtype=np.float64)
-    service = size / 8 / ranks * np.array([per_byte(route, links) for route in routes])
+    service = size / channels / ranks * np.array([per_byte(route, links) for route in routes])
     leaves, arrives = np.zeros(ranks), np.zeros(ranks)
     for _ in range(2 * (ranks - 1)):
         leaves = np.maximum(np.roll(arrives, 1), leaves) + service
@@ -154,6 +154,22 @@ def messages_of_a_ring(ranks: int) -> Run:
         lambda: simulate(graph, cluster, library=Ideal("ring"), network="steps"),
         2 * ranks * (ranks - 1),
         lambda timeline: _same(int(timeline.end.max()), 2 * (ranks - 1) * step),
+    )
+
+
+def messages_of_an_uneven_ring(ranks: int) -> Run:
+    """Send a ring of 1 GiB message by message: seven edges of NVLink, then one of the network."""
+    cluster = Cluster.preset("dgx-h100", nodes=ranks // 8)
+    build = GraphBuilder()
+    world = build.group("world", range(ranks))
+    for rank in range(ranks):
+        build.collective(build.lane(rank), world, "all_reduce", GIB, stream="dp")
+    graph, library = build.build(), Ideal("ring", channels=1)
+    ends = _ring_by_steps(ranks, GIB, cluster, channels=1)
+    return Run(
+        lambda: simulate(graph, cluster, library=library, network="steps"),
+        2 * ranks * (ranks - 1),
+        lambda timeline: _same(int(timeline.end.max()), ends),
     )
 
 
@@ -336,8 +352,10 @@ WORKS = (
          "the cut at the busiest NIC"),
     Work("all-to-all plan, NCCL", "ranks", (64, 512), "pairs", all_to_all_nccl,
          "between the cut and twice that"),
-    Work("ring, message by message", "ranks", (32, 64, 128), "messages", messages_of_a_ring,
+    Work("ring, message by message", "ranks", (32, 128, 1024), "messages", messages_of_a_ring,
          "2(n-1)(a + S/nB)"),
+    Work("ring of unequal edges, by messages", "ranks", (128, 1024), "messages",
+         messages_of_an_uneven_ring, "all steps of the ring one by one"),
     Work("random flows, fat tree", "flows", (100, 300, 1000, 3000, 10_000), "flows", flows,
          "max-min certificate at 25 instants, and all bytes sent"),
     Work("DP x TP, 48 layers, unfolded", "ranks", (64, 256), "ops", layers,

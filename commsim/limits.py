@@ -17,12 +17,21 @@ from pathlib import Path
 from commsim.errors import ScenarioError
 from commsim.units import GIB, format_size
 
-__all__ = ["BYTES_PER_OP", "BYTES_PER_SERVICE", "check_size", "limited_to", "memory_limit", "most"]
+__all__ = [
+    "BYTES_PER_MESSAGE",
+    "BYTES_PER_OP",
+    "BYTES_PER_SERVICE",
+    "check_size",
+    "limited_to",
+    "memory_limit",
+    "most",
+]
 
 # Peak memory of a run over its number of operations (of message services on links, in steps),
 # measured from 100,000 to 400,000 of them: 1,300 to 1,700 bytes.
 BYTES_PER_OP = 1700
 BYTES_PER_SERVICE = 1700
+BYTES_PER_MESSAGE = 150  # of a program that is alone on its links: its columns
 _SHARE = 0.9  # of the machine's memory
 _UNKNOWN = 8 * GIB  # taken for a machine that does not say what it has
 _CGROUP = Path("/sys/fs/cgroup/memory.max")

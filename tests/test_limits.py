@@ -26,7 +26,7 @@ H100 = {"preset": "dgx-h100"}
         (
             {"cluster": H100, "engine": {"network": "steps"},
              "workload": {"collectives": [{"op": "all_reduce", "bytes": "64MiB"}]}},
-            "services of links, message by message.*network: fluid",
+            "network steps: 1,024 messages.*network: fluid",
         ),
     ],
 )  # fmt: skip

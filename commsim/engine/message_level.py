@@ -32,7 +32,8 @@ def send_messages(network: StepNetwork, rendezvous: Rendezvous) -> Process:
     for member in rendezvous.ops:  # also who came at this instant, after the start
         rendezvous.reached(member)
     op = rendezvous.ops[min(rendezvous.ops)]
-    started = [network.send(progress, absent, op=op) for progress in running]
+    alone = len(running) == 1
+    started = [network.send(progress, absent, op=op, alone=alone) for progress in running]
     for member in absent:
         arrival = rendezvous.arrival_of(member)
         assert arrival is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from commsim.cluster import Links
 from commsim.engine.fluid_network import Flow
 from commsim.graph import Graph
 from commsim.libraries import PlanPhase
-from commsim.libraries.expansion import LinkService
+from commsim.libraries.expansion import LinkService, LinkServices
 from commsim.timeline import Cause, LinkUse, Memory, Timeline
 
 __all__ = ["Recorder"]
@@ -35,6 +36,7 @@ class Recorder:
         self.notes: dict[str, None] = {}  # keeps the first of equal notes, in order
         self.choices: dict[int, str] = {}
         self.services: list[LinkService] = []
+        self.served: list[tuple[LinkServices, int]] = []  # as columns, each of one op
         self.program_op: dict[int, int] = {}  # an op of each program
         self._templates: dict[PlanPhase, int] = {}
         self._segments: list[tuple[int, int, int, float, int]] = []
@@ -76,7 +78,7 @@ class Recorder:
             return LinkUse.nothing()
         phases = list(self._templates)
         flow, start, end, rate, op = self._columns()
-        served = _served(self.services, every, self.program_op)
+        served = self._served(every)
         single = np.arange(len(served.link)) + len(phases)  # of each service a flow on one link
         counts = np.array([len(p.link) for p in phases] + [1] * len(single), dtype=np.int64)
         return LinkUse(
@@ -102,6 +104,30 @@ class Recorder:
         template, start, end, rate, op = (np.concatenate(column) for column in columns)
         return template, start, end, rate, op
 
+    def _served(self, every: Links) -> _Served:
+        """Return what links have served message by message."""
+        rows = zip(*self.services, strict=True) if self.services else ((),) * 5
+        types = (np.int64, np.float64, np.float64, np.float64)
+        links, begins, ends, shares, programs = rows
+        op = np.array([self.program_op.get(program, -1) for program in programs], dtype=np.int64)
+        single = [
+            np.array(row, dtype)
+            for row, dtype in zip((links, begins, ends, shares), types, strict=True)
+        ]
+        columns: list[Any] = [*single, op]
+        if self.served:
+            several = [
+                (one.link, one.begin, one.end, one.share, np.full(len(one.link), of))
+                for one, of in self.served
+            ]
+            columns = [np.concatenate(column) for column in zip(columns, *several, strict=True)]
+        link, begin, end, share, op = columns
+        start = np.round(begin).astype(np.int64)
+        carried = every.capacity[link] * share * (end - begin) * 1e-12
+        return _Served(
+            link, start, np.maximum(np.round(end).astype(np.int64), start + 1), carried, op
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Served:
@@ -117,22 +143,6 @@ class _Served:
     def rate(self) -> Floats:
         """The share of each that passes per ps."""
         return 1 / (self.end - self.start)
-
-
-def _served(services: list[LinkService], every: Links, program_op: dict[int, int]) -> _Served:
-    columns = zip(*services, strict=True) if services else ((),) * 5
-    links, begins, ends, shares, programs = columns
-    link = np.array(links, dtype=np.int64)
-    begin, end = np.array(begins, dtype=np.float64), np.array(ends, dtype=np.float64)
-    start = np.round(begin).astype(np.int64)
-    carried = every.capacity[link] * np.array(shares, dtype=np.float64) * (end - begin) * 1e-12
-    return _Served(
-        link,
-        start,
-        np.maximum(np.round(end).astype(np.int64), start + 1),
-        carried,
-        np.array([program_op.get(program, -1) for program in programs], dtype=np.int64),
-    )
 
 
 def _memory(graph: Graph, start: Sequence[int], end: Sequence[int]) -> Memory:

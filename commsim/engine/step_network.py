@@ -5,12 +5,17 @@ The discipline is that of `libraries.expansion.traffic`; one `Traffic` serves ev
 moves in the run, so all of it queues for the same links: the messages of chunk programs, copies,
 and the flows of plans that have no program. A flow goes in slices, each evenly over its part of
 the idle time and over all links of the flow at once.
+
+A program that is alone is looked at wave by wave instead (`libraries.expansion.waves`): message by
+message, and then from its start on, only if something else begins to move before it has ended.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from simpy.events import Event
@@ -19,12 +24,21 @@ from commsim.cluster import Links, Route
 from commsim.engine.clock import Clock
 from commsim.engine.recorder import Recorder
 from commsim.libraries import Delays, PlanPhase, RoutedProgram
-from commsim.libraries.expansion import Hop, RunningProgram, Traffic, hops_of
-from commsim.limits import BYTES_PER_SERVICE, check_size
+from commsim.libraries.expansion import (
+    Hop,
+    RunningProgram,
+    Traffic,
+    Waves,
+    hops_of,
+    waves_of,
+)
+from commsim.limits import BYTES_PER_MESSAGE, BYTES_PER_SERVICE, check_size
 
 __all__ = ["MessageProgress", "StepFlow", "StepNetwork"]
 
 _SLICES = 64  # of a flow: others wait for no more than one of them
+_NO_NUMBER = -1  # of a program that no member joins later
+_LESS = "Take network: fluid, or fewer ranks, bytes or operations."
 PS = 1e12
 
 
@@ -36,11 +50,10 @@ class MessageProgress:
 
     def __init__(self, messages: RoutedProgram, on_done: Callable[[int], None]) -> None:
         self.messages = messages
-        self.left: dict[int, int] = {}
-        for ends in (messages.source.tolist(), messages.target.tolist()):
-            for member in ends:
-                if member >= 0:
-                    self.left[member] = self.left.get(member, 0) + 1
+        ends = np.concatenate((messages.source, messages.target))
+        count = np.bincount(ends[ends >= 0])
+        self.left: dict[int, int] = {m: int(count[m]) for m in np.flatnonzero(count).tolist()}
+        self.told: set[int] = set()
         self._on_done = on_done
 
     def arrived(self, message: int) -> None:
@@ -49,8 +62,25 @@ class MessageProgress:
             if member < 0:
                 continue
             self.left[member] -= 1
-            if self.left[member] == 0:
-                self._on_done(member)
+            if self.left[member] == 0 and member not in self.told:
+                self.done(member)
+
+    def done(self, member: int) -> None:
+        """Tell a member that its last message has arrived."""
+        self.told.add(member)
+        self._on_done(member)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lone:
+    """A program that runs alone since `started` (ps), and what becomes of it."""
+
+    progress: MessageProgress
+    hops: Sequence[tuple[Hop, ...]]
+    started: int
+    op: int
+    waves: Waves
+    ended: Event
 
 
 class StepFlow:
@@ -85,6 +115,7 @@ class StepNetwork:
         self._running: dict[int, tuple[MessageProgress, Event]] = {}
         self._alarm = 0
         self._services = 0
+        self._lone: _Lone | None = None
 
     def start(self, phase: PlanPhase, *, op: int = -1) -> StepFlow:
         """Return a flow of `phase`; it moves once `reach` is called.
@@ -94,10 +125,17 @@ class StepNetwork:
         return StepFlow(self, phase, op)
 
     def send(
-        self, progress: MessageProgress, absent: list[int], *, op: int = -1
+        self, progress: MessageProgress, absent: list[int], *, op: int = -1, alone: bool = False
     ) -> tuple[int, Event]:
-        """Start a program without the members that are `absent`; return its number and end."""
+        """Start a program without the members that are `absent`; return its number and end.
+
+        `alone`: no other starts together with it.
+        """
         hops = [self._hops_of(route) for route in progress.messages.routes]
+        if alone and not absent and not self._running and self._lone is None:
+            ended = self._send_alone(progress, hops, op)
+            if ended is not None:
+                return _NO_NUMBER, ended
         return self.run(progress, hops, absent, op=op)
 
     def run(
@@ -109,22 +147,73 @@ class StepNetwork:
         op: int,
     ) -> tuple[int, Event]:
         """Start messages over the hops of each of their routes; return their number and end."""
-        messages = progress.messages
-        self._services += int(np.array([len(way) for way in hops])[messages.route].sum())
-        check_size(
-            self._services, BYTES_PER_SERVICE,
-            f"network steps: {self._services:,} services of links, message by message",
-            "Take network: fluid, or fewer ranks, bytes or operations.",
-        )  # fmt: skip
-        number = self._traffic.add(RunningProgram(messages, hops, absent), float(self.env.now))
-        self._recorder.program_op[number] = op
+        self._end_solitude()
+        number = self._add(progress, hops, absent, op=op, since=self.env.now)
         ended = Event(self.env)
-        if len(messages.size):
+        if len(progress.messages.size):
             self._running[number] = (progress, ended)
         else:
             ended.succeed()
         self._set_alarm()
         return number, ended
+
+    def _add(
+        self,
+        progress: MessageProgress,
+        hops: Sequence[tuple[Hop, ...]],
+        absent: list[int],
+        *,
+        op: int,
+        since: int,
+    ) -> int:
+        messages = progress.messages
+        self._services += int(np.array([len(way) for way in hops])[messages.route].sum())
+        check_size(
+            self._services, BYTES_PER_SERVICE,
+            f"network steps: {self._services:,} services of links, message by message", _LESS,
+        )  # fmt: skip
+        number = self._traffic.add(RunningProgram(messages, hops, absent), float(since))
+        self._recorder.program_op[number] = op
+        return number
+
+    def _send_alone(
+        self, progress: MessageProgress, hops: Sequence[tuple[Hop, ...]], op: int
+    ) -> Event | None:
+        """Start a program while nothing else moves; None if it has to go message by message."""
+        messages, now = progress.messages, self.env.now
+        check_size(
+            len(messages.size), BYTES_PER_MESSAGE,
+            f"network steps: {len(messages.size):,} messages", _LESS,
+        )  # fmt: skip
+        waves = waves_of(messages, hops, float(now))
+        if waves is None:
+            return None
+        lone = self._lone = _Lone(progress, hops, now, op, waves, Event(self.env))
+        last = np.zeros(max(progress.left) + 1)
+        for ends in (messages.source, messages.target):
+            np.maximum.at(last, ends[ends >= 0], waves.arrive[ends >= 0])
+        for member in sorted(progress.left, key=lambda member: float(last[member])):
+            self.env.call_after(last[member] - now, partial(self._leave_alone, lone, member))
+        return lone.ended
+
+    def _leave_alone(self, lone: _Lone, member: int) -> None:
+        """Let a member of a lone program go; the last one ends it."""
+        if self._lone is not lone:
+            return
+        lone.progress.done(member)
+        if len(lone.progress.told) == len(lone.progress.left):
+            self._lone = None
+            self._recorder.served.append((lone.waves.services, lone.op))
+            lone.ended.succeed()
+
+    def _end_solitude(self) -> None:
+        """Go on message by message with a program that is no longer alone."""
+        if self._lone is None:
+            return
+        lone, self._lone = self._lone, None
+        number = self._add(lone.progress, lone.hops, [], op=lone.op, since=lone.started)
+        self._running[number] = (lone.progress, lone.ended)
+        self._advance()
 
     def hop_of(self, phase: PlanPhase) -> tuple[Hop, ...]:
         """Return all links of a flow as one hop; the whole flow counts as one byte."""
@@ -157,13 +246,17 @@ class StepNetwork:
     def _ring(self, number: int) -> None:
         if number != self._alarm:
             return
+        self._advance()
+        self._set_alarm()
+
+    def _advance(self) -> None:
+        """Let happen what is due, and say who is done."""
         for _, program, message in self._traffic.advance(self.env.now + 1e-3):
             progress, ended = self._running[program]
             progress.arrived(message)
             if not any(progress.left.values()):
                 del self._running[program]
                 ended.succeed()
-        self._set_alarm()
 
 
 def _slices(phase: PlanPhase, share: float) -> RoutedProgram:

@@ -30,6 +30,7 @@ def works() -> Iterator[Any]:
         ("all_to_all", 20),
         ("all_to_all_nccl", 24),
         ("messages_of_a_ring", 6),
+        ("messages_of_an_uneven_ring", 24),
         ("flows", 90),
         ("layers", 16),
         ("microbatches", 9),

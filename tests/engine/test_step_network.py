@@ -10,12 +10,13 @@ from helpers.link_use import ps_over
 from helpers.star import Star
 
 from commsim.cluster import Cluster
-from commsim.engine import simulate
+from commsim.engine import simulate, step_network
 from commsim.engine.clock import Clock
 from commsim.engine.recorder import Recorder
 from commsim.engine.step_network import MessageProgress, StepNetwork
 from commsim.graph import GraphBuilder
 from commsim.libraries import LibrarySection, PlanPhase, RoutedProgram, make_library
+from commsim.libraries.expansion import waves
 from commsim.timeline import Timeline
 
 MS = 10**9
@@ -138,3 +139,49 @@ def test_members_that_come_at_once_start_before_they_end(op: str, late: int | No
         spans = found.communicates
         if late is None:
             assert (found.start[spans] == found.arrive[spans]).all()
+
+
+def random_work(seed: int) -> tuple[Cluster, Timeline]:
+    """Run rings of random groups that begin at random times, and messages between some ranks."""
+    rng = np.random.default_rng(seed)
+    n = 12
+    cluster = Cluster.preset(
+        "dgx-h100", nodes=n,
+        overrides={"gpu": {"count": 1}, "nic": {"count": 1}}, fabric={"kind": "single_switch"},
+    )  # fmt: skip
+    build = GraphBuilder()
+    lanes = [build.lane(rank) for rank in range(n)]
+    for number in range(int(rng.integers(1, 5))):
+        members = sorted(rng.choice(n, int(rng.integers(8, n + 1)), replace=False).tolist())
+        group, size = build.group(f"g{number}", members), int(rng.integers(1, 1 << 24))
+        begins = int(rng.integers(0, 3 * MS))
+        for rank in members:
+            stream = f"s{number}"
+            build.compute(lanes[rank], begins, name="before", stream=stream)
+            build.collective(lanes[rank], group, "all_reduce", size, stream=stream)
+            build.compute(lanes[rank], 1000, name="after", stream=stream)
+    library = make_library(LibrarySection("ideal", algo="ring"), cluster)
+    return cluster, simulate(build.build(), cluster, library=library, network="steps")
+
+
+def test_programs_that_are_alone_for_a_while_run_as_message_by_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Alone, then not: graphs of one to four rings give the same timelines."""
+    monkeypatch.setattr(waves, "_LEAST", 1)
+    ended: list[object] = []
+    end = StepNetwork._end_solitude
+
+    def heard(network: StepNetwork) -> None:
+        ended.append(network._lone)
+        end(network)
+
+    monkeypatch.setattr(StepNetwork, "_end_solitude", heard)
+    found = [random_work(seed) for seed in range(40)]
+    assert sum(lone is not None for lone in ended) > 8  # some were no longer alone
+    monkeypatch.setattr(step_network, "waves_of", lambda *_: None)
+    for seed, (_, mine) in enumerate(found):
+        theirs = random_work(seed)[1]
+        for name in ("arrive", "start", "end"):
+            assert np.abs(getattr(mine, name) - getattr(theirs, name)).max() <= 1, (seed, name)
+        assert mine.links.link_bytes() == pytest.approx(theirs.links.link_bytes(), rel=1e-6)

@@ -3,7 +3,8 @@ From a chunk program to what it does to links: idle time, loads, messages in fli
 
 In: a chunk program (`collectives`) and the routes of a group (`routing`). Out: the parts of a
 plan. `expand` lays a program onto routes, `loads` sums bytes per link, `traffic` times messages
-over FIFO links one by one, `ring_clock` does so for a long ring in closed form.
+over FIFO links one by one, `waves` those of a program that is alone, `ring_clock` a long ring in
+closed form.
 """
 
 from commsim.libraries.expansion.expand import (
@@ -25,14 +26,17 @@ from commsim.libraries.expansion.traffic import (
     arrivals,
     hops_of,
 )
+from commsim.libraries.expansion.waves import LinkServices, Waves, waves_of
 
 __all__ = [
     "Connections",
     "Hop",
     "LinkLoads",
     "LinkService",
+    "LinkServices",
     "RunningProgram",
     "Traffic",
+    "Waves",
     "arrivals",
     "busiest",
     "coupled",
@@ -43,5 +47,6 @@ __all__ = [
     "per_byte",
     "ring_arrivals",
     "split_by_kind",
+    "waves_of",
     "whole",
 ]

@@ -34,7 +34,7 @@ from commsim.libraries.expansion import (
 )
 from commsim.libraries.ideal.exchange import Pairs, exchange_parts, in_turns
 from commsim.libraries.ideal.pieces import Pipeline
-from commsim.libraries.ideal.rings import Ring, ring_of
+from commsim.libraries.ideal.rings import Ring, ring_messages, ring_of
 from commsim.libraries.ideal.shared_links import side_by_side
 from commsim.libraries.ideal.torus import torus_dims
 from commsim.libraries.plan import Plan, PlanPart, Request, RoutedProgram, Start, empty_phase
@@ -215,7 +215,10 @@ class Ideal:
             ring = self._ring(request, size, order, channel)
             if ring is not None:
                 notes.update({} if ring[1] else {_SHARED: None})
-                return [ring[0]], lambda: laid(program(request.kind, "ring", members))
+                rounds = _RING_ROUNDS[request.kind]
+                return [ring[0]], lambda: ring_messages(
+                    order, request.ranks, size, rounds, self._router
+                )
         root = order.index(request.root) if request.root >= 0 else 0
         splits = None
         if request.splits is not None:

@@ -14,10 +14,10 @@ import numpy as np
 
 from commsim.arrays import Floats, Ints
 from commsim.libraries.expansion import ring_arrivals, whole
-from commsim.libraries.plan import PlanPart, PlanPhase
+from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
 from commsim.libraries.routing import Router
 
-__all__ = ["Ring", "ring_of"]
+__all__ = ["Ring", "ring_messages", "ring_of"]
 
 PS = 1e12
 
@@ -55,6 +55,29 @@ class Ring:
 def _arrivals(latency: bytes, service: bytes, steps: int) -> Floats:
     """Return the last arrivals of a ring; channels are mostly equal, so one is computed."""
     return ring_arrivals(np.frombuffer(latency), np.frombuffer(service), steps)
+
+
+def ring_messages(
+    order: Sequence[int], ranks: Sequence[int], size: float, rounds: int, router: Router
+) -> RoutedProgram:
+    """Return what the chunk program of a ring sends for S = `size`, without its chunks.
+
+    In each step every member sends a chunk on, as soon as it has come.
+    """
+    n = len(order)
+    steps = rounds * (n - 1)
+    member = np.asarray(order, dtype=np.int64)
+    edge, after = np.arange(n), np.roll(np.arange(n), 1)
+    routes = tuple(
+        router.route(ranks[a], ranks[b]) for a, b in zip(order, [*order[1:], order[0]], strict=True)
+    )
+    ptr = np.concatenate((np.zeros(n, np.int64), np.arange(n * (steps - 1) + 1)))
+    dep = (np.arange(steps - 1)[:, None] * n + after).reshape(-1)
+    every = np.broadcast_to(size / n, n * steps)
+    return RoutedProgram(
+        np.tile(member, steps), np.tile(np.roll(member, -1), steps), every, np.tile(edge, steps),
+        routes, ptr, dep,
+    )  # fmt: skip
 
 
 def ring_of(order: Sequence[int], ranks: Sequence[int], router: Router) -> Ring:
