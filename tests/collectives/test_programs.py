@@ -17,7 +17,8 @@ from commsim.ops import COLLECTIVES
 
 
 @pytest.mark.parametrize(
-    ("op", "algorithm", "n", "pieces"), share_of_each(PAIRS, product(SIZES, [1, 3]), 0.25)
+    ("op", "algorithm", "n", "pieces"),
+    share_of_each([(*pair, n) for pair, n in product(PAIRS, SIZES)], [(1,), (3,)], 0.5),
 )
 def test_every_rank_ends_with_what_the_op_promises(
     op: str, algorithm: str, n: int, pieces: int
