@@ -19,6 +19,7 @@ import pytest
 import yaml
 from helpers.paths import ROOT
 
+from commsim.cluster import ClusterSection, build_cluster
 from commsim.sections import decode
 from commsim.workload import TrainingSection
 from commsim.workload.training.defaults import with_defaults
@@ -366,5 +367,8 @@ def test_the_engine_runs_what_a_row_describes(scripts: Any, rows: dict[str, Any]
     scenario = engine.row_scenario(rows["tt_8b_fsdp8_compile"])
     gpu = scenario["cluster"]["overrides"]["gpu"]
     assert gpu["tflops"]["bf16"] == pytest.approx(0.85 * 989.4, rel=0.01)
+    half = dataclasses.replace(rows["mlm_2020_V100-32_4B"], gpus=8)  # of a node of sixteen
+    cluster = decode(engine.row_scenario(half)["cluster"], ClusterSection, "x")
+    assert build_cluster(cluster, "x").world_size == 8
     layer = engine.engine_step(rows["korth_t4_22B_layer_sel"]).seconds
     assert layer == pytest.approx(rows["korth_t4_22B_layer_sel"].measured, rel=0.1)
