@@ -32,9 +32,9 @@ Seconds are CPU seconds (user and system), the best of three (of fewer, once the
 on a machine that did other work beside; events are those of the work (messages of a ring that a
 plan stands for, flows, ops, spans); memory is the peak of a process that does this work alone,
 imports included. *Growth* is the exponent by which the time grows with the size: 1 is proportional,
-2 quadratic.
+2 quadratic. Flows from 3,000 on are shared by compiled code (extra `fast`).
 
-This page is written by `python benchmarks/speed.py --page`.
+This page is written by `python benchmarks/speed.py --page`; with `--only` just those works.
 """
 
 
@@ -58,7 +58,8 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
     if options.page:
-        PAGE.write_text(page(rows), encoding="utf-8")
+        before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+        PAGE.write_text(page(rows, before), encoding="utf-8")
     if any("wrong" in row for row in rows):
         sys.exit(1)
 
@@ -131,20 +132,27 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def page(rows: list[dict[str, Any]]) -> str:
-    """Return the page."""
-    lines = [
+def page(rows: list[dict[str, Any]], before: str = "") -> str:
+    """Return the page; works that have no rows here keep those that the page had `before`."""
+    head = [
         "| work | size | events | CPU time | events/s | growth | peak MB | checked by |",
         "|---|---|---|---|---|---|---|---|",
     ]
+    kept = [line for line in before.splitlines() if line.startswith("| ") and line not in head]
+    by_work: dict[str, list[str]] = {work.name: [] for work in WORKS}
+    for line in kept:
+        by_work.setdefault(line.split(" | ")[0].removeprefix("| "), []).append(line)
+    for name in {row["work"] for row in rows}:
+        by_work[name] = []
     for row in rows:
         growth = f"{row['growth']:.1f}" if "growth" in row else ""
-        lines.append(
+        by_work[row["work"]].append(
             f"| {row['work']} | {row['size']:,} {row['axis']} | {row['events']:,} {row['event']} |"
             f" {seconds(row['seconds'])} | {row['events_per_s']:,.0f} | {growth} |"
             f" {row['peak_mb']:.0f} | {row['checked']} |"
         )
-    return "\n".join([HEAD, *lines, "", f"Measured on {machine()}.", ""])
+    lines = [line for work in WORKS for line in by_work[work.name]]
+    return "\n".join([HEAD, *head, *lines, "", f"Measured on {machine()}.", ""])
 
 
 def seconds(value: float) -> str:

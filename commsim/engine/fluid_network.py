@@ -31,6 +31,7 @@ __all__ = ["Flow", "FluidNetwork"]
 
 _FEW = 64  # flows up to which checking one by one for shared links is faster
 _MANY = 64  # flows above which only those are solved again whose rates can have changed
+_AS_COLUMNS = 512  # flows above which all of them are columns: fewer are faster one by one
 _KEPT = 4096  # sets of phases whose rates are kept: a step meets the same ones over and over
 _UNSURE = (
     "links: some rates were not decided by fairness alone (coupled flows that load different"
@@ -202,7 +203,7 @@ class FluidNetwork:
     def _solve(self) -> None:
         """Share the links among the flows that something has changed for, and set the alarm."""
         self._solving = False
-        if self._many is None and len(self._flows) > _MANY and not self._uneven:
+        if self._many is None and len(self._flows) > _AS_COLUMNS and not self._uneven:
             self._together()
         if self._many is not None:
             self.solved += 1
@@ -319,7 +320,7 @@ class FluidNetwork:
         ended = many.end_due(now)
         for flow in ended:
             del self._flows[flow]
-        if len(self._flows) < _MANY // 4:
+        if len(self._flows) < _AS_COLUMNS // 4:
             self._one_by_one(many)
         for flow in ended:
             assert flow.then is not None

@@ -176,6 +176,7 @@ def test_many_flows_end_when_solving_all_of_them_each_time_has_them_end(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As columns."""
+    monkeypatch.setattr(fluid_network, "_AS_COLUMNS", 64)
     capacity, flows = crossing(seed, 150, 80)
     looked_at: list[int] = []
     share = Sharers.share_again
@@ -234,13 +235,14 @@ def test_flows_go_from_columns_to_one_by_one_and_back(
     moves: list[str] = []
     for name in ("_together", "_one_by_one"):
         monkeypatch.setattr(FluidNetwork, name, heard(getattr(FluidNetwork, name), name, moves))
-    monkeypatch.setattr(fluid_network, "_MANY", 12)
+    monkeypatch.setattr(fluid_network, "_AS_COLUMNS", 12)
     found, _ = ends_of(capacity, flows)
     assert moves[:2] == ["_together", "_one_by_one"]
     assert_same(found, *expected)
 
 
-def test_what_many_flows_move_is_what_was_asked_for() -> None:
+def test_what_many_flows_move_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluid_network, "_AS_COLUMNS", 64)
     capacity, flows = crossing(5, 150, 80)
     log = Progress()
     ends_of(capacity, flows, log=log)
