@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measured import Case, cases_of, load_map, read_rows
@@ -59,17 +60,29 @@ def main() -> None:
 
 
 def machines(cases: list[Case]) -> Iterator[tuple[str, BenchedMachine, list[MeasuredTable]]]:
-    """Yield each system with two ops or more, its machine, and its tables of float rows."""
-    by_system: dict[str, list[Case]] = defaultdict(list)
+    """Yield each machine with two ops or more, and its tables of float rows.
+
+    A system that ran over other NICs or with other variables is another machine; another release
+    of NCCL is a word of the table.
+    """
+    found: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        by_system[str(case.rows[0]["system"])].append(case)
-    for system, own in by_system.items():
+        found[json.dumps([case.rows[0]["system"], case.system.cluster, _settings(case)])].append(
+            case
+        )
+    for own in found.values():
         if len({case.op for case in own}) < 2:
             continue
-        settings = {key: own[0].system.library[key] for key in own[0].system.library}
-        settings.pop("name", None)
-        machine = BenchedMachine(system, own[0].system.cluster, LibrarySection("nccl", **settings))
+        system = str(own[0].rows[0]["system"])
+        section = LibrarySection("nccl", **_settings(own[0]))
+        machine = BenchedMachine(system, own[0].system.cluster, section)
         yield system, machine, [table_of(case) for case in own]
+
+
+def _settings(case: Case) -> dict[str, Any]:
+    """Return the library's settings that are the machine's."""
+    library = case.system.library
+    return {key: library[key] for key in library if key not in ("name", "version")}
 
 
 def table_of(case: Case) -> MeasuredTable:
@@ -88,6 +101,7 @@ def table_of(case: Case) -> MeasuredTable:
         per_node=case.gpus_per_node,
         sizes=sizes,
         seconds=np.array([float(np.median(times[size])) for size in sizes]),
+        nccl=str(case.system.library.get("version", "")),
         launch=case.system.launch,
     )
 

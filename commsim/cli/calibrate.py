@@ -31,6 +31,21 @@ _version = click.option(
 )
 
 
+class _Placement(click.ParamType[tuple[int, int]]):
+    """2x8: nodes, and GPUs on each."""
+
+    name = "placement"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return nodes and GPUs, or fail as a usage error."""
+        nodes, _, gpus = str(value).lower().partition("x")
+        if nodes.isdecimal() and gpus.isdecimal() and 0 < int(nodes) < 10**6 > int(gpus) > 0:
+            return int(nodes), int(gpus)
+        self.fail(f"{value!r}: give nodes and GPUs on each, like 2x8.", param, ctx)
+
+
 class _Share(click.ParamType[float]):
     """10% or 0.1."""
 
@@ -47,10 +62,19 @@ class _Share(click.ParamType[float]):
             self.fail(f"{value!r}: give a share, like 10% or 0.1.", param, ctx)
 
 
+_on = click.option(
+    "--on",
+    type=_Placement(),
+    metavar="NxG",
+    help="Nodes and GPUs on each, like 2x8, if a log does not list its devices.",
+)
+
+
 @click.command(cls=GroupedCommand)
 @_logs
 @_cluster
 @_version
+@_on
 @click.option(
     "-o",
     "--output",
@@ -70,21 +94,26 @@ def calibrate(
     logs: tuple[str, ...],
     cluster: str,
     version: str | None,
+    on: tuple[int, int] | None,
     output: Path | None,
     json_path: Path | None,
     report: Path | None,
     quiet: bool,
 ) -> None:
-    """Say what is broken on a cluster, and fit a few of its figures to nccl-tests logs.
+    """Say what is broken on a cluster, and fit a few of its figures to benchmark logs.
 
-    LOG is what a test of nccl-tests printed, or its -J JSON.
+    LOG is what a test of nccl-tests printed, its -J JSON, or what PARAM's comms benchmark printed.
     """  # fmt: skip
     from commsim.study.calibrate import calibrate as study_calibrate
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     watched = not quiet and sys.stderr.isatty()
     found = study_calibrate(
-        logs, cluster, version=version, progress=console.say if watched else lambda _: None
+        logs,
+        cluster,
+        version=version,
+        on=on,
+        progress=console.say if watched else lambda _: None,
     )
     _show(found, console)
     if json_path == STDOUT:
@@ -125,6 +154,7 @@ def _show(found: Calibration, console: Console) -> None:
 @_logs
 @_cluster
 @_version
+@_on
 @click.option(
     "--tolerance",
     type=_Share(),
@@ -139,18 +169,19 @@ def check(
     logs: tuple[str, ...],
     cluster: str,
     version: str | None,
+    on: tuple[int, int] | None,
     tolerance: float,
     json_path: Path | None,
     quiet: bool,
 ) -> int:
-    """Check nccl-tests logs against a cluster's file: exit with 1 if it is slower.
+    """Check benchmark logs against a cluster's file: exit with 1 if it is slower.
 
     Sizes are judged in three bands by their medians. For acceptance tests, and for CI.
     """  # fmt: skip
     from commsim.study.calibrate import check as study_check
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
-    found = study_check(logs, cluster, tolerance=tolerance, version=version)
+    found = study_check(logs, cluster, tolerance=tolerance, version=version, on=on)
     rows = [("", "table", "sizes", "rows", "slower by", "worst", "by", "than")]
     rows += [
         (

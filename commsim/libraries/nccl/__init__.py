@@ -12,7 +12,7 @@ from commsim.libraries.nccl.plans import Nccl
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
 from commsim.libraries.nccl.timing import PAIRWISE, usual_launch
 from commsim.libraries.nccl.topology import cluster_from_xml, cluster_xml, path_tables, view_text
-from commsim.libraries.nccl.tuning import release_of, tables_of
+from commsim.libraries.nccl.tuning import release_of, starts_channels_slowly, tables_of
 
 __all__ = [
     "PAIRWISE",
@@ -25,6 +25,7 @@ __all__ = [
     "communicator_of",
     "path_tables",
     "release_of",
+    "starts_channels_slowly",
     "tables_of",
     "usual_launch",
     "view_text",

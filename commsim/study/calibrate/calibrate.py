@@ -18,8 +18,9 @@ from commsim.errors import ScenarioError
 from commsim.files import write_json, write_text
 from commsim.study.calibrate.factors import Factor, factors_of, overrides_of
 from commsim.study.calibrate.faults import Finding, diagnose
-from commsim.study.calibrate.fit import errors_of, fit
+from commsim.study.calibrate.fit import errors_of
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, machine_of, read_tables
+from commsim.study.calibrate.shrink import fit_that_carries
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -109,18 +110,20 @@ def calibrate(
     cluster: str | Path,
     *,
     version: str | None = None,
+    on: tuple[int, int] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Calibration:
-    """Fit a few figures of `cluster` (a preset or a cluster file) to nccl-tests logs of it.
+    """Fit a few figures of `cluster` (a preset or a cluster file) to logs of nccl-tests or PARAM.
 
     First it looks for what is broken, and takes that as part of the machine. `version` is the NCCL
-    that should have run; without it the logs' own word counts.
+    that should have run; without it the logs' own word counts. `on` is (nodes, GPUs on each) for
+    logs that do not list their devices, as PARAM's.
 
     Raises:
         TraceError: a log cannot be read.
         ScenarioError: no such cluster, or one that cannot have run these tables.
     """
-    tables = read_tables([logs] if isinstance(logs, str | Path) else logs)
+    tables = read_tables([logs] if isinstance(logs, str | Path) else logs, on)
     machine = machine_of(cluster)
     if version is not None:
         machine = machine.having({}, version=version)
@@ -139,7 +142,7 @@ def fitted(
     broken = machine if finding is None else finding.fault.on(machine)
     factors = factors_of(broken, tables)
     progress(f"fitting {len(factors)} figures to {sum(len(t.sizes) for t in tables)} rows")
-    x = fit(broken, tables, factors)
+    x = fit_that_carries(broken, tables, factors)
     known = broken.having(overrides_of(factors, x))
     return Calibration(
         cluster=_written(known, factors, tables, finding),
@@ -158,7 +161,7 @@ def fitted_to(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Bench
     finding = diagnose(machine, tables)
     broken = machine if finding is None else finding.fault.on(machine)
     factors = factors_of(broken, tables)
-    return broken.having(overrides_of(factors, fit(broken, tables, factors)))
+    return broken.having(overrides_of(factors, fit_that_carries(broken, tables, factors)))
 
 
 def _left_out(
@@ -184,7 +187,7 @@ def _left_out(
         )
     found = {}
     for what, (shown, hidden) in parts.items():
-        x: Floats = fit(broken, shown, factors)
+        x: Floats = fit_that_carries(broken, shown, factors)
         made = broken.having(overrides_of(factors, x))
         found[what] = (
             float(np.median(errors_of(machine, hidden))),

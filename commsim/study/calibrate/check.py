@@ -81,12 +81,13 @@ def check(
     *,
     tolerance: float = 0.1,
     version: str | None = None,
+    on: tuple[int, int] | None = None,
 ) -> CheckResult:
     """Compare nccl-tests logs with what `cluster` should take; slower than `tolerance` fails.
 
     An op on as many GPUs as the cluster's file has measured is held against that, carried to other
     sizes by the prediction; others against the prediction itself. Sizes are judged in bands by
-    their medians, as single rows are noisy. Faster never fails.
+    their medians, as single rows are noisy. Faster never fails. `on`: as in `calibrate`.
 
     Raises:
         TraceError: a log cannot be read.
@@ -97,7 +98,7 @@ def check(
     machine = machine_of(cluster)
     if version is not None:
         machine = machine.having({}, version=version)
-    tables = read_tables([logs] if isinstance(logs, str | Path) else logs)
+    tables = read_tables([logs] if isinstance(logs, str | Path) else logs, on)
     bands = [
         band for table in tables for band in _bands(table, *_expected(machine, table), tolerance)
     ]

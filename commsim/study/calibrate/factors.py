@@ -16,7 +16,6 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.cluster import NodeSpec, cluster_from
-from commsim.libraries.nccl import usual_launch
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
 __all__ = ["Factor", "factors_of", "overrides_of"]
@@ -56,8 +55,7 @@ def factors_of(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> tupl
     spec = cluster_from({**machine.cluster, "nodes": 1}, machine.name).specs[0]
     several = any(table.nodes > 1 for table in tables)
     inside = any(table.per_node > 1 for table in tables)
-    launch = usual_launch() if spec.launch is None else spec.launch * 1e-12
-    found = [_time("host.launch", launch, _LAUNCH)]
+    found = [_time("host.launch", machine.launch(tables), _LAUNCH)]
     wire = spec.switch or spec.nvlink
     if inside and wire is not None:
         found.append(_share("nvlink.efficiency", wire.efficiency))

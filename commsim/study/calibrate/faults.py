@@ -15,7 +15,6 @@ import numpy as np
 
 from commsim.cluster import cluster_from
 from commsim.errors import CommsimError
-from commsim.libraries.nccl import usual_launch
 from commsim.study.calibrate.fit import log_ratios
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
@@ -78,8 +77,7 @@ def diagnose(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Findin
 
 def _best(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> float:
     """Return the rms at the launch that fits best; infinite if the machine cannot be."""
-    spec = cluster_from({**machine.cluster, "nodes": 1}, machine.name).specs[0]
-    launch = usual_launch() if spec.launch is None else spec.launch * 1e-12
+    launch = machine.launch(tables)
     found = []
     for times in _LAUNCHES:
         made = machine.having({"host": {"launch": f"{launch * times * 1e9:.4g}ns"}})

@@ -1,16 +1,16 @@
 """
-Fitting factors to measured tables: Gauss-Newton on the logarithms of times, with priors.
+Fitting factors to measured tables: Gauss-Newton on the logarithms of times.
 
-    minimise  sum over tables of k / s^2 (rows' mean square of ln(predicted / measured))
-              + sum over factors of (x / sigma)^2
+    minimise  sum over ops of Huber(C^-1/2 ln(predicted / measured)) + sum over factors of T(x / s)
 
-s is how well a time is predicted if all figures are known; the rows of a table err together, so
-that a table counts as k independent ones, however many it has.
+C is how a prediction errs if all figures are known: rows of near sizes err together, in a table and
+across the tables of one op, so that a long table is not as many witnesses as it has rows. T is
+Student's t: small moves are held back, one that all tables ask for is let through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,11 +18,15 @@ from commsim.arrays import Floats
 from commsim.study.calibrate.factors import Factor, overrides_of
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
-__all__ = ["errors_of", "fit", "log_ratios"]
+__all__ = ["Ratios", "errors_of", "fit", "log_ratios", "predicted_ratios"]
 
-_KNOWN_TO = 0.1  # s
-_COUNTS_AS = 3.0  # k
-_OUTLIER = 2.0  # times s: beyond, a row counts by its distance and not by the square of it (Huber)
+Ratios = Callable[[Floats], list[Floats]]
+"""ln(predicted / measured) of each table's rows, by the x of the factors."""
+
+_OF_TABLE, _OF_OP, _OF_ROW = 0.12, 0.1, 0.04  # parts of C, in ln: of a table, of its op, of a row
+_NEAR = 3.0  # doublings of the size over which rows err together
+_OUTLIER = 2.0  # beyond, a whitened row counts by its distance and not by the square of it (Huber)
+_FREEDOM = 3.0  # degrees of T
 _STEP = 0.05
 _MOST_STEP = 0.7
 _ITERATIONS = 6
@@ -39,30 +43,18 @@ def errors_of(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Float
     return np.abs(np.expm1(np.concatenate(log_ratios(machine, tables))))
 
 
-def _calmed(residuals: Floats) -> Floats:
-    """Return residuals whose squares are Huber's loss: a few odd rows do not pull all others."""
-    size = np.abs(residuals)
-    far = np.sqrt(np.maximum(2 * _OUTLIER * size - _OUTLIER**2, 0.0))
-    calmed: Floats = np.sign(residuals) * np.where(size > _OUTLIER, far, size)
-    return calmed
-
-
-def fit(
+def predicted_ratios(
     machine: BenchedMachine, tables: Sequence[MeasuredTable], factors: Sequence[Factor]
-) -> Floats:
+) -> Ratios:
+    """Return the ratios as the machine with these factors predicts them."""
+    return lambda x: log_ratios(machine.having(overrides_of(factors, x)), tables)
+
+
+def fit(tables: Sequence[MeasuredTable], factors: Sequence[Factor], ratios: Ratios) -> Floats:
     """Return the x of each factor."""
     x = np.zeros(len(factors))
     bounds = np.array([factor.bound for factor in factors])
-    prior = np.array([1 / factor.sigma for factor in factors])
-
-    def residuals(at: Floats) -> Floats:
-        made = machine.having(overrides_of(factors, at))
-        rows = [
-            _calmed(ratio / _KNOWN_TO) * np.sqrt(_COUNTS_AS / len(ratio))
-            for ratio in log_ratios(made, tables)
-        ]
-        return np.concatenate([*rows, at * prior])
-
+    residuals = _residuals(tables, factors, ratios)
     here = residuals(x)
     for _ in range(_ITERATIONS):
         columns = []
@@ -84,3 +76,50 @@ def fit(
         if before - float(here @ here) < _ENOUGH * before:
             break
     return x
+
+
+def _residuals(
+    tables: Sequence[MeasuredTable], factors: Sequence[Factor], ratios: Ratios
+) -> Callable[[Floats], Floats]:
+    """Return the function whose square is minimised, of the x of the factors."""
+    widths = np.array([factor.sigma for factor in factors])
+    places = [
+        [place for place, table in enumerate(tables) if table.op == op]
+        for op in dict.fromkeys(table.op for table in tables)
+    ]
+    white = [_whitening([tables[place] for place in own]) for own in places]
+
+    def residuals(at: Floats) -> Floats:
+        found = ratios(at)
+        rows = [
+            _calmed(whitener @ np.concatenate([found[place] for place in own]))
+            for whitener, own in zip(white, places, strict=True)
+        ]
+        return np.concatenate([*rows, _held(at / widths)])
+
+    return residuals
+
+
+def _whitening(tables: Sequence[MeasuredTable]) -> Floats:
+    """Return C^-1/2 of the rows of one op's tables, one table after another."""
+    sizes = np.log2(np.concatenate([np.array(table.sizes, np.float64) for table in tables]))
+    owner = np.repeat(np.arange(len(tables)), [len(table.sizes) for table in tables])
+    near = np.exp(-0.5 * ((sizes[:, None] - sizes) / _NEAR) ** 2)
+    same = owner[:, None] == owner
+    spread = near * (_OF_OP**2 + _OF_TABLE**2 * same) + _OF_ROW**2 * np.eye(len(sizes))
+    inverse: Floats = np.linalg.inv(np.linalg.cholesky(spread))
+    return inverse
+
+
+def _calmed(residuals: Floats) -> Floats:
+    """Return residuals whose squares are Huber's loss: a few odd rows do not pull all others."""
+    size = np.abs(residuals)
+    far = np.sqrt(np.maximum(2 * _OUTLIER * size - _OUTLIER**2, 0.0))
+    calmed: Floats = np.sign(residuals) * np.where(size > _OUTLIER, far, size)
+    return calmed
+
+
+def _held(moves: Floats) -> Floats:
+    """Return residuals whose squares are the loss of Student's t."""
+    held: Floats = np.sign(moves) * np.sqrt((_FREEDOM + 1) * np.log1p(moves**2 / _FREEDOM))
+    return held

@@ -4,6 +4,7 @@ What commsim predicts for a measured table, at its sizes, on its ranks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +16,19 @@ from commsim.arrays import Floats
 from commsim.cluster import MeasuredSection, cluster_from, preset_names
 from commsim.errors import ScenarioError, TraceError, did_you_mean
 from commsim.libraries import LibrarySection
+from commsim.libraries.nccl import starts_channels_slowly, usual_launch
 from commsim.scenario import example_path
 from commsim.sections import decode
 from commsim.study.bench import bench, shape_of
-from commsim.traces.formats import NcclTests, documents, merged, read_nccl_tests
+from commsim.traces.formats import (
+    Document,
+    NcclTests,
+    documents,
+    is_param_bench,
+    merged,
+    read_nccl_tests,
+    read_param_bench,
+)
 from commsim.yaml_file import read_yaml
 
 __all__ = ["BenchedMachine", "MeasuredTable", "machine_of", "read_tables"]
@@ -81,6 +91,15 @@ class BenchedMachine:
         data = dict(self.cluster)
         data["overrides"] = _laid(data.get("overrides") or {}, overrides)
         return replace(self, cluster=data, library=self.library.having(**library))
+
+    def launch(self, tables: Sequence[MeasuredTable]) -> float:
+        """Return the seconds that a host takes to launch as given, by the release that ran."""
+        spec = cluster_from({**self.cluster, "nodes": 1}, self.name).specs[0]
+        if spec.launch is not None:
+            return spec.launch * 1e-12
+        stated = self.library.get("version")
+        ran = Counter(str(stated or table.nccl) for table in tables).most_common(1)[0][0]
+        return usual_launch(old=bool(ran) and starts_channels_slowly(ran))
 
     def seconds(self, table: MeasuredTable) -> Floats:
         """Return the predicted time of each row.
@@ -159,11 +178,15 @@ def _kept(section: MeasuredSection) -> MeasuredTable:
     )
 
 
-def read_tables(logs: Iterable[str | Path]) -> tuple[MeasuredTable, ...]:
-    """Return the tables of nccl-tests' logs and JSON files.
+def read_tables(
+    logs: Iterable[str | Path], on: tuple[int, int] | None = None
+) -> tuple[MeasuredTable, ...]:
+    """Return the tables of logs of nccl-tests (or its JSON) and of PARAM's comms benchmark.
+
+    `on` is the number of nodes and of GPUs on each, for logs that do not list their devices.
 
     Raises:
-        TraceError: a file that cannot be read, has no table, or does not list its devices.
+        TraceError: a file that cannot be read, has no table, or is of nobody knows which GPUs.
     """
     found: list[MeasuredTable] = []
     for log in logs:
@@ -171,21 +194,43 @@ def read_tables(logs: Iterable[str | Path]) -> tuple[MeasuredTable, ...]:
         if not path.is_file():
             raise TraceError(f"{path}: there is no such file.")
         if path.stat().st_size > _MOST_BYTES:
-            raise TraceError(f"{path}: is larger than any output of nccl-tests.")
+            raise TraceError(f"{path}: is larger than any output of a benchmark.")
         for document in documents(path):
-            found += [_table(one) for one in merged(read_nccl_tests(document.data, str(path)))]
+            found += [_table(one, on) for one in merged(_read(document, str(path)))]
     if not found:
-        raise TraceError("no log is given. Give what nccl-tests printed, or its -J JSON.")
+        raise TraceError(
+            "no log is given. Give what nccl-tests or PARAM printed, or nccl-tests' -J JSON."
+        )
     return tuple(found)
 
 
-def _table(table: NcclTests) -> MeasuredTable:
-    if table.ranks < 2:
+def _read(document: Document, source: str) -> tuple[NcclTests, ...]:
+    data = document.data
+    return (read_param_bench if is_param_bench(data) else read_nccl_tests)(data, source)
+
+
+def _placed(table: NcclTests, on: tuple[int, int] | None) -> NcclTests:
+    """Return a table with its ranks and nodes: its own word, or what the user says."""
+    if table.devices and table.ranks >= 2:
+        return replace(table, nodes=table.nodes or 1)
+    if on is None:
         raise TraceError(
             f"{table.source}: does not list its devices, so that nobody knows on how many nodes it"
-            " ran. Keep the lines '#  Rank  0 ... device  0 ...' in the log."
+            " ran. Say it (--on 2x8 is 2 nodes with 8 GPUs each), or keep the lines"
+            " '#  Rank  0 ... device  0 ...' in the log of nccl-tests."
         )
-    nodes = table.nodes or 1
+    nodes, per_node = on
+    if table.ranks >= 2 and table.ranks != nodes * per_node:
+        raise TraceError(
+            f"{table.source}: its figures are those of {table.ranks} ranks, and --on says"
+            f" {nodes}x{per_node}. Give the nodes and GPUs that ran it."
+        )
+    return replace(table, nodes=nodes, ranks=nodes * per_node)
+
+
+def _table(read: NcclTests, on: tuple[int, int] | None) -> MeasuredTable:
+    table = _placed(read, on)
+    nodes = table.nodes
     dtype = _TYPES.get(table.dtype, table.dtype)
     rows = [
         row

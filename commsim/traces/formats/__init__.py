@@ -16,7 +16,7 @@ from commsim.traces.formats.files import BAD_JSON, Document, documents, find_fil
 from commsim.traces.formats.goal import write_goal
 from commsim.traces.formats.kineto import KinetoFile, is_kineto, read_kineto
 from commsim.traces.formats.nccl_tests import NcclTests, is_nccl_tests, merged, read_nccl_tests
-from commsim.traces.formats.param import write_param
+from commsim.traces.formats.param import is_param_bench, read_param_bench, write_param
 from commsim.traces.formats.profiler_tables import ProfilerTable, recordings_of
 from commsim.traces.formats.records import Issued, RankRecord, buffer_size
 from commsim.traces.formats.values import dtype_of, integer, numbers_of
@@ -44,11 +44,13 @@ __all__ = [
     "integer",
     "is_kineto",
     "is_nccl_tests",
+    "is_param_bench",
     "is_tar",
     "merged",
     "numbers_of",
     "read_kineto",
     "read_nccl_tests",
+    "read_param_bench",
     "record_of",
     "recordings_of",
     "register_format",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from commsim.cli.main import call
 from commsim.errors import ScenarioError, TraceError
 from commsim.study.calibrate.factors import factors_of, overrides_of
 from commsim.study.calibrate.faults import diagnose
-from commsim.study.calibrate.fit import fit
+from commsim.study.calibrate.fit import fit, predicted_ratios
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, read_tables
+from commsim.study.calibrate.shrink import fit_that_carries
 
 A100 = TESTS / "data" / "nccl_tests" / "a100_8_v2.19.4.log"
 GPUS = 4  # of a node: half of them are diagnosed in a fraction of the time
@@ -80,7 +82,7 @@ def test_figures_that_were_planted_come_back() -> None:
     truth = {"host": {"launch": "12us"}, "nic": {"efficiency": 0.6}}
     tables = measured(NODES.having(truth), ops=("all_reduce", "all_gather"))
     factors = factors_of(NODES, tables)
-    x = fit(NODES, tables, factors)
+    x = fit(tables, factors, predicted_ratios(NODES, tables, factors))
     known = dict(zip((factor.path for factor in factors), np.exp(x), strict=True))
     # A launch of 12 us instead of 6.4 is shared with the NICs' latency: small sizes tell no more.
     assert known["host.launch"] * known["nic.latency"] > 1.2
@@ -88,6 +90,71 @@ def test_figures_that_were_planted_come_back() -> None:
     made = NODES.having(overrides_of(factors, x))
     ratios = np.concatenate([np.log(made.seconds(one) / one.seconds) for one in tables])
     assert np.sqrt(np.mean(ratios**2)) < 0.07  # 0.04 of it is noise
+
+
+@pytest.mark.parametrize("version", ["2.8", "2.27"])
+def test_figures_as_given_predict_what_the_preset_does(version: str) -> None:
+    machine = NODES.having({}, version=version)
+    (table,) = measured(machine, nodes=1)
+    factors = factors_of(machine, (table,))
+    written = machine.having(overrides_of(factors, np.zeros(len(factors))))
+    np.testing.assert_allclose(written.seconds(table), machine.seconds(table), rtol=1e-3)
+
+
+def test_ops_that_contradict_each_other_move_nothing() -> None:
+    slow, fast = measured(NODES, ops=("all_gather", "reduce_scatter"))
+    both = (replace(slow, seconds=slow.seconds * 1.3), replace(fast, seconds=fast.seconds / 1.3))
+    assert not fit_that_carries(NODES, both, factors_of(NODES, both)).any()
+    same = (replace(slow, seconds=slow.seconds * 1.3), replace(fast, seconds=fast.seconds * 1.3))
+    x = fit_that_carries(NODES, same, factors_of(NODES, same))
+    made = NODES.having(overrides_of(factors_of(NODES, same), x))
+    ratios = np.concatenate([made.seconds(one) / one.seconds for one in same])
+    assert np.median(np.abs(ratios - 1)) < 0.1
+
+
+def param_log(table: MeasuredTable, ranks: int) -> str:
+    """Return what PARAM's comms benchmark prints of a table."""
+    lines = ["\tCOMMS-RES-... total-size (B) num-elements Latency(us):p50 ..."]
+    for size, seconds in zip(table.sizes, table.seconds.tolist(), strict=True):
+        us = f"{seconds * 1e6:.1f}"
+        rate = size / seconds / 1e9
+        figures = [size, size // 4, us, us, us, us, us, f"{rate:.3f}"]
+        figures += [f"{rate * 2 * (ranks - 1) / ranks:.3f}", "0.0"]
+        lines.append("0: \tCOMMS-RES-all_reduce-float32" + "".join(f"{one:>18}" for one in figures))
+    return "\n".join(lines)
+
+
+def test_what_param_prints_is_read_with_the_nodes_that_the_user_says(tmp_path: Path) -> None:
+    log = tmp_path / "comms.txt"
+    (table,) = measured(NODES)
+    log.write_text(param_log(table, 2 * GPUS))
+    (read,) = read_tables([log], (2, GPUS))
+    assert (read.op, read.dtype, read.nodes, read.per_node) == ("all_reduce", "float", 2, GPUS)
+    assert read.sizes == table.sizes
+    np.testing.assert_allclose(read.seconds, table.seconds, rtol=0.01)
+    with pytest.raises(TraceError, match="--on 2x8 is 2 nodes"):
+        read_tables([log])
+    with pytest.raises(TraceError, match=f"are those of {2 * GPUS} ranks, and --on says 1x{GPUS}"):
+        read_tables([log], (1, GPUS))
+    command = ["check", str(log), "--cluster", "aws-p6-b200", "--tolerance", "9"]
+    assert call([*command, "--on", f"2x{GPUS}", "-q"]) == 0
+    assert call([*command, "--on", "2*8", "-q"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("COMMS-RES-all_reduce-float32 1048576 262144 103.5", "no whole line"),
+        ("COMMS-RES-pt2pt-float32 8 2 1.0 1.0 1.0 1.0 1.0 1.0 1.0", "only pt2pt of float32"),
+        ("COMMS-RES-all_reduce-float32 8 2 1.0.0 1.0 1.0 1.0 1.0 1.0 1.0", "is broken"),
+        ("COMMS-RES-all_reduce-float32 8.5 2 1.0 1.0 1.0 1.0 1.0 1.0 1.0", "is broken"),
+    ],
+)
+def test_broken_output_of_param_is_named(text: str, told: str, tmp_path: Path) -> None:
+    log = tmp_path / "comms.txt"
+    log.write_text(text)
+    with pytest.raises(TraceError, match=told):
+        read_tables([log], (1, 8))
 
 
 @pytest.fixture(scope="module")

@@ -187,9 +187,10 @@ def default_terms() -> Terms:
     return terms_of(read_values())
 
 
-def usual_launch() -> float:
-    """Return the seconds that a host takes to launch if no cluster says it."""
-    return default_terms().launch
+def usual_launch(*, old: bool = False) -> float:
+    """Return the seconds that a host takes to launch if no cluster says it; `old`: before 2.12."""
+    terms = default_terms()
+    return terms.launch * (terms.launch_old if old else 1.0)
 
 
 def _hops(us: Mapping[str, float]) -> Floats:
