@@ -14,7 +14,7 @@ import re
 from dataclasses import replace
 
 from commsim.errors import TraceError
-from commsim.traces.formats.nccl_tests.table import (
+from commsim.traces.formats.nccl_tests import (
     BenchedRow,
     BenchedTiming,
     NcclTests,
