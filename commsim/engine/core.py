@@ -181,7 +181,7 @@ class Engine:
                 self.sharing.take(op, rendezvous.plan)
             if rendezvous.plan.copies_in:
                 yield from self._stage(rendezvous.plan.copies_in, member, op)
-                rendezvous.copied[member] = self.env.now - arrived
+                rendezvous.copy_time[member] = self.env.now - arrived
             left = Event(self.env)
             rendezvous.arrive(member, op, lambda _: self.env.trigger(left))
             yield left

@@ -30,7 +30,7 @@ def send_messages(network: StepNetwork, rendezvous: Rendezvous) -> Process:
             busy[member] = busy.get(member, 0) + 1
     absent = rendezvous.missing() if rendezvous.plan.start == Start.PATH else []
     for member in rendezvous.ops:  # also who came at this instant, after the start
-        rendezvous.reached(member)
+        rendezvous.start_member(member)
     op = rendezvous.ops[min(rendezvous.ops)]
     alone = len(running) == 1
     started = [network.send(progress, absent, op=op, alone=alone) for progress in running]

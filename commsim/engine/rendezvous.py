@@ -3,7 +3,7 @@ Rendezvous of ranks: a collective or a message waits for its members, moves data
 
 A `Rendezvous` is one instance. Once enough members for the plan's start rule have arrived and the
 group has a slot free (a library runs only so many collectives of a group at once, in issue
-order), the plan runs, and each member leaves at its own exit.
+order), the plan runs, and each member leaves when the plan lets it.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ class GroupQueue:
     def enter(self, position: int, rendezvous: Rendezvous) -> None:
         """Queue a rendezvous that is ready to start; it starts when its turn comes."""
         self._waiting[position] = rendezvous
-        self._start_next(held_up=False)
+        self._start_next(waited=False)
 
     def leave(self, op: int) -> None:
         """Give a slot back; `op` is one that ended with it."""
         self._free += 1
         self._ended = op
-        self._start_next(held_up=True)
+        self._start_next(waited=True)
 
-    def _start_next(self, *, held_up: bool) -> None:
+    def _start_next(self, *, waited: bool) -> None:
         while self._free and self._turn in self._waiting:
             rendezvous = self._waiting.pop(self._turn)
             self._turn += 1
             self._free -= 1
-            rendezvous.begin(self._ended if held_up else -1)
+            rendezvous.begin(self._ended if waited else -1)
 
 
 class Rendezvous:
     """One collective or message: its arrived members, and the plan that runs once enough have."""
 
     __slots__ = (
-        "_begun", "_came", "_context", "_ended", "_execution_plan", "_exits", "_first", "_last",
-        "_missing", "_position", "_queue", "_queued", "_record",
-        "copied", "expected", "ops", "plan",
+        "_arrivals", "_begun", "_context", "_departures", "_ended", "_execution_plan", "_first",
+        "_last", "_missing", "_position", "_queue", "_queued", "_record",
+        "copy_time", "expected", "ops", "plan",
     )  # fmt: skip
 
     def __init__(
@@ -91,14 +91,14 @@ class Rendezvous:
         self.plan = execution_plan.plan
         self.expected = expected
         self.ops: dict[int, int] = {}
-        self.copied: dict[int, int] = {}  # ps of copies before the member arrived
+        self.copy_time: dict[int, int] = {}  # ps of copies before the member arrived
         self._context = context
         self._execution_plan = execution_plan
         self._queue = queue
         self._position = position
         self._record = record
-        self._exits: dict[int, Callable[[Any], None]] = {}
-        self._came: dict[int, Event] = {}
+        self._departures: dict[int, Callable[[Any], None]] = {}
+        self._arrivals: dict[int, Event] = {}
         self._last = -1  # the op that arrived last
         self._begun = self._queued = self._ended = False
         self._first = execution_plan.first
@@ -111,9 +111,9 @@ class Rendezvous:
         """Record the arrival of `member` with its op; `leave` is called when it may leave."""
         self.ops[member] = op
         self._last = op
-        self._exits[member] = leave
-        if self._came and member in self._came:
-            self._came.pop(member).succeed()
+        self._departures[member] = leave
+        if self._arrivals and member in self._arrivals:
+            self._arrivals.pop(member).succeed()
         if self._first is None or member in self._first:
             self._missing -= 1
         if self._queued:
@@ -129,44 +129,44 @@ class Rendezvous:
     def _arrived_late(self, member: int) -> None:
         """Let a member that was not waited for take part."""
         if self.plan.start == Start.EAGER:
-            self._starts(member)
+            self._record_start(member)
             if self._ended:
                 self.release(member)
         elif self.plan.start == Start.ROOT:
-            self._starts(member)
-            self._exit_individually(member)
+            self._record_start(member)
+            self._release_individually(member)
 
-    def _exit_individually(self, *members: int) -> None:
+    def _release_individually(self, *members: int) -> None:
         """Release each member after its own time; a root that waits for all, after the last."""
         root, complete = self.plan.root, len(self.ops) == len(self.expected)
-        going = [m for m in members if m != root or not self.plan.awaits_all]
+        leaving = [m for m in members if m != root or not self.plan.awaits_all]
         if complete and self.plan.awaits_all:
-            going.append(root)
-            self._starts(root)
-        for member in going:
-            self._exit_after(self.plan.stays[member], member)
+            leaving.append(root)
+            self._record_start(root)
+        for member in leaving:
+            self._release_after(self.plan.stays[member], member)
 
-    def _exit_after(self, time: int, member: int) -> None:
-        def go(_: object) -> None:
+    def _release_after(self, time: int, member: int) -> None:
+        def release(_: object) -> None:
             self.release(member)
-            if len(self.ops) == len(self.expected) and not self._exits:
+            if len(self.ops) == len(self.expected) and not self._departures:
                 self._finish(None)
 
-        self._context.env.call(go, time)
+        self._context.env.call(release, time)
 
     def missing(self) -> list[int]:
         """Return the members that have not arrived."""
         return [member for member in self.expected if member not in self.ops]
 
-    def begin(self, held_up_by: int) -> None:
-        """Start moving data; `held_up_by` is the op that kept the group busy, -1 for none."""
+    def begin(self, freed_by: int) -> None:
+        """Start moving data; `freed_by` is the op whose end freed the slot, -1 if one was free."""
         self._begun = True
         context, run_as = self._context, self._execution_plan
-        cause, kind = (held_up_by, _QUEUE) if held_up_by >= 0 else (self._last, _RENDEZVOUS)
+        cause, kind = (freed_by, _QUEUE) if freed_by >= 0 else (self._last, _RENDEZVOUS)
         recorder, now = context.recorder, context.env.now
         at_once = context.send_messages is not None or not run_as.late
         for member, op in self.ops.items():
-            since = now - self.copied[member] if member in self.copied else now
+            since = now - self.copy_time[member] if member in self.copy_time else now
             if op != cause and recorder.arrive[op] < since and cause >= 0:
                 recorder.cause[op] = cause
                 recorder.cause_kind[op] = kind
@@ -180,7 +180,7 @@ class Rendezvous:
             else:
                 self._move(None)
         elif self.plan.start == Start.ROOT:
-            self._exit_individually(*self.ops)
+            self._release_individually(*self.ops)
         else:
             context.env.process(self._run())
 
@@ -201,27 +201,27 @@ class Rendezvous:
         self._ended = True
         if self.plan.start == Start.PATH:
             for member in self.ops:
-                self.reached(member)
-        exits = self._exits
-        for member in sorted(exits):
-            exits.pop(member)(None)
+                self.start_member(member)
+        departures = self._departures
+        for member in sorted(departures):
+            departures.pop(member)(None)
         if self._queue is not None:
             self._queue.leave(self._lowest_op())
 
     def _lowest_op(self) -> int:
-        """Return the op of the first member that has come."""
+        """Return the op of the lowest member that has arrived."""
         ops = self.ops
         return ops[min(ops)] if len(ops) > 1 else self._last
 
-    def _starts(self, member: int) -> None:
+    def _record_start(self, member: int) -> None:
         """Record that a member moves data from now on; its earlier copies count as moving."""
         now = self._context.env.now
-        self._context.recorder.start[self.ops[member]] = now - self.copied.get(member, 0)
+        self._context.recorder.start[self.ops[member]] = now - self.copy_time.get(member, 0)
 
-    def reached(self, member: int) -> None:
+    def start_member(self, member: int) -> None:
         """Start a member that the data has reached, if it has arrived and not started."""
         if member in self.ops and self._context.recorder.start[self.ops[member]] < 0:
-            self._starts(member)
+            self._record_start(member)
 
     def _run(self) -> Process:
         env = self._context.env
@@ -236,14 +236,14 @@ class Rendezvous:
 
     def release(self, member: int) -> None:
         """Release a member."""
-        if member in self._exits:
-            self._context.env.call(self._exits.pop(member))
+        if member in self._departures:
+            self._context.env.call(self._departures.pop(member))
 
     def arrival_of(self, member: int) -> Event | None:
         """Return an event for the arrival of a member, None if it has arrived."""
         if member in self.ops or member not in self.expected:
             return None
-        return self._came.setdefault(member, Event(self._context.env))
+        return self._arrivals.setdefault(member, Event(self._context.env))
 
     def _run_part(self, number: int) -> Process:
         """Run the phases of a part, stopping when a member joins or leaves early."""
@@ -273,7 +273,7 @@ class Rendezvous:
 
     def join(self, member: int) -> Process:
         """Wait for a member that the data has reached."""
-        came = self.arrival_of(member)
-        if came is not None:
-            yield came
-        self.reached(member)
+        arrival = self.arrival_of(member)
+        if arrival is not None:
+            yield arrival
+        self.start_member(member)
