@@ -30,7 +30,7 @@ _EXPLAINED = 3
 @click.command(cls=GroupedCommand)
 @click.argument("scenario", metavar="SCENARIO|NAME")
 @set_option
-@click.option("--top", default=10, show_default=True, metavar="N", help="How many to show.")
+@click.option("--top", default=5, show_default=True, metavar="N", help="How many to show.")
 @json_option
 @quiet_option
 def advise(

@@ -50,6 +50,7 @@ class ActionTimes:
         self._slows = slows
         self._contended = contended
         self._known: dict[tuple[str, str, int], int] = {}
+        self._idle: dict[tuple[object, ...], int] = {}
         self._shares: dict[tuple[str, str, int], Share] = {}
 
     def added(self, work_list: tuple[WorkItem, ...], repeats: tuple[int, ...]) -> dict[int, int]:
@@ -189,6 +190,19 @@ class ActionTimes:
 
         The other groups are those of an axis, or the other pipelines at the same hop.
         """
+        key = (kind, size, ranks, axis, hop)
+        if key not in self._idle:
+            self._idle[key] = self._on_idle_links(kind, size, ranks, axis, hop)
+        return self._idle[key]
+
+    def _on_idle_links(
+        self,
+        kind: str,
+        size: int,
+        ranks: tuple[int, ...],
+        axis: str,
+        hop: tuple[int, int] | None,
+    ) -> int:
         dtype = self.plan.dtype if kind != "send_recv" else ""
         plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
         # The launch of a message is hidden if its receiver is already waiting.

@@ -136,7 +136,7 @@ def advise(
     scenario: Scenario | str | Path,
     sets: Iterable[str] = (),
     *,
-    top: int = 10,
+    top: int = 5,
     processes: int = 1,
     progress: Progress | None = None,
 ) -> Advice:

@@ -136,22 +136,23 @@ class Judge:
         return found[0] if found else None
 
     def least(self, degrees: Degrees, shard: str, recompute: Recompute) -> Judged | None:
-        """Judge the layout of `degrees` and `shard` that needs least memory; None: cannot run.
+        """Judge the memory of the layout of `degrees` and `shard` that needs least; None: none can.
 
         That is one sequence at a time under 1F1B, of which the other schedules hold as much or
-        more.
+        more. Its floor is left at 0.
         """
         if (degrees, recompute) not in self._least:
             shape = least_of(degrees, "ddp", recompute)
-            self._least[degrees, recompute] = {one.candidate.shard: one for one in self.ways(shape)}
+            found = self._judged(shape, self.shardings(degrees), timed=False)
+            self._least[degrees, recompute] = {one.candidate.shard: one for one in found}
         return self._least[degrees, recompute].get(shard)
 
     def section(self, candidate: Candidate) -> TrainingSection:
         """Return the training section of a layout."""
         return section_of(candidate, self._section)
 
-    def _judged(self, shape: Candidate, ways: list[str]) -> list[Judged]:
-        """Judge a layout under some shardings."""
+    def _judged(self, shape: Candidate, ways: list[str], *, timed: bool = True) -> list[Judged]:
+        """Judge a layout under some shardings; `timed`: with floors."""
         section = self.section(shape._replace(shard="ddp"))
         once = shape.degrees.dp * shape.micro
         microbatches = section.batch.global_ // once
@@ -169,7 +170,10 @@ class Judge:
             round(last + (last - first) * ahead)
             for first, last in zip(floors[0].peaks(), floors[-1].peaks(), strict=True)
         )
-        found = (self._judge(shape._replace(shard=way), floors, peaks, ahead) for way in ways)
+        found = (
+            self._judge(shape._replace(shard=way), floors, peaks, ahead, timed=timed)
+            for way in ways
+        )
         return [judged for judged in found if judged is not None]
 
     def _floor(self, section: TrainingSection, batch: int) -> Floor:
@@ -187,7 +191,13 @@ class Judge:
         )
 
     def _judge(
-        self, candidate: Candidate, floors: list[Floor], peaks: tuple[int, ...], ahead: float
+        self,
+        candidate: Candidate,
+        floors: list[Floor],
+        peaks: tuple[int, ...],
+        ahead: float,
+        *,
+        timed: bool,
     ) -> Judged | None:
         section = self.section(candidate)
         try:
@@ -196,8 +206,8 @@ class Judge:
             return None
         plans = [_with(floor.plan, section) for floor in floors]
         use, stage = floors[-1].memory(plans[-1], peaks)
-        seconds = float("inf")
-        if fits(use, self.capacity):
+        seconds = 0.0 if fits(use, self.capacity) else float("inf")
+        if timed and not seconds:
             first, last = (
                 floor.seconds(plan)
                 for floor, plan in ((floors[0], plans[0]), (floors[-1], plans[-1]))

@@ -11,7 +11,7 @@ c  compute of a unit, with the copies out of and into flat buffers      g, r  it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from commsim.models import ComputeModel, GpuWork, stack_constants
@@ -129,20 +129,15 @@ class Shards:
         reductions = [(0, 0, 0)] * len(units)
         times = [time for _, time in units]
         if work != Work.W and not self._plan.reshards_once:
-            passes = [(unit, self._gathers(unit, forward=work == Work.F)) for unit, _ in units]
-            gathers = [self._gather(unit, sizes) for unit, sizes in passes]
-            copy = self._model.gather_copy
-            times = [
-                self._copied(time, sizes, copy)
-                for time, (_, sizes) in zip(times, passes, strict=True)
-            ]
+            own = {unit: self._gathers(unit, forward=work == Work.F) for unit in dict(units)}
+            each = {unit: self._gather(unit, sizes) for unit, sizes in own.items()}
+            gathers = [each[unit] for unit, _ in units]
+            times = self._all_copied(units, times, own, self._model.gather_copy)
         if work in (Work.B, Work.W) and not self._plan.adds_up_whole:
-            lists = [self._reductions(unit) for unit, _ in units]
-            reductions = [self._reduce(sizes) for sizes in lists]
-            copy = self._model.scatter_copy
-            times = [
-                self._copied(time, sizes, copy) for time, sizes in zip(times, lists, strict=True)
-            ]
+            own = {unit: self._reductions(unit) for unit in dict(units)}
+            summed = {unit: self._reduce(sizes) for unit, sizes in own.items()}
+            reductions = [summed[unit] for unit, _ in units]
+            times = self._all_copied(units, times, own, self._model.scatter_copy)
         ahead = self._plan.gathers_ahead(forward=work == Work.F)
         lead = sum(gathers[0])
         takes, tail, copies = self._run(times, gathers, reductions, ahead)
@@ -213,6 +208,20 @@ class Shards:
         )
         shards = self._sizes[False]
         return dense, experts, sum(self._between(size * width // shards) for size in sizes[False])
+
+    def _all_copied(
+        self,
+        units: Sequence[tuple[Unit, UnitTime]],
+        times: Sequence[UnitTime],
+        sizes: Mapping[Unit, Sizes],
+        copy: Callable[[int], GpuWork],
+    ) -> list[UnitTime]:
+        """Return the times of units with their copies; equal units copy equally long."""
+        known: dict[tuple[Unit, UnitTime], UnitTime] = {}
+        for (unit, _), time in zip(units, times, strict=True):
+            if (unit, time) not in known:
+                known[unit, time] = self._copied(time, sizes[unit], copy)
+        return [known[unit, time] for (unit, _), time in zip(units, times, strict=True)]
 
     def _copied(self, time: UnitTime, sizes: Sizes, copy: Callable[[int], GpuWork]) -> UnitTime:
         """Return a unit's time with the copies between its tensors and flat buffers."""
