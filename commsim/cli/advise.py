@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +13,13 @@ import click
 
 from commsim.cli.console import Console
 from commsim.cli.help import GroupedCommand
-from commsim.cli.params import STDOUT, json_option, quiet_option, set_option
+from commsim.cli.params import (
+    STDOUT,
+    executor_option,
+    json_option,
+    quiet_option,
+    set_option,
+)
 from commsim.cli.summary import columns
 from commsim.units import format_time
 
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["advise"]
 
-_MOST_PROCESSES = 16
 _EXPLAINED = 3
 
 
@@ -31,10 +35,16 @@ _EXPLAINED = 3
 @click.argument("scenario", metavar="SCENARIO|NAME")
 @set_option
 @click.option("--top", default=5, show_default=True, metavar="N", help="How many to show.")
+@executor_option
 @json_option
 @quiet_option
 def advise(
-    scenario: str, sets: tuple[str, ...], top: int, json_path: Path | None, quiet: bool
+    scenario: str,
+    sets: tuple[str, ...],
+    top: int,
+    executor: str,
+    json_path: Path | None,
+    quiet: bool,
 ) -> None:
     """Find the fastest layouts for a training scenario's model, batch and cluster.
 
@@ -46,21 +56,13 @@ def advise(
     from commsim.study.advise import advise as study_advise
 
     with _Bar(shown=not quiet and sys.stderr.isatty()) as bar:
-        advice = study_advise(scenario, sets, top=top, processes=_processes(), progress=bar)
+        advice = study_advise(scenario, sets, top=top, executor=executor, progress=bar)
     _show(advice, console)
     if json_path == STDOUT:
         console.write(json_bytes(advice.to_dict()).decode())
     elif json_path is not None:
         advice.save_json(json_path)
         console.show(f"wrote {json_path}")
-
-
-def _processes() -> int:
-    """Return how many processes to simulate with: one per CPU that this one may use."""
-    return min(len(os.sched_getaffinity(0)) if _AFFINITY else os.cpu_count() or 1, _MOST_PROCESSES)
-
-
-_AFFINITY = hasattr(os, "sched_getaffinity")
 
 
 class _Bar:

@@ -19,6 +19,7 @@ __all__ = [
     "OutputFile",
     "OutputFolder",
     "cluster_option",
+    "executor_option",
     "json_option",
     "quiet_group",
     "quiet_option",
@@ -140,4 +141,11 @@ cluster_option: _Decorator = click.option(
     metavar="PRESET|FILE.yaml",
     help="The cluster; `commsim presets` lists presets.",
     shell_complete=clusters,
+)
+executor_option: _Decorator = click.option(
+    "--executor",
+    default="processes",
+    metavar="WHO",
+    show_default=True,
+    help="processes[:N], serial, or dask[:ADDRESS] (extra dask).",
 )

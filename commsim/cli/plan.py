@@ -16,6 +16,7 @@ from commsim.cli.params import (
     STDOUT,
     OutputFile,
     OutputFolder,
+    executor_option,
     json_option,
     quiet_option,
     set_option,
@@ -62,6 +63,7 @@ _NONE_MAKES_IT, _INTERRUPTED = 1, 130
     "--runs", default=12, show_default=True, metavar="N", help="Simulations to spend at most."
 )
 @set_option
+@executor_option
 @json_option
 @click.option(
     "--report", type=OutputFile(".html"), metavar="F.html", help="Money against days, as a page."
@@ -85,6 +87,7 @@ def plan(
     layouts: str,
     runs: int,
     sets: tuple[str, ...],
+    executor: str,
     json_path: Path | None,
     report: Path | None,
     scenarios: Path | None,
@@ -110,6 +113,7 @@ def plan(
         layouts=layouts,
         runs=runs,
         sets=sets,
+        executor=executor,
         progress=console.say if watched else lambda _: None,
     )
     _show(found, console)

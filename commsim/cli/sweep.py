@@ -11,7 +11,14 @@ import click
 from commsim.cli.complete import scenarios
 from commsim.cli.console import Console
 from commsim.cli.help import GroupedCommand
-from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option, set_option
+from commsim.cli.params import (
+    STDOUT,
+    OutputFile,
+    executor_option,
+    json_option,
+    quiet_option,
+    set_option,
+)
 from commsim.cli.progress import counting
 
 __all__ = ["sweep"]
@@ -33,13 +40,7 @@ _FAILED = 1
     "--zip", "zipped", is_flag=True, help="Take the values side by side, not all combinations."
 )
 @set_option
-@click.option(
-    "--executor",
-    default="processes",
-    metavar="WHO",
-    show_default=True,
-    help="processes[:N], serial, or dask[:ADDRESS] (extra dask).",
-)
+@executor_option
 @click.option(
     "--store",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -137,22 +137,23 @@ def advise(
     sets: Iterable[str] = (),
     *,
     top: int = 5,
-    processes: int = 1,
+    executor: str = "serial",
     progress: Progress | None = None,
 ) -> Advice:
     """Return the `top` fastest layouts for the model, batch and cluster of a training scenario.
 
-    The answer does not depend on `processes`.
+    `executor` runs the simulations, as `sweep`'s does: processes, processes:N, serial, dask or
+    dask:ADDRESS. The answer does not depend on it.
 
     Raises:
         ScenarioError: not a training scenario, or no layout that can run fits; by how much it
-            fails and what would fit.
+            fails and what would fit; no such executor.
     """
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, sets)
     _check(scenario, top)
     progress = progress or _Silent()
-    with workers(scenario, processes) as pool:
+    with workers(scenario, executor) as pool:
         found = _opened(pool.local, progress)
         progress.begin("simulating", None)
         search(pool, found, top=top, tick=progress.tick)

@@ -1,19 +1,22 @@
 """
-Simulating layouts, in one process or in several.
+Simulating layouts, in one process or by an executor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
-from multiprocessing import get_all_start_methods, get_context
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
+from uuid import uuid4
 
 import msgspec
 
 from commsim.cluster import Cluster, build_cluster
 from commsim.engine import folded, gc_paused, simulate
+from commsim.errors import CommsimError
+from commsim.executors import ExecutorName, submitted
 from commsim.libraries import Library, make_library
 from commsim.metrics import Metrics, bubbles, measure, priced
 from commsim.models import fits
@@ -27,6 +30,8 @@ from commsim.workload import TrainingFacts, TrainingSection, build_training, pea
 from commsim.workload.training import with_stack
 
 __all__ = ["Pool", "Ran", "Worker", "workers"]
+
+T = TypeVar("T")
 
 SLIGHT = 1e-3
 """What of a link's bytes does not tell ranks apart: one bucket of a few KiB on one NIC of eight
@@ -136,59 +141,68 @@ class Worker:
 
 
 class Pool:
-    """Does work here, or in other processes that each have a `Worker`."""
+    """Does work here, or by an executor whose workers each keep the last `Worker` they needed."""
 
-    def __init__(self, local: Worker, executor: Executor | None) -> None:
-        self.local = local
+    def __init__(self, scenario: Scenario, executor: Executor | None = None) -> None:
+        self.local = Worker(scenario)
         self._executor = executor
+        self._scenario, self._key = scenario, uuid4().hex
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether work is done by an executor."""
+        return self._executor is not None
 
     def run(self, candidate: Candidate) -> Callable[[], Ran]:
         """Begin to simulate a layout; the result waits for it."""
-        if self._executor is None:
-            found = self.local.run(candidate)
-            return lambda: found
-        future: Future[Ran] = self._executor.submit(_run, candidate)
-        return future.result
+        return self._begun(Worker.run, candidate)
 
     def estimate(self, candidate: Candidate) -> Callable[[], float]:
         """Begin to ask thin models of a layout; the result waits for them."""
-        if self._executor is None:
-            found = self.local.estimate(candidate)
-            return lambda: found
-        future: Future[float] = self._executor.submit(_estimate, candidate)
-        return future.result
+        return self._begun(Worker.estimate, candidate)
+
+    def _begun(
+        self, call: Callable[[Worker, Candidate], T], candidate: Candidate
+    ) -> Callable[[], T]:
+        if self._executor is not None:
+            try:
+                begun = submitted(
+                    self._executor, _elsewhere, call, self._key, self._scenario, candidate
+                )
+            except BrokenExecutor:
+                self._executor = None
+            else:
+                return partial(self._settled, begun, call, candidate)
+        found = call(self.local, candidate)
+        return lambda: found
+
+    def _settled(
+        self, begun: Future[T], call: Callable[[Worker, Candidate], T], candidate: Candidate
+    ) -> T:
+        """Return what a worker found; done here if the worker died."""
+        try:
+            return begun.result()
+        except CommsimError:
+            raise
+        except Exception:  # BrokenExecutor, Dask's KilledWorker, or the scheduler is gone
+            return call(self.local, candidate)
 
 
 @contextmanager
-def workers(scenario: Scenario, processes: int) -> Iterator[Pool]:
-    """Give workers for a scenario; `processes` above 1 start others next to this one."""
-    here = Worker(scenario)
-    if processes <= 1:
-        yield Pool(here, None)
-        return
-    context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else None)
-    if hasattr(context, "set_forkserver_preload"):
-        context.set_forkserver_preload([__name__])
-    pool = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(scenario,))
-    try:
-        yield Pool(here, pool)
-    finally:
-        pool.shutdown(cancel_futures=True)
+def workers(scenario: Scenario, executor: str) -> Iterator[Pool]:
+    """Give workers for a scenario; `executor` is the word of a sweep's."""
+    with ExecutorName.read(executor).opened() as opened:
+        yield Pool(scenario, opened)
 
 
-_worker: Worker | None = None
+_kept: dict[str, Worker] = {}
 
 
-def _begin(scenario: Scenario) -> None:
-    global _worker
-    _worker = Worker(scenario)
-
-
-def _run(candidate: Candidate) -> Ran:
-    assert _worker is not None
-    return _worker.run(candidate)
-
-
-def _estimate(candidate: Candidate) -> float:
-    assert _worker is not None
-    return _worker.estimate(candidate)
+def _elsewhere(
+    call: Callable[[Worker, Candidate], T], key: str, scenario: Scenario, candidate: Candidate
+) -> T:
+    """Do a piece of work in a worker, which keeps what it made of the scenario of a key."""
+    if key not in _kept:
+        _kept.clear()
+        _kept[key] = Worker(scenario)
+    return call(_kept[key], candidate)

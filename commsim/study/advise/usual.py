@@ -9,7 +9,8 @@ sequences at once; optimizer states sharded, or all. `advise` on the winner look
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from commsim.study.advise.advise import settings_of
 from commsim.study.advise.judge import Judge, Judged
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.search import Known, Search
-from commsim.study.advise.simulate import Ran, Worker
+from commsim.study.advise.simulate import Pool, Ran
 
 __all__ = ["LayoutQueue", "UsualJudge"]
 
@@ -58,13 +59,16 @@ class UsualJudge(Judge):
 class LayoutQueue:
     """The layouts of a scenario in the order of what they take at least, looked at lazily."""
 
-    def __init__(self, scenario: Scenario, *, usual: bool) -> None:
-        self._worker = Worker(scenario)
+    def __init__(
+        self, scenario: Scenario, *, usual: bool, executor: Executor | None = None
+    ) -> None:
+        self._pool = Pool(scenario, executor)
+        self._worker = worker = self._pool.local
         if usual:
-            worker = self._worker
             worker.judge = UsualJudge(worker.section, worker.cluster, worker.library)
-        self._search = Search(self._worker.judge)
+        self._search = Search(worker.judge)
         self._opened = False
+        self._begun: dict[Candidate, Callable[[], Ran]] = {}
 
     @property
     def cluster(self) -> Cluster:
@@ -93,10 +97,26 @@ class LayoutQueue:
         """Simulate the layout with the lowest floor of those left; None if none is left."""
         while (judged := self._next()) is not None:
             heapq.heappop(self._search.queue)
-            ran = self._worker.run(judged.candidate)
+            begun = self._begun.pop(judged.candidate, None)
+            ran = self._worker.run(judged.candidate) if begun is None else begun()
             if ran.fits:
                 return ran
         return None
+
+    def begin(self, count: int) -> None:
+        """Let an executor begin the next `count` of the layouts that are judged.
+
+        What `run_next` returns does not change. Without an executor nothing is begun.
+        """
+        if not self._pool.elsewhere:
+            return
+        judged = (one for _, one, known in self._search.queue if known > Known.BOUND)
+        for candidate in heapq.nsmallest(count, judged, key=self._floor_of):
+            if candidate not in self._begun:
+                self._begun[candidate] = self._pool.run(candidate)
+
+    def _floor_of(self, candidate: Candidate) -> float:
+        return self._search.judged[candidate].floor
 
     def settings(self, candidate: Candidate) -> dict[str, Any]:
         """Return what to write under `training` for a layout."""

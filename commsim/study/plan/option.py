@@ -4,6 +4,7 @@ One cluster of a plan: from a bound to a floor to a simulated step, with days, m
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ class PlanOption:
     """A cluster with its layout, simulated. `cost` and `energy_kwh` are of the whole training.
 
     `goodput` is the share of the days that is progress; None if failures were not asked about.
+    `paid_nodes` are the nodes of whole racks, where a part of each trains.
     `scenario` is the plain data that `commsim run` takes.
     """
 
@@ -40,6 +42,7 @@ class PlanOption:
     waits: tuple[str, ...]
     scenario: dict[str, Any]
     goodput: float | None = None
+    paid_nodes: int | None = None
 
     @property
     def name(self) -> str:
@@ -57,15 +60,24 @@ class PlanOption:
 class Sized:
     """So many nodes of a kind: what the training takes there at least, and what it takes."""
 
-    def __init__(self, question: PlanQuestion, kind: NodeKind, nodes: int, *, usual: bool) -> None:
+    def __init__(
+        self,
+        question: PlanQuestion,
+        kind: NodeKind,
+        nodes: int,
+        *,
+        usual: bool,
+        executor: Executor | None = None,
+    ) -> None:
         self._question = question
         self.kind, self.nodes = kind, nodes
         self._scenario = question.scenario(kind, nodes)
-        self._layouts = LayoutQueue(self._scenario, usual=usual)
+        self._layouts = LayoutQueue(self._scenario, usual=usual, executor=executor)
         cluster = self._layouts.cluster
         self.gpus = cluster.world_size
-        self.price = hourly_price(cluster)
-        self._power = rated_power(cluster)
+        self.price = _times(kind.paid(nodes) / nodes, hourly_price(cluster))
+        power = rated_power(cluster)
+        self._power = None if power is None else power * kind.paid(nodes) / nodes
         self.best: PlanOption | None = None
 
     def bound_days(self) -> float | None:
@@ -79,6 +91,10 @@ class Sized:
     def cost_of(self, days: float) -> float | None:
         """Return what so many days cost; None without prices."""
         return None if self.price is None else self.price[1] * days * 24
+
+    def begin(self, count: int = 1) -> None:
+        """Let an executor begin what is likely to be simulated next."""
+        self._layouts.begin(count)
 
     def run_next(self) -> PlanOption | None:
         """Simulate the next layout; the best one so far stays in `best`."""
@@ -117,6 +133,7 @@ class Sized:
             waits=tuple(waits_for(ran.metrics)),
             scenario=data,
             goodput=None if lasting is None else lasting.goodput,
+            paid_nodes=self.kind.paid(self.nodes),
         )
 
     def _goodput(self, ran: Ran) -> Goodput | None:
@@ -133,3 +150,7 @@ class Sized:
             step_time_s=ran.metrics.step_time_s,
             where="--set goodput",
         )
+
+
+def _times(factor: float, price: tuple[str, float] | None) -> tuple[str, float] | None:
+    return None if price is None else (price[0], price[1] * factor)

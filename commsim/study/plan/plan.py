@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,19 @@ import yaml
 
 from commsim._version import __version__
 from commsim.errors import ScenarioError
+from commsim.executors import ExecutorName
 from commsim.files import write_json, write_text
 from commsim.models import model_preset
 from commsim.study.plan.option import PlanOption
-from commsim.study.plan.question import PlanQuestion, node_kinds, read_seconds, read_tokens
+from commsim.study.plan.question import (
+    NodeKind,
+    PlanQuestion,
+    node_kinds,
+    odd_part,
+    read_seconds,
+    read_tokens,
+    with_rack_parts,
+)
 from commsim.study.plan.search import PlanSearch
 from commsim.study.plan.words import changes_of, decides_of
 
@@ -118,6 +128,7 @@ def plan(
     sets: Iterable[str] = (),
     layouts: str = "usual",
     runs: int = _RUNS,
+    executor: str = "serial",
     progress: Callable[[str], None] = lambda _: None,
 ) -> ClusterPlan:
     """Return the clusters on which `model` (a preset) trains on `tokens` in `days`.
@@ -126,7 +137,8 @@ def plan(
     training, as "workload.training.precision=fp8-cs", or say what fails, as
     "goodput.storage=200GB/s": days, money and energy are then with failures and checkpoints.
     `layouts` "usual" tries those that people run, "all" what `advise` tries. `runs` simulations are
-    spent at most. An interrupt (Ctrl-C) ends the search and returns what is there.
+    spent at most; `executor` runs them, as `sweep`'s does, and does not change the answer. An
+    interrupt (Ctrl-C) ends the search and returns what is there.
 
     Raises:
         ScenarioError: an unknown model or cluster, no deadline and no budget, or a budget if a
@@ -143,7 +155,7 @@ def plan(
         raise ScenarioError(
             f"--batch-tokens {batch_tokens}: is less than one sequence of {seq_len} tokens."
         )
-    question = PlanQuestion(
+    asked = PlanQuestion(
         model=model,
         tokens=read_tokens(tokens),
         seconds=None if days is None else read_seconds(days),
@@ -154,12 +166,16 @@ def plan(
         most_gpus=most_gpus,
         sets=tuple(sets),
     )
-    found = PlanSearch(question, usual=layouts == "usual", runs=runs, progress=progress)
+    question = with_rack_parts(asked)
     interrupted = False
-    try:
-        found.run()
-    except KeyboardInterrupt:
-        interrupted = True
+    with ExecutorName.read(executor).opened() as opened:
+        found = PlanSearch(
+            question, usual=layouts == "usual", runs=runs, progress=progress, executor=opened
+        )
+        try:
+            found.run()
+        except KeyboardInterrupt:
+            interrupted = True
     return _plan(question, found, usual=layouts == "usual", interrupted=interrupted)
 
 
@@ -226,9 +242,21 @@ def _notes(
         f"{question.steps:,.0f} steps of {sequences:,} sequences of {question.sequence:,} tokens,"
         f" {_pauses(found)}"
     )
+    notes += [_rack(question, kind) for kind in question.kinds if kind.used < kind.rack]
     if usual:
         notes.append(
             "layouts: the usual ones (tp within NVLink, 1f1b, micro up to 4, zero-1 or fsdp);"
             " `commsim advise` on the scenario looks at all"
         )
     return notes
+
+
+def _rack(question: PlanQuestion, kind: NodeKind) -> str:
+    """Say why a part of each rack trains, and which batch would take racks whole."""
+    odd = odd_part(kind.rack)
+    sequences = odd * 2 ** round(math.log2(max(question.sequences / odd, 1)))
+    return (
+        f"{kind.name}: {kind.used} of the {kind.rack} nodes of an NVLink domain train, all are paid"
+        f" for: layouts divide the batch, and {question.sequences:,} sequences are no multiple of"
+        f" {odd} (--batch-tokens {sequences * question.sequence} are, and take racks whole)"
+    )

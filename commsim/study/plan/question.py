@@ -7,16 +7,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from commsim.cluster import preset_names
+from commsim.cluster import build_cluster, preset_names
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.scenario import Scenario, apply_sets, scenario_from
 from commsim.yaml_file import read_yaml
 
-__all__ = ["NodeKind", "PlanQuestion", "node_counts", "node_kinds", "read_seconds", "read_tokens"]
+__all__ = [
+    "NodeKind",
+    "PlanQuestion",
+    "node_counts",
+    "node_kinds",
+    "odd_part",
+    "read_seconds",
+    "read_tokens",
+    "with_rack_parts",
+]
 
 _DAY = 86400.0
 _SECONDS = {"h": 3600.0, "d": _DAY, "w": 7 * _DAY}
@@ -26,10 +35,19 @@ _QUARTERS = (4, 5, 6, 7)
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """A kind of cluster to size: its name, and its section in plain data without `nodes`."""
+    """A kind of cluster to size: its name, and its section in plain data without `nodes`.
+
+    Of every `rack` nodes (those of an NVLink domain) `used` train; all are paid for.
+    """
 
     name: str
     data: Mapping[str, Any]
+    rack: int = 1
+    used: int = 1
+
+    def paid(self, nodes: int) -> int:
+        """Return how many nodes are paid for if so many train: racks are whole."""
+        return nodes + nodes // self.used * (self.rack - self.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +93,33 @@ class PlanQuestion:
     def scenario(self, kind: NodeKind, nodes: int) -> Scenario:
         """Return that scenario, read. Raises ScenarioError for what cannot be."""
         return scenario_from(self.data(kind, nodes), f"plan --on {kind.name}")
+
+
+def with_rack_parts(question: PlanQuestion) -> PlanQuestion:
+    """Return the question with 16 of 18 nodes of a rack in use, where the batch asks for that.
+
+    Degrees divide the batch and the layers. Where the sequences of a step have no factor 9, racks
+    of 72 GPUs have hardly any layout, and people train on 64 of them.
+    """
+    kinds = tuple(_rack_part(question, kind) for kind in question.kinds)
+    return replace(question, kinds=kinds)
+
+
+def _rack_part(question: PlanQuestion, kind: NodeKind) -> NodeKind:
+    one = question.scenario(kind, 1)
+    assert one.file.cluster is not None
+    rack = build_cluster(one.file.cluster, one.where).specs[0].domain_nodes
+    if question.sequences % odd_part(rack) == 0:
+        return kind
+    used = 1 << (rack.bit_length() - 1)
+    data = deepcopy(dict(kind.data))
+    data.setdefault("overrides", {}).setdefault("nvlink", {})["domain_nodes"] = used
+    return replace(kind, data=data, rack=rack, used=used)
+
+
+def odd_part(number: int) -> int:
+    """Return what is left of a number without its factors of two: 9 of 72."""
+    return number // (number & -number)
 
 
 def read_tokens(text: str | float) -> float:

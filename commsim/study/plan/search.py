@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 
 from commsim.cluster import build_cluster
 from commsim.errors import ScenarioError
@@ -23,11 +24,15 @@ __all__ = ["PlanSearch"]
 _RANGE = 2.0
 """Larger sizes are looked at up to so many times the smallest that makes it."""
 
+_AHEAD = 4
+"""So many runs are begun at once by an executor; those that turn out needless change nothing."""
+
 
 class PlanSearch:
     """What is known of all sizes of all kinds; `run` may be interrupted at any time.
 
-    `runs`: simulations that may be spent. `left` counts the sizes whose floors left hope when they
+    `executor` runs the simulations, None: this process; it does not change the answer. `runs`:
+    simulations that may be spent. `left` counts the sizes whose floors left hope when they
     were.
     """
 
@@ -38,7 +43,9 @@ class PlanSearch:
         usual: bool,
         runs: int,
         progress: Callable[[str], None],
+        executor: Executor | None = None,
     ) -> None:
+        self._executor = executor
         self._question, self._usual, self._progress = question, usual, progress
         self.simulated = 0
         self.at_least: dict[tuple[str, int], float] = {}
@@ -96,7 +103,7 @@ class PlanSearch:
         key = (kind.name, nodes)
         if key not in self._sized:
             self._progress(f"bounding {nodes} {kind.name}")
-            found = Sized(self._question, kind, nodes, usual=self._usual)
+            found = Sized(self._question, kind, nodes, usual=self._usual, executor=self._executor)
             self._sized[key] = found if found.bound_days() is not None else None
         return self._sized[key]
 
@@ -138,6 +145,7 @@ class PlanSearch:
         while (days := size.floor_days()) is not None and days <= self.deadline:
             if not self._allows(size, days) or not self._spend():
                 return False
+            size.begin(_AHEAD)
             option = self._ran(size)
             if option is not None and option.days <= self.deadline:
                 return True
@@ -184,6 +192,9 @@ class PlanSearch:
             if not self._spend():
                 self.left += sum(least < best() for least, _, _ in queue)
                 return
+            size.begin()
+            for _, _, other in heapq.nsmallest(_AHEAD - 1, queue):
+                other.begin()
             self._ran(size)
             put(place, size)
 

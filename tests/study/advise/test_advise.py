@@ -201,7 +201,7 @@ def test_what_is_left_out_is_not_among_the_best() -> None:
 
 def test_two_processes_say_the_same() -> None:
     given = scenario(box("40GB", gpus=2), MEDIUM, 8)
-    assert advise(given, processes=2).to_dict() == advise(given).to_dict()
+    assert advise(given, executor="processes:2").to_dict() == advise(given).to_dict()
 
 
 def test_reasons_name_the_best_without() -> None:
@@ -248,7 +248,9 @@ def test_only_training_can_be_advised() -> None:
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "s.yaml", tmp_path / "a.json"
     file.write_text(json.dumps(data(box("40GB", gpus=2), {**MEDIUM, "layers": 2}, 4)))
-    assert call(["advise", str(file), "--top", "3", "--json", str(out)]) == 0
+    assert (
+        call(["advise", str(file), "--executor", "serial", "--top", "3", "--json", str(out)]) == 0
+    )
     shown = capsys.readouterr()
     assert "model: " in shown.out
     assert "layouts can run" in shown.err

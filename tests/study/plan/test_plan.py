@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import yaml
 from helpers.optional import present
 
 import commsim as cs
+from commsim.cluster import build_cluster
 from commsim.errors import ScenarioError
+from commsim.executors import ExecutorName
 from commsim.study.plan import PlanOption, plan
 from commsim.study.plan.option import Sized
 from commsim.study.plan.question import (
@@ -19,6 +23,7 @@ from commsim.study.plan.question import (
     node_kinds,
     read_seconds,
     read_tokens,
+    with_rack_parts,
 )
 
 SMALL: dict[str, Any] = {
@@ -154,6 +159,54 @@ def test_an_interrupt_gives_the_best_so_far(tmp_path: Path, two_kinds: str):
     assert "nothing is better in both" in (tmp_path / "plan.html").read_text()
     (written, *_) = found.save_scenarios(tmp_path)
     assert yaml.safe_load(written.read_text())["cluster"]["preset"] + "-one" == found.smallest.kind
+
+
+class AtOnce(Executor):
+    """Does what it is given before it returns, and counts it."""
+
+    given = 0
+
+    def submit(self, call: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.given += 1
+        done: Future[Any] = Future()
+        done.set_result(call(*args, **kwargs))
+        return done
+
+
+def test_what_an_executor_begins_ahead_does_not_change_the_answer(
+    two_kinds: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Runs that turn out needless are not counted either."""
+    asked = SMALL | {"days": 1000, "on": two_kinds, "runs": 3}
+    alone, elsewhere = plan("gpt2-124m", **asked), AtOnce()
+    monkeypatch.setattr(ExecutorName, "opened", lambda _: nullcontext(elsewhere))
+    assert plan("gpt2-124m", **asked).to_dict() == alone.to_dict()
+    assert elsewhere.given > alone.simulated == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("executor", ["processes:2", "dask"])
+def test_who_simulates_does_not_change_the_answer(executor: str, two_kinds: str):
+    if executor == "dask":
+        pytest.importorskip("distributed")
+    asked = SMALL | {"days": 1000, "on": two_kinds, "runs": 3}
+    shared = plan("gpt2-124m", executor=executor, **asked)
+    assert shared.to_dict() == plan("gpt2-124m", **asked).to_dict()
+
+
+@pytest.mark.parametrize(("sequences", "used"), [(512, 16), (1, 16), (576, 18), (9, 18)])
+def test_a_rack_of_18_nodes_is_used_in_part_where_the_batch_has_no_nine(sequences: int, used: int):
+    given = node_kinds(["gb200-nvl72", "dgx-h100"])
+    asked = PlanQuestion("gpt2-124m", 1e10, 1.0, None, given, 1024, sequences * 1024, 512, ())
+    question = with_rack_parts(asked)
+    rack, box = question.kinds
+    assert box == given[1]
+    assert (rack == given[0]) == (used == 18)
+    assert rack.paid(4) == 4
+    assert rack.paid(2 * used) == 36  # two racks
+    cluster = build_cluster(present(question.scenario(rack, 2 * used).file.cluster), "x")
+    assert cluster.world_size == 8 * used
+    assert len(set(cluster.domains.tolist())) == 2
 
 
 def test_sizes_go_by_quarters_and_by_whole_racks():
