@@ -1,5 +1,5 @@
 """
-NCCL's grouped sends and receives as messages: all-to-all, gather, scatter.
+NCCL's sends and receives as messages: all-to-all, gather, scatter, and a single send.
 
 Every rank goes through its peers in the order of NCCL's rounds (`tuning.p2p`), in which each pair
 meets once and nobody gets two messages at a time; those to its own node and those beyond it go
@@ -14,13 +14,14 @@ from collections.abc import Callable
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
+from commsim.cluster import Links, Route
 from commsim.libraries.expansion import per_byte
 from commsim.libraries.nccl.plans.group import NcclGroup
 from commsim.libraries.nccl.plans.routes import routes_between
 from commsim.libraries.nccl.timing import default_terms, hop_latency, reach_latency
 from commsim.libraries.plan import Delays, RoutedProgram
 
-__all__ = ["exchange_program", "rounds_of"]
+__all__ = ["exchange_program", "message_program", "rounds_of"]
 
 
 def rounds_of(group: NcclGroup, op: str, root: int) -> tuple[Ints, Ints, Ints]:
@@ -64,6 +65,27 @@ def exchange_program(
         none = np.zeros(len(source) + 1, np.int64)
         numbers = np.arange(len(source))
         return RoutedProgram(source, target, size, numbers, routes, none, none[:0], delays)
+
+    return expand
+
+
+def message_program(
+    route: Route, size: int, links: Links, *, lead: int, idle: int, latency: int
+) -> Callable[[], RoutedProgram]:
+    """Return the program of one send: a message that trickles in at the pace of its channels.
+
+    `lead` is the launch, `idle` the time after it and `latency` what of it no byte takes, in ps.
+    """
+
+    def expand() -> RoutedProgram:
+        pace = max(idle - max(latency, route.latency), size * per_byte(route, links))
+        after = max(idle - pace - route.latency, 0.0)
+        one, none = np.ones(1), np.zeros(2, np.int64)
+        delays = Delays(lead * one, after * one, np.zeros(0), pace * one)
+        return RoutedProgram(
+            np.zeros(1, np.int64), np.ones(1, np.int64), size * one, np.zeros(1, np.int64),
+            (route,), none, none[:0], delays,
+        )  # fmt: skip
 
     return expand
 

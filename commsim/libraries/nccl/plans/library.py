@@ -20,7 +20,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.expansion import loads_of, whole
 from commsim.libraries.nccl.env import Knobs, knobs_of
 from commsim.libraries.nccl.plans.custom import custom_plan
-from commsim.libraries.nccl.plans.exchange_messages import exchange_program
+from commsim.libraries.nccl.plans.exchange_messages import exchange_program, message_program
 from commsim.libraries.nccl.plans.group import LAUNCHES, NcclGroup, Site
 from commsim.libraries.nccl.plans.loads import OpLoads
 from commsim.libraries.nccl.plans.messages import programs_of
@@ -158,7 +158,7 @@ class Nccl:
         if key not in self._pairs:
             group = self.group(request.ranks, cluster)
             message = group.pairwise.message(request.size, remote=group.comm.n_nodes > 1)
-            self._pairs[key] = (group.timing("send_recv", [request.size]), message.protocol)
+            self._pairs[key] = (group.timing("send_recv", [request.size, 0]), message.protocol)
         timing, protocol = self._pairs[key]
         # LL writes into a buffer of the receiver's, whether it has come or not.
         start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
@@ -168,7 +168,11 @@ class Nccl:
         both = np.zeros(2, np.int64)
         flow = PlanPhase(idle, link, share * request.size, share, lead)
         part = PlanPart((flow,), both, np.full(2, lead + idle, np.int64))
-        return Plan((part,), start, 2, (), "send_recv", sms=1, touched=2.0 * request.size)
+        latency = min(whole(float(timing.program[1]) * 1e12), idle)
+        program = message_program(
+            route, request.size, cluster.links, lead=lead, idle=idle, latency=latency
+        )
+        return Plan((part,), start, 2, (program,), "send_recv", sms=1, touched=2.0 * request.size)
 
     def _uneven(self, request: Request, group: NcclGroup, notes: tuple[str, ...]) -> Plan:
         """Return the plan of sends of unequal sizes: as long as the busiest rank's even ones."""

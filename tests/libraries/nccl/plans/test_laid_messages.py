@@ -1,7 +1,8 @@
-"""NVLS, NVLSTree, PAT, all-to-all, gather and scatter of NCCL, message by message."""
+"""NVLS, NVLSTree, PAT, all-to-all, gather, scatter and sends of NCCL, message by message."""
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -143,3 +144,38 @@ def test_a_late_member_holds_back_nothing_of_a_pair_that_is_there() -> None:
     found = simulate(build.build(), cluster, library=Nccl(), network="steps")
     idle = planned(cluster, "all_to_all", "", 2**26).idle
     assert found.end_time == pytest.approx(10**9 + idle, rel=1e-5)
+
+
+SENDS = [("dgx-h100", 2, 9), ("dgx-h100", 1, 3), ("gb200-nvl72", 18, 30), ("aws-p5", 2, 12)]
+
+
+def sends(cluster: Cluster, pairs: list[tuple[int, int]], size: int, network: str) -> list[int]:
+    """Return when each send ends, all of them issued at once."""
+    build = GraphBuilder()
+    world = build.group("world", range(cluster.world_size))
+    lanes = {rank: build.lane(rank) for rank in dict.fromkeys(chain(*pairs))}
+    for number, (source, target) in enumerate(pairs):
+        how: dict[str, Any] = {"group": world, "stream": f"p2p {number}"}
+        build.send(lanes[source], target, size, **how)
+        build.recv(lanes[target], source, size, **how)
+    found = simulate(build.build(), cluster, library=Nccl(), network=network)
+    assert not any("no program" in note for note in found.notes)
+    return [int(end) for end in found.end[::2]]
+
+
+@pytest.mark.parametrize(("preset", "nodes", "target"), SENDS, ids=str)
+@pytest.mark.parametrize("size", [0, 8, 2**16, 2**20, 2**28])
+def test_a_send_takes_as_a_message_what_it_takes_as_a_flow(
+    preset: str, nodes: int, target: int, size: int
+) -> None:
+    cluster, pair = Cluster.preset(preset, nodes=nodes), [(0, target)]
+    assert sends(cluster, pair, size, "steps") == sends(cluster, pair, size, "fluid")
+
+
+def test_sends_that_meet_on_a_nic_share_it_as_messages_too() -> None:
+    cluster, size = Cluster.preset("dgx-h100", nodes=3), 2**28
+    pairs = [(0, 8), (0, 16)]
+    wire = size / cluster.links.capacity[cluster.fabric.nic_link(0)] * 1e12
+    messages, flows = (sends(cluster, pairs, size, network) for network in ("steps", "fluid"))
+    assert max(messages) >= 2 * wire
+    assert max(messages) == pytest.approx(max(flows), rel=0.02)
