@@ -4,6 +4,9 @@ How long steps took over the draws of faults: a histogram with the healthy step,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count as count_from
+
 import numpy as np
 
 from commsim.charts.report.facts import FaultDraws, ReportFacts, ReportSection
@@ -12,7 +15,9 @@ from commsim.units import format_time
 
 __all__ = ["draws_section"]
 
-_WIDE, _HIGH, _BELOW, _SIDE = 720.0, 150.0, 52.0, 16.0
+_WIDE, _HIGH, _BELOW, _ABOVE = 720.0, 150.0, 52.0, 8.0
+_LEFT, _RIGHT = 44.0, 16.0  # the axis of counts is on the left
+_MOST_TICKS = 4
 _MOST_BINS = 40
 _PS = 1e12
 
@@ -38,7 +43,7 @@ def _histogram(draws: FaultDraws) -> str:
     counts, edges = np.histogram(steps, bins=bins, range=(low, low + spread))
 
     def x(step: float) -> float:
-        return round(_SIDE + (step - low) / spread * (_WIDE - 2 * _SIDE), 1)
+        return round(_LEFT + (step - low) / spread * (_WIDE - _LEFT - _RIGHT), 1)
 
     bars = []
     for count, left, right in zip(counts.tolist(), edges[:-1], edges[1:], strict=True):
@@ -53,11 +58,30 @@ def _histogram(draws: FaultDraws) -> str:
     marks = (("healthy", draws.healthy), ("p50", p50), ("p99", p99))
     lines = "".join(_mark(name, step, x(step), row) for row, (name, step) in enumerate(marks))
     return (
-        f'<svg class="draws" viewBox="0 0 {_WIDE:.0f} {_HIGH + _BELOW:.0f}" role="img"'
-        f' aria-label="steps of all draws">{"".join(bars)}'
-        f'<line class="floor" x1="{_SIDE}" x2="{_WIDE - _SIDE}" y1="{_HIGH}" y2="{_HIGH}"/>'
+        f'<svg class="draws" viewBox="0 {-_ABOVE} {_WIDE:.0f} {_HIGH + _BELOW + _ABOVE:.0f}"'
+        f' role="img" aria-label="steps of all draws">{_counts(int(counts.max()))}{"".join(bars)}'
+        f'<line class="floor" x1="{_LEFT}" x2="{_WIDE - _RIGHT}" y1="{_HIGH}" y2="{_HIGH}"/>'
         f"{lines}</svg>"
     )
+
+
+def _counts(most: int) -> str:
+    """Return the axis of counts: a line and a number at whole steps up to the highest bar."""
+    step = next(one for one in _nice() if one * _MOST_TICKS >= most)
+    found = []
+    for count in range(0, most + 1, step):
+        y = _HIGH - _HIGH * count / most
+        found.append(
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDE - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{count:,}</text>'
+        )
+    return "".join(found)
+
+
+def _nice() -> Iterator[int]:
+    """Yield 1, 2, 5, 10, 20, 50, ..."""
+    for scale in count_from(0):
+        yield from (10**scale, 2 * 10**scale, 5 * 10**scale)
 
 
 def _mark(name: str, step: float, x: float, row: int) -> str:

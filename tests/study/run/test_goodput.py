@@ -19,7 +19,7 @@ from commsim.study.run.goodput import (
     progress,
     simulate_progress,
 )
-from commsim.study.run.goodput.closed_form import away, standing
+from commsim.study.run.goodput.closed_form import away, longest_interval, standing
 
 HOUR, DAY = 3600.0, 86400.0
 MONTHS = 720 * DAY
@@ -67,6 +67,20 @@ def test_the_best_interval_has_the_most_progress() -> None:
     best = best_interval(one)
     assert all(progress(one, best) >= progress(one, best * by) for by in (0.5, 0.9, 1.1, 2.0))
     assert best >= one.safe_after - one.blocked  # the next one does not queue behind it
+
+
+@pytest.mark.parametrize("blocked", [0.005, 2.0, 20.0])
+def test_checkpoints_may_be_rarer_than_the_best_by_what_a_thousandth_allows(blocked: float) -> None:
+    """To first order l t / 2 + d / t is lost: the longest t has a thousandth more of it."""
+    one = Recovery(rate=1 / 11_000, blocked=blocked, safe_after=0.0, recover=400.0)
+    best = best_interval(one)
+    longest = longest_interval(one, best)
+    assert progress(one, longest) == pytest.approx(0.999 * progress(one, best), rel=1e-9)
+    rate, more = one.rate, 1e-3 + one.rate * best / 2 + blocked / best
+    root = (more + math.sqrt(more**2 - 2 * rate * blocked)) / rate
+    assert longest == pytest.approx(root, rel=0.06)
+    never = Recovery(rate=0.0, blocked=1.0, safe_after=0.0, recover=0.0)
+    assert longest_interval(never, 60.0) == 60.0
 
 
 def test_no_failures_leave_the_checkpoints_alone() -> None:

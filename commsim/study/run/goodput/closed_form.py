@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-__all__ = ["Recovery", "away", "best_interval", "progress", "standing"]
+__all__ = ["Recovery", "away", "best_interval", "longest_interval", "progress", "standing"]
 
 _ROUNDS = 200
 
@@ -84,6 +84,25 @@ def best_interval(one: Recovery, *, step: float = 1.0) -> float:
         else:
             high = b
     return math.exp((low + high) / 2)
+
+
+def longest_interval(one: Recovery, best: float, *, within: float = 1e-3) -> float:
+    """Return the longest work (s) between checkpoints that keeps so near to the progress at `best`.
+
+    Progress is flat around its best: where a checkpoint blocks for milliseconds, the best is
+    seconds and minutes cost next to nothing.
+    """
+    if one.rate <= 0:
+        return best
+    wanted = (1 - within) * progress(one, best)
+    low, high = best, max(10 / one.rate, 2 * best)
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        if progress(one, middle) >= wanted:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def standing(one: Recovery) -> float:

@@ -11,7 +11,14 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.models import state_bytes
 from commsim.scenario import GoodputSection
-from commsim.study.run.goodput.closed_form import Recovery, away, best_interval, progress, standing
+from commsim.study.run.goodput.closed_form import (
+    Recovery,
+    away,
+    best_interval,
+    longest_interval,
+    progress,
+    standing,
+)
 from commsim.units import PS_PER_SECOND, format_size
 
 __all__ = ["Goodput", "goodput_of"]
@@ -26,7 +33,8 @@ class Goodput:
 
     Seconds: `mtbf_s` between failures of the job, `checkpoint_bytes` in `blocked_s` that all wait
     and `safe_after_s` until it may be relied on, `recover_s` from a failure until work goes on,
-    `interval_s` of work between two checkpoints (`best`: chosen so). Shares of the time: `goodput`,
+    `interval_s` of work between two checkpoints (`best`: chosen so; one of up to `interval_to_s`
+    leaves a thousandth less). Shares of the time: `goodput`,
     `checkpoints`, `failures` (lost work and recovery), `standing` (no node to go on with),
     `fewer_replicas`. `failures_per_day` by part.
     """
@@ -34,6 +42,7 @@ class Goodput:
     goodput: float
     mtbf_s: float
     interval_s: float
+    interval_to_s: float
     best: bool
     checkpoint_bytes: int
     blocked_s: float
@@ -62,9 +71,27 @@ class Goodput:
         ]
         return (
             f"Goodput {self.goodput:.1%}: a failure every {apart} h, a checkpoint of"
-            f" {format_size(self.checkpoint_bytes)} every {self.interval_s / 60:.3g} min"
-            f"{' (the best)' if self.best else ''}; lost: {', '.join(told)}."
+            f" {format_size(self.checkpoint_bytes)} every {_apart(self.interval_s)}{self._flat()};"
+            f" lost: {', '.join(told)}."
         )
+
+    def _flat(self) -> str:
+        """Say how much rarer checkpoints may be, if that was left open."""
+        if not self.best:
+            return ""
+        return f" (the best; every {_apart(self.interval_to_s)} costs 0.1% more)"
+
+
+def _apart(seconds: float) -> str:
+    """Return a time as people say how often: "40 s", "12 min", "5.2 h"."""
+    for unit, name in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit:
+            return (
+                f"{seconds / unit:,.3g} {name}"
+                if seconds < 1000 * unit
+                else f"{seconds / unit:,.0f} {name}"
+            )
+    return f"{seconds:.3g} s"
 
 
 def goodput_of(
@@ -111,6 +138,7 @@ def goodput_of(
         goodput=whole,
         mtbf_s=1 / one.rate if one.rate else float("inf"),
         interval_s=interval,
+        interval_to_s=longest_interval(one, interval) if given is None else interval,
         best=given is None,
         checkpoint_bytes=state,
         blocked_s=blocked,
