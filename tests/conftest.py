@@ -1,10 +1,14 @@
-"""What all tests share: the folder of reference data beside the checkout, if there is one."""
+"""What all tests share: reference data beside the checkout and a browser, where there are any."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.share import WHOLE
@@ -23,6 +27,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # The programs that tests start keep their compiled modules: imports take a third of the time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+_GOLDEN = (5**0.5 - 1) / 2
+"""Its multiples, less whole numbers, fill the range from 0 to 1 evenly from the first one on."""
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -32,3 +40,32 @@ def shared_data() -> Path:
     if not (SHARED / "data").is_dir():
         pytest.skip("needs the reference data that only the developers have")
     return SHARED / "data"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser that reaches no network; without Chromium the test skips and says so."""
+    if CHROMIUM is None:
+        pytest.skip("needs chromium (apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave cases to `-m long` beyond the part that `@pytest.mark.share(part)` keeps by default.
+
+    Kept are cases spread evenly over a family, the same on each run; the first is among them.
+    """
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("share")
+        if mark is not None and item.get_closest_marker("long") is None:
+            family = item.nodeid.partition("[")[0]
+            if seen[family] * _GOLDEN % 1 >= mark.args[0]:
+                item.add_marker("long")
+            seen[family] += 1

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commsim.charts.policy import policy
 from commsim.charts.theme import FONT, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
@@ -48,14 +49,15 @@ def figure_page(figures: Sequence[Figure]) -> str:
     # "</" would end the script that holds the data.
     drawn = [None if _is_table(figure) else figure for figure in plain]
     data = json.dumps(drawn, ensure_ascii=True, separators=(",", ":")).replace("</", "<\\/")
-    script = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
+    scripts = (get_plotlyjs(), Path(__file__).with_name("page.js").read_text(encoding="utf-8"))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"{policy(*scripts)}"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         f"<title>commsim</title><style>{_STYLE}</style></head>\n<body>{sections}\n"
         f'<script type="application/json" id="figures">{data}</script>\n'
-        f"<script>{get_plotlyjs()}</script>\n<script>{script}</script></body></html>\n"
+        f"<script>{scripts[0]}</script>\n<script>{scripts[1]}</script></body></html>\n"
     )
 
 

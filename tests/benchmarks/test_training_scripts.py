@@ -10,7 +10,6 @@ import csv
 import dataclasses
 import importlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers.paths import ROOT
+from helpers.scripts import run_script
 
 from commsim.cluster import ClusterSection, build_cluster
 from commsim.sections import decode
@@ -47,24 +47,8 @@ def validated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the validation writes for the committed rows of fewer than 2,000 operations."""
     file = tmp_path_factory.mktemp("validation") / "out.json"
     script = BENCHMARKS / "validate_training.py"
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(script),
-            str(STEPS),
-            "--largest",
-            "2000",
-            "--jobs",
-            "1",
-            "--json",
-            str(file),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_script(script, str(STEPS), "--largest", "2000", "--jobs", "1", "--json", str(file))
+    assert done.status == 0, done.err
     data: dict[str, Any] = json.loads(file.read_text())
     return data
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.paths import ROOT
+from helpers.scripts import run_script
 
 SCRIPT = ROOT / "benchmarks" / "validate_collectives.py"
 HEAD = "case_id,system,sysclass,gpus_per_node,nodes,nranks,library,op,size_bytes,time_us"
@@ -23,11 +22,9 @@ def run(folder: Path, table: str | bytes, systems: str = MAP) -> tuple[dict[str,
     file.write_bytes(table if isinstance(table, bytes) else table.encode())
     (folder / "map.yaml").write_text(systems)
     words = [str(file), "--systems", str(folder / "map.yaml"), "--json", str(target)]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(target.read_text()), done.stdout
+    done = run_script(SCRIPT, *words)
+    assert done.status == 0, done.err
+    return json.loads(target.read_text()), done.out
 
 
 def table(*rows: str, head: str = HEAD) -> str:
@@ -124,9 +121,7 @@ def test_a_map_that_is_none_is_one_line(systems: str, said: str, tmp_path: Path)
     (tmp_path / "t.csv").write_text(table(ROW))
     (tmp_path / "m.yaml").write_text(systems)
     words = [str(tmp_path / "t.csv"), "--systems", str(tmp_path / "m.yaml")]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    done = run_script(SCRIPT, *words)
+    assert done.status == 1
+    assert said in done.err
+    assert "Traceback" not in done.err

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from helpers.paths import ROOT
+from helpers.scripts import run_script
 
+SCRIPT = ROOT / "benchmarks" / "validate_pipeline.py"
 TABLE = ROOT / "tests" / "data" / "zero_bubble_table5.csv"
 
 
 def judged(file: Path, folder: Path) -> tuple[list[dict[str, Any]], str]:
     out = folder / "found.json"
-    script = [sys.executable, str(ROOT / "benchmarks" / "validate_pipeline.py")]
-    done = subprocess.run(
-        [*script, str(file), "--json", str(out)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(out.read_text())["rows"], done.stderr
+    done = run_script(SCRIPT, str(file), "--json", str(out))
+    assert done.status == 0, done.err
+    return json.loads(out.read_text())["rows"], done.err
 
 
 def test_one_row_of_the_table(tmp_path: Path) -> None:
@@ -60,8 +57,7 @@ def test_a_file_that_is_no_table(tmp_path: Path) -> None:
     for name, expected in (
         ("other.csv", "has no column model, p"), ("none.csv", "cannot be read: No such file"),
     ):  # fmt: skip
-        script = [sys.executable, str(ROOT / "benchmarks" / "validate_pipeline.py")]
-        done = subprocess.run([*script, str(tmp_path / name)], capture_output=True, text=True)
-        assert done.returncode == 1
-        assert expected in done.stderr
-        assert "Traceback" not in done.stderr
+        done = run_script(SCRIPT, str(tmp_path / name))
+        assert done.status == 1
+        assert expected in done.err
+        assert "Traceback" not in done.err

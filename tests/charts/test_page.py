@@ -93,8 +93,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def opened(browser: Any, path: Path, width: int, scheme: str) -> tuple[Any, list[str]]:
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+def opened(
+    browser: Any, path: Path, width: int, scheme: str, **settings: Any
+) -> tuple[Any, list[str]]:
+    page = browser.new_page(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, **settings
+    )
     complaints: list[str] = []
     page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -149,7 +153,9 @@ Math.max(...[...document.querySelectorAll('.js-plotly-plot')].map((plot) => {
 
 
 def test_a_page_follows_light_dark_and_width(browser: Any, path: Path) -> None:
-    page, complaints = opened(browser, path, 1400, "dark")
+    page, complaints = opened(
+        browser, path, 1400, "dark", bypass_csp=True
+    )  # the waiting is a script
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 28)"
     look = "document.getElementById('chart10')._fullLayout.paper_bgcolor.toLowerCase()"
     assert page.evaluate(look) == "#15171c"

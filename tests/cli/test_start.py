@@ -95,6 +95,7 @@ def fits(data: Any, schema: dict[str, Any], defs: dict[str, Any]) -> bool:
     )
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("path", sorted((ROOT / "scenarios").glob("*.yaml")), ids=lambda p: p.stem)
 def test_the_schema_takes_the_catalogue(path: Path) -> None:
     schema = scenario_schema()

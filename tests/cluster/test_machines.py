@@ -247,6 +247,7 @@ def ends(cluster: Cluster, route: Route) -> tuple[str, str]:
     return a, b
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("name", preset_names())
 def test_every_kind_of_way_joins_what_it_should(name):
     cluster = some(name)

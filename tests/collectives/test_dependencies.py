@@ -58,6 +58,7 @@ def run_in_any_order(p: Program, seed: int) -> np.ndarray:
     return np.array([[holds(a, c, np.inf) for c in places] for a in range(p.actors)])
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize(
     ("op", "algorithm", "n"), share_of_each(PAIRS, [(n,) for n in SIZES], 0.25)
 )

@@ -16,6 +16,7 @@ from commsim.errors import ScenarioError
 from commsim.ops import COLLECTIVES
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize(
     ("op", "algorithm", "n", "pieces"),
     share_of_each([(*pair, n) for pair, n in product(PAIRS, SIZES)], [(1,), (3,)], 0.5),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from helpers.paths import ROOT
+from helpers.scripts import run_script
 
 from commsim.cli.main import call
 from commsim.cluster import cluster_from
@@ -52,8 +50,8 @@ def run_lines(body: str) -> None:
         if words[0] == "commsim":
             assert call(words[1:]) == 0, line
         elif words[0] == "python":
-            script = [sys.executable, *(str(ROOT / w) if "/" in w else w for w in words[1:])]
-            assert subprocess.run(script, check=False).returncode == 0, line
+            script, *more = (str(ROOT / w) if "/" in w else w for w in words[1:])
+            assert run_script(Path(script), *more).status == 0, line
         else:
             assert words[:2] == ["pip", "install"], line
 
@@ -98,14 +96,16 @@ def test_commands_that_need_a_file_or_minutes(
 
 
 @pytest.mark.parametrize(("page", "body", "expected"), blocks("python"))
-def test_python(page: str, body: str, expected: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", body], capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+def test_python(
+    page: str, body: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(body)
+    monkeypatch.chdir(tmp_path)
+    done = run_script(script)
+    assert done.status == 0, done.err
     if expected:
-        assert done.stdout == expected
+        assert done.out == expected
 
 
 @pytest.mark.parametrize(("page", "body", "_"), blocks("yaml"))

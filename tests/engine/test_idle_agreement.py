@@ -47,7 +47,7 @@ def one_slow(n: int) -> Star:
 
 @pytest.mark.parametrize(
     ("op", "algorithm", "n"),
-    share_of_each(PAIRS, [(n,) for n in (*range(2, 10), 13, 16, 17, 32)], 0.2),
+    share_of_each(PAIRS, [(n,) for n in (*range(2, 10), 13, 16, 17, 32)], 0.1),
 )
 def test_fluid_and_steps_agree(op: str, algorithm: str, n: int) -> None:
     root = n // 3 if op in ROOTED else -1
@@ -62,6 +62,7 @@ def test_fluid_and_steps_agree(op: str, algorithm: str, n: int) -> None:
         )
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize(("op", "algorithm"), EXCHANGES)
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 11, later(13), later(32)])
 def test_connections_that_take_turns_reach_the_bound_of_an_exchange(

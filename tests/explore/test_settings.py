@@ -65,6 +65,7 @@ def test_what_nobody_changed_is_the_scenario_itself(name: str) -> None:
     assert command_line(name, base, with_choices(base, {})) == f"commsim run {name}"
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "llama3-405b"])
 def test_every_value_of_every_control(name: str) -> None:
     for control in controls_of(base_of(name)):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.fuzz_inputs import INPUTS, Input, attempt, valid
 
-EACH = 40
+EACH = 20
 LONG = 30_000
 every = pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.name)
 

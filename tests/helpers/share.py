@@ -36,8 +36,10 @@ def share_of_each(
 
 
 def later(case: Any) -> Any:
-    """Return a case that only `-m long` runs."""
-    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)
+    """Return a case that only `-m long` runs; it may be a `pytest.param`."""
+    if hasattr(case, "marks"):
+        return pytest.param(*case.values, marks=(*case.marks, pytest.mark.long), id=case.id)
+    return pytest.param(*(case if type(case) is tuple else (case,)), marks=pytest.mark.long)
 
 
 def examples(count: int) -> settings:

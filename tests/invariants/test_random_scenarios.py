@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import pytest
 from helpers.invariants import broken, exports_differ
 from helpers.paths import ROOT
 from helpers.random_scenarios import scenario
+from helpers.share import share, share_of_each
 from helpers.shrinking import shrunk
 
 import commsim as cs
@@ -31,7 +34,7 @@ SEEDS: dict[tuple[int, int], str] = {
 }
 """(seed, most GPUs) of what once failed: why."""
 
-SUITES = [range(start, start + 25) for start in range(0, 300, 25)]
+SUITES = share([range(start, start + 25) for start in range(0, 300, 25)], 1 / 3)
 LONG = [range(start, start + 100) for start in range(300, 20_000, 100)]
 
 
@@ -57,7 +60,7 @@ def check(seed: int, most: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seeds", SUITES, ids=lambda seeds: f"{seeds.start}")
+@pytest.mark.parametrize("seeds", SUITES, ids=str)
 def test_no_rule_is_broken(seeds: range) -> None:
     ran = sum(check(seed, SMALL) for seed in seeds)
     assert ran > 0.8 * len(seeds)
@@ -75,7 +78,7 @@ def test_what_once_failed(seed: int, most: int) -> None:
     assert check(seed, most)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1012))
+@pytest.mark.parametrize("seed", range(1000, 1006))
 def test_exports_tell_what_the_run_says(seed: int, tmp_path: Path) -> None:
     try:
         result = cs.run(scenario(seed, most=SMALL))
@@ -84,7 +87,7 @@ def test_exports_tell_what_the_run_says(seed: int, tmp_path: Path) -> None:
     assert exports_differ(result, tmp_path) == []
 
 
-@pytest.mark.parametrize("seed", range(1100, 1112))
+@pytest.mark.parametrize("seed", range(1100, 1106))
 def test_the_same_on_repeat(seed: int) -> None:
     data = scenario(seed, most=SMALL)
     try:
@@ -150,19 +153,26 @@ def test_folded_is_unfolded(seed: int) -> None:
 ONE_OP = {"all_reduce": "ring", "all_gather": "ring", "broadcast": "ring", "all_to_all": "direct"}
 
 
-@pytest.mark.parametrize("part", ["nic", "uplinks", "nvlink", "pcie", "network_latency"])
-@pytest.mark.parametrize("preset", ["dgx-h100", "aws-p3dn", "pcie-a100"])
-def test_worse_parts_are_never_faster(part: str, preset: str) -> None:
+def step_time(op: str, preset: str, **scale: float) -> float:
+    """Return how long one op takes, by one algorithm, on two nodes with parts of another speed."""
+    root = {"root": 0} if op == "broadcast" else {}
+    data: dict[str, Any] = {
+        "cluster": {"preset": preset, "nodes": 2, "scale": scale},
+        "library": {"name": "ideal", "algo": ONE_OP[op]},
+        "workload": {"collectives": [{"op": op, "bytes": "8MiB", **root}]},
+    }
+    return float(cs.run(data).metrics.step_time_s)
+
+
+usual = cache(step_time)
+PARTS = ("nic", "uplinks", "nvlink", "pcie", "network_latency")
+PRESETS = ("dgx-h100", "aws-p3dn", "pcie-a100")
+
+
+@pytest.mark.parametrize(("part", "op", "preset"), share_of_each(
+    [(part,) for part in PARTS], product(ONE_OP, PRESETS), 1 / 3
+))  # fmt: skip
+def test_worse_parts_are_never_faster(part: str, op: str, preset: str) -> None:
     """One op by one algorithm: of several, a slower link may reorder them and save time."""
     worse = 2.0 if part.endswith("latency") else 0.5
-    for op, algorithm in ONE_OP.items():
-        data: dict[str, Any] = {
-            "cluster": {"preset": preset, "nodes": 2},
-            "library": {"name": "ideal", "algo": algorithm},
-            "workload": {"collectives": [{"op": op, "bytes": "8MiB"}]},
-        }
-        if op == "broadcast":
-            data["workload"]["collectives"][0]["root"] = 0
-        before = cs.run(data).metrics.step_time_s
-        data["cluster"]["scale"] = {part: worse}
-        assert cs.run(data).metrics.step_time_s >= before * (1 - 1e-9), op
+    assert step_time(op, preset, **{part: worse}) >= usual(op, preset) * (1 - 1e-9)

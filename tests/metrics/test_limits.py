@@ -93,6 +93,7 @@ PLANTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.share(0.6)
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_headline_names_the_planted_bottleneck(name: str) -> None:
     scenario, words = PLANTED[name]

@@ -70,6 +70,7 @@ def test_the_whole_file_is_read(tmp_path: Path, name: str) -> None:
     assert len(import_graph(path).graph) > 0
 
 
+@pytest.mark.share(0.6)
 @pytest.mark.parametrize("name", seeds())
 def test_a_damaged_file_is_read_or_refused(tmp_path: Path, name: str) -> None:
     random, path, refused = Random(name), tmp_path / name, 0

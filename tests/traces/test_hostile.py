@@ -276,6 +276,7 @@ def test_odd_execution_trace_nodes_are_passed_over(tmp_path: Path) -> None:
     assert load_trace(tmp_path).collectives[0].op == "all_reduce"
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("share", [0.05, 0.35, 0.65, 0.95])
 @pytest.mark.parametrize("run", ["ddp-4", "fsdp2-tp-4", "1f1b-4", "p2p-2", "random-3-3"])
 def test_one_file_cut_anywhere_replays_or_says_one_sentence(

@@ -80,6 +80,7 @@ PUBLISHED = {
 """The column of the paper's table 5, and how far ours may lie from it."""
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("row", table(), ids=lambda row: f"{row['model']}-m{row['m']}")
 @pytest.mark.parametrize("schedule", PUBLISHED)
 def test_the_bubbles_that_the_zero_bubble_paper_prints(row: dict[str, str], schedule: str) -> None:
@@ -134,6 +135,7 @@ def test_closed_forms_of_uniform_stages(p: int, extra: int, times: tuple[int, in
         assert span("breadth_first", v=v) * v == (m * v + p - 1) * total
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("p", range(1, 13))
 def test_closed_forms_of_vs(p: int) -> None:
     """F = B = W: no bubble in ZB-V; half and two thirds of 1F1B's, (p-1) T, give or take T/6."""

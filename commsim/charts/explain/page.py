@@ -15,12 +15,13 @@ import numpy as np
 
 from commsim.charts.explain.layout import frame
 from commsim.charts.explain.text import actor_name, headline, move_text, place_list, place_name
+from commsim.charts.policy import policy, scripts_of
 from commsim.charts.theme import LINES, plain
 from commsim.collectives import Move, Picture, Walk
 from commsim.errors import ScenarioError
 from commsim.ops import REDUCING
 
-__all__ = ["explain_page"]
+__all__ = ["explain_page", "explain_scripts"]
 
 _TEMPLATE = Path(__file__).with_name("explain.html")
 _MOST_CHANGES = 300_000  # cells; above, browsers become slow
@@ -41,7 +42,9 @@ def explain_page(walk: Walk, *, per_node: int = 0, embedded: bool = False) -> st
         )
     title, figures = headline(walk)
     data = json.dumps(_data(walk, cells, per_node), separators=(",", ":"))
+    page = _TEMPLATE.read_text(encoding="utf-8")
     texts = {
+        "@POLICY@": policy(*explain_scripts()),
         "@TITLE@": escape(plain(title)),
         "@FIGURES@": escape(plain(figures)),
         "@KEY@": _key(walk),
@@ -49,10 +52,14 @@ def explain_page(walk: Walk, *, per_node: int = 0, embedded: bool = False) -> st
         # "<" could end the script element, whatever a file's names hold
         "@DATA@": data.replace("<", "\\u003c"),
     }
-    page = _TEMPLATE.read_text(encoding="utf-8")
     for mark, text in texts.items():
         page = page.replace(mark, text)
     return page
+
+
+def explain_scripts() -> list[str]:
+    """Return the scripts of the page."""
+    return scripts_of(_TEMPLATE.read_text(encoding="utf-8"))
 
 
 def _key(walk: Walk) -> str:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from commsim.charts.explain.page import explain_page
+from commsim.charts.explain.page import explain_page, explain_scripts
 from commsim.charts.explain.text import headline
+from commsim.charts.policy import policy, scripts_of
 from commsim.charts.theme import plain
 from commsim.collectives import Move, Walk
 
@@ -65,13 +66,14 @@ def explain_together(walks: Sequence[Walk], *, per_node: Sequence[int]) -> str:
         _panel(walk, explain_page(walk, per_node=rows, embedded=True))
         for walk, rows in zip(walks, per_node, strict=True)
     ]
+    page = _TEMPLATE.read_text(encoding="utf-8")
     texts = {
+        "@POLICY@": policy(*scripts_of(page), *explain_scripts()),  # panels inherit it
         "@TITLE@": escape(plain(title)),
         "@LEAD@": escape(_LEAD),
         "@DATA@": json.dumps(data).replace("<", "\\u003c"),
         "@PANELS@": "".join(panels),
     }
-    page = _TEMPLATE.read_text(encoding="utf-8")
     for mark, text in texts.items():
         page = page.replace(mark, text)
     return page

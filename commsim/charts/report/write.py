@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commsim._version import __version__
+from commsim.charts.policy import policy, scripts_of
 from commsim.charts.report.draws import draws_section
 from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.head_figures import Figure, figures
@@ -122,8 +123,11 @@ def page(
 
     `more` are elements of data that its scripts read.
     """
+    head = (_HERE / "report.html").read_text(encoding="utf-8")
+    scripts = [f"\n{(_HERE / script).read_text(encoding='utf-8')}" for script in _SCRIPTS]
     links = "".join(f'<a href="#{one.key}">{text(one.title)}</a>' for one in sections)
     marks = {
+        "@POLICY@": policy(*scripts_of(head), *scripts),
         "@STYLE@": (_HERE / "report.css").read_text(encoding="utf-8"),
         "@VERSION@": text(__version__),
         "@TITLE@": text(title),
@@ -131,7 +135,6 @@ def page(
         "@FIGURES@": "".join(map(_figure, numbers)),
         "@NAV@": links,
     }
-    head = (_HERE / "report.html").read_text(encoding="utf-8")
     for mark, value in marks.items():
         head = head.replace(mark, value)
     yield head
@@ -140,8 +143,8 @@ def page(
     yield f"</main>\n<footer>commsim {text(__version__)}</footer>\n"
     yield from _viewer(runs)
     yield from more
-    for script in _SCRIPTS:
-        yield f"<script>\n{(_HERE / script).read_text(encoding='utf-8')}</script>\n"
+    for script in scripts:
+        yield f"<script>{script}</script>\n"
     yield "</body>\n</html>\n"
 
 

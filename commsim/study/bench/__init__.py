@@ -6,7 +6,7 @@ a library and times each, `nccl` does so for NCCL over arrays of sizes, `nccl_te
 and elements as nccl-tests does.
 """
 
-from commsim.study.bench.bench import BenchResult, BenchRow, bench
+from commsim.study.bench.bench import BenchResult, BenchRow, bench, bench_seconds
 from commsim.study.bench.nccl_tests import shape_of, sweep
 
-__all__ = ["BenchResult", "BenchRow", "bench", "shape_of", "sweep"]
+__all__ = ["BenchResult", "BenchRow", "bench", "bench_seconds", "shape_of", "sweep"]

@@ -25,7 +25,7 @@ from commsim.study.bench.nccl_tests import BenchedShape, check_names, op_of, sha
 from commsim.study.run import too_fast
 from commsim.units import MOST_BYTES, PS_PER_SECOND, format_size, parse_nccl_size
 
-__all__ = ["BenchResult", "BenchRow", "Crossover", "bench"]
+__all__ = ["BenchResult", "BenchRow", "Crossover", "bench", "bench_seconds"]
 
 
 class _Asked(Section, frozen=True):
@@ -134,10 +134,7 @@ def bench(
     if not names or not lengths:
         raise ScenarioError(f"no {'size' if names else 'op'} is given to time. Name one at least.")
     check_names(names, dtype)
-    given = {"name": library} if isinstance(library, str) else library
-    section = decode({"library": given}, _Asked, "bench").library
-    if section.name == "auto":
-        section = section.having(name=usual_library(cluster))
+    section = _section(cluster, library)
     ranks = _ranks(cluster, gpus_per_node)
     files = all(name.endswith(".xml") for name in _listed(algo))
     backend = _backend(cluster, ranks, section, network=network, dtype=dtype, files=files)
@@ -177,6 +174,37 @@ def bench(
     return BenchResult(
         system, tuple(rows), tuple(crossovers), tuple(choices), tuple(dict.fromkeys(notes))
     )
+
+
+def bench_seconds(
+    cluster: Cluster,
+    op: str,
+    sizes: Iterable[int],
+    *,
+    library: LibrarySection | str = "auto",
+    dtype: str = "float",
+    gpus_per_node: int | None = None,
+) -> dict[int, float]:
+    """Return the seconds of the library's own choice alone, by size as nccl-tests rounds it.
+
+    Raises:
+        ScenarioError: an unknown op, library or type.
+    """
+    op = op_of(op)
+    check_names([op], dtype)
+    section, ranks = _section(cluster, library), _ranks(cluster, gpus_per_node)
+    backend = _backend(cluster, ranks, section, network="fluid", dtype=dtype, files=False)
+    (name,) = backend.algorithms(op, [AUTO], [AUTO])
+    lengths = [shape.size for shape in _shapes(op, sizes, dtype, len(ranks))]
+    times = backend.picoseconds(op, lengths, name)
+    return {size: time / PS_PER_SECOND for size, time in zip(lengths, times, strict=True)}
+
+
+def _section(cluster: Cluster, library: LibrarySection | str) -> LibrarySection:
+    """Return the library of a bench; "auto" is the usual one of a cluster."""
+    given = {"name": library} if isinstance(library, str) else library
+    section = decode({"library": given}, _Asked, "bench").library
+    return section.having(name=usual_library(cluster)) if section.name == "auto" else section
 
 
 def _backend(

@@ -19,7 +19,7 @@ from commsim.libraries import LibrarySection
 from commsim.libraries.nccl import starts_channels_slowly, usual_launch
 from commsim.scenario import example_path
 from commsim.sections import decode
-from commsim.study.bench import bench, shape_of
+from commsim.study.bench import bench_seconds, shape_of
 from commsim.traces.formats import (
     Document,
     NcclTests,
@@ -120,7 +120,7 @@ class BenchedMachine:
             library = library.having(launch=table.launch)
         if table.nccl and library.get("version") is None:
             library = library.having(version=table.nccl)
-        found = bench(
+        times = bench_seconds(
             cluster,
             table.op,
             table.sizes,
@@ -129,12 +129,11 @@ class BenchedMachine:
             gpus_per_node=table.per_node,
         )
         # nccl-tests rounds sizes to whole elements of each rank: two of them may come to one.
-        times = {row.size: row.time_us for row in found.results}
         ranks = table.nodes * table.per_node
         rounded = [
             shape_of(table.op, size, dtype=table.dtype, ranks=ranks).size for size in table.sizes
         ]
-        return np.array([times[size] for size in rounded]) * 1e-6
+        return np.array([times[size] for size in rounded])
 
 
 def machine_of(name: str | Path) -> BenchedMachine:

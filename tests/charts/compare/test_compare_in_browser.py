@@ -57,6 +57,7 @@ def opened(browser: Any) -> Iterator[Open]:
     assert complaints == []
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [380, 2560])
 @pytest.mark.parametrize("name", ["runs", "sizes"])

@@ -201,6 +201,7 @@ def test_places_of_a_program_are_all_shown() -> None:
     assert steps.bare.tolist() == [True] * 4
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.browser
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -208,7 +209,7 @@ def test_places_of_a_program_are_all_shown() -> None:
 def test_the_page_plays_steps_and_fits(browser: Any, tmp_path: Path, width: int) -> None:
     path = tmp_path / "ring.html"
     explain("ring", 4).save(path)
-    page = browser.new_page(viewport={"width": width, "height": 800})
+    page = browser.new_page(bypass_csp=True, viewport={"width": width, "height": 800})
     complaints: list[str] = []
     page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -252,6 +253,7 @@ def test_several_stand_on_a_page_or_in_text(
     assert all(f"by {name}" in (tmp_path / "a.txt").read_text() for name in names)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.browser
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -261,7 +263,9 @@ def test_algorithms_play_side_by_side_on_one_clock(
 ) -> None:
     save_together([explain("ring", 4), explain("tree", 4)], tmp_path / "page.html")
     complaints: list[str] = []
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page = browser.new_page(
+        bypass_csp=True, viewport={"width": width, "height": 900}, color_scheme=theme
+    )
     page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto((tmp_path / "page.html").as_uri())

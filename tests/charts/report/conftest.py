@@ -17,7 +17,9 @@ def opened(browser: Any) -> Iterator[Open]:
     contexts, complaints = [], []
 
     def open_page(path: Path, width: int = 1400, height: int = 900, **settings: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, bypass_csp=True, **settings
+        )
         contexts.append(context)
         page = context.new_page()
         page.on(

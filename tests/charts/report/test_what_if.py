@@ -105,7 +105,9 @@ def test_two_hundred_runs_stay_below_three_megabytes(tmp_path: Path) -> None:
 
 
 def opened(browser: Any, page: Path, width: int, theme: str, complaints: list[str]) -> Any:
-    shown = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    shown = browser.new_page(
+        bypass_csp=True, viewport={"width": width, "height": 900}, color_scheme=theme
+    )
     shown.on(
         "console",
         lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None,
@@ -152,7 +154,7 @@ def test_sliders_show_the_run_that_was_chosen(
     assert "at=0.2" in shown.url
     url = shown.url
     shown.close()
-    other = browser.new_page()
+    other = browser.new_page(bypass_csp=True)
     other.goto(url)
     other.wait_for_selector("#what-if[data-ready]")
     assert other.evaluate("document.getElementById('what-if').sliders.point()") == 2

@@ -92,6 +92,7 @@ FABRICS = [
 ]
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("fabric", FABRICS, ids=["rail", "oversubscribed"])
 @pytest.mark.parametrize(
     ("nodes", "dp", "pp", "tp"),

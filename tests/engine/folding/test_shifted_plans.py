@@ -64,6 +64,7 @@ NODES = np.arange(96).reshape(12, 8)
 HALVES = np.arange(96).reshape(6, 16)
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("library", [Ideal(), Nccl()], ids=["ideal", "nccl"])
 @pytest.mark.parametrize(
     ("kind", "rows", "most"),
@@ -104,6 +105,7 @@ def test_paths_that_a_hash_picks_are_not_shifted() -> None:
     assert count == len(PAIRS)
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("library", [Ideal(), Nccl()], ids=["ideal", "nccl"])
 @pytest.mark.parametrize(
     ("rows", "most"),

@@ -23,6 +23,7 @@ def every_all_reduce(n: int) -> list[Program]:
     return found
 
 
+@pytest.mark.share(0.6)
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8, 12, 13, 16])
 def test_every_program_does_what_its_op_promises(n: int) -> None:
     found = every_all_reduce(n)

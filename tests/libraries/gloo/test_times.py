@@ -6,6 +6,7 @@ import math
 
 import pytest
 from helpers.host_star import COSTS, LATENCY, OVERHEAD, US, WAKE, HostStar, costs
+from helpers.share import share_of_each
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
@@ -187,8 +188,9 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [2, 3, 5, 8])
+@pytest.mark.parametrize(
+    ("kind", "n"), share_of_each([(kind,) for kind in KINDS], [(2,), (3,), (5,), (8,)], 0.5)
+)
 def test_fluid_and_steps_agree(kind: str, n: int) -> None:
     for cluster in (HostStar(n), Cluster.preset("cpu-ethernet", nodes=n)):
         for size in (24_000, 3 * MIB):

@@ -76,6 +76,7 @@ def test_fluid_and_steps_agree_across_nodes(algorithm: str, within: float) -> No
     assert fluid == pytest.approx(steps, rel=within)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("algorithm", ["hierarchical", "nvls_tree", "collnet_direct"])
 def test_every_gpu_leaves_by_its_own_nic(algorithm: str) -> None:
     """Across two nodes each of the 16 NICs sends and gets S/8 (a network that adds: the same)."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.paths import ROOT
+from helpers.scripts import run_script
 
 SCRIPT = ROOT / "benchmarks" / "validate_nccl.py"
 DATA = ROOT / "tests" / "data" / "nccl_choice"
@@ -30,12 +29,9 @@ def write(folder: Path, name: str, records: dict[str, dict[str, Any]]) -> None:
 
 def run(folder: Path, *more: str) -> tuple[dict[str, Any], str]:
     target = folder / "figures.json"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), "--json", str(target), *more],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(target.read_text()), done.stdout
+    done = run_script(SCRIPT, str(folder), "--json", str(target), *more)
+    assert done.status == 0, done.err
+    return json.loads(target.read_text()), done.out
 
 
 def test_a_folder_without_topology_or_costs(
@@ -180,10 +176,7 @@ def test_an_empty_folder_has_no_figures(tmp_path: Path) -> None:
 
 def test_the_whole_record(shared_data: Path, tmp_path: Path) -> None:
     target = tmp_path / "figures.json"
-    subprocess.run(
-        [sys.executable, str(SCRIPT), str(shared_data / "nccl"), "--json", str(target)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    assert run_script(SCRIPT, str(shared_data / "nccl"), "--json", str(target)).status == 0
     figures = json.loads(target.read_text())
     assert figures["cells"] == 1202
     assert all(figures[key] == 1 for key in KEYS[1:5])
@@ -191,8 +184,6 @@ def test_the_whole_record(shared_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["--help"], []])
 def test_usage(words: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == (0 if words else 2)
-    assert "Traceback" not in done.stderr
+    done = run_script(SCRIPT, *words)
+    assert done.status == (0 if words else 2)
+    assert "Traceback" not in done.err

@@ -44,6 +44,7 @@ def held_to_single_routes(columns: RouteColumns, source, target, router: Router)
         assert columns.latency[at] == route.latency, (a, b)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("name", list(clusters()))
 @pytest.mark.parametrize("pxn", [True, False])
 def test_columns_are_the_single_routes(name: str, pxn: bool) -> None:

@@ -51,18 +51,18 @@ def small() -> Advice:
     """A model of 7 GiB on four GPUs of 40 GB behind an NVSwitch."""
     cluster = box("40GB")
     cluster["node"]["nvlink"] = {"kind": "switch", "bandwidth": "300GB/s"}
-    return advise(scenario(cluster, MEDIUM, 16), top=6)
+    return advise(scenario(cluster, MEDIUM, 8), top=4)
 
 
 @cache
 def tight() -> Advice:
     """The same model on four GPUs of 6 GB."""
-    return advise(scenario(box("6GB"), MEDIUM, 16), top=6)
+    return advise(scenario(box("6GB"), MEDIUM, 8), top=4)
 
 
 @cache
 def wide() -> Advice:
-    return advise(scenario(box("6GB"), WIDE, 16), top=6)
+    return advise(scenario(box("6GB"), WIDE, 8), top=4)
 
 
 @cache
@@ -111,19 +111,19 @@ def test_every_tp_overlap_is_tried() -> None:
 
 def test_a_bound_lies_below_its_floors() -> None:
     """Bounds leave out sharding and messages; nothing that is judged may be below them."""
-    worker = Worker(scenario(box("6GB", gpus=2, nodes=4, nic="10Gbps"), MEDIUM, 8))
+    worker = Worker(scenario(SLOW, MEDIUM, 4))
     bounds: dict[Candidate, float] = {}
     for degrees in worker.judge.degrees():
         for bound, shape in worker.judge.shapes(degrees):
             bounds[shape] = bound
-    assert len(bounds) > 300
+    assert len(bounds) > 50
     checked = 0
-    for shape in list(bounds)[::17]:
+    for shape in list(bounds)[::5]:
         for one in worker.judge.ways(shape):
             if one.fits:
                 checked += 1
                 assert bounds[shape] <= one.floor * (1 + 1e-9), one.candidate.name
-    assert checked > 30
+    assert checked > 10
 
 
 def test_a_model_that_fits_is_trained_data_parallel() -> None:
@@ -160,13 +160,13 @@ def test_layouts_are_ranked_by_step_time() -> None:
     for advice in (small(), tight()):
         times = [one.metrics.step_time_s for one in advice.layouts]
         assert times == sorted(times)
-        assert [one.rank for one in advice.layouts] == [1, 2, 3, 4, 5, 6]
+        assert [one.rank for one in advice.layouts] == [1, 2, 3, 4]
 
 
 def test_a_layout_run_by_itself_gives_the_same() -> None:
     """What `advise` prints can be pasted into a scenario, and its memory was known before."""
     for advice, cluster, model, batch in (
-        (tight(), box("6GB"), MEDIUM, 16), (slow(), SLOW, MEDIUM, 8),
+        (tight(), box("6GB"), MEDIUM, 8), (slow(), SLOW, MEDIUM, 8),
     ):  # fmt: skip
         one = advice.layouts[0]
         made = data(cluster, model, batch)
@@ -178,11 +178,11 @@ def test_a_layout_run_by_itself_gives_the_same() -> None:
 
 
 def test_memory_and_floor_hold_for_every_simulated_layout() -> None:
-    """Every 151st layout that fits, also those that would not be tried."""
-    worker = Worker(scenario(box("6GB", gpus=2, nodes=4, nic="10Gbps"), MEDIUM, 8))
+    """Of layouts that fit, also those that would not be tried."""
+    worker = Worker(scenario(SLOW, MEDIUM, 4))
     fitting = [one for one in every(worker) if one.fits]
-    assert len(fitting) > 300
-    for one in fitting[::151]:
+    assert len(fitting) > 50
+    for one in fitting[:: len(fitting) // 5]:
         ran = worker.run(one.candidate)
         assert ran.memory == one.use.total, one.candidate.name
         assert one.floor <= ran.metrics.step_time_s * SLACK, one.candidate.name

@@ -58,6 +58,7 @@ def _check(name: str) -> None:
             assert one.saved_s == pytest.approx(saved[one.resource], abs=1e-15)
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("name", ["ring-all-reduce", "ddp"])
 def test_the_first_resource_is_the_one_whose_doubling_saves_most(name: str) -> None:
     _check(name)

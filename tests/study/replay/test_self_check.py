@@ -25,6 +25,7 @@ from commsim.traces.rebuild.rank.gloo_work import gloo_work
 MS = 1_000_000_000
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("run", [*RUNS, "ddp-4-late", "1f1b-4-late"])
 def test_the_account_of_every_recorded_run_is_met(run: str) -> None:
     found = replay(DATA / "gloo_runs" / run)

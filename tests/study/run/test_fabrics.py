@@ -33,6 +33,7 @@ def payload(cluster: Cluster) -> float:
     return SLOW * float(cluster.links.efficiency[-1])
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("dims", [(5,), (4, 4), (3, 3, 3), (2, 2, 2)])
 @pytest.mark.parametrize(
     ("op", "times"), [("all_reduce", 2), ("reduce_scatter", 1), ("all_gather", 1)]

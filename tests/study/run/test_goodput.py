@@ -26,6 +26,7 @@ MONTHS = 720 * DAY
 SYNC = Recovery(rate=1 / (3 * HOUR), blocked=30.0, safe_after=0.0, recover=600.0)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("interval", [300.0, 1200.0, 5400.0])
 @pytest.mark.parametrize(
     "one",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.counting import python_calls
+from helpers.share import share_of_each
 
 from commsim.cluster import Cluster
 from commsim.cluster.presets import preset_names
@@ -124,8 +125,9 @@ def check(preset: str, nodes: int, override: str, sizes: list[str]) -> None:
     assert not any(note.startswith("TOO FAST") for note in result.notes)
 
 
-@pytest.mark.parametrize("override", OVERRIDES)
-@pytest.mark.parametrize("preset", FEW)
+@pytest.mark.parametrize(("preset", "override"), share_of_each(
+    [(preset,) for preset in FEW], [(override,) for override in OVERRIDES], 0.5
+))  # fmt: skip
 def test_no_time_of_nccl_is_below_its_bound(preset: str, override: str) -> None:
     check(preset, 2, override, ["1K", "64M"])
 

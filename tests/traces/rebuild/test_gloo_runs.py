@@ -47,12 +47,14 @@ def without_groups(calls: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     return [(c[0], *c[2:]) if c[0] in ("send", "recv") else c for c in calls]
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize(("run", "rank"), RANKS)
 def test_calls_are_those_of_the_program(run: str, rank: int) -> None:
     """Sequence, groups, bytes and types, from Kineto and the flight recorder."""
     assert communication(load(run).graph(), rank) == without_groups(told(run, rank))
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("run", ALL)
 def test_replay_takes_the_recorded_step(run: str) -> None:
     result = replay(DATA / "gloo_runs" / run).result

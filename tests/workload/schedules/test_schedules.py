@@ -153,8 +153,9 @@ def test_sources_are_what_feeds_an_action_from_another_device(
     assert len(waiting) == crossings
 
 
+@pytest.mark.share(0.6)
 @pytest.mark.parametrize(("p", "rounds"), [
-    later(case) if case in ((12, 5), (12, 2), (8, 5)) else case
+    later(case) if case in ((12, 5), (12, 2), (12, 1), (8, 5), (8, 2), (6, 5)) else case
     for case in product([1, 2, 3, 4, 6, 8, 12], [1, 2, 5])
 ])  # fmt: skip
 def test_live_activations_peak_where_published(p: int, rounds: int) -> None:

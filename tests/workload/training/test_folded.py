@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.share import share
 
 from commsim.cluster import Cluster
 from commsim.engine import folded, simulate
@@ -64,7 +65,7 @@ def run(
     return measure(timeline), len(graph.lane_rank)
 
 
-@pytest.mark.parametrize(("preset", "nodes", "settings"), LAYOUTS)
+@pytest.mark.parametrize(("preset", "nodes", "settings"), share(LAYOUTS, 0.6))
 def test_folding_changes_nothing(preset: str, nodes: int, settings: dict[str, Any]) -> None:
     whole, ranks = run(preset, nodes, settings, fold=False)
     small, lanes = run(preset, nodes, settings, fold=True)

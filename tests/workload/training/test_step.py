@@ -27,6 +27,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, *, shorten: bool, **settings: Any)
     return measure(simulate(work.graph, cluster, library=Ideal())), len(work.graph)
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -129,6 +129,7 @@ def stated_times(cluster: ToyCluster, **given: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("schedule", list(SCHEDULES))
 @pytest.mark.parametrize("pp", [2, 4])
 def test_its_pipeline_is_the_one_of_stated_times(schedule: str, pp: int) -> None:

@@ -82,6 +82,7 @@ def check_trees(comm):
         assert (down[channel] >= 0).sum() == comm.n_ranks - 1
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("name", ["dgx1v", "dgx_a100", "dgx_h100", "pcie4_sw_100g"])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 8])
 def test_any_count_of_recorded_nodes(name, nodes, topology):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.share import share_of_each
 
 from commsim.arrays import Floats
 from commsim.cluster import Cluster
@@ -29,7 +30,7 @@ PLACES = {
     "three nodes": Cluster.preset("dgx-b200", nodes=3),
     "pcie": Cluster.preset("pcie-a100", nodes=2),
     "no relays": Cluster.preset("aws-g5", nodes=4),
-    "racks": Cluster.preset("gb200-nvl72", nodes=36),
+    "racks": Cluster.preset("gb200-nvl72", nodes=4, overrides={"nvlink": {"domain_nodes": 2}}),
     "oversubscribed": Cluster.preset(
         "dgx-a100", nodes=4, fabric={"oversubscription": 4, "nodes_per_leaf": 1}
     ),
@@ -80,8 +81,9 @@ def across(every: Floats, cluster: Cluster) -> tuple[Floats, Floats]:
     return out, into
 
 
-@pytest.mark.parametrize(("op", "algo"), MESSAGES)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "op", "algo"), share_of_each([(place,) for place in PLACES], MESSAGES, 0.5)
+)
 def test_every_link_carries_what_the_messages_send(place: str, op: str, algo: str) -> None:
     cluster = PLACES[place]
     found = plan(cluster, op, algo)
@@ -89,8 +91,10 @@ def test_every_link_carries_what_the_messages_send(place: str, op: str, algo: st
     assert loads(found, cluster) == pytest.approx(sent(found, cluster), rel=1e-9, abs=1.0)
 
 
-@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "broadcast", "all_to_all", "gather"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "op"), share_of_each(
+    [(place,) for place in PLACES],
+    [("all_reduce",), ("all_gather",), ("broadcast",), ("all_to_all",), ("gather",)], 0.4,
+))  # fmt: skip
 def test_what_enters_a_device_leaves_it(place: str, op: str) -> None:
     """Only GPUs begin and end bytes; NVSwitches alone multiply and merge them."""
     cluster = PLACES[place]
@@ -112,6 +116,7 @@ def test_what_enters_a_device_leaves_it(place: str, op: str) -> None:
                 assert abs(rest) <= 1e-6 * S, (device, rest)
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("place", PLACES)
 def test_each_node_sends_and_receives_what_the_op_needs(place: str) -> None:
     cluster = PLACES[place]

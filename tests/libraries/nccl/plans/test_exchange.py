@@ -16,6 +16,7 @@ FABRICS = {
 }
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("fabric", FABRICS)
 @pytest.mark.parametrize("preset", ["dgx-h100", "dgx-1v", "aws-p5", "pcie-a100"])
 @pytest.mark.parametrize("each", [8, 3])

@@ -66,6 +66,7 @@ def loads(paths, graph):
     return used
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("inter", [False, True])
 def test_no_link_carries_more_than_it_can(preset, inter):
@@ -78,6 +79,7 @@ def test_no_link_carries_more_than_it_can(preset, inter):
             assert rate <= paths.system.links[link].bandwidth + 1, (name, link)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("inter", [False, True])
 def test_channels_visit_every_gpu_once_over_allowed_paths(preset, inter):
@@ -125,6 +127,7 @@ def test_the_search_of_a_node_takes_few_steps(preset, nodes):
     assert steps < 400_000  # 84,759 to 265,044 when written
 
 
+@pytest.mark.long
 def test_the_search_of_a_rack_of_72_gpus_takes_few_steps():
     cluster = Cluster.preset("gb200-nvl72", nodes=36)
     communicator._views.cache_clear()

@@ -11,6 +11,7 @@ IN_SWITCHES = ("NVLS", "NVLSTree")
 OPS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "gather", "scatter"]
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize(
     ("preset", "nodes"),
     [

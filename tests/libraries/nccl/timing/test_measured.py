@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.paths import ROOT
+from helpers.scripts import Ran, run_script
 
 ROWS = ROOT / "tests" / "data" / "measured_nccl.csv"
 VALIDATE = ROOT / "benchmarks" / "validate_collectives.py"
 FIT = ROOT / "benchmarks" / "fit_nccl.py"
 
 
-def run(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a script of benchmarks/ as a user does."""
-    command = [sys.executable, str(script), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+def run(script: Path, *arguments: object) -> Ran:
+    """Run a script of benchmarks/ with arguments."""
+    return run_script(script, *map(str, arguments))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def figures(tmp_path_factory) -> dict[str, Any]:
     """The figures of the rows kept in tests/data."""
     out = tmp_path_factory.mktemp("figures") / "figures.json"
     done = run(VALIDATE, ROWS, "--json", out)
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.err
     found: dict[str, Any] = json.loads(out.read_text())
     return found
 
@@ -74,7 +72,7 @@ def test_a_map_of_ones_own_stands_before_the_repositorys(tmp_path):
     )
     out = tmp_path / "figures.json"
     done = run(VALIDATE, rows, "--systems", systems, "--json", out)
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.err
     figures = json.loads(out.read_text())
     assert [case["case_id"] for case in figures["cases"]] == ["a"]
     assert 220 < figures["cases"][0]["peak_predicted"] < 250  # of 300 GB/s of NVLink
@@ -91,15 +89,15 @@ def test_a_map_that_says_nothing_is_refused(tmp_path):
     systems = tmp_path / "systems.yaml"
     systems.write_text("My box: {library: {name: nccl}}\n")
     done = run(VALIDATE, ROWS, "--systems", systems)
-    assert done.returncode == 1
-    assert "My box: give `cluster`" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.status == 1
+    assert "My box: give `cluster`" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_the_fit_reproduces_itself_from_these_rows_alone(tmp_path):
     out, figures = tmp_path / "timing.yaml", tmp_path / "figures.json"
     done = run(FIT, ROWS, "-o", out, "--json", figures, "--leave-out", "Polaris")
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.err
     found = json.loads(figures.read_text())
     assert found["constants"] <= 56
     assert found["fitted_on_all"]["bands"]["large"]["median_abs_err"] < 0.06
@@ -109,5 +107,5 @@ def test_the_fit_reproduces_itself_from_these_rows_alone(tmp_path):
 
 def test_a_site_that_is_none_is_refused():
     done = run(FIT, ROWS, "--leave-out", "Atlantis")
-    assert done.returncode == 1
-    assert "no site 'Atlantis'" in done.stderr
+    assert done.status == 1
+    assert "no site 'Atlantis'" in done.err

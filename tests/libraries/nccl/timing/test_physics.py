@@ -90,6 +90,7 @@ def test_longer_cables_and_slower_switches_count_on_every_hop(algorithm):
     assert slow - near == pytest.approx(CROSSINGS[algorithm] * 1e-3, rel=0.01)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all", "send_recv"])
 @pytest.mark.parametrize(
     "setting",

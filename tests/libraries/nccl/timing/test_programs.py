@@ -64,6 +64,7 @@ def test_a_ring_program_takes_its_closed_form(runs, n, domains, size, protocol):
     assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize(("n", "domains", "size", "protocol"), CASES)
 def test_a_tree_program_takes_its_closed_form(runs, n, domains, size, protocol):
     run = runs(shape=ChunkShape.TREE, size=size, ranks=n, domains=domains, protocol=protocol)

@@ -186,6 +186,7 @@ def test_gpus_without_a_rank_and_ports_without_a_number_are_absent(topology):
     assert [net.number for net in system.nets] == list(range(7))
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("preset", ["dgx-h100", "dgx-a100", "dgx-1v", "pcie-a100", "gb200-nvl72"])
 def test_a_cluster_written_and_read_is_the_same_to_nccl(preset):
     nodes = 18 if preset == "gb200-nvl72" else 1

@@ -111,6 +111,7 @@ def test_blackwell_trees_are_corrected_by_size_on_x86(recorded: Make) -> None:
     assert corrected[pair][0].selection_us - (25 + 2 * 20.9) == pytest.approx(2 * moving, rel=1e-4)
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("nodes", [2, 4, 16])
 @pytest.mark.parametrize(
     ("version", "channels"), [("2.19", 16), ("2.27", 32), ("2.28", 16), ("2.30", 16)]
