@@ -53,9 +53,12 @@ def test_a_scenario_from_a_pipe(line: str, tmp_path: Path) -> None:
     assert "step time" in done.stdout
 
 
-def test_a_closed_output_is_no_traceback() -> None:
-    done = shell("commsim presets gpus >&-")
-    assert "Traceback" not in done.stderr
+def test_a_closed_output_stops_nothing(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = shell(f"commsim run 1f1b -o {page} -q >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert page.is_file()
+    assert shell("commsim run no-such >&- 2>&-").returncode == 2
 
 
 def test_a_reader_that_leaves_early_is_no_traceback() -> None:
