@@ -1,22 +1,30 @@
 """
-A page of figures, one above the other, that needs nothing else: plotly.js is inside.
+What every page may do, and a page of figures, one above the other: plotly.js is inside.
+
+A content security policy (W3C CSP level 3) stands in the head of each page. Scripts are named by
+their hashes, so text that were to slip into a page as a script, or as a handler of an element,
+would not run; nothing is loaded but what the page holds (pictures may be `data:` or `blob:`).
 """
 
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64encode
 from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commsim.charts.policy import policy
 from commsim.charts.theme import FONT, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["figure_page"]
+__all__ = ["figure_page", "policy", "scripts_of"]
 
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _STYLE = f"""
 :root{{color-scheme:light dark;--paper:{PAPER};--ink:{INK};--muted:{MUTED}}}
 @media (prefers-color-scheme:dark){{:root{{--paper:#15171C;--ink:#E5E7EB;--muted:#A3ABB8}}}}
@@ -35,6 +43,26 @@ a{{color:inherit}}
 @media (max-width:560px){{h1,
  p,label,.table{{margin-left:12px;margin-right:12px}}h1{{font-size:16px}}}}
 """
+
+
+def policy(*scripts: str) -> str:
+    """Return the element that allows a page these scripts: each all that is between its tags."""
+    hashes = " ".join(dict.fromkeys(map(_hash, scripts))) or "'none'"
+    return (
+        '<meta http-equiv="Content-Security-Policy" content="'
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline';"
+        " img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'\">"
+    )
+
+
+def scripts_of(template: str) -> list[str]:
+    """Return the scripts of a template of ours, before anything is filled in."""
+    return _SCRIPT.findall(template)
+
+
+@cache
+def _hash(script: str) -> str:
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
 def figure_page(figures: Sequence[Figure]) -> str:

@@ -18,7 +18,7 @@ import pytest
 from helpers.paths import TESTS
 from helpers.star import Star
 
-from commsim.charts.policy import policy
+from commsim.charts.page import policy
 from commsim.charts.report import ReportFacts, write_report
 from commsim.cli.main import call
 from commsim.engine import simulate

@@ -15,7 +15,7 @@ import numpy as np
 
 from commsim.charts.explain.layout import frame
 from commsim.charts.explain.text import actor_name, headline, move_text, place_list, place_name
-from commsim.charts.policy import policy, scripts_of
+from commsim.charts.page import policy, scripts_of
 from commsim.charts.theme import LINES, plain
 from commsim.collectives import Move, Picture, Walk
 from commsim.errors import ScenarioError

@@ -18,7 +18,7 @@ import numpy as np
 
 from commsim.charts.explain.page import explain_page, explain_scripts
 from commsim.charts.explain.text import headline
-from commsim.charts.policy import policy, scripts_of
+from commsim.charts.page import policy, scripts_of
 from commsim.charts.theme import plain
 from commsim.collectives import Move, Walk
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commsim._version import __version__
-from commsim.charts.policy import policy, scripts_of
+from commsim.charts.page import policy, scripts_of
 from commsim.charts.report.draws import draws_section
 from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.head_figures import Figure, figures
