@@ -1,9 +1,10 @@
 """
-Charts of a sweep: a line over one setting, a map over two, and cost against time.
+Charts of a sweep: a line over one setting, a map over two, lines over more; cost against time.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,8 @@ _TABLE = {
     "step_time_s": "step", "tokens_per_s": "tokens/s", "mfu": "MFU",
     "bubble_fraction": "bubble", "memory_gib.peak": "peak (GiB)", "error": "error",
 }  # fmt: skip
-_NUMBER = re.compile(r"([\d.]+)(\D*)")
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)(\D*)")
+_MOST_LINES = 12
 _MOST_ROWS = 2_000  # of the table in a page
 
 
@@ -36,41 +38,65 @@ def sweep_figures(
     paths = [axis["path"] for axis in data["axes"] if len(axis["values"]) > 1]
     good = [row for row in rows if row["error"] is None]
     figures = []
-    if len(paths) == 1 and good:
-        figures.append(_line(paths[0], good))
+    zipped = len(rows) < math.prod(len(axis["values"]) for axis in data["axes"])
+    if good and (len(paths) == 1 or (zipped and paths)):
+        figures.append(_lines(paths[0], good, beside=paths[1:]))
     elif len(paths) == 2 and good:
         figures.append(_map(paths, good))
+    elif paths and good:
+        along = max(paths, key=lambda path: len({str(row[path]) for row in good}))
+        figures.append(_lines(along, good, apart=[path for path in paths if path != along]))
     if any(row[_COST] is not None for row in good):
         figures.append(_pareto(good))
     figures.append(_table(data, rows, reports))
     return figures
 
 
-def _line(path: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
+def _lines(
+    path: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    beside: Sequence[str] = (),
+    apart: Sequence[str] = (),
+) -> Figure:
+    """Draw the step over a setting: `beside` move with it, each value of `apart` has a line."""
     from plotly.graph_objects import Figure, Scatter
 
+    told = [path, *beside, *apart]
     best = min(rows, key=lambda row: row[_STEP])
-    title = f"Step time by {_name(path)}"
-    told = f"shortest at {markup(str(best[path]))}: {_time(best[_STEP])}"
     unit, times = _scaled(rows)
-    numbers = [_number(row[path]) for row in rows]
-    numeric = all(number is not None for number in numbers)
-    layout = base_layout(title, told, 460)
+    of_line: dict[tuple[str, ...], list[int]] = {}
+    for at, row in enumerate(rows):
+        of_line.setdefault(tuple(str(row[one]) for one in apart), []).append(at)
+    drawn = sorted(of_line.items(), key=lambda line: min(times[at] for at in line[1]))[:_MOST_LINES]
+    left_out = len(of_line) - len(drawn)
+    lead = f"shortest at {_settings(told, best)}: {_time(best[_STEP])}"
+    if left_out:
+        lead += f"; the {len(drawn)} lines with the shortest of {len(of_line)}"
+    numbers, suffix = _numbers([str(row[path]) for row in rows])
+    layout = base_layout(f"Step time by {_name(path)}", markup(lead), 460)
     layout |= {
-        "xaxis": _axis(_name(path)),
+        "xaxis": _axis(_name(path) + (f" ({suffix})" if suffix else "")),
         "yaxis": _axis(f"step ({unit})") | {"rangemode": "tozero"},
+        "showlegend": bool(apart),
     }
-    if not numeric:
+    if numbers is None:
         layout["xaxis"] |= {"type": "category"}
-    line = Scatter(
-        x=numbers if numeric else [str(row[path]) for row in rows],
-        y=times,
-        mode="lines+markers",
-        line={"color": LINES[0]},
-        text=[f"{row[path]}: {_time(row[_STEP])}" for row in rows],
-        hovertemplate="%{text}<extra></extra>",
-    )
-    return Figure(data=[line], layout=layout)
+    lines = [
+        Scatter(
+            x=[str(rows[at][path]) if numbers is None else numbers[at] for at in places],
+            y=[times[at] for at in places],
+            name=markup(_settings(apart, rows[places[0]])),
+            mode="lines+markers",
+            line={"color": LINES[number % len(LINES)]},
+            text=[
+                f"{markup(_settings(told, rows[at]))}: {_time(rows[at][_STEP])}" for at in places
+            ],
+            hovertemplate="%{text}<extra></extra>",
+        )
+        for number, (_, places) in enumerate(drawn)
+    ]
+    return Figure(data=lines, layout=layout)
 
 
 def _map(paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
@@ -190,9 +216,17 @@ def _name(path: str) -> str:
     return path.rsplit(".", 1)[-1].replace("_", " ")
 
 
-def _number(value: Any) -> float | None:
-    found = _NUMBER.fullmatch(str(value))
-    return float(found[1]) if found else None
+def _settings(paths: Sequence[str], row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{_name(path)} {row[path]}" for path in paths)
+
+
+def _numbers(values: Sequence[str]) -> tuple[list[float] | None, str]:
+    """Return values as numbers with the unit that all have; None if there is no such."""
+    found = [_NUMBER.fullmatch(value) for value in values]
+    units = {one[2] for one in found if one}
+    if None in found or len(units) > 1:
+        return None, ""
+    return [float(one[1]) for one in found if one], units.pop()
 
 
 def _axis(title: str) -> dict[str, Any]:

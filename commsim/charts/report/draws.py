@@ -58,10 +58,11 @@ def _histogram(draws: FaultDraws) -> str:
     marks = (("healthy", draws.healthy), ("p50", p50), ("p99", p99))
     lines = "".join(_mark(name, step, x(step), row) for row, (name, step) in enumerate(marks))
     return (
-        f'<svg class="draws" viewBox="0 {-_ABOVE} {_WIDE:.0f} {_HIGH + _BELOW + _ABOVE:.0f}"'
-        f' role="img" aria-label="steps of all draws">{_counts(int(counts.max()))}{"".join(bars)}'
+        '<div class="scroll"><svg class="draws" role="img" aria-label="steps of all draws"'
+        f' viewBox="0 {-_ABOVE} {_WIDE:.0f} {_HIGH + _BELOW + _ABOVE:.0f}"'
+        f">{_counts(int(counts.max()))}{''.join(bars)}"
         f'<line class="floor" x1="{_LEFT}" x2="{_WIDE - _RIGHT}" y1="{_HIGH}" y2="{_HIGH}"/>'
-        f"{lines}</svg>"
+        f"{lines}</svg></div>"
     )
 
 

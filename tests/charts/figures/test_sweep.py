@@ -45,3 +45,27 @@ def test_costs_join_what_nothing_beats() -> None:
     every, front = figures[1].data
     assert len(every.x) == 4
     assert list(front.y) == [9.0, 4.0]
+
+
+def test_settings_side_by_side_are_a_line_over_the_first() -> None:
+    rows = [row(float(n), nodes=str(n), rate=f"{n}00Gbps") for n in (1, 2, 4)]
+    axes = (("rate", ["100Gbps", "200Gbps", "400Gbps"]), ("nodes", ["1", "2", "4"]))
+    line, _ = sweep_figures(data(*axes), rows, [""] * 3)
+    assert list(line.data[0].x) == [100, 200, 400]
+    assert line.layout.xaxis.title.text == "rate (Gbps)"
+    assert line.data[0].text[2] == "rate 400Gbps, nodes 4: 4 s"
+
+
+def test_three_settings_are_lines_over_the_one_with_most_values() -> None:
+    rows = [
+        row(float(n * k) + m, nodes=str(n), micro=str(k), model=f"m{m}")
+        for n in (1, 2) for k in (1, 2, 4) for m in range(8)
+    ]  # fmt: skip
+    axes = (
+        ("nodes", ["1", "2"]), ("micro", ["1", "2", "4"]), ("model", [f"m{m}" for m in range(8)]),
+    )  # fmt: skip
+    drawn, _ = sweep_figures(data(*axes), rows, [""] * 48)
+    assert [line.name for line in drawn.data][0] == "nodes 1, micro 1"
+    assert len(drawn.data) == 6
+    assert list(drawn.data[0].x) == [f"m{m}" for m in range(8)]
+    assert list(drawn.data[0].y) == [1 + m for m in range(8)]
