@@ -18,6 +18,7 @@ import pytest
 import yaml
 from helpers.paths import ROOT
 from helpers.scripts import run_script
+from helpers.share import later
 
 from commsim.cluster import ClusterSection, build_cluster
 from commsim.sections import decode
@@ -42,12 +43,24 @@ def rows(scripts: Any) -> dict[str, Any]:
     return {row.case_id: row for row in scripts("training_rows").read_rows(STEPS)}
 
 
+MORE = {"vtrain_m0021", "zb_6.2B_64_zb2p", "dgxc_nem_15b_bf16_64", "mlm_jan21_18B"}
+"""Rows of 600 to 2,000 operations."""
+
+
+@pytest.fixture(scope="module", params=[600, later(2000)])
+def largest(request: pytest.FixtureRequest) -> int:
+    """Operations of a row above which it is skipped."""
+    return int(request.param)
+
+
 @pytest.fixture(scope="module")
-def validated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the validation writes for the committed rows of fewer than 2,000 operations."""
+def validated(largest: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the validation writes for the committed rows that are not too large."""
     file = tmp_path_factory.mktemp("validation") / "out.json"
     script = BENCHMARKS / "validate_training.py"
-    done = run_script(script, str(STEPS), "--largest", "2000", "--jobs", "1", "--json", str(file))
+    done = run_script(
+        script, str(STEPS), "--largest", str(largest), "--jobs", "1", "--json", str(file)
+    )
     assert done.status == 0, done.err
     data: dict[str, Any] = json.loads(file.read_text())
     return data
@@ -84,11 +97,14 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(
     assert not scripts("training_rows").read_row(record).skipped
 
 
-def test_only_rows_that_lack_what_a_person_needs_are_skipped(validated: dict[str, Any]) -> None:
+def test_only_rows_that_lack_what_a_person_needs_are_skipped(
+    validated: dict[str, Any], largest: int
+) -> None:
     skipped = {r["case_id"]: r["why_skipped"] for r in validated["rows"] if r["why_skipped"]}
     large = {case for case, why in skipped.items() if "operations are more than" in why}
     assert large == {
         "mlm_jan21_39B", "mlm_readme_gpt3_1024", "mtnlg_2240", "bloom_176b",
+        *(MORE if largest == 600 else ()),
     }  # fmt: skip
     assert set(skipped) - large == {"opt_175b", "zb_1.5B_24_zbh1", "tf17_dgx1_ResNet-50_1"}
     assert "no step time" in skipped["opt_175b"]
@@ -123,23 +139,26 @@ def test_errors_are_shares_of_what_was_measured(validated: dict[str, Any]) -> No
             assert row["error"] == pytest.approx(share)
 
 
-def test_published_steps_are_predicted(validated: dict[str, Any]) -> None:
+def test_published_steps_are_predicted(validated: dict[str, Any], largest: int) -> None:
     errors = {r["case_id"]: r["error"] for r in validated["rows"] if r["error"] is not None}
-    assert len(errors) == 32
+    assert len(errors) == (28 if largest == 600 else 32)
     assert max(map(abs, errors.values())) < 0.2, errors
     assert sum(map(abs, errors.values())) / len(errors) < 0.06
 
 
-def test_steps_of_hopper_and_blackwell_are_predicted(validated: dict[str, Any]) -> None:
+def test_steps_of_hopper_and_blackwell_are_predicted(
+    validated: dict[str, Any], largest: int
+) -> None:
     """Twelve rows of seven sources, in bf16 and fp8, by the stacks that their sources name."""
     suites = ("torchtitan", "dgxc_h100_bf16", "dgxc_h100_fp8", "nemo_24_07", "megatron_bridge",
               "nemo_25_02_b200_fp8")  # fmt: skip
     errors = {
         r["case_id"]: r["error"]
         for r in validated["rows"]
-        if r["suite"] in suites or "H100" in r["case_id"] or r["case_id"] == "kempner_05_7B_4"
+        if r["error"] is not None
+        and (r["suite"] in suites or "H100" in r["case_id"] or r["case_id"] == "kempner_05_7B_4")
     }
-    assert len(errors) == 12
+    assert len(errors) == (11 if largest == 600 else 12)
     assert max(map(abs, errors.values())) < 0.12, errors
 
 

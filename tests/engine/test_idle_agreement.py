@@ -45,6 +45,7 @@ def one_slow(n: int) -> Star:
     return Star(n, speed)
 
 
+@pytest.mark.share(0.6)
 @pytest.mark.parametrize(
     ("op", "algorithm", "n"),
     share_of_each(PAIRS, [(n,) for n in (*range(2, 10), 13, 16, 17, 32)], 0.1),

@@ -88,6 +88,7 @@ def test_every_variable_is_shown_to_move_a_time_or_named() -> None:
     assert followed == set(MOVES) | set(CHOICE_ONLY)
 
 
+@pytest.mark.share(0.6)
 @pytest.mark.parametrize("name", list(MOVES))
 def test_a_variable_moves_a_time(name: str) -> None:
     op, preset, nodes, value, *release = MOVES[name]
