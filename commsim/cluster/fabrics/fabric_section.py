@@ -84,7 +84,8 @@ class FabricSection(Section, frozen=True):
     `spines`: uplinks per leaf that are told apart. `cable_latency`: of each network link.
     `congestion`: share of the NICs' rate that each doubling of the nodes costs. 0 by default: with
     adaptive routing and congestion control set up, nccl-tests measured 389 of 400 GB/s flat from
-    2 to 64 nodes of 8 NICs; 0.05 is one without (345 GB/s on 2 nodes, 291 on 46).
+    2 to 64 nodes of 8 NICs; 0.09 is what 4 and 16 MareNostrum nodes, spread over racks, differ by
+    (90 and 75 of 100 GB/s).
     `ecmp`: `even` over equal-cost paths, `hash` one of them per connection, `adaptive` also over
     detours where shortest paths are fuller. `planes`: equal networks side by side, over which each
     NIC splits its ports. `sharp`: false where InfiniBand's switches do not add up.

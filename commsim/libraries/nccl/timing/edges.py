@@ -24,6 +24,7 @@ __all__ = [
     "local_time",
     "net_copy",
     "net_time",
+    "net_wait",
     "reach_latency",
     "wire_rate",
 ]
@@ -57,14 +58,28 @@ def reach_latency(
 
     `route` is the latency of the way itself; the mean of the routes used if it is not given.
     """
+    software = _software(runs, terms, message) + net_wait(runs, terms, message)
+    latency: Floats = (runs.reach if route is None else route) + software
+    return latency
+
+
+def net_wait(runs: Runs, terms: Terms, message: Floats) -> Floats:
+    """Return the seconds that more than two domains add to the software's part of a hop.
+
+    Deeper queues, and waiting for the slowest.
+    """
+    grown = terms.skew * np.log2(np.maximum(runs.domains / 2, 1.0))
+    wait: Floats = _software(runs, terms, message) * grown
+    return wait
+
+
+def _software(runs: Runs, terms: Terms, message: Floats) -> Floats:
+    """Return the seconds of software of a hop between two domains."""
     root = np.where(runs.way == NicWay.ROOT, terms.root, 0.0)
     base = terms.net[runs.transport] + terms.net_protocol[runs.protocol] + root
     late = (runs.protocol == Protocol.LL) & (message * _LL_WIRE > _EAGER)
-    software = base + np.where(late, terms.rendezvous[runs.transport], 0.0)
-    # More nodes: deeper queues, and waiting for the slowest.
-    grown = software * (1 + terms.skew * np.log2(np.maximum(runs.domains / 2, 1.0)))
-    latency: Floats = (runs.reach if route is None else route) + grown
-    return latency
+    software: Floats = base + np.where(late, terms.rendezvous[runs.transport], 0.0)
+    return software
 
 
 def channel_rate(runs: Runs, terms: Terms) -> Floats:
@@ -73,16 +88,20 @@ def channel_rate(runs: Runs, terms: Terms) -> Floats:
     return rate
 
 
-def net_copy(runs: Runs, terms: Terms, copy: Floats, message: Floats) -> Floats:
+def net_copy(
+    runs: Runs, terms: Terms, copy: Floats, message: Floats, threads: float = 1.0
+) -> Floats:
     """Return the bytes/s that a channel copies of a message to another domain, `copy` within one.
 
     LL passes through host memory there, GPUDirect or not (src/transport/net.cc): a thread fetches
     each of its lines over PCIe before it asks for the next. The first is part of the latency.
+    `threads` is the share of a channel's threads that do so.
     """
-    turn = np.divide(1.0, runs.window, out=np.zeros_like(runs.window), where=runs.window > 0)
+    fetched = runs.window * threads
+    turn = np.divide(1.0, fetched, out=np.zeros_like(fetched), where=fetched > 0)
     lines = np.maximum(turn - 1 / np.maximum(message, 1.0), 0.0)
-    fetched = larger(1 / copy, terms.fetch * lines)
-    rate: Floats = np.where(runs.protocol == Protocol.LL, 1 / fetched, copy)
+    slowest = larger(1 / copy, terms.fetch * lines)
+    rate: Floats = np.where(runs.protocol == Protocol.LL, 1 / slowest, copy)
     return rate
 
 

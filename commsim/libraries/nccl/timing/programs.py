@@ -9,6 +9,7 @@ Simulated step by step on an idle cluster (each edge first in, first out) they t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from commsim.libraries.nccl.timing.edges import (
     local_time,
     net_copy,
     net_time,
+    net_wait,
     reach_latency,
     wire_rate,
 )
@@ -43,6 +45,8 @@ _LINES = 8
 """Parts in which a block's lines of LL and LL128 go on: each warp's as they come."""
 _TREE_HOP = np.array([1.0, 1.25 / 1.9, 4 / 3.4])
 """A hop in a tree against one in a ring: the ratios of NCCL's own latency table."""
+_DOWN_THREADS = 0.3
+"""Of a tree's threads with LL, those that take what comes down: runTreeSplit (all_reduce.h)."""
 _ONE_WAY = 2.0
 """What goes up meets nothing that comes down until the first message has been at the root: it has
 the wires, which are counted both ways, twice over."""
@@ -98,7 +102,8 @@ def ring_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     message = runs.size / (runs.ranks * runs.channels)
     count = runs.rounds * (runs.ranks - 1)
     share = np.maximum(count, 1.0) / (runs.ranks * runs.channels)
-    local, net = _rates(runs, terms, message, channel_rate(runs, terms), share)
+    wait = _waited(runs, terms, message)
+    local, net = _rates(runs, terms, message, channel_rate(runs, terms), share, wait=wait)
     hop = hop_latency(runs, terms)
     # A chunk goes in two slices, even one that fills no buffer.
     whole = np.where(runs.protocol == Protocol.Simple, message / _SLICES, message)
@@ -115,7 +120,8 @@ def chain_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     piece = runs.size / runs.channels
     fill = np.where(runs.protocol == Protocol.Simple, terms.fill_chain, 1 / _LINES)
     count = _messages(piece, fill * runs.window)
-    local, net = _rates(runs, terms, piece, channel_rate(runs, terms), 1 / runs.channels)
+    wait = _waited(runs, terms, piece)
+    local, net = _rates(runs, terms, piece, channel_rate(runs, terms), 1 / runs.channels, wait=wait)
     hop = hop_latency(runs, terms)
     reach = np.where(runs.crosses, _ring_reach(runs, terms, piece), hop)
     start = np.zeros_like(piece)
@@ -130,8 +136,9 @@ def tree_edges(runs: Runs, terms: Terms) -> ProgramEdges:
     count = _messages(piece, runs.window * np.where(lines, 1 / _LINES, fill))
     copy = channel_rate(runs, terms) * np.where(runs.domains > 2, terms.tree_far, 1.0)
     share = tree_share(runs, terms)
-    local, net = _rates(runs, terms, piece, copy / _flows(runs), 1 / runs.channels, share)
-    alone = _rates(runs, terms, piece, copy, _ONE_WAY / runs.channels, share)
+    rates = partial(_rates, runs, terms, piece, net_share=share, threads=_DOWN_THREADS)
+    local, net = rates(copy / _flows(runs), 1 / runs.channels)
+    alone = rates(copy, _ONE_WAY / runs.channels)
     hop = runs.hop + (hop_latency(runs, terms) - runs.hop) * _TREE_HOP[runs.protocol]
     held = np.where(lines, fill * np.minimum(piece, runs.window) / channel_rate(runs, terms), 0.0)
     reach = np.where(runs.crosses, reach_latency(runs, terms, piece), hop)
@@ -173,12 +180,31 @@ def _rates(
     message: Floats,
     copy: Floats,
     share: Floats,
+    *,
     net_share: Floats | float = 1.0,
+    wait: Floats | float = 0.0,
+    threads: float = 1.0,
 ) -> tuple[Floats, Floats]:
-    """Return the bytes/s of a channel's edge within and between domains."""
+    """Return the bytes/s of a channel's edge within and between domains.
+
+    Between domains: `net_share` of the wires is left, the channel waits `wait` seconds for a byte,
+    and `threads` of its threads receive.
+    """
     local = wire_rate(copy, local_time(runs, terms), share)
-    far = wire_rate(net_copy(runs, terms, copy, message), net_time(runs, terms) / net_share, share)
+    far = 1 / (1 / net_copy(runs, terms, copy, message, threads) + wait)
+    far = wire_rate(far, net_time(runs, terms) / net_share, share)
     return local, np.where(runs.crosses, far, local)
+
+
+def _waited(runs: Runs, terms: Terms, message: Floats) -> Floats:
+    """Return the seconds for a byte that a ring's channel waits for the slowest of many domains.
+
+    With Simple it waits with each slice. Where the NICs decide, that is hidden behind them; rings
+    of few channels on fast NICs lose it.
+    """
+    lost = net_wait(runs, terms, message) / np.maximum(runs.window, 1.0)
+    waited: Floats = np.where(runs.protocol == Protocol.Simple, lost, 0.0)
+    return waited
 
 
 def _ring_reach(runs: Runs, terms: Terms, message: Floats) -> Floats:

@@ -166,6 +166,28 @@ def test_ll_between_nodes_fetches_its_lines_over_pcie(runs):
         assert narrow <= wide
 
 
+def test_three_tenths_of_a_trees_threads_fetch_what_comes_down(runs):
+    at = {"ranks": 2, "domains": 2, "channels": 1, "protocol": 0, "window": 4096.0}
+    one, many = seconds(runs(**at, shape=ChunkShape.TREE, size=np.array([4096.0, 65 * 4096.0]) * 8))
+    assert (many - one) / (8 * 64 * TERMS.fetch) == pytest.approx(1 / 0.3, rel=0.05)
+
+
+def test_rings_of_few_channels_wait_for_the_slowest_of_many_nodes(runs):
+    """With 16 channels two B200 nodes measure 345 GB/s and 46 of them 291, with 24 both 380."""
+
+    def took(nodes: int, channels: int, nics: float) -> float:
+        at = {"ranks": nodes * 8, "domains": nodes, "channels": channels, "rounds": 1}
+        wires = {"net": 1 / nics, "local": 1e-12, "window": float(1 << 20)}
+        time: float = seconds(runs(**at, **wires, size=float(1 << 34)))[0]
+        return time
+
+    each = (1 << 34) / 16 / (1 << 20)  # slices of a channel
+    waited = (took(46, 16, 4e12) * 368 / 367 - took(2, 16, 4e12) * 16 / 15) / each
+    grown = TERMS.skew * np.log2(23) * (TERMS.net[0] + TERMS.net_protocol[2])
+    assert waited == pytest.approx(grown, rel=0.1)
+    assert took(46, 32, 4e11) == pytest.approx(took(2, 32, 4e11), rel=0.01)  # the NICs decide
+
+
 def test_a_chunk_of_a_ring_is_two_slices_however_small(runs):
     at = {"ranks": 8, "domains": 1, "rounds": 1, "channels": 1, "window": float(1 << 20)}
     size = 8.0 * np.array([1 << 19, 1 << 20, 1 << 21])  # parts of half a chunk and more
