@@ -25,9 +25,9 @@ All of this is proven, none of it assumes an algorithm. Software costs are not i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -48,8 +48,21 @@ _MESSAGES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast":
 _ONE_WAY = frozenset({"broadcast", "reduce"})
 """Ops whose iterations in a loop run one behind the other: only their bytes bound the pace."""
 
-_Cuts = tuple[list[Level], list[Partition]]
-_known: WeakKeyDictionary[Cluster, dict[tuple[tuple[int, ...], bool], _Cuts]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Cluster, dict[Hashable, Any]] = WeakKeyDictionary()
+"""Cuts and lines of a cluster's groups."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lines:
+    """What every cut of a group needs for an op of S bytes: `slope` S + `latency` seconds.
+
+    The first `cuts` stand whatever the switches do; the others only if they do not add up.
+    """
+
+    slope: Floats
+    latency: Floats
+    names: tuple[str, ...]
+    cuts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +108,20 @@ def bound(
         raise ScenarioError("all_to_all_v: its bound needs the splits.")
     if len(gpus) < 2:
         return Bound(0.0, "proven", "")
-    levels, partitions = _cuts(cluster, tuple(gpus), every_set=every_set)
-    if on_host:
-        levels = [level for level in levels if level.what.startswith(HOST_LEVELS)]
-        partitions = [part for part in partitions if part.what.startswith(HOST_LEVELS)]
-    waits = 0.0 if repeated and op in _ONE_WAY else 1.0
-    best = Bound(0.0, "proven", "")
-    for level in levels:
-        best = max(best, _worst(level, op, size, len(gpus), root, splits, waits), key=_seconds)
-    if not in_network and op in _MESSAGES:
-        for part in partitions:
-            moved = _MESSAGES[op] * (part.parts - 1) * size
-            late = part.latency * waits
-            time = moved / part.capacity + late if part.capacity else np.inf
-            best = max(best, Bound(float(time), "proven", part.name, late), key=_seconds)
-    return best
+    waits = not (repeated and op in _ONE_WAY)
+    at_root = root if op in ROOTED else 0
+    key = (op, tuple(gpus), at_root, waits, on_host, every_set)
+    kept = _known.setdefault(cluster, {})
+    if splits is not None:
+        levels, partitions = _cuts(cluster, tuple(gpus), on_host=on_host, every_set=every_set)
+        lines = _lines(levels, partitions, op, len(gpus), at_root, splits, waits=waits)
+        return _highest(lines, 1.0, in_network=in_network)
+    if key not in kept:
+        levels, partitions = _cuts(cluster, tuple(gpus), on_host=on_host, every_set=every_set)
+        kept[key] = _lines(levels, partitions, op, len(gpus), at_root, None, waits=waits)
+    if not size and op == "send_recv":
+        return Bound(0.0, "proven", "")
+    return _highest(kept[key], size, in_network=in_network)
 
 
 def slowest(cluster: Cluster, gpus: Sequence[int], found: Bound) -> str:
@@ -118,41 +130,70 @@ def slowest(cluster: Cluster, gpus: Sequence[int], found: Bound) -> str:
     return slowest_link(cluster, tuple(gpus), found.cut, by_latency=by_latency)
 
 
-def _cuts(cluster: Cluster, gpus: tuple[int, ...], *, every_set: bool) -> _Cuts:
-    kept = _known.setdefault(cluster, {})
-    if (gpus, every_set) not in kept:
-        kept[gpus, every_set] = cuts_of(cluster, gpus, every_set=every_set)
-    return kept[gpus, every_set]
-
-
-def _seconds(found: Bound) -> float:
-    return found.seconds
-
-
-def _worst(
-    level: Level, op: str, size: float, n: int, root: int, splits: Splits | None, waits: float
-) -> Bound:
-    """Return the bound of the slowest cut of a level."""
-    out, into = _crossing(level, op, size, n, root, splits)
-    cuts = level.cuts
-    times = np.stack(
-        (_time(out, cuts.out, cuts.late_out, waits), _time(into, cuts.into, cuts.late_into, waits))
+def _cuts(
+    cluster: Cluster, gpus: tuple[int, ...], *, on_host: bool, every_set: bool
+) -> tuple[list[Level], list[Partition]]:
+    """Return the cuts of a group, every one of its data's way if that is in host memory."""
+    kept, key = _known.setdefault(cluster, {}), ("cuts", gpus, every_set)
+    if key not in kept:
+        kept[key] = cuts_of(cluster, gpus, every_set=every_set)
+    levels, partitions = kept[key]
+    if not on_host:
+        return levels, partitions
+    return (
+        [level for level in levels if level.what.startswith(HOST_LEVELS)],
+        [part for part in partitions if part.what.startswith(HOST_LEVELS)],
     )
-    way, at = np.unravel_index(int(np.argmax(times)), times.shape)
-    name = f"{'out of' if way == 0 else 'into'} {cuts.name[int(at)]}"
-    late = (cuts.late_out, cuts.late_into)[int(way)][int(at)] * waits if times[way, at] else 0.0
-    return Bound(float(times[way, at]), "proven", name, float(late))
 
 
-def _time(crossing: Floats, capacity: Floats, latency: Floats, waits: float) -> Floats:
-    """Return bytes / capacity + latency if something crosses (NaN marks nothing), else 0.
+def _lines(
+    levels: Sequence[Level],
+    partitions: Sequence[Partition],
+    op: str,
+    n: int,
+    root: int,
+    splits: Splits | None,
+    *,
+    waits: bool,
+) -> _Lines:
+    """Return the cuts as lines over S; of an all_to_all_v, whose bytes are given, at S = 1."""
+    slopes, latencies, names = [], [], []
+    for level in levels:
+        cuts = level.cuts
+        out, into = _crossing(level, op, 1.0, n, root, splits)
+        for way, crossing, capacity, late in (
+            ("out of", out, cuts.out, cuts.late_out),
+            ("into", into, cuts.into, cuts.late_into),
+        ):
+            nothing = np.isnan(crossing)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                slope = np.where(crossing > 0, crossing / capacity, 0.0)
+            slopes.append(slope)
+            latencies.append(np.where(nothing, 0.0, late))
+            names += [f"{way} {name}" for name in cuts.name]
+    found = len(names)
+    for part in partitions if op in _MESSAGES else ():
+        moved = _MESSAGES[op] * (part.parts - 1)
+        slopes.append(np.array([moved / part.capacity if part.capacity else np.inf]))
+        latencies.append(np.array([part.latency]))
+        names.append(part.name)
+    none = np.zeros(0)
+    return _Lines(
+        np.concatenate((none, *slopes)),
+        np.concatenate((none, *latencies)) * waits,
+        tuple(names),
+        found,
+    )
 
-    `waits` 0 leaves the latency out.
-    """
-    latency = latency * waits if waits else np.zeros_like(latency)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        time: Floats = np.where(np.isnan(crossing), 0.0, crossing / capacity + latency)
-    return np.where((crossing == 0) & np.isnan(time), latency, time)
+
+def _highest(lines: _Lines, size: float, *, in_network: bool) -> Bound:
+    """Return the bound of the cut that needs longest; the first of equals."""
+    end = lines.cuts if in_network else len(lines.names)
+    times = lines.latency[:end] + (lines.slope[:end] * size if size else 0.0)
+    at = int(np.argmax(times)) if end else 0
+    if not end or not times[at]:
+        return Bound(0.0, "proven", "")
+    return Bound(float(times[at]), "proven", lines.names[at], float(lines.latency[at]))
 
 
 def _crossing(
