@@ -24,7 +24,7 @@ from types import MappingProxyType
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
-from commsim.graph import Device, OpKind
+from commsim.graph import OpKind
 from commsim.metrics.intervals import Intervals, lengths, subtract, union
 from commsim.metrics.releases import Releases
 from commsim.metrics.stages import lane_stages
@@ -129,7 +129,7 @@ def account(timeline: Timeline, *, window: Window | None = None) -> Account:
 
 def _ended_by(timeline: Timeline, gaps: Intervals) -> Ints:
     """Return what each gap lasted for; a pipeline stage that is done waits for the others."""
-    releases = Releases(timeline, on_gpu(timeline))
+    releases = Releases(timeline, timeline.on_gpu)
     ended_by = releases.of_gaps(gaps)
     stage = lane_stages(timeline.graph)
     if len(np.unique(stage[stage >= 0])) > 1:
@@ -141,17 +141,7 @@ def _ended_by(timeline: Timeline, gaps: Intervals) -> Ints:
 def computes(timeline: Timeline) -> Bools:
     """Return which spans count as compute: those on the GPU, or on the CPU of a lane without."""
     compute: Bools = timeline.kind == OpKind.COMPUTE
-    return compute & on_gpu(timeline)
-
-
-def on_gpu(timeline: Timeline) -> Bools:
-    """Return which spans are no work of a CPU that stands next to a GPU."""
-    compute = timeline.kind == OpKind.COMPUTE
-    cuda: Bools = compute & (timeline.graph.device[timeline.op] == Device.CUDA)
-    has_gpu = np.zeros(len(timeline.graph.lane_rank), dtype=np.bool_)
-    has_gpu[timeline.lane[cuda]] = True
-    found: Bools = ~compute | cuda | ~has_gpu[timeline.lane]
-    return found
+    return compute & timeline.on_gpu
 
 
 def compute_time(timeline: Timeline) -> Intervals:

@@ -25,7 +25,7 @@ from commsim.cluster import Cluster
 from commsim.graph import OpKind
 from commsim.libraries import Library
 from commsim.metrics.bandwidth import MESSAGE
-from commsim.metrics.breakdown import computes, on_gpu
+from commsim.metrics.breakdown import computes
 from commsim.metrics.critical_path import critical_path
 from commsim.metrics.intervals import Intervals, lengths
 from commsim.metrics.retime import Change, Retiming
@@ -157,7 +157,7 @@ class _LimitSearch:
 
     def _host(self) -> Iterator[Limit]:
         """Weigh the CPU's work next to a GPU, with the latency of what it launches."""
-        cpu = ~on_gpu(self._timeline)
+        cpu = ~self._timeline.on_gpu
         delayed = np.array([kind == "delay" for kind in self._path.kind], dtype=np.bool_)
         held = self._on_path(cpu) + float(
             (self._path.end - self._path.start)[delayed].sum() if cpu.any() else 0.0

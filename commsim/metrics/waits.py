@@ -17,7 +17,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.metrics.bandwidth import instance_numbers
-from commsim.metrics.breakdown import account, on_gpu
+from commsim.metrics.breakdown import account
 from commsim.metrics.intervals import before, union
 from commsim.metrics.releases import Releases
 from commsim.metrics.stages import lane_stages
@@ -100,7 +100,7 @@ def _in_transfers(timeline: Timeline, window: Window) -> tuple[Ints, Ints, Ints]
 def _held(timeline: Timeline, window: Window) -> tuple[Ints, Ints, Ints]:
     """Return (lane, peer, ps) of the gaps that work of another lane ended."""
     gaps = account(timeline, window=window).held
-    releases = Releases(timeline, on_gpu(timeline))
+    releases = Releases(timeline, timeline.on_gpu)
     after = releases.next_span(gaps)
     by = np.full(len(gaps), window.last_span, dtype=np.int64)
     some = np.flatnonzero(after >= 0)

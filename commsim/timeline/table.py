@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.errors import CommsimError
-from commsim.graph import Graph, OpKind, Phase
+from commsim.graph import Device, Graph, OpKind, Phase
 from commsim.units import format_time
 
 __all__ = ["Cause", "LinkUse", "Memory", "Timeline"]
@@ -101,7 +102,7 @@ class Memory:
     held: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Timeline:
     """Spans of a run over the ops of `graph`.
 
@@ -176,20 +177,30 @@ class Timeline:
             }
         )
 
-    @property
+    @cached_property
     def lane(self) -> Ints:
         """The lane of each span."""
         return self.graph.lane[self.op]
 
-    @property
+    @cached_property
     def kind(self) -> npt.NDArray[np.uint8]:
         """The OpKind of each span."""
         return self.graph.kind[self.op]
 
-    @property
+    @cached_property
     def communicates(self) -> Bools:
         """Whether each span is a collective, a send or a receive."""
         return (self.kind >= OpKind.COLLECTIVE) & (self.kind <= OpKind.RECV)
+
+    @cached_property
+    def on_gpu(self) -> Bools:
+        """Whether each span is no work of a CPU that stands next to a GPU."""
+        compute = self.kind == OpKind.COMPUTE
+        cuda: Bools = compute & (self.graph.device[self.op] == Device.CUDA)
+        has_gpu = np.zeros(len(self.graph.lane_rank), dtype=np.bool_)
+        has_gpu[self.lane[cuda]] = True
+        found: Bools = ~compute | cuda | ~has_gpu[self.lane]
+        return found
 
     @property
     def end_time(self) -> int:
