@@ -24,8 +24,10 @@ from commsim.traces.formats import (
     Document,
     NcclTests,
     documents,
+    is_bench_json,
     is_param_bench,
     merged,
+    read_bench_json,
     read_nccl_tests,
     read_param_bench,
 )
@@ -180,7 +182,7 @@ def _kept(section: MeasuredSection) -> MeasuredTable:
 def read_tables(
     logs: Iterable[str | Path], on: tuple[int, int] | None = None
 ) -> tuple[MeasuredTable, ...]:
-    """Return the tables of logs of nccl-tests (or its JSON) and of PARAM's comms benchmark.
+    """Return the tables of nccl-tests (text or JSON), PARAM's comms benchmark, `commsim bench`.
 
     `on` is the number of nodes and of GPUs on each, for logs that do not list their devices.
 
@@ -198,19 +200,22 @@ def read_tables(
             found += [_table(one, on) for one in merged(_read(document, str(path)))]
     if not found:
         raise TraceError(
-            "no log is given. Give what nccl-tests or PARAM printed, or nccl-tests' -J JSON."
+            "no log is given. Give what nccl-tests or PARAM printed, nccl-tests' -J JSON, or times"
+            " in the form of commsim bench --json."
         )
     return tuple(found)
 
 
 def _read(document: Document, source: str) -> tuple[NcclTests, ...]:
     data = document.data
+    if is_bench_json(data):
+        return read_bench_json(data, source)
     return (read_param_bench if is_param_bench(data) else read_nccl_tests)(data, source)
 
 
 def _placed(table: NcclTests, on: tuple[int, int] | None) -> NcclTests:
     """Return a table with its ranks and nodes: its own word, or what the user says."""
-    if table.devices and table.ranks >= 2:
+    if table.ranks >= 2 and (table.devices or table.nodes):
         return replace(table, nodes=table.nodes or 1)
     if on is None:
         raise TraceError(

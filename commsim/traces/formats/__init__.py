@@ -15,7 +15,14 @@ from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
 from commsim.traces.formats.files import BAD_JSON, Document, documents, find_files, is_tar
 from commsim.traces.formats.goal import write_goal
 from commsim.traces.formats.kineto import KinetoFile, is_kineto, read_kineto
-from commsim.traces.formats.nccl_tests import NcclTests, is_nccl_tests, merged, read_nccl_tests
+from commsim.traces.formats.nccl_tests import (
+    NcclTests,
+    is_bench_json,
+    is_nccl_tests,
+    merged,
+    read_bench_json,
+    read_nccl_tests,
+)
 from commsim.traces.formats.param import is_param_bench, read_param_bench, write_param
 from commsim.traces.formats.profiler_tables import ProfilerTable, recordings_of
 from commsim.traces.formats.records import Issued, RankRecord, buffer_size
@@ -42,12 +49,14 @@ __all__ = [
     "find_files",
     "format_of",
     "integer",
+    "is_bench_json",
     "is_kineto",
     "is_nccl_tests",
     "is_param_bench",
     "is_tar",
     "merged",
     "numbers_of",
+    "read_bench_json",
     "read_kineto",
     "read_nccl_tests",
     "read_param_bench",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +140,15 @@ def test_what_param_prints_is_read_with_the_nodes_that_the_user_says(tmp_path: P
     command = ["check", str(log), "--cluster", "aws-p6-b200", "--tolerance", "9"]
     assert call([*command, "--on", f"2x{GPUS}", "-q"]) == 0
     assert call([*command, "--on", "2*8", "-q"]) == 2
+
+
+def test_times_of_ones_own_are_read_in_the_form_of_bench(tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    rows = [{"op": "all_reduce", "size": size, "time_us": 20.5} for size in (1024, 2**20)]
+    path.write_text(json.dumps({"system": {"gpus": 16, "nodes": 2}, "results": rows}))
+    (read,) = read_tables([path])
+    assert (read.nodes, read.per_node, read.nccl, read.sizes) == (2, 8, "", (1024, 2**20))
+    assert read.seconds.tolist() == pytest.approx([20.5e-6] * 2)
 
 
 @pytest.mark.parametrize(

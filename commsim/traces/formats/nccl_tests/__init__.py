@@ -1,5 +1,6 @@
-"""What nccl-tests prints: its text tables since 2019, and its JSON."""
+"""What nccl-tests prints: its text tables since 2019, its JSON, and that of `commsim bench`."""
 
+from commsim.traces.formats.nccl_tests.own_json import is_bench_json, read_bench_json
 from commsim.traces.formats.nccl_tests.reader import is_nccl_tests, read_nccl_tests
 from commsim.traces.formats.nccl_tests.table import (
     BenchedRow,
@@ -14,7 +15,9 @@ __all__ = [
     "BenchedTiming",
     "NcclTests",
     "described",
+    "is_bench_json",
     "is_nccl_tests",
     "merged",
+    "read_bench_json",
     "read_nccl_tests",
 ]
