@@ -34,6 +34,7 @@ def test_ports_are_one_device_where_nccl_merges_them(
     assert (made.comm.net_bandwidth, made.comm.local_nets) == (rate, devices)
 
 
+@pytest.mark.long
 def test_another_transport_merges_nothing() -> None:
     assert group(transport="tcp", gdr=False).comm.local_nets == 2
 
