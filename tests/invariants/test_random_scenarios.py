@@ -102,7 +102,7 @@ def test_the_same_whatever_strings_hash_to() -> None:
     script = (
         "import json, commsim as cs\n"
         "from helpers.random_scenarios import scenario\n"
-        "for seed in range(1200, 1206):\n"
+        "for seed in range(1200, 1203):\n"
         "    try:\n"
         "        print(json.dumps(cs.run(scenario(seed, most=8)).to_dict()))\n"
         "    except cs.ScenarioError as error:\n"
@@ -120,7 +120,7 @@ def test_the_same_whatever_strings_hash_to() -> None:
         for seed in ("1", "2")
     ]
     assert told[0] == told[1]
-    assert len(told[0]) > 1000
+    assert len(told[0]) > 500
 
 
 def training(seed: int) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def test_the_walk_finds_the_settings_that_people_change() -> None:
 @pytest.mark.parametrize("path", EVERY)
 def test_a_setting_moves_a_time_or_is_refused_or_named(path: str, library: str) -> None:
     if library in named_without_effect().get(path, set()):
-        assert not moves(path, library, list(PLACES)[:3])
+        assert not moves(path, library, list(PLACES)[:2])
     else:
         assert moves(path, library, PLACES) in (True, None)
 
@@ -201,7 +201,7 @@ def step_and_memory(*sets: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "setting", ["gpu.memory=20GiB", "gpu.memory_bandwidth=1TB/s", "gpu.tflops={bf16: 100}",
+    "setting", ["gpu.memory=8GiB", "gpu.memory_bandwidth=1TB/s", "gpu.tflops={bf16: 100}",
                 "gpu.sm_count=40"],
 )  # fmt: skip
 def test_what_leaves_collectives_alone_moves_the_step(setting: str) -> None:
