@@ -162,6 +162,8 @@ def _distinct_rows(*columns: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
     number = np.zeros(len(columns[0]), np.int64)
     first = np.arange(min(len(number), 1))
     for column in columns:
+        if (column == column[:1]).all():
+            continue
         code = np.unique(column, return_inverse=True)[1].reshape(-1)
         _, first, number = np.unique(
             number * (int(code.max(initial=0)) + 1) + code, return_index=True, return_inverse=True

@@ -57,12 +57,21 @@ class _Lines:
     """What every cut of a group needs for an op of S bytes: `slope` S + `latency` seconds.
 
     The first `cuts` stand whatever the switches do; the others only if they do not add up.
+    `names`: a word, and what it goes before, of each next lines.
     """
 
     slope: Floats
     latency: Floats
-    names: tuple[str, ...]
+    names: tuple[tuple[str, tuple[str, ...]], ...]
     cuts: int
+
+    def name(self, at: int) -> str:
+        """Return the name of a line's cut."""
+        for word, names in self.names:
+            if at < len(names):
+                return f"{word}{names[at]}"
+            at -= len(names)
+        raise IndexError(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,26 +166,27 @@ def _lines(
     waits: bool,
 ) -> _Lines:
     """Return the cuts as lines over S; of an all_to_all_v, whose bytes are given, at S = 1."""
-    slopes, latencies, names = [], [], []
+    slopes, latencies = [], []
+    names: list[tuple[str, tuple[str, ...]]] = []
     for level in levels:
         cuts = level.cuts
         out, into = _crossing(level, op, 1.0, n, root, splits)
         for way, crossing, capacity, late in (
-            ("out of", out, cuts.out, cuts.late_out),
-            ("into", into, cuts.into, cuts.late_into),
+            ("out of ", out, cuts.out, cuts.late_out),
+            ("into ", into, cuts.into, cuts.late_into),
         ):
             nothing = np.isnan(crossing)
             with np.errstate(divide="ignore", invalid="ignore"):
                 slope = np.where(crossing > 0, crossing / capacity, 0.0)
             slopes.append(slope)
             latencies.append(np.where(nothing, 0.0, late))
-            names += [f"{way} {name}" for name in cuts.name]
-    found = len(names)
+            names.append((way, cuts.name))
+    found = sum(len(each) for _, each in names)
     for part in partitions if op in _MESSAGES else ():
         moved = _MESSAGES[op] * (part.parts - 1)
         slopes.append(np.array([moved / part.capacity if part.capacity else np.inf]))
         latencies.append(np.array([part.latency]))
-        names.append(part.name)
+        names.append(("", (part.name,)))
     none = np.zeros(0)
     return _Lines(
         np.concatenate((none, *slopes)),
@@ -188,12 +198,12 @@ def _lines(
 
 def _highest(lines: _Lines, size: float, *, in_network: bool) -> Bound:
     """Return the bound of the cut that needs longest; the first of equals."""
-    end = lines.cuts if in_network else len(lines.names)
+    end = lines.cuts if in_network else len(lines.slope)
     times = lines.latency[:end] + (lines.slope[:end] * size if size else 0.0)
     at = int(np.argmax(times)) if end else 0
     if not end or not times[at]:
         return Bound(0.0, "proven", "")
-    return Bound(float(times[at]), "proven", lines.names[at], float(lines.latency[at]))
+    return Bound(float(times[at]), "proven", lines.name(at), float(lines.latency[at]))
 
 
 def _crossing(
