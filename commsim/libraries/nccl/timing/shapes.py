@@ -33,6 +33,7 @@ from commsim.libraries.nccl.timing.programs import (
     tree_share,
 )
 from commsim.libraries.nccl.timing.runs import ChunkShape, Runs
+from commsim.libraries.nccl.tuning import STEPS
 
 __all__ = ["program_time"]
 
@@ -63,7 +64,7 @@ def _chain(runs: Runs, terms: Terms) -> Floats:
     """Time S along the ring in pieces, from or to the root.
 
     In the per-iteration time of nccl-tests the chain's latency and its filling hide behind the
-    iterations before.
+    iterations before, as far as a connection's buffer has steps for them.
     """
     edges, nets = chain_edges(runs, terms), runs.domains - 1
     inner = runs.ranks - 1 - nets
@@ -72,7 +73,11 @@ def _chain(runs: Runs, terms: Terms) -> Floats:
     hidden = np.where(inner > 0, edges.hop, edges.reach) + _filled(
         edges, one, np.minimum(nets, 1.0)
     )
-    return np.where(runs.repeated, hidden, alone)
+    ahead = np.maximum(
+        np.where(inner > 0, edges.hop + runs.hop, 0.0),
+        np.where(nets > 0, edges.reach + runs.reach, 0.0),
+    )
+    return np.where(runs.repeated, np.maximum(hidden, ahead / STEPS), alone)
 
 
 def _tree(runs: Runs, terms: Terms) -> Floats:

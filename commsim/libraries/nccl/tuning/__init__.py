@@ -7,6 +7,7 @@ peer for sends and receives (`p2p`). The constants of each release stand in vers
 """
 
 from commsim.libraries.nccl.tuning.choose import FLOAT_SUM, Tuner
+from commsim.libraries.nccl.tuning.chunks import STEPS
 from commsim.libraries.nccl.tuning.nvls import nvls_setup
 from commsim.libraries.nccl.tuning.p2p import PeerToPeer
 from commsim.libraries.nccl.tuning.reduction import Reduction
@@ -15,6 +16,7 @@ from commsim.libraries.nccl.tuning.tables import tables_of
 
 __all__ = [
     "FLOAT_SUM",
+    "STEPS",
     "PeerToPeer",
     "Reduction",
     "Tuner",

@@ -103,6 +103,14 @@ def test_a_repeated_broadcast_hides_its_chain_and_what_fills_it(runs, size):
         assert again < once / 2
 
 
+def test_broadcasts_in_a_row_wait_for_the_buffers_of_a_far_hop(runs):
+    """Eight steps of a connection's buffer: eight broadcasts for each way there and back."""
+    at = {"shape": ChunkShape.CHAIN, "rounds": 1, "protocol": 0, "repeated": True, "size": 8.0}
+    near, far = (seconds(runs(**at, reach=way))[0] for way in (1.5e-6, 10e-3))
+    assert near < 20e-6
+    assert far == pytest.approx(2 * 10e-3 / 8, rel=0.01)
+
+
 def test_small_chunks_cost_nvls_time(runs):
     at = {"shape": ChunkShape.NVLS, "size": float(1 << 28), "ranks": 8, "domains": 1}
     large, small = (runs(**at, channels=16, window=float(chunk)) for chunk in (1 << 17, 1 << 15))
