@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         register_library,
     )
     from commsim.metrics import bound, measure
+    from commsim.models import model_presets
     from commsim.scenario import Scenario, presets
     from commsim.sections import Section
     from commsim.study.advise import advise
@@ -97,6 +98,7 @@ _WHERE = {
     "load_trace": "traces",
     "make_library": "libraries",
     "measure": "metrics",
+    "model_presets": "models",
     "next_dollar": "study.next_dollar",
     "plan": "study.plan",
     "presets": "scenario",
@@ -156,6 +158,7 @@ __all__ = [
     "load_trace",
     "make_library",
     "measure",
+    "model_presets",
     "next_dollar",
     "plan",
     "presets",

@@ -1,6 +1,6 @@
 // Draws the figures of a page: titles as text that wraps, colours for light or dark.
 "use strict";
-(() => {
+(async () => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const config = {displaylogo: false, responsive: false};
   const night = matchMedia("(prefers-color-scheme: dark)");
@@ -101,6 +101,7 @@
       const label = document.createElement("label");
       const box = document.createElement("input");
       box.type = "checkbox";
+      box.checked = axes.every((axis) => figure.layout[axis].type === "log");
       label.append(box, " busbw on a log scale");
       element.before(label);
       box.addEventListener("change", () => {
@@ -110,7 +111,19 @@
     });
   }
 
+  // plotly.js stands in the page as gzip.
+  async function loadPlotly() {
+    const packed = document.getElementById("plotly").textContent;
+    if (!packed) return;
+    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  }
+
   offerLog();
+  await loadPlotly();
   draw();
   night.addEventListener("change", draw);
   let width = innerWidth;

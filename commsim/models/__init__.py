@@ -13,7 +13,14 @@ from commsim.models.activations import (
     layer_working_bytes,
     logit_count,
 )
-from commsim.models.catalogue import ModelPreset, Published, model_names, model_preset, model_text
+from commsim.models.catalogue import (
+    ModelPreset,
+    Published,
+    model_names,
+    model_preset,
+    model_presets,
+    model_text,
+)
 from commsim.models.compute import ComputeModel, compute_model
 from commsim.models.compute_section import ComputeSection, MeasuredTimes
 from commsim.models.constants import Stack, default_stack, stack_constants, stack_names
@@ -127,6 +134,7 @@ __all__ = [
     "memory_text",
     "model_names",
     "model_preset",
+    "model_presets",
     "model_text",
     "modules_of",
     "optimizer_entries",

@@ -10,7 +10,7 @@ from commsim.models.shape import ModelShape
 from commsim.sections import Section, decode
 from commsim.yaml_file import read_own_yaml
 
-__all__ = ["ModelPreset", "Published", "model_names", "model_preset", "model_text"]
+__all__ = ["ModelPreset", "Published", "model_names", "model_preset", "model_presets", "model_text"]
 
 _FILE = Path(__file__).parent / "presets" / "models.yaml"
 
@@ -37,6 +37,11 @@ class ModelPreset(Section, frozen=True, kw_only=True):
 def model_names() -> tuple[str, ...]:
     """Return the names of all presets, in the order of the file."""
     return tuple(_presets())
+
+
+def model_presets() -> dict[str, ModelPreset]:
+    """Return every model preset by name: its `shape` and its `published` parameter count."""
+    return dict(_presets())
 
 
 def model_preset(name: str, *, where: str = "model.preset") -> ModelPreset:

@@ -49,6 +49,15 @@ def test_fewer_nics_spread_over_the_old_places():
     assert cluster.notes == ("nic.count: 4 NICs spread over the places of the node's 8.",)
 
 
+def test_fewer_nics_stand_beside_the_gpus_that_stay() -> None:
+    overrides = {"gpu": {"count": 4}, "nic": {"count": 2}}
+    cluster = Cluster.preset("dgx-a100", nodes=2, overrides=overrides)
+    assert [cluster.nics_of(rank)[0] for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+    for rank in range(8):  # GPUDirect: by PCIe alone, through no socket
+        way = [cluster.links.names[link] for link in cluster.to_nic(rank, rank // 2).link]
+        assert not any("cpu" in name or "mem" in name for name in way)
+
+
 def test_fewer_gpus_are_the_first_ones():
     cluster = Cluster.preset("dgx-1v", overrides={"gpu": {"count": 4}})
     assert cluster.world_size == 4

@@ -26,6 +26,7 @@ cluster = cs.Cluster.preset("dgx-h100", nodes=2)
 bench = cs.bench(cluster, "all_reduce", "1GiB", algo="ring")
 rate: float | None = bench.results[0].busbw_gbs
 names: tuple[str, ...] = cs.presets("models")
+parameters: int = cs.model_presets()["llama3-8b"].published.parameters
 least: float = cs.bound(cluster, "all_reduce", 2**20, [0, 1]).seconds
 verdict: list[str] = list(cs.compare("gpipe", "1f1b").verdict)
 measured: cs.Timeline = cs.load_trace("traces").timeline()

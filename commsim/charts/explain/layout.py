@@ -8,15 +8,20 @@ that hang on them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, cos, inf, pi, sin, sqrt
 
+import numpy as np
+
+from commsim.charts.explain.views import Views, tree_levels
 from commsim.collectives import Program
 from commsim.ops import PAIRED
 
-__all__ = ["ActorFrame", "Card", "Point", "frame", "positions"]
+__all__ = ["ActorFrame", "Card", "Point", "ViewTitle", "frame", "positions"]
 
 Point = tuple[float, float]
+ViewTitle = tuple[float, float, str]  # its middle, its baseline, its words
 
 _MOST_ON_CIRCLE = 20  # ranks; more stand in rows
 _LABEL = 15  # height of a card's name
@@ -51,23 +56,37 @@ class ActorFrame:
     width: float
     height: float
     spots: tuple[Point, ...]
+    titles: tuple[ViewTitle, ...] = ()
 
 
-def frame(program: Program, cells: int, *, per_node: int = 0, narrow: bool = False) -> ActorFrame:
-    """Return where to draw every actor with so many cells; `narrow` for small screens."""
+def frame(program: Program, shown: Views, *, per_node: int = 0, narrow: bool = False) -> ActorFrame:
+    """Return where to draw every spot of the views; `narrow` for small screens."""
+    cells = shown.cells
     whole = program.n if program.op in PAIRED and program.layout is None else 0
     card = _card(cells, narrow=narrow or program.actors > 4, columns=whole)
     unit = positions(program, per_node=per_node)
+    if shown.trees:
+        unit = _trees(shown.trees, below=narrow)
     width, height = _least_size(unit, card, narrow=narrow)
+    spots = tuple(
+        (_EDGE + card.width / 2 + x * width, _HEAD + card.height / 2 + y * height) for x, y in unit
+    )
     return ActorFrame(
         card,
         width + card.width + 2 * _EDGE,
         height + card.height + _HEAD + _FOOT,
-        tuple(
-            (_EDGE + card.width / 2 + x * width, _HEAD + card.height / 2 + y * height)
-            for x, y in unit
-        ),
+        spots,
+        _titles(shown, spots, card),
     )
+
+
+def _titles(shown: Views, spots: Sequence[Point], card: Card) -> tuple[ViewTitle, ...]:
+    """Return what stands over the top of each tree."""
+    found = []
+    for view, levels in enumerate(shown.trees):
+        x, y = spots[view * shown.actors + levels[0][0]]
+        found.append((x, y - card.height / 2 - 7, f"tree {view + 1}"))
+    return tuple(found)
 
 
 def _card(count: int, *, narrow: bool, columns: int = 0) -> Card:
@@ -102,7 +121,8 @@ def _least_size(unit: list[Point], card: Card, *, narrow: bool) -> tuple[float, 
 def positions(program: Program, *, per_node: int = 0) -> list[Point]:
     """Return each actor's (x, y), from (0, 0) at the top left to (1, 1)."""
     n = program.n
-    levels = None if program.switches else _levels(program)
+    every = np.ones(len(program), bool)
+    levels = None if program.switches else tree_levels(program, every, max(program.root, 0))
     if per_node and 1 < per_node < n:
         return _stretched(_rows(program, per_node))
     if levels is not None:
@@ -156,31 +176,14 @@ def _rows(program: Program, per_node: int) -> list[Point]:
     return ranks + [(0.5, 0.0)] * switches
 
 
-def _levels(program: Program) -> list[list[int]] | None:
-    """Return the ranks level by level if their connections form a shallow tree, else None."""
-    n = program.n
-    near: list[list[int]] = [[] for _ in range(n)]
-    pairs = sorted(
-        {
-            (min(a, b), max(a, b))
-            for a, b in zip(program.source.tolist(), program.target.tolist(), strict=True)
-            if a != b
-        }
-    )
-    for a, b in pairs:
-        near[a].append(b)
-        near[b].append(a)
-    if len(pairs) != n - 1 or n < 3:
-        return None
-    root = max(program.root, 0)
-    levels, seen = [[root]], {root}
-    while levels[-1]:
-        below = [b for a in levels[-1] for b in near[a] if b not in seen]
-        seen.update(below)
-        levels.append(below)
-    levels.pop()
-    shallow = len(levels) <= n.bit_length() + 1
-    return levels if len(seen) == n and shallow else None
+def _trees(trees: Sequence[list[list[int]]], *, below: bool) -> list[Point]:
+    """Return trees next to each other, or one below the other."""
+    found: list[Point] = []
+    apart = 1 + 1 / max(len(level) for levels in trees for level in levels)
+    for at, levels in enumerate(trees):
+        for x, y in _by_level(levels):
+            found.append((x, y + at * 1.5) if below else (x + at * apart, y))
+    return _stretched(found)
 
 
 def _by_level(levels: list[list[int]]) -> list[Point]:

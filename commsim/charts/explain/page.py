@@ -7,14 +7,14 @@ The page holds the same pictures as the strip: per step what moves, and which ce
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from commsim.charts.explain.layout import frame
 from commsim.charts.explain.text import actor_name, headline, move_text, place_list, place_name
+from commsim.charts.explain.views import Views, views
 from commsim.charts.page import policy, scripts_of
 from commsim.charts.theme import LINES, plain
 from commsim.collectives import Move, Picture, Walk
@@ -33,15 +33,15 @@ def explain_page(walk: Walk, *, per_node: int = 0, embedded: bool = False) -> st
     Raises:
         ScenarioError: a program too large to draw.
     """
-    cells = np.flatnonzero(walk.bare).tolist()
-    rows = len(walk.program.chunk) + walk.program.actors * len(cells)
+    shown = views(walk, per_node=per_node)
+    rows = len(walk.program.chunk) + walk.program.actors * int(walk.bare.sum())
     if rows > _MOST_CHANGES:
         raise ScenarioError(
             f"{walk.program!r} has {rows:,} cells to draw, too many for a page. Take fewer"
             " ranks (-n)."
         )
     title, figures = headline(walk)
-    data = json.dumps(_data(walk, cells, per_node), separators=(",", ":"))
+    data = json.dumps(_data(walk, shown, per_node), separators=(",", ":"))
     page = _TEMPLATE.read_text(encoding="utf-8")
     texts = {
         "@POLICY@": policy(*explain_scripts()),
@@ -69,48 +69,46 @@ def _key(walk: Walk) -> str:
     return f"{filled}Pale: not yet what the op promises there. Framed: just arrived."
 
 
-def _data(walk: Walk, cells: list[int], per_node: int) -> dict[str, Any]:
+def _data(walk: Walk, shown: Views, per_node: int) -> dict[str, Any]:
     program = walk.program
-    index = {place: i for i, place in enumerate(cells)}
+    spots = [shown.of_spot(spot) for spot in range(shown.spots)]
     steps = [
         {
-            "moves": [_move(walk, move) for move in stage.moves],
-            "changes": _changes(stage.after, stage.moves, index),
+            "moves": [[source, target, *_move(walk, move)] for source, target, move in moves],
+            "changes": _changes(stage.after, moves, shown),
         }
         for stage in walk.stages
+        for moves in [shown.moves(stage.moves)]
     ]
     return {
-        "actors": [actor_name(walk, actor) for actor in range(program.actors)],
-        "names": [place_name(walk, place) for place in cells],
+        "actors": [actor_name(walk, actor) for actor, _ in spots],
+        "names": [[place_name(walk, place) for place in places] for places in shown.places],
         "colours": list(LINES),
         "of": program.n if program.op in REDUCING else 1,
-        "start": [
-            [_cell(walk.start, actor, place) for place in cells] for actor in range(program.actors)
-        ],
+        "start": [[_cell(walk.start, actor, place) for place in places] for actor, places in spots],
         "steps": steps,
         "views": {
-            name: _view(walk, len(cells), per_node, narrow=name == "narrow")
+            name: _view(walk, shown, per_node, narrow=name == "narrow")
             for name in ("wide", "narrow")
         },
     }
 
 
-def _view(walk: Walk, cells: int, per_node: int, *, narrow: bool) -> dict[str, Any]:
-    room = frame(walk.program, cells, per_node=per_node, narrow=narrow)
+def _view(walk: Walk, shown: Views, per_node: int, *, narrow: bool) -> dict[str, Any]:
+    room = frame(walk.program, shown, per_node=per_node, narrow=narrow)
     return {
         "size": [round(room.width), round(room.height)],
         "card": [room.card.width, room.card.height],
         "columns": room.card.columns,
         "cell": room.card.cell,
         "spots": [[round(x, 1), round(y, 1)] for x, y in room.spots],
+        "titles": [[round(x, 1), round(y, 1), text] for x, y, text in room.titles],
     }
 
 
 def _move(walk: Walk, move: Move) -> list[Any]:
-    """Return [source, target, adds, chunks for their colour, short label, words]."""
+    """Return [adds, chunks for their colour, short label, words]."""
     return [
-        move.source,
-        move.target,
         int(move.adds),
         list(move.places[:6]),
         place_list(walk, move.places, most=3),
@@ -123,7 +121,13 @@ def _cell(picture: Picture, actor: int, place: int) -> list[int]:
     return [int(picture.chunk[actor, place]), int(picture.parts[actor, place]), done]
 
 
-def _changes(after: Picture, moves: tuple[Move, ...], index: dict[int, int]) -> list[list[int]]:
+def _changes(
+    after: Picture, moves: Sequence[tuple[int, int, Move]], shown: Views
+) -> list[list[int]]:
     """Return the cells that the moves of a step reach, with what is in them afterwards."""
-    reached = dict.fromkeys((move.target, place) for move in moves for place in move.into)
-    return [[actor, index[place], *_cell(after, actor, place)] for actor, place in reached]
+    reached = dict.fromkeys((target, place) for _, target, move in moves for place in move.into)
+    index = [{place: i for i, place in enumerate(places)} for places in shown.places]
+    return [
+        [spot, index[spot // shown.actors][place], *_cell(after, spot % shown.actors, place)]
+        for spot, place in reached
+    ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from commsim.charts.explain.layout import ActorFrame, Card, Point, frame
 from commsim.charts.explain.text import actor_name, headline, place_list, place_name
+from commsim.charts.explain.views import Views, views
 from commsim.charts.theme import FAMILIES, FONT, GRID, INK, LINES, MUTED, PAPER, svg_text
 from commsim.collectives import Move, Picture, Walk
 from commsim.errors import ScenarioError
@@ -40,7 +41,8 @@ def explain_svg(walk: Walk, *, per_node: int = 0) -> str:
             f"{len(walk.stages)} steps are too many for a strip (at most {MOST_PANELS - 1})."
             " Write .html, or take fewer ranks (-n)."
         )
-    room = frame(walk.program, int(walk.bare.sum()), per_node=per_node)
+    shown = views(walk, per_node=per_node)
+    room = frame(walk.program, shown, per_node=per_node)
     panels = len(walk.stages) + 1
     across = min(max(1, int((_WIDTH - 2 * _MARGIN + _GAP) // (room.width + _GAP))), panels)
     width = max(across * (room.width + _GAP) - _GAP + 2 * _MARGIN, 560)
@@ -58,7 +60,7 @@ def explain_svg(walk: Walk, *, per_node: int = 0) -> str:
         x = _MARGIN + index % across * (room.width + _GAP)
         y = _TOP + index // across * (room.height + _GAP)
         parts.append(f'<g transform="translate({x:.0f} {y:.0f})">')
-        parts += _panel(walk, index, room)
+        parts += _panel(walk, index, room, shown)
         parts.append("</g>")
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -74,7 +76,7 @@ _ARROWS = (
 )
 
 
-def _panel(walk: Walk, index: int, room: ActorFrame) -> list[str]:
+def _panel(walk: Walk, index: int, room: ActorFrame, shown: Views) -> list[str]:
     """Return one panel: the moves of step `index` (0: none), and the picture after it."""
     moves = walk.stages[index - 1].moves if index else ()
     picture = walk.stages[index - 1].after if index else walk.start
@@ -83,21 +85,24 @@ def _panel(walk: Walk, index: int, room: ActorFrame) -> list[str]:
         f' stroke="{GRID}"/>',
         svg_text(10, 18, f"step {index}" if index else "start", 12, INK, weight="bold"),
     ]
+    parts += [svg_text(x, y, text, 11, MUTED, anchor="middle") for x, y, text in room.titles]
     fresh = {(move.target, place) for move in moves for place in move.into}
-    for move in moves:
-        if move.source != move.target:
-            parts += _arrow(walk, move, room, labelled=len(moves) <= 16)
-    for actor in range(walk.program.actors):
-        parts += _actor(walk, picture, actor, room, fresh)
+    for source, target, move in shown.moves(moves):
+        if source != target:
+            parts += _arrow(walk, move, (source, target), room, labelled=len(moves) <= 16)
+    for spot in range(shown.spots):
+        parts += _actor(walk, picture, spot, room, shown, fresh)
     return parts
 
 
-def _arrow(walk: Walk, move: Move, room: ActorFrame, *, labelled: bool) -> list[str]:
+def _arrow(
+    walk: Walk, move: Move, ends: tuple[int, int], room: ActorFrame, *, labelled: bool
+) -> list[str]:
     """Return a curve from card to card, bent to its left so that both ways can be seen."""
-    (xa, ya), (xb, yb) = room.spots[move.source], room.spots[move.target]
+    (xa, ya), (xb, yb) = room.spots[ends[0]], room.spots[ends[1]]
     length = hypot(xb - xa, yb - ya) or 1
     ux, uy = (xb - xa) / length, (yb - ya) / length
-    bend = _bend(room, move, length)
+    bend = _bend(room, ends, length)
     xm, ym = (xa + xb) / 2 + uy * bend, (ya + yb) / 2 - ux * bend
     start, end = _edge(xa, ya, xm, ym, room.card), _edge(xb, yb, xm, ym, room.card)
     kind, colour = ("adds", _ADDS) if move.adds else ("copies", _COPIES)
@@ -117,11 +122,11 @@ def _arrow(walk: Walk, move: Move, room: ActorFrame, *, labelled: bool) -> list[
     return parts
 
 
-def _bend(room: ActorFrame, move: Move, length: float) -> float:
+def _bend(room: ActorFrame, ends: tuple[int, int], length: float) -> float:
     """Return how far a curve leaves the straight line: further where a card is in its way."""
-    (xa, ya), (xb, yb) = room.spots[move.source], room.spots[move.target]
+    (xa, ya), (xb, yb) = room.spots[ends[0]], room.spots[ends[1]]
     for actor, (x, y) in enumerate(room.spots):
-        if actor in (move.source, move.target):
+        if actor in ends:
             continue
         along = ((x - xa) * (xb - xa) + (y - ya) * (yb - ya)) / length
         aside = abs((x - xa) * (yb - ya) - (y - ya) * (xb - xa)) / length
@@ -141,12 +146,18 @@ def _edge(x: float, y: float, to_x: float, to_y: float, card: Card) -> Point:
 
 
 def _actor(
-    walk: Walk, picture: Picture, actor: int, room: ActorFrame, fresh: set[tuple[int, int]]
+    walk: Walk,
+    picture: Picture,
+    spot: int,
+    room: ActorFrame,
+    shown: Views,
+    fresh: set[tuple[int, int]],
 ) -> list[str]:
-    (x, y), card = room.spots[actor], room.card
+    (x, y), card = room.spots[spot], room.card
+    actor, places = shown.of_spot(spot)
     left, top = x - card.columns * card.cell / 2, y - card.height / 2
     parts = [svg_text(x, top + 10, actor_name(walk, actor), 11, INK, anchor="middle")]
-    for i, place in enumerate(np.flatnonzero(walk.bare).tolist()):
+    for i, place in enumerate(places):
         cx = left + i % card.columns * card.cell
         cy = top + _LABEL + i // card.columns * card.cell
         parts += _cell(walk, picture, actor, place, cx, cy, card.cell, (actor, place) in fresh)

@@ -87,9 +87,16 @@ def _title(bench: dict[str, Any], data: Bench) -> str:
     changes = bench["crossovers"]
     if not changes:
         first = min(data.rows, key=lambda row: row["time_us"])
-        return f"{what}: {data.way(first)} is fastest at every size"
+        return f"{what}{_asked(data)}: {data.way(first)} is fastest at every size"
     last = changes[-1]
-    return f"{what}: {last['to']} is fastest from {format_size(last['size'])} on"
+    asked = _asked(data)
+    return f"{what}{asked}: {last['to']} is fastest from {format_size(last['size'])} on"
+
+
+def _asked(data: Bench) -> str:
+    """Return ", ring or tree" where two or three algorithms compete; more are in the legend."""
+    names = list(dict.fromkeys(str(row["algo"]) for row in data.rows))
+    return f", {' or '.join(sorted(names)).lower()}" if 2 <= len(names) <= 3 else ""
 
 
 def _subtitle(bench: dict[str, Any]) -> str:
@@ -108,6 +115,7 @@ def _axes(
     name = "busbw (GB/s)" + (f" of {op_label(op)}" if op else "")
     y_axis = {
         "title": {"text": name, "font": small}, "rangemode": "tozero", "gridcolor": GRID,
+        "type": "log", "dtick": 1, "exponentformat": "none",  # small sizes are seen as well
         "zeroline": False, "automargin": True, "tickfont": {"size": 11, "color": MUTED},
         "domain": [max(0.0, top - plot), top], "anchor": f"x{axes[0]}",
     }  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import log10
 from typing import Any, NamedTuple
 
-from commsim.charts.theme import INK, LINES, MUTED, markup, op_label
+from commsim.charts.theme import INK, LINES, MUTED, PAPER, markup, op_label
 from commsim.units import format_size
 
 __all__ = ["Bench", "bounds", "choice", "curves", "marks", "ribbons"]
@@ -267,6 +267,7 @@ def marks(data: Bench, op: str, axis: str) -> tuple[list[dict[str, Any]], list[d
                 "xshift": -1,
                 "text": markup(f"{change['to']} from {format_size(size)}"),
                 "font": {"size": 10, "color": MUTED},
+                "bgcolor": PAPER,  # over the curves that it meets
             }
         )
     return shapes, labels

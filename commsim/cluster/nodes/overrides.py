@@ -23,8 +23,9 @@ def overridden(
     """Return the node with `changes` laid over it, and notes on what that made necessary.
 
     Fewer GPUs: the first ones stay. Another count of NICs: they spread over the places of the
-    old ones. Another kind of NVLink replaces the old one's settings. RDMA stays RDMA on another
-    medium, and without it there is no GPUDirect.
+    old ones; with fewer GPUs over those beside the GPUs that stay. Another kind of NVLink
+    replaces the old one's settings. RDMA stays RDMA on another medium, and without it there is no
+    GPUDirect.
     """
     if changes is None:
         return base, ()
@@ -64,12 +65,25 @@ def _other_nics(base: NodeSection, changes: NodeSection, notes: list[str]) -> No
     have = base.nic.count if base.nic else None
     if base.nic is None or count is None or have is None or count == have or count < 1:
         return base
-    old = [nic * have // count for nic in range(count)]
+    fewer = bool(changes.gpu and changes.gpu.count)
+    places = (_beside_gpus(base) if fewer else []) or list(range(have))
+    old = [places[nic * len(places) // count] for nic in range(count)]
     base = _moved(base, None, lambda nics: tuple(n for n in range(count) if old[n] in nics))
     if base.nic is not None:
         base = replace(base, nic=replace(base.nic, rails=None, gpu_to_nic=None))
-    notes.append(f"nic.count: {count} NICs spread over the places of the node's {have}.")
+    of = f"the node's {have}" if len(places) == have else "those beside the GPUs that stay"
+    notes.append(f"nic.count: {count} NICs spread over the places of {of}.")
     return base
+
+
+def _beside_gpus(base: NodeSection) -> list[int]:
+    """Return the NICs below a switch or socket that has GPUs, the nearest kind of place."""
+    switches = base.pcie.switches if base.pcie else None
+    found = {nic for switch in switches or () if switch.gpus for nic in switch.nics}
+    if not found and base.cpu and base.cpu.gpus and base.cpu.nics:
+        pairs = zip(base.cpu.gpus, base.cpu.nics, strict=False)
+        found = {nic for gpus, nics in pairs if gpus for nic in nics}
+    return sorted(found)
 
 
 def _other_network(base: NodeSection, changes: NodeSection, notes: list[str]) -> NodeSection:

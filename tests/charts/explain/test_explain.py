@@ -15,6 +15,7 @@ from helpers.paths import TESTS
 
 from commsim.charts.explain.layout import frame, positions
 from commsim.charts.explain.together import step_shares
+from commsim.charts.explain.views import views
 from commsim.collectives import program
 from commsim.collectives.catalogue import ALGORITHMS
 from commsim.collectives.checker import final_state
@@ -115,12 +116,43 @@ def test_a_circle_for_a_ring_levels_for_a_tree_rows_for_nodes() -> None:
     assert switch == pytest.approx((0.5, 0.5))
 
 
+@pytest.mark.parametrize("n", [4, 7, 8, 13])
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast", "reduce"])
+def test_a_double_tree_is_drawn_as_two_trees(op: str, n: int) -> None:
+    made = explain("double_tree", n, op=op)
+    shown = views(made.walk)
+    room = frame(made.walk.program, shown)
+    assert [text for _, _, text in room.titles] == ["tree 1", "tree 2"]
+    assert len(room.spots) == shown.spots == 2 * n
+    assert sorted(shown.places[0] + shown.places[1]) == np.flatnonzero(made.walk.bare).tolist()
+    moved: set[tuple[int, int]] = set()
+    for stage in made.walk.stages:
+        parts = shown.moves(stage.moves)
+        moved |= {(min(a, b), max(a, b)) for a, b, _ in parts}
+        # Nothing is lost or drawn twice: what the trees carry is what the step moves.
+        assert sum(len(move.places) for *_, move in parts) == sum(
+            len(move.places) for move in stage.moves
+        )
+    assert len(moved) == 2 * (n - 1)  # the edges of two trees
+    assert all((a < n) == (b < n) for a, b in moved)
+    assert made.html().count('"tree 2"') == 2  # on wide and on narrow pages
+    assert made.svg().count(">tree 2<") == len(made.walk.stages) + 1
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "tree", "halving_doubling", "nvls"])
+def test_other_algorithms_have_one_view(algorithm: str) -> None:
+    assert len(views(explain(algorithm, 8).walk).places) == 1
+
+
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 16])
-@pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical", "nvls", "nvls_tree"])
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "tree", "double_tree", "hierarchical", "nvls", "nvls_tree"]
+)
 def test_cards_never_overlap(algorithm: str, n: int, narrow: bool) -> None:
     made = explain(algorithm, n)
-    room = frame(made.walk.program, n, per_node=made.per_node, narrow=narrow)
+    shown = views(made.walk, per_node=made.per_node)
+    room = frame(made.walk.program, shown, per_node=made.per_node, narrow=narrow)
     for i, (xa, ya) in enumerate(room.spots):
         assert room.card.width / 2 <= xa <= room.width - room.card.width / 2
         assert room.card.height / 2 <= ya <= room.height - room.card.height / 2

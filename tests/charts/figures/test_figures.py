@@ -320,6 +320,7 @@ def test_names_from_traces_stay_text(tmp_path: Path) -> None:
     text = (tmp_path / "a.html").read_text()
     assert "<script>alert" not in text
     assert text.count("</script>") == 3  # the data, plotly, our own
+    assert len(text) < 1_000_000
 
 
 def test_no_text_of_a_figure_ends_its_script(tmp_path: Path) -> None:
