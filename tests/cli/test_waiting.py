@@ -69,18 +69,18 @@ def test_a_stopped_run_says_so_and_leaves_nothing(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_a_sweep_and_its_workers(number: int, code: int, tmp_path: Path) -> None:
-    """The points never end by themselves; nothing but the signal stops them."""
-    words = ["sweep", "1f1b", "--vary", "workload.pipeline.microbatches=20000,20001", "--set",
+    """The points take minutes; nothing but the signal stops them."""
+    words = ["sweep", "1f1b", "--vary", "workload.pipeline.microbatches=15000,15001", "--set",
              "workload.pipeline.stages=64", "--csv", str(tmp_path / "x.csv")]  # fmt: skip
     script = (
         "import sys, commsim.study.sweep.executors as e\n"
         "from commsim.cli.main import entry\n"
         "if __name__ == '__main__':\n"
-        "    pool = e._WorkerPool.__enter__\n"
+        "    pool = e.WorkerPool.__enter__\n"
         "    def ready(self):\n"
         "        print('ready', flush=True)\n"
         "        return pool(self)\n"
-        "    e._WorkerPool.__enter__ = ready\n"
+        "    e.WorkerPool.__enter__ = ready\n"
         "    entry()\n"
     )
     file = tmp_path / "sweep_it.py"
