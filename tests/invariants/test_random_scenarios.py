@@ -31,6 +31,7 @@ SEEDS: dict[tuple[int, int], str] = {
     (26, 16): "channels of the ideal library that share a link were timed as if each had it alone",
     (27, 16): "the same over PCIe",
     (111, 16): "the same, an all-gather among eight",
+    (2510, 16): "the flow of a send without bytes, in slices on links that others use",
 }
 """(seed, most GPUs) of what once failed: why."""
 

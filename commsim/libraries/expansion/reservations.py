@@ -114,6 +114,8 @@ def pass_through(
     `works[i]` is how long link i needs for its part of the message, in ps. Returns the curve by
     which the message leaves, and when which share of it passed.
     """
+    if not any(works):
+        return curve, []
     times, come = curve
     now, moved, at = times[0], 0.0, 0
     idle = all(not usage.times or usage.times[-1] <= now for usage in usages)
@@ -176,8 +178,9 @@ def _room(usages: Sequence[Usage], works: Sequence[float], now: float) -> tuple[
     for usage, work in zip(usages, works, strict=True):
         used, change = usage.at(now)
         left = 1 - used
-        free = min(free, left / work if left > _SAME else 0.0)
-        until = min(until, change)
+        if work > 0:  # what needs nothing of a link does not wait for it
+            free = min(free, left / work if left > _SAME else 0.0)
+            until = min(until, change)
     return free, until
 
 

@@ -75,6 +75,16 @@ def test_parallel_links_move_at_the_pace_of_the_fullest() -> None:
     assert leaving[0][-1] == pytest.approx(20.0)
 
 
+def test_a_link_that_has_nothing_to_do_holds_nothing_up() -> None:
+    busy, free = Usage(), Usage()
+    busy.reserve(0.0, 100.0, 1.0)
+    leaving, services = pass_through([busy], [0.0], at_once(7.0))
+    assert leaving == at_once(7.0)
+    assert not services
+    leaving, _ = pass_through([busy, free], [0.0, 10.0], at_once(7.0))
+    assert leaving[0][-1] == pytest.approx(17.0)
+
+
 def test_what_is_over_is_forgotten() -> None:
     usage = used([(0.0, 10.0, 1.0), (20.0, 10.0, 0.5)])
     usage.forget(25.0)
