@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.browsing import Pages
 from helpers.share import WHOLE
 from hypothesis import HealthCheck, settings
 
@@ -69,3 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if seen[family] * _GOLDEN % 1 >= mark.args[0]:
                 item.add_marker("long")
             seen[family] += 1
+
+
+@pytest.fixture(scope="session")
+def browser_pages(browser: Any) -> Pages:
+    """The pages of the browser."""
+    return Pages(browser)

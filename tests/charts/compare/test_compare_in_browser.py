@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.browsing import Pages
 from helpers.paths import TESTS
 
 from commsim.study.compare.compare import compare
@@ -37,23 +39,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def opened(browser: Any) -> Iterator[Open]:
+def opened(browser_pages: Pages) -> Iterator[Open]:
     """Open a page; any complaint fails the test at its end."""
-    contexts, complaints = [], []
+    complaints: list[str] = []
+    with ExitStack() as stack:
 
-    def open_page(path: Path, width: int = 1400, scheme: str = "light") -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda r: complaints.append(r.url) if r.url.startswith("http") else None)
-        page.goto(path.as_uri())
-        return page
+        def open_page(path: Path, width: int = 1400, scheme: str = "light") -> Any:
+            view = {"width": width, "height": 900}
+            lent = browser_pages.page(complaints.append, viewport=view, color_scheme=scheme)
+            page = stack.enter_context(lent)
+            page.goto(path.as_uri())
+            return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
+        yield open_page
     assert complaints == []
 
 

@@ -438,11 +438,14 @@ def test_a_measured_run_stands_above_its_replay(
 
 
 def looked_at(opened: Open, folder: Path, names: Iterable[str]) -> None:
-    for name in names:
-        page = opened(report_of(name, folder))
+    first, *others = names
+    page = opened(report_of(first, folder))
+    for name in (first, *others):
+        if name != first:
+            page.goto(report_of(name, folder).as_uri())
+            page.wait_for_selector("#viewer[data-ready]", timeout=120_000)
         assert page.locator("#timeline").is_visible()
         assert page.locator("h1").inner_text() != ""
-        page.close()
 
 
 def test_scenarios_of_every_kind_have_a_report(opened: Open, folder: Path) -> None:
