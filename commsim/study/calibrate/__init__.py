@@ -8,16 +8,19 @@ what commonly breaks, `factors` what is fitted, `fit` fits it.
 
 from commsim.study.calibrate.calibrate import Calibration, calibrate, fitted_to
 from commsim.study.calibrate.check import CheckResult, check
-from commsim.study.calibrate.fit import errors_of
+from commsim.study.calibrate.fit import NEAR, ErrorParts, errors_of, log_ratios
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
 __all__ = [
+    "NEAR",
     "BenchedMachine",
     "Calibration",
     "CheckResult",
+    "ErrorParts",
     "MeasuredTable",
     "calibrate",
     "check",
     "errors_of",
     "fitted_to",
+    "log_ratios",
 ]

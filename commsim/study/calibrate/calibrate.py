@@ -18,7 +18,7 @@ from commsim.errors import ScenarioError
 from commsim.files import write_json, write_text
 from commsim.study.calibrate.factors import Factor, factors_of, overrides_of
 from commsim.study.calibrate.faults import Finding, diagnose
-from commsim.study.calibrate.fit import errors_of
+from commsim.study.calibrate.fit import PARTS, ErrorParts, errors_of
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, machine_of, read_tables
 from commsim.study.calibrate.shrink import fit_that_carries
 
@@ -156,12 +156,14 @@ def fitted(
     )
 
 
-def fitted_to(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> BenchedMachine:
+def fitted_to(
+    machine: BenchedMachine, tables: Sequence[MeasuredTable], parts: ErrorParts = PARTS
+) -> BenchedMachine:
     """Return the machine with what is broken, and the figures that fit the tables best."""
     finding = diagnose(machine, tables)
     broken = machine if finding is None else finding.fault.on(machine)
     factors = factors_of(broken, tables)
-    return broken.having(overrides_of(factors, fit_that_carries(broken, tables, factors)))
+    return broken.having(overrides_of(factors, fit_that_carries(broken, tables, factors, parts)))
 
 
 def _left_out(

@@ -1,16 +1,17 @@
 """
 Fitting factors to measured tables: Gauss-Newton on the logarithms of times.
 
-    minimise  sum over ops of Huber(C^-1/2 ln(predicted / measured)) + sum over factors of T(x / s)
+    minimise  sum over tables of Huber(C^-1/2 ln(predicted / measured)) + sum over factors T(x / s)
 
-C is how a prediction errs if all figures are known: rows of near sizes err together, in a table and
-across the tables of one op, so that a long table is not as many witnesses as it has rows. T is
-Student's t: small moves are held back, one that all tables ask for is let through.
+C is how a prediction errs if all figures are known: rows of near sizes err together in a table, so
+that a long table is not as many witnesses as it has rows. T is Student's t: small moves are held
+back, one that all tables ask for is let through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,13 +19,37 @@ from commsim.arrays import Floats
 from commsim.study.calibrate.factors import Factor, overrides_of
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
-__all__ = ["Ratios", "errors_of", "fit", "log_ratios", "predicted_ratios"]
+__all__ = [
+    "NEAR",
+    "PARTS",
+    "ErrorParts",
+    "Ratios",
+    "errors_of",
+    "fit",
+    "log_ratios",
+    "predicted_ratios",
+]
 
 Ratios = Callable[[Floats], list[Floats]]
 """ln(predicted / measured) of each table's rows, by the x of the factors."""
 
-_OF_TABLE, _OF_OP, _OF_ROW = 0.12, 0.1, 0.04  # parts of C, in ln: of a table, of its op, of a row
-_NEAR = 3.0  # doublings of the size over which rows err together
+NEAR = 3.0
+"""Doublings of the size over which rows err together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorParts:
+    """Standard deviations in ln that C is made of: of a table (smooth over sizes), of a row.
+
+    As estimated over ten measured machines by `benchmarks/validate_calibrate.py`, with what all
+    tables of a machine have in common as a third part. A part of each op came out as nothing.
+    """
+
+    table: float = 0.176
+    row: float = 0.064
+
+
+PARTS = ErrorParts()
 _OUTLIER = 2.0  # beyond, a whitened row counts by its distance and not by the square of it (Huber)
 _FREEDOM = 3.0  # degrees of T
 _STEP = 0.05
@@ -50,11 +75,16 @@ def predicted_ratios(
     return lambda x: log_ratios(machine.having(overrides_of(factors, x)), tables)
 
 
-def fit(tables: Sequence[MeasuredTable], factors: Sequence[Factor], ratios: Ratios) -> Floats:
+def fit(
+    tables: Sequence[MeasuredTable],
+    factors: Sequence[Factor],
+    ratios: Ratios,
+    parts: ErrorParts = PARTS,
+) -> Floats:
     """Return the x of each factor."""
     x = np.zeros(len(factors))
     bounds = np.array([factor.bound for factor in factors])
-    residuals = _residuals(tables, factors, ratios)
+    residuals = _residuals(tables, factors, ratios, parts)
     here = residuals(x)
     for _ in range(_ITERATIONS):
         columns = []
@@ -79,34 +109,24 @@ def fit(tables: Sequence[MeasuredTable], factors: Sequence[Factor], ratios: Rati
 
 
 def _residuals(
-    tables: Sequence[MeasuredTable], factors: Sequence[Factor], ratios: Ratios
+    tables: Sequence[MeasuredTable], factors: Sequence[Factor], ratios: Ratios, parts: ErrorParts
 ) -> Callable[[Floats], Floats]:
     """Return the function whose square is minimised, of the x of the factors."""
     widths = np.array([factor.sigma for factor in factors])
-    places = [
-        [place for place, table in enumerate(tables) if table.op == op]
-        for op in dict.fromkeys(table.op for table in tables)
-    ]
-    white = [_whitening([tables[place] for place in own]) for own in places]
+    white = [_whitening(table, parts) for table in tables]
 
     def residuals(at: Floats) -> Floats:
-        found = ratios(at)
-        rows = [
-            _calmed(whitener @ np.concatenate([found[place] for place in own]))
-            for whitener, own in zip(white, places, strict=True)
-        ]
+        rows = [_calmed(one @ found) for one, found in zip(white, ratios(at), strict=True)]
         return np.concatenate([*rows, _held(at / widths)])
 
     return residuals
 
 
-def _whitening(tables: Sequence[MeasuredTable]) -> Floats:
-    """Return C^-1/2 of the rows of one op's tables, one table after another."""
-    sizes = np.log2(np.concatenate([np.array(table.sizes, np.float64) for table in tables]))
-    owner = np.repeat(np.arange(len(tables)), [len(table.sizes) for table in tables])
-    near = np.exp(-0.5 * ((sizes[:, None] - sizes) / _NEAR) ** 2)
-    same = owner[:, None] == owner
-    spread = near * (_OF_OP**2 + _OF_TABLE**2 * same) + _OF_ROW**2 * np.eye(len(sizes))
+def _whitening(table: MeasuredTable, parts: ErrorParts) -> Floats:
+    """Return C^-1/2 of the rows of a table."""
+    sizes = np.log2(np.array(table.sizes, np.float64))
+    near = np.exp(-0.5 * ((sizes[:, None] - sizes) / NEAR) ** 2)
+    spread = parts.table**2 * near + parts.row**2 * np.eye(len(sizes))
     inverse: Floats = np.linalg.inv(np.linalg.cholesky(spread))
     return inverse
 

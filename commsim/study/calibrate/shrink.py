@@ -16,7 +16,7 @@ import numpy as np
 
 from commsim.arrays import Floats
 from commsim.study.calibrate.factors import Factor
-from commsim.study.calibrate.fit import Ratios, fit, predicted_ratios
+from commsim.study.calibrate.fit import PARTS, ErrorParts, Ratios, fit, predicted_ratios
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
 __all__ = ["fit_that_carries"]
@@ -47,12 +47,15 @@ class _Line:
 
 
 def fit_that_carries(
-    machine: BenchedMachine, tables: Sequence[MeasuredTable], factors: Sequence[Factor]
+    machine: BenchedMachine,
+    tables: Sequence[MeasuredTable],
+    factors: Sequence[Factor],
+    parts: ErrorParts = PARTS,
 ) -> Floats:
     """Return the x of each factor: of the fit to all tables, the share that carries over."""
     ratios = predicted_ratios(machine, tables, factors)
-    share = _share(_lines(tables, factors, ratios), factors)
-    found: Floats = share * fit(tables, factors, ratios) if share else np.zeros(len(factors))
+    share = _share(_lines(tables, factors, ratios), factors, parts)
+    found: Floats = share * fit(tables, factors, ratios, parts) if share else np.zeros(len(factors))
     return found
 
 
@@ -73,11 +76,11 @@ def _lines(
     ]
 
 
-def _share(lines: Sequence[_Line], factors: Sequence[Factor]) -> float:
+def _share(lines: Sequence[_Line], factors: Sequence[Factor], parts: ErrorParts) -> float:
     """Return the share of the way that predicts what was left out best."""
     errors = np.zeros(len(_SHARES))
     for seen, hidden in _folds(lines):
-        x = fit([line.table for line in seen], factors, _straight(seen))
+        x = fit([line.table for line in seen], factors, _straight(seen), parts)
         errors += [np.mean([line.error(share * x) for line in hidden]) for share in _SHARES]
     gained = errors[0] - errors
     if gained.max() <= _WORTH * errors[0]:
