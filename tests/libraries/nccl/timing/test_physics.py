@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from commsim.cluster import Cluster, cluster_from
+from commsim.libraries import LibrarySection
 from commsim.libraries.nccl.env import knobs_of
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
 from commsim.libraries.nccl.shapes import Algorithm, Protocol
 from commsim.libraries.nccl.timing.constants import default_terms
+from commsim.study.bench import bench
 
 LARGE, SMALL = 1 << 30, 8
 BETWEEN = ("Ring", "Tree", "NVLSTree")
@@ -136,6 +138,19 @@ def test_oversubscription_acts_where_rings_cross_it():
 
     even, four = (took(built(ratio), "all_reduce", 8 << 30, "Ring") for ratio in (1, 4))
     assert four / even == pytest.approx(4, rel=0.15)
+
+
+@pytest.mark.parametrize(("preset", "nodes", "env", "measured"), [
+    ("dgx-b200", 2, {}, 344.7), ("dgx-b200", 16, {}, 306.3), ("hgx-h100", 10, {}, 321.6),
+    ("dgx-b200", 16, {"NCCL_COLLNET_ENABLE": "1"}, 385.2),  # 24 channels
+])  # fmt: skip
+def test_rings_of_sixteen_channels_fall_with_the_nodes_as_measured(preset, nodes, env, measured):
+    """16 GiB with NCCL 2.29 on tuned fabrics, bus bandwidth in GB/s (all_gather of the last)."""
+    asked = LibrarySection("nccl", version="2.29", env=env)
+    op = "all_gather" if env else "all_reduce"
+    cluster = Cluster.preset(preset, nodes=nodes)
+    (row,) = bench(cluster, op, "16G", algo="Ring", proto="Simple", library=asked).results
+    assert row.busbw_gbs == pytest.approx(measured, rel=0.05)
 
 
 def test_congestion_costs_its_share_for_each_doubling_of_the_nodes():
