@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from commsim.cluster.fabrics.fabric_section import FabricSection
@@ -52,11 +52,17 @@ def _laid(data: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
     return {**data, keys[0]: inner}
 
 
-def settings_of(preset: str) -> Iterator[Setting]:
-    """Yield every numeric setting of a preset's node and fabric."""
+def settings_of(preset: str, fabric: Mapping[str, Any] | None = None) -> Iterator[Setting]:
+    """Yield every numeric setting of a preset's node and fabric; `fabric` is laid over its own."""
     data = preset_data(preset)
+    network = {**(data.get("fabric") or {}), **(fabric or {})}
     yield from _walk(NodeSection, data["node"], "")
-    yield from _walk(FabricSection, data.get("fabric") or {}, "fabric.")
+    for setting in _walk(FabricSection, network, "fabric."):
+        # Leaves of a fat tree that is laid out by its radix hold more nodes the fewer uplinks
+        # they have, so that some ways get shorter.
+        by_radix = network.get("kind") == "fat_tree" and "nodes_per_leaf" not in network
+        thin = by_radix and setting.path.endswith("oversubscription")
+        yield replace(setting, worsens=False) if thin else setting
 
 
 def _walk(section: type[Section], data: Mapping[str, Any], path: str) -> Iterator[Setting]:
@@ -100,7 +106,7 @@ def _changed(path: str, kind: Any, now: Any) -> Setting | None:
         return Setting(path, "8GiB", worsens=True)
     if kind is float:
         oversubscribed = path.endswith("oversubscription")
-        return Setting(path, 4.0 if oversubscribed else now / 4, worsens=True)
+        return Setting(path, now * 4 if oversubscribed else now / 4, worsens=True)
     if not isinstance(now, int):
         return None  # a matrix of links, not a number
     other = now // 2 if now > 1 else now + 1

@@ -106,7 +106,8 @@ def runs_here(place: str, library: str) -> bool:
 
 @cache
 def settings_at(place: str) -> dict[str, Setting]:
-    return {setting.path: setting for setting in settings_of(PLACES[place]["preset"])}
+    at = PLACES[place]
+    return {each.path: each for each in settings_of(at["preset"], at.get("fabric"))}
 
 
 def differs(path: str, place: str, library: str) -> bool | None:

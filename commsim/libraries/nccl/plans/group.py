@@ -228,9 +228,13 @@ class NcclGroup:
             if not (own.hop and own.reach):
                 ring = latency_of(self.edges.of(Algorithm.Ring, "all_gather", 1, -1), self.router)
                 own = Latency(
-                    own.hop or ring.hop, own.reach or ring.reach, own.longest or ring.longest
+                    own.hop or ring.hop,
+                    own.reach or ring.reach,
+                    own.longest or ring.longest,
+                    own.longest_hop or ring.longest_hop,
                 )
-            self._latencies[key] = own
+            sends = algorithm is None
+            self._latencies[key] = replace(own, hop=own.longest_hop) if sends else own
         return self._latencies[key]
 
     def _routed(self, op: str, algorithm: Algorithm | None) -> Connections:

@@ -38,14 +38,16 @@ class LinkSeconds:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds of the routes between GPUs: mean within a domain, mean and longest between domains.
+    """Seconds of the routes between GPUs: mean and longest within a domain and between domains.
 
-    A ring passes all its edges, so their mean counts; a tree waits for its longest branch.
+    A ring passes all its edges, so their mean counts; a tree waits for its longest branch, and
+    sends that are grouped for the longest of all.
     """
 
     hop: float
     reach: float
     longest: float
+    longest_hop: float
 
 
 def use_of(link: Ints, share: Floats, cluster: Cluster, kind: LinkKind) -> LinkSeconds:
@@ -76,7 +78,7 @@ def _leaving(link: Ints, share: Floats, cluster: Cluster) -> float:
 def latency_of(connections: Connections, router: Router) -> Latency:
     """Return the latencies of the routes of some connections; 0 if there are none."""
     if not len(connections.source):
-        return Latency(0.0, 0.0, 0.0)
+        return Latency(0.0, 0.0, 0.0, 0.0)
     c = connections
     columns = np.stack((c.source, c.target, c.out, c.into, c.relay))
     first, where = distinct_columns(columns)
@@ -94,6 +96,7 @@ def latency_of(connections: Connections, router: Router) -> Latency:
         _mean(ps[~between], count[~between]),
         _mean(ps[between], count[between]),
         float(ps[between].max(initial=0.0)) / PS_PER_SECOND,
+        float(ps[~between].max(initial=0.0)) / PS_PER_SECOND,
     )
 
 

@@ -178,6 +178,15 @@ def test_a_rack_sends_over_the_nics_of_all_its_machines():
     assert 0.85 * 50e9 < rate < 50e9
 
 
+def test_grouped_sends_wait_for_the_longest_way_within_a_node():
+    near, late = (
+        Cluster.preset("pcie-l40s", overrides={"cpu": {"latency": own}} if own else {})
+        for own in ("", "1ms")
+    )
+    for op in ("send_recv", "all_to_all"):  # two of eight neighbours are on the other socket
+        assert took(late, op, SMALL) - took(near, op, SMALL) == pytest.approx(1e-3, rel=0.05)
+
+
 def test_no_peer_access_is_one_rule_for_choice_and_time():
     near = Cluster.preset("dgx-a100", overrides={"gpu": {"count": 4}})
     off = took(near, "all_reduce", LARGE, env={"NCCL_P2P_DISABLE": 1})
