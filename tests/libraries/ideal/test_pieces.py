@@ -33,6 +33,7 @@ def sent(op: str, algorithm: str, n: int) -> float:
 TREES = list(product(["all_reduce", "broadcast", "reduce"], ["tree", "double_tree"]))
 
 
+@pytest.mark.share(0.6)
 @pytest.mark.parametrize(("op", "algorithm", "n"), [
     *share_of_each(TREES, [(n,) for n in (2, 3, 4, 5, 6, 7, 11)], 0.5),
     *share(((*tree, 32) for tree in TREES), 0.2),

@@ -160,6 +160,7 @@ def test_a_setting_moves_a_time_or_is_refused_or_named(path: str, library: str) 
         assert moves(path, library, PLACES) in (True, None)
 
 
+@pytest.mark.share(0.6)
 @pytest.mark.parametrize(("path", "library"), [
     *((path, "nccl") for path in WORSE), *share(product(WORSE, LIBRARIES[1:]), 0.3),
 ])  # fmt: skip
