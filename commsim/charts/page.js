@@ -105,7 +105,12 @@
       label.append(box, " busbw on a log scale");
       element.before(label);
       box.addEventListener("change", () => {
-        for (const axis of axes) figure.layout[axis].type = box.checked ? "log" : "linear";
+        for (const axis of axes) {
+          // A line at each power of ten; on a linear scale plotly chooses the step.
+          Object.assign(figure.layout[axis], {
+            type: box.checked ? "log" : "linear", dtick: box.checked ? 1 : null,
+          });
+        }
         draw();
       });
     });

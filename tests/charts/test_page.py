@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.overlaps import OVERLAPS
 
 from commsim.charts import (
     bandwidth_matrix,
@@ -125,8 +126,9 @@ def test_charts_are_drawn_without_complaints(
     assert all(text.strip() for text in page.locator("h1").all_inner_texts())
     # No text of a chart leaves its picture: names are not cut.
     assert page.evaluate(CUT) == []
+    assert page.evaluate(OVERLAPS) == []
     # Nor does a legend, of nine lines on a narrow screen, lie on the plot.
-    assert page.evaluate(OVERLAPS) <= 1
+    assert page.evaluate(LEGEND_ON_PLOT) <= 1
     assert complaints == []
     page.close()
 
@@ -142,7 +144,7 @@ CUT = """
 })
 """
 
-OVERLAPS = """
+LEGEND_ON_PLOT = """
 Math.max(...[...document.querySelectorAll('.js-plotly-plot')].map((plot) => {
   const legend = plot.querySelector('.legend'), area = plot.querySelector('.gridlayer path');
   if (!legend || !area) return 0;
@@ -150,6 +152,20 @@ Math.max(...[...document.querySelectorAll('.js-plotly-plot')].map((plot) => {
   return legend.getBoundingClientRect().bottom - grid.top;
 }))
 """
+
+
+def test_texts_that_lie_on_each_other_are_found(browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 380, "height": 800})
+    page.set_content(
+        "<p>above</p><p style='margin-top:-12px'>below</p>"
+        "<svg width=200 height=40><text x=10 y=20>left</text><text x=20 y=22>right</text>"
+        "<text x=120 y=20>alone</text><text x=10 y=20 visibility=hidden>hidden</text></svg>"
+    )
+    assert page.evaluate(OVERLAPS) == ["left | right"]
+    page.set_content("<p style='line-height:1;height:6px;margin:0'>above</p><p>no room</p>"
+                     "<b style='position:absolute;left:12px;top:9px'>on it</b>")  # fmt: skip
+    assert page.evaluate(OVERLAPS) == ["above | on it"]
+    page.close()
 
 
 def test_a_page_follows_light_dark_and_width(browser: Any, path: Path) -> None:
@@ -163,11 +179,16 @@ def test_a_page_follows_light_dark_and_width(browser: Any, path: Path) -> None:
     assert ["#4C78A8", "#FFFFFF"] in page.evaluate(boxes)  # ink on a box stays
     page.emulate_media(color_scheme="light")
     page.wait_for_function(f"{look} === '#ffffff'")
+    page.set_viewport_size({"width": 2560, "height": 800})
+    page.wait_for_function("document.getElementById('chart10')._fullLayout.width > 1900")
+    assert page.evaluate(OVERLAPS) == []
     page.set_viewport_size({"width": 700, "height": 800})
     page.wait_for_function("document.getElementById('chart')._fullLayout.width <= 700")
-    assert page.evaluate(OVERLAPS) <= 1
-    page.locator("label input").check()
-    page.wait_for_function("document.getElementById('chart')._fullLayout.yaxis.type === 'log'")
+    assert page.evaluate(LEGEND_ON_PLOT) <= 1
+    assert page.evaluate("document.getElementById('chart')._fullLayout.yaxis.type") == "log"
+    page.locator("label input").uncheck()
+    page.wait_for_function("document.getElementById('chart')._fullLayout.yaxis.type === 'linear'")
+    assert page.locator("#chart .ytick").count() < 40
     bar = page.locator("#chart1 .barlayer .point path").first
     bar.scroll_into_view_if_needed()
     box = bar.bounding_box()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.browsing import Pages
+from helpers.overlaps import OVERLAPS
 from helpers.paths import TESTS
 
 from commsim.study.compare.compare import compare
@@ -65,6 +66,7 @@ def test_nothing_is_wider_than_the_page(
     page = opened(pages[name], width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.locator("h1").inner_text().strip() != ""
+    assert page.evaluate(OVERLAPS) == []
 
 
 def test_runs_have_their_sections(pages: dict[str, Path], opened: Open) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.frames import wait_until_drawn
+from helpers.overlaps import OVERLAPS
 from helpers.paths import TESTS
 
 from commsim.charts.explain.layout import frame, positions
@@ -316,6 +317,7 @@ def test_algorithms_play_side_by_side_on_one_clock(
         one.contentDocument.documentElement.scrollHeight > one.clientHeight + 1).length"""
     wait_until_drawn(page)
     assert page.locator("iframe").evaluate_all(clipped) == 0
+    assert [pair for frame in page.frames for pair in frame.evaluate(OVERLAPS)] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints == []
     page.close()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.frames import wait_until_drawn
 from helpers.many_spans import many_spans
+from helpers.overlaps import OVERLAPS
 from helpers.share import share_of_each
 from helpers.star import Star
 
@@ -117,6 +118,7 @@ def test_sections_are_there_at_every_size(
         assert page.locator(f"#{key}").is_visible()
         assert page.locator(f"#{key}").bounding_box()["height"] > 40
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(OVERLAPS) == []
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if theme == "light" else "rgb(17, 24, 39)")
 
