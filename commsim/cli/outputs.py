@@ -4,7 +4,7 @@ The files that `run` and `replay` can write, as options and as the writing of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -115,10 +115,17 @@ class Outputs:
         """Return where the command speaks."""
         return Console(quiet=self.quiet, json_only=self.json_only)
 
-    def finish(self, result: Result, console: Console, *, what_if: WhatIfGrid | None = None) -> int:
+    def finish(
+        self,
+        result: Result,
+        console: Console,
+        *,
+        what_if: WhatIfGrid | None = None,
+        below: Sequence[str] = (),
+    ) -> int:
         """Write all files, then print the answer, its table and its notes; return the exit code.
 
-        With `what_if` the report has its sliders, and its table follows.
+        With `what_if` the report has its sliders, and its table follows; then what is `below`.
         """
         written = [str(path) for path in self._write(result, what_if)]
         memory = result.metrics.memory_gib
@@ -134,6 +141,9 @@ class Outputs:
         if what_if is not None:
             console.show("")
             console.show(what_if_table(what_if))
+        for part in below:
+            console.show("")
+            console.show(part)
         if self.verbose and result.limits:
             console.show("")
             console.show(limits_table(result))

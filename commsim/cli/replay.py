@@ -63,15 +63,11 @@ def replay(
             what_if=change,
             progress=progress,
         )
-    if found.headline:
-        console.show(found.headline)
-        console.show("")
+    below = [found.headline] if found.headline else []
     for heading, rows in found.tables.items():
-        console.show(f"{heading}:")
-        console.show(columns(rows, right=range(len(rows[0]))))
-        console.show("")
+        below.append(f"{heading}:\n{columns(rows, right=range(len(rows[0])))}")
     command = _command(traces, cluster, nodes, comm, sets)
-    return outputs.finish(replace(found.result, command=command), console)
+    return outputs.finish(replace(found.result, command=command), console, below=below)
 
 
 def _command(
