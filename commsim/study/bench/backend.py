@@ -59,6 +59,9 @@ class Backend(Protocol):
     repeated: bool
     """Whether times are per iteration of a loop that does not wait for the last rank."""
 
+    on_host: bool
+    """Whether the data is in host memory: what joins GPUs does not bound it."""
+
     @property
     def version(self) -> str | None:
         """The release of the library whose rules are followed; None if it has none."""
@@ -85,6 +88,7 @@ class SimulatedBackend:
     ) -> None:
         self._cluster, self._ranks, self._section = cluster, tuple(ranks), section
         self._network, self._dtype = network, dtype
+        self.on_host = section.name == "gloo"
         self._libraries: dict[str, Library] = {}
         self._known: dict[tuple[str, int, str], int] = {}
         self._notes: dict[str, None] = {}

@@ -264,6 +264,7 @@ class _BenchTable:
                 in_network=in_network,
                 root=max(shape.root, 0),
                 repeated=self._backend.repeated,
+                on_host=self._backend.on_host,
             )
             for in_network in (False, True)
         )

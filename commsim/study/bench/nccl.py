@@ -26,6 +26,7 @@ class NcclBackend:
     """
 
     repeated = True
+    on_host = False
 
     def __init__(
         self, cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, dtype: str
