@@ -27,6 +27,7 @@ from commsim.timeline.table import Cause, LinkUse, Memory, Timeline
 __all__ = ["load_timeline", "save_timeline"]
 
 _FORMAT = "commsim-timeline-1"
+_MOST_BYTES = 1e24  # of a link, and per second: far beyond any, and finite in every sum
 _GRAPH, _LINKS, _MEMORY, _SPANS = "graph_", "links_", "memory_", "span_"
 
 
@@ -112,17 +113,26 @@ def _links(arrays: Arrays, header: _TimelineHeader, graph: Graph) -> LinkUse:
         or len(like) not in (0, len(names))
     ):
         raise ValueError("the links' columns differ in length")
+    bandwidth = column(arrays, "bandwidth", np.float64, len(names))
+    load_bytes = column(arrays, "load_bytes", np.float64, len(link))
+    rate = column(arrays, "rate", np.float64, len(flow))
+    if np.any((bandwidth != 0) & ~((bandwidth >= 1) & (bandwidth <= _MOST_BYTES))):
+        raise ValueError("a link's bandwidth is no number of bytes per second")
+    if not np.all((load_bytes >= 0) & (load_bytes <= _MOST_BYTES)):
+        raise ValueError("a link carries no number of bytes")
+    if not np.all((rate >= 0) & (rate <= 1)):
+        raise ValueError("a flow's rate is no share per picosecond")
     return LinkUse(
         names=names,
         kinds=kinds,
-        bandwidth=column(arrays, "bandwidth", np.float64, len(names)),
+        bandwidth=bandwidth,
         load_ptr=ptr,
         load_link=link,
-        load_bytes=column(arrays, "load_bytes", np.float64, len(link)),
+        load_bytes=load_bytes,
         flow=flow,
         start=column(arrays, "start", np.int64, len(flow)),
         end=column(arrays, "end", np.int64, len(flow)),
-        rate=column(arrays, "rate", np.float64, len(flow)),
+        rate=rate,
         op=op,
         like=like,
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import commsim as cs
 from commsim.libraries import library_of
+from commsim.timeline import load_timeline, save_timeline
 
 CLUSTER = cs.Cluster.preset("dgx-h100")
 
@@ -69,3 +72,21 @@ def test_a_step_larger_than_time_can_be_held() -> None:
     cluster = {"preset": "dgx-h100", "overrides": overrides}
     with pytest.raises(cs.ScenarioError, match="more than commsim can hold"):
         cs.run({"cluster": cluster, "workload": {"training": training}})
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("bandwidth", 5e-324), ("bandwidth", -1.0), ("load_bytes", 1e308), ("load_bytes", np.nan),
+     ("rate", 1e300), ("rate", -1e-9)],
+)  # fmt: skip
+def test_a_timeline_whose_links_are_no_links(column: str, value: float, tmp_path: Path) -> None:
+    work = {"collectives": [{"op": "all_reduce", "bytes": "1MiB"}]}
+    timeline = cs.run({"cluster": {"preset": "dgx-h100"}, "workload": work}).timeline
+    file = tmp_path / "t.npz"
+    save_timeline(timeline, file)
+    assert load_timeline(file).links.names == timeline.links.names
+    damaged = np.full_like(getattr(timeline.links, column), value)
+    links = replace(timeline.links, **{column: damaged})
+    save_timeline(replace(timeline, links=links), file)
+    with pytest.raises(cs.TraceError, match="a link|a flow"):
+        load_timeline(file)

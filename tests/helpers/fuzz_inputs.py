@@ -176,7 +176,11 @@ def _called(words: list[str]) -> Any:
         raise ReaderError(f"exit code {code}")
     if code and not sink.getvalue() and not told.getvalue():
         raise ReaderError(f"exit code {code} without a word")
-    if "Traceback" in sink.getvalue() or " nan" in told.getvalue().lower():
+    answer = told.getvalue().lower()
+    for word in words:  # what was asked for may be called nan, and is named
+        if "nan" in word.lower():
+            answer = answer.replace(word.lower().rpartition("=")[2], "")
+    if "Traceback" in sink.getvalue() or " nan" in answer:
         raise ReaderError((sink.getvalue() + told.getvalue())[-300:])
     if code:
         raise cs.CommsimError(sink.getvalue() or told.getvalue())

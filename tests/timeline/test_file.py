@@ -52,7 +52,7 @@ def small_timeline() -> Timeline:
         links=LinkUse(
             names=("a → b", "b → a"),
             kinds=("nvlink", "nvlink"),
-            bandwidth=np.array([1e9, 0.1 + 0.2]),
+            bandwidth=np.array([1e9, 1e9 * (0.1 + 0.2)]),
             load_ptr=ints(0, 2),
             load_link=ints(0, 1),
             load_bytes=np.array([64.0, 1 / 3]),
