@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from commsim.arrays import Bools, Ints
 from commsim.cluster import Cluster
+from commsim.errors import ScenarioError
 from commsim.graph import Device, Graph, OpKind
 from commsim.libraries import Library, Plan, PlanPhase, Request, Start, library_of
 
@@ -41,9 +42,20 @@ class Planner:
         ask = self._asks[row]
         plan = self._known.get(ask)
         if plan is None:
-            library = self._libraries[int(self._graph.collectives.group[row])]
-            plan = self._known[ask] = library.plan(self.collective_request(row), self._cluster)
+            plan = self._known[ask] = self._planned(row)
         return plan
+
+    def _planned(self, row: int) -> Plan:
+        request = self.collective_request(row)
+        try:
+            return self._libraries[int(self._graph.collectives.group[row])].plan(
+                request, self._cluster
+            )
+        except OverflowError:
+            raise ScenarioError(
+                f"{request.kind} of {request.size} bytes takes longer than commsim can hold (2^63"
+                " ps, 106 days). Give a smaller size."
+            ) from None
 
     def message(self, row: int) -> Plan:
         """Return the plan of message `row`."""

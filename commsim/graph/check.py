@@ -8,7 +8,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.errors import ScenarioError
-from commsim.graph.table import CopyDirection, Graph, OpKind, op_columns
+from commsim.graph.table import CopyDirection, Graph, OpKind, member_lanes, op_columns
 
 __all__ = ["validate"]
 
@@ -17,11 +17,12 @@ def validate(graph: Graph) -> None:
     """Check everything about a graph that does not need it to run.
 
     Raises:
-        ScenarioError: an index out of range, a negative duration, a root outside its group,
-            or dependencies that form a cycle (named by their ops).
+        ScenarioError: an index out of range, a negative duration, a root outside its group, an op
+            on a group without its rank, or dependencies that form a cycle (named by their ops).
     """
     _check_columns(graph)
     _check_tables(graph)
+    _check_members(graph)
     _check_acyclic(graph)
 
 
@@ -62,6 +63,21 @@ def _check_tables(graph: Graph) -> None:
             raise ScenarioError(
                 f"{kind} on group {group.name!r}: root {root} is not one of its ranks"
                 f" {list(group.ranks)}."
+            )
+
+
+def _check_members(graph: Graph) -> None:
+    """Whoever takes part in a collective must be a member of its group."""
+    ops = np.flatnonzero(graph.kind == OpKind.COLLECTIVE)
+    groups, lanes = graph.collectives.group[graph.item[ops]], len(graph.lane_rank)
+    first = np.unique(groups * lanes + graph.lane[ops], return_index=True)[1]
+    members = member_lanes(graph) if len(first) else []
+    for at in first.tolist():
+        group, lane = int(groups[at]), int(graph.lane[ops[at]])
+        if lane not in members[group]:
+            raise ScenarioError(
+                f"graph: {graph.describe(int(ops[at]))} is on group {graph.groups[group].name!r},"
+                f" which rank {graph.lane_rank[lane]} is not in."
             )
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import commsim as cs
-from commsim.libraries import library_of
+from commsim.engine import simulate
+from commsim.graph import GraphBuilder, validate
+from commsim.libraries import Ideal, library_of
 from commsim.timeline import load_timeline, save_timeline
 
 CLUSTER = cs.Cluster.preset("dgx-h100")
@@ -90,3 +92,24 @@ def test_a_timeline_whose_links_are_no_links(column: str, value: float, tmp_path
     save_timeline(replace(timeline, links=links), file)
     with pytest.raises(cs.TraceError, match="a link|a flow"):
         load_timeline(file)
+
+
+def test_an_op_on_a_group_that_its_rank_is_not_in() -> None:
+    build = GraphBuilder()
+    group = build.group("pair", (0, 1))
+    for rank in range(2):
+        build.collective(build.lane(rank), group, "all_reduce", 8, stream="s")
+    build.collective(build.lane(2), build.group("three", (0, 1, 2)), "all_reduce", 8, stream="s")
+    graph = build.build()
+    moved = replace(graph, lane=np.where(graph.lane == 1, 2, graph.lane))
+    with pytest.raises(cs.ScenarioError, match="group 'pair', which rank 2 is not in"):
+        validate(moved)
+
+
+def test_a_collective_of_more_time_than_is_there() -> None:
+    build = GraphBuilder()
+    group = build.group("world", range(16))
+    for rank in range(16):
+        build.collective(build.lane(rank), group, "all_reduce", 2**62, stream="s")
+    with pytest.raises(cs.ScenarioError, match="smaller size"):
+        simulate(build.build(), cs.Cluster.preset("dgx-h100", nodes=2), library=Ideal("ring"))

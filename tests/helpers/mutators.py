@@ -188,6 +188,9 @@ def arrays_damaged(data: bytes, random: Random) -> bytes:
                 wild = random.choice((np.nan, np.inf, -1.0, 1e308, 0.0))
             elif values.dtype.kind == "u":
                 wild = random.randrange(256)
+            elif values.dtype.kind == "i":
+                limits = np.iinfo(values.dtype)
+                wild = max(min(wild, limits.max), limits.min)
             with np.errstate(all="ignore"):
                 values.reshape(-1)[at] = wild
         arrays[name] = values
