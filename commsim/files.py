@@ -49,6 +49,8 @@ def write_aside(path: str | Path, write: Callable[[Path], object]) -> None:
             aside.unlink(missing_ok=True)
     except OSError as error:
         raise _refused(target, error) from None
+    except UnicodeEncodeError:
+        raise ScenarioError(f"{str(target)!r}: no file can have this name.") from None
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:

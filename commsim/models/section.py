@@ -15,6 +15,7 @@ __all__ = ["Model", "ModelSection", "build_model"]
 
 _SHAPE_FIELDS = tuple(field.name for field in msgspec.structs.fields(ModelShape))
 _NEEDED = ("layers", "hidden", "heads", "vocab")
+_MOST_LAYERS = 100_000  # a thousand times the deepest; each is looked at before work is estimated
 
 
 class ModelSection(Section, frozen=True, kw_only=True):
@@ -69,6 +70,10 @@ def build_model(section: ModelSection, *, where: str = "model") -> Model:
         model = _written_out(section, given, where)
     else:
         model = _from_preset(section, section.preset, given, where)
+    if model.shape.layers > _MOST_LAYERS:
+        raise ScenarioError(
+            f"{where}.layers: {model.shape.layers} layers; {_MOST_LAYERS} are the most."
+        )
     rows = model.shape.learned_position_rows
     if 0 < rows < model.seq_len:
         raise ScenarioError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import commsim as cs
 from commsim.engine import simulate
+from commsim.files import write_text
 from commsim.graph import GraphBuilder, validate
 from commsim.libraries import Ideal, library_of
 from commsim.timeline import load_timeline, save_timeline
@@ -113,3 +115,25 @@ def test_a_collective_of_more_time_than_is_there() -> None:
         build.collective(build.lane(rank), group, "all_reduce", 2**62, stream="s")
     with pytest.raises(cs.ScenarioError, match="smaller size"):
         simulate(build.build(), cs.Cluster.preset("dgx-h100", nodes=2), library=Ideal("ring"))
+
+
+def test_more_layers_than_can_be_looked_at() -> None:
+    sets = [f"workload.training.model.layers={2 * 10**15}"]
+    with pytest.raises(cs.ScenarioError, match=r"model.layers: 2000000000000000 layers"):
+        cs.run("quickstart", sets)
+
+
+def test_a_file_name_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(cs.ScenarioError, match="no file can have this name"):
+        write_text(tmp_path / "a\ud800.html", "x")
+
+
+def test_a_result_that_waited_for_less_than_no_time(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(cs.run("1f1b").to_dict()))
+    assert cs.compare(file, file)
+    damaged = json.loads(file.read_text())
+    damaged["breakdown"]["waiting_s"] = -0.009
+    file.write_text(json.dumps(damaged))
+    with pytest.raises(cs.TraceError, match="waiting_s"):
+        cs.compare(file, file)

@@ -4,7 +4,7 @@ The JSON files that `run`, `replay` and `bench` write, read back as far as compa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,54 +13,58 @@ from commsim.errors import TraceError
 __all__ = ["own_json", "what_it_holds"]
 
 
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
+"""A time, a rate or a cost: finite, and not negative."""
+
+
 class _Times(msgspec.Struct):
-    compute_s: float
-    exposed_transfer_s: float
-    exposed_copy_s: float
-    waiting_s: float
-    host_s: float
-    idle_s: float
+    compute_s: Amount
+    exposed_transfer_s: Amount
+    exposed_copy_s: Amount
+    waiting_s: Amount
+    host_s: Amount
+    idle_s: Amount
 
 
 class _Use(msgspec.Struct):
     op: str
     group: str
-    exposed_s: float
+    exposed_s: Amount
 
 
 class _Link(msgspec.Struct):
     name: str
-    utilization: float
+    utilization: Amount
 
 
 class _Cost(msgspec.Struct):
     currency: str | None = None
-    per_hour: float | None = None
-    per_step: float | None = None
-    per_1e9_tokens: float | None = None
-    power_w: float | None = None
-    energy_j_per_step: float | None = None
-    energy_kwh_per_1e9_tokens: float | None = None
-    capital: float | None = None
+    per_hour: Amount | None = None
+    per_step: Amount | None = None
+    per_1e9_tokens: Amount | None = None
+    power_w: Amount | None = None
+    energy_j_per_step: Amount | None = None
+    energy_kwh_per_1e9_tokens: Amount | None = None
+    capital: Amount | None = None
     sources: list[str] = []
 
 
 class _Memory(msgspec.Struct):
-    peak: float
+    peak: Amount
     fits: bool
 
 
 class _Run(msgspec.Struct):
     """What a comparison takes from the JSON of a run."""
 
-    step_time_s: float
+    step_time_s: Amount
     breakdown: _Times
     collectives: list[_Use] = []
     links: list[_Link] = []
     cost: _Cost | None = None
     memory_gib: _Memory | None = None
-    tokens_per_s: float | None = None
-    mfu: float | None = None
+    tokens_per_s: Amount | None = None
+    mfu: Amount | None = None
     notes: list[str] = []
 
 
@@ -68,8 +72,8 @@ class _ResultRow(msgspec.Struct):
     op: str
     size: int
     type: str
-    time_us: float
-    busbw_gbs: float | None
+    time_us: Amount
+    busbw_gbs: Amount | None
     algo: str
     proto: str | None
     chosen: bool = False
