@@ -56,6 +56,13 @@ class Planner:
                 f"{request.kind} of {request.size} bytes takes longer than commsim can hold (2^63"
                 " ps, 106 days). Give a smaller size."
             ) from None
+        except IndexError:
+            if self._cluster is None or max(request.ranks) < self._cluster.world_size:
+                raise
+            raise ScenarioError(
+                f"{request.kind}: its group has rank {max(request.ranks)}, the cluster"
+                f" {self._cluster.world_size} GPUs. Use more nodes."
+            ) from None
 
     def message(self, row: int) -> Plan:
         """Return the plan of message `row`."""

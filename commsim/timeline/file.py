@@ -116,6 +116,9 @@ def _links(arrays: Arrays, header: _TimelineHeader, graph: Graph) -> LinkUse:
     bandwidth = column(arrays, "bandwidth", np.float64, len(names))
     load_bytes = column(arrays, "load_bytes", np.float64, len(link))
     rate = column(arrays, "rate", np.float64, len(flow))
+    start, end = (column(arrays, name, np.int64, len(flow)) for name in ("start", "end"))
+    if np.any(start > end):
+        raise ValueError("a flow ends before it starts")
     if np.any((bandwidth != 0) & ~((bandwidth >= 1) & (bandwidth <= _MOST_BYTES))):
         raise ValueError("a link's bandwidth is no number of bytes per second")
     if not np.all((load_bytes >= 0) & (load_bytes <= _MOST_BYTES)):
@@ -130,8 +133,8 @@ def _links(arrays: Arrays, header: _TimelineHeader, graph: Graph) -> LinkUse:
         load_link=link,
         load_bytes=load_bytes,
         flow=flow,
-        start=column(arrays, "start", np.int64, len(flow)),
-        end=column(arrays, "end", np.int64, len(flow)),
+        start=start,
+        end=end,
         rate=rate,
         op=op,
         like=like,

@@ -137,3 +137,20 @@ def test_a_result_that_waited_for_less_than_no_time(tmp_path: Path) -> None:
     file.write_text(json.dumps(damaged))
     with pytest.raises(cs.TraceError, match="waiting_s"):
         cs.compare(file, file)
+
+
+def test_a_flow_that_ends_before_it_starts(tmp_path: Path) -> None:
+    work = {"collectives": [{"op": "all_reduce", "bytes": "1MiB"}]}
+    timeline = cs.run({"cluster": {"preset": "dgx-h100"}, "workload": work}).timeline
+    links = replace(timeline.links, start=timeline.links.end + 1)
+    save_timeline(replace(timeline, links=links), tmp_path / "t.npz")
+    with pytest.raises(cs.TraceError, match="ends before it starts"):
+        load_timeline(tmp_path / "t.npz")
+
+
+def test_a_group_that_reaches_beyond_the_cluster() -> None:
+    build = GraphBuilder()
+    group = build.group("nine", range(9))
+    build.collective(build.lane(0), group, "all_reduce", 8, stream="s")
+    with pytest.raises(cs.ScenarioError, match="rank 8, the cluster 8 GPUs"):
+        simulate(build.build(), CLUSTER, library=Ideal("ring"))

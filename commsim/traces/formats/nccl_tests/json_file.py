@@ -4,6 +4,7 @@ The JSON that nccl-tests writes with -J, version 1 (github NVIDIA/nccl-tests, sr
 
 from __future__ import annotations
 
+import math
 from pathlib import PurePosixPath
 
 import msgspec
@@ -136,5 +137,5 @@ def _timing(timing: _Timing | None) -> BenchedTiming | None:
 
 
 def _number(value: float | str | None) -> float | None:
-    """Return a number; None for null and "nan"."""
-    return float(value) if isinstance(value, float | int) else None
+    """Return a number; None for null and "nan", and what is no time or rate."""
+    return float(value) if isinstance(value, float | int) and 0 <= value < math.inf else None

@@ -15,6 +15,7 @@ versions before 2.13; rccl-tests prints the same. Layouts: github NVIDIA/nccl-te
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -211,6 +212,8 @@ def _row(cells: tuple[str, ...]) -> BenchedRow | None:
 def _timing(words: list[str]) -> BenchedTiming | None:
     try:
         time, algbw, busbw = (float(word) for word in words[:3])
+        if not all(0 <= figure < math.inf for figure in (time, algbw, busbw)):
+            return None
         return BenchedTiming(time, algbw, busbw, None if words[3] == "N/A" else float(words[3]))
     except (ValueError, IndexError):
         return None
