@@ -261,17 +261,14 @@ def member_lanes(graph: Graph) -> list[dict[int, int]]:
     In a folded graph a lane stands for several members: the first of them is named.
     """
     if graph.folding is not None:
-        lane_of = graph.folding.lane_of.tolist()
+        lane_of = dict(enumerate(graph.folding.lane_of.tolist()))
     else:
-        ranks = graph.lane_rank.tolist()
-        lane_of = [-1] * (1 + max(ranks, default=-1))
-        for lane, rank in enumerate(ranks):
-            lane_of[rank] = lane
+        lane_of = {rank: lane for lane, rank in enumerate(graph.lane_rank.tolist())}
     found: list[dict[int, int]] = []
     for group in graph.groups:
         lanes: dict[int, int] = {}
         for member, rank in enumerate(group.ranks):
-            lane = lane_of[rank] if rank < len(lane_of) else -1
+            lane = lane_of.get(rank, -1)
             if lane >= 0:
                 lanes.setdefault(lane, member)
         found.append(lanes)

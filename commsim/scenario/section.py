@@ -4,6 +4,7 @@ A scenario: one strict file that says which work runs on which cluster, by whose
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -119,15 +120,15 @@ def _read(name: str | Path) -> tuple[Any, str, str, str]:
     if str(name) == "-":
         where = "standard input"
         return parse_yaml(sys.stdin.read(), where), where, ".", where
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike pathlib's, for a name of any length
         raise ScenarioError(
             f"{path}: is a folder. Give a scenario file; a folder of traces is for"
             f" `commsim replay {path}`."
         )
     if path.suffix == ".toml":
         raise ScenarioError(f"{path}: {_FOREIGN.format('a TOML file, as torchtitan reads')}")
-    if path.suffix in (".yaml", ".yml") or path.exists():
-        if not path.exists() or path.is_dir():
+    if path.suffix in (".yaml", ".yml") or os.path.exists(path):
+        if not os.path.exists(path) or os.path.isdir(path):
             raise ScenarioError(f"{path}: there is no such file.")
         data, where, folder = read_yaml(path, str(path)), str(path), str(path.parent)
     else:

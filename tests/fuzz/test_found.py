@@ -13,7 +13,7 @@ import pytest
 import commsim as cs
 from commsim.engine import simulate
 from commsim.files import write_text
-from commsim.graph import GraphBuilder, validate
+from commsim.graph import GraphBuilder, member_lanes, validate
 from commsim.libraries import Ideal, library_of
 from commsim.timeline import load_timeline, save_timeline
 
@@ -154,3 +154,16 @@ def test_a_group_that_reaches_beyond_the_cluster() -> None:
     build.collective(build.lane(0), group, "all_reduce", 8, stream="s")
     with pytest.raises(cs.ScenarioError, match="rank 8, the cluster 8 GPUs"):
         simulate(build.build(), CLUSTER, library=Ideal("ring"))
+
+
+def test_a_scenario_by_a_name_that_is_too_long() -> None:
+    for name in ("9" * 400, "9" * 400 + ".yaml"):
+        with pytest.raises(cs.ScenarioError):
+            cs.run(name)
+
+
+def test_a_graph_of_the_highest_rank() -> None:
+    build = GraphBuilder()
+    lane = build.lane(2**40)
+    build.collective(lane, build.group("g", (0, 2**40)), "all_reduce", 8, stream="s")
+    assert member_lanes(build.build()) == [{0: 1}]
