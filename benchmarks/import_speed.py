@@ -15,6 +15,7 @@ import json
 import resource
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +72,29 @@ def generate(path: Path, rank: int, world: int, megabytes: float) -> Path:
     with path.open("w", encoding="ascii") as out:
         out.write('{\n  "schemaVersion": 1,\n  "distributedInfo": ' + json.dumps(head))
         out.write(',\n  "displayTimeUnit": "ms",\n  "traceEvents": [\n')
-        count = 0
-        while out.tell() < megabytes * 1e6:
-            batch = [row for k in range(count, count + 200) for row in launched(k)]
-            count += 200
-            batch += all_reduce(count, rank, world)
-            out.write(",\n".join(json.dumps(row, indent=1) for row in batch) + ",\n")
+        for count, launches in computes(megabytes):
+            out.write(launches + text_of(all_reduce(count, rank, world)))
         step = event("user_annotation", "ProfilerStep#1", 0, (count + 2) * _OP_US, 1, 1)
         out.write(json.dumps(step) + "\n]}\n")
     return path
+
+
+@cache
+def computes(megabytes: float) -> list[tuple[int, str]]:
+    """Return what all ranks do between all-reduces as text, with how many kernels ran by then."""
+    found: list[tuple[int, str]] = []
+    size = 0
+    while size < megabytes * 1e6:
+        count = 200 * len(found)
+        text = text_of([row for k in range(count, count + 200) for row in launched(k)])
+        found.append((count + 200, text))
+        size += len(text)
+    return found
+
+
+def text_of(rows: list[dict[str, Any]]) -> str:
+    """Return events as torch writes them, a comma after each."""
+    return "".join(json.dumps(row, indent=1) + ",\n" for row in rows)
 
 
 def event(

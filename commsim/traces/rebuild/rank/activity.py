@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from commsim.errors import TraceError
-from commsim.traces.formats import Event, EventKind, Events, KinetoFile
+from commsim.traces.formats import Event, EventKind, Events, KinetoFile, RankRecord
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.communication_kernels import (
     family_of,
     is_nccl,
     looks_like_communication,
 )
+from commsim.traces.rebuild.rank.gloo_groups import gloo_groups
 from commsim.traces.rebuild.rank.gloo_work import GLOO
 from commsim.traces.rebuild.rank.gpu_ops import GpuOp, GpuOps, LaunchCalls, gpu_ops
 
@@ -62,8 +64,8 @@ class Activity:
         return self.threads[call.thread].enclosing(call.index)
 
 
-def activity_of(file: KinetoFile, rank: int) -> Activity:
-    """Sort a rank's events into threads and GPU work.
+def activity_of(file: KinetoFile, rank: int, dump: RankRecord | None = None) -> Activity:
+    """Sort a rank's events into threads and GPU work; `dump` is its flight recorder's.
 
     Raises:
         TraceError: the trace has no CPU events, so nothing says what caused what.
@@ -80,7 +82,9 @@ def activity_of(file: KinetoFile, rank: int) -> Activity:
             " a replay needs to know what launched each kernel."
         )
     calls = LaunchCalls(threads)
-    gpu = gpu_ops(file.events, threads, calls)
+    gpu = gpu_ops(
+        file.events, threads, calls, partial(gloo_groups, zero_ns=file.zero_ns, dump=dump)
+    )
     steps = _steps(threads)
     main = steps[-1].thread if steps else _busiest(threads, gpu)
     return Activity(

@@ -65,7 +65,7 @@ def collectives_of(
         elif op.family is not None:
             found.append(_of_family(activity, index, op, op.family))
     found.sort(key=lambda call: (call.launched, call.start))
-    found = with_groups(found, activity.file, dump, notes)
+    found = with_groups(found, activity, dump, notes)
     by_sequence = {
         node.sequence: position
         for position, call in enumerate(found)

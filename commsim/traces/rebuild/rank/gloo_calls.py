@@ -1,28 +1,24 @@
 """
 Calls of Gloo: sizes from the c10d op, the group from the flight recorder.
 
-A Kineto trace does not say the group of a Gloo call. The dump of the flight recorder does; its
-entries were created inside the c10d ops, on the same clock. Without a dump, a process that has
-one group is taken to use that.
+Without a dump, a process that has one group is taken to use that.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
 from commsim.ops import ROOTED
-from commsim.traces.formats import Event, KinetoFile, RankRecord, buffer_size
+from commsim.traces.formats import Event, RankRecord, buffer_size
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage
+from commsim.traces.rebuild.rank.gloo_groups import gloo_groups
 from commsim.traces.rebuild.rank.gloo_waits import found_done
 from commsim.traces.rebuild.rank.gloo_work import gloo_op, peer_and_tag
-from commsim.units import PS_PER_NS
 
 __all__ = ["gloo_call", "with_groups"]
 
-_SLACK_NS = 20_000
 _MAX_ROOT = 10_000_000  # larger numbers are timeouts and handles
 
 
@@ -78,13 +74,17 @@ def _root(event: Event) -> int:
 
 
 def with_groups(
-    calls: Sequence[CollectiveCall], file: KinetoFile, dump: RankRecord | None, notes: list[str]
+    calls: Sequence[CollectiveCall],
+    activity: Activity,
+    dump: RankRecord | None,
+    notes: list[str],
 ) -> list[CollectiveCall]:
     """Return the calls, those of Gloo with their groups; messages name global ranks then."""
     if not any(call.library == "gloo" for call in calls):
         return list(calls)
+    file = activity.file
     only = next(iter(file.groups.items()), ("", ())) if len(file.groups) == 1 else ("", ())
-    labels = _labels(calls, file, dump)
+    labels = _labels(calls, activity, dump)
     found: list[CollectiveCall] = []
     unknown = 0
     for call, label in zip(calls, labels, strict=True):
@@ -111,23 +111,13 @@ def _placed(call: CollectiveCall, name: str, ranks: tuple[int, ...]) -> Collecti
 
 
 def _labels(
-    calls: Sequence[CollectiveCall], file: KinetoFile, dump: RankRecord | None
+    calls: Sequence[CollectiveCall], activity: Activity, dump: RankRecord | None
 ) -> list[str]:
-    """Return the name of each call's group, "" if no entry of the dump was made inside it."""
-    entries = sorted(
-        (entry.time, entry.group.split(" ")[0])
-        for entry in (dump.calls if dump else ())
-        if entry.time >= 0
-    )
-    labels, at = [], 0
-    for call in calls:
-        begin = file.zero_ns + call.launched // PS_PER_NS - _SLACK_NS
-        end = file.zero_ns + call.end // PS_PER_NS + _SLACK_NS
-        at = max(at, bisect_left(entries, (begin, "")))
-        fits = call.library == "gloo" and not call.messages and at < len(entries)
-        if fits and entries[at][0] <= end:
-            labels.append(entries[at][1])
-            at += 1
-        else:
-            labels.append("")
-    return labels
+    """Return the name of each call's group, "" if that is unknown or there is none."""
+    launches = [
+        activity.gpu.launch(call.kernel) if call.library == "gloo" else None for call in calls
+    ]
+    issued = {at: activity.event(launch) for at, launch in enumerate(launches) if launch}
+    groups = gloo_groups(list(issued.values()), activity.file.zero_ns, dump)
+    known = dict(zip(issued, groups, strict=True))
+    return ["" if call.messages else known.get(at, "") for at, call in enumerate(calls)]

@@ -3,46 +3,51 @@ Work of Gloo alongside the CPU threads: it runs collectives on threads of its ow
 
 A c10d op issues a call on the user's thread; a `gloo:*` annotation says when it ran: for
 collectives on one of Gloo's threads (each runs one at a time), for sends and receives on the
-caller's, up to the end of Work.wait(). The k-th annotation belongs to the k-th op of its kind.
+caller's, up to the end of Work.wait(). The k-th annotation belongs to the k-th op of its kind and
+group (`gloo_runs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from commsim.ops import op_of
 from commsim.traces.formats import Event, EventKind, Events
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
+from commsim.traces.rebuild.rank.gloo_runs import Issued, matched_runs
 
-__all__ = ["FIRST_MESSAGES", "GLOO", "gloo_op", "gloo_work", "peer_and_tag"]
+__all__ = ["FIRST_MESSAGES", "GLOO", "GroupsOf", "gloo_op", "gloo_work", "peer_and_tag"]
+
+GroupsOf = Callable[[Sequence[Event]], Sequence[str]]
+"""Returns the groups of c10d ops in order of start, "" for unknown ones."""
 
 GLOO = "gloo:"
-_RUNS_AS = {"reduce_scatter": ("reduce_scatter", "all_reduce"), "all_to_all_v": ("all_to_all",)}
+_MESSAGES = ("send", "recv")
+_RUNS_AS = {"reduce_scatter": "all_reduce", "all_to_all_v": "all_to_all"}
 """What Gloo runs an op as, where it has none of its own."""
 FIRST_MESSAGES = -1000  # below the streams of Gloo's threads
 
 
 def gloo_work(
-    events: Events, threads: Mapping[tuple[str, str], Thread]
+    events: Events, threads: Mapping[tuple[str, str], Thread], groups_of: GroupsOf
 ) -> Iterator[tuple[Event, ThreadCall]]:
     """Yield what Gloo did as an event on a stream of its own, with the c10d op that issued it."""
-    ran: dict[str, list[Event]] = {}
     marks = events.named(lambda name: name.startswith(GLOO))
-    for event in events.take(marks & (events.kind == EventKind.ANNOTATION)):
-        ran.setdefault(op_of(event.name), []).append(event)
-    if not ran:
+    runs = list(events.take(marks & (events.kind == EventKind.ANNOTATION)))
+    if not runs:
         return
+    calls = _issued(threads)
+    groups = groups_of([event for _, event in calls])
     streams: dict[tuple[str, str], int] = {}
     sent_until: list[int] = []
-    for call, issued in _issued(threads):
-        op = op_of(issued.name)
-        found = _first_after(ran, _RUNS_AS.get(op, (op,)), issued.start)
+    for (call, issued), found in zip(calls, _found(calls, groups, runs), strict=True):
         if found is None:
             continue
-        start = found.start
-        if op in ("send", "recv"):
+        start, op = found.start, op_of(issued.name)
+        if op in _MESSAGES:
             # ProcessGroupGloo::send posts the buffer before it begins the annotation of its work.
             start = issued.start
             stream = FIRST_MESSAGES - _free_lane(sent_until, start, found.end)
@@ -54,6 +59,25 @@ def gloo_work(
             ),
             call,
         )
+
+
+def _found(
+    calls: Sequence[tuple[ThreadCall, Event]], groups: Sequence[str], runs: Sequence[Event]
+) -> list[Event | None]:
+    """Return the run of each call, None without one."""
+    ran: dict[str, list[Event]] = defaultdict(list)
+    for run in runs:
+        ran[op_of(run.name)].append(run)
+    issued = [
+        Issued(event, _kind_of_run(op_of(event.name), ran), group)
+        for (_, event), group in zip(calls, groups, strict=True)
+    ]
+    return matched_runs(issued, ran)
+
+
+def _kind_of_run(op: str, kinds: Collection[str]) -> str:
+    """Return what a c10d op's runs are called, of the kinds that there are."""
+    return next((kind for kind in (op, _RUNS_AS.get(op, op)) if kind in kinds), op)
 
 
 def _free_lane(until: list[int], start: int, end: int) -> int:
@@ -96,15 +120,3 @@ def _issued(threads: Mapping[tuple[str, str], Thread]) -> list[tuple[ThreadCall,
 
 def _communicates(name: str) -> bool:
     return name.startswith("c10d::") and bool(op_of(name))
-
-
-def _first_after(ran: dict[str, list[Event]], names: tuple[str, ...], start: int) -> Event | None:
-    """Take the first annotation of these names that began after an op did."""
-    best: tuple[int, str, int] | None = None
-    for name in names:
-        for at, event in enumerate(ran.get(name, ())):
-            if event.start >= start:
-                if best is None or event.start < best[0]:
-                    best = (event.start, name, at)
-                break
-    return ran[best[1]].pop(best[2]) if best else None

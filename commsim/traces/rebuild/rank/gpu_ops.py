@@ -14,7 +14,7 @@ from commsim.arrays import Bools, Ints
 from commsim.traces.formats import Event, EventKind, Events
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.communication_kernels import KernelFamily, family_of, is_nccl
-from commsim.traces.rebuild.rank.gloo_work import GLOO, gloo_work
+from commsim.traces.rebuild.rank.gloo_work import GLOO, GroupsOf, gloo_work
 
 __all__ = ["GpuOp", "GpuOps", "LaunchCalls", "gpu_ops"]
 
@@ -155,12 +155,15 @@ class GpuOps(Sequence[GpuOp]):
 
 
 def gpu_ops(
-    events: Events, threads: Mapping[tuple[str, str], Thread], calls: LaunchCalls
+    events: Events,
+    threads: Mapping[tuple[str, str], Thread],
+    calls: LaunchCalls,
+    groups_of: GroupsOf,
 ) -> GpuOps:
     """Return what GPUs and Gloo did, with the calls that launched it."""
     found = events.take(events.on_gpu)
     thread, place = calls.find(found.correlation)
-    gloo = list(gloo_work(events, threads))
+    gloo = list(gloo_work(events, threads, groups_of))
     names = tuple(threads)
     if gloo:
         thread = np.append(thread, [names.index(call.thread) for _, call in gloo])

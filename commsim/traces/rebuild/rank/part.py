@@ -73,7 +73,7 @@ def rank_part(
     Raises:
         TraceError: the file has no CPU events.
     """
-    activity = activity_of(file, rank)
+    activity = activity_of(file, rank, dump)
     calls = collectives_of(activity, trace, dump, gaps_are_work=gaps_are_work)
     issue = issue_order(activity)
     waits, how = cross_stream(activity, issue, calls)
