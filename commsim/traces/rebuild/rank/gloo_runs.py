@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from commsim.traces.formats import Event
 
-__all__ = ["Issued", "matched_runs"]
+__all__ = ["IssuedOp", "matched_runs"]
 
 _Thread = tuple[str, str]
 
 
-class Issued(NamedTuple):
+class IssuedOp(NamedTuple):
     """A c10d op, what its run is called, and the name of its group or "" if that is unknown."""
 
     event: Event
@@ -29,7 +29,7 @@ class Issued(NamedTuple):
 
 
 def matched_runs(
-    issued: Sequence[Issued], runs: Mapping[str, Sequence[Event]]
+    issued: Sequence[IssuedOp], runs: Mapping[str, Sequence[Event]]
 ) -> list[Event | None]:
     """Return the run of each c10d op, None without one.
 
@@ -58,7 +58,7 @@ def _groups_of_threads(certain: Iterable[tuple[Event, str]]) -> dict[_Thread, st
     return {thread: count.most_common(1)[0][0] for thread, count in votes.items()}
 
 
-def _certain(issued: Sequence[Issued], runs: Sequence[Event]) -> Iterator[tuple[Event, str]]:
+def _certain(issued: Sequence[IssuedOp], runs: Sequence[Event]) -> Iterator[tuple[Event, str]]:
     """Yield the runs that can belong to one group alone: all that waits to begin is of it.
 
     After a run that could belong to several groups nothing is certain until all that was issued
@@ -80,7 +80,7 @@ def _certain(issued: Sequence[Issued], runs: Sequence[Event]) -> Iterator[tuple[
 
 
 def _matched(
-    issued: Sequence[Issued], runs: Sequence[Event], threads: Mapping[_Thread, str]
+    issued: Sequence[IssuedOp], runs: Sequence[Event], threads: Mapping[_Thread, str]
 ) -> list[Event | None]:
     """Return the runs of ops of one kind: within the group of the run's thread, else in order."""
     found: list[Event | None] = [None] * len(issued)
@@ -98,7 +98,7 @@ def _matched(
 
 
 def _match_by_thread(
-    issued: Sequence[Issued],
+    issued: Sequence[IssuedOp],
     runs: Sequence[Event],
     threads: Mapping[_Thread, str],
     found: list[Event | None],

@@ -17,7 +17,7 @@ import numpy as np
 from commsim.ops import op_of
 from commsim.traces.formats import Event, EventKind, Events
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
-from commsim.traces.rebuild.rank.gloo_runs import Issued, matched_runs
+from commsim.traces.rebuild.rank.gloo_runs import IssuedOp, matched_runs
 
 __all__ = ["FIRST_MESSAGES", "GLOO", "GroupsOf", "gloo_op", "gloo_work", "peer_and_tag"]
 
@@ -69,7 +69,7 @@ def _found(
     for run in runs:
         ran[op_of(run.name)].append(run)
     issued = [
-        Issued(event, _kind_of_run(op_of(event.name), ran), group)
+        IssuedOp(event, _kind_of_run(op_of(event.name), ran), group)
         for (_, event), group in zip(calls, groups, strict=True)
     ]
     return matched_runs(issued, ran)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.traces.formats import Event, EventArgs, EventKind
-from commsim.traces.rebuild.rank.gloo_runs import Issued, matched_runs
+from commsim.traces.rebuild.rank.gloo_runs import IssuedOp, matched_runs
 
 PER_GROUP = 2  # threads
 
@@ -17,8 +17,8 @@ def event(start: int, end: int, thread: str) -> Event:
     return Event(EventKind.ANNOTATION, "", ("1", thread), start, end, -1, -1, EventArgs())
 
 
-def issued(start: int, kind: str, group: str) -> Issued:
-    return Issued(event(start, start, "user"), kind, group)
+def issued(start: int, kind: str, group: str) -> IssuedOp:
+    return IssuedOp(event(start, start, "user"), kind, group)
 
 
 def starts(found: Sequence[Event | None]) -> list[int]:
@@ -55,7 +55,7 @@ def test_runs_go_to_their_own_group_if_each_thread_once_ran_alone(
     calls: list[tuple[str, int, int]],
 ) -> None:
     """A group's threads take its calls in order; every thread runs alone once before that."""
-    made: list[tuple[Issued, Event]] = []
+    made: list[tuple[IssuedOp, Event]] = []
     now = 0
     for group in "012":
         for thread in range(PER_GROUP):
