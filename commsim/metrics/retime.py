@@ -108,14 +108,15 @@ class Retiming:
 
     def _changed(self, change: Change) -> tuple[list[list[tuple[int, int]]], list[int]]:
         """Return the needs of each span and what it meets, without those that a change undoes."""
-        needs, meets, lane = self._needs, self._meets, self._timeline.lane
+        needs, meets = self._needs, self._meets
         if change.detached is not None:
-            needs, meets = needs.copy(), meets.copy()
+            needs, meets, lane = needs.copy(), meets.copy(), self._timeline.lane.tolist()
             for span in np.flatnonzero(change.detached).tolist():
-                needs[span] = [(b, delay) for b, delay in needs[span] if lane[b] == lane[span]]
+                own = lane[span]
+                needs[span] = [(b, delay) for b, delay in needs[span] if lane[b] == own]
                 meets[span] = -1
         if change.undelayed is not None:
-            needs, none = needs.copy(), change.undelayed
+            needs, none = needs.copy(), change.undelayed.tolist()
             for span in self._delayed:
                 needs[span] = [(b, 0 if none[b] else delay) for b, delay in needs[span]]
         return needs, meets

@@ -7,6 +7,7 @@ the share that its weight gradient still needs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 from commsim.workload.schedules.actions import Action, Schedule, Work
@@ -21,13 +22,21 @@ def live_activations(
 
     `kept` is the share of an activation that lives on from input to weight gradient.
     """
-    live, during = Fraction(0), []
-    gives = {Work.F: Fraction(0), Work.B: Fraction(1), Work.I: 1 - kept, Work.W: kept}
-    for action in actions:
-        live += action.work == Work.F
-        during.append(live)
-        live -= gives[action.work]
-    return during
+    parts = kept.denominator
+    return [Fraction(live, parts) for live in _live_parts(actions, kept)]
+
+
+def _live_parts(actions: tuple[Action, ...], kept: Fraction) -> Iterator[int]:
+    """Yield the live microbatches of a device during each action, in parts that divide `kept`."""
+    live, whole, later = 0, kept.denominator, kept.numerator
+    forward, backward, weight = Work.F, Work.B, Work.W
+    for work, _, _ in actions:
+        if work == forward:
+            live += whole
+            yield live
+        else:
+            yield live
+            live -= whole if work == backward else later if work == weight else whole - later
 
 
 def peak_activations(schedule: Schedule, *, kept: Fraction = Fraction(1)) -> tuple[Fraction, ...]:
@@ -38,6 +47,6 @@ def peak_activations(schedule: Schedule, *, kept: Fraction = Fraction(1)) -> tup
     """
     pieces = Fraction(schedule.devices, schedule.parts)
     return tuple(
-        max(live_activations(actions, kept=kept), default=Fraction(0)) * pieces
+        Fraction(max(_live_parts(actions, kept), default=0), kept.denominator) * pieces
         for actions in schedule.actions
     )

@@ -9,6 +9,7 @@ own input gradient. One check for every schedule, made here or brought in.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from commsim.errors import ScenarioError
 from commsim.workload.schedules.actions import Action, Schedule, Work
 
 __all__ = ["ScheduleStep", "check_schedule", "execution_order"]
+
+_FORWARD, _WEIGHT = Work.F, Work.W
 
 
 class ScheduleStep(NamedTuple):
@@ -110,77 +113,74 @@ def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[Schedule
     Raises:
         ScenarioError: the devices wait for each other; names what each is at.
     """
-    before, after = _neighbours(schedule)
-    done: dict[tuple[bool, int, int], tuple[int, int]] = {}
-    made: dict[tuple[bool, int, int], tuple[int, int]] = {}
-    position = [0] * schedule.devices
-    waiting: dict[tuple[bool, int, int], list[int]] = {}
+    results = _Results.of(schedule)
+    ends: list[dict[int, tuple[int, int]]] = [{} for _ in results.needs]
+    pairs, position = bool(schedule.paired), [0] * schedule.devices
+    made: list[dict[int, tuple[int, int]]] = [{} for _ in ends] if pairs else ends
+    waiting: dict[tuple[int, int], list[int]] = {}
     turn, next_turn = list(range(schedule.devices)), list[int]()  # heaps: ready devices only
     while turn:
         device = heappop(turn)
-        actions = schedule.actions[device]
-        while position[device] < len(actions):
-            at = position[device]
-            together = actions[at : at + 1 + schedule.is_paired(device, at)]
-            needs = [_needs(action, before, after) for action in together]
-            missing = next((need for need in needs if need is not None and need not in done), None)
-            if missing is not None:
-                waiting.setdefault(missing, []).append(device)
+        actions, at = schedule.actions[device], position[device]
+        while at < len(actions):
+            last = at + schedule.is_paired(device, at) if pairs else at
+            together = [results.around(action) for action in actions[at : last + 1]]
+            missing = [(need, k) for _, need, k, _ in together if need >= 0 and k not in ends[need]]
+            if missing:
+                waiting.setdefault(missing[0], []).append(device)
                 break
-            sources = _elsewhere(device, (done[need] for need in needs if need is not None))
-            end = (device, at + len(together) - 1)
-            for offset, (action, need) in enumerate(zip(together, needs, strict=True)):
-                if action.work != Work.W:
-                    key = (action.work == Work.F, action.stage, action.microbatch)
-                    done[key], made[key] = end, (device, at + offset)
-                    for ready in waiting.pop(key, ()):
+            waited = [ends[need][k] for _, need, k, _ in together if need >= 0]
+            sources = tuple([end for end in waited if end[0] != device])
+            end = (device, last)
+            for result, need, k, feeds in together:
+                if result >= 0:
+                    ends[result][k], made[result][k] = end, (device, at)
+                    for ready in waiting.pop((result, k), ()):
                         heappush(turn if ready > device else next_turn, ready)
-                maker = made[need] if need is not None else None
-                yield ScheduleStep(
-                    device,
-                    at + offset,
-                    action,
-                    () if offset else sources,
-                    maker if maker is not None and maker[0] != device else None,
-                    _feeds(action, device, schedule, before, after),
-                )
-            position[device] += len(together)
+                maker = made[need][k] if need >= 0 else None
+                producer = None if maker is None or maker[0] == device else maker
+                yield ScheduleStep(device, at, actions[at], sources, producer, feeds)
+                sources = ()
+                at += 1
+            position[device] = at
         if not turn:
             turn, next_turn = next_turn, turn
     if any(at < len(row) for at, row in zip(position, schedule.actions, strict=True)):
         raise ScenarioError(f"{where or schedule.name}: {_stuck(schedule, position)}")
 
 
-def _neighbours(schedule: Schedule) -> tuple[list[int], list[int]]:
-    """Return the stage before and after each stage, -1 at the ends of its pipe."""
-    before, after = [-1] * schedule.stages, [-1] * schedule.stages
-    for pipe in schedule.pipes:
-        for first, second in zip(pipe, pipe[1:], strict=False):
-            before[second], after[first] = first, second
-    return before, after
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """What actions make and need, by number: forwards of stage s are 2 s + 1, backwards 2 s.
 
+    `needs` is the result that must be there before, -1 for none; `feeds` the device that a
+    result goes to, -1 if it stays.
+    """
 
-def _needs(action: Action, before: list[int], after: list[int]) -> tuple[bool, int, int] | None:
-    """Return (is a forward, stage, microbatch) of the action that must have ended."""
-    work, stage, k = action
-    if work == Work.F:
-        return (True, before[stage], k) if before[stage] >= 0 else None
-    if work == Work.W:
-        return (False, stage, k)
-    return (False, after[stage], k) if after[stage] >= 0 else (True, stage, k)
+    needs: list[int]
+    feeds: list[int]
 
+    @classmethod
+    def of(cls, schedule: Schedule) -> _Results:
+        """Return those of a schedule's stages: forwards go down a pipe, backwards up."""
+        home = schedule.home
+        needs = [2 * stage + 1 for stage in range(schedule.stages) for _ in range(2)]
+        needs[1::2] = [-1] * schedule.stages
+        feeds = [-1] * len(needs)
+        for pipe in schedule.pipes:
+            for first, second in zip(pipe, pipe[1:], strict=False):
+                needs[2 * second + 1], needs[2 * first] = 2 * first + 1, 2 * second
+                if home[first] != home[second]:
+                    feeds[2 * first + 1], feeds[2 * second] = home[second], home[first]
+        return cls(needs, feeds)
 
-def _elsewhere(device: int, ends: Iterator[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    return tuple(end for end in ends if end[0] != device)
-
-
-def _feeds(
-    action: Action, device: int, schedule: Schedule, before: list[int], after: list[int]
-) -> int:
-    if action.work == Work.W:
-        return -1
-    target = (after if action.work == Work.F else before)[action.stage]
-    return -1 if target < 0 or schedule.home[target] == device else schedule.home[target]
+    def around(self, action: Action) -> tuple[int, int, int, int]:
+        """Return (result, result that it needs, microbatch, device that it feeds); -1 for none."""
+        work, stage, k = action
+        if work == _WEIGHT:
+            return -1, 2 * stage, k, -1
+        result = 2 * stage + (work == _FORWARD)
+        return result, self.needs[result], k, self.feeds[result]
 
 
 def _stuck(schedule: Schedule, position: list[int]) -> str:
