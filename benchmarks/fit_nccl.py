@@ -121,6 +121,19 @@ def judged(data: Data, seconds: Floats) -> list[Judged]:
     return found
 
 
+def left_out(asked: str, cases: Sequence[Case]) -> tuple[str, list[str]]:
+    """Return what `--leave-out` goes by ("site", "sysclass") and whom it names, each once."""
+    by = "sysclass" if asked == "classes" else "site"
+    if asked in ("sites", "classes"):
+        return by, list(dict.fromkeys(getattr(case, by) for case in cases if case.trust == 3))
+    known = sorted({getattr(case, by) for case in cases})
+    names = list(dict.fromkeys(asked.split(","))) if asked else []
+    for name in names:
+        if name not in known:
+            sys.exit(f"--leave-out: no {by} {name!r}. Known: {', '.join(known)}.")
+    return by, names
+
+
 def without(
     data: Data, priors: list[Prior], fixed: dict[str, float], names: Sequence[str], by: str
 ) -> Floats:
@@ -132,9 +145,6 @@ def without(
     owner = np.array([getattr(data.cases[number], by) for number in data.case_of])
     for name in names:
         there = owner == name
-        if not there.any():
-            kind = "site" if by == "site" else "class"
-            sys.exit(f"--leave-out: no {kind} {name!r}. Known: {', '.join(sorted(set(owner)))}.")
         values = fitted(data, priors, fixed, ~there)
         seconds[there] = time_runs(data.unseen.at(there), terms_of(values | fixed)).seconds
     return seconds
@@ -191,6 +201,7 @@ def main() -> None:
     rows = [row for file in options.files for row in read_rows(file)]
     cases, _ = cases_of(rows, load_map(options.systems), ("nccl",))
     data = data_of(cases)
+    by, names = left_out(options.leave_out, cases)
     every = np.ones(len(data.runs), dtype=bool)
     values = fitted(data, priors, fixed, every)
     best = judged(data, time_runs(data.runs, terms_of(values | fixed)).seconds)
@@ -198,12 +209,8 @@ def main() -> None:
     if options.details:
         print({name: round(value, 3) for name, value in values.items()})
         classes(best, print)
-    if options.leave_out:
-        by = "sysclass" if options.leave_out == "classes" else "site"
-        names = options.leave_out.split(",")
-        if options.leave_out in ("sites", "classes"):
-            names = [getattr(case, by) for case in cases if case.trust == 3]
-        cold = without(data, priors, fixed, list(dict.fromkeys(names)), by)
+    if names:
+        cold = without(data, priors, fixed, names, by)
         seen = [case for case in judged(data, cold) if np.isfinite(case.predicted).all()]
         kind = "classes" if by == "sysclass" else "sites"
         figures[f"{kind}_left_out"] = summary(f"{kind} left out", seen)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.fuzz_inputs import INPUTS, Input, attempt, valid
 
-EACH = 20
+EACH = 12
 LONG = 30_000
 every = pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.name)
 

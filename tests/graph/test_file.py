@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.share import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ def one_call(draw: st.DrawFn, build: GraphBuilder, group: int, lane: int, ranks:
 
 
 @given(graph=graphs())
+@examples(45)
 def test_everything_comes_back(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "graph.npz"
     save_graph(graph, path)

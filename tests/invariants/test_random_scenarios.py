@@ -35,7 +35,7 @@ SEEDS: dict[tuple[int, int], str] = {
 }
 """(seed, most GPUs) of what once failed: why."""
 
-SUITES = share([range(start, start + 25) for start in range(0, 300, 25)], 1 / 4)
+SUITES = share([range(start, start + 25) for start in range(0, 300, 25)], 1 / 6)
 LONG = [range(start, start + 100) for start in range(300, 20_000, 100)]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.counting import python_calls
+from helpers.share import share
 
 from commsim.cluster import Cluster, Links
 from commsim.collectives import program
@@ -76,12 +77,13 @@ def taken(links: np.ndarray, busy: np.ndarray, count: int) -> np.ndarray:
     return np.bincount(links, busy, count)
 
 
+@pytest.mark.parametrize("seeds", share([range(80), range(80, 200)], 1 / 2, seed=1), ids=str)
 def test_random_programs_arrive_when_message_by_message_they_do(
-    monkeypatch: pytest.MonkeyPatch,
+    seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waves, "_LEAST", 1)
     cluster, known = nodes(), 0
-    for seed in range(200):
+    for seed in seeds:
         messages = random_program(seed, cluster)
         hops = [hops_of(route, cluster.links) for route in messages.routes]
         found = waves_of(messages, hops, START)
@@ -96,7 +98,9 @@ def test_random_programs_arrive_when_message_by_message_they_do(
         assert taken(
             served.link, served.share * (served.end - served.begin), len(cluster.links)
         ) == pytest.approx(taken(links, share * (end - begin), len(cluster.links)), rel=1e-9)
-    assert known > 120  # in others a message trickles in behind another, or waits for a later one
+    assert known > 0.6 * len(
+        seeds
+    )  # in others a message trickles in behind another, or waits for a later one
 
 
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter"])

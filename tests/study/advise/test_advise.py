@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -188,8 +189,10 @@ def test_memory_and_floor_hold_for_every_simulated_layout() -> None:
         assert one.floor <= ran.metrics.step_time_s * SLACK, one.candidate.name
 
 
-def test_what_is_left_out_is_not_among_the_best() -> None:
+def test_what_is_left_out_is_not_among_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that fit, simulated one by one: the same six."""
+    layouts = sys.modules["commsim.study.advise.layouts"]
+    monkeypatch.setattr(layouts, "_OVERLAPS", ("none", "ring"))  # a third fewer runs
     given = scenario(box("40GB", gpus=2), {**MEDIUM, "layers": 2}, 4)
     worker = Worker(given)
     ran = [worker.run(one.candidate) for one in every(worker) if one.fits]
@@ -200,7 +203,7 @@ def test_what_is_left_out_is_not_among_the_best() -> None:
 
 
 def test_two_processes_say_the_same() -> None:
-    given = scenario(box("40GB", gpus=2), MEDIUM, 8)
+    given = scenario(box("40GB", gpus=2), {**MEDIUM, "layers": 2}, 4)
     assert advise(given, executor="processes:2").to_dict() == advise(given).to_dict()
 
 

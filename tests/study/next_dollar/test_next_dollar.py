@@ -70,9 +70,15 @@ def test_the_first_resource_saves_most_on_the_catalogue(name: str) -> None:
     _check(name)
 
 
-def test_a_ring_over_slow_nics_is_proportional_to_them() -> None:
+@pytest.fixture(scope="module")
+def of_fabric() -> Any:
+    """The next dollar of `FABRIC`."""
+    return cs.next_dollar(FABRIC, executor="serial")
+
+
+def test_a_ring_over_slow_nics_is_proportional_to_them(of_fabric: Any) -> None:
     """Closed form: a ring moves at its slowest link, here a NIC of 12.5 GB/s behind PCIe of 63."""
-    found = cs.next_dollar(FABRIC, executor="serial")
+    found = of_fabric
     nic = next(one for one in found.upgrades if one.resource == "nic")
     half, less, more, twice = (change.step_time_s or 0.0 for change in nic.changes)
     assert found.best is nic
@@ -82,9 +88,9 @@ def test_a_ring_over_slow_nics_is_proportional_to_them() -> None:
     assert found.step_time_s / twice == pytest.approx(2, rel=0.03)
 
 
-def test_uplinks_begin_to_hurt_where_they_are_slower_than_what_crosses_them() -> None:
+def test_uplinks_begin_to_hurt_where_they_are_slower_than_what_crosses_them(of_fabric: Any) -> None:
     """Eight rings cross a trunk of 16 NICs, a NIC's rate each: full at 2:1, 1 % longer past it."""
-    found = cs.next_dollar(FABRIC, executor="serial")
+    found = of_fabric
     uplinks = next(one for one in found.upgrades if one.resource == "uplinks")
     assert uplinks.hurts == pytest.approx(1 / 2.02, rel=0.05)
     assert "at most 50% full" in uplinks.why
