@@ -10,7 +10,6 @@ per machine where numba may write its cache; without numba everything runs in th
 from __future__ import annotations
 
 import importlib.util
-import logging
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -57,6 +56,8 @@ def compiled(functions: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
         made[function.__name__] = _jitted(numba, copy)
     last = made[functions[-1].__name__]
     if not _kept(last):
+        import logging
+
         logging.getLogger("commsim").warning(NOTE)
     _made[functions] = last
     return last  # type: ignore[no-any-return]

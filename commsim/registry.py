@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from commsim.errors import ScenarioError, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["PLUGINS", "Registry", "load_plugins"]
 
@@ -31,6 +33,8 @@ def load_plugins() -> None:
     Raises:
         ScenarioError: a plugin fails; the message names it and what it says.
     """
+    from importlib.metadata import entry_points  # here, since it imports email and sockets
+
     for plugin in entry_points(group=PLUGINS):
         _run(plugin)
 

@@ -119,7 +119,7 @@ def test_a_scenario_names_it() -> None:
 
 def plugin(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     found = EntryPoint("mine", value, registry.PLUGINS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [found])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [found])
     registry.load_plugins.cache_clear()
 
 

@@ -10,7 +10,6 @@ quantile (n - 3/8)/(n + 1/4) (Blom 1958): 1.4 standard deviations out of 8, 2.6 
 from __future__ import annotations
 
 from functools import cache
-from statistics import NormalDist
 
 __all__ = ["slowest"]
 
@@ -18,4 +17,6 @@ __all__ = ["slowest"]
 @cache
 def slowest(gpus: int, spread: float) -> float:
     """Return how many times as long as the mean the slowest of `gpus` takes."""
+    from statistics import NormalDist  # here, since few runs ask for it and it imports random
+
     return 1 + spread * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))

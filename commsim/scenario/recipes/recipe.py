@@ -4,7 +4,6 @@ A recipe as a scenario: its layout as it stands, the cluster from the user, repl
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +88,8 @@ def _draft(path: Path) -> Draft:
         raise ScenarioError(f"{path}: is larger than any recipe.")
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix == ".toml":
+        import tomllib
+
         try:
             return torchtitan.draft_of(tomllib.loads(text), str(path))
         except tomllib.TOMLDecodeError as error:

@@ -18,6 +18,18 @@ __all__ = ["MAX_BYTES", "Element", "read_xml", "write_xml"]
 MAX_BYTES = 16 << 20
 _MAX_DEPTH = 64
 _MAX_ELEMENTS = 1 << 16
+_ESCAPED = str.maketrans(
+    {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        '"': "&quot;",
+        "\n": "&#10;",
+        "\r": "&#13;",
+        "\t": "&#9;",
+    }
+)
+"""What may not stand in an attribute; `xml.sax.saxutils` has it too, but imports urllib and ssl."""
 
 
 @dataclass(slots=True)
@@ -68,9 +80,9 @@ def write_xml(root: Element) -> str:
 
 
 def _lines(element: Element, indent: str) -> Iterator[str]:
-    from xml.sax.saxutils import quoteattr  # here, since it imports urllib
-
-    attributes = "".join(f" {name}={quoteattr(v)}" for name, v in element.attributes.items())
+    attributes = "".join(
+        f' {name}="{value.translate(_ESCAPED)}"' for name, value in element.attributes.items()
+    )
     if not element.inside:
         yield f"{indent}<{element.tag}{attributes}/>\n"
         return
