@@ -150,8 +150,8 @@ def _descend(
     x = np.clip(begin, low, high)
     cost, damping = np.inf, 1e-3
     r = off(x)
+    slope, steps = _slope(off, x, r), 0
     for _ in range(rounds):
-        slope = _slope(off, x, r)
         best = None
         for _ in range(6):
             step = _newton(r, slope, scale, (x - prior) / stray**2, 1 / stray**2, damping)
@@ -164,16 +164,23 @@ def _descend(
                 best = (trial, trial_r, trial_cost)
                 break
             damping *= 5
-        if best is None:
-            break
-        gained = cost - best[2]
-        x, r, cost = best
-        damping = max(damping / 3, 1e-6)
-        if gained < 1e-5 * cost:
-            break
+        gained = 0.0
+        if best is not None:
+            gained = cost - best[2]
+            x, r, cost = best
+            damping, steps = max(damping / 3, 1e-6), steps + 1
+        if gained > 1e-4 * cost and steps % SLOPE_EVERY:
+            continue
+        if gained <= 1e-4 * cost and steps <= 1:
+            break  # not by a slope of this place either
+        if gained <= 1e-4 * cost:
+            damping = 1e-3
+        slope, steps = _slope(off, x, r), 0
     return at(x)
 
 
+SLOPE_EVERY = 3
+"""Steps that are taken by one slope: it costs an evaluation per constant, and changes slowly."""
 PULL = 0.001
 """Weight of the priors against the data."""
 SPLIT_WEIGHT = 0.5

@@ -1,0 +1,97 @@
+"""
+No layout is said to use a GPU better than anybody has: ceilings of model FLOPs utilization.
+
+The least that any layout can take, as `advise` finds it before it simulates, is an upper bound on the
+utilization of all of them. Models of the published tables may reach what was measured, and other
+models a margin more.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import pytest
+
+from commsim.models import model_preset, peak_name, training_flops
+from commsim.scenario import Scenario, scenario_from
+from commsim.study.advise.search import Known, Search
+from commsim.study.advise.simulate import Worker
+
+MARGIN = 1.1
+"""What a model may have over the best published one: larger ones have larger products."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The best published utilization, attention counted as causal, of the dense peak."""
+
+    node: str
+    precision: str
+    share: float
+    source: str
+
+
+CEILINGS = (
+    Ceiling("dgx-a100", "bf16", 0.627, "llm-foundry, 3B at 512 tokens on 8 GPUs (62 % at 7B, 2,048)"),
+    Ceiling("dgx-h100", "bf16", 0.556, "NVIDIA dgxc-benchmarking, Llama 3.1 8B on 8 GPUs"),
+    Ceiling("dgx-h100", "fp8", 0.396, "Megatron-Bridge 26.02, Llama 3.1 405B on 1,024: 784 TFLOP/s"),
+    Ceiling("dgx-b200", "fp8", 0.373, "Megatron-Bridge 25.09, Llama 3.1 405B on 128: 1,676 TFLOP/s"),
+)  # fmt: skip
+
+
+def training(model: str, node: str, nodes: int, precision: str, kind: str) -> Scenario:
+    """Return a training of eight sequences per GPU, on the stack that comes with `kind`."""
+    section = {
+        "model": {"preset": model},
+        "batch": {"global": 64 * nodes, "micro": 1},
+        "precision": precision,
+        "data_parallel": {"kind": kind},
+    }
+    cluster = {"preset": node, "nodes": nodes}
+    made = {"name": model, "cluster": cluster, "workload": {"training": section}}
+    return scenario_from(made, model)
+
+
+def utilization(given: Scenario, precision: str) -> float:
+    """Return what no layout that fits gets above, as a share of the dense peak."""
+    worker = Worker(given)
+    search = Search(worker.judge)
+    search.open(lambda: None)
+    seconds, candidate, known = heapq.heappop(search.queue)
+    while known != Known.FLOOR:
+        search.expand(candidate, known)
+        seconds, candidate, known = heapq.heappop(search.queue)
+    shape, seq = worker.judge.shape, worker.judge.seq
+    batch = worker.section.batch.global_
+    flops = training_flops(shape, batch=batch, seq=seq, causal=True)
+    gpu = worker.cluster.gpu(0)
+    return flops / seconds / (worker.cluster.world_size * gpu.tflops[peak_name(precision)] * 1e12)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("ceiling", CEILINGS, ids=lambda one: f"{one.node}-{one.precision}")
+def test_no_layout_of_8b_gets_above_what_was_measured(ceiling: Ceiling, kind: str) -> None:
+    found = utilization(
+        training("llama3-8b", ceiling.node, 1, ceiling.precision, kind), ceiling.precision
+    )
+    assert 0.6 * ceiling.share < found < MARGIN * ceiling.share, ceiling.source
+
+
+LARGER = {
+    "llama3-70b": 8, "gpt3-175b": 16, "llama3.1-405b": 64, "megatron-1008b": 128, "mpt-30b": 4,
+    "qwen2.5-32b": 4, "mixtral-8x7b": 4, "nemotron4-340b": 64, "gpt2-1.5b": 1, "megatron-18.4b": 4,
+}  # fmt: skip
+"""Nodes on which models fit."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("ceiling", CEILINGS, ids=lambda one: f"{one.node}-{one.precision}")
+@pytest.mark.parametrize("model", LARGER)
+def test_no_layout_of_any_model_gets_above_the_ceiling(
+    model: str, ceiling: Ceiling, kind: str
+) -> None:
+    given = training(model, ceiling.node, LARGER[model], ceiling.precision, kind)
+    assert utilization(given, ceiling.precision) < MARGIN * ceiling.share, ceiling.source
+    assert model_preset(model).shape.layers > 1
