@@ -3,7 +3,7 @@ Fit the constants of the compute model on published training steps, and say how 
 
     python benchmarks/fit_compute.py TRAINING.csv... --engine VALIDATION.json...
         [--split zero_bubble_table5.csv] [--half SEED]... [--leave-out] [--write]
-        [--only OWNER...] [--suites NAME...]
+        [--only OWNER...] [--suites NAME...] [--tangent]
 
 Fits the constants of GPU generations, recipes and software stacks (`commsim/models/constants.yaml`)
 to the logarithm of measured step times, every suite weighing alike, with a pull of each constant
@@ -11,6 +11,9 @@ towards its prior. `--half` fits on a random half of each suite and scores the o
 scores each suite by constants fitted without it; `--write` fits on everything and writes the file.
 `--only` moves the constants of some owners (hopper, nemo, ...), or single ones
 (llm-foundry.cpu_us), and leaves the others as they are.
+
+`--tangent` takes predictions as straight lines around the file's constants: eight halves take
+half a minute of CPU.
 
 `--engine` takes what `validate_training.py --json` wrote by the constants as the file has them. A
 prediction by other constants is the engine's, plus what the busiest rank computes by those
@@ -22,85 +25,20 @@ validate in turn until both stay.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import yaml
+from fit_predictions import Parameter, Simulated, Tangent, read_parameters, read_simulated
 from fitted import Fitted, load_fitted, save_fitted
-from published_split import StageRow, read_stage_rows, stage_ratios
-from step_compute import compute_seconds
+from published_split import StageRow, read_stage_rows
 from training_rows import Row, read_rows
-
-from commsim.models import recipe_of
 
 Array = np.ndarray
 Score = tuple[int, float, float]
-HERE = Path(__file__).parent
 ROUGH = 0.04
 """Residuals (of log time) beyond this weigh by their size, not its square: Huber's corner."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One constant that is fitted: its place, bounds, prior, and how far it may stray (log).
-
-    `also` are places that have the same value: stacks that differ in settings only.
-    """
-
-    place: str
-    low: float
-    high: float
-    prior: float
-    stray: float = 0.5
-    also: tuple[str, ...] = ()
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """All places that the constant stands at."""
-        return (self.place, *self.also)
-
-
-def read_parameters() -> list[Parameter]:
-    """Return the constants that are fitted, from `fit_compute.yaml`."""
-    data = yaml.safe_load((HERE / "fit_compute.yaml").read_text())
-    return [
-        Parameter(place, **{**entry, "also": tuple(entry.get("also", ()))})
-        for place, entry in data.items()
-    ]
-
-
-class Simulated:
-    """The seconds that the engine predicts for rows by the constants `base`."""
-
-    def __init__(self, seconds: dict[str, float], rows: Sequence[Row], base: Fitted) -> None:
-        known = {row.case_id: row for row in rows}
-        self.seconds = {case: value for case, value in seconds.items() if case in known}
-        self._beside = {
-            case: value - compute_seconds(known[case], base) for case, value in self.seconds.items()
-        }
-        self._computed: dict[tuple[str, int, int, int], float] = {}
-
-    def predict(self, row: Row, fitted: Fitted) -> float:
-        """Return the engine's seconds, changed by what the row computes by other constants."""
-        generation = fitted.generations[fitted.generation_name(row.gpu_spec)]
-        recipe = fitted.recipes.get(recipe_of(row.precision).name)
-        key = (row.case_id, hash(str(generation)), hash(str(fitted.stack(row.stack))),
-               hash(str(recipe)))  # fmt: skip
-        if key not in self._computed:
-            self._computed[key] = compute_seconds(row, fitted)
-        return self._beside.get(row.case_id, 0.0) + self._computed[key]
-
-
-def read_simulated(files: Sequence[str], rows: Sequence[Row], base: Fitted) -> Simulated:
-    """Return what `validate_training.py` wrote for rows that the engine predicted by `base`."""
-    entries = [e for file in files for e in json.loads(Path(file).read_text())["rows"]]
-    seconds = {e["case_id"]: e["predicted_s"] for e in entries if e["predicted_s"]}
-    return Simulated(seconds, rows, base)
 
 
 def fit(
@@ -109,14 +47,13 @@ def fit(
     start: Fitted,
     parameters: Sequence[Parameter],
     *,
-    simulated: Simulated,
+    simulated: Simulated | Tangent,
 ) -> Fitted:
     """Return `start` with `parameters` moved to fit `rows` and `stages`."""
 
     def residuals(fitted: Fitted) -> Array:
         steps = np.log([simulated.predict(row, fitted) / row.measured for row in rows])
-        split = np.log(stage_ratios(stages, fitted)) if stages else np.zeros(0)
-        return np.concatenate([steps, split])
+        return np.concatenate([steps, np.log(simulated.ratios(stages, fitted))])
 
     scale = np.concatenate([_suite_weights(rows), np.full(len(stages) * 3, SPLIT_WEIGHT)])
     return _descend(residuals, start, parameters, scale)
@@ -232,7 +169,7 @@ def halves(rows: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
     return first, [row for row in rows if row.case_id not in kept]
 
 
-def score(rows: Iterable[Row], fitted: Fitted, simulated: Simulated) -> dict[str, Score]:
+def score(rows: Iterable[Row], fitted: Fitted, simulated: Simulated | Tangent) -> dict[str, Score]:
     """Return per suite: rows, mean absolute error, bias; as fractions."""
     errors: dict[str, list[float]] = {}
     for row in rows:
@@ -277,6 +214,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--only", nargs="+", default=[], help="owners, or constants, that may move")
     parser.add_argument("--suites", nargs="+", default=[], help="fit on these alone")
+    parser.add_argument("--tangent", action="store_true", help="halves by straight lines")
     options = parser.parse_args()
     rows = [row for file in options.files for row in read_rows(file) if not row.skipped]
     rows = [row for row in rows if not options.suites or row.suite in options.suites]
@@ -290,9 +228,12 @@ def main() -> None:
     rows = [row for row in rows if row.case_id in simulated.seconds]
     if not rows:
         sys.exit("no row that the engine has predicted; validate_training.py says why.")
-    _print_halves(options.half, rows, stages, start, parameters, simulated)
+    drawn: Simulated | Tangent = simulated
+    if options.tangent:
+        drawn = Tangent(simulated, rows, stages, start, parameters)
+    _print_halves(options.half, rows, stages, start, parameters, drawn)
     if options.leave_out:
-        _leave_out(rows, stages, start, parameters, simulated)
+        _leave_out(rows, stages, start, parameters, drawn)
     if options.write:
         _print("before", score(rows, start, simulated))
         fitted = fit(rows, stages, start, parameters, simulated=simulated)
@@ -309,7 +250,7 @@ def _print_halves(
     stages: Sequence[StageRow],
     start: Fitted,
     parameters: Sequence[Parameter],
-    simulated: Simulated,
+    simulated: Simulated | Tangent,
 ) -> None:
     """Fit on half of each suite, from the priors, and score the others; once per seed."""
     drawn: list[dict[str, Score]] = []
@@ -330,7 +271,7 @@ def _leave_out(
     stages: Sequence[StageRow],
     start: Fitted,
     parameters: Sequence[Parameter],
-    simulated: Simulated,
+    simulated: Simulated | Tangent,
 ) -> None:
     """Print how each suite is predicted by constants fitted without it, from the priors."""
     for suite in dict.fromkeys(row.suite for row in rows):

@@ -325,6 +325,7 @@ def _notes(worker: Worker, found: Search, top: int) -> tuple[str, ...]:
         f" {', '.join(worker.judge.recomputes)}; every tp_overlap, and sequence parallelism,"
         " wherever tp is above 1",
         f"all of them on stack {worker.section.compute.stack}; compute.stack names another",
+        *worker.judge.remarks,
         f"{judged} of them have bounds low enough to be judged, of which {fit} fit;"
         f" {found.estimated} were estimated by models of few layers and {len(found.ran)} simulated;"
         f" the others would take longer than the slowest of the"

@@ -88,6 +88,11 @@ class Judge:
         self._least: dict[tuple[Degrees, Recompute], dict[str, Judged]] = {}
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What of the constants of compute no published step was fitted for, a sentence each."""
+        return tuple(f"compute: {gap}" for gap in self._compute.not_fitted)
+
+    @property
     def recomputes(self) -> tuple[str, ...]:
         """The kinds of recomputing that differ: a fused attention keeps nothing to recompute."""
         return ("none", "full") if self._compute.flash else ("none", "selective", "full")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from commsim.cluster import Cluster
-from commsim.models import parameter_count
+from commsim.models import parameter_count, training_flops
 from commsim.scenario import Scenario
 from commsim.study.advise.advise import settings_of
 from commsim.study.advise.judge import Judge, Judged
@@ -79,6 +79,20 @@ class LayoutQueue:
     def parameters(self) -> int:
         """How many parameters the model has."""
         return parameter_count(self._worker.judge.shape)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What of the constants of compute was never fitted."""
+        return self._worker.judge.remarks
+
+    @property
+    def causal_share(self) -> float:
+        """What MFU is, of what it is here, if attention is counted under its causal mask."""
+        judge = self._worker.judge
+        causal, full = (
+            training_flops(judge.shape, batch=1, seq=judge.seq, causal=one) for one in (True, False)
+        )
+        return causal / full
 
     def bound(self) -> float | None:
         """Return seconds that no layout can be below; None if none can run."""

@@ -78,6 +78,8 @@ class Sized:
         self.price = _times(kind.paid(nodes) / nodes, hourly_price(cluster))
         power = rated_power(cluster)
         self._power = None if power is None else power * kind.paid(nodes) / nodes
+        self.remarks = self._layouts.remarks
+        self.causal_share = self._layouts.causal_share
         self.best: PlanOption | None = None
 
     def bound_days(self) -> float | None:

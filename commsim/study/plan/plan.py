@@ -242,6 +242,12 @@ def _notes(
         f"{question.steps:,.0f} steps of {sequences:,} sequences of {question.sequence:,} tokens,"
         f" {_pauses(found)}"
     )
+    if found.causal_share is not None:
+        notes.append(
+            "MFU counts full attention, as published tables do; by what a causal mask leaves of it,"
+            f" {found.causal_share:.3g} of that"
+        )
+    notes += found.remarks
     notes += [_rack(question, kind) for kind in question.kinds if kind.used < kind.rack]
     if usual:
         notes.append(

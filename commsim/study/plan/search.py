@@ -65,6 +65,18 @@ class PlanSearch:
         self._faster()
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What of the constants of compute was never fitted, on all kinds that were simulated."""
+        tried = [size for size in self._sized.values() if size is not None and size.best]
+        return tuple(dict.fromkeys(one for size in tried for one in size.remarks))
+
+    @property
+    def causal_share(self) -> float | None:
+        """What MFU would be, of what it is, by causal attention; None if nothing was simulated."""
+        shares = [size.causal_share for size in self._sized.values() if size and size.best]
+        return shares[0] if shares else None
+
+    @property
     def options(self) -> list[PlanOption]:
         """The best layout of each size that was simulated."""
         sizes = [size.best for size in self._sized.values() if size is not None]

@@ -1,9 +1,9 @@
 """
 No layout is said to use a GPU better than anybody has: ceilings of model FLOPs utilization.
 
-The least that any layout can take, as `advise` finds it before it simulates, is an upper bound on the
-utilization of all of them. Models of the published tables may reach what was measured, and other
-models a margin more.
+The least that any layout can take, as `advise` finds it before it simulates, bounds the
+utilization of all of them. The margin over what was measured is for communication and stragglers,
+which a bound has less of than a run, and for models with larger products than the published ones.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from commsim.scenario import Scenario, scenario_from
 from commsim.study.advise.search import Known, Search
 from commsim.study.advise.simulate import Worker
 
-MARGIN = 1.1
-"""What a model may have over the best published one: larger ones have larger products."""
+CLOSE, MARGIN = 1.06, 1.1
+"""What may lie above the best published run: 8B, which is much like it, and any model."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Ceiling:
 
 
 CEILINGS = (
-    Ceiling("dgx-a100", "bf16", 0.627, "llm-foundry, 3B at 512 tokens on 8 GPUs (62 % at 7B, 2,048)"),
-    Ceiling("dgx-h100", "bf16", 0.556, "NVIDIA dgxc-benchmarking, Llama 3.1 8B on 8 GPUs"),
-    Ceiling("dgx-h100", "fp8", 0.396, "Megatron-Bridge 26.02, Llama 3.1 405B on 1,024: 784 TFLOP/s"),
-    Ceiling("dgx-b200", "fp8", 0.373, "Megatron-Bridge 25.09, Llama 3.1 405B on 128: 1,676 TFLOP/s"),
+    Ceiling("dgx-a100", "bf16", 0.627, "llm-foundry, 3B on 8 GPUs (0.617 at 7B)"),
+    Ceiling("dgx-h100", "bf16", 0.556, "NVIDIA dgxc-benchmarking, 8B on 8 GPUs"),
+    Ceiling("dgx-h100", "fp8", 0.396, "Megatron-Bridge 26.02, 405B on 1,024: 784 TFLOP/s"),
+    Ceiling("dgx-b200", "fp8", 0.373, "Megatron-Bridge 25.09, 405B on 128: 1,676 TFLOP/s"),
 )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def test_no_layout_of_8b_gets_above_what_was_measured(ceiling: Ceiling, kind: st
     found = utilization(
         training("llama3-8b", ceiling.node, 1, ceiling.precision, kind), ceiling.precision
     )
-    assert 0.6 * ceiling.share < found < MARGIN * ceiling.share, ceiling.source
+    assert 0.6 * ceiling.share < found < CLOSE * ceiling.share, ceiling.source
 
 
 LARGER = {

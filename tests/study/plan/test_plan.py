@@ -15,6 +15,7 @@ import commsim as cs
 from commsim.cluster import build_cluster
 from commsim.errors import ScenarioError
 from commsim.executors import ExecutorName
+from commsim.models import training_flops
 from commsim.study.plan import PlanOption, plan
 from commsim.study.plan.option import Sized
 from commsim.study.plan.question import (
@@ -73,6 +74,11 @@ def test_the_winners_are_those_of_a_full_search(two_kinds: str):
         cheapest.name,
         cheapest.layout,
     )
+    # What the times rest on is said once: the A100's stack was fitted on later GPUs.
+    assert sum("stack megatron was not fitted on Ampere" in note for note in found.notes) == 1
+    shape = cs.model_presets()["gpt2-124m"].shape
+    causal, full = (training_flops(shape, batch=1, seq=1024, causal=one) for one in (True, False))
+    assert any(f"causal mask leaves of it, {causal / full:.3g}" in note for note in found.notes)
     # What is said of an option is what a run of its scenario says.
     step = cs.run(present(found.cheapest).scenario).metrics.step_time_s
     assert step == pytest.approx(cheapest.step_s, rel=2e-3)
