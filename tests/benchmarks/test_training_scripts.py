@@ -341,6 +341,23 @@ def test_a_prediction_moves_by_what_the_row_computes(scripts: Any, rows: dict[st
     assert simulated.predict(row, other) == pytest.approx(50.0)
 
 
+def test_a_tangent_says_what_the_model_does_nearby(scripts: Any, rows: dict[str, Any]) -> None:
+    """Equal at the file's constants, within a thousandth 3 % beside them in two at once."""
+    module, base = scripts("fit_compute"), scripts("fitted").load_fitted()
+    places = ("ampere.matmul_efficiency", "megatron-2021.stream", "ampere.spread")
+    chosen = [p for p in module.read_parameters() if p.place in places]
+    mine = [row for row in rows.values() if row.stack == "megatron-2021"][:3]
+    simulated = module.Simulated({row.case_id: 9.0 for row in mine}, mine, base)
+    tangent = module.Tangent(simulated, mine, [], base, chosen)
+    moved = base.replaced({place: 1.03 * base.value(place) for place in places})
+    for row in mine:
+        assert tangent.predict(row, base) == pytest.approx(9.0)
+        expected = simulated.predict(row, moved)
+        assert expected != pytest.approx(9.0, rel=1e-3)
+        assert tangent.predict(row, moved) == pytest.approx(expected, rel=1e-3)
+    assert tangent.ratios([], moved).size == 0
+
+
 def test_every_constant_that_is_fitted_is_in_the_file(
     scripts: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
