@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints, distinct_columns
+from commsim.libraries.expansion.alike_lanes import AlikeLanes
 from commsim.libraries.expansion.traffic import Hop
 from commsim.libraries.plan import RoutedProgram
 
@@ -43,6 +44,7 @@ class Waves:
     services: LinkServices
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # a message too short for its time: 1 / 0
 def waves_of(messages: RoutedProgram, hops: Sequence[tuple[Hop, ...]], now: float) -> Waves | None:
     """Return what becomes of a program that starts at `now` with nothing else on its links.
 
@@ -62,6 +64,7 @@ def waves_of(messages: RoutedProgram, hops: Sequence[tuple[Hop, ...]], now: floa
     pace = zero if delays is None or delays.pace is None else delays.pace
     wait = np.broadcast_to(0.0, len(messages.dep)) if delays is None else delays.dep
     arrive, left = np.zeros(count), np.full(lanes.link.shape[1], -np.inf)
+    alike = lanes.as_one()
     for first, last in waves:
         rows = slice(first, last)
         lane = messages.route[rows]
@@ -74,11 +77,27 @@ def waves_of(messages: RoutedProgram, hops: Sequence[tuple[Hop, ...]], now: floa
             latest = np.maximum.reduceat(come, needs[:-1][some] - needs[0])
             head[some] = np.maximum(head[some], latest)
         tail = left[lane] = head + pace[rows]
-        done = lanes.serve(lane, messages.size[rows], head, tail, log)
+        size = messages.size[rows]
+        if alike is not None and not (len(lane) == len(left) and _alike(size, head, tail)):
+            lanes.go_on_from(alike, log)
+            alike = None
+        done: Floats | float | None
+        if alike is not None:
+            done = alike.serve(float(size[0]), float(head[0]), float(tail[0]))
+            log.next_wave(alike)
+        else:
+            done = lanes.serve(lane, size, head, tail, log)
         if done is None:
             return None
         arrive[rows] = done + after[rows]
+    if alike is not None:
+        log.take_from(alike)
     return Waves(arrive, log.services())
+
+
+def _alike(*columns: Floats) -> bool:
+    """Return whether all entries of each column are equal."""
+    return all((column == column[0]).all() for column in columns)
 
 
 def _split(messages: RoutedProgram) -> list[tuple[int, int]] | None:
@@ -120,6 +139,20 @@ class _Lanes:
     free: Floats  # from when on each link is free
     full: Bools  # whether it is taken as a whole until then
 
+    def as_one(self) -> AlikeLanes | None:
+        """Return one lane for all if their routes are equal, None if not."""
+        if not self.same or not self.cost.size:
+            return None
+        if (self.cost != self.cost[:, :1]).any() or (self.latency != self.latency[:, :1]).any():
+            return None
+        return AlikeLanes(self.cost[:, 0], self.latency[:, 0], _NOISE)
+
+    def go_on_from(self, alike: AlikeLanes, log: _Log) -> None:
+        """Go on from where one lane stood for all."""
+        self.free[:] = np.array(alike.free)[:, None]
+        self.full[:] = np.array(alike.full)[:, None]
+        log.take_from(alike)
+
     def serve(
         self, lane: Ints, size: Floats, head: Floats, tail: Floats, log: _Log
     ) -> Floats | None:
@@ -134,8 +167,7 @@ class _Lanes:
                 trickles = (tail > (begin + work) * (1 + _NOISE)) | ~self.full[hop][on]
                 if (busy & trickles).any():
                     return None
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.minimum(1 / (end - begin) * work, 1.0)
+            share = np.minimum(1 / (end - begin) * work, 1.0)
             if not self.same:
                 real = self.real[hop][on]
                 end, share = np.where(real, end, tail), np.where(real, share, 0.0)
@@ -197,10 +229,16 @@ class _Log:
         self._end[hop][lane] = end
         self._moved[hop][lane] += share * (end - begin)
 
-    def next_wave(self) -> None:
-        """Go on to the next wave."""
+    def take_from(self, alike: AlikeLanes) -> None:
+        """Note what one lane has served in the name of all."""
+        alike.write(self._begin, self._end, self._moved)
+
+    def next_wave(self, alike: AlikeLanes | None = None) -> None:
+        """Go on to the next wave; `alike` if one lane stands for all."""
         self._waves += 1
         if self._waves % self._every == 0:
+            if alike is not None:
+                self.take_from(alike)
             self._flush()
 
     def services(self) -> LinkServices:
