@@ -107,6 +107,7 @@ def _nics_of(spec: NodeSpec, node: int) -> list[Nic]:
             have.medium,
             have.transport,
             have.gdr,
+            have.number(index),
         )
         for index, rail in enumerate(have.rails)
     ]

@@ -181,8 +181,7 @@ def _least_cut(cluster: Cluster, half: int) -> float | None:
     for link in range(first, len(links)):
         graph.add_edge(links.source[link], links.target[link], capacity=float(links.capacity[link]))
     for nic in cluster.nics:
-        name = f"node{nic.node}/nic{nic.index}"
-        ends = ("all below", name) if nic.node < half else (name, "all above")
+        ends = ("all below", nic.name) if nic.node < half else (nic.name, "all above")
         graph.add_edge(*ends)  # without a capacity: never the narrow part
     return float(networkx.maximum_flow_value(graph, "all below", "all above"))
 

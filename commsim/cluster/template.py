@@ -81,7 +81,7 @@ class Template:
             return
         switch_of = {n: i for i, s in enumerate(spec.pcie.switches) for n in s.nics}
         for nic in range(spec.nic.count):
-            name = self._vertex(f"nic{nic}", "nic")
+            name = self._vertex(self._nic(nic), "nic")
             above = f"pcie{switch_of[nic]}" if nic in switch_of else f"cpu{spec.nic_socket[nic]}"
             self._hang(name, above, self._slot(spec.pcie, name, above))
 
@@ -174,19 +174,19 @@ class Template:
 
     def to_nic(self, gpu: int, nic: int) -> Route:
         """Return the route from a GPU to a NIC, by PCIe."""
-        return self.tree_route(f"gpu{gpu}", f"nic{nic}")
+        return self.tree_route(f"gpu{gpu}", self._nic(nic))
 
     def from_nic(self, gpu: int, nic: int) -> Route:
         """Return the route from a NIC to a GPU, by PCIe."""
-        return self.tree_route(f"nic{nic}", f"gpu{gpu}")
+        return self.tree_route(self._nic(nic), f"gpu{gpu}")
 
     def host_to_nic(self, gpu: int, nic: int) -> Route:
         """Return the route from the memory of a GPU's socket to a NIC."""
-        return self._from_memory(self.socket_of(gpu), f"nic{nic}")
+        return self._from_memory(self.socket_of(gpu), self._nic(nic))
 
     def nic_to_host(self, gpu: int, nic: int) -> Route:
         """Return the route from a NIC to the memory of a GPU's socket."""
-        return self._to_memory(f"nic{nic}", self.socket_of(gpu))
+        return self._to_memory(self._nic(nic), self.socket_of(gpu))
 
     def host_to_host(self, a: int, b: int) -> Route:
         """Return the route from the memory of GPU a's socket to that of GPU b's: a copy, if one."""
@@ -255,11 +255,16 @@ class Template:
         if nic is None:
             return ()
         own, socket = nic.own[gpu], f"cpu{self.socket_of(gpu)}"
-        far = [self._line(f"nic{n}")[-1] != socket for n in range(nic.count)]
+        far = [self._line(self._nic(n))[-1] != socket for n in range(nic.count)]
         return tuple(sorted(range(nic.count), key=lambda n: (far[n], n not in own, n)))
 
+    def _nic(self, nic: int) -> str:
+        """Return the vertex of a NIC: it keeps its name where others are gone."""
+        assert self.spec.nic is not None
+        return f"nic{self.spec.nic.number(nic)}"
+
     def _distance(self, gpu: int, nic: int) -> int:
-        a, b = self._line(f"gpu{gpu}"), self._line(f"nic{nic}")
+        a, b = self._line(f"gpu{gpu}"), self._line(self._nic(nic))
         if a[-1] != b[-1]:
             return 3
         common = [name for name in a if name in b and self.kind_of[name] == "pcie"]

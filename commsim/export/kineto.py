@@ -4,9 +4,10 @@ Kineto files, one per rank: what torch.profiler would have written, for tools th
     rank0.json.gz     events of category kernel, gpu_memcpy, cpu_op, cuda_runtime, user_annotation
 
 They hold the measured step. Every span on a GPU is a kernel on its stream, with the launch that it
-hangs on by `correlation`; a kernel of communication begins when its rank arrived, as NCCL's do,
-and is named like NCCL's, so that HolisticTraceAnalysis tells it from compute. Times are
-microseconds with all nanoseconds.
+hangs on by `correlation`: as early as the host gets to it, that is behind the launches before it
+and the work of the host that kernels waited for. A kernel of communication begins when its rank
+arrived, as NCCL's do, and is named like NCCL's, so that HolisticTraceAnalysis tells it from
+compute. Times are microseconds with all nanoseconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from commsim.arrays import Ints
 from commsim.files import write_set
 from commsim.graph import Device, Graph, OpKind
 from commsim.metrics import arrivals, measured_window
@@ -97,7 +99,7 @@ def _events(timeline: Timeline, lane: int) -> Iterator[dict[str, Any]]:
     on_gpu = ~computes | (device == Device.CUDA)
     if not (computes & on_gpu).any():
         on_gpu[:] = True  # a rank without a GPU: its CPU is what computes
-    arrive = arrivals(timeline)
+    arrive, issued = arrivals(timeline), _issued(timeline, spans, begin)
     for number, (span, gpu) in enumerate(zip(spans.tolist(), on_gpu.tolist(), strict=True)):
         op, start = int(timeline.op[span]), int(timeline.start[span])
         if timeline.communicates[span]:
@@ -109,16 +111,37 @@ def _events(timeline: Timeline, lane: int) -> Iterator[dict[str, Any]]:
             thread = _CPU_THREAD + int(graph.stream[op])
             yield _complete("cpu_op", graph.op_name(op), rank, thread, start, stop, {})
         else:
-            yield from _launched(graph, op, rank, start, stop, number + 1)
+            launch = min(issued[number], start)
+            yield from _launched(graph, op, rank, launch, start, stop, number + 1)
+    # Behind its last launch the host waits for the GPU: a loop that reads its loss does.
+    free = max((begin, *issued, *timeline.end[spans[~on_gpu]].tolist()))
+    if free < end:
+        own = {"correlation": len(spans) + 1}
+        yield _complete("cuda_runtime", "cudaDeviceSynchronize", rank, _CPU_THREAD, free, end, own)
+
+
+def _issued(timeline: Timeline, spans: Ints, begin: int) -> list[int]:
+    """Return, for each span of a lane, when its host can have launched it (ps).
+
+    A kernel that waited for its host was launched when it began; so what is issued behind it was
+    launched no earlier. All else may have been queued since the step began.
+    """
+    cause = timeline.cause[spans]
+    by_host = (cause >= 0) & ~timeline.on_gpu[np.maximum(cause, 0)] & timeline.on_gpu[spans]
+    launched = np.where(by_host, timeline.start[spans], begin)
+    order = np.argsort(timeline.op[spans], kind="stable")  # a lane's ops are issued in order of ids
+    found = np.empty_like(launched)
+    found[order] = np.maximum.accumulate(np.maximum(launched[order], begin))
+    return found.tolist()
 
 
 def _launched(
-    graph: Graph, op: int, rank: int, start: int, stop: int, correlation: int
+    graph: Graph, op: int, rank: int, launch: int, start: int, stop: int, correlation: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the work of an op on a GPU, and its launch at the same instant."""
+    """Yield the work of an op on a GPU, and its launch."""
     stream = _FIRST_STREAM + int(graph.stream[op])
     known = {"External id": correlation, "correlation": correlation}
-    yield _complete("cuda_runtime", "cudaLaunchKernel", rank, _CPU_THREAD, start, start, known)
+    yield _complete("cuda_runtime", "cudaLaunchKernel", rank, _CPU_THREAD, launch, launch, known)
     category, name, more = _kernel(graph, op)
     where = {"device": rank, "context": 1, "stream": stream, **known, **more}
     yield _complete(category, name, rank, stream, start, stop, where)
@@ -134,7 +157,13 @@ def _kernel(graph: Graph, op: int) -> tuple[str, str, dict[str, Any]]:
         return "gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", {"bytes": size}
     table = graph.collectives if kind == OpKind.COLLECTIVE else graph.messages
     group = graph.groups[int(table.group[row])]
-    called = graph.collectives.kind[row] if kind == OpKind.COLLECTIVE else graph.op_name(op)
+    ends: dict[str, Any] = {}
+    if kind == OpKind.COLLECTIVE:
+        called = graph.collectives.kind[row]
+    else:
+        called = "send" if kind == OpKind.SEND else "recv"
+        source, target = graph.messages.source[row], graph.messages.target[row]
+        ends = {"Src Rank": int(source), "Dst Rank": int(target)}
     elements = max(0, int(table.size[row]))
     return (
         "kernel",
@@ -149,6 +178,7 @@ def _kernel(graph: Graph, op: int) -> tuple[str, str, dict[str, Any]]:
             "Group size": len(group.ranks),
             "Process Group Name": group.name,
             "Process Group Ranks": str(list(group.ranks)),
+            **ends,
         },
     )
 

@@ -35,6 +35,7 @@ __all__ = [
     "Messages",
     "OpKind",
     "Phase",
+    "joined_lanes",
     "member_lanes",
     "op_columns",
 ]
@@ -273,6 +274,25 @@ def member_lanes(graph: Graph) -> list[dict[int, int]]:
                 lanes.setdefault(lane, member)
         found.append(lanes)
     return found
+
+
+def joined_lanes(graph: Graph) -> Ints:
+    """Return a number per lane, equal for lanes that a chain of groups and dependencies joins."""
+    part = np.arange(len(graph.lane_rank))
+    used = {*graph.collectives.group.tolist(), *graph.messages.group.tolist()}
+    groups = [np.array([*lanes]) for at, lanes in enumerate(member_lanes(graph)) if at in used]
+    ends = np.repeat(graph.lane, np.diff(graph.dep_ptr)), graph.lane[graph.dep_op]
+    across = ends[0] != ends[1]
+    ends = ends[0][across], ends[1][across]
+    while True:
+        before = part.copy()
+        for lanes in groups:
+            part[lanes] = part[lanes].min(initial=len(part))
+        for one, other in (ends, ends[::-1]):
+            np.minimum.at(part, one, part[other])
+        part = part[part]
+        if (part == before).all():
+            return part
 
 
 def op_columns() -> tuple[str, ...]:

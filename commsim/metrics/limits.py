@@ -22,7 +22,7 @@ import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
-from commsim.graph import OpKind
+from commsim.graph import OpKind, joined_lanes
 from commsim.libraries import Library
 from commsim.metrics.bandwidth import MESSAGE
 from commsim.metrics.breakdown import computes
@@ -194,15 +194,21 @@ class _LimitSearch:
         at_work = spent > 0
         if not at_work.any():
             return
-        mean = float(np.average(spent[at_work], weights=graph.multiplicity[at_work]))
-        longest = int(np.argmax(spent))
-        if spent[longest] <= (1 + _UNEVEN) * mean:
+        if spent.max() <= (1 + _UNEVEN) * spent[at_work].min():
+            return
+        # Lanes that exchange nothing (several jobs) wait for each other in nothing.
+        part = joined_lanes(graph)
+        ranks = np.where(at_work, graph.multiplicity, 0)
+        of_part = np.bincount(part, weights=spent * ranks) / np.maximum(np.bincount(part, ranks), 1)
+        mean = np.where(at_work, of_part[part], 1.0)
+        longest = int(np.argmax(spent / mean))
+        if spent[longest] <= (1 + _UNEVEN) * mean[longest]:
             return
         scale = np.where(at_work, mean / np.where(at_work, spent, 1.0), 1.0)
         # Another step recorded beside the measured one may be uneven in another way.
         factor = np.where(work & self._measured(), scale[timeline.lane], 1.0)
         where = _culprit(graph.lane_rank, lane_stages(graph), spent, longest)
-        saved, ratio = self._saves(Change(factor)), float(spent[longest] / mean)
+        saved, ratio = self._saves(Change(factor)), float(spent[longest] / mean[longest])
         yield Limit("imbalance", "", where, None, saved, ratio=ratio)
 
     def _measured(self) -> Bools:

@@ -81,3 +81,21 @@ def test_our_reader_finds_the_same_communication(run: cs.Result, tmp_path: Path)
     ours = run.metrics.collectives
     assert [(c.op, c.count, c.bytes) for c in found] == [(c.op, c.count, c.bytes) for c in ours]
     assert [c.time_s for c in found] == pytest.approx([c.time_s for c in ours], abs=1e-8)
+
+
+def test_a_replay_of_our_own_files_waits_for_no_host(tmp_path: Path) -> None:
+    """Nothing here waits for a launch, so launches are early, and the host waits at the end.
+
+    Messages say their ends: a reader joins both sides.
+    """
+    work = {"model": {"layers": 4, "hidden": 1024, "heads": 8, "vocab": 8192, "seq_len": 512}}
+    layout = {"parallel": {"dp": 4, "pp": 2}, "batch": {"global": 8, "micro": 1}}
+    ours = cs.run({"cluster": {"preset": "dgx-h100"}, "workload": {"training": work | layout}})
+    write_kineto(ours.timeline, tmp_path)
+    found = cs.replay(tmp_path).result
+    assert found.metrics.step_time_s == pytest.approx(ours.metrics.step_time_s, rel=1e-6)
+    assert not [one for one in found.limits if one.kind == "host"]
+    messages = found.timeline.graph.messages
+    assert len(messages) > 0
+    assert (messages.send_op >= 0).all()
+    assert (messages.recv_op >= 0).all()

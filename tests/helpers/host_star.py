@@ -42,7 +42,7 @@ def host_nic(node: int) -> Nic:
     """Return the only NIC of a host; its link is the star's."""
     return Nic(
         node=node, index=0, rail=0, bandwidth=0.0, efficiency=1.0, latency=0, medium="ethernet",
-        transport="tcp", gdr=False,
+        transport="tcp", gdr=False, number=0,
     )  # fmt: skip
 
 

@@ -154,3 +154,24 @@ def test_the_json_carries_headline_and_limits() -> None:
     found = result.to_dict()
     assert found["headline"] == result.headline
     assert [one["kind"] for one in found["limits"]] == ["compute", "pipeline"]
+
+
+def test_jobs_that_share_nothing_wait_for_nobody() -> None:
+    """What another job computes is no imbalance; a slow rank of a job still is."""
+
+    def job(name: str, first: int, *, slow: str) -> dict[str, Any]:
+        ops = [{"compute": "1ms"}, {"all_reduce": {"bytes": "1MiB"}}]
+        late = [{"compute": slow}, {"all_reduce": {"bytes": "1MiB"}}]
+        ranks = [first, first + 1]
+        return {"name": name, "ranks": ranks, "workload": {"program": {"ranks": {0: ops, 1: late}}}}
+
+    alike = [job("short", 0, slow="1ms"), job("long", 2, slow="1ms")]
+    alike[1]["workload"]["program"]["ranks"] = {
+        "all": [{"compute": "9ms"}, {"all_reduce": {"bytes": "1MiB"}}]
+    }
+    assert not [
+        one for one in run({"cluster": BOX, "jobs": alike}).limits if one.kind == "imbalance"
+    ]
+    uneven = [alike[0], job("long", 2, slow="9ms")]
+    found = [one for one in run({"cluster": BOX, "jobs": uneven}).limits if one.kind == "imbalance"]
+    assert [(one.where, one.ratio) for one in found] == [("rank 3", pytest.approx(1.8))]

@@ -81,7 +81,7 @@ class Fabric:
     def _attach(self, nic: Nic, leaf: str) -> int:
         """Add a NIC's two links; a switch's delay counts half at each of its sides."""
         return self.rows.both(
-            f"node{nic.node}/nic{nic.index}",
+            nic.name,
             leaf,
             kind="network",
             medium=nic.medium,

@@ -57,7 +57,7 @@ class _Graph:
         self._names = dict.fromkeys(names)
         self._nics: dict[int, dict[int, int]] = {}
         for number, nic in enumerate(nics):
-            self._nics.setdefault(nic.node, {})[nic.index] = number
+            self._nics.setdefault(nic.node, {})[nic.number] = number
         self._leaf: dict[int, str] = {}
         self._all = nics
         self.links: list[SwitchLink] = []
@@ -108,7 +108,7 @@ class _Graph:
                 )
         if nic in self._leaf or link.count != 1:
             raise ScenarioError(
-                f"{where}: {_nic_name(self._all[nic])} gets a second link, and a NIC has one. Give"
+                f"{where}: {self._all[nic].name} gets a second link, and a NIC has one. Give"
                 " the node more NICs, one for each."
             )
         self._leaf[nic] = switch
@@ -128,14 +128,10 @@ class _Graph:
         for number, nic in enumerate(self._all):
             if number not in self._leaf:
                 raise ScenarioError(
-                    f"{where}.links: {_nic_name(nic)} hangs on no switch. Add {{between:"
-                    f" [{_nic_name(nic)}, ...]}}."
+                    f"{where}.links: {nic.name} hangs on no switch. Add {{between:"
+                    f" [{nic.name}, ...]}}."
                 )
         return [self._leaf[number] for number in range(len(self._all))]
-
-
-def _nic_name(nic: Nic) -> str:
-    return f"node{nic.node}/nic{nic.index}"
 
 
 def _expanded(text: str, where: str) -> list[str]:

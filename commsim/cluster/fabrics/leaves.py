@@ -22,7 +22,8 @@ class Nic:
     """One NIC: its node, its number there, its rail, and its link.
 
     `bandwidth` is raw bytes/s per direction, `efficiency` its payload share, `latency` in ps;
-    `gdr`: it reaches GPU memory by itself.
+    `gdr`: it reaches GPU memory by itself. `index` counts the NICs that the node has, `number` is
+    what the node calls it: another one only where NICs are gone.
     """
 
     node: int
@@ -34,6 +35,12 @@ class Nic:
     medium: str
     transport: str
     gdr: bool
+    number: int
+
+    @property
+    def name(self) -> str:
+        """ "node1/nic6"."""
+        return f"node{self.node}/nic{self.number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,13 @@ def _without(spec: NodeSpec, lost: tuple[int, ...], where: str) -> NodeSpec:
     own = tuple(tuple(now[n] for n in mine if n in now) for mine in nic.own)
     return replace(
         spec,
-        nic=replace(nic, count=len(kept), rails=tuple(nic.rails[n] for n in kept), own=own),
+        nic=replace(
+            nic,
+            count=len(kept),
+            rails=tuple(nic.rails[n] for n in kept),
+            own=own,
+            numbers=tuple(nic.number(n) for n in kept),
+        ),
         nic_socket=tuple(spec.nic_socket[n] for n in kept),
         pcie=replace(
             spec.pcie,

@@ -75,7 +75,8 @@ class NicSpec:
     """The NICs of a node, each with so many `ports` on its wire.
 
     `own[g]` lists the NICs dealt to GPU g, `listed` if the user did. `gdr`: they reach GPU memory
-    without passing through the host's.
+    without passing through the host's. `numbers[n]` is what the node calls NIC n where others
+    are gone; empty: all are there.
     """
 
     count: int
@@ -88,6 +89,11 @@ class NicSpec:
     own: tuple[tuple[int, ...], ...]
     listed: bool
     ports: int = 1
+    numbers: tuple[int, ...] = ()
+
+    def number(self, nic: int) -> int:
+        """Return what the node calls a NIC: its number among all that it was built with."""
+        return self.numbers[nic] if self.numbers else nic
 
 
 @dataclass(frozen=True, slots=True)

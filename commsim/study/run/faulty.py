@@ -105,7 +105,9 @@ def _summary(
     longer = mean / base - 1 if base else 0.0
     many = f" (p50 {_time(p50)}, p99 {_time(p99)}, {len(steps)} draws)" if len(steps) > 1 else ""
     preface = f"Healthy {_time(base)}, with faults {_time(mean)}{many}: {longer:+.1%}."
-    waits = [wait for wait in middle.waits if wait.kind != "bubble"][:1]
+    # With links alone a rank is late because its own transfers are: the headline names those.
+    late = section.slow_gpus or section.jitter
+    waits = [wait for wait in middle.waits if late and wait.kind != "bubble"][:1]
     if waits and waits[0].seconds > 0.01 * p50:
         preface += f" Rank {waits[0].rank} waits {_time(waits[0].seconds)} for {waits[0].peer}."
     if len(steps) > 1:

@@ -115,6 +115,16 @@ def test_two_gpus_share_the_nic_that_is_left() -> None:
     assert step(both, dead_nics=[{"node": 0, "nic": 1}]) == pytest.approx(2 * healthy, rel=0.01)
 
 
+def test_nics_keep_their_names_beside_a_dead_one() -> None:
+    scenario = RING | {"cluster": {"preset": "dgx-h100", "nodes": 2}}
+    scenario["faults"] = {"dead_nics": [{"node": 1, "nic": 0}]}
+    found = cs.run(scenario)
+    names = found.timeline.links.names
+    assert [f"node1/nic{nic}->leaf{nic}" in names for nic in range(8)] == [False] + 7 * [True]
+    assert found.cluster is not None
+    assert [nic.name for nic in found.cluster.nics if nic.node == 1][0] == "node1/nic1"
+
+
 def test_the_last_nic_of_a_node_cannot_die() -> None:
     node = {"gpu": {"count": 1}, "nic": {"count": 1}, "pcie": {"switches": []}}
     alone = RING | {

@@ -37,6 +37,8 @@ def with_messages(
         messages = _merged([_message(activity, event) for event in sources])
         known = [m for m in messages if m.peer >= 0] or messages
         message = known[0] if known else KernelMessage(call.op, -1, call.size, call.dtype)
+        if message.peer < 0:
+            message = replace(message, peer=_peer(call.op, op.event, call.ranks))
         return replace(call, op="messages", messages=(_completed(message, call),))
     if op.launch is None or (call.op and call.size >= 0):
         return call
