@@ -36,7 +36,7 @@ from commsim.charts.report import (
     write_report,
     write_viewer,
 )
-from commsim.charts.save import save_figure, save_page
+from commsim.charts.save import check_picture, save_figure, save_page
 from commsim.charts.topology import topology
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "breakdown",
     "busbw",
     "calibration_figures",
+    "check_picture",
     "finding",
     "gantt",
     "gantt_svg",

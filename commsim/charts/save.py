@@ -16,7 +16,7 @@ from commsim.files import write_aside, write_text
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["save_figure", "save_page"]
+__all__ = ["check_picture", "save_figure", "save_page"]
 
 _PICTURES = (".svg", ".png", ".pdf")
 _WIDTH = 1100  # pixels
@@ -37,17 +37,22 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     write_aside(path, lambda aside: _picture(figure, aside))
 
 
+def check_picture(path: Path) -> None:
+    """Raise ScenarioError if a figure with this suffix cannot be drawn here."""
+    if path.suffix in _PICTURES and importlib.util.find_spec("kaleido") is None:
+        raise ScenarioError(
+            f"{path.suffix} needs kaleido and Chrome or Chromium:"
+            ' pip install "commsim[png]", then plotly_get_chrome. Or write .html.'
+        )
+
+
 def save_page(figures: Sequence[Figure], path: str | Path) -> None:
     """Write figures as one .html page, one above the other (plotly.js inside, no network)."""
     write_text(path, figure_page(figures))
 
 
 def _picture(figure: Figure, path: Path) -> None:
-    if importlib.util.find_spec("kaleido") is None:
-        raise ScenarioError(
-            f"{path.suffix} needs kaleido and Chrome or Chromium:"
-            ' pip install "commsim[png]", then plotly_get_chrome. Or write .html.'
-        )
+    check_picture(path)
     try:
         figure.write_image(path, width=_WIDTH, scale=2 if path.suffix == ".png" else 1)
     except (RuntimeError, OSError, ValueError) as error:

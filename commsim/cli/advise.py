@@ -21,6 +21,7 @@ from commsim.cli.params import (
     set_option,
 )
 from commsim.cli.summary import columns
+from commsim.cli.waiting import Waiting, waiting
 from commsim.units import format_time
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["advise"]
 
 _EXPLAINED = 3
+_FIRST = 2.0  # seconds until the first line of progress where there is no terminal
 
 
 @click.command(cls=GroupedCommand)
@@ -55,7 +57,11 @@ def advise(
     from commsim.files import json_bytes
     from commsim.study.advise import advise as study_advise
 
-    with _Bar(shown=not quiet and sys.stderr.isatty()) as bar:
+    watched = sys.stderr.isatty()
+    with (
+        waiting("bounding", quiet=quiet or watched, first=_FIRST) as told,
+        _Bar(shown=not quiet and watched, told=told) as bar,
+    ):
         advice = study_advise(scenario, sets, top=top, executor=executor, progress=bar)
     _show(advice, console)
     if json_path == STDOUT:
@@ -66,10 +72,13 @@ def advise(
 
 
 class _Bar:
-    """A progress bar on stderr, or nothing."""
+    """A progress bar on stderr; lines where that is no terminal."""
 
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
+    def __init__(self, *, shown: bool, told: Waiting) -> None:
+        self._shown, self._told = shown, told
+        self._done = 0
+        self._what = ""
+        self._total: int | None = None
         self._progress: Any = None
         self._task: Any = None
 
@@ -106,11 +115,16 @@ class _Bar:
 
     def begin(self, what: str, total: int | None) -> None:
         """Start a part of the work."""
+        self._what, self._total, self._done = what, total, 0
+        self._told.say(what)
         if self._progress is not None:
             self._task = self._progress.add_task(what, total=total)
 
     def tick(self) -> None:
         """One piece is done."""
+        self._done += 1
+        of = "" if self._total is None else f" of {self._total:,}"
+        self._told.what = f"{self._what}, {self._done:,}{of} done"
         if self._progress is not None:
             self._progress.advance(self._task)
 

@@ -112,6 +112,10 @@ def bench(
     from commsim.units import parse_nccl_size
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
+    if chart is not None:
+        from commsim.charts import check_picture
+
+        check_picture(chart)
     sizes = sweep(parse_nccl_size(first), parse_nccl_size(last), factor)
     place = open_cluster(cluster, nodes, sets, nccl_xml=nccl_xml)
     section = LibrarySection(

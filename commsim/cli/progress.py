@@ -1,5 +1,5 @@
 """
-A progress bar on stderr for work in countable pieces, on a terminal.
+Progress on stderr of work in countable pieces: a bar on a terminal, lines without one.
 """
 
 from __future__ import annotations
@@ -8,14 +8,29 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from commsim.cli.waiting import waiting
+
 __all__ = ["counting"]
+
+_FIRST = 2.0  # seconds until the first line where there is no terminal
 
 
 @contextmanager
 def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar; the block tells it (done, of). None if stderr is no terminal, or quiet."""
-    if quiet or not sys.stderr.isatty():
+    """Show a bar, or lines without a terminal; the block tells it (done, of). None if quiet."""
+    if quiet:
         yield None
+        return
+    if not sys.stderr.isatty():
+        with waiting(f"{what}: none done yet", quiet=False, first=_FIRST) as told:
+
+            def count(done: int, of: int) -> None:
+                told.what = f"{what}, {done} of {of}"
+                if told.share is None:
+                    told.follow(lambda: 0.0)  # the clock starts here
+                told.share = lambda: done / max(of, 1)
+
+            yield count
         return
     from rich.console import Console
     from rich.progress import Progress

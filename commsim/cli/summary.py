@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["columns", "limits_table", "summary", "what_if_table"]
 
 _NONE = "–"
+_HIDDEN = 0.01  # of the step: transfers under compute from here on are worth a line
 _ALWAYS = ("compute", "exposed_transfer", "waiting")  # parts that are shown though they be zero
 
 
@@ -61,7 +62,15 @@ def limits_table(result: Result) -> str:
     for limit in result.limits:
         half = "" if limit.halved_s is None else f"{limit.halved_s / step:.1%}"
         rows.append((f"  {limit_name(limit)}", f"{limit.removed_s / step:.1%}", half))
-    return columns(rows, right=(1, 2))
+    told = columns(rows, right=(1, 2))
+    compute = result.metrics.breakdown.compute_s / step if step else 0.0
+    gone = next((one.removed_s / step for one in result.limits if one.kind == "compute"), compute)
+    if compute - gone > _HIDDEN:
+        told += (
+            f"\n  (compute is {compute:.1%}, without it {gone:.1%} is saved: transfers that ran"
+            " under it would stand alone)"
+        )
+    return told
 
 
 def what_if_table(found: WhatIfGrid) -> str:

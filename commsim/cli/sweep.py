@@ -150,4 +150,6 @@ def _cell(key: str, value: object) -> str:
         return f"{value:.1%}"
     if key.startswith("cost.") and isinstance(value, float):
         return f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return str(value)

@@ -1,5 +1,5 @@
 """
-What a run shows while it works: a spinner on a terminal, a line a minute without one.
+What a run shows while it works: a spinner on a terminal, lines without one, a minute apart at most.
 
 From two seconds on it says how much is done and about how long the rest takes; people who wait
 know what for.
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import click
 
@@ -53,14 +54,18 @@ class Waiting:
 
 
 @contextmanager
-def waiting(what: str, *, quiet: bool) -> Iterator[Waiting]:
-    """Show `what` for as long as the block runs; the block tells it how far it has come."""
+def waiting(what: str, *, quiet: bool, first: float = _MINUTE) -> Iterator[Waiting]:
+    """Show `what` for as long as the block runs; the block tells it how far it has come.
+
+    Without a terminal the first line comes after `first` seconds, each next one after twice the
+    time, up to a minute.
+    """
     told = Waiting(what, since=time.monotonic())
     if quiet:
         yield told
         return
     over = threading.Event()
-    show = _on_terminal if sys.stderr.isatty() else _by_the_minute
+    show = _on_terminal if sys.stderr.isatty() else partial(_in_lines, first=first)
     thread = threading.Thread(target=show, args=(told, over), daemon=True)
     thread.start()
     try:
@@ -79,6 +84,8 @@ def _on_terminal(told: Waiting, over: threading.Event) -> None:
             status.update(escape(told.text(time.monotonic())))
 
 
-def _by_the_minute(told: Waiting, over: threading.Event) -> None:
-    while not over.wait(_MINUTE):
+def _in_lines(told: Waiting, over: threading.Event, *, first: float) -> None:
+    pause = min(first, _MINUTE)
+    while not over.wait(pause):
+        pause = min(2 * pause, _MINUTE)
         click.echo(f"commsim: {told.text(time.monotonic())}", err=True)

@@ -132,7 +132,8 @@ def _issued(timeline: Timeline, spans: Ints, begin: int) -> list[int]:
     order = np.argsort(timeline.op[spans], kind="stable")  # a lane's ops are issued in order of ids
     found = np.empty_like(launched)
     found[order] = np.maximum.accumulate(np.maximum(launched[order], begin))
-    return found.tolist()
+    issued: list[int] = found.tolist()
+    return issued
 
 
 def _launched(

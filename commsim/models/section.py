@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
@@ -16,6 +17,15 @@ __all__ = ["Model", "ModelSection", "build_model"]
 _SHAPE_FIELDS = tuple(field.name for field in msgspec.structs.fields(ModelShape))
 _NEEDED = ("layers", "hidden", "heads", "vocab")
 _MOST_LAYERS = 100_000  # a thousand times the deepest; each is looked at before work is estimated
+
+_AS_GPT = MappingProxyType(
+    {
+        "gated": "two-matrix MLP (gated: false)",
+        "tied_embeddings": "tied embeddings",
+        "linear_bias": "biases",
+    }
+)
+"""What a model that is written out is without a word, by field."""
 
 
 class ModelSection(Section, frozen=True, kw_only=True):
@@ -113,4 +123,7 @@ def _written_out(section: ModelSection, given: dict[str, object], where: str) ->
     used = {field: value for field, value in defaults.items() if field not in given}
     notes = tuple(f"model.{field}: {value}" for field, value in used.items() if field != "max_seq")
     shape = decode({**used, **given}, ModelShape, where)
+    left = [words for field, words in _AS_GPT.items() if field not in given]
+    if left:
+        notes = (*notes, f"model: as GPT has it: {', '.join(left)}")
     return Model("written out", shape, seq_len, notes)

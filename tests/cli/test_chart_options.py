@@ -124,3 +124,14 @@ def test_what_if_prints_a_table_and_writes_sliders(
     assert 'id="what-if-1"' in page.read_text()
     found = json.loads(data.read_text())["what_if"]
     assert [point["metrics"] is None for point in found["points"]] == [False, False, True, True]
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    chart = tmp_path / "busbw.svg"
+    assert call(["bench", "all_reduce", "--cluster", "dgx-h100", "--chart", str(chart)]) == 2
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert 'pip install "commsim[png]"' in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -45,3 +46,14 @@ def test_colour_is_for_terminals_that_want_it(
     assert ("\x1b[" in console.strong("answer")) is coloured
     assert ("\x1b[31m" in console.alarm("alarm")) is coloured
     assert "answer" in console.strong("answer")
+
+
+def test_the_table_of_limits_says_what_runs_under_compute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """98.8 % of a step is compute, and 83.2 % are saved without it: the rest was hidden."""
+    assert call(["run", "quickstart", "-v"]) == 0
+    assert re.search(
+        r"\(compute is 9\d\.\d%, without it 8\d\.\d% is saved: transfers that ran under it would",
+        capsys.readouterr().out,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 import commsim as cs
 from commsim.cli import main
 from commsim.cli.main import call
-from commsim.cli.waiting import Waiting, waiting
+from commsim.cli.progress import counting
+from commsim.cli.waiting import Waiting, _in_lines, waiting
 
 
 def test_the_rest_is_told_from_two_seconds_on() -> None:
@@ -97,3 +99,31 @@ def test_a_signal_ends_a_sweep_and_its_workers(number: int, code: int, tmp_path:
     assert "leaked" not in error
     assert "Traceback" not in error, error[-2000:]
     assert not (tmp_path / "x.csv").exists()
+
+
+def test_counted_work_tells_its_count_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First that it works, then how many pieces of how many; with --quiet nothing."""
+    monkeypatch.setattr("commsim.cli.progress._FIRST", 0.001)
+    with counting("runs", quiet=False) as count:
+        assert count is not None
+        while "runs: none done yet" not in capsys.readouterr().err:
+            pass
+        count(12, 48)
+        while "runs, 12 of 48" not in capsys.readouterr().err:
+            pass
+    with counting("runs", quiet=True) as count:
+        assert count is None
+
+
+def test_lines_come_at_twice_the_time_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    class Over(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return len(pauses) == 7
+
+    _in_lines(Waiting("runs"), Over(), first=2.0)
+    assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]

@@ -174,4 +174,5 @@ def test_jobs_that_share_nothing_wait_for_nobody() -> None:
     ]
     uneven = [alike[0], job("long", 2, slow="9ms")]
     found = [one for one in run({"cluster": BOX, "jobs": uneven}).limits if one.kind == "imbalance"]
-    assert [(one.where, one.ratio) for one in found] == [("rank 3", pytest.approx(1.8))]
+    assert [one.where for one in found] == ["rank 3"]
+    assert found[0].ratio == pytest.approx(1.8)

@@ -40,6 +40,8 @@ def test_a_shape_written_out_is_a_gpt() -> None:
         layers=12, hidden=768, heads=12, vocab=50257, seq_len=1024, learned_position_rows=1024
     )
     assert built.shape == model_preset("gpt2-124m").shape
+    silent = "model: as GPT has it: two-matrix MLP (gated: false), tied embeddings, biases"
+    assert built.notes[-1] == silent
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,11 @@ def _cell(key: str, value: Any) -> str:
         return ""
     if key == _STEP:
         return _time(value)
-    return f"{value:.4g}" if isinstance(value, float) else markup(str(value))
+    if key in ("mfu", "bubble_fraction") and isinstance(value, float):
+        return f"{value:.1%}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return markup(str(value))
 
 
 def _name(path: str) -> str:

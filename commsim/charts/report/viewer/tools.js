@@ -76,7 +76,7 @@ function makeTools(c) {
   if (c.data.wait.some(Boolean)) { const one = make("span", "look", c.legend); make("i", "waits", one); make("span", "", one, "waiting"); }
   const idle = make("span", "look", c.legend);
   make("i", "idle", idle);
-  make("span", "", idle, "idle");
+  make("span", "", idle, "not computing");
 
   Object.assign(c, { toggle, groupBy });
 }
