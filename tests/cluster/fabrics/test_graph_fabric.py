@@ -227,6 +227,15 @@ def test_a_cable_may_have_a_latency_of_its_own():
     assert ways[1] - ways[0] == 5_000_000
 
 
+@pytest.mark.parametrize(("part", "counts"), [("cable", (3, 4)), ("switch", (2, 3))])
+def test_every_cable_and_every_switch_adds_its_latency(part: str, counts: tuple[int, int]) -> None:
+    """From node to node over two switches and over three: a cable at each end too."""
+    usual, slow = (square(**{f"{part}_latency": of}) for of in ("100ns", "300ns"))
+    for target, count in zip((1, 2), counts, strict=True):
+        ways = [present(cluster.fabric_route(0, target)).latency for cluster in (usual, slow)]
+        assert ways[1] - ways[0] == count * 200_000
+
+
 def test_planes_of_rails_that_meet_in_nodes_only_are_a_graph_too():
     node = {"gpu": NODE["gpu"], "nic": {"count": 2, "bandwidth": "400Gbps"}}
     links = [{"between": ["node*/nic0", "a"]}, {"between": ["node*/nic1", "b"]}]
