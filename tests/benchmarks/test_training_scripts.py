@@ -45,6 +45,9 @@ def rows(scripts: Any) -> dict[str, Any]:
 
 MORE = {"vtrain_m0021", "zb_6.2B_64_zb2p", "dgxc_nem_15b_bf16_64", "mlm_jan21_18B"}
 """Rows of 600 to 2,000 operations."""
+SLOW = {"mbridge_25.11_LLAMA3_8B_H100-80_8_fp8-cs_41", "foundry_A100-40_1b_2048_8_8x8_bf16",
+        "dgxc_l31_8b_fp8_32"}  # fmt: skip
+"""Rows of many microbatches or buckets, a second or more each; others of their kind stay."""
 
 
 @pytest.fixture(scope="module", params=[600, later(2000)])
@@ -56,24 +59,28 @@ def largest(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def validated(largest: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the validation writes for the committed rows that are not too large."""
-    file = tmp_path_factory.mktemp("validation") / "out.json"
+    folder = tmp_path_factory.mktemp("validation")
+    file, rows = folder / "out.json", folder / "steps.csv"
+    lines = STEPS.read_text().splitlines(keepends=True)
+    left = SLOW if largest == 600 else set()
+    rows.write_text("".join(line for line in lines if line.partition(",")[0] not in left))
     script = BENCHMARKS / "validate_training.py"
     done = run_script(
-        script, str(STEPS), "--largest", str(largest), "--jobs", "1", "--json", str(file)
+        script, str(rows), "--largest", str(largest), "--jobs", "1", "--json", str(file)
     )
     assert done.status == 0, done.err
     data: dict[str, Any] = json.loads(file.read_text())
     return data
 
 
-def test_the_json_has_the_agreed_keys(validated: dict[str, Any]) -> None:
+def test_the_json_has_the_agreed_keys(validated: dict[str, Any], largest: int) -> None:
     keys = {"n", "skipped", "mape", "bias", "median", "constant_mape", "beats_constant",
             "spearman", "memory_n", "memory_mape", "memory_worst", "false_misfits"}  # fmt: skip
     for figures in validated["suites"].values():
         assert set(figures) == keys
     for row in validated["rows"]:
         assert {"case_id", "suite", "predicted_s", "measured_s", "error", "why_skipped"} <= set(row)
-    assert len(validated["rows"]) == 39
+    assert len(validated["rows"]) == (36 if largest == 600 else 39)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +148,7 @@ def test_errors_are_shares_of_what_was_measured(validated: dict[str, Any]) -> No
 
 def test_published_steps_are_predicted(validated: dict[str, Any], largest: int) -> None:
     errors = {r["case_id"]: r["error"] for r in validated["rows"] if r["error"] is not None}
-    assert len(errors) == (28 if largest == 600 else 32)
+    assert len(errors) == (25 if largest == 600 else 32)
     assert max(map(abs, errors.values())) < 0.2, errors
     assert sum(map(abs, errors.values())) / len(errors) < 0.06
 
@@ -158,7 +165,7 @@ def test_steps_of_hopper_and_blackwell_are_predicted(
         if r["error"] is not None
         and (r["suite"] in suites or "H100" in r["case_id"] or r["case_id"] == "kempner_05_7B_4")
     }
-    assert len(errors) == (11 if largest == 600 else 12)
+    assert len(errors) == (9 if largest == 600 else 12)
     assert max(map(abs, errors.values())) < 0.12, errors
 
 
