@@ -20,7 +20,17 @@ LONG = {"llama3-405b", "own-fabric-thin", "buy-aws-p5"}
 
 @cache
 def result(name: str) -> dict[str, Any]:
-    return run(name).to_dict()
+    """Return the JSON of a scenario, but for what takes as long again: who limits it."""
+    found = run(name)
+    return {**found.metrics.to_dict(), **found.extra}
+
+
+@pytest.mark.share(0.2)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
+def test_every_scenario_says_what_limits_it(name: str) -> None:
+    found = run(name)
+    assert all(one.removed_s > 0 for one in found.limits)
+    assert found.headline.endswith(".")
 
 
 @pytest.mark.parametrize("name", [later(name) if name in LONG else name for name in NAMES])
