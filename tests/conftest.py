@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.browsing import Pages
+from helpers.browsing import PATIENCE, Pages, PatientBrowser
 from helpers.share import WHOLE
 from hypothesis import HealthCheck, settings
 
@@ -48,11 +48,14 @@ def browser() -> Iterator[Any]:
     """A browser that reaches no network; without Chromium the test skips and says so."""
     if CHROMIUM is None:
         pytest.skip("needs chromium (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE
+        )
+        yield PatientBrowser(chromium)
         chromium.close()
 
 

@@ -25,7 +25,7 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             with build_opener(ProxyHandler({})).open(url) as page:
                 assert b"<title>commsim explore</title>" in page.read()
             run.send_signal(signal.SIGINT)
-            assert run.wait(timeout=60) == 0
+            assert run.wait(timeout=300) == 0
             assert run.stderr is not None
             assert "Traceback" not in run.stderr.read()
         finally:

@@ -18,7 +18,7 @@ def asked(
     server: ExplorerServer, method: str, path: str, body: Any = None, **headers: str
 ) -> tuple[int, str, dict[str, str]]:
     """Return status, text and headers of a request; `path` is below the key unless it has a /."""
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=300)
     where = path if path.startswith("/") else f"/{server.key}/{path}"
     text = body if isinstance(body, str | None) else json.dumps(body)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -119,7 +119,7 @@ def test_a_form_of_another_page_is_no_request(server: ExplorerServer) -> None:
 
 
 def test_a_length_must_be_one(server: ExplorerServer) -> None:
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=300)
     connection.putrequest("POST", f"/{server.key}/run")
     connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", "-1")

@@ -7,10 +7,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Pages"]
+__all__ = ["PATIENCE", "Pages", "PatientBrowser"]
 
+PATIENCE = 300_000
+"""Milliseconds to wait for a page: a busy machine takes tens of seconds, one that hangs longer."""
 Complain = Callable[[str], None]
 _FORGET = "try { localStorage.clear() } catch (error) { /* a page from disk may have none */ }"
+
+
+class PatientBrowser:
+    """A browser whose pages wait for what is asked of them as long as a busy machine needs."""
+
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+
+    def new_context(self, **settings: Any) -> Any:
+        """Return a context as Playwright's own, but patient."""
+        context = self._browser.new_context(**settings)
+        context.set_default_timeout(PATIENCE)
+        return context
+
+    def new_page(self, **settings: Any) -> Any:
+        """Return a page as Playwright's own, but patient."""
+        page = self._browser.new_page(**settings)
+        page.set_default_timeout(PATIENCE)
+        return page
 
 
 class Pages:

@@ -91,7 +91,7 @@ def test_bars_are_on_one_scale(pages: dict[str, Path], opened: Open) -> None:
 
 def test_both_timelines_are_on_one_axis(pages: dict[str, Path], opened: Open) -> None:
     page = opened(pages["runs"])
-    page.wait_for_selector("#viewer[data-ready]", timeout=120_000)
+    page.wait_for_selector("#viewer[data-ready]")
     facts = page.evaluate("JSON.parse(document.getElementById('viewer-facts').textContent)")
     assert facts["runs"] == ["A own-dgx-h100", "B own-dgx-b200"]
     first, second = (end - begin for begin, end in facts["steps"])

@@ -24,7 +24,7 @@ def opened(browser_pages: Pages) -> Iterator[Open]:
             lent = browser_pages.page(complaints.append, viewport=view, bypass_csp=True, **settings)
             page = stack.enter_context(lent)
             page.goto(path.as_uri())
-            page.wait_for_selector("#viewer[data-ready]", timeout=120_000)
+            page.wait_for_selector("#viewer[data-ready]")
             return page
 
         yield open_page

@@ -445,7 +445,7 @@ def looked_at(opened: Open, folder: Path, names: Iterable[str]) -> None:
     for name in (first, *others):
         if name != first:
             page.goto(report_of(name, folder).as_uri())
-            page.wait_for_selector("#viewer[data-ready]", timeout=120_000)
+            page.wait_for_selector("#viewer[data-ready]")
         assert page.locator("#timeline").is_visible()
         assert page.locator("h1").inner_text() != ""
 

@@ -114,7 +114,7 @@ def opened(browser: Any, page: Path, width: int, theme: str, complaints: list[st
     )
     shown.on("pageerror", lambda error: complaints.append(str(error)))
     shown.goto(page.as_uri())
-    shown.wait_for_selector("#what-if[data-ready]", timeout=120_000)
+    shown.wait_for_selector("#what-if[data-ready]")
     return shown
 
 
