@@ -121,7 +121,7 @@ class Engine:
     @property
     def done(self) -> bool:
         """Whether every op has ended."""
-        return all(end >= 0 for end in self.recorder.end)
+        return min(self.recorder.end, default=0) >= 0
 
     def share_done(self) -> float:
         """Return the share of the ops that have ended; another thread may ask."""

@@ -44,13 +44,14 @@ class Flow:
 
     __slots__ = (
         "_loads", "cap", "goal", "left", "limit", "links", "network", "op", "phase", "rate",
-        "settled", "then", "wake",
+        "settled", "then", "unit", "wake",
     )  # fmt: skip
 
     def __init__(self, network: FluidNetwork, phase: PlanPhase, op: int) -> None:
         self.network = network
         self.phase = phase
         self.links: list[int] = network.phases.links(phase)
+        self.unit = network.phases.unit(phase)  # bytes per connection, 0 if they differ by link
         self.op = op
         self.cap = _cap(phase)
         self.left = 1.0
@@ -91,6 +92,14 @@ class Flow:
         if abs(rate - self.rate) > SAME * self.rate:
             self.settle(now)
             self.rate = rate
+        self._find_end()
+
+    def begin_at(self, rate: float) -> None:
+        """Begin at a rate, with nothing to book yet; find out when the goal will be reached."""
+        self.rate = rate
+        self._find_end()
+
+    def _find_end(self) -> None:
         to_go = self.left - self.goal
         # A thousandth of a ps of float noise must not cost a whole one.
         time = to_go / self.rate if self.rate > 0 else float(NEVER)
@@ -153,11 +162,10 @@ class FluidNetwork:
         flow.settled = self.env.now
         self._count += 1
         self._flows[flow] = self._count
-        unit = self.phases.unit(flow.phase)
-        self._uneven += not unit
+        self._uneven += not flow.unit
         if self._many is not None:
-            if unit:
-                self._many.add(flow, unit, self._count)
+            if flow.unit:
+                self._many.add(flow, flow.unit, self._count)
             else:
                 self._one_by_one(self._many)
             self._solve_soon()
@@ -167,8 +175,11 @@ class FluidNetwork:
             alone = alone and not self._on[link]
             self._on[link][flow] = None
         if alone and not self._touched:
-            self._run(flow, *self._alone(flow))
-            self._set_alarm()
+            rate, flow.limit = self._alone(flow)
+            flow.begin_at(rate)
+            heapq.heappush(self._wakes, (flow.wake, self._count, flow))
+            if not self.env.now <= self._alarm_at <= flow.wake:  # one set before then sees to it
+                self._set_alarm()
         else:
             self._touch(flow)
             self._solve_soon()
@@ -282,7 +293,7 @@ class FluidNetwork:
                 continue
             flow, on, alone = entry[2], self._on, True
             del self._flows[flow]
-            self._uneven -= not self.phases.unit(flow.phase)
+            self._uneven -= not flow.unit
             for link in flow.links:
                 del on[link][flow]
                 alone = alone and not on[link]
@@ -299,7 +310,7 @@ class FluidNetwork:
         """Go on with all flows as columns."""
         self._many = ManyFlows(self.capacity, self.log)
         for flow, turn in self._flows.items():
-            self._many.add(flow, self.phases.unit(flow.phase), turn)
+            self._many.add(flow, flow.unit, turn)
             for link in flow.links:
                 self._on[link].pop(flow, None)
         self._wakes, self._touched, self._moved, self._changed = [], {}, {}, {}
