@@ -347,6 +347,25 @@ def test_param_carries_the_communication(program: Path) -> None:
     assert not (graph.kind == OpKind.COMPUTE).any()
 
 
+@pytest.mark.parametrize("to", ["graph", "goal", "chakra", "chakra-json", "param"])
+def test_messages_whose_other_end_was_not_recorded_go_to_every_format(
+    tmp_path: Path, to: str
+) -> None:
+    """Rank 0 alone: its sends and receives keep their recorded times as work."""
+    source, target = GLOO / "p2p-2" / "rank0.json.gz", tmp_path / "one.npz"
+    done = convert(source, target, to=to)
+    alone = import_graph(source).graph
+    lone = alone.collectives.kind.count("send_recv")
+    assert lone > 0
+    if to in ("chakra", "chakra-json", "param"):
+        assert any(f"{lone} sends and receives without" in note for note in done.notes)
+    if to.startswith("chakra"):
+        again = import_graph(tmp_path).graph
+        work = again.duration[again.kind == OpKind.COMPUTE].tolist()
+        rows = [kind == "send_recv" for kind in alone.collectives.kind]
+        assert set(alone.collectives.recorded[rows].tolist()) <= set(work)
+
+
 def test_a_schedule_goes_there_and_back(tmp_path: Path) -> None:
     text = "0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1\n"
     (tmp_path / "s.csv").write_text(text)

@@ -28,6 +28,7 @@ _TYPES = {
     OpKind.SEND: NodeType.SEND,
     OpKind.RECV: NodeType.RECV,
 }
+_KINDS = frozenset((*COLLECTIVES, "all_to_all_v"))
 
 
 def write_chakra(graph: Graph, base: Path, *, as_json: bool) -> tuple[list[Path], list[str]]:
@@ -56,6 +57,11 @@ def _notes(graph: Graph) -> list[str]:
     ]
     if "all_to_all_v" in graph.collectives.kind:
         notes.append("Chakra: an all_to_all_v is written as an even all_to_all of its largest.")
+    if lone := sum(kind not in _KINDS for kind in graph.collectives.kind):
+        notes.append(
+            f"Chakra: {lone} sends and receives without their other end are written as work of"
+            " their recorded time."
+        )
     return notes
 
 
@@ -72,7 +78,7 @@ def _rows(graph: Graph, lane: int) -> Iterator[dict[str, Any]]:
         yield {
             "Id": op,
             "Name": graph.op_name(op),
-            "NodeType": _TYPES[OpKind(graph.kind[op])],
+            "NodeType": _node_type(graph, op),
             "is_cpu_op": bool(graph.device[op] == Device.CPU),
             "runtime": (duration + PS_PER_US // 2) // PS_PER_US,
             "data_deps": [dep for dep in dict.fromkeys(deps) if graph.lane[dep] == lane],
@@ -81,6 +87,16 @@ def _rows(graph: Graph, lane: int) -> Iterator[dict[str, Any]]:
             "duration_ps": duration,
             **_communication(graph, op),
         }
+
+
+def _node_type(graph: Graph, op: int) -> int:
+    """Return the type of an op's node: a message without its other end is work of recorded time."""
+    return NodeType.COMPUTE if _is_lone(graph, op) else _TYPES[OpKind(graph.kind[op])]
+
+
+def _is_lone(graph: Graph, op: int) -> bool:
+    kind, row = int(graph.kind[op]), int(graph.item[op])
+    return kind == OpKind.COLLECTIVE and graph.collectives.kind[row] not in _KINDS
 
 
 def _duration(graph: Graph, op: int) -> int:
@@ -98,6 +114,8 @@ def _duration(graph: Graph, op: int) -> int:
 
 def _communication(graph: Graph, op: int) -> dict[str, Any]:
     kind, row = int(graph.kind[op]), int(graph.item[op])
+    if _is_lone(graph, op):
+        return {}
     if kind == OpKind.COLLECTIVE:
         table = graph.collectives
         group, name = int(table.group[row]), table.kind[row]

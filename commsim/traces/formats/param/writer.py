@@ -40,9 +40,12 @@ def write_param(graph: Graph, base: Path) -> tuple[list[Path], list[str]]:
         )
         for lane, rank in enumerate(graph.lane_rank.tolist())
     )
-    return written, [
+    notes = [
         "PARAM: only communication is carried, in order: no work, times, streams or dependencies."
     ]
+    if lone := sum(kind not in _NAMES for kind in graph.collectives.kind):
+        notes.append(f"PARAM: {lone} sends and receives without their other end are left out.")
+    return written, notes
 
 
 def _rows(graph: Graph, lane: int, rank: int) -> Iterator[dict[str, Any]]:
@@ -60,10 +63,10 @@ def _rows(graph: Graph, lane: int, rank: int) -> Iterator[dict[str, Any]]:
     communicating = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
     mine = np.flatnonzero((graph.lane == lane) & np.isin(graph.kind, communicating))
     for request, op in enumerate(mine.tolist()):
-        if graph.kind[op] == OpKind.COLLECTIVE:
-            yield _collective(graph, op, rank, request)
-        else:
+        if graph.kind[op] != OpKind.COLLECTIVE:
             yield _message(graph, op, rank, request, world)
+        elif graph.collectives.kind[graph.item[op]] in _NAMES:
+            yield _collective(graph, op, rank, request)
 
 
 def _collective(graph: Graph, op: int, rank: int, request: int) -> dict[str, Any]:
