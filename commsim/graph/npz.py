@@ -5,6 +5,7 @@ Columns in one .npz file: written atomically, read without trusting its content.
 from __future__ import annotations
 
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ _MAX_UNPACKED = 8 * 2**30  # a small file that unpacks to more than this is refu
 _BROKEN = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, NotImplementedError,
     RuntimeError, ScenarioError, SyntaxError, TypeError, ValueError, msgspec.MsgspecError,
-    struct.error, zipfile.BadZipFile, zlib.error,
+    struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What zipfile, numpy, msgspec (0.19: no ValueError) and the checks raise over a foreign file."""
 

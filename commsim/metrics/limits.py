@@ -7,7 +7,8 @@ plan again without it (`retime`), not by adding up the time spent in it:
     bandwidth    of a kind of link: the transfers on it, but for what the fewest bytes would take
     latency      of those transfers: the rest of their time
     pipeline     stages wait for each other: each runs by itself instead
-    imbalance    a stage or a rank computes longer than the mean: all compute the mean instead
+    imbalance    a stage or a rank computes longer than the mean of those that it communicates
+                 with: all compute the mean instead
     copy         to and from host memory
     host         the CPU launches or computes while the GPU has nothing to do
     compute      of the GPUs
@@ -163,8 +164,23 @@ class _LimitSearch:
             (self._path.end - self._path.start)[delayed].sum() if cpu.any() else 0.0
         )
         if held > _NOTICED * self._step:
-            gone = self._saves(Change(_scaled(cpu, 1.0), undelayed=cpu))
-            yield Limit("host", "", "", None, gone, self._saves(Change(_scaled(cpu, 0.5))))
+            saved = (
+                self._saves(Change(_scaled(cpu, 1.0), undelayed=cpu)),
+                self._saves(Change(_scaled(cpu, 0.5))),
+            )
+            most = self._without_work()
+            yield Limit("host", "", "", None, *(min(one, most) for one in saved))
+
+    def _without_work(self) -> float:
+        """Return how long (s) the busiest GPU neither computes nor moves data: no host saves more.
+
+        Where a recording does not say what waits for what across streams, retiming alone would let
+        their work overlap once its launches come earlier.
+        """
+        timeline, work = self._timeline, self._timeline.on_gpu
+        spans = Intervals(timeline.lane[work], timeline.start[work], timeline.end[work])
+        busy = lengths(clip(spans, self._window), len(timeline.graph.lane_rank))
+        return max(0.0, self._step - float(busy.max(initial=0))) / PS_PER_SECOND
 
     def _pipeline(self) -> Iterator[Limit]:
         """Weigh the waits of stages for each other: messages between them then delay no stage."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from commsim.engine import simulate
 from commsim.files import write_text
 from commsim.graph import GraphBuilder, member_lanes, validate
 from commsim.libraries import Ideal, library_of
+from commsim.scenario import read_recipe
 from commsim.timeline import load_timeline, save_timeline
 
 CLUSTER = cs.Cluster.preset("dgx-h100")
@@ -167,3 +170,20 @@ def test_a_graph_of_the_highest_rank() -> None:
     lane = build.lane(2**40)
     build.collective(lane, build.group("g", (0, 2**40)), "all_reduce", 8, stream="s")
     assert member_lanes(build.build()) == [{0: 1}]
+
+
+def test_a_recipe_that_counts_beyond_any_run(tmp_path: Path) -> None:
+    file = tmp_path / "titan.toml"
+    file.write_text(f'[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = {10**200}\n')
+    with pytest.raises(cs.ScenarioError, match="seq_len"):
+        read_recipe(file, cluster="dgx-h100")
+
+
+def test_a_timeline_whose_array_has_half_a_header(tmp_path: Path) -> None:
+    file = tmp_path / "t.npz"
+    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (3,"
+    array = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("arrive.npy", array)
+    with pytest.raises(cs.TraceError, match=r"t\.npz: not a"):
+        load_timeline(file)

@@ -7,7 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Draft"]
+__all__ = ["BEYOND", "Draft"]
+
+BEYOND = 10**12
+"""No recipe counts this far."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from commsim.errors import ScenarioError
 from commsim.models import RECOMPUTE_MODULES
-from commsim.scenario.recipes.draft import Draft
+from commsim.scenario.recipes.draft import BEYOND, Draft
 
 __all__ = ["draft_of_script", "draft_of_yaml"]
 
@@ -181,7 +181,7 @@ def _number(key: str, value: Any, where: str) -> int | None:
             f"{where}: {key.replace('_', '-')}: {value!r} is no number, and what a program computes"
             " is not known here. Write the number in its place."
         ) from None
-    if not number.is_integer() or not 0 <= number < 1e12:
+    if not number.is_integer() or not 0 <= number < BEYOND:
         raise ScenarioError(f"{where}: {key}: {value!r} is no count.")
     return int(number)
 

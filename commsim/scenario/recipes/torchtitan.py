@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from commsim.errors import ScenarioError
-from commsim.scenario.recipes.draft import Draft
+from commsim.scenario.recipes.draft import BEYOND, Draft
 
 __all__ = ["draft_of"]
 
@@ -84,9 +84,14 @@ class _Reader:
 
     def count(self, key: str, *tables: str, default: int) -> int:
         value = self.get(key, *tables, default=default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < -1 or value == 0:
-            raise ScenarioError(f"{self._where}: {tables[0]}.{key}: {value!r} is not a degree.")
-        return value
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and value
+            and -1 <= value < BEYOND
+        ):
+            return value
+        raise ScenarioError(f"{self._where}: {tables[0]}.{key}: {value!r} is not a degree.")
 
 
 def _model(draft: Draft, read: _Reader) -> None:
