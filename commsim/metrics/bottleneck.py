@@ -7,6 +7,7 @@ It is read at one moment of each transfer, the middle of its longest stretch at 
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,37 +17,52 @@ from commsim.metrics.bandwidth import instance_numbers
 from commsim.timeline import LinkUse, Timeline
 from commsim.units import PS_PER_SECOND
 
-__all__ = ["bottlenecks"]
+__all__ = ["Bottlenecks", "bottlenecks"]
 
 
 _COMMUNICATION = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
 
 
-def bottlenecks(timeline: Timeline, instance: Ints, begin: Ints, end: Ints) -> tuple[Ints, Floats]:
-    """Return the link that was busiest for each transfer, and the share of it that was in use.
+class Bottlenecks(NamedTuple):
+    """Per transfer: its busiest link (-1 for none), the share of it in use, and the highest use
+    of its links of other kinds, which bound what a faster link of that kind would save.
+    """
 
-    The link is -1, and the share 0, if none is known.
+    link: Ints
+    used: Floats
+    other: Floats
+
+
+def bottlenecks(timeline: Timeline, instance: Ints, begin: Ints, end: Ints) -> Bottlenecks:
+    """Return the link that was busiest for each transfer, and the share of it that was in use.
 
     `instance` is a number by `instance_numbers`; only its traffic between `begin` and `end` (ps)
     counts as its own. A transfer of latency alone has no link.
     """
     found = np.full(len(instance), -1, dtype=np.int64)
-    used = np.zeros(len(instance))
+    used, other = np.zeros(len(instance)), np.zeros(len(instance))
     links = timeline.links
     if not len(links.op):
-        return found, used
+        return Bottlenecks(found, used, other)
+    resources = _resources(links)
     owner = _owners(timeline)
     moments = _moments(links, owner, instance, begin, end)
     asked = np.flatnonzero(moments >= 0)
     asked = asked[np.argsort(moments[asked], kind="stable")]
-    memo: dict[tuple[bytes, bytes, bytes], tuple[int, float]] = {}
+    memo: dict[tuple[bytes, bytes, bytes], tuple[int, float, float]] = {}
     for row, active in zip(asked.tolist(), _active(links, moments[asked]), strict=True):
         own = active[owner[active] == instance[row]]
         key = links.flow[own].tobytes(), links.flow[active].tobytes(), links.rate[active].tobytes()
         if key not in memo:
-            memo[key] = _busiest(links, own, active)
-        found[row], used[row] = memo[key]
-    return found, used
+            memo[key] = _busiest(links, resources, own, active)
+        found[row], used[row], other[row] = memo[key]
+    return Bottlenecks(found, used, other)
+
+
+def _resources(links: LinkUse) -> Ints:
+    """Number the kind of each link; one of the network's switches is as fast as the NICs on it."""
+    _, number = np.unique(np.array(links.kinds or [""]), return_inverse=True)
+    return number
 
 
 def _owners(timeline: Timeline) -> Ints:
@@ -88,18 +104,21 @@ def _active(links: LinkUse, moments: Ints) -> list[Ints]:
     return [segment[a:b] for a, b in itertools.pairwise(edges.tolist())]
 
 
-def _busiest(links: LinkUse, own: Ints, active: Ints) -> tuple[int, float]:
-    """Return, of the links of the segments `own`, the busiest under `active`, and its use."""
+def _busiest(links: LinkUse, resources: Ints, own: Ints, active: Ints) -> tuple[int, float, float]:
+    """Return, of the links of the segments `own`, the busiest under `active`, its use, and the
+    highest use of those of other resources.
+    """
     entries, owner = _entries(links, active)
     traffic = links.load_bytes[entries] * links.rate[active][owner]
     level = np.bincount(links.load_link[entries], weights=traffic, minlength=len(links.names))
     mine = np.unique(links.load_link[_entries(links, own)[0]])
     if not len(mine):
-        return -1, 0.0
+        return -1, 0.0, 0.0
     # Equal links should not be told apart by the last bit of a sum of floats.
     share = level[mine] * PS_PER_SECOND / links.bandwidth[mine]
     at = int(np.argmax(share >= share.max() * (1 - 1e-9)))
-    return int(mine[at]), min(1.0, float(share[at]))
+    others = share[resources[mine] != resources[mine[at]]]
+    return int(mine[at]), min(1.0, float(share[at])), min(1.0, float(others.max(initial=0.0)))
 
 
 def _entries(links: LinkUse, segments: Ints) -> tuple[Ints, Ints]:

@@ -41,7 +41,8 @@ class CriticalPath:
     `kind` is compute, cpu (work of a host thread), copy, delay, or what a collective or message
     counts as (all_reduce, ..., send_recv). `span` is the span that a piece belongs to; for a
     delay, the one that it held up. `link` is the link that held a transfer back, -1 for none, and
-    `used` the share of its bandwidth that was in use then.
+    `used` the share of its bandwidth that was in use then; `other` is the highest use of the
+    transfer's links of other kinds.
     """
 
     kind: tuple[str, ...]
@@ -50,6 +51,7 @@ class CriticalPath:
     end: Ints
     link: Ints
     used: Floats
+    other: Floats
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -72,11 +74,13 @@ def critical_path(timeline: Timeline, *, window: Window | None = None) -> Critic
     table = np.array([piece[:3] for piece in pieces], dtype=np.int64).reshape(-1, 3)
     delay = np.array([piece[3] for piece in pieces], dtype=np.bool_)
     span, start, end = table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
-    link, used = np.full(len(span), -1, dtype=np.int64), np.zeros(len(span))
+    link = np.full(len(span), -1, dtype=np.int64)
+    used, other = np.zeros(len(span)), np.zeros(len(span))
     moving = np.flatnonzero(timeline.communicates[span] & ~delay)
     instance = instance_numbers(timeline.graph, timeline.op[span[moving]])
-    link[moving], used[moving] = bottlenecks(timeline, instance, start[moving], end[moving])
-    return CriticalPath(_kinds(timeline, span, delay), span, start, end, link, used)
+    found = bottlenecks(timeline, instance, start[moving], end[moving])
+    link[moving], used[moving], other[moving] = found
+    return CriticalPath(_kinds(timeline, span, delay), span, start, end, link, used, other)
 
 
 class _Walk:

@@ -97,8 +97,7 @@ class _LimitSearch:
         self._path = critical_path(timeline, window=window)
         self._retiming = Retiming(timeline, window=window)
         self._step = self._retiming.step()
-        found = transfer_limits(timeline, self._path, library, cluster)
-        self._resource, self._used, self._names = found
+        self._transfers = transfer_limits(timeline, self._path, library, cluster)
 
     def all(self) -> Iterator[Limit]:
         """Yield a limit per part that the critical path or the stages show."""
@@ -119,16 +118,20 @@ class _LimitSearch:
 
     def _links(self) -> Iterator[Limit]:
         """Weigh bandwidth and latency of each kind of link that the path was held back by."""
-        for at, resource in enumerate(self._names):
-            mine = self._resource == at
+        found = self._transfers
+        for at, resource in enumerate(found.names):
+            mine = found.resource == at
             if self._on_path(mine) <= _NOTICED * self._step:
                 continue
             where, link = self._moved(mine)
-            for kind, share in (("bandwidth", self._used), ("latency", 1 - self._used)):
-                if not float((share * mine).max()) > 0:
-                    continue
-                saved = [self._saves(Change(1 - share * mine * part)) for part in (1.0, 0.5)]
-                yield Limit(kind, resource, where, link, *saved)
+            latency = (1 - found.share) * mine
+            for kind, gone, half in (
+                ("bandwidth", found.share * mine, found.doubled * mine),
+                ("latency", latency, latency / 2),
+            ):
+                if float(gone.max()) > 0:
+                    saved = [self._saves(Change(1 - part)) for part in (gone, half)]
+                    yield Limit(kind, resource, where, link, *saved)
 
     def _moved(self, mine: Bools) -> tuple[str, str | None]:
         """Name the ops and groups on the path among `mine`, and the link that held most back."""

@@ -10,6 +10,8 @@ rest is bandwidth, filling a pipeline of chunks over a slow link included.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -22,23 +24,35 @@ from commsim.metrics.bottleneck import bottlenecks
 from commsim.metrics.critical_path import CriticalPath
 from commsim.timeline import Timeline
 
-__all__ = ["link_resource", "transfer_limits"]
+__all__ = ["TransferLimits", "link_resource", "transfer_limits"]
 
 _LEAST = 16  # bytes per rank: what NCCL aligns blocks to
 
 
+class TransferLimits(NamedTuple):
+    """Per span: the kind of link that limits it (a number into `names`, -1 for no transfer), the
+    share of its time that is bandwidth, and the share that it would lose on a link twice as fast:
+    half of that, or less where a link of another kind fills up first.
+    """
+
+    resource: Ints
+    share: Floats
+    doubled: Floats
+    names: tuple[str, ...]
+
+
 def transfer_limits(
     timeline: Timeline, path: CriticalPath, library: Library | None, cluster: Cluster | None
-) -> tuple[Ints, Floats, tuple[str, ...]]:
-    """Return per span the kind of link that limits it, and the share of it that is bandwidth.
+) -> TransferLimits:
+    """Return what limits each transfer.
 
-    One transfer of each kind is examined, on the path if there is one. Kinds are numbers into
-    the last value; -1 for no transfer. A transfer of unknown links (a recording) counts as all
-    bandwidth of "unknown" links.
+    One transfer of each kind is examined, on the path if there is one. A transfer of unknown
+    links (a recording) counts as all bandwidth of "unknown" links.
     """
     spans = np.flatnonzero(timeline.communicates)
     sort = _kinds_of_transfers(timeline, spans)
-    links, used, chosen = _samples(timeline, path, spans, sort)
+    links, used, other, chosen = _samples(timeline, path, spans, sort)
+    halved = 1 - np.clip(other / np.maximum(used, 1e-12), 0.5, 1.0)
     if not len(timeline.links.op):
         used[:] = 1.0
     elif library is not None and cluster is not None:
@@ -53,8 +67,9 @@ def transfer_limits(
     ]
     number = np.array([names.setdefault(kind, len(names)) for kind in kinds], dtype=np.int64)
     resource, share = np.full(len(timeline), -1, np.int64), np.zeros(len(timeline))
-    resource[spans], share[spans] = number[sort], used[sort]
-    return resource, share, tuple(names)
+    doubled = np.zeros(len(timeline))
+    resource[spans], share[spans], doubled[spans] = number[sort], used[sort], halved[sort]
+    return TransferLimits(resource, share, doubled * share, tuple(names))
 
 
 def _bandwidth_share(
@@ -102,19 +117,21 @@ def _kinds_of_transfers(timeline: Timeline, spans: Ints) -> Ints:
 
 def _samples(
     timeline: Timeline, path: CriticalPath, spans: Ints, sort: Ints
-) -> tuple[Ints, Floats, Ints]:
-    """Return, per kind, the busiest link of one of its transfers, that link's use, and the span.
+) -> tuple[Ints, Floats, Floats, Ints]:
+    """Return, per kind, of one of its transfers the busiest link, its use, the highest use of
+    links of other kinds, and the span.
 
     The span is -1 if no transfer of the kind is on the path: those need no second look.
     """
     sorts = int(sort.max(initial=-1)) + 1
     first = np.full(sorts, -1, dtype=np.int64)
     first[sort[::-1]] = spans[::-1]
-    links, used = np.full(sorts, -1, dtype=np.int64), np.zeros(sorts)
+    links = np.full(sorts, -1, dtype=np.int64)
+    used, other = np.zeros(sorts), np.zeros(sorts)
     if sorts:
         number = instance_numbers(timeline.graph, timeline.op[first])
         begin, end = timeline.start[first], timeline.end[first]
-        links, used = bottlenecks(timeline, number, begin, end)
+        links, used, other = bottlenecks(timeline, number, begin, end)
     at = np.full(len(timeline), -1, dtype=np.int64)
     at[spans] = sort
     moving = np.flatnonzero((at[path.span] >= 0) & (path.end > path.start))
@@ -124,7 +141,8 @@ def _samples(
     moving = moving[path.link[moving] >= 0]
     rows = at[path.span[moving]]
     links[rows], used[rows] = path.link[moving], path.used[moving]
-    return links, used, chosen
+    other[rows] = path.other[moving]
+    return links, used, other, chosen
 
 
 def link_resource(name: str, kind: str) -> str:

@@ -9,7 +9,7 @@ from helpers.hand_made import timeline
 
 from commsim.charts import finding
 from commsim.graph import Device, GraphBuilder
-from commsim.metrics import limits, measure
+from commsim.metrics import Limit, limits, measure
 from commsim.study.run import Result, run
 from commsim.timeline import Cause
 
@@ -135,6 +135,49 @@ def test_what_bandwidth_promises_is_what_a_run_with_twice_of_it_gains() -> None:
     fast = training(overridden(2, nic={"bandwidth": "20Gbps"}), (64, 1), parallel={"dp": 16})
     gained = 1 - run({**fast, **ideal}).metrics.step_time_s / step
     assert promised == pytest.approx(gained, abs=0.01)
+
+
+def test_twice_the_nics_promise_no_more_than_what_pcie_leaves() -> None:
+    """Snellius has 25 GB/s of NIC on PCIe 4, which is 82 % full by then: little is to be had."""
+    cluster = {"preset": "snellius-a100", "nodes": 4}
+    scenario = training(cluster, (64, 2), parallel={"dp": 4, "tp": 4})
+    promised, step = halved(scenario, "bandwidth")
+    fast = training({**cluster, "scale": {"nic": 2}}, (64, 2), parallel={"dp": 4, "tp": 4})
+    gained = 1 - run(fast).metrics.step_time_s / step
+    assert promised == pytest.approx(gained, rel=0.2)
+
+
+def test_ranks_that_never_communicate_wait_for_nobody() -> None:
+    """Two jobs beside each other: the longer one is no imbalance of the shorter one."""
+    pair = [{"compute": "1ms"}, {"all_reduce": {"bytes": "1MiB", "group": "a"}}]
+    other = [{"compute": "9ms"}, {"all_reduce": {"bytes": "1MiB", "group": "b"}}]
+
+    def limits_of(ranks: dict[Any, Any]) -> tuple[Limit, ...]:
+        scenario = program(ranks)
+        scenario["workload"]["program"]["groups"] = {"a": [0, 1], "b": [2, 3]}
+        return run(scenario).limits
+
+    apart = limits_of({0: pair, 1: pair, 2: other, 3: other})
+    assert not any(one.kind == "imbalance" for one in apart)
+    late = [{"compute": "3ms"}, *other[1:]]
+    uneven = limits_of({0: pair, 1: pair, 2: other, 3: late})
+    (found,) = (one for one in uneven if one.kind == "imbalance")
+    assert (found.where, found.ratio) == ("rank 2", pytest.approx(9 / 6))
+
+
+def test_no_host_saves_what_its_gpu_is_busy() -> None:
+    """Launches that stand where their kernels begin, as in files that commsim writes itself."""
+    build = GraphBuilder()
+    lane, times, causes = build.lane(0), [], {}
+    for at in range(20):
+        launch = build.compute(lane, 10, name="launch", stream="cpu", device=Device.CPU)
+        kernel = build.compute(lane, 10, name="kernel", stream=f"gpu{at % 2}", after=[(launch, 0)])
+        times += [(10 * at, 10 * (at + 1)), (10 * (at + 1), 10 * (at + 2))]
+        causes[kernel] = (launch, Cause.DEPENDENCY)
+        if at:
+            causes[launch] = (launch - 2, Cause.STREAM)
+    (host,) = (one for one in limits(timeline(build, times, causes=causes)) if one.kind == "host")
+    assert host.removed_s == pytest.approx(10e-12)  # the first launch
 
 
 def test_a_slow_stage_promises_the_run_of_equal_stages() -> None:
