@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.kineto_writer import Recording
 
 import commsim as cs
 from commsim.engine import simulate
@@ -187,3 +188,12 @@ def test_a_timeline_whose_array_has_half_a_header(tmp_path: Path) -> None:
         archive.writestr("arrive.npy", array)
     with pytest.raises(cs.TraceError, match=r"t\.npz: not a"):
         load_timeline(file)
+
+
+def test_an_event_months_after_the_others(tmp_path: Path) -> None:
+    record = Recording(0)
+    record.op("aten::mm", 10, 5)
+    record.op("aten::mm", 2e13, 5)
+    record.save(tmp_path)
+    with pytest.raises(cs.TraceError, match="months apart"):
+        cs.replay(tmp_path)

@@ -83,7 +83,11 @@ def read_kineto(document: Document) -> KinetoFile:
     if columns.lost:
         notes.append(f"{columns.lost} events have no possible time and are left out.")
     zero, base = columns.zero(), integer(frame.base, 0)
-    events, distributed = columns.events(zero), frame.distributed or Distributed()
+    distributed = frame.distributed or Distributed()
+    try:
+        events = columns.events(zero)
+    except ValueError as error:
+        raise TraceError(f"{document.name}: {error}.") from None
     return KinetoFile(
         name=document.name,
         rank=_rank(distributed, document.name),

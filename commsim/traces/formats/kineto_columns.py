@@ -19,6 +19,7 @@ from commsim.units import PS_PER_US
 
 __all__ = ["KinetoColumns"]
 
+_MOST_APART_US = 4e12  # 46 days, half of what 64 bits hold
 _MAX_US = 1e17  # past the year 5000: not a time
 _KINDS = {
     "cpu_op": EventKind.CPU_OP,
@@ -162,8 +163,14 @@ class KinetoColumns:
         return min(float(times[0].min()) for times in self._times if times.size)
 
     def events(self, zero: float) -> Events:
-        """Return the events in order of start; what encloses another comes first."""
+        """Return the events in order of start; what encloses another comes first.
+
+        Raises:
+            ValueError: they lie further apart than 64 bits of picoseconds hold.
+        """
         begin, length = np.concatenate(self._times, axis=1)
+        if float((begin - zero + length).max()) > _MOST_APART_US:
+            raise ValueError("events lie months apart: a time in it is wrong")
         start = np.rint((begin - zero) * PS_PER_US).astype(np.int64)
         end = start + np.rint(length * PS_PER_US).astype(np.int64)
         order = np.lexsort((-end, start))
