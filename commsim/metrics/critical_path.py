@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
-from commsim.graph import Graph, OpKind
+from commsim.graph import OpKind
 from commsim.metrics.bandwidth import MESSAGE, instance_numbers
 from commsim.metrics.bottleneck import bottlenecks
 from commsim.metrics.breakdown import computes
@@ -30,6 +31,8 @@ __all__ = ["DELAY", "CriticalPath", "critical_path"]
 Key = TypeVar("Key", str, int)
 
 DELAY = "delay"
+
+_paths: WeakKeyDictionary[Timeline, dict[tuple[int, int, int], CriticalPath]] = WeakKeyDictionary()
 
 _WAITED = (Cause.RENDEZVOUS, Cause.QUEUE)  # causes of the start of a transfer, not of its arrival
 
@@ -69,6 +72,14 @@ class CriticalPath:
 def critical_path(timeline: Timeline, *, window: Window | None = None) -> CriticalPath:
     """Return the chain that ends last in the measured step; its pieces add up to the step time."""
     window = window or measured_window(timeline)
+    known = _paths.setdefault(timeline, {})  # metrics, limits and the viewer ask for the same
+    ends = window.first, window.last, window.last_span
+    if ends not in known:
+        known[ends] = _found(timeline, window)
+    return known[ends]
+
+
+def _found(timeline: Timeline, window: Window) -> CriticalPath:
     pieces = _Walk(timeline, window).back() if window.last_span >= 0 else []
     pieces = [piece for piece in reversed(pieces) if piece[2] > piece[1]]
     table = np.array([piece[:3] for piece in pieces], dtype=np.int64).reshape(-1, 3)
@@ -90,7 +101,7 @@ class _Walk:
         self._timeline, self._window = timeline, window
         self._arrive = arrivals(timeline)
         self._communicates = timeline.communicates
-        self._members, self._first = _members(timeline)
+        self._number, self._members, self._first = _members(timeline)
 
     def back(self) -> list[tuple[int, int, int, bool]]:
         timeline, first = self._timeline, self._window.first
@@ -131,36 +142,37 @@ class _Walk:
         return int(members[np.argmax(np.where(came_late, start, -1))])
 
     def _of_instance(self, span: int) -> Ints:
-        number = int(instance_numbers(self._timeline.graph, self._timeline.op[span : span + 1])[0])
+        number = self._number[span]
         return self._members[self._first[number] : self._first[number + 1]]
 
 
-def _members(timeline: Timeline) -> tuple[Ints, Ints]:
-    """Return (spans, first): instance i has the spans `spans[first[i]:first[i + 1]]`."""
+def _members(timeline: Timeline) -> tuple[list[int], Ints, list[int]]:
+    """Return (number, spans, first): span s is of instance `number[s]` (-1: it works), instance i
+    has the spans `spans[first[i]:first[i + 1]]`."""
     graph = timeline.graph
     spans = np.flatnonzero(timeline.communicates)
     number = instance_numbers(graph, timeline.op[spans])
     order = np.argsort(number, kind="stable")
     count = len(graph.collectives) + len(graph.messages)
-    return spans[order], np.searchsorted(number[order], np.arange(count + 1))
+    of_span = np.full(len(timeline), -1)
+    of_span[spans] = number
+    first = np.searchsorted(number[order], np.arange(count + 1))
+    return of_span.tolist(), spans[order], first.tolist()
 
 
 def _kinds(timeline: Timeline, span: Ints, delay: Bools) -> tuple[str, ...]:
-    work = computes(timeline)[span]
-    ops = timeline.op[span].tolist()
-    return tuple(
-        DELAY if late else _kind(timeline.graph, op, on_gpu)
-        for op, late, on_gpu in zip(ops, delay.tolist(), work.tolist(), strict=True)
-    )
-
-
-def _kind(graph: Graph, op: int, computing: bool) -> str:
-    kind = OpKind(graph.kind[op])
-    if kind == OpKind.COLLECTIVE:
-        return graph.collectives.kind[int(graph.item[op])]
-    if kind == OpKind.COMPUTE:
-        return "compute" if computing else "cpu"
-    return "copy" if kind == OpKind.COPY else MESSAGE
+    graph, ops = timeline.graph, timeline.op[span]
+    kind = graph.kind[ops]
+    named = np.full(len(span), MESSAGE, dtype=object)
+    named[kind == OpKind.COPY] = "copy"
+    named[kind == OpKind.COMPUTE] = np.where(computes(timeline)[span], "compute", "cpu")[
+        kind == OpKind.COMPUTE
+    ]
+    collective = np.flatnonzero(kind == OpKind.COLLECTIVE)
+    items = graph.item[ops[collective]].tolist()
+    named[collective] = [graph.collectives.kind[item] for item in items]
+    named[delay] = DELAY
+    return tuple(named.tolist())
 
 
 def _summed(keys: tuple[Key, ...], times: Ints) -> dict[Key, int]:

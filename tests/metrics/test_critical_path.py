@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.graph import Device, GraphBuilder
-from commsim.metrics import CriticalPath, critical_path, measured_window
+from commsim.metrics import CriticalPath, critical_path, limits, measure, measured_window
+from commsim.metrics.critical_path import _Walk
 from commsim.timeline import Cause, LinkUse, Timeline
 
 
@@ -240,3 +241,22 @@ def test_an_empty_timeline_has_no_path() -> None:
     build.lane(0)
     assert len(critical_path(timeline(build, []))) == 0
     assert critical_path(timeline(build, [])).by_kind() == pytest.approx({})
+
+
+def test_a_timeline_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics, limits and the viewer ask for one path; a timeline of its own is walked anew."""
+    walked = []
+    back = _Walk.back
+
+    def counted(walk: _Walk) -> list[tuple[int, int, int, bool]]:
+        walked.append(walk)
+        return back(walk)
+
+    monkeypatch.setattr(_Walk, "back", counted)
+    line = late_rank()
+    measure(line)
+    limits(line)
+    assert critical_path(line) is critical_path(line)
+    assert len(walked) == 1
+    assert shown(critical_path(late_rank())) == shown(critical_path(line))
+    assert len(walked) == 2
