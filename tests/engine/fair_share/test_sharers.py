@@ -102,6 +102,34 @@ def test_arrays_give_what_lists_give(seed: int, monkeypatch: pytest.MonkeyPatch)
     assert arrays.share == lists.share
 
 
+@pytest.mark.long
+def test_what_numba_compiles_gives_what_the_interpreter_does_on_large_cases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two thousand flows over 600 links, of which hundreds are looked at per change; to the bit."""
+    pytest.importorskip("numba")
+    lists, compiled = Traffic(5, 600), Traffic(5, 600)
+    for traffic in (lists, compiled):
+        with monkeypatch.context() as chosen:
+            chosen.setattr(sharers, "COMPILED_FROM", float("inf") if traffic is lists else 0)
+            for _ in range(2000):
+                traffic.come()
+            for _ in range(150):
+                traffic.settle()
+                traffic.go()
+                traffic.come()
+                if traffic.rng.random() < 0.2:
+                    traffic.slow_down()
+            traffic.settle()
+    assert isinstance(lists.sharers.columns.share, list)
+    assert isinstance(compiled.sharers.columns.share, np.ndarray)
+    assert compiled.share == lists.share
+    assert list(map(compiled.sharers.limit_of, compiled.flows)) == list(
+        map(lists.sharers.limit_of, lists.flows)
+    )
+    compiled.assert_fair()
+
+
 def test_the_work_of_a_change_does_not_grow_with_what_is_far_from_it() -> None:
     def calls(pairs: int) -> int:
         shared = Sharers(np.ones(pairs))
