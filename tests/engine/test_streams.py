@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.engine.core import Engine
 from commsim.engine.streams import Process
-from commsim.graph import CopyDirection, Graph, GraphBuilder
+from commsim.graph import CopyDirection, Graph, GraphBuilder, OpKind
 from commsim.libraries import Ideal
+from commsim.libraries.nccl import Nccl
 from commsim.timeline import Timeline
 
 MS = 10**9
@@ -106,11 +108,27 @@ def random_graph(seed: int, world: int) -> Graph:
     return build.build()
 
 
-def run(seed: int, where: str, network: str) -> Timeline:
-    cluster = CLUSTERS[where]
-    return simulate(
-        random_graph(seed, cluster.world_size), cluster, library=Ideal(), network=network
-    )
+def run(seed: int, where: str, network: str, **how: Any) -> Timeline:
+    cluster, library = CLUSTERS[where], how.pop("library", Ideal())
+    graph = random_graph(seed, cluster.world_size)
+    return simulate(graph, cluster, library=library, network=network, **how)
+
+
+def faults(seed: int, engine: Engine) -> Process:
+    """Slow GPUs and links down, and let them recover, at random times."""
+    rng = np.random.default_rng(seed)
+    lanes, links = len(engine.graph.lane_rank), len(CLUSTERS["dgx-1v"].links)
+    for _ in range(12):
+        yield engine.env.timeout(int(rng.integers(0, MS // 4)))
+        engine.set_pace(int(rng.integers(lanes)), float(rng.choice([0.25, 0.5, 1.0])))
+        engine.set_link(int(rng.integers(links)), float(rng.choice([0.1, 0.5, 1.0])))
+
+
+def same(found: Timeline, expected: Timeline) -> None:
+    for name in COLUMNS:
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+    for name in ("start", "end", "rate", "op"):
+        assert np.array_equal(getattr(found.links, name), getattr(expected.links, name)), name
 
 
 @pytest.mark.parametrize("network", ["fluid", "steps"])
@@ -122,7 +140,23 @@ def test_callbacks_do_what_processes_do(
     found = run(seed, where, network)
     monkeypatch.setattr(sys.modules["commsim.engine.core"], "EngineStream", Reference)
     expected = run(seed, where, network)
-    for name in COLUMNS:
-        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
-    for name in ("start", "end", "rate", "op"):
-        assert np.array_equal(getattr(found.links, name), getattr(expected.links, name)), name
+    same(found, expected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [range(100, 200), range(200, 300)], ids=str)
+def test_callbacks_do_what_processes_do_while_gpus_and_links_come_and_go(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL's kernels take SMs from compute beside it."""
+    library, slowed = Nccl(), 0
+    for seed in seeds:
+        how = {"library": library, "extensions": [partial(faults, seed)]}
+        found = run(seed, "dgx-1v", "fluid", **how)
+        with monkeypatch.context() as processes:
+            processes.setattr(sys.modules["commsim.engine.core"], "EngineStream", Reference)
+            same(found, run(seed, "dgx-1v", "fluid", **how))
+        graph = found.graph
+        computes = (graph.kind == OpKind.COMPUTE) & (graph.duration > 0)
+        slowed += bool((found.end - found.start > graph.duration)[computes].any())
+    assert slowed > len(seeds) / 2
