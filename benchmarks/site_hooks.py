@@ -9,6 +9,7 @@ are missing the pages say which command makes them.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from html import escape
 from pathlib import Path
@@ -31,6 +32,13 @@ Every scenario that comes with commsim, each with what it is there to show. `com
 one, `commsim explore NAME` opens it to be changed.
 """
 MISSING = "\nReports and pictures are made by `python benchmarks/gallery.py`.\n"
+
+
+def on_config(config: Any) -> Any:
+    """Give the list of versions its place where mike builds one of several: it says which."""
+    if "MIKE_DOCS_VERSION" in os.environ:
+        config["extra"]["version"] = {"provider": "mike"}
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -147,6 +147,7 @@ def entry() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without "–" or "µ" prints "?"
     code = call(sys.argv[1:])
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the way out is no place to raise in
     gc.disable()  # millions of objects are not worth looking at on the way out
     sys.exit(code)
 

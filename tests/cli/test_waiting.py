@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -127,3 +128,23 @@ def test_lines_come_at_twice_the_time_each(monkeypatch: pytest.MonkeyPatch) -> N
 
     _in_lines(Waiting("runs"), Over(), first=2.0)
     assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+
+
+def test_a_second_sigterm_ends_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that closes processes and threads at exit is interrupted by an exception."""
+    before = signal.getsignal(signal.SIGTERM)
+    heard: list[object] = []
+
+    def call(_: object) -> int:
+        heard.append(signal.getsignal(signal.SIGTERM))
+        return 0
+
+    monkeypatch.setattr(main, "call", call)
+    try:
+        with pytest.raises(SystemExit):
+            main.entry()
+        assert heard == [main._terminate]
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        gc.enable()

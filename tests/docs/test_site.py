@@ -90,6 +90,15 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         assert not [link for link in links if link.endswith((".js", ".css", ".woff2", ".png"))]
 
 
+def test_versions_are_listed_where_mike_builds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mkdocs")
+    hooks, alone = module("site_hooks"), {"extra": {"generator": False}}
+    monkeypatch.delenv("MIKE_DOCS_VERSION", raising=False)
+    assert "version" not in hooks.on_config(alone)["extra"]
+    monkeypatch.setenv("MIKE_DOCS_VERSION", "0.1")
+    assert hooks.on_config(alone)["extra"]["version"] == {"provider": "mike"}
+
+
 def test_a_notebook_gets_the_outputs_that_jupyter_would_show() -> None:
     pages = module("notebook_pages")
     cells: list[dict[str, Any]] = [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep_figures"]
 
-_STEP, _COST = "step_time_s", "cost.per_1e9_tokens"
+_STEP, _COST, _TOKENS = "step_time_s", "cost.per_1e9_tokens", "tokens_per_s"
 _TABLE = {
     "step_time_s": "step", "tokens_per_s": "tokens/s", "mfu": "MFU",
     "bubble_fraction": "bubble", "memory_gib.peak": "peak (GiB)", "error": "error",
@@ -70,7 +70,7 @@ def _lines(
         of_line.setdefault(tuple(str(row[one]) for one in apart), []).append(at)
     drawn = sorted(of_line.items(), key=lambda line: min(times[at] for at in line[1]))[:_MOST_LINES]
     left_out = len(of_line) - len(drawn)
-    lead = f"shortest at {_settings(told, best)}: {_time(best[_STEP])}"
+    lead = f"shortest at {_settings(told, best)}: {_time(best[_STEP])}{_most_tokens(told, rows)}"
     if left_out:
         lead += f"; the {len(drawn)} lines with the shortest of {len(of_line)}"
     numbers, suffix = _numbers([str(row[path]) for row in rows])
@@ -99,6 +99,17 @@ def _lines(
     return Figure(data=lines, layout=layout)
 
 
+def _most_tokens(told: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say where most tokens are trained in a second, if that is not where steps are shortest."""
+    counted = [row for row in rows if row.get(_TOKENS)]
+    if not counted:
+        return ""
+    most = max(counted, key=lambda row: row[_TOKENS])
+    if most is min(rows, key=lambda row: row[_STEP]):
+        return ""
+    return f"; most tokens at {_settings(told, most)}: {most[_TOKENS]:,.0f}/s"
+
+
 def _map(paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
     from plotly.graph_objects import Figure, Heatmap
 
@@ -111,7 +122,8 @@ def _map(paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Figure:
     }
     best = min(rows, key=lambda row: row[_STEP])
     told = f"shortest at {_name(across)} {best[across]}, {_name(down)} {best[down]}"
-    layout = base_layout(f"Step time ({unit})", markup(f"{told}: {_time(best[_STEP])}"), 520)
+    lead = f"{told}: {_time(best[_STEP])}{_most_tokens(paths, rows)}"
+    layout = base_layout(f"Step time ({unit})", markup(lead), 520)
     layout |= {
         "xaxis": _axis(_name(across)) | {"type": "category"},
         "yaxis": _axis(_name(down)) | {"type": "category"},

@@ -69,3 +69,20 @@ def test_three_settings_are_lines_over_the_one_with_most_values() -> None:
     assert len(drawn.data) == 6
     assert list(drawn.data[0].x) == [f"m{m}" for m in range(8)]
     assert list(drawn.data[0].y) == [1 + m for m in range(8)]
+
+
+def test_weak_scaling_says_where_most_is_trained() -> None:
+    """Steps grow a little with the nodes, tokens a second much; the table reads as text."""
+    rows = [
+        {**row(2.6 + n / 10, nodes=str(n)), "tokens_per_s": 24_990.4 * n, "mfu": 0.4364}
+        for n in (1, 2, 4)
+    ]
+    line, table = sweep_figures(data(("nodes", ["1", "2", "4"])), rows, [""] * 3)
+    assert (
+        "shortest at nodes 1: 2.7 s; most tokens at nodes 4: 99,962/s"
+        in line.layout.title.subtitle.text
+    )
+    cells = {column[0] for column in table.data[0].cells["values"]}
+    assert {"24,990", "43.6%"} <= cells
+    alike, _ = sweep_figures(data(("nodes", ["1", "2"])), rows[:1] * 2, [""] * 2)
+    assert "most tokens" not in alike.layout.title.subtitle.text
