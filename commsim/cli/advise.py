@@ -15,6 +15,7 @@ from commsim.cli.console import Console
 from commsim.cli.help import GroupedCommand
 from commsim.cli.params import (
     STDOUT,
+    OutputFile,
     executor_option,
     json_option,
     quiet_option,
@@ -38,6 +39,13 @@ _FIRST = 2.0  # seconds until the first line of progress where there is no termi
 @set_option
 @click.option("--top", default=5, show_default=True, metavar="N", help="How many to show.")
 @executor_option
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(".yaml", ".yml"),
+    metavar="F.yaml",
+    help="Write the first layout as a scenario; its run says the same.",
+)
 @json_option
 @quiet_option
 def advise(
@@ -45,6 +53,7 @@ def advise(
     sets: tuple[str, ...],
     top: int,
     executor: str,
+    output: Path | None,
     json_path: Path | None,
     quiet: bool,
 ) -> None:
@@ -64,6 +73,9 @@ def advise(
     ):
         advice = study_advise(scenario, sets, top=top, executor=executor, progress=bar)
     _show(advice, console)
+    if output is not None:
+        advice.save_scenario(output)
+        console.say(f"wrote {output}")
     if json_path == STDOUT:
         console.write(json_bytes(advice.to_dict()).decode())
     elif json_path is not None:
@@ -147,6 +159,13 @@ def _show(advice: Advice, console: Console) -> None:
         console.show("")
         console.show("the best of other kinds, against the first")
         console.show(columns([(f"  {kind.kind}", kind.says) for kind in advice.kinds]))
+    console.show(f"\nreckoned on stack {advice.stack}")
+    for other in advice.others:
+        took = f"{format_time(other.step_s * 1e12)} ({other.more:+.1%})"
+        console.show(f"  on {other.stack}: {took}, {other.layout}")
+        console.show(f"    --set {other.setting} ranks all layouts there")
+    if not advice.others:
+        console.show("  --set workload.training.compute.stack=NAME ranks all layouts on another")
     if len(advice.layouts) > _EXPLAINED:
         console.say("the reasons of the others are in --json")
 

@@ -156,8 +156,7 @@ def _show(found: ClusterPlan, console: Console) -> None:
                 "–" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}",
             )
         )
-    if found.smallest is None:
-        console.show("nothing makes it")
+    console.show(f"{found.headline}\n")
     console.show(columns(rows, right=range(3, 9)))
     for title, lines in (("what decides", found.decides), ("what would change it", found.changes)):
         if lines:

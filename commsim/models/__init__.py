@@ -23,7 +23,13 @@ from commsim.models.catalogue import (
 )
 from commsim.models.compute import ComputeModel, compute_model
 from commsim.models.compute_section import ComputeSection, MeasuredTimes
-from commsim.models.constants import Stack, default_stack, stack_constants, stack_names
+from commsim.models.constants import (
+    Stack,
+    common_stacks,
+    default_stack,
+    stack_constants,
+    stack_names,
+)
 from commsim.models.flops import (
     BACKWARD_PER_FORWARD,
     FLOP_CONVENTIONS,
@@ -110,6 +116,7 @@ __all__ = [
     "build_model",
     "check_memory",
     "check_split",
+    "common_stacks",
     "compute_model",
     "context_ring_bytes",
     "default_stack",

@@ -28,6 +28,7 @@ __all__ = [
     "RecipeShare",
     "Stack",
     "Tile",
+    "common_stacks",
     "default_stack",
     "generation_of",
     "gpu_constants",
@@ -250,6 +251,14 @@ def generation_of(gpu: GpuSpec) -> str | None:
 def default_stack(kind: str) -> str:
     """Return the stack that people mostly use for a kind of data parallelism."""
     return read_constants().stack_of[kind]
+
+
+def common_stacks(gpu: GpuSpec) -> tuple[str, ...]:
+    """Return the stacks that are taken for some kind of data parallelism and were fitted on a GPU's
+    generation."""
+    file, generation = read_constants(), generation_of(gpu)
+    names = dict.fromkeys(file.stack_of.values())
+    return tuple(name for name in names if generation in file.stacks[name].fitted)
 
 
 def recipe_share(name: str) -> float:

@@ -21,7 +21,11 @@ _TITLES = ("smallest", "cheapest", "fastest")
 def plan_figures(data: Mapping[str, Any]) -> list[Figure]:
     """Return the charts of a plan (`Plan.to_dict`)."""
     options = data["options"]
-    return [*([_front(data)] if options else []), _table(data)]
+    lists = (
+        ("What decides", "decides"), ("What would change it", "changes"), ("Notes", "notes"),
+    )  # fmt: skip
+    told = [_list(title, data[key]) for title, key in lists if data[key]]
+    return [*([_front(data)] if options else []), _table(data), *told]
 
 
 def _front(data: Mapping[str, Any]) -> Figure:
@@ -32,11 +36,9 @@ def _front(data: Mapping[str, Any]) -> Figure:
     by_cost = len(priced) == len(data["options"])
     shown = priced if by_cost else data["options"]
     key = "cost" if by_cost else "gpus"
-    best = data["smallest"]
-    told = "nothing makes it" if best is None else f"smallest: {_named(data['options'][best])}"
     question = data["question"]
     title = f"{question['model']} on {question['tokens'] / 1e12:g}e12 tokens"
-    layout = base_layout(title, markup(told), 480)
+    layout = base_layout(title, data["headline"], 480)
     unit = f"whole training ({shown[0]['currency']})" if by_cost else "GPUs"
     layout["xaxis"] = _axis("days") | {"rangemode": "tozero"}
     layout["yaxis"] = _axis(unit) | {"rangemode": "tozero"}
@@ -105,8 +107,9 @@ def _table(data: Mapping[str, Any]) -> Figure:
             for one in options
         ],
     }
-    told = "; ".join([*data["decides"], *data["changes"]])
-    layout = base_layout("Clusters that were simulated", markup(told), 200 + 30 * len(options))
+    layout = base_layout(
+        "Clusters that were simulated", "all those that were run", 200 + 30 * len(options)
+    )
     table = Table(
         header={"values": list(columns)},
         cells={"values": list(columns.values())},
@@ -115,12 +118,16 @@ def _table(data: Mapping[str, Any]) -> Figure:
     return Figure(data=[table], layout=layout)
 
 
-def _cost(option: Mapping[str, Any]) -> str:
-    return "" if option["cost"] is None else f"{option['cost']:,.0f} {option['currency']}"
+def _list(title: str, lines: Sequence[str]) -> Figure:
+    """Return sentences one below the other."""
+    from plotly.graph_objects import Figure, Table
+
+    table = Table(header={"values": [""]}, cells={"values": [[markup(line) for line in lines]]})
+    return Figure(data=[table], layout=base_layout(title, "", 100 + 30 * len(lines)))
 
 
 def _named(option: Mapping[str, Any]) -> str:
-    return f"{option['nodes']:,} {option['kind']} ({option['gpus']:,} GPUs)"
+    return str(option["name"])
 
 
 def _axis(title: str) -> dict[str, Any]:

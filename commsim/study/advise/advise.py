@@ -10,27 +10,33 @@ the answer is the best of the whole space, not of a sample.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
+import yaml
 
 from commsim._version import __version__
 from commsim.errors import ScenarioError
-from commsim.files import write_json
+from commsim.files import write_json, write_text
 from commsim.metrics import Metrics
-from commsim.scenario import Scenario, load_scenario
+from commsim.scenario import Scenario, read_scenario, scenario_from
 from commsim.study.advise.infeasible import nothing_fits
 from commsim.study.advise.kinds import LayoutKind, best_of_kinds
 from commsim.study.advise.layouts import LEAST_BLOCK, Candidate, candidate_of
 from commsim.study.advise.reasons import facts, reasons, waits_for
 from commsim.study.advise.search import MOST, Known, Search, search, slack_of
+from commsim.study.advise.settings import run_whole, settings_of, with_settings
 from commsim.study.advise.simulate import Pool, Ran, Worker, workers
+from commsim.study.advise.stacks import OtherStack, other_stacks
 from commsim.units import GIB, format_time
 from commsim.workload import chosen_kind
 
-__all__ = ["Advice", "Ranked", "advise", "settings_of"]
+__all__ = ["Advice", "Ranked", "advise"]
+
+
+_ELSEWHERE = 3
+"""So many of the best are run on other stacks."""
 
 
 class Progress(Protocol):
@@ -91,19 +97,24 @@ class Advice:
     `given` is the layout that the scenario itself describes, if it is one that was tried and
     fits; `kinds` the best of each other kind of layout. Of the layouts that can run `considered`
     have a bound, the `judged` with the lowest were looked at for memory, `fit` of these fit, and
-    `simulated` were run.
+    `simulated` were run. All are judged on one `stack`; `others` say what the first of them take on
+    others. `best` is the first layout as the plain data of a scenario, whose run gives its figures
+    to the digit; None if a loaded `Scenario` was given.
     """
 
     scenario: str
+    stack: str
     layouts: tuple[Ranked, ...]
     given: Ranked | None
     kinds: tuple[LayoutKind, ...]
+    others: tuple[OtherStack, ...]
     facts: tuple[str, ...]
     considered: int
     judged: int
     fit: int
     simulated: int
     notes: tuple[str, ...]
+    best: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         best = self.layouts[0]
@@ -116,6 +127,7 @@ class Advice:
             "schema": 1,
             "commsim": __version__,
             "scenario": self.scenario,
+            "stack": self.stack,
             "considered": self.considered,
             "judged": self.judged,
             "fit": self.fit,
@@ -124,8 +136,21 @@ class Advice:
             "layouts": [one.to_dict() for one in self.layouts],
             "given": None if self.given is None else self.given.to_dict(),
             "kinds": [{"kind": one.kind, "says": one.says} for one in self.kinds],
+            "other_stacks": [asdict(one) | {"setting": one.setting} for one in self.others],
             "notes": list(self.notes),
         }
+
+    def save_scenario(self, path: str | Path) -> None:
+        """Write the first layout as a scenario.
+
+        Raises:
+            ScenarioError: a loaded `Scenario` was asked about, whose text is not known.
+        """
+        if self.best is None:
+            raise ScenarioError(
+                f"{path}: what was asked about was loaded before. Ask with its file or name."
+            )
+        write_text(Path(path), yaml.safe_dump(self.best, sort_keys=False))
 
     def save_json(self, path: str | Path) -> None:
         """Write `to_dict` to a file."""
@@ -149,8 +174,10 @@ def advise(
         ScenarioError: not a training scenario, or no layout that can run fits; by how much it
             fails and what would fit; no such executor.
     """
+    data = None
     if not isinstance(scenario, Scenario):
-        scenario = load_scenario(scenario, sets)
+        data, where, folder, name = read_scenario(scenario, sets)
+        scenario = scenario_from(data, where, folder=folder, default_name=name)
     _check(scenario, top)
     progress = progress or _Silent()
     with workers(scenario, executor) as pool:
@@ -160,7 +187,10 @@ def advise(
         if not found.ran:
             raise ScenarioError(nothing_fits(scenario, list(found.smallest()), found.considered))
         given = _given(pool, found)
-        return _advice(scenario, pool.local, found, given, top)
+        _settle(scenario, pool.local, found)
+        advice = _advice(scenario, pool.local, found, given, top)
+        best = None if data is None else with_settings(data, advice.layouts[0].settings)
+        return replace(advice, best=best)
 
 
 class _Silent:
@@ -217,17 +247,32 @@ def _given(pool: Pool, found: Search) -> Candidate | None:
     return judged.candidate
 
 
+def _settle(scenario: Scenario, worker: Worker, found: Search) -> None:
+    """Run the first layout whole, as `commsim run` does, until the first is one that was."""
+    whole: set[Candidate] = set()
+    while (first := _in_order(found)[0].candidate) not in whole:
+        found.ran[first] = run_whole(scenario, worker, first)
+        whole.add(first)
+
+
+def _in_order(found: Search) -> list[Ran]:
+    """Return the layouts that were simulated, the fastest first."""
+    return sorted(found.ran.values(), key=lambda one: (one.metrics.step_time_s, one.candidate))
+
+
 def _advice(
     scenario: Scenario, worker: Worker, found: Search, given: Candidate | None, top: int
 ) -> Advice:
-    order = sorted(found.ran.values(), key=lambda one: (one.metrics.step_time_s, one.candidate))
+    order = _in_order(found)
     own = next((at for at, one in enumerate(order, 1) if one.candidate == given), None)
     best = tuple(_ranked(place, one, worker, found) for place, one in enumerate(order[:top], 1))
     return Advice(
         scenario=scenario.name,
+        stack=str(worker.section.compute.stack),
         layouts=best,
         given=None if own is None else _ranked(own, order[own - 1], worker, found),
         kinds=best_of_kinds(found, best[0].candidate),
+        others=tuple(other_stacks(scenario, worker, order[: min(top, _ELSEWHERE)])),
         facts=tuple(facts(worker, found, best[0].metrics)),
         considered=found.considered,
         judged=len(found.judged),
@@ -253,31 +298,6 @@ def _ranked(rank: int, one: Ran, worker: Worker, found: Search) -> Ranked:
         waits_for=tuple(waits_for(one.metrics)),
         reasons=tuple(reasons(one, found)),
     )
-
-
-def settings_of(worker: Worker, candidate: Candidate) -> dict[str, Any]:
-    """Return what to write under `training` for a layout; defaults are left out."""
-    section = worker.judge.section(candidate)
-    plain = {
-        "parallel": section.parallel,
-        "data_parallel": section.data_parallel,
-        "batch": section.batch,
-        "recompute": section.recompute,
-    }
-    found = {name: _plain(value) for name, value in plain.items()}
-    for name, value in (("parallel", section.parallel), ("data_parallel", section.data_parallel)):
-        unset = _plain(type(value)())
-        found[name] = {
-            key: set_to
-            for key, set_to in found[name].items()
-            if set_to != unset[key] or key in ("dp", "kind")
-        }
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """Return a section as plain data; sizes as people write them."""
-    return msgspec.to_builtins(value, enc_hook=lambda size: f"{int(size)}B")
 
 
 def _untried(found: Search, slowest: float) -> tuple[str, ...]:
@@ -324,12 +344,11 @@ def _notes(worker: Worker, found: Search, top: int) -> tuple[str, ...]:
         " interleaved_1f1b with 2 or 4 virtual stages, zb_h1; micro 1 to 64; recompute"
         f" {', '.join(worker.judge.recomputes)}; every tp_overlap, and sequence parallelism,"
         " wherever tp is above 1",
-        f"all of them on stack {worker.section.compute.stack}; compute.stack names another",
         *worker.judge.remarks,
         f"{judged} of them have bounds low enough to be judged, of which {fit} fit;"
         f" {found.estimated} were estimated by models of few layers and {len(found.ran)} simulated;"
         f" the others would take longer than the slowest of the"
         f" best {top} with nothing else on the links",
-        "memory: parameters, gradients, optimizer, activations at the schedule's peak; none for"
-        " NCCL, CUDA contexts and fragmentation",
+        "memory: parameters, gradients, optimizer, activations at the schedule's peak, buffers, and"
+        " estimates of the CUDA context, NCCL's buffers and the allocator's slack",
     )

@@ -7,7 +7,11 @@ what a simulated step waits for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.libraries import Library, Request
@@ -19,11 +23,12 @@ from commsim.study.advise.simulate import Ran, Worker
 from commsim.units import GIB, format_bandwidth, format_time
 from commsim.workload.training import WIDTH, make_parts
 
-__all__ = ["facts", "reasons", "waits_for"]
+__all__ = ["Part", "facts", "parts_of", "reasons", "waits_for"]
 
 _PROBE = 2**30
 _BACKWARD = 2 / 3  # of a step's computing, which is what gradients can hide behind
 _NOTABLE = 0.005  # of a step
+_NEAR = 0.1  # of the memory, free
 _ENOUGH = 0.5  # of the layouts fit
 
 
@@ -90,13 +95,16 @@ def _fabric(worker: Worker, best: Metrics) -> str:
 
 
 def _reach(library: Library, cluster: Cluster) -> str:
-    lines = []
-    first = next((r for r in range(cluster.world_size) if cluster.node_of[r] > 0), None)
-    for peer, where in ((1 if cluster.node_of[1] == 0 else None, "within"), (first, "between")):
-        if peer is not None:
-            seconds = _idle(library, cluster, "send_recv", _PROBE, (0, peer))
-            lines.append(f"{format_bandwidth(_PROBE / seconds)} {where} nodes")
-    return ", ".join(lines)
+    """Say what nccl-tests would call the busbw, inside the first node and over all GPUs."""
+    inside = tuple(np.flatnonzero(cluster.node_of == cluster.node_of[0]).tolist())
+    groups = {"within a node": inside, "over all GPUs": tuple(range(cluster.world_size))}
+    told = []
+    for where, ranks in groups.items():
+        if len(ranks) > 1 and not (where == "within a node" and len(ranks) == cluster.world_size):
+            moved = 2 * (len(ranks) - 1) / len(ranks) * _PROBE
+            seconds = _idle(library, cluster, "all_reduce", _PROBE, ranks)
+            told.append(f"{format_bandwidth(moved / seconds)} {where}")
+    return f"busbw of an all-reduce of 1 GiB {', '.join(told)}"
 
 
 def _idle(
@@ -148,13 +156,20 @@ _GROUPS = {
 
 
 def reasons(ran: Ran, found: Search) -> list[str]:
-    """Return why each part of a layout is there: the best that does without, and what it costs."""
+    """Return why each part of a layout is there: the best that does without, or otherwise."""
     candidate, step = ran.candidate, ran.metrics.step_time_s
-    lines = [
-        f"{what}: best without it {_without(found, allowed, step)}"
-        for what, allowed in _parts(candidate)
-    ]
-    return lines + _needed(candidate, found) + _microbatch(ran, found)
+    lines = []
+    for part in parts_of(candidate):
+        told = {
+            part.none: _best(found, part.without, step),
+            part.other: _best(found, part.otherwise, step),
+        }
+        if told[part.none] == told[part.other]:
+            del told[part.other]
+        lines.append(
+            f"{part.name}: best {', '.join(f'{how} {much}' for how, much in told.items() if much)}"
+        )
+    return lines + _needed(candidate, found) + _microbatch(ran, found) + _room(candidate, found)
 
 
 def _microbatch(ran: Ran, found: Search) -> list[str]:
@@ -175,45 +190,101 @@ def _microbatch(ran: Ran, found: Search) -> list[str]:
     return [f"micro {micro}: {', '.join(lines)}"] if lines else []
 
 
+def _room(candidate: Candidate, found: Search) -> list[str]:
+    """Say how near a layout comes to a GPU's memory, and what of that is estimated."""
+    one = found.judged[candidate]
+    use, left = one.use, one.capacity - one.use.total
+    if left > _NEAR * one.capacity:
+        return []
+    return [
+        f"memory is nearly full: {_of(use.total, one.capacity)}; of it {use.runtime / GIB:.2g} for"
+        f" CUDA and NCCL and {use.slack / GIB:.2g} for the allocator's slack are estimates: try it"
+        " before you rely on it"
+    ]
+
+
 def _divides(micro: int, batch: int) -> bool:
     return micro > 0 and batch % micro == 0
 
 
 def _needed(candidate: Candidate, found: Search) -> list[str]:
     """Say which of its savings a layout needs to fit, all else equal."""
-    plainer = {
-        candidate.shard: candidate._replace(shard="ddp"),
-        f"recompute {candidate.recompute}": candidate._replace(recompute="none"),
-    }
-    lines = []
-    for what, other in plainer.items():
-        one = None if other == candidate else found.known(other)
-        if one is not None and not one.fits:
-            lines.append(f"{what} is needed: {_of(one.use.total, one.capacity)} without it")
-    return lines
+    return _sharding(candidate, found) + _recomputing(candidate, found)
 
 
-def _parts(candidate: Candidate) -> Iterable[tuple[str, Callable[[Candidate], bool]]]:
-    """Yield the parts that a layout has, each with which layouts do without it."""
-    degrees = candidate.degrees
-    if degrees.tp > 1:
-        yield f"tp {degrees.tp}", lambda one: one.degrees.tp == 1
-    if degrees.pp > 1:
-        yield f"pp {degrees.pp}", lambda one: one.degrees.pp == 1
-    if degrees.cp > 1:
-        yield f"cp {degrees.cp}", lambda one: one.degrees.cp == 1
-    if degrees.ep > 1:
-        yield f"ep {degrees.ep}", lambda one: one.degrees.ep == 1
+def _sharding(candidate: Candidate, found: Search) -> list[str]:
+    """Say of the ways to share less than a layout does which do not fit."""
+    ways = [way for way in _SHARES_MORE if way in found.judge.shardings(candidate.degrees)]
+    place = ways.index(candidate.shard) if candidate.shard in ways else len(ways)
+    less = [(way, found.known(candidate._replace(shard=way))) for way in ways[:place]]
+    known = [(way, one) for way, one in less if one is not None]
+    lacking = [f"{way} {_of(one.use.total, one.capacity)}" for way, one in known if not one.fits]
+    if not lacking:
+        return []
+    if len(lacking) == len(known):
+        return [f"{candidate.shard} is needed, all else equal: {', '.join(lacking)} without it"]
+    return [f"all else equal does not fit: {', '.join(lacking)}"]
+
+
+def _recomputing(candidate: Candidate, found: Search) -> list[str]:
+    if candidate.recompute == "none":
+        return []
+    one = found.known(candidate._replace(recompute="none"))
+    if one is None or one.fits:
+        return []
+    need = _of(one.use.total, one.capacity)
+    return [f"recompute {candidate.recompute} is needed, all else equal: {need} without it"]
+
+
+_SHARES_MORE = ("ddp", "zero-1", "zero-2", "fsdp")
+"""Each shares all that those before it do. HSDP shares as FSDP does, within its groups."""
+
+
+class Part(NamedTuple):
+    """A part of a layout: which others have none of it, and which have it otherwise or not."""
+
+    name: str
+    none: str
+    other: str
+    without: Callable[[Candidate], bool]
+    otherwise: Callable[[Candidate], bool]
+
+
+def parts_of(candidate: Candidate) -> Iterator[Part]:
+    """Yield the parts that a layout has."""
+    for axis in ("tp", "pp", "cp", "ep"):
+        if (degree := getattr(candidate.degrees, axis)) > 1:
+            yield _part(f"{axis} {degree}", axis, partial(_degree, axis), 1, degree)
     if candidate.shard != "ddp":
-        yield candidate.shard, lambda one: one.shard == "ddp"
+        shard = candidate.shard
+        yield _part(shard, "sharding", lambda one: one.shard, "ddp", shard)
     if candidate.overlap != "none":
-        yield f"tp overlap {candidate.overlap}", lambda one: one.overlap == "none"
+        own = candidate.overlap
+        yield _part(f"tp overlap {own}", "tp overlap", lambda one: one.overlap, "none", own)
     if candidate.recompute != "none":
-        yield f"recompute {candidate.recompute}", lambda one: one.recompute == "none"
+        how = candidate.recompute
+        yield _part(f"recompute {how}", "recompute", lambda one: one.recompute, "none", how)
 
 
-def _without(found: Search, allowed: Callable[[Candidate], bool], step: float) -> str:
-    """Say how good the best layout is that does without a part."""
+def _degree(axis: str, candidate: Candidate) -> int:
+    degree: int = getattr(candidate.degrees, axis)
+    return degree
+
+
+def _part(
+    name: str, what: str, value: Callable[[Candidate], object], none: object, own: object
+) -> Part:
+    return Part(
+        name,
+        f"without {what}",
+        f"with other {what}",
+        lambda one: value(one) == none,
+        lambda one: value(one) != own,
+    )
+
+
+def _best(found: Search, allowed: Callable[[Candidate], bool], step: float) -> str:
+    """Say how good the best of the layouts allowed is."""
     times = [one.metrics.step_time_s for one in found.ran.values() if allowed(one.candidate)]
     floor = found.floor(allowed)
     if times and min(times) <= floor:

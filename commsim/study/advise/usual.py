@@ -18,10 +18,10 @@ import numpy as np
 from commsim.cluster import Cluster
 from commsim.models import parameter_count, training_flops
 from commsim.scenario import Scenario
-from commsim.study.advise.advise import settings_of
 from commsim.study.advise.judge import Judge, Judged
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.search import Known, Search
+from commsim.study.advise.settings import settings_of
 from commsim.study.advise.simulate import Pool, Ran
 
 __all__ = ["LayoutQueue", "UsualJudge"]
@@ -74,6 +74,11 @@ class LayoutQueue:
     def cluster(self) -> Cluster:
         """What the layouts run on."""
         return self._worker.cluster
+
+    @property
+    def stack(self) -> str:
+        """The software that every layout is judged on."""
+        return str(self._worker.section.compute.stack)
 
     @property
     def parameters(self) -> int:

@@ -5,13 +5,14 @@ One cluster of a plan: from a bound to a floor to a simulated step, with days, m
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from commsim.metrics import hourly_price, rated_power
-from commsim.study.advise import LayoutQueue, Ran, waits_for
+from commsim.metrics import Metrics, hourly_price, rated_power
+from commsim.study.advise import Candidate, LayoutQueue, waits_for, with_settings
 from commsim.study.plan.question import NodeKind, PlanQuestion
-from commsim.study.run import Goodput, goodput_of
+from commsim.study.run import Goodput, goodput_of, run
+from commsim.units import GIB
 
 __all__ = ["PlanOption", "Sized"]
 
@@ -25,7 +26,8 @@ class PlanOption:
 
     `goodput` is the share of the days that is progress; None if failures were not asked about.
     `paid_nodes` are the nodes of whole racks, where a part of each trains.
-    `scenario` is the plain data that `commsim run` takes.
+    `scenario` is the plain data that `commsim run` takes; where `whole`, the figures are those of
+    that run to the digit, else they were found as `advise` finds them, within 0.2 %.
     """
 
     kind: str
@@ -41,17 +43,23 @@ class PlanOption:
     energy_kwh: float | None
     waits: tuple[str, ...]
     scenario: dict[str, Any]
+    memory_gib: float
     goodput: float | None = None
     paid_nodes: int | None = None
+    whole: bool = False
 
     @property
     def name(self) -> str:
-        """ "96 dgx-h100 (768 GPUs)"."""
-        return f"{self.nodes:,} {self.kind} ({self.gpus:,} GPUs)"
+        """ "96 dgx-h100 (768 GPUs)"; where racks are paid for whole, with what is paid."""
+        gpus = f"{self.gpus:,} GPUs"
+        if self.paid_nodes is not None and self.paid_nodes != self.nodes:
+            paid = self.gpus // self.nodes * self.paid_nodes
+            gpus += f"; {self.paid_nodes:,} nodes, {paid:,} GPUs paid"
+        return f"{self.nodes:,} {self.kind} ({gpus})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the option, ready for JSON."""
-        return {
+        return {"name": self.name} | {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value
             for name in self.__slots__
         }
@@ -80,7 +88,9 @@ class Sized:
         self._power = None if power is None else power * kind.paid(nodes) / nodes
         self.remarks = self._layouts.remarks
         self.causal_share = self._layouts.causal_share
+        self.stack = self._layouts.stack
         self.best: PlanOption | None = None
+        self._layout: Candidate | None = None
 
     def bound_days(self) -> float | None:
         """Return days that no layout can be below; None if none can run."""
@@ -103,42 +113,54 @@ class Sized:
         ran = self._layouts.run_next()
         if ran is None:
             return None
-        option = self._option(ran)
+        option = self._option(ran.candidate, ran.metrics, ran.memory / GIB)
         if self.best is None or option.days < self.best.days:
-            self.best = option
+            self.best, self._layout = option, ran.candidate
         return option
+
+    def run_whole(self) -> None:
+        """Run the scenario of the best layout as `commsim run` does, and take its figures."""
+        best = self.best
+        if best is None or best.whole:
+            return
+        metrics = run(best.scenario).metrics
+        assert metrics.memory_gib is not None
+        assert self._layout is not None
+        option = self._option(self._layout, metrics, float(metrics.memory_gib["peak"]))
+        self.best = replace(option, whole=True)
 
     def _days(self, step: float | None) -> float | None:
         return None if step is None else step * self._question.steps / _DAY
 
-    def _option(self, ran: Ran) -> PlanOption:
-        step = ran.metrics.step_time_s
-        lasting = self._goodput(ran)
+    def _option(self, candidate: Candidate, metrics: Metrics, memory: float) -> PlanOption:
+        step = metrics.step_time_s
+        lasting = self._goodput(candidate, step)
         days = step * self._question.steps / _DAY
         if lasting is not None:
             days = days / lasting.goodput if lasting.goodput > 0 else float("inf")
         data = self._question.data(self.kind, self.nodes)
-        data["workload"]["training"] |= self._layouts.settings(ran.candidate)
+        data = with_settings(data, self._layouts.settings(candidate))
         hours = days * _DAY / _HOUR
         return PlanOption(
             kind=self.kind.name,
             nodes=self.nodes,
             gpus=self.gpus,
-            layout=ran.candidate.name,
+            layout=candidate.name,
             step_s=step,
             days=days,
-            mfu=ran.metrics.mfu,
+            mfu=metrics.mfu,
             currency=None if self.price is None else self.price[0],
             per_hour=None if self.price is None else self.price[1],
             cost=self.cost_of(days),
             energy_kwh=None if self._power is None else self._power / _WATTS_PER_KILOWATT * hours,
-            waits=tuple(waits_for(ran.metrics)),
+            waits=tuple(waits_for(metrics)),
             scenario=data,
+            memory_gib=memory,
             goodput=None if lasting is None else lasting.goodput,
             paid_nodes=self.kind.paid(self.nodes),
         )
 
-    def _goodput(self, ran: Ran) -> Goodput | None:
+    def _goodput(self, candidate: Candidate, step: float) -> Goodput | None:
         """Return what failures leave of the days, if the question has a section `goodput`."""
         file = self._scenario.file
         if file.goodput is None or file.workload.training is None:
@@ -148,8 +170,8 @@ class Sized:
             self._layouts.cluster,
             parameters=self._layouts.parameters,
             precision=file.workload.training.precision,
-            replicas=ran.candidate.degrees.dp,
-            step_time_s=ran.metrics.step_time_s,
+            replicas=candidate.degrees.dp,
+            step_time_s=step,
             where="--set goodput",
         )
 

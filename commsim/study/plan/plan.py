@@ -28,7 +28,7 @@ from commsim.study.plan.question import (
     with_rack_parts,
 )
 from commsim.study.plan.search import PlanSearch
-from commsim.study.plan.words import changes_of, decides_of
+from commsim.study.plan.words import changes_of, decides_of, headline_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -59,6 +59,11 @@ class ClusterPlan:
     simulated: int
     complete: bool
 
+    @property
+    def headline(self) -> str:
+        """The answer: the smallest, the cheapest and the fastest, and on which stack."""
+        return headline_of(self.question, self.smallest, self.cheapest, self.fastest)
+
     def __repr__(self) -> str:
         told = "nothing makes it" if self.smallest is None else f"smallest {self.smallest.name}"
         return f"ClusterPlan({self.question['model']!r}, {self.simulated} simulated, {told})"
@@ -72,6 +77,7 @@ class ClusterPlan:
         return {
             "schema": 1,
             "commsim": __version__,
+            "headline": self.headline,
             "question": self.question,
             "options": [option.to_dict() for option in self.options],
             "smallest": place(self.smallest),
@@ -182,11 +188,7 @@ def plan(
 def _plan(
     question: PlanQuestion, found: PlanSearch, *, usual: bool, interrupted: bool
 ) -> ClusterPlan:
-    good = [option for option in found.options if found.makes_it(option)]
-    priced = [option for option in good if option.cost is not None]
-    smallest = min(good, key=lambda one: (one.gpus, one.days), default=None)
-    cheapest = min(priced, key=lambda one: (one.cost or 0.0, one.days), default=None)
-    fastest = min(good, key=lambda one: (one.days, one.gpus), default=None)
+    smallest, cheapest, fastest = found.winners
     options = tuple(sorted(found.options, key=lambda one: (one.days, one.gpus)))
     return ClusterPlan(
         question={
@@ -198,6 +200,7 @@ def _plan(
             "seq_len": question.sequence,
             "batch_tokens": question.sequences * question.sequence,
             "steps": round(question.steps),
+            "stack": found.stack,
         },
         options=options,
         smallest=smallest,
@@ -228,14 +231,13 @@ def _notes(
         notes.append("interrupted: the best of what was simulated until then")
     if found.left:
         notes.append(
-            f"{found.left} sizes have floors that leave hope and were not simulated: all runs were"
-            " spent (--runs gives more)"
+            f"{_sizes(found.left)} hope and {'was' if found.left == 1 else 'were'} not simulated:"
+            " all runs were spent (--runs gives more)"
         )
-    unpriced = dict.fromkeys(one.kind for one in found.options if one.cost is None)
-    if unpriced:
+    if found.winners[1] is None and any(one.cost is None for one in found.options):
         notes.append(
-            f"no price is known of {', '.join(unpriced)}: the cheapest is among the others. A"
-            " cluster file with `prices` in place of the preset's name adds it"
+            "no price is known of what makes it, so none is called the cheapest. A cluster file"
+            " with `prices` in place of the preset's name adds one"
         )
     sequences = question.sequences
     notes.append(
@@ -255,6 +257,11 @@ def _notes(
             " `commsim advise` on the scenario looks at all"
         )
     return notes
+
+
+def _sizes(count: int) -> str:
+    many = f"{count} sizes have floors that leave"
+    return "1 size has a floor that leaves" if count == 1 else many
 
 
 def _rack(question: PlanQuestion, kind: NodeKind) -> str:

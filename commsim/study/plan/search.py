@@ -58,11 +58,33 @@ class PlanSearch:
         self._first: dict[str, int] = {}
 
     def run(self) -> None:
-        """Search: the smallest of each kind, then what is cheaper, then what is faster."""
+        """Search: the smallest of each kind, then what is cheaper, then what is faster; at last the
+        winners are run whole, as `commsim run` does."""
         for kind in self._question.kinds:
             self._smallest(kind)
         self._cheaper()
         self._faster()
+        while rough := [one for one in self.winners if one is not None and not one.whole]:
+            self._progress(f"running the layout of {rough[0].name} whole")
+            size = self._sized[rough[0].kind, rough[0].nodes]
+            assert size is not None
+            size.run_whole()
+
+    @property
+    def winners(self) -> tuple[PlanOption | None, PlanOption | None, PlanOption | None]:
+        """The smallest, the cheapest and the fastest option that makes it."""
+        good = self._good()
+        priced = [option for option in good if option.cost is not None]
+        return (
+            min(good, key=lambda one: (one.gpus, one.days), default=None),
+            min(priced, key=lambda one: (one.cost or 0.0, one.days), default=None),
+            min(good, key=lambda one: (one.days, one.gpus), default=None),
+        )
+
+    @property
+    def stack(self) -> str:
+        """The software that all of it is reckoned on."""
+        return next((size.stack for size in self._sized.values() if size is not None), "")
 
     @property
     def remarks(self) -> tuple[str, ...]:

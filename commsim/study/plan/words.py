@@ -4,13 +4,36 @@ What decides between the clusters of a plan, and what would change the answer, b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from commsim.study.plan.option import PlanOption
 from commsim.study.plan.question import PlanQuestion
 from commsim.study.plan.search import PlanSearch
 
-__all__ = ["changes_of", "decides_of"]
+__all__ = ["changes_of", "decides_of", "headline_of"]
+
+
+def headline_of(
+    question: Mapping[str, Any],
+    smallest: PlanOption | None,
+    cheapest: PlanOption | None,
+    fastest: PlanOption | None,
+) -> str:
+    """Return the answer in sentences: each winner once, and the software it is reckoned on."""
+    titles: dict[str, list[str]] = {}
+    told: dict[str, str] = {}
+    for title, option in (("smallest", smallest), ("cheapest", cheapest), ("fastest", fastest)):
+        if option is not None:
+            titles.setdefault(option.name, []).append(title)
+            money = "" if option.cost is None else f", {_money(option.cost)} {option.currency}"
+            told[option.name] = f"{option.days:.3g} days{money}"
+    names = [f"{_joined(which)}: {name}, {told[name]}" for name, which in titles.items()]
+    answer = "; ".join(names) or "nothing makes it"
+    return (
+        f"{answer[:1].upper()}{answer[1:]}. Reckoned on stack {question['stack']}"
+        " (--set workload.training.compute.stack=NAME takes another)."
+    )
 
 
 def decides_of(
@@ -28,6 +51,12 @@ def decides_of(
         mfu = "" if smallest.mfu is None else f"MFU {smallest.mfu:.1%}; "
         yield f"its step: {mfu}waits {'; '.join(smallest.waits)}"
     if cheapest is not None:
+        unpriced = dict.fromkeys(one.kind for one in found.options if one.cost is None)
+        if unpriced:
+            yield (
+                f"cheapest: only of what has a price: none is known of {', '.join(unpriced)}, which"
+                " may be cheaper. A cluster file with `prices` in place of its name adds it"
+            )
         for option in _best_of_others(found, cheapest):
             if option.cost and cheapest.cost:
                 more = option.cost / cheapest.cost - 1
@@ -91,6 +120,10 @@ def _best_of_others(found: PlanSearch, cheapest: PlanOption) -> list[PlanOption]
         if known is None or option.cost < (known.cost or 0.0):
             best[option.kind] = option
     return list(best.values())
+
+
+def _joined(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _money(value: float) -> str:

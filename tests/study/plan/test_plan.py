@@ -246,3 +246,40 @@ def test_questions_that_mean_nothing_are_refused(call, told):
 def test_times_and_tokens_are_read_as_people_write_them():
     assert read_tokens("2T") == read_tokens("2e12") == read_tokens(2e12) == 2e12
     assert read_seconds("2w") == read_seconds("14d") == read_seconds(14) == 14 * 86400
+
+
+@pytest.mark.parametrize(
+    ("memory", "most", "sets"),
+    [
+        ("80GB", 2, ()),
+        ("80GB", 2, ("workload.training.compute.stack=torchtitan",)),
+        ("7GB", 4, ()),  # parameters have to be sharded
+        ("7GB", 4, ("workload.training.precision=fp8-cs", "library.name=ideal")),
+        ("80GB", 32, ("workload.training.compute.attention=fa2",)),  # ranks fold
+    ],
+)
+def test_what_is_said_of_a_winner_is_what_a_run_of_its_file_says(
+    memory: str, most: int, sets: tuple[str, ...], tmp_path: Path
+):
+    gpus = 8 if most > 8 else 1
+    overrides = {"gpu": {"count": gpus, "memory": memory}, "nic": {"count": gpus}}
+    name = tmp_path / "own.yaml"
+    name.write_text(yaml.safe_dump({"preset": "aws-p5", "overrides": overrides}))
+    asked = SMALL | {"batch_tokens": most * 1024, "most_gpus": most, "runs": 2}
+    model = "gpt2-774m" if memory == "7GB" else "gpt2-124m"
+    found = plan(model, days=100000, on=[str(name)], sets=sets, **asked)
+    stack = found.question["stack"]
+    assert f"Reckoned on stack {stack}" in found.headline
+    for path in found.save_scenarios(tmp_path / "scenarios"):
+        option = present(getattr(found, path.stem))
+        result = cs.run(path)
+        metrics = result.metrics
+        assert metrics.step_time_s == option.step_s
+        assert metrics.mfu == option.mfu
+        assert present(metrics.memory_gib)["peak"] == option.memory_gib
+        assert present(metrics.memory_gib)["fits"]
+        # Nothing is left for a run to choose.
+        assert option.scenario["workload"]["training"]["compute"]["stack"] == stack
+        assert not [note for note in result.notes if "stack" in note and "goes with" in note]
+    if memory == "7GB":
+        assert "fsdp" in present(found.fastest).layout
