@@ -138,9 +138,14 @@ def bench(
         )
     console.show(_header(result, cluster is None and nccl_xml is None))
     console.show(_table(result))
+    protocols = {row.proto for row in result.results if row.proto}
+    # Where algorithms alone are asked, each runs by the protocol that the library takes for it.
+    whole = " " not in "".join(one.to for one in result.crossovers)
+    by_its_own = ", each by the protocol shown" if whole and len(protocols) > 1 else ""
     for crossover in result.crossovers:
         console.show(
-            f"{crossover.op}: from {crossover.size:,} B on, {crossover.to} beats {crossover.before}"
+            f"{crossover.op}: from {crossover.size:,} B on, {crossover.to} beats"
+            f" {crossover.before}{by_its_own}"
         )
     for change in result.choices:
         console.show(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["columns", "limits_table", "summary", "what_if_table"]
 
 _NONE = "–"
+_UNEVEN = 0.005  # ranks whose steps end that far apart: the account is of their mean
 _HIDDEN = 0.01  # of the step: transfers under compute from here on are worth a line
 _ALWAYS = ("compute", "exposed_transfer", "waiting")  # parts that are shown though they be zero
 
@@ -106,7 +107,9 @@ def _account(metrics: Metrics) -> list[tuple[str, str]]:
     from commsim.metrics import PARTS
 
     parts, whole = metrics.breakdown, metrics.breakdown.whole_s
-    return [
+    uneven = abs(whole - metrics.step_time_s) > _UNEVEN * metrics.step_time_s
+    mean = [("  mean of the ranks", f"{_time(whole):>10}, of which")] if uneven else []
+    return mean + [
         (f"  {name}", f"{_time(value):>10}  {_share(value, whole)}")
         for part, name in PARTS.items()
         if (value := getattr(parts, f"{part}_s")) or part in _ALWAYS

@@ -78,6 +78,28 @@ def test_bench_prints_nccl_tests_columns_and_the_crossover(
     assert chart.stat().st_size > 10_000
 
 
+def test_bench_says_by_which_protocol_algorithms_compete(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--cluster", "snellius-a100", "--nodes", "4", "-b", "16K", "-e", "64M", "-f", "64"]
+    assert call(["bench", "all_reduce", *flags, "--algo", "ring,tree"]) == 0
+    assert "Ring beats Tree, each by the protocol shown" in capsys.readouterr().out
+    assert call(["bench", "all_reduce", *flags, "--algo", "all"]) == 0
+    assert "by the protocol shown" not in capsys.readouterr().out
+
+
+def test_the_account_of_ranks_that_end_apart_is_of_their_mean(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(["replay", "example-dlrm"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (at,) = (n for n, line in enumerate(lines) if line.startswith("step time"))
+    assert lines[at + 1].split()[:4] == ["mean", "of", "the", "ranks"]
+    times = [line.split() for line in lines[at + 1 : lines.index("", at)]]
+    shares = [float(line[-1].rstrip("%")) for line in times if line[-1].endswith("%")]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+
+
 def test_bench_takes_the_words_of_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
     """all_reduce_perf -b 1M -e 1M -g 4 -n 20 -w 5, as people have it in their shell's history."""
     words = "bench all_reduce_perf,sendrecv_perf -b 1M -e 1M -g 4 -n 20 -w 5 --cluster dgx-a100"

@@ -53,6 +53,7 @@ class Bench:
     ops: list[str]
     sizes: list[int]
     crossovers: list[dict[str, Any]]
+    choices: list[dict[str, Any]]
     library: str
     contested: bool
     styles: dict[str, CurveStyle]
@@ -70,6 +71,7 @@ class Bench:
             list(dict.fromkeys(row["op"] for row in rows)),
             sorted({row["size"] for row in rows}),
             bench["crossovers"],
+            bench.get("choices", []),
             _NAMES.get(library, library),
             contested,
             _styles(list(keys)),
@@ -193,13 +195,8 @@ def ribbons(data: Bench, op: str) -> list[dict[str, Any]]:
     fastest = [(float(sizes[0]), data.way(data.best(op, sizes[0])))]
     fastest += [(float(c["size"]), c["to"]) for c in data.crossovers if c["op"] == op]
     rows = [row for row in data.of_op(op) if row.get("chosen")]
-    taken: list[tuple[float, str]] = []
-    for before, row in zip([None, *rows], rows, strict=False):
-        if before is None:
-            taken.append((float(row["size"]), data.way(row)))
-        elif data.way(before) != data.way(row):
-            # The library changes its mind somewhere between two sizes.
-            taken.append(((before["size"] * row["size"]) ** 0.5, data.way(row)))
+    taken = [(float(rows[0]["size"]), data.way(rows[0]))] if rows else []
+    taken += [(float(c["size"]), c["to"]) for c in data.choices if rows and c["op"] == op]
     return [*_ribbon(data, fastest, 1, sizes[-1]), *_ribbon(data, taken, 0, sizes[-1])]
 
 

@@ -260,6 +260,13 @@ def test_ribbons_change_where_the_fastest_does() -> None:
     )
 
 
+def test_the_ribbon_of_the_choice_changes_where_the_text_says() -> None:
+    data = all_ways()
+    pieces = [t for t in busbw(data).to_dict()["data"] if t["name"] == "ribbon 0"]
+    assert data["choices"]
+    assert [round(piece["x"][0]) for piece in pieces[1:]] == [c["size"] for c in data["choices"]]
+
+
 def test_a_library_that_chooses_nothing_has_one_ribbon() -> None:
     overrides = {"gpu": {"count": 4}, "nic": {"count": 4}}
     cluster = Cluster.preset("dgx-a100", nodes=2, overrides=overrides)
