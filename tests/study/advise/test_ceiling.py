@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from commsim.models import build_model, peak_name, training_flops
+from commsim.models import build_model, model_preset, peak_name, training_flops
 from commsim.scenario import Scenario, scenario_from
 from commsim.study.advise import LayoutQueue
 
@@ -41,7 +41,7 @@ CEILINGS = (
 def training(model: str, node: str, nodes: int, precision: str, kind: str) -> Scenario:
     """Return a training of eight sequences per GPU, on the stack that comes with `kind`."""
     section = {
-        "model": {"preset": model},
+        "model": {"preset": model, "seq_len": min(model_preset(model).shape.max_seq, 8192)},
         "batch": {"global": 64 * nodes, "micro": 1},
         "precision": precision,
         "data_parallel": {"kind": kind},
