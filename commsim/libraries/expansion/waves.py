@@ -108,11 +108,12 @@ def _split(messages: RoutedProgram) -> list[tuple[int, int]] | None:
     latest = np.full(count, -1)
     same = lane[order[1:]] == lane[order[:-1]]
     latest[order[1:][same]] = order[:-1][same]
-    counts = np.diff(messages.dep_ptr)
-    some = counts > 0
+    del lane, order, same  # of millions of messages each is large
+    some = messages.dep_ptr[1:] > messages.dep_ptr[:-1]
     if some.any():
         needs = np.maximum.reduceat(messages.dep, messages.dep_ptr[:-1][some])
-        latest[some] = np.maximum(latest[some], needs)
+        np.maximum(needs, latest[some], out=needs)
+        latest[some] = needs
     if (latest >= np.arange(count)).any():
         return None
     found = list(_ranges(np.maximum.accumulate(latest)))
