@@ -128,9 +128,11 @@ def calibrate(
 
 def _show(found: Calibration, console: Console) -> None:
     finding = found.finding
-    if finding is None:
+    for told in found.out_of_line:
+        console.show(f"out of line: {told}")
+    if finding is None and not found.out_of_line:
         console.show("nothing that is broken explains the times better than the machine as given")
-    else:
+    elif finding is not None:
         console.show(f"found: {finding.fault.name}")
         console.show(f"  {finding.fault.says}")
         console.show(f"  off by {finding.before:.0%} without it, by {finding.after:.0%} with it")

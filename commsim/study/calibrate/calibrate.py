@@ -19,6 +19,7 @@ from commsim.files import write_json, write_text
 from commsim.study.calibrate.factors import Factor, factors_of, overrides_of
 from commsim.study.calibrate.faults import Finding, diagnose
 from commsim.study.calibrate.fit import PARTS, ErrorParts, errors_of
+from commsim.study.calibrate.out_of_line import slow_figures, slow_ops
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, machine_of, read_tables
 from commsim.study.calibrate.shrink import fit_that_carries
 
@@ -35,7 +36,9 @@ class Calibration:
     """A cluster fitted to measured tables.
 
     `cluster` is its file in plain data. `finding` is what is broken, None if nothing explains
-    the tables better than the machine as it should be. Errors are medians of |predicted / measured
+    the tables better than the machine as it should be. `out_of_line` says what no known fault
+    explains and is not healthy either; the tables of an op that is slower than the others stay out
+    of `cluster`. Errors are medians of |predicted / measured
     - 1|: `before` with the figures given, `after` with the fitted ones, on the rows fitted to;
     `left_out` has both by what was left out of a fit of its own: "sizes" (every second one) and
     "ops" (half). `tables` are measured and predicted times for the chart.
@@ -43,6 +46,7 @@ class Calibration:
 
     cluster: dict[str, Any]
     finding: Finding | None
+    out_of_line: tuple[str, ...]
     factors: tuple[tuple[Factor, float], ...]
     before: float
     after: float
@@ -70,6 +74,7 @@ class Calibration:
                 "after": found.after,
                 "also": list(found.also),
             },
+            "out_of_line": list(self.out_of_line),
             "factors": [
                 {"path": factor.path, "was": factor.value, "times": times}
                 for factor, times in self.factors
@@ -144,9 +149,17 @@ def fitted(
     progress(f"fitting {len(factors)} figures to {sum(len(t.sizes) for t in tables)} rows")
     x = fit_that_carries(broken, tables, factors)
     known = broken.having(overrides_of(factors, x))
+    slow = slow_ops(known, tables)
+    kept = [table for table in tables if table.op not in slow]
+    told = [
+        f"{op} takes {times:.2g} times what the other ops of these logs lead to expect: its tables"
+        " are not kept in the file, so that `check` holds it against the prediction"
+        for op, times in slow.items()
+    ]
     return Calibration(
-        cluster=_written(known, factors, tables, finding),
+        cluster=_written(known, factors, kept, finding),
         finding=finding,
+        out_of_line=(*slow_figures(factors, x), *told),
         factors=tuple(zip(factors, np.exp(x).tolist(), strict=True)),
         before=float(np.median(errors_of(machine, tables))),
         after=float(np.median(errors_of(known, tables))),

@@ -16,6 +16,7 @@ from helpers.share import later
 import commsim as cs
 from commsim.cli.main import call
 from commsim.errors import ScenarioError, TraceError
+from commsim.study.calibrate.calibrate import fitted
 from commsim.study.calibrate.factors import factors_of, overrides_of
 from commsim.study.calibrate.faults import diagnose
 from commsim.study.calibrate.fit import fit, predicted_ratios
@@ -77,6 +78,51 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 def test_a_machine_as_it_should_be_has_no_fault() -> None:
     assert diagnose(NODES, measured(NODES)) is None
+
+
+def test_a_machine_at_half_speed_is_no_healthy_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All times twice: no fault explains them, and the fit has to take half of NVLink away."""
+    log = tmp_path / "slow.log"
+    lines = []
+    for line in A100.read_text().splitlines():
+        words = line.split()
+        if len(words) > 9 and words[0].isdecimal():
+            words[5], words[9] = f"{2 * float(words[5])}", f"{2 * float(words[9])}"
+        lines.append(" ".join(words) if words and words[0].isdecimal() else line)
+    log.write_text("\n".join(lines))
+    assert call(["calibrate", str(log), "--cluster", "dgx-a100"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("out of line: nvlink.efficiency is 0.")
+    assert call(["calibrate", str(A100), "--cluster", "dgx-a100"]) == 0
+    assert "out of line" not in capsys.readouterr().out
+
+
+def test_an_op_slower_than_the_others_stays_out_of_the_file_and_fails_its_check(
+    tmp_path: Path,
+) -> None:
+    ops = ("all_reduce", "all_gather", "reduce_scatter")
+    tables = [
+        replace(one, seconds=one.seconds * (2 if one.op == "all_gather" else 1))
+        for one in measured(NODES, ops=ops, nodes=1)
+    ]
+    found = fitted(NODES, tables)
+    (told,) = found.out_of_line
+    assert told.startswith("all_gather takes 2")
+    assert {one["op"] for one in found.cluster["measured"]} == set(ops) - {"all_gather"}
+    found.save(tmp_path / "mine.yaml")
+    log = tmp_path / "bad.json"
+    rows = [
+        {"op": one.op, "size": size, "type": "float", "time_us": seconds * 1e6}
+        for one in tables
+        for size, seconds in zip(one.sizes, one.seconds.tolist(), strict=True)
+    ]
+    log.write_text(json.dumps({"system": {"gpus": GPUS, "nodes": 1}, "results": rows}))
+    failed = {
+        b.table.split()[-1] for b in cs.check(log, tmp_path / "mine.yaml").bands if not b.passed
+    }
+    assert failed == {"all_gather"}
 
 
 def test_figures_that_were_planted_come_back() -> None:
