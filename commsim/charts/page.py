@@ -52,6 +52,7 @@ th,td{{text-align:left;vertical-align:top;padding:5px 14px 5px 0;border-bottom:1
 th{{color:var(--muted);font-weight:500}}
 td{{font-variant-numeric:tabular-nums;min-width:3em}}
 a{{color:inherit}}
+.modebar-container{{top:-26px!important}}
 @media (max-width:560px){{h1,
  p,label,.table{{margin-left:12px;margin-right:12px}}h1{{font-size:16px}}}}
 """

@@ -63,6 +63,13 @@ def traffic() -> Any:
     return traffic_matrix(result.timeline, cluster=result.cluster, library=library)
 
 
+BUTTONS_ON_LEGEND = """[...document.querySelectorAll(".js-plotly-plot")].filter(plot => {
+  const [a, b] = [".legend", ".modebar"].map(
+    one => plot.querySelector(one)?.getBoundingClientRect());
+  return a && b && a.top < b.bottom && b.top < a.bottom && a.left < b.right && b.left < a.right;
+}).length"""
+
+
 def sizes_of_cluster() -> Any:
     rank = {"rank": 0, "stage": None}
     return scaling([
@@ -127,6 +134,7 @@ def test_charts_are_drawn_without_complaints(
     # No text of a chart leaves its picture: names are not cut.
     assert page.evaluate(CUT) == []
     assert page.evaluate(OVERLAPS) == []
+    assert page.evaluate(BUTTONS_ON_LEGEND) == 0
     # Nor does a legend, of nine lines on a narrow screen, lie on the plot.
     assert page.evaluate(LEGEND_ON_PLOT) <= 1
     assert complaints == []
