@@ -126,7 +126,7 @@ def _table(rows: list[dict[str, object]], paths: list[str]) -> str:
     lines = [heads]
     for row in rows[:_SHOWN]:
         cells = [_cell(key, row[key]) for key in columns]
-        lines.append([*cells, f"failed: {row['error']}"] if row["error"] else cells)
+        lines.append([*cells, *_remark(row)])
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
     return "\n".join(
         "  ".join(
@@ -137,6 +137,13 @@ def _table(rows: list[dict[str, object]], paths: list[str]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def _remark(row: dict[str, object]) -> list[str]:
+    """Return what stands behind a point that did not run, or cannot."""
+    if row["error"]:
+        return [f"failed: {row['error']}"]
+    return ["does not fit"] if row["memory_gib.fits"] is False else []
 
 
 def _cell(key: str, value: object) -> str:

@@ -239,3 +239,20 @@ def _kept(store: Path) -> int:
 
     with sqlite3.connect(store) as base:
         return int(base.execute("select count(*) from results").fetchone()[0])
+
+
+def test_the_table_marks_points_that_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.yaml"
+    model = "{layers: 2, hidden: 2048, heads: 16, vocab: 32000, seq_len: 1024}"
+    file.write_text(
+        "cluster: {preset: dgx-a100, nodes: 1, overrides: {gpu: {count: 2}, nic: {count: 2}}}\n"
+        f"workload: {{training: {{model: {model}, parallel: {{dp: 2}},"
+        " batch: {global: 2, micro: 1}}}"
+    )
+    vary = "cluster.overrides.gpu.memory=1GB,40GB"
+    assert call(["sweep", str(file), "--vary", vary, "--executor", "serial"]) == 0
+    _, small, large = capsys.readouterr().out.splitlines()[:3]
+    assert small.endswith("does not fit")
+    assert "fit" not in large
