@@ -306,8 +306,9 @@ def _crowded(boxes: Boxes, tick: int, excess: float) -> Bools:
 def _together(boxes: Boxes, tick: int, rows: Bools) -> tuple[Boxes, bool]:
     """Put boxes shorter than `tick` in the flagged rows into boxes of about `tick`.
 
-    One gathers neighbours until they are that long together. It is as long as they are, so that
-    busy time stays, and has the looks of whatever takes most of it.
+    One gathers neighbours until they are that long together, none across a longer box, which it
+    would lie on. It is as long as they are, so that busy time stays, and has the looks of whatever
+    takes most of it.
     """
     length = boxes.end - boxes.start
     short = (length < tick) & rows[boxes.row]
@@ -320,6 +321,7 @@ def _together(boxes: Boxes, tick: int, rows: Bools) -> tuple[Boxes, bool]:
     row_start = np.searchsorted(few.row, few.row)
     before = np.where(row_start > 0, through[np.maximum(row_start - 1, 0)], 0)
     cell = (through - length - before) // tick
+    cell += _longer_before(few, long)
     _, first, group = np.unique(
         few.row * (int(cell.max(initial=0)) + 1) + cell, return_index=True, return_inverse=True
     )
@@ -340,3 +342,13 @@ def _together(boxes: Boxes, tick: int, rows: Bools) -> tuple[Boxes, bool]:
     )
     pairs = zip(long.columns(), merged.columns(), strict=True)
     return Boxes(*(np.concatenate(pair) for pair in pairs)), True
+
+
+def _longer_before(few: Boxes, long: Boxes) -> Ints:
+    """Return how many of `long` begin in a box's row before it does."""
+    zero = min(int(few.start.min()), int(long.start.min(initial=int(few.start.min()))))
+    width = max(int(few.start.max()), int(long.start.max(initial=0))) - zero + 1
+    begins = np.sort(long.row * width + long.start - zero)
+    before = np.searchsorted(begins, few.row * width + few.start - zero)
+    found: Ints = before - np.searchsorted(begins, few.row * width)
+    return found

@@ -6,9 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from helpers.hand_made import timeline
 
 from commsim.charts import gantt_svg
 from commsim.charts.gantt.scene import below_compute, drawn_spans, scene
+from commsim.graph import GraphBuilder
 from commsim.metrics import arrivals
 from commsim.metrics.intervals import Intervals, lengths, union
 from commsim.scenario import scenario_names
@@ -66,6 +68,18 @@ def check(name: str) -> None:
         share for share, is_compute in zip(painted(timeline), compute, strict=True) if is_compute
     ]
     assert shares == pytest.approx(busy(timeline), abs=0.05)
+
+
+def test_short_spans_between_long_ones_are_painted_beside_them() -> None:
+    """Gathered across a long span, they would lie on it, and their own time be painted nowhere."""
+    build, times = GraphBuilder(), []
+    lane = build.lane(0)
+    for at in range(0, 400 * 5000, 5000):
+        for begin, length in ((0, 4000), (4100, 350), (4550, 350)):
+            build.compute(lane, length, name="work", stream="s")
+            times.append((at + begin, at + begin + length))
+    line = timeline(build, times)
+    assert painted(line) == pytest.approx(busy(line), abs=0.05)
 
 
 @pytest.mark.parametrize("name", CHEAP)
