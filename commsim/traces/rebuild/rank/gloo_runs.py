@@ -82,36 +82,25 @@ def _certain(issued: Sequence[IssuedOp], runs: Sequence[Event]) -> Iterator[tupl
 def _matched(
     issued: Sequence[IssuedOp], runs: Sequence[Event], threads: Mapping[_Thread, str]
 ) -> list[Event | None]:
-    """Return the runs of ops of one kind: within the group of the run's thread, else in order."""
+    """Return the runs of ops of one kind, of each group in order.
+
+    A run on a thread of no known group goes to one with more ops than runs on known threads.
+    """
     found: list[Event | None] = [None] * len(issued)
-    left = list(_match_by_thread(issued, runs, threads, found))
-    at = 0
-    for place, one in enumerate(issued):
-        if found[place] is not None:
-            continue
-        while at < len(left) and left[at].start < one.event.start:
-            at += 1
-        if at < len(left):
-            found[place] = left[at]
-            at += 1
-    return found
-
-
-def _match_by_thread(
-    issued: Sequence[IssuedOp],
-    runs: Sequence[Event],
-    threads: Mapping[_Thread, str],
-    found: list[Event | None],
-) -> Iterator[Event]:
-    """Give ops of known groups their runs on threads of known groups; yield the other runs."""
+    spare = Counter(one.group for one in issued)
+    spare.subtract(threads[run.thread] for run in runs if run.thread in threads)
     waiting: dict[str, deque[int]] = defaultdict(deque)
     at = 0
     for run in runs:
         while at < len(issued) and issued[at].event.start <= run.start:
             waiting[issued[at].group].append(at)
             at += 1
-        group = threads.get(run.thread, "")
-        if group and waiting[group]:
-            found[waiting[group].popleft()] = run
-        else:
-            yield run
+        group = threads.get(run.thread)
+        if group is None or not waiting[group]:
+            ready = [one for one, places in waiting.items() if places]
+            if not ready:
+                continue
+            group = min(ready, key=lambda one: (spare[one] <= 0, waiting[one][0]))
+            spare[group] -= run.thread not in threads
+        found[waiting[group].popleft()] = run
+    return found

@@ -38,6 +38,21 @@ def test_a_group_that_begins_first_takes_no_run_of_another() -> None:
     assert starts(matched_runs(calls, runs)) == [5055, 4703, 63206]
 
 
+def test_a_group_keeps_its_order_where_one_of_its_threads_is_not_known() -> None:
+    """Rank 6 of random-2023: a run on a thread that ran nothing else comes before a known one's."""
+    calls = [
+        issued(0, "barrier", "0"), issued(31785, "all_reduce", "1"),
+        issued(54604, "all_reduce", "0"), issued(64166, "all_reduce", "1"),
+    ]  # fmt: skip
+    runs = {
+        "barrier": [event(1, 2, "a")],
+        "all_reduce": [
+            event(54767, 54900, "a"), event(57752, 58000, "c"), event(64502, 64600, "d"),
+        ],
+    }  # fmt: skip
+    assert starts(matched_runs(calls, runs)) == [1, 57752, 54767, 64502]
+
+
 def test_without_groups_runs_follow_the_order_of_issue() -> None:
     calls = [issued(10, "barrier", ""), issued(20, "barrier", ""), issued(30, "barrier", "")]
     runs = {"barrier": [event(5, 6, "a"), event(21, 50, "a"), event(22, 60, "b")]}
