@@ -22,7 +22,7 @@ from commsim.cli.params import (
     set_option,
 )
 from commsim.cli.summary import columns
-from commsim.cli.waiting import Waiting, waiting
+from commsim.cli.waiting import FIRST_LINE, Waiting, waiting
 from commsim.units import format_time
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["advise"]
 
 _EXPLAINED = 3
-_FIRST = 2.0  # seconds until the first line of progress where there is no terminal
 
 
 @click.command(cls=GroupedCommand)
@@ -68,7 +67,7 @@ def advise(
 
     watched = sys.stderr.isatty()
     with (
-        waiting("bounding", quiet=quiet or watched, first=_FIRST) as told,
+        waiting("bounding", quiet=quiet or watched, first=FIRST_LINE) as told,
         _Bar(shown=not quiet and watched, told=told) as bar,
     ):
         advice = study_advise(scenario, sets, top=top, executor=executor, progress=bar)

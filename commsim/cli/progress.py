@@ -8,11 +8,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from commsim.cli.waiting import waiting
+from commsim.cli.waiting import FIRST_LINE, waiting
 
 __all__ = ["counting"]
-
-_FIRST = 2.0  # seconds until the first line where there is no terminal
 
 
 @contextmanager
@@ -22,7 +20,7 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] |
         yield None
         return
     if not sys.stderr.isatty():
-        with waiting(f"{what}: none done yet", quiet=False, first=_FIRST) as told:
+        with waiting(f"{what}: none done yet", quiet=False, first=FIRST_LINE) as told:
 
             def count(done: int, of: int) -> None:
                 told.what = f"{what}, {done} of {of}"

@@ -19,7 +19,10 @@ import click
 
 from commsim.units import PS_PER_SECOND, format_time
 
-__all__ = ["Waiting", "waiting"]
+__all__ = ["FIRST_LINE", "Waiting", "waiting"]
+
+FIRST_LINE = 2.0
+"""Seconds until the first line of progress of long searches where there is no terminal."""
 
 _FIRST = 2.0  # seconds until the rest is estimated
 _TICK = 0.5  # seconds between looks on a terminal

@@ -5,6 +5,7 @@ Everything here is computed from a `Timeline` alone, simulated or measured.
 """
 
 from commsim.metrics.bandwidth import GroupUse, Instances, bandwidths, instances
+from commsim.metrics.bottleneck import link_resource
 from commsim.metrics.bound import Bound, bound, slowest
 from commsim.metrics.breakdown import (
     PARTS,
@@ -35,7 +36,6 @@ from commsim.metrics.links import (
 )
 from commsim.metrics.measure import CollectiveMetrics, Metrics, RankTimes, Times, measure
 from commsim.metrics.stages import lane_stages
-from commsim.metrics.transfers import link_resource
 from commsim.metrics.waits import Wait, waits
 from commsim.metrics.window import Window, arrivals, measured_window
 

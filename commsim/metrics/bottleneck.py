@@ -10,6 +10,7 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from commsim.arrays import Floats, Ints
 from commsim.graph import OpKind
@@ -17,9 +18,10 @@ from commsim.metrics.bandwidth import instance_numbers
 from commsim.timeline import LinkUse, Timeline
 from commsim.units import PS_PER_SECOND
 
-__all__ = ["Bottlenecks", "bottlenecks"]
+__all__ = ["Bottlenecks", "bottlenecks", "link_resource"]
 
 
+_Names = npt.NDArray[np.str_]
 _COMMUNICATION = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
 
 
@@ -44,7 +46,8 @@ def bottlenecks(timeline: Timeline, instance: Ints, begin: Ints, end: Ints) -> B
     links = timeline.links
     if not len(links.op):
         return Bottlenecks(found, used, other)
-    resources = _resources(links)
+    kinds = zip(links.names, links.kinds, strict=True)
+    resources = np.array([link_resource(name, kind) for name, kind in kinds])
     owner = _owners(timeline)
     moments = _moments(links, owner, instance, begin, end)
     asked = np.flatnonzero(moments >= 0)
@@ -59,10 +62,9 @@ def bottlenecks(timeline: Timeline, instance: Ints, begin: Ints, end: Ints) -> B
     return Bottlenecks(found, used, other)
 
 
-def _resources(links: LinkUse) -> Ints:
-    """Number the kind of each link; one of the network's switches is as fast as the NICs on it."""
-    _, number = np.unique(np.array(links.kinds or [""]), return_inverse=True)
-    return number
+def link_resource(name: str, kind: str) -> str:
+    """Return the kind of a link; links between switches of the network are its "fabric"."""
+    return "fabric" if kind == "network" and "/nic" not in name else kind
 
 
 def _owners(timeline: Timeline) -> Ints:
@@ -104,7 +106,9 @@ def _active(links: LinkUse, moments: Ints) -> list[Ints]:
     return [segment[a:b] for a, b in itertools.pairwise(edges.tolist())]
 
 
-def _busiest(links: LinkUse, resources: Ints, own: Ints, active: Ints) -> tuple[int, float, float]:
+def _busiest(
+    links: LinkUse, resources: _Names, own: Ints, active: Ints
+) -> tuple[int, float, float]:
     """Return, of the links of the segments `own`, the busiest under `active`, its use, and the
     highest use of those of other resources.
     """
@@ -117,7 +121,10 @@ def _busiest(links: LinkUse, resources: Ints, own: Ints, active: Ints) -> tuple[
     # Equal links should not be told apart by the last bit of a sum of floats.
     share = level[mine] * PS_PER_SECOND / links.bandwidth[mine]
     at = int(np.argmax(share >= share.max() * (1 - 1e-9)))
-    others = share[resources[mine] != resources[mine[at]]]
+    resource = resources[mine[at]]
+    # Switches are built for the NICs on them; faster switches leave the NICs as they are.
+    along = ("network", "fabric") if resource == "network" else (resource,)
+    others = share[~np.isin(resources[mine], along)]
     return int(mine[at]), min(1.0, float(share[at])), min(1.0, float(others.max(initial=0.0)))
 
 

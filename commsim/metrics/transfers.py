@@ -20,11 +20,11 @@ from commsim.errors import CommsimError
 from commsim.graph import Graph, OpKind
 from commsim.libraries import Library, Request, library_of
 from commsim.metrics.bandwidth import MESSAGE, instance_numbers
-from commsim.metrics.bottleneck import bottlenecks
+from commsim.metrics.bottleneck import bottlenecks, link_resource
 from commsim.metrics.critical_path import CriticalPath
 from commsim.timeline import Timeline
 
-__all__ = ["TransferLimits", "link_resource", "transfer_limits"]
+__all__ = ["TransferLimits", "transfer_limits"]
 
 _LEAST = 16  # bytes per rank: what NCCL aligns blocks to
 
@@ -143,8 +143,3 @@ def _samples(
     links[rows], used[rows] = path.link[moving], path.used[moving]
     other[rows] = path.other[moving]
     return links, used, other, chosen
-
-
-def link_resource(name: str, kind: str) -> str:
-    """Return the kind of a link; links between switches of the network are its "fabric"."""
-    return "fabric" if kind == "network" and "/nic" not in name else kind

@@ -106,7 +106,7 @@ def test_counted_work_tells_its_count_without_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First that it works, then how many pieces of how many; with --quiet nothing."""
-    monkeypatch.setattr("commsim.cli.progress._FIRST", 0.001)
+    monkeypatch.setattr("commsim.cli.progress.FIRST_LINE", 0.001)
     with counting("runs", quiet=False) as count:
         assert count is not None
         while "runs: none done yet" not in capsys.readouterr().err:

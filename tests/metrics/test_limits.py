@@ -147,6 +147,23 @@ def test_twice_the_nics_promise_no_more_than_what_pcie_leaves() -> None:
     assert promised == pytest.approx(gained, rel=0.2)
 
 
+def test_twice_the_uplinks_promise_no_more_than_what_the_nics_leave() -> None:
+    """Uplinks of four fifths of the NICs: with faster ones the NICs fill up next."""
+    fabric = {"kind": "fat_tree", "oversubscription": 1.25, "nodes_per_leaf": 1}
+    cluster = {**overridden(4, **SLOW_NIC), "fabric": fabric}
+    ideal = {"library": {"name": "ideal", "algo": "ring"}}
+    scenario = {**training(cluster, (32, 1), parallel={"dp": 32}), **ideal}
+    result = run(scenario)
+    most = next(one for one in result.limits if one.resource == "fabric")
+    assert most.halved_s is not None
+    step = result.metrics.step_time_s
+    cluster["scale"] = {"uplinks": 2}
+    fast = run({**training(cluster, (32, 1), parallel={"dp": 32}), **ideal})
+    gained = 1 - fast.metrics.step_time_s / step
+    assert gained < 0.3
+    assert most.halved_s / step == pytest.approx(gained, abs=0.01)
+
+
 def test_ranks_that_never_communicate_wait_for_nobody() -> None:
     """Two jobs beside each other: the longer one is no imbalance of the shorter one."""
     pair = [{"compute": "1ms"}, {"all_reduce": {"bytes": "1MiB", "group": "a"}}]
