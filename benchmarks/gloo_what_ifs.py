@@ -20,7 +20,6 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gloo_random import program_of, step_of
+from msgspec.structs import replace
 from record_gloo import be_patient, before_all_others, events_of, join_ranks, keep, last_step, ran
 
 from commsim.engine import simulate

@@ -9,12 +9,13 @@ A row that lacks what a person would need as well carries the reason in `skipped
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 from table import read_table
 
 from commsim.cluster import GpuSpec

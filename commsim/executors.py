@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any, TypeVar
+
+import msgspec
 
 from commsim.errors import ScenarioError
 
@@ -23,8 +24,7 @@ __all__ = ["ExecutorName", "WorkerPool", "dask_executor", "submitted"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorName:
+class ExecutorName(msgspec.Struct, frozen=True):
     """What `--executor` says: `kind` is serial, processes or dask.
 
     `count` processes; at a scheduler's `address`, "" for Dask workers on this machine.

@@ -13,7 +13,7 @@ comparable with the speed of the links.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
 
@@ -37,8 +37,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(msgspec.Struct, frozen=True):
     """A collective op.
 
     `rooted`: one member is its root. `reducing`: it adds up. `dealt`: S falls into one part per
@@ -131,8 +130,7 @@ def reduce_op_of(name: str) -> str:
     return plain if plain in REDUCE_OPS else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ElementType:
+class ElementType(msgspec.Struct, frozen=True):
     """A type of elements.
 
     `name` is torch's (torch.bfloat16); `bytes` per element. `kind`: int, float or complex.

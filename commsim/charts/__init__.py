@@ -21,7 +21,6 @@ from commsim.charts.figures import (
     traffic_matrix,
 )
 from commsim.charts.gantt import gantt, gantt_svg
-from commsim.charts.headline import finding, limit_name, limit_text
 from commsim.charts.report import (
     FaultDraws,
     ReportFacts,
@@ -50,11 +49,8 @@ __all__ = [
     "busbw",
     "calibration_figures",
     "check_picture",
-    "finding",
     "gantt",
     "gantt_svg",
-    "limit_name",
-    "limit_text",
     "link_use",
     "live_assets",
     "live_parts",

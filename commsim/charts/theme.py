@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from commsim.graph import OpKind, Phase
 from commsim.metrics import PARTS
 from commsim.ops import REDUCING
-from commsim.units import format_time
 
 __all__ = [
     "ACCOUNT",
@@ -35,9 +34,7 @@ __all__ = [
     "TimePart",
     "base_layout",
     "family_of",
-    "heading",
     "markup",
-    "op_label",
     "plain",
     "plain_axis",
     "shorten",
@@ -138,11 +135,6 @@ def family_of(kind: int, phase: int, collective: str) -> int:
     return _BY_PHASE.get(Phase(phase), _COMPUTE)
 
 
-def op_label(op: str) -> str:
-    """Write an op as people do: "all_reduce" is "all-reduce"."""
-    return op.replace("_", "-")
-
-
 def tint(colour: str, strength: float) -> str:
     """Mix "#RRGGBB" with white; strength 1 leaves it, 0 is white."""
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
@@ -155,13 +147,6 @@ def time_unit(window: float) -> tuple[str, int]:
         if window >= 2 * size:
             return name, size
     return _UNITS[-1]
-
-
-def heading(step: float) -> str:
-    """Write a time in ps for a title: three digits, "412 ms"."""
-    number, unit = format_time(step).split(" ")
-    value = float(number)
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def plain(text: str) -> str:

@@ -5,9 +5,10 @@ The charts that `run` and `replay` can write: an option each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from commsim.errors import ScenarioError
 
@@ -118,8 +119,7 @@ def _topology(result: Result, timeline: Timeline, _: Metrics) -> Figure:
     return topology(result.cluster, timeline)
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """A chart of a run: the option that asks for it, its help, how it is drawn.
 
     `measured`: of a replay, the measured run is drawn next to it.

@@ -5,12 +5,12 @@ The files that `run` and `replay` can write, as options and as the writing of th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from commsim.cli.charts import CHARTS, write_chart
 from commsim.cli.console import Console
@@ -92,8 +92,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return optioned
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(msgspec.Struct, frozen=True):
     """What a user asked to be written; `charts` by the name of their option."""
 
     json_path: Path | None

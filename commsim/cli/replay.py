@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from commsim.cli import complete
 from commsim.cli.bench import open_cluster

@@ -56,7 +56,7 @@ def summary(
 
 def limits_table(result: Result) -> str:
     """Return what the step would save without each part, and with half of it."""
-    from commsim.charts import limit_name
+    from commsim.metrics import limit_name
 
     step = result.metrics.step_time_s
     rows: list[tuple[str, ...]] = [("the step would be shorter without", "gone", "half")]

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import click
+import msgspec
 
 from commsim.units import PS_PER_SECOND, format_time
 
@@ -29,8 +29,7 @@ _TICK = 0.5  # seconds between looks on a terminal
 _MINUTE = 60.0
 
 
-@dataclass
-class Waiting:
+class Waiting(msgspec.Struct, dict=True):
     """What is being done, since when, and which share of it: none until it is known."""
 
     what: str

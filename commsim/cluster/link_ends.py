@@ -5,8 +5,8 @@ The ends of a cluster's links as numbers: what questions about all of its wires 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +16,7 @@ from commsim.cluster.routes import Links
 __all__ = ["LinkEnds", "link_ends"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinkEnds:
+class LinkEnds(msgspec.Struct, frozen=True, eq=False):
     """Devices by number, as they first appear among the links' sources, then targets.
 
     Link i leads from device `source[i]` to `target[i]` and is of `kind[i]`. `number` has the names

@@ -4,7 +4,7 @@ Links as columns, and routes as tuples of link ids: what hot code works on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from commsim.arrays import Floats, Ints
 from commsim.cluster.nodes import Wire
@@ -12,8 +12,7 @@ from commsim.cluster.nodes import Wire
 __all__ = ["NOWHERE", "LinkRows", "Links", "Route"]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A way through the cluster: `link[i]` carries `share[i]` of the bytes in hop `hop[i]`.
 
     Entries of one hop are parallel links (equal-cost paths): their shares sum to 1. `latency`
@@ -39,8 +38,7 @@ class Route:
 NOWHERE = Route((), (), (), 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Links:
+class Links(msgspec.Struct, frozen=True, eq=False):
     """All links of a cluster as columns; a link's id is its place in them. Each is one-way.
 
     `bandwidth` is raw bytes/s, `efficiency` the payload share that is really reached,
@@ -66,17 +64,16 @@ class Links:
         return f"Links({len(self)})"
 
 
-@dataclass(slots=True)
-class LinkRows:
+class LinkRows(msgspec.Struct):
     """Links while they are being collected, row by row."""
 
-    source: list[str] = field(default_factory=list)
-    target: list[str] = field(default_factory=list)
-    kind: list[str] = field(default_factory=list)
-    medium: list[str] = field(default_factory=list)
-    bandwidth: list[float] = field(default_factory=list)
-    efficiency: list[float] = field(default_factory=list)
-    latency: list[int] = field(default_factory=list)
+    source: list[str] = msgspec.field(default_factory=list)
+    target: list[str] = msgspec.field(default_factory=list)
+    kind: list[str] = msgspec.field(default_factory=list)
+    medium: list[str] = msgspec.field(default_factory=list)
+    bandwidth: list[float] = msgspec.field(default_factory=list)
+    efficiency: list[float] = msgspec.field(default_factory=list)
+    latency: list[int] = msgspec.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.source)

@@ -8,8 +8,9 @@ Everything else stays: a factor is a question, `overrides` describe hardware tha
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from commsim.cluster.nodes import NodeSpec, Wire, field_path
 from commsim.errors import ScenarioError

@@ -8,11 +8,12 @@ The cluster part of a scenario: a preset or an inline node, many of them, and a 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from commsim.cluster.build import assemble, domains_of
 from commsim.cluster.cluster import Cluster
@@ -215,7 +216,7 @@ def _spec(kind: NodesSection, where: str, at: str) -> NodeSpec:
     place = NodePlace(where, inline, field_path(at, "overrides"), kind.overrides)
     node, notes = overridden(base, kind.overrides, place)
     spec = node_spec(node, place, name=(kind.preset or "").lower())
-    return dataclasses.replace(spec, notes=spec.notes + notes)
+    return msgspec.structs.replace(spec, notes=spec.notes + notes)
 
 
 @cache

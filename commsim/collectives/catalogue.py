@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -46,8 +46,7 @@ __all__ = [
 Splits = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """What a program is asked for: members, root, pieces, members per node, and splits.
 
     `dims`: nodes per dimension, where the network is a torus.
@@ -64,8 +63,7 @@ class Ask:
 Make = Callable[[Ask], Program]
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveAlgorithm:
+class CollectiveAlgorithm(msgspec.Struct, frozen=True):
     """A way to do an op, as a chunk program.
 
     `switched`: it needs switches that reduce or multicast. `two_level`: it knows nodes, or rows,

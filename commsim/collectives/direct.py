@@ -5,9 +5,9 @@ Straight from each rank to each other, in rotated order; and through one server.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.collectives.program import Program, ProgramBuilder
 

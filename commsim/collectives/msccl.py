@@ -10,10 +10,10 @@ it does not wait for the receiver. Local copies and sums take no time here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -32,8 +32,7 @@ _SHOWN = 4
 _SUB = 4  # steps of a program per level: local copy, then transfer
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Custom:
+class Custom(msgspec.Struct, frozen=True, eq=False):
     """A custom algorithm: its program, and what its file says of it. Sizes in bytes."""
 
     name: str
@@ -73,8 +72,7 @@ def load_msccl(path: str | Path) -> Custom:
     )
 
 
-@dataclass(slots=True)
-class _Event:
+class _Event(msgspec.Struct):
     """What one step does at one moment: "receive", "send" or "local"."""
 
     block: ThreadBlock
@@ -89,8 +87,7 @@ class _Event:
         return f"gpu {self.block.gpu}, tb {self.block.number}, step {self.step.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
+class _Message(msgspec.Struct, frozen=True):
     """A message, or a copy within a rank: rows of (place there, place here)."""
 
     step: int

@@ -9,8 +9,9 @@ its `step`s in order. Attributes that only tell a GPU how to run (nthreads, hasd
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
 
@@ -37,16 +38,14 @@ _MOST_GPUS = 1024
 _MOST_CHUNKS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(msgspec.Struct, frozen=True):
     """The first of some chunks: buffer i (input), o (output) or s (scratch), and the offset."""
 
     buffer: str
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class MscclStep:
+class MscclStep(msgspec.Struct, frozen=True):
     """One step; `number` is its `s`, `after` the (thread block, step) that it waits for."""
 
     number: int
@@ -67,8 +66,7 @@ class MscclStep:
         return self.kind in ("r", "rcs", "rrs", "rrc", "rrcs")
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadBlock:
+class ThreadBlock(msgspec.Struct, frozen=True):
     """A thread block of a GPU; `send` and `receive` are ranks, -1 for none."""
 
     gpu: int
@@ -79,8 +77,7 @@ class ThreadBlock:
     steps: tuple[MscclStep, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MscclAlgorithm:
+class MscclAlgorithm(msgspec.Struct, frozen=True):
     """A whole file. `chunks`: nchunksperloop, how many chunks the larger buffer is cut into."""
 
     name: str

@@ -12,8 +12,8 @@ holds nothing at the start, and nothing is promised for it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -25,8 +25,7 @@ IN_NODE, IN_NETWORK = "node", "network"
 """What a switch actor is: the NVSwitch of a node, or the switches of the network as one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DataLayout:
+class DataLayout(msgspec.Struct, frozen=True, eq=False):
     """Where the data of an op lies, for programs whose places are not simply its chunks.
 
     Place p of rank r starts with the rank's contribution to chunk `held[r, p]` of the op and
@@ -39,8 +38,7 @@ class DataLayout:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class Program(msgspec.Struct, frozen=True, eq=False):
     """Messages in program order, and the chunks that each carries.
 
     `message`, `chunk`: one row per chunk of a message, messages ascending. `step`, `source`,

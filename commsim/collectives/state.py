@@ -8,8 +8,8 @@ of rank r `count[a, p, r]` times. A copy replaces, a reduce adds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints, Ints32
@@ -20,8 +20,7 @@ from commsim.ops import REDUCING
 __all__ = ["Holdings", "begin", "carry", "steps", "wanted"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Holdings:
+class Holdings(msgspec.Struct, frozen=True, eq=False):
     """What all actors hold: `what` of shape (actors, places), `count` (actors, places, n)."""
 
     what: Ints

@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.collectives.program import Program, ProgramBuilder
 from commsim.collectives.two_level import gather_around, reduce_around
@@ -22,8 +23,7 @@ from commsim.collectives.two_level import gather_around, reduce_around
 __all__ = ["all_gather", "all_reduce", "reduce_scatter"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
+class _Stage(msgspec.Struct, frozen=True):
     """Lines of ranks that a part goes round at once, with the chunks of each member's block."""
 
     lines: list[tuple[list[int], list[list[int]]]]

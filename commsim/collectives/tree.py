@@ -15,9 +15,9 @@ them: an all-reduce then takes 2.5 S/B by two trees and 3.8 S/B by one instead o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Ints
 from commsim.collectives.dependencies import dependencies

@@ -6,8 +6,7 @@ This runs the very program that is timed, on the symbolic data that proves it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Ints
@@ -17,8 +16,7 @@ from commsim.collectives.state import begin, carry, steps, wanted
 __all__ = ["Move", "Picture", "Walk", "WalkStep", "walk"]
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """One message: chunks copied or added from an actor to another.
 
     `places[i]` at the source goes to `into[i]` at the target.
@@ -31,8 +29,7 @@ class Move:
     into: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Picture:
+class Picture(msgspec.Struct, frozen=True, eq=False):
     """What the actors hold at one moment, shape (actors, places).
 
     `chunk`: which chunk, -1 for none. `parts`: how many contributions are in it. `done`:
@@ -44,16 +41,14 @@ class Picture:
     done: Bools
 
 
-@dataclass(frozen=True, slots=True)
-class WalkStep:
+class WalkStep(msgspec.Struct, frozen=True):
     """One step: its moves, all at once, and the picture after them."""
 
     moves: tuple[Move, ...]
     after: Picture
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Walk:
+class Walk(msgspec.Struct, frozen=True, eq=False):
     """A whole program: the picture before it, its stages, and which places are promised."""
 
     program: Program

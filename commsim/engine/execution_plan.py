@@ -4,8 +4,7 @@ How a plan is run, computed once: when members join and leave, and whether it ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.libraries import Plan, PlanPart, PlanPhase, Start
@@ -16,8 +15,7 @@ Stops = list[tuple[int, list[tuple[bool, int]]]]
 """Idle times at which members join (True) or leave (False)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExecutionPlan:
+class ExecutionPlan(msgspec.Struct, frozen=True, eq=False):
     """A plan and how to run it.
 
     `joins[i]` is when the first data reaches member i on the idle clock (0 for all, unless they

@@ -5,10 +5,10 @@ Planning: the rows of a graph become requests to a library, and their plans.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from commsim.arrays import Bools, Ints
 from commsim.cluster import Cluster

@@ -5,10 +5,10 @@ The record of a run: spans by op, and traffic as segments of flows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -129,8 +129,7 @@ class Recorder:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Served:
+class _Served(msgspec.Struct, frozen=True, eq=False):
     """What links served, as columns: whole ps, bytes, and the op whose data it was."""
 
     link: Ints

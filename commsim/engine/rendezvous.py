@@ -9,9 +9,9 @@ order), the plan runs, and each member leaves when the plan lets it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import simpy
 from simpy.events import Event
 
@@ -29,8 +29,7 @@ Process = Generator[Event, Any, None]
 _QUEUE, _RENDEZVOUS = int(Cause.QUEUE), int(Cause.RENDEZVOUS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RunContext:
+class RunContext(msgspec.Struct, frozen=True, eq=False):
     """What a rendezvous needs of a run: its clock, its record and its network.
 
     `send_messages` runs the programs of a plan message by message; None if plans are flows.

@@ -4,8 +4,7 @@ The rules of readiness, as functions over the arrays of a graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.graph import Graph
@@ -13,8 +12,7 @@ from commsim.graph import Graph
 __all__ = ["Dependents", "Queues", "dependents", "queues"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Queues:
+class Queues(msgspec.Struct, frozen=True, eq=False):
     """The in-order queues of a graph: the ops of (lane, stream) number q are `ops[q]`."""
 
     lane: list[int]
@@ -22,8 +20,7 @@ class Queues:
     ops: list[list[int]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dependents:
+class Dependents(msgspec.Struct, frozen=True, eq=False):
     """Who waits for op i: entries `first[i]` to `first[i + 1]` of `op`, with a delay in ps."""
 
     first: list[int]

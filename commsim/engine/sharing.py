@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.cluster import Cluster
@@ -50,15 +50,14 @@ class _Job:
         self.left, self.settled, self.speed, self.alarm = float(duration), now, 1.0, 0
 
 
-@dataclass(slots=True)
-class _Gpu:
+class _Gpu(msgspec.Struct):
     """What a lane's GPU has, what is taken of it (by op), and what computes on it."""
 
     sms: int
     bandwidth: float
     pace: float = 1.0
-    taken: dict[int, tuple[float, float]] = field(default_factory=dict)
-    jobs: dict[int, _Job] = field(default_factory=dict)
+    taken: dict[int, tuple[float, float]] = msgspec.field(default_factory=dict)
+    jobs: dict[int, _Job] = msgspec.field(default_factory=dict)
 
     def speed(self, *, in_memory: bool) -> float:
         """Return the share of its speed that compute keeps."""

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine.core import Engine

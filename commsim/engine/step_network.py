@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 from simpy.events import Event
 
@@ -71,8 +71,7 @@ class MessageProgress:
         self._on_done(member)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lone:
+class _Lone(msgspec.Struct, frozen=True, eq=False):
     """A program that runs alone since `started` (ps), and what becomes of it."""
 
     progress: MessageProgress

@@ -5,8 +5,9 @@ What can be chosen on the page: every control lists its values, and nothing else
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from commsim.cluster import preset_names, preset_text
 from commsim.errors import ScenarioError
@@ -34,8 +35,7 @@ _SCALES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(msgspec.Struct, frozen=True):
     """One setting on the page: its values with what they are called, and the one in force.
 
     `paths` are the settings of the scenario that it stands for, by which an error finds its place.
@@ -55,7 +55,7 @@ class Control:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the control as plain data for the page."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
 
 def controls_of(data: Mapping[str, Any]) -> tuple[Control, ...]:

@@ -14,8 +14,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TextIO
+
+from msgspec.structs import replace
 
 from commsim.charts import live_assets
 from commsim.errors import CommsimError, ScenarioError

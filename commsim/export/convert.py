@@ -12,10 +12,10 @@ Convert between trace formats: whatever can be read becomes a graph, and a graph
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from commsim.errors import ScenarioError, TraceError, did_you_mean
@@ -43,8 +43,7 @@ _BY_SUFFIX = {".npz": "graph", ".goal": "goal", ".et": "chakra", ".csv": "csv"}
 _UNIT = PS_PER_SECOND // 1000  # a schedule has no times: 1 ms for each of F, B and W
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(msgspec.Struct, frozen=True):
     """What was written, from which format into which, and what could not be carried."""
 
     graph: Graph

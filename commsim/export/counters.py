@@ -5,8 +5,8 @@ What trace viewers draw as curves: the use of links, the memory that lanes hold.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.metrics import busiest, use_over_time, utilization
@@ -18,8 +18,7 @@ _LINKS = 16  # links that get a counter
 _POINTS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(msgspec.Struct, frozen=True):
     """Values from times on (ps); `lane` is -1 for what belongs to no rank."""
 
     name: str

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -25,8 +25,7 @@ __all__ = ["Rows", "arrows", "described", "lay_out", "process_name", "track_name
 _TAGS = ("step", "microbatch", "stage", "layer")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class Rows(msgspec.Struct, frozen=True, eq=False):
     """Where each span goes. Columns over spans: `begin` (its arrival if it waits, else its
     start; ps) and `track`. Columns over tracks: `lane`, `stream`, `copy` (0 for the first track
     of a stream). `order` walks over the spans track by track, in time."""

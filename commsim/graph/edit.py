@@ -5,11 +5,11 @@ Edits of a graph for what-ifs: faster compute, more work at one place. Each retu
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from commsim.arrays import Ints
 from commsim.errors import ScenarioError

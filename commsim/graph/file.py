@@ -4,7 +4,6 @@ A graph on disk: one .npz file with the arrays and a JSON header; nothing in it 
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -183,7 +182,7 @@ def _messages(arrays: Arrays, groups: int) -> Messages:
     count = len(indices(arrays, "m_group", groups))
     for name in ("m_send_op", "m_recv_op"):
         indices(arrays, name, len(arrays["kind"]), least=-1)
-    names = [field.name for field in fields(Messages)]
+    names = Messages.__struct_fields__
     return Messages(**{name: column(arrays, f"m_{name}", np.int64, count) for name in names})
 
 

@@ -10,8 +10,8 @@ Whether the hardware is as symmetric as the program is for the engine to find ou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -20,8 +20,7 @@ from commsim.errors import ScenarioError
 __all__ = ["Axis", "Fold"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Axis:
+class Axis(msgspec.Struct, frozen=True, eq=False):
     """The groups (or ordered pairs) of one parallel axis: rows of ranks, and the orbit of each.
 
     `rows` has shape (groups, members); `orbit[i]` numbers the orbit of row i from 0.
@@ -36,8 +35,7 @@ class Axis:
         return chosen
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fold:
+class Fold(msgspec.Struct, frozen=True, eq=False):
     """Which rank stands for which: `stands[r]` is the lowest rank of r's class.
 
     `groups` and `pairs` are the axes by name; `folded`: some rank stands for others.

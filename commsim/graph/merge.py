@@ -5,10 +5,10 @@ Graphs joined: side by side on ranks of their own, or one after another on the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Ints
 from commsim.errors import ScenarioError
@@ -170,7 +170,7 @@ def _joined(table: str, graphs: Sequence[Graph], groups: Sequence[int], ops: Seq
     """Return the rows of a table of all graphs, with their groups and ops renumbered."""
     kind: Any = _TABLES[table]
     columns: dict[str, Any] = {}
-    for name in (one.name for one in fields(kind)):
+    for name in kind.__struct_fields__:
         parts = [getattr(getattr(graph, table), name) for graph in graphs]
         if name == "group":
             parts = [part + by for part, by in zip(parts, groups, strict=True)]

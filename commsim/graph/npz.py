@@ -10,7 +10,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -85,5 +84,5 @@ def indices(arrays: Arrays, name: str, limit: int, *, least: int = 0, length: in
 
 def columns_of(part: Any, prefix: str) -> Arrays:
     """Return the fields of the dataclass `part` that are arrays, by prefixed name."""
-    values = ((field.name, getattr(part, field.name)) for field in fields(part))
+    values = ((field, getattr(part, field)) for field in part.__struct_fields__)
     return {prefix + name: value for name, value in values if isinstance(value, np.ndarray)}

@@ -8,10 +8,10 @@ layout of thousands of GPUs is refolded more than once before it runs.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Bools, Ints
 from commsim.errors import ScenarioError

@@ -14,11 +14,11 @@ picoseconds, sizes are bytes, -1 means unknown or none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -80,8 +80,7 @@ class CopyDirection(IntEnum):
     FROM_HOST = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """An ordered list of ranks that communicate, with the library they do it by.
 
     `axis` is the parallel axis it serves ("dp", "tp", "pp", ... or "").
@@ -93,8 +92,7 @@ class Group:
     axis: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Collectives:
+class Collectives(msgspec.Struct, frozen=True):
     """The collectives of a graph, one row each, columns of one length.
 
     `size` is S of nccl-tests in bytes: the largest buffer that one rank holds (all_gather:
@@ -119,8 +117,7 @@ class Collectives:
         return len(self.kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
+class Messages(msgspec.Struct, frozen=True):
     """Point-to-point messages, one row each: ranks, bytes, and the two ops (-1: never posted).
 
     `eager` is 1 if the send was recorded to end before its receive was posted: a buffer took
@@ -141,8 +138,7 @@ class Messages:
         return len(self.source)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Folding:
+class Folding(msgspec.Struct, frozen=True, eq=False):
     """What the lanes, groups and messages of a folded graph stand for.
 
     `lane_of[r]` is the lane that stands for rank r. `groups[g]` has the ranks of all groups that
@@ -156,8 +152,7 @@ class Folding:
     pair: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class Graph(msgspec.Struct, frozen=True, eq=False):
     """Ops as columns. `GraphBuilder` builds and validates one; `save_graph`, `load_graph`.
 
     Columns over ops: `kind` (OpKind), `lane`, `stream` (index into `streams`), `duration`
@@ -207,7 +202,7 @@ class Graph:
     groups: tuple[Group, ...]
     collectives: Collectives
     messages: Messages
-    meta: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    meta: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     folding: Folding | None = None
 
     def __len__(self) -> int:
@@ -297,5 +292,5 @@ def joined_lanes(graph: Graph) -> Ints:
 
 def op_columns() -> tuple[str, ...]:
     """Return the names of the columns that have one entry per op."""
-    names = [f.name for f in fields(Graph)]
+    names = Graph.__struct_fields__
     return tuple(names[: names.index("dep_ptr")])

@@ -14,9 +14,9 @@ joins[i], and it is done after leaves[i] picoseconds of unhindered progress.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntEnum
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -45,8 +45,7 @@ class Start(IntEnum):
     ROOT = 4  # the root is there: each member leaves `stays` after it and the root have come
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One op for a library to plan; hashable, so that plans can be kept.
 
     `kind` is a collective or "send_recv" (ranks = source, target). `size` is S of nccl-tests in
@@ -70,8 +69,7 @@ class Request:
     eager: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Delays:
+class Delays(msgspec.Struct, frozen=True, eq=False):
     """Times in software that the messages of a program add to those on the links, in ps.
 
     `hold[i]`: from the start (or from when an absent member joins) until message i may leave.
@@ -88,8 +86,7 @@ class Delays:
     pace: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RoutedProgram:
+class RoutedProgram(msgspec.Struct, frozen=True, eq=False):
     """A chunk program laid onto routes: what `network: steps` sends, one message at a time.
 
     Message i carries `size[i]` bytes from member `source[i]` to `target[i]` along
@@ -106,8 +103,7 @@ class RoutedProgram:
     delays: Delays | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanPhase:
+class PlanPhase(msgspec.Struct, frozen=True, eq=False):
     """A coupled flow: `lead` ps of launch, then bytes on links, then `tail` ps of propagation.
 
     `idle` is T0 in ps. `link` ascends; `load` in bytes and `conns` belong to it.
@@ -121,8 +117,7 @@ class PlanPhase:
     tail: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanPart:
+class PlanPart(msgspec.Struct, frozen=True, eq=False):
     """Phases one after another, for the members for which `leaves` is not -1."""
 
     phases: tuple[PlanPhase, ...]
@@ -135,8 +130,7 @@ class PlanPart:
         return sum(p.lead + p.idle + p.tail for p in self.phases)
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True):
     """A copy of one member between GPU and host memory: `lead` ps of software, then bytes."""
 
     route: Route
@@ -144,8 +138,7 @@ class Copy:
     lead: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, eq=False):
     """What one op does: its parts, its start rule, and for the record how it was chosen.
 
     `programs` expand it for `network: steps`; they run at the same time. None of them if a
@@ -162,7 +155,7 @@ class Plan:
     programs: tuple[Callable[[], RoutedProgram], ...] = ()
     algorithm: str = ""
     channels: int = 1
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = msgspec.field(default=())
     copies_in: tuple[Copy | None, ...] = ()
     copies_out: tuple[Copy | None, ...] = ()
     sms: int = 0

@@ -5,8 +5,9 @@ The `library` section of a scenario, the libraries that it may name, and the set
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from commsim.cluster import Cluster
 from commsim.collectives import load_msccl
@@ -28,8 +29,7 @@ __all__ = [
 _AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryKind:
+class LibraryKind(msgspec.Struct, frozen=True):
     """A library that scenarios can name: its settings, and how to make it of them."""
 
     name: str

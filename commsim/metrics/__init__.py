@@ -24,6 +24,7 @@ from commsim.metrics.cost import (
     rated_power,
 )
 from commsim.metrics.critical_path import CriticalPath, critical_path
+from commsim.metrics.headline import finding, limit_name, limit_text
 from commsim.metrics.limits import Limit, limits
 from commsim.metrics.links import (
     UseOverTime,
@@ -38,6 +39,7 @@ from commsim.metrics.measure import CollectiveMetrics, Metrics, RankTimes, Times
 from commsim.metrics.stages import lane_stages
 from commsim.metrics.waits import Wait, waits
 from commsim.metrics.window import Window, arrivals, measured_window
+from commsim.metrics.words import op_label, schedule_words, short_time
 
 __all__ = [
     "PARTS",
@@ -67,17 +69,23 @@ __all__ = [
     "capital_per_hour",
     "communication_time",
     "critical_path",
+    "finding",
     "hourly_price",
     "instances",
     "lane_stages",
+    "limit_name",
+    "limit_text",
     "limits",
     "link_resource",
     "measure",
     "measured_window",
+    "op_label",
     "peak_use",
     "power_per_hour",
     "priced",
     "rated_power",
+    "schedule_words",
+    "short_time",
     "slowest",
     "use_of_kinds",
     "use_over_time",

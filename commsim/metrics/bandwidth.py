@@ -10,8 +10,7 @@ bandwidths are those of the rest, the transfer:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -29,8 +28,7 @@ MESSAGE = "send_recv"
 """What a message counts as among the collectives, the name that nccl-tests has for it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Instances:
+class Instances(msgspec.Struct, frozen=True, eq=False):
     """One row per collective or message, as columns, in order of their rows in the graph.
 
     `item` is the row in the graph's collectives, or in its messages if `op` is "send_recv".
@@ -59,8 +57,7 @@ class Instances:
         return self.time - self.wait
 
 
-@dataclass(frozen=True, slots=True)
-class GroupUse:
+class GroupUse(msgspec.Struct, frozen=True):
     """All instances of one op on the groups of one name; times in ps, summed over instances.
 
     `algbw` and `busbw` in bytes/s, None if nothing moved or it took no time.

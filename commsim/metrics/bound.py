@@ -26,10 +26,10 @@ All of this is proven, none of it assumes an algorithm. Software costs are not i
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -52,8 +52,7 @@ _known: WeakKeyDictionary[Cluster, dict[Hashable, Any]] = WeakKeyDictionary()
 """Cuts and lines of a cluster's groups."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lines:
+class _Lines(msgspec.Struct, frozen=True, eq=False):
     """What every cut of a group needs for an op of S bytes: `slope` S + `latency` seconds.
 
     The first `cuts` stand whatever the switches do; the others only if they do not add up.
@@ -74,8 +73,7 @@ class _Lines:
         raise IndexError(at)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """A least time in seconds, what kind of statement that is, and the cut that sets it.
 
     `latency` is the part of it that no bytes need.

@@ -12,10 +12,10 @@ PCIe and NICs as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -46,8 +46,7 @@ class Cuts(NamedTuple):
     late_into: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Level:
+class Level(msgspec.Struct, frozen=True, eq=False):
     """One way to cut: `unit[i]` is the cut that member i is inside, or `mask[c, i]` if several."""
 
     cuts: Cuts
@@ -77,8 +76,7 @@ class Level:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(msgspec.Struct, frozen=True):
     """The group cut into `parts` at once; bytes/s over all links that leave or enter a part."""
 
     name: str

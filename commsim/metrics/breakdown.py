@@ -18,9 +18,9 @@ picoseconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -55,8 +55,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
 """The parts of the account with their names for people, in the order in which they are tried."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Breakdown:
+class Breakdown(msgspec.Struct, frozen=True, eq=False):
     """Times per lane in ps; the six of `PARTS` add up to `window`.
 
     `comm` is the time in which bytes of a collective or message move, under compute or not.
@@ -77,8 +76,7 @@ class Breakdown:
         return 1 - self.exposed_transfer / comm
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Account:
+class Account(msgspec.Struct, frozen=True, eq=False):
     """When each lane does what: disjoint intervals per part; lines are lanes.
 
     `held` are the parts of `waiting` in which the lane is in no collective or message: they last

@@ -12,8 +12,7 @@ stages (virtual stages) counts once, under the smallest of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -30,8 +29,7 @@ __all__ = ["Bubbles", "bubbles"]
 _INSIDE = ("tp", "cp", "ep")  # axes whose collectives are part of a stage's own work
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bubbles:
+class Bubbles(msgspec.Struct, frozen=True, eq=False):
     """Per stage: its number and its bubble fraction and ratio; `span` in ps.
 
     `fraction` and `ratio` are those of the mean stage: `ratio = fraction / (1 - fraction)`.

@@ -11,8 +11,10 @@ are in neither.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster, NodeSpec, PricesSection
 from commsim.metrics.measure import Metrics
@@ -26,8 +28,7 @@ _JOULES_PER_KWH = 3.6e6
 _WATTS_PER_KILOWATT = 1e3
 
 
-@dataclass(frozen=True, slots=True)
-class BillLine:
+class BillLine(msgspec.Struct, frozen=True):
     """So many of a part at a price; `source` says whose figure it is, and of when."""
 
     part: str
@@ -42,11 +43,10 @@ class BillLine:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the line, ready for JSON."""
-        return asdict(self) | {"total": self.total}
+        return msgspec.structs.asdict(self) | {"total": self.total}
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """Money and energy of a run; None if prices, power or tokens are not known.
 
     `per_hour` and `power_w` are the whole cluster's. `capital` is what was bought, by the lines of
@@ -66,7 +66,7 @@ class Cost:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields, ready for JSON."""
-        return asdict(self) | {
+        return msgspec.structs.asdict(self) | {
             "bill": [line.as_dict() for line in self.bill],
             "sources": list(self.sources),
         }

@@ -11,10 +11,10 @@ latency, the delay of a dependency, a lane's offset) is a piece of kind "delay".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -37,8 +37,7 @@ _paths: WeakKeyDictionary[Timeline, dict[tuple[int, int, int], CriticalPath]] = 
 _WAITED = (Cause.RENDEZVOUS, Cause.QUEUE)  # causes of the start of a transfer, not of its arrival
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CriticalPath:
+class CriticalPath(msgspec.Struct, frozen=True, eq=False):
     """The chain in order of time, as columns: each piece runs from `start` to `end` (ps).
 
     `kind` is compute, cpu (work of a host thread), copy, delay, or what a collective or message

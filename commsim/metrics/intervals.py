@@ -9,8 +9,8 @@ touching ones merge and empty ones vanish.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,8 +20,7 @@ from commsim.metrics.one_axis import OneAxis
 __all__ = ["Intervals", "before", "intersect", "lengths", "subtract", "union"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
+class Intervals(msgspec.Struct, frozen=True, eq=False):
     """Intervals [start, end) on lines, as columns.
 
     Any order and overlap will do as input; what the functions here return is sorted by line,

@@ -17,8 +17,8 @@ plan again without it (`retime`), not by adding up the time spent in it:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -42,8 +42,7 @@ _NOTICED = 0.005  # of the step: a part below this is not looked at
 _UNEVEN = 0.02  # compute within this share of the mean counts as equal
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """A part of the step: what it is, and what the step (s) would save without it.
 
     `kind` is bandwidth, latency, pipeline, imbalance, copy, host or compute; `resource` the kind

@@ -6,8 +6,7 @@ How much of each link is used: over the measured step, and over time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -27,16 +26,14 @@ __all__ = [
 _MOST_PIECES = 4_000_000  # of traffic on links that are sorted at a time
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Utilization:
+class Utilization(msgspec.Struct, frozen=True, eq=False):
     """Per link of the timeline: bytes in the measured step, and their share of what could be."""
 
     bytes: Floats
     share: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UseOverTime:
+class UseOverTime(msgspec.Struct, frozen=True, eq=False):
     """Use as a step function: from `time[i]` to `time[i + 1]` (ps) it was `share[i]`."""
 
     time: Ints

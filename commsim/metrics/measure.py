@@ -4,9 +4,9 @@ All metrics of a run, with the names and units of its JSON.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.metrics.bandwidth import GroupUse, bandwidths
@@ -30,8 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(msgspec.Struct, frozen=True):
     """Where the time goes, in seconds, as the mean over ranks.
 
     The first six are the account (`metrics.breakdown`) and add up to the window. `comm_s` is the
@@ -52,8 +51,7 @@ class Times:
         return float(sum(getattr(self, f"{part}_s") for part in PARTS))
 
 
-@dataclass(frozen=True, slots=True)
-class RankTimes:
+class RankTimes(msgspec.Struct, frozen=True):
     """Where the time of one lane goes, in seconds; `stage` is its first pipeline stage."""
 
     rank: int
@@ -73,8 +71,7 @@ class RankTimes:
         return float(sum(getattr(self, f"{part}_s") for part in PARTS))
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveMetrics:
+class CollectiveMetrics(msgspec.Struct, frozen=True):
     """All instances of one op on one group; times in seconds are sums of means over members."""
 
     op: str
@@ -87,8 +84,7 @@ class CollectiveMetrics:
     busbw_gbs: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class LinkMetrics:
+class LinkMetrics(msgspec.Struct, frozen=True):
     """A link that carried something in the measured step."""
 
     name: str
@@ -97,8 +93,7 @@ class LinkMetrics:
     bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class PathPiece:
+class PathPiece(msgspec.Struct, frozen=True):
     """A piece of the critical path: what ran on which rank, and the link that held it back."""
 
     rank: int
@@ -108,8 +103,7 @@ class PathPiece:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(msgspec.Struct, frozen=True):
     """What a timeline says, with the keys of the run JSON; None if it does not apply."""
 
     step_time_s: float
@@ -130,7 +124,7 @@ class Metrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as plain dicts, lists, text and numbers."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {field: _plain(getattr(self, field)) for field in self.__struct_fields__}
 
 
 def measure(
@@ -236,6 +230,6 @@ def _ratio(value: float | None, by: float | None) -> float | None:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
     return value

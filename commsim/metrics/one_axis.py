@@ -8,8 +8,8 @@ are sorted already are sorted again in one pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -19,8 +19,7 @@ __all__ = ["OneAxis"]
 _ROOM = 2**62
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OneAxis:
+class OneAxis(msgspec.Struct, frozen=True, eq=False):
     """Line l is the stretch from `l * span` on; `low` is the earliest time of all.
 
     `moments` are the different times if the times themselves leave no room: then their places

@@ -15,9 +15,9 @@ are left out: the answer says where to look, a run says what it is worth.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import chain
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats
@@ -30,8 +30,7 @@ from commsim.timeline import Cause, Timeline
 __all__ = ["Change", "Retiming"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class Change(msgspec.Struct, frozen=True, eq=False):
     """What is asked: `factor` multiplies the duration of each span.
 
     A span in `detached` waits for no other lane; a delay after a span in `undelayed` is none.

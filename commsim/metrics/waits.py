@@ -11,8 +11,7 @@ the next op depended on; after a stage's last op to the lane that ends last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -30,8 +29,7 @@ __all__ = ["Wait", "waits"]
 _LEAST = 1e-3  # of the step: shorter waits for one peer are left out
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """How long `rank` waits for `peer` (of pipeline stage `stage`): bubble or skew."""
 
     rank: int

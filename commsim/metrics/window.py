@@ -8,8 +8,7 @@ The measured window: the part of a run that metrics cover, one step if the run h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -20,8 +19,7 @@ from commsim.timeline import Timeline
 __all__ = ["Window", "arrivals", "clip", "measured_window", "span_of_op"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class Window(msgspec.Struct, frozen=True, eq=False):
     """The measured part of a run.
 
     Per lane: `begin` and `end` in ps. `step` is the tag of the measured training step, -1 if

@@ -13,9 +13,8 @@ host-side stalls (data loading, logging).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import msgspec
+from msgspec.structs import replace
 
 from commsim.cluster import GpuSpec
 from commsim.errors import ScenarioError
@@ -60,8 +59,7 @@ _RING_LATENCY, _RING_SHARE = 25e-6, 0.8
 """Of an all-reduce inside a node, only to say how long Python may run ahead."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeModel:
+class ComputeModel(msgspec.Struct, frozen=True):
     """Prices work on one GPU at one precision under one software stack."""
 
     kernels: KernelModel

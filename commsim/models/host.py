@@ -12,7 +12,7 @@ how many those are: the GPU waits `routing_us`; with a capacity the number is kn
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from commsim.models.constants import Stack
 from commsim.models.operations import BlockOps

@@ -8,8 +8,9 @@ the recipe of the precision, and how much more than fused kernels a stack's ones
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from commsim.cluster import GpuSpec
 from commsim.models.constants import FlashShare, GpuConstants, Stack, recipe_share
@@ -23,8 +24,7 @@ WIDE = ("fp32", "tf32")
 """Precisions whose activations have 4 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelModel:
+class KernelModel(msgspec.Struct, frozen=True):
     """Prices kernels. `efficiency`: every FLOP takes 1/(efficiency x peak), bytes take nothing."""
 
     gpu: GpuSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from commsim.models.compute_section import MeasuredTimes
 from commsim.models.work import Block

@@ -9,7 +9,7 @@ state, 2 the gradients too, 3 the parameters too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.errors import ScenarioError
 from commsim.units import GIB
@@ -29,8 +29,7 @@ _MASTER_AND_MOMENTS, _MOMENTS = 12, 8
 _WORTH_SAYING = 0.05  # share of the whole
 
 
-@dataclass(frozen=True, slots=True)
-class StateBytes:
+class StateBytes(msgspec.Struct, frozen=True):
     """What a rank holds for its parameters between steps, in bytes."""
 
     parameters: int
@@ -43,8 +42,7 @@ class StateBytes:
         return self.parameters + self.gradients + self.optimizer
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(msgspec.Struct, frozen=True):
     """The memory of one GPU at its peak, in bytes.
 
     `runtime` is what lies outside the framework's allocator: the CUDA context, NCCL's buffers.

@@ -9,7 +9,8 @@ widths. Norms and residuals are divided only under sequence parallelism (`Split.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from commsim.models.matmul import Matmul
 from commsim.models.parameters import local_kv_heads
@@ -35,8 +36,7 @@ LOSS_FORWARD = 0.6
 """Share of the loss's bytes (`Stack.loss_bytes` per logit) that its forward moves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(msgspec.Struct, frozen=True):
     """Scores, softmax and their product with the values.
 
     `heads` counts the heads on the rank times sequences; `width` and `value` are per head; `block`
@@ -68,8 +68,7 @@ class Core:
         return float(_WIDTH * self.heads * (rows + self.queries * self.value))
 
 
-@dataclass(frozen=True, slots=True)
-class BlockOps:
+class BlockOps(msgspec.Struct, frozen=True):
     """A part of a layer between two communications.
 
     `forward_bytes` and `backward_bytes` are those of memory-bound operations; `last_bytes` is

@@ -20,13 +20,13 @@ torchao float8 README (tensorwise, rowwise); DeepSeek-V3 report, section 3.3 (bl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 __all__ = ["PRECISION_NAMES", "Recipe", "peak_name", "recipe_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True):
     """How products are computed: the key of the GPU's peak, and bytes moved per entry cast.
 
     `name` finds the recipe's share of the fp8 efficiency in `constants.yaml`; `bits` are those of

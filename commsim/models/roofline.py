@@ -10,10 +10,11 @@ taken to issue kernels fast enough.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster, GpuSpec
 from commsim.errors import ScenarioError
@@ -29,8 +30,7 @@ _CAUSAL = 0.5
 _WIDE_HEAD = 128
 
 
-@dataclass(frozen=True, slots=True)
-class OpShape:
+class OpShape(msgspec.Struct, frozen=True):
     """The product that an op is: `kind` is matmul, attention, attention_backward or other.
 
     matmul: [m, k] x [k, n], `batch` times; attention: m queries, n keys, heads of width k.

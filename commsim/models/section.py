@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
@@ -58,8 +57,7 @@ class ModelSection(Section, frozen=True, kw_only=True):
     latent: LatentAttention | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """A shape with the sequence length that it is trained at."""
 
     name: str

@@ -10,7 +10,7 @@ parallelism); Liu et al. 2023 (ring attention); Jacobs et al. 2023 (Ulysses).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.errors import ScenarioError
 from commsim.models.parameters import local_kv_heads
@@ -28,8 +28,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """A microbatch of `micro` sequences of `seq` tokens, and how its work is divided."""
 
     micro: int

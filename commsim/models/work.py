@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["NOTHING", "Block", "GpuWork"]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuWork:
+class GpuWork(msgspec.Struct, frozen=True):
     """Time on one GPU, the FLOPs done in it, and the bytes of device memory moved."""
 
     seconds: float
@@ -29,8 +28,7 @@ class GpuWork:
 NOTHING = GpuWork(0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """A part of the model on one rank and microbatch.
 
     `backward` is the gradient of the input (B), `weight` that of the parameters (W), `recompute`

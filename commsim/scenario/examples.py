@@ -6,17 +6,17 @@ A checkout keeps them in examples/ next to the package; a wheel carries them ins
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+
+import msgspec
 
 from commsim.errors import TraceError, did_you_mean
 
 __all__ = ["EXAMPLES", "Example", "example_path"]
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """A recording: its name, what ran, its place below the folder, a command that uses it."""
 
     name: str

@@ -10,12 +10,12 @@ picoseconds from the timeline's own zero; -1 means unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -39,8 +39,7 @@ class Cause(IntEnum):
     QUEUE = 4  # an earlier op of the same group: a library runs only so many at once
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinkUse:
+class LinkUse(msgspec.Struct, frozen=True, eq=False):
     """Traffic on links. A segment says that a flow moved at one rate for a while.
 
     Links: `names`, `kinds` (nvlink, pcie, network, ...), `bandwidth` (payload bytes/s).
@@ -64,8 +63,8 @@ class LinkUse:
     start: Ints
     end: Ints
     rate: Floats
-    op: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    like: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    op: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    like: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
 
     @staticmethod
     def nothing() -> LinkUse:
@@ -93,8 +92,7 @@ class LinkUse:
         return self.start[chosen], self.end[chosen], rate
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, eq=False):
     """Bytes held per lane as steps: from `time` on, `lane` holds `held` bytes."""
 
     lane: Ints
@@ -102,8 +100,7 @@ class Memory:
     held: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
     """Spans of a run over the ops of `graph`.
 
     Columns over spans: `op` (index into the graph), `arrive <= start <= end` (ps; a span waits
@@ -122,7 +119,7 @@ class Timeline:
     memory: Memory
     source: str = "simulated"
     notes: tuple[str, ...] = ()
-    choices: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    choices: Mapping[int, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     """What the library chose per collective row: "ring, 8 channels"."""
 
     def __len__(self) -> int:

@@ -13,10 +13,10 @@ say what was issued, and not when: they become a graph without a measured timeli
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from commsim.errors import TraceError
 from commsim.graph import Graph, load_graph
@@ -50,8 +50,7 @@ _KNOWN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True):
     """A graph, the format it came from, and what was assumed; `trace` if times are known."""
 
     graph: Graph
@@ -60,16 +59,15 @@ class Imported:
     trace: Trace | None = None
 
 
-@dataclass(slots=True)
-class _Found:
-    kineto: list[KinetoFile] = field(default_factory=list)
-    parts: list[RankPart] = field(default_factory=list)
-    execution: list[ExecutionTrace] = field(default_factory=list)
-    records: list[RankRecord] = field(default_factory=list)
-    tables: list[ProfilerTable] = field(default_factory=list)
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    strange: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+class _Found(msgspec.Struct):
+    kineto: list[KinetoFile] = msgspec.field(default_factory=list)
+    parts: list[RankPart] = msgspec.field(default_factory=list)
+    execution: list[ExecutionTrace] = msgspec.field(default_factory=list)
+    records: list[RankRecord] = msgspec.field(default_factory=list)
+    tables: list[ProfilerTable] = msgspec.field(default_factory=list)
+    groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    strange: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 def load_trace(

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from commsim.traces.rebuild import MatchedCollective, Transfer
 from commsim.units import format_size, format_time
 
@@ -15,8 +17,7 @@ __all__ = ["CollectiveRow", "CollectiveTable", "MessageRow"]
 _HEAD = ("op", "group", "bytes", "type", "transfer", "last", "wait: median", "longest")
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveRow:
+class CollectiveRow(msgspec.Struct, frozen=True):
     """One collective: bytes as nccl-tests count them (-1 unknown), times in ps.
 
     `transfer` is the time on the last rank to arrive, `waits` how long each rank waited for it.
@@ -39,8 +40,7 @@ class CollectiveRow:
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRow:
+class MessageRow(msgspec.Struct, frozen=True):
     """One message from `source` to `target`; times in ps, `waits` of both ends for the other.
 
     `late` is the end that came later; `start` is when it came, on the common clock.

@@ -14,7 +14,6 @@ The calls of a `program` workload, one class each, as a user writes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -148,8 +147,7 @@ class _Coalesced(Section, frozen=True, kw_only=True):
     async_: bool = msgspec.field(name="async", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageCall:
+class MessageCall(msgspec.Struct, frozen=True):
     """A send or receive; isend and irecv are those that return at once, maybe with a handle."""
 
     sends: bool
@@ -167,8 +165,7 @@ class MessageCall:
         return f"{'i' if self.returns else ''}{'send' if self.sends else 'recv'}"
 
 
-@dataclass(frozen=True, slots=True)
-class HostCopy:
+class HostCopy(msgspec.Struct, frozen=True):
     """A copy between the rank's GPU and host memory; on a stream it returns at once."""
 
     way: CopyDirection
@@ -177,28 +174,24 @@ class HostCopy:
     handle: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramWait:
+class ProgramWait(msgspec.Struct, frozen=True):
     """Wait for calls that returned at once, by their names."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Synchronize:
+class Synchronize(msgspec.Struct, frozen=True):
     """Wait for all that the rank has issued, on whatever stream (torch.cuda.synchronize)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Sends and receives that are issued as one, and return at once."""
 
     calls: tuple[MessageCall, ...]
     handle: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Coalesced:
+class Coalesced(msgspec.Struct, frozen=True):
     """Collectives of one kind and group that are run as one."""
 
     word: str

@@ -11,7 +11,8 @@ messages by tag.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Device, GraphBuilder
@@ -38,8 +39,7 @@ MAIN = "main"
 _THREADS = 8  # streams for a Gloo group's ops in flight: the library lets two of them run at once
 
 
-@dataclass(slots=True)
-class Rank:
+class Rank(msgspec.Struct):
     """The rank whose calls are being issued.
 
     `last` is its last main op (or none), `handles` the ops behind each name, `streams` the last
@@ -48,10 +48,10 @@ class Rank:
 
     rank: int
     lane: int
-    last: list[int] = field(default_factory=list)
-    handles: dict[str, list[int]] = field(default_factory=dict)
-    streams: dict[str, int] = field(default_factory=dict)
-    issued: dict[str, int] = field(default_factory=dict)
+    last: list[int] = msgspec.field(default_factory=list)
+    handles: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    streams: dict[str, int] = msgspec.field(default_factory=dict)
+    issued: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Issuer:

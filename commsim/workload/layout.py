@@ -11,8 +11,8 @@ both, the faster axis of the order first. Experts are divided over `ep` neighbou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -25,8 +25,7 @@ AXES = ("tp", "cp", "dp", "pp")
 _SAID = ("tp", "pp", "dp", "cp")  # the order of the arithmetic in messages
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The degree of each axis, fastest axis first."""
 
     order: tuple[str, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.graph import Graph
 from commsim.models import MemoryUse
@@ -12,8 +13,7 @@ from commsim.timeline import Timeline
 __all__ = ["TrainingFacts", "Workload"]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingFacts:
+class TrainingFacts(msgspec.Struct, frozen=True):
     """What one training step does, for MFU and tokens per second.
 
     `model_flops` counts forward and backward of the whole batch without recompute, by the
@@ -40,8 +40,7 @@ class TrainingFacts:
     staged: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(msgspec.Struct, frozen=True):
     """A graph to simulate. `notes` say which defaults were used and what is left out.
 
     Where folding was asked for, `graph` is the coarsest fold by what ranks do. `afterwards` says

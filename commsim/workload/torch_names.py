@@ -10,7 +10,8 @@ words pickle: first the sizes go round, then the bytes, padded to the largest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import ELEMENT_TYPES, REDUCE_OPS, element_type
@@ -21,8 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """A collective by one of its names: `ends` are what its root may be called."""
 
     op: str
@@ -51,8 +51,7 @@ WORDS: dict[str, Word] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectStep:
+class ObjectStep(msgspec.Struct, frozen=True):
     """One collective of an object word: `size(n, bytes)` of n members and a pickled object."""
 
     op: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from helpers.paths import ROOT
@@ -49,10 +50,10 @@ def test_a_wrong_plan_is_seen(works: Any, name: str, factor: float) -> None:
     run = getattr(works, name)(24)
     plan = run.call()
     phase = plan.parts[-1].phases[0]
-    wrong = replace(phase, idle=int(phase.idle * factor))
-    parts = tuple(replace(part, phases=(wrong,)) for part in plan.parts)
+    wrong = msgspec.structs.replace(phase, idle=int(phase.idle * factor))
+    parts = tuple(msgspec.structs.replace(part, phases=(wrong,)) for part in plan.parts)
     with pytest.raises(AssertionError):
-        run.check(replace(plan, parts=parts))
+        run.check(msgspec.structs.replace(plan, parts=parts))
 
 
 def test_an_unfair_share_is_seen(works: Any) -> None:
@@ -61,5 +62,5 @@ def test_an_unfair_share_is_seen(works: Any) -> None:
     case = random_flows.fat_tree_flows(80, arity=4, seed=3)
     ran = random_flows.run_flows(case)
     assert random_flows.unfair_at(case, ran, instants=9) < 1e-9
-    slower = replace(ran, rate=np.where(ran.flow == 5, ran.rate * 0.9, ran.rate))
+    slower = dataclasses.replace(ran, rate=np.where(ran.flow == 5, ran.rate * 0.9, ran.rate))
     assert random_flows.unfair_at(case, slower, instants=9) > 1e-3

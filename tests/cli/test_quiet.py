@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
 from commsim.cli.main import call, commsim
@@ -37,9 +38,15 @@ def test_quiet_silences_the_notes_of_topo(before: bool, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", sorted(commsim.commands))
+CONTEXT = click.Context(commsim)
+
+
+@pytest.mark.parametrize("name", commsim.list_commands(CONTEXT))
 def test_every_command_takes_quiet(name: str) -> None:
-    assert any("-q" in parameter.opts for parameter in commsim.commands[name].params)
+    command = commsim.get_command(CONTEXT, name)
+    assert command is not None
+    assert command.name == name
+    assert any("-q" in parameter.opts for parameter in command.params)
 
 
 def test_an_option_before_its_command_is_told_where_it_goes(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from helpers.chunk_programs import PAIRS, drop, make, repeat, set_entry
 from helpers.share import examples, later
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.collectives import Program, check
 from commsim.collectives.checker import final_state

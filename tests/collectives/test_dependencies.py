@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from helpers.chunk_programs import PAIRS, SIZES, make
 from helpers.share import examples, share_of_each
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.collectives import Program, ProgramBuilder, dependencies
 from commsim.collectives.checker import final_state

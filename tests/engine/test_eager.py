@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from helpers.star import US, Star
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate

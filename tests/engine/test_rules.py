@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.star import US, Star
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine import Engine, simulate

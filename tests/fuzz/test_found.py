@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.kineto_writer import Recording
+from msgspec.structs import replace
 
 import commsim as cs
 from commsim.engine import simulate

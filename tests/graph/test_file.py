@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,15 @@ ROOTED = ("reduce", "broadcast", "scatter", "gather")
 
 
 def assert_same(first: Any, second: Any) -> None:
-    for field in fields(first):
-        a, b = getattr(first, field.name), getattr(second, field.name)
+    for field in first.__struct_fields__:
+        a, b = getattr(first, field), getattr(second, field)
         if isinstance(a, np.ndarray):
-            assert (a.dtype, a.shape) == (b.dtype, b.shape), field.name
-            assert np.array_equal(a, b), field.name
-        elif field.name in ("collectives", "messages"):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape), field
+            assert np.array_equal(a, b), field
+        elif field in ("collectives", "messages"):
             assert_same(a, b)
         else:
-            assert a == b, field.name
+            assert a == b, field
 
 
 @st.composite

@@ -60,7 +60,7 @@ def test_apart_it_is_what_an_unfolded_build_gives() -> None:
     assert apart.collectives.dtype == whole.collectives.dtype
     assert [g.ranks for g in apart.groups] == [g.ranks for g in whole.groups]
     assert {(g.axis, g.library) for g in apart.groups} == {("dp", "gloo")}
-    for column in Messages.__dataclass_fields__:
+    for column in Messages.__struct_fields__:
         assert getattr(apart.messages, column).tolist() == (
             getattr(whole.messages, column).tolist()
         ), column

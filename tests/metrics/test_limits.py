@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from helpers.hand_made import timeline
 
-from commsim.charts import finding
 from commsim.graph import Device, GraphBuilder
-from commsim.metrics import Limit, limits, measure
+from commsim.metrics import Limit, finding, limits, measure
 from commsim.study.run import Result, run
 from commsim.timeline import Cause
 

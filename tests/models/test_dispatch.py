@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.models import Split, compute_model, model_preset

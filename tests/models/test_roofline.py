@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.cluster.nodes.gpus import gpu_spec

@@ -6,7 +6,6 @@ import contextlib
 import pickle
 import zipfile
 from collections.abc import Callable
-from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.errors import TraceError
 from commsim.graph import GraphBuilder, Phase, Tags, save_graph
@@ -70,16 +70,16 @@ def small_timeline() -> Timeline:
 
 
 def assert_same(first: Any, second: Any) -> None:
-    """Compare two dataclasses of arrays and plain values, down to the types of the arrays."""
-    for field in fields(first):
-        a, b = getattr(first, field.name), getattr(second, field.name)
+    """Compare two structs of arrays and plain values, down to the types of the arrays."""
+    for field in first.__struct_fields__:
+        a, b = getattr(first, field), getattr(second, field)
         if isinstance(a, np.ndarray):
-            assert a.dtype == b.dtype, field.name
-            assert np.array_equal(a, b), field.name
-        elif hasattr(a, "__dataclass_fields__"):
+            assert a.dtype == b.dtype, field
+            assert np.array_equal(a, b), field
+        elif hasattr(a, "__struct_fields__"):
             assert_same(a, b)
         else:
-            assert a == b, field.name
+            assert a == b, field
 
 
 def test_everything_comes_back(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from commsim.charts.report import (
     text,
     time_ticks,
 )
-from commsim.charts.theme import ACCOUNT, op_label, shorten
+from commsim.charts.theme import ACCOUNT, shorten
+from commsim.metrics import op_label
 from commsim.units import format_time
 
 __all__ = [

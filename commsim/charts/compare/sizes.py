@@ -13,7 +13,7 @@ from typing import Any
 
 from commsim.charts.compare.formatting import BANDS, NONE, difference_text
 from commsim.charts.report import ReportSection, legend, text
-from commsim.charts.theme import op_label
+from commsim.metrics import op_label
 from commsim.units import format_size
 
 __all__ = ["sizes_section"]

@@ -9,9 +9,9 @@ that hang on them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, cos, inf, pi, sin, sqrt
 
+import msgspec
 import numpy as np
 
 from commsim.charts.explain.views import Views, tree_levels
@@ -29,8 +29,7 @@ _ACROSS, _DOWN = 72, 58  # least gap between neighbouring cards, room for an arr
 _EDGE, _HEAD, _FOOT = 16, 30, 26  # next to the cards; above, for a title; below, for an arrow
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """The size of an actor: `columns` x `rows` cells of `cell` pixels under its name."""
 
     columns: int
@@ -48,8 +47,7 @@ class Card:
         return self.rows * self.cell + _LABEL
 
 
-@dataclass(frozen=True, slots=True)
-class ActorFrame:
+class ActorFrame(msgspec.Struct, frozen=True):
     """A picture's size, and the middle of every actor's card, in pixels."""
 
     card: Card

@@ -8,8 +8,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from commsim.charts.theme import op_label
 from commsim.collectives import Move, Picture, Walk
+from commsim.metrics import op_label
 from commsim.ops import PAIRED, REDUCING
 
 __all__ = ["actor_name", "explain_text", "headline", "move_text", "place_list", "place_name"]

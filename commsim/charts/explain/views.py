@@ -7,9 +7,9 @@ a picture per tree, each with the pieces that it carries, both are seen. All els
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Bools, Ints
 from commsim.collectives import Move, Program, Walk
@@ -18,8 +18,7 @@ from commsim.ops import PAIRED
 __all__ = ["Views", "tree_levels", "views"]
 
 
-@dataclass(frozen=True, slots=True)
-class Views:
+class Views(msgspec.Struct, frozen=True):
     """The places that each view shows; with several, the ranks of each one's tree by level.
 
     A spot is an actor in a view: actor + view x actors.

@@ -6,18 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from commsim.charts.theme import (
-    ACCOUNT,
-    GRID,
-    HATCH,
-    INK,
-    MUTED,
-    PAPER,
-    base_layout,
-    heading,
-    time_unit,
-)
-from commsim.metrics import Metrics, RankTimes
+from commsim.charts.theme import ACCOUNT, GRID, HATCH, INK, MUTED, PAPER, base_layout, time_unit
+from commsim.metrics import Metrics, RankTimes, short_time
 from commsim.units import PS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -78,7 +68,7 @@ def _words(metrics: Metrics) -> tuple[str, str]:
     if not whole:
         return "Nothing ran", ""
     name, lost = max(parts[1:], key=lambda part: part[1])
-    step = f"step {heading(metrics.step_time_s * PS_PER_SECOND)}"
+    step = f"step {short_time(metrics.step_time_s * PS_PER_SECOND)}"
     if not lost:
         return "All of the step is compute", step
     return f"{lost / whole:.1%} of the mean rank's time is {name}", (

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from commsim.charts.figures.busbw_parts import Bench, bounds, choice, curves, marks, ribbons
-from commsim.charts.theme import GRID, INK, MUTED, base_layout, markup, op_label
+from commsim.charts.theme import GRID, INK, MUTED, base_layout, markup
+from commsim.metrics import op_label
 from commsim.units import format_size
 
 if TYPE_CHECKING:

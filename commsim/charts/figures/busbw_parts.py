@@ -4,11 +4,13 @@ The pieces of a busbw chart: curves, bounds, the library's choice, ribbons, cros
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log10
 from typing import Any, NamedTuple
 
-from commsim.charts.theme import INK, LINES, MUTED, PAPER, markup, op_label
+import msgspec
+
+from commsim.charts.theme import INK, LINES, MUTED, PAPER, markup
+from commsim.metrics import op_label
 from commsim.units import format_size
 
 __all__ = ["Bench", "bounds", "choice", "curves", "marks", "ribbons"]
@@ -45,8 +47,7 @@ def _styles(keys: list[str]) -> dict[str, CurveStyle]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Bench:
+class Bench(msgspec.Struct, frozen=True):
     """The rows of a bench that have a busbw; `contested`: an op has several rows per size."""
 
     rows: list[dict[str, Any]]

@@ -4,8 +4,7 @@ Data of the GPU-to-GPU matrices: bytes of a run, speeds of a cluster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats
@@ -23,8 +22,7 @@ _DIRECT = ("all_to_all", "all_to_all_v")
 _MOST_MEMBERS = 256  # a program of more members has millions of messages
 
 
-@dataclass(frozen=True, slots=True)
-class GpuMatrix:
+class GpuMatrix(msgspec.Struct, frozen=True):
     """`values[i, j]` is from GPU i to GPU j, `labels` names them; `notes` say what is missing."""
 
     labels: tuple[str, ...]

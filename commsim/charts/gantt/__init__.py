@@ -6,8 +6,7 @@ a title that states the finding (`headline`) and what a box says of itself (`hov
 """
 
 from commsim.charts.gantt.figure import gantt
-from commsim.charts.gantt.headline import schedule_words
 from commsim.charts.gantt.scene import below_compute, drawn_spans, families
 from commsim.charts.gantt.svg import gantt_svg
 
-__all__ = ["below_compute", "drawn_spans", "families", "gantt", "gantt_svg", "schedule_words"]
+__all__ = ["below_compute", "drawn_spans", "families", "gantt", "gantt_svg"]

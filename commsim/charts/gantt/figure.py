@@ -26,12 +26,11 @@ from commsim.charts.theme import (
     Family,
     base_layout,
     markup,
-    op_label,
     time_unit,
     tint,
 )
 from commsim.graph import OpKind
-from commsim.metrics import Metrics
+from commsim.metrics import Metrics, op_label
 from commsim.timeline import Timeline
 
 if TYPE_CHECKING:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from commsim.charts.gantt.scene import Scene
-from commsim.charts.theme import ACCOUNT, heading
-from commsim.metrics import Metrics
+from commsim.charts.theme import ACCOUNT
+from commsim.metrics import Metrics, schedule_words, short_time
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND
-from commsim.workload.schedules import title_of
 
-__all__ = ["Headline", "headline", "schedule_words"]
+__all__ = ["Headline", "headline"]
 
 
 _HATCHED = "not computing"  # what the hatching of a row means
@@ -37,23 +36,13 @@ def headline(timeline: Timeline, picture: Scene, metrics: Metrics | None) -> Hea
         step = round(metrics.step_time_s * PS_PER_SECOND)
     bubble = metrics.bubble_fraction if metrics else None
     if picture.by_stage:
-        subtitle = f"iteration {heading(step)}"
+        subtitle = f"iteration {short_time(step)}"
         if bubble is not None:
             subtitle += f" · bubble {bubble:.1%} of the stages' own span"
         return Headline(schedule_words(timeline), subtitle, _HATCHED)
     ranks = int(timeline.graph.multiplicity.sum())
-    title = f"{ranks:,} rank{'' if ranks == 1 else 's'}, step {heading(step)}"
+    title = f"{ranks:,} rank{'' if ranks == 1 else 's'}, step {short_time(step)}"
     return Headline(title, _shares(metrics) if metrics else "", _HATCHED)
-
-
-def schedule_words(timeline: Timeline) -> str:
-    """Name the schedule, its stages and microbatches: "1F1B, 8 stages × 16 microbatches"."""
-    graph = timeline.graph
-    schedule = str(graph.meta.get("schedule", ""))
-    stages, microbatches = int(graph.stage.max()) + 1, int(graph.microbatch.max()) + 1
-    name = title_of(schedule) if schedule else "Pipeline"
-    plural = "" if microbatches == 1 else "es"
-    return f"{name}, {stages} stages × {microbatches} microbatch{plural}"
 
 
 def _shares(metrics: Metrics) -> str:

@@ -8,8 +8,9 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.charts.gantt.scene import Scene
-from commsim.charts.theme import FAMILIES, op_label, plain, shorten
+from commsim.charts.theme import FAMILIES, plain, shorten
 from commsim.graph import OpKind
+from commsim.metrics import op_label
 from commsim.ops import bus_factor
 from commsim.timeline import Timeline
 from commsim.units import format_bandwidth, format_size, format_time

@@ -10,9 +10,9 @@ The scene of a Gantt chart: rows, and boxes on rows, before it is drawn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Ints
@@ -43,8 +43,7 @@ _LONGEST_NAME = 14  # letters of a thin row's name
 _COMPUTE_HEIGHT, _SUB_HEIGHT, _SUB_GAP, _LANE_GAP = 1.0, 0.42, 0.06, 0.16
 
 
-@dataclass(frozen=True, slots=True)
-class SceneRow:
+class SceneRow(msgspec.Struct, frozen=True):
     """One strip of the picture; `top` and `height` in rows of compute, downwards from 0."""
 
     lane: int
@@ -54,8 +53,7 @@ class SceneRow:
     compute: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Boxes:
+class Boxes(msgspec.Struct, frozen=True, eq=False):
     """Boxes as columns: position in `Scene.rows` and in FAMILIES, waiting or not, start and end.
 
     `span` is the span of the timeline, or -1 for a box that stands for `count` short ones.
@@ -74,7 +72,7 @@ class Boxes:
 
     def columns(self) -> tuple[Any, ...]:
         """Return the arrays in the order of the fields."""
-        return tuple(getattr(self, column.name) for column in fields(self))
+        return tuple(getattr(self, column) for column in self.__struct_fields__)
 
     def lists(self) -> tuple[list[Any], ...]:
         """Return the columns as lists, to walk over box by box."""
@@ -85,8 +83,7 @@ class Boxes:
         return Boxes(*(column[chosen] for column in self.columns()))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scene:
+class Scene(msgspec.Struct, frozen=True, eq=False):
     """Everything a Gantt draws. `by_stage`: rows are pipeline stages, one lane each.
 
     `notes` say what is not drawn one to one.

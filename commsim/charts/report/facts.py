@@ -5,8 +5,8 @@ The facts of a report: a run with its metrics, its memory and its waits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -17,8 +17,7 @@ from commsim.timeline import Timeline
 __all__ = ["ReportFacts", "ReportSection", "Residents", "resident_bytes"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Residents:
+class Residents(msgspec.Struct, frozen=True, eq=False):
     """Bytes per lane: what it holds all through the step, and what its GPU has (0: unknown)."""
 
     held: Ints
@@ -30,16 +29,14 @@ def resident_bytes(held: Sequence[int], capacity: Sequence[int]) -> Residents:
     return Residents(np.array(held, np.int64), np.array(capacity, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class FaultDraws:
+class FaultDraws(msgspec.Struct, frozen=True):
     """The step (s) of each draw of faults, and that without any."""
 
     healthy: float
     steps: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReportFacts:
+class ReportFacts(msgspec.Struct, frozen=True, eq=False):
     """A run to report on.
 
     `headline` is what it comes to in a sentence, `limits` what the step would be shorter without,
@@ -64,8 +61,7 @@ class ReportFacts:
     span_name: str = "step time"
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSection:
+class ReportSection(msgspec.Struct, frozen=True):
     """A part of the page: its anchor, heading, a line below it (plain text), and HTML.
 
     `wide` ones take the whole width if there is room for two next to each other.

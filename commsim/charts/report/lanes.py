@@ -4,8 +4,7 @@ Places of lanes (node, stage, replica) by which the viewer groups them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -15,8 +14,7 @@ from commsim.metrics import lane_stages
 __all__ = ["LanePlaces", "lane_places"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LanePlaces:
+class LanePlaces(msgspec.Struct, frozen=True, eq=False):
     """Per lane: its node, its first pipeline stage, its data parallel replica; -1 for none."""
 
     node: Ints

@@ -4,8 +4,7 @@ The section on memory: what each stage, or each rank, holds over time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -23,8 +22,7 @@ _LOOKED = 64  # ranks that are looked at for them
 _POINTS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryRow:
+class _MemoryRow(msgspec.Struct, frozen=True):
     """What a lane holds, in bytes, drawn and in numbers; `equal` others do the same."""
 
     label: str

@@ -14,10 +14,11 @@ Times are in ticks: a power of ten picoseconds, fine enough for one part in 4e9 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Ints
 from commsim.charts.gantt import families
@@ -25,9 +26,9 @@ from commsim.charts.report.columns import blob, column
 from commsim.charts.report.joined import join_short
 from commsim.charts.report.lanes import lane_places
 from commsim.charts.report.rows import PlacedSpans, launchers, on_host, place_spans
-from commsim.charts.theme import HOST, op_label, plain, shorten
+from commsim.charts.theme import HOST, plain, shorten
 from commsim.graph import Graph, OpKind
-from commsim.metrics import arrivals, critical_path, measured_window
+from commsim.metrics import arrivals, critical_path, measured_window, op_label
 from commsim.ops import bus_factor
 from commsim.timeline import Timeline
 
@@ -39,8 +40,7 @@ _DENSE = 8  # numbers per entry up to which a table of them is faster than sorti
 _NAME = 160  # letters of a name that the viewer keeps
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRun:
+class ShownRun(msgspec.Struct, frozen=True):
     """A timeline to show, under a label ("measured"); `node_of` is the node of each rank.
 
     `lanes`: show these alone (None: all). Spans below `stretch` picoseconds are joined to their
@@ -54,16 +54,15 @@ class ShownRun:
     stretch: int = 0
 
 
-@dataclass(slots=True)
-class _PackedTables:
+class _PackedTables(msgspec.Struct):
     """What grows from run to run: words, meanings, sizes, rows, and how many instances."""
 
-    words: dict[str, int] = field(default_factory=dict)
-    meanings: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-    lanes: list[dict[str, Any]] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    paths: list[list[int]] = field(default_factory=list)
+    words: dict[str, int] = msgspec.field(default_factory=dict)
+    meanings: dict[tuple[Any, ...], int] = msgspec.field(default_factory=dict)
+    sizes: dict[int, int] = msgspec.field(default_factory=dict)
+    lanes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    counts: list[int] = msgspec.field(default_factory=list)
+    paths: list[list[int]] = msgspec.field(default_factory=list)
     instances: int = 0
 
     def word(self, text: str) -> int:

@@ -7,8 +7,7 @@ It is the picture of `charts.scene` without its limits: every lane, every span.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Ints
@@ -23,8 +22,7 @@ __all__ = ["PlacedSpans", "launchers", "on_host", "place_spans"]
 _SUB_ROWS, _HOST_ROWS = 3, 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlacedSpans:
+class PlacedSpans(msgspec.Struct, frozen=True, eq=False):
     """Spans that take time and the row of each, in order of row and start.
 
     Row `lane * per_lane` is what the lane computes, those after it its other streams, and the last

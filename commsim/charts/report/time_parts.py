@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from commsim.charts.headline import limit_name
 from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text
-from commsim.charts.theme import ACCOUNT, op_label, shorten
-from commsim.metrics import Metrics, RankTimes, bubbles
+from commsim.charts.theme import ACCOUNT, shorten
+from commsim.metrics import Metrics, RankTimes, bubbles, limit_name, op_label
 from commsim.units import format_time
 
 __all__ = ["breakdown_section", "bubble_section", "limits_section", "path_section", "waits_section"]

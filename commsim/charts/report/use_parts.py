@@ -22,7 +22,7 @@ from commsim.charts.report.markup import (
     text,
     time_ticks,
 )
-from commsim.charts.theme import op_label, shorten
+from commsim.charts.theme import shorten
 from commsim.metrics import (
     CollectiveMetrics,
     UseOverTime,
@@ -30,6 +30,7 @@ from commsim.metrics import (
     Window,
     busiest,
     measured_window,
+    op_label,
     use_over_time,
     utilization,
 )

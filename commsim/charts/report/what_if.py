@@ -11,9 +11,9 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -50,8 +50,7 @@ _STAGES, _RANKS = 16, 8  # rows of a point's timeline
 _COLUMNS = 2_000  # pixels for which spans are told apart at first
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSlider:
+class ReportSlider(msgspec.Struct, frozen=True):
     """What a slider shows: words, a label per place, and the place of the run as it was given."""
 
     title: str
@@ -59,8 +58,7 @@ class ReportSlider:
     given: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WhatIfRuns:
+class WhatIfRuns(msgspec.Struct, frozen=True, eq=False):
     """The runs that sliders choose from: `point_page` and `point_spans` of each, b"" for none.
 
     The page of a point that cannot run is {"error": why}.

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim._version import __version__
 from commsim.charts.page import policy, scripts_of
@@ -225,7 +227,7 @@ def live_parts(facts: ReportFacts) -> dict[str, Any]:
         "headline": facts.headline or facts.name,
         "name": facts.name,
         "figures": [list(one) for one in figures(facts)],
-        "sections": [asdict(one) for one in (*made, *([notes] if notes else []))],
+        "sections": [msgspec.structs.asdict(one) for one in (*made, *([notes] if notes else []))],
         "viewer": "".join(_viewer(runs)),
     }
 

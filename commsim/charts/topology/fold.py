@@ -4,7 +4,7 @@ Folding of a cluster's drawing: the vertices shown, and how many each represents
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.cluster import Cluster
 
@@ -14,16 +14,14 @@ MAX_COLUMNS = 16  # GPUs side by side that are legible
 MAX_SWITCHES = 16  # switches of one level side by side
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnNode:
+class DrawnNode(msgspec.Struct, frozen=True):
     """A node that is drawn: its number, and how many equal it stands for."""
 
     node: int
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(msgspec.Struct, frozen=True):
     """`of[vertex]` is the vertex that is drawn for it; `count[drawn]` how many share that one."""
 
     of: dict[str, str]

@@ -14,8 +14,7 @@ scene. x and y are columns and rows, downwards from 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -42,8 +41,7 @@ _ARC = 8  # straight pieces of an arc
 _SWITCHES = ("leaf", "spine", "core")
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyNode:
+class TopologyNode(msgspec.Struct, frozen=True):
     """A vertex; `kind` is gpu, nic, pcie, cpu, memory, nvswitch, leaf, spine or core."""
 
     x: float
@@ -54,8 +52,7 @@ class TopologyNode:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyLink:
+class TopologyLink(msgspec.Struct, frozen=True):
     """A line through `points`: both directions of `count` wires of one kind.
 
     `bandwidth` is bytes/s of one wire one way; `share` the utilization of the busiest direction
@@ -73,8 +70,7 @@ class TopologyLink:
     peak: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyFrame:
+class TopologyFrame(msgspec.Struct, frozen=True):
     """The outline of a node, or of one that stands for many."""
 
     x0: float
@@ -84,8 +80,7 @@ class TopologyFrame:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyScene:
+class TopologyScene(msgspec.Struct, frozen=True):
     """Everything a drawing needs; `rows` names the levels in use from top to bottom."""
 
     nodes: tuple[TopologyNode, ...]

@@ -10,8 +10,8 @@ Shortest ways are left only as far as that helps: no link need be emptier than t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -25,8 +25,7 @@ _HARDNESS = 60.0  # of the soft maximum: links within 1/60 of the fullest count 
 _ENOUGH = 1e-9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True, eq=False):
     """The ways of pairs as rows: `way` (ascending from 0), `link`, `share`; `pair` of each way.
 
     The first way of each pair is its shortest.

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.cluster.fabrics.fabric_section import FabricSpec
 from commsim.cluster.fabrics.leaves import Leaves
@@ -22,8 +23,7 @@ __all__ = ["FabricParts", "fabric_parts"]
 _WITH_SPINES = ("rail_optimized", "fat_tree")
 
 
-@dataclass(frozen=True, slots=True)
-class FabricParts:
+class FabricParts(msgspec.Struct, frozen=True):
     """Counts of what the fabric is built of. `wrong` says why its settings can be built by none."""
 
     leaves: int = 0

@@ -4,10 +4,10 @@ What a user writes about the network between nodes, and what it comes to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from commsim.cluster.nodes import merged
 from commsim.errors import ScenarioError
@@ -115,8 +115,7 @@ class FabricSection(Section, frozen=True):
     sources: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class FabricSpec:
+class FabricSpec(msgspec.Struct, frozen=True):
     """A fabric's settings, all there and checked; latencies in ps.
 
     `uplinks` is a factor on the bandwidth between switches that `oversubscription` leaves.

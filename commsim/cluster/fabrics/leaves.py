@@ -10,15 +10,15 @@ Which leaf switch each NIC hangs on: all that tells one kind of fabric from anot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.cluster.fabrics.fabric_section import FabricSpec
 
 __all__ = ["Leaves", "Nic", "hang"]
 
 
-@dataclass(frozen=True, slots=True)
-class Nic:
+class Nic(msgspec.Struct, frozen=True):
     """One NIC: its node, its number there, its rail, and its link.
 
     `bandwidth` is raw bytes/s per direction, `efficiency` its payload share, `latency` in ps;
@@ -43,8 +43,7 @@ class Nic:
         return f"node{self.node}/nic{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Leaves:
+class Leaves(msgspec.Struct, frozen=True):
     """The leaves' names, the leaf of each NIC, and the group of spines above each leaf."""
 
     names: tuple[str, ...]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.cluster.fabrics.bill import FabricParts
 from commsim.cluster.fabrics.fabric_section import FabricSpec
@@ -18,8 +19,7 @@ from commsim.errors import ScenarioError
 __all__ = ["SwitchLink", "Wiring", "levels", "nodes_on_leaves", "wiring_parts"]
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchLink:
+class SwitchLink(msgspec.Struct, frozen=True):
     """`count` cables between two switches: bytes/s of each per direction, latency in ps.
 
     `latency` None takes the fabric's cables'.
@@ -32,8 +32,7 @@ class SwitchLink:
     latency: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
+class Wiring(msgspec.Struct, frozen=True):
     """Each switch with its kind (leaf, spine, core), their links, and the switch of each NIC.
 
     `dims`: routers per dimension, of a torus.

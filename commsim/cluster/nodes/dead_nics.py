@@ -8,7 +8,8 @@ those that are left, as NCCL's search does.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from commsim.cluster.nodes.spec import NodeSpec
 from commsim.errors import ScenarioError

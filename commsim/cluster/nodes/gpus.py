@@ -8,10 +8,11 @@ Each fact in a file carries its confidence: documented (seen in the source it na
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from commsim.cluster.files import HERE, read_mapping, suggestion
 from commsim.errors import ScenarioError
@@ -22,8 +23,7 @@ _FOLDER = HERE / "gpus"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSpec:
+class GpuSpec(msgspec.Struct, frozen=True):
     """One GPU, or one CPU worker (`device` "cpu").
 
     `memory_bytes` is what a process can use; bandwidths are bytes/s per direction; `tflops` is
@@ -34,7 +34,7 @@ class GpuSpec:
     name: str
     memory_bytes: int
     memory_bandwidth: float
-    tflops: Mapping[str, float] = field(hash=False)
+    tflops: Mapping[str, float]
     sm_count: int
     compute_capability: str
     device: str = "cuda"
@@ -46,8 +46,12 @@ class GpuSpec:
     pcie_width: int = 16
     power_w: float | None = None
     multicast: bool = False
-    confidence: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False, repr=False)
-    source: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False, repr=False)
+    confidence: Mapping[str, str] = _NOTHING
+    source: Mapping[str, str] = _NOTHING
+
+    def __hash__(self) -> int:
+        """Return the hash of what can be hashed; mappings cannot."""
+        return hash((self.name, self.memory_bytes, self.memory_bandwidth, self.sm_count))
 
     @property
     def sm(self) -> int:

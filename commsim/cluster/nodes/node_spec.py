@@ -4,8 +4,9 @@ A node as facts: every value there, checked, counted, and the defaults it took n
 
 from __future__ import annotations
 
-import dataclasses
 from types import MappingProxyType
+
+import msgspec
 
 from commsim.cluster.nodes.gpus import GpuSpec, gpu_spec
 from commsim.cluster.nodes.nic_spec import nic_spec
@@ -73,7 +74,7 @@ def node_spec(node: NodeSection, place: NodePlace, *, name: str = "") -> NodeSpe
     notes = _warnings(name, spec)
     if read.taken:
         notes.append(f"node {name}: taken by default: {', '.join(read.taken)}.")
-    return dataclasses.replace(spec, notes=tuple(notes))
+    return msgspec.structs.replace(spec, notes=tuple(notes))
 
 
 def _launch(node: NodeSection) -> int | None:
@@ -214,4 +215,4 @@ def _adapted(spec: GpuSpec, section: GpuSection) -> GpuSpec:
     if not changes:
         return spec
     source = dict(spec.source) | dict.fromkeys(changes, _STATED) | section.sources
-    return dataclasses.replace(spec, **changes, source=MappingProxyType(source))  # type: ignore[arg-type]
+    return msgspec.structs.replace(spec, **changes, source=MappingProxyType(source))

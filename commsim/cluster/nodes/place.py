@@ -4,7 +4,7 @@ Where a setting stands in what the user wrote, so that an error can name it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.cluster.nodes.node import NodeSection
 from commsim.errors import ScenarioError
@@ -17,8 +17,7 @@ def field_path(*parts: str) -> str:
     return ".".join(part for part in parts if part)
 
 
-@dataclass(frozen=True, slots=True)
-class NodePlace:
+class NodePlace(msgspec.Struct, frozen=True):
     """A node's place: the file (or flag), the path of its base, and of its overrides."""
 
     where: str

@@ -6,7 +6,7 @@ Bandwidths are raw bytes/s in one direction, latencies are in ps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.cluster.nodes.gpus import GpuSpec
 from commsim.cluster.nodes.node import PowerSection
@@ -16,8 +16,7 @@ __all__ = ["MAX_GPUS", "CpuSpec", "NicSpec", "NodeSpec", "PcieSpec", "PcieSwitch
 MAX_GPUS = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(msgspec.Struct, frozen=True):
     """Raw bandwidth (bytes/s, one direction), payload share, latency (ps)."""
 
     bandwidth: float
@@ -25,8 +24,7 @@ class Wire:
     latency: int
 
 
-@dataclass(frozen=True, slots=True)
-class PcieSwitch:
+class PcieSwitch(msgspec.Struct, frozen=True):
     """A PCIe switch, what hangs under it, where it hangs, and its own lanes upwards."""
 
     gpus: tuple[int, ...]
@@ -36,8 +34,7 @@ class PcieSwitch:
     bandwidth: float
 
 
-@dataclass(frozen=True, slots=True)
-class PcieSpec:
+class PcieSpec(msgspec.Struct, frozen=True):
     """The PCIe of a node: a device's raw bandwidth, and latencies in ps.
 
     `p2p`: GPUs reach each other's memory over it.
@@ -54,8 +51,7 @@ class PcieSpec:
     switches: tuple[PcieSwitch, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CpuSpec:
+class CpuSpec(msgspec.Struct, frozen=True):
     """What the CPUs of a node are; `family` and `model_id` as CPUID counts them.
 
     `memory`: that of a socket, reads and writes sharing its bandwidth; None if it never is
@@ -70,8 +66,7 @@ class CpuSpec:
     memory: Wire | None
 
 
-@dataclass(frozen=True, slots=True)
-class NicSpec:
+class NicSpec(msgspec.Struct, frozen=True):
     """The NICs of a node, each with so many `ports` on its wire.
 
     `own[g]` lists the NICs dealt to GPU g, `listed` if the user did. `gdr`: they reach GPU memory
@@ -96,8 +91,7 @@ class NicSpec:
         return self.numbers[nic] if self.numbers else nic
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
+class NodeSpec(msgspec.Struct, frozen=True):
     """All there is to know about one node.
 
     `mesh[i][j]` counts direct NVLinks, `nvlink` being one of them; `switch` is a GPU's port of

@@ -15,8 +15,7 @@ The order of links decides there, because the allocation is not unique.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -31,8 +30,7 @@ _TIE = 1 + 1e-12
 _FULL = 1e-11  # relative: a link that is this near to its capacity is full
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Flows:
+class Flows(msgspec.Struct, frozen=True, eq=False):
     """Flows as CSR: flow f has links `link[ptr[f]:ptr[f + 1]]`, ascending, each once.
 
     `load` (bytes) and `conns` belong to the entries, `cap` (largest rate, may be infinite
@@ -49,8 +47,7 @@ class Flows:
         return len(self.cap)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rates:
+class Rates(msgspec.Struct, frozen=True, eq=False):
     """The rate of each flow, and how many flows `fill` could not fix (0: the one allocation)."""
 
     rate: Floats

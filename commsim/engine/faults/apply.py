@@ -7,9 +7,9 @@ Only ranks that something happens to stand apart from those that they were folde
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster

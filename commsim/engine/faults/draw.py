@@ -5,9 +5,9 @@ From what a section leaves to chance to faults at places: the same seed and numb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -23,8 +23,7 @@ _DEAD, _OTHERS = 0, 1  # streams of chance
 _MOST_DRAWS = 100_000  # repetitions of a flapping link
 
 
-@dataclass(frozen=True, slots=True)
-class SlowGpu:
+class SlowGpu(msgspec.Struct, frozen=True):
     """A rank whose compute takes `factor` times as long, from `start` to `end` ps or always."""
 
     rank: int
@@ -33,8 +32,7 @@ class SlowGpu:
     end: int = _FOREVER
 
 
-@dataclass(frozen=True, slots=True)
-class SlowLink:
+class SlowLink(msgspec.Struct, frozen=True):
     """Links of which the share `left` stays: always, or within `windows` of (start, end) ps."""
 
     links: tuple[int, ...]
@@ -42,8 +40,7 @@ class SlowLink:
     windows: tuple[tuple[int, int], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
+class Noise(msgspec.Struct, frozen=True):
     """Jitter: of all ranks if `ranks` is None; `pool` has measured factors, if any."""
 
     spread: float
@@ -52,8 +49,7 @@ class Noise:
     pool: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnFaults:
+class DrawnFaults(msgspec.Struct, frozen=True):
     """The faults of one run on a cluster without its dead NICs; `seed` draws the jitter."""
 
     slow_gpus: tuple[SlowGpu, ...] = ()

@@ -10,10 +10,10 @@ groups end up in different colors, the ranks are not equivalent: `finer_roles` s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster

@@ -8,10 +8,11 @@ by the links they load and how much, until nothing splits any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.libraries import Plan
@@ -23,8 +24,7 @@ Hashes = npt.NDArray[np.uint64]
 _DIGITS = 9  # loads that agree to this many digits are equal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Entries:
+class Entries(msgspec.Struct, frozen=True, eq=False):
     """What the phases of many plans do to links: one entry per (plan, phase, link)."""
 
     plan: Ints
@@ -37,8 +37,8 @@ class Entries:
     def joined(cls, parts: Sequence[Entries]) -> Entries:
         """Return all entries of several."""
         whole = {
-            column.name: np.concatenate([getattr(part, column.name) for part in parts])
-            for column in fields(cls)
+            column: np.concatenate([getattr(part, column) for part in parts])
+            for column in cls.__struct_fields__
         }
         return cls(**whole)
 

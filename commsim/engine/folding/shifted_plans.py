@@ -10,9 +10,10 @@ leaves these are changes no time: one of them is planned, and the links of its p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Bools, Ints
 from commsim.cluster import Cluster, Shifts
@@ -22,8 +23,7 @@ from commsim.libraries import Plan, Request
 __all__ = ["OrbitPlans", "ShiftedPlans"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OrbitPlans:
+class OrbitPlans(msgspec.Struct, frozen=True, eq=False):
     """The plans of an orbit's groups: group i has `templates[of[i]]`, on links of its own.
 
     Plan i of `entries` is that of group i.
@@ -34,8 +34,7 @@ class OrbitPlans:
     entries: Entries
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Made:
+class _Made(msgspec.Struct, frozen=True, eq=False):
     """A plan that was made, the blocks of links of its group, and its loads."""
 
     plan: Plan

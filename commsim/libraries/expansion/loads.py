@@ -9,8 +9,8 @@ one, each pair of NICs once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints, distinct_columns
@@ -23,8 +23,7 @@ __all__ = ["Connections", "LinkLoads", "loads_of", "no_loads"]
 _NEAREST = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Connections:
+class Connections(msgspec.Struct, frozen=True, eq=False):
     """Columns over connections: from rank to rank, and the share of S that each carries.
 
     `out` and `into` are the NICs that it leaves and enters by, `relay` the rank whose GPU hands
@@ -56,8 +55,7 @@ class Connections:
         return Connections(*columns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinkLoads:
+class LinkLoads(msgspec.Struct, frozen=True, eq=False):
     """Links (ascending), the share of S that each carries, and over how many connections."""
 
     link: Ints

@@ -10,8 +10,8 @@ with the messages; consecutive services of a link then become one at their mean 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints, distinct_columns
@@ -26,8 +26,7 @@ _LEAST = 32  # messages in a wave, on average; with fewer one by one is as quick
 _NOISE = 1e-9  # relative
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinkServices:
+class LinkServices(msgspec.Struct, frozen=True, eq=False):
     """What links serve, as columns: from, to (ps), and the share of the link that is taken."""
 
     link: Ints
@@ -36,8 +35,7 @@ class LinkServices:
     share: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Waves:
+class Waves(msgspec.Struct, frozen=True, eq=False):
     """When each message arrives (ps), and what links serve meanwhile."""
 
     arrive: Floats
@@ -128,8 +126,7 @@ def _ranges(latest: Ints) -> Iterator[tuple[int, int]]:
         first = last
 
 
-@dataclass(slots=True, eq=False)
-class _Lanes:
+class _Lanes(msgspec.Struct, eq=False):
     """Routes as tables, a row per hop and a column each; shorter ones end in hops of no cost."""
 
     link: Ints

@@ -10,8 +10,8 @@ host name resolves to one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -27,8 +27,7 @@ LINK_KIND = "tcp"
 _LOOPBACK = "loopback"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Wakes:
+class Wakes(msgspec.Struct, frozen=True, eq=False):
     """What software adds to the messages of each of some connections, in ps."""
 
     latency: Floats

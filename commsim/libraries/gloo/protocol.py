@@ -12,8 +12,7 @@ Source: github pytorch/gloo, gloo/transport/tcp/pair.cc (NOTIFY_RECV_READY), rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -25,8 +24,7 @@ from commsim.libraries.plan import Delays, RoutedProgram
 __all__ = ["Discipline", "lay"]
 
 
-@dataclass(frozen=True, slots=True)
-class Discipline:
+class Discipline(msgspec.Struct, frozen=True):
     """How an algorithm posts: steps in flight (0: all at once), and if receives are announced."""
 
     window: int

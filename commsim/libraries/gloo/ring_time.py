@@ -15,8 +15,8 @@ share a link have an even share of it each.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -27,8 +27,7 @@ from commsim.libraries.gloo.rings import RingSchedule
 __all__ = ["RingEdges", "RingTimes", "costs", "run"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RingEdges:
+class RingEdges(msgspec.Struct, frozen=True, eq=False):
     """The edges of a ring by sender: latency, ps per byte, waking up, and telling back in ps."""
 
     latency: Floats
@@ -37,8 +36,7 @@ class RingEdges:
     told: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RingTimes:
+class RingTimes(msgspec.Struct, frozen=True, eq=False):
     """When each member has received all that it gets, and when all that it sends has left."""
 
     received: Floats

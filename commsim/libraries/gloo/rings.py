@@ -11,8 +11,8 @@ allreduce_ring_chunked.h of github pytorch/gloo, read at 0fdde35, 19f1d3a, 08179
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -28,8 +28,7 @@ MAX_SEGMENT = 1 << 20  # AllreduceOptions::kMaxSegmentSize
 _LEAST_CHUNK = 256  # elements, of the class ring_chunked
 
 
-@dataclass(frozen=True, slots=True)
-class Segments:
+class Segments(msgspec.Struct, frozen=True):
     """How a buffer of `total` bytes is cut: `per_member` segments of `size` bytes each."""
 
     total: int
@@ -42,8 +41,7 @@ class Segments:
         return np.clip(self.total - begin, 0, self.size).astype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class RingPhase:
+class RingPhase(msgspec.Struct, frozen=True):
     """`rounds` iterations from step `first` on: in round i, member r sends chunk `index(i)[r]`."""
 
     first: int
@@ -52,8 +50,7 @@ class RingPhase:
     index: Callable[[int], Ints]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RingSchedule:
+class RingSchedule(msgspec.Struct, frozen=True, eq=False):
     """A ring of `n` members that send to the one `shift` places on.
 
     `length` has the bytes of each chunk; a chunk without any is not sent unless `sends_empty`.

@@ -10,9 +10,10 @@ of a rank take turns, a slice each, in an order that crosses near and far in tur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Links
@@ -29,8 +30,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 PS = 1e12
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
+class Pairs(msgspec.Struct, frozen=True, eq=False):
     """Columns over the pairs of an all-to-all: members, bytes, and routes."""
 
     source: Ints

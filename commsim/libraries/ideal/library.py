@@ -8,9 +8,9 @@ steps of the algorithm. It is the yardstick that real libraries are held against
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.collectives import (

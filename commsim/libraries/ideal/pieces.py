@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.cluster import Links
 from commsim.collectives import Program
@@ -28,8 +29,7 @@ _MOST_TRIED = 8_192  # messages of a program that is only tried
 _MOST_MESSAGES = 32_768  # more are not timed one by one: a few pieces tell what each more takes
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(msgspec.Struct, frozen=True):
     """A collective that is sent in pieces: `program(k)` is its program of k of them.
 
     `lay(program, bytes)` lays a program that carries so many bytes onto routes. `window`: ranks

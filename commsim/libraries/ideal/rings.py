@@ -7,9 +7,9 @@ Edges of one kind are routed once and shifted to the links of each (`routing.col
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -22,8 +22,7 @@ __all__ = ["Ring", "ring_messages", "ring_of"]
 PS = 1e12
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ring:
+class Ring(msgspec.Struct, frozen=True, eq=False):
     """A ring as columns over its edges: ps per byte and latency in ps; edge i leaves `member[i]`.
 
     `link`, `load` and `conns` are those of a flow that sends a byte over every edge. `exact`: no

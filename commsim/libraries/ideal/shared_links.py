@@ -8,9 +8,9 @@ until it holds its latencies and the time of its busiest link with the bytes of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Floats, Ints
 from commsim.libraries.expansion import whole

@@ -11,9 +11,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.nccl.shapes import PathType
@@ -38,8 +40,7 @@ _MERGE_LEVELS = (_NEVER_MERGED, "PORT", "PIX", "PXB", "P2C", "PHB", "SYS")
 Does = Literal["modelled", "not_modelled", "no_effect"]
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True):
     """One NCCL variable: what it says, and what commsim does with it.
 
     `choice_only`: it changes what NCCL chooses, and no predicted time of that.
@@ -59,8 +60,7 @@ class Variable:
         return (self.alias or self.name).removeprefix("NCCL_").lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Knobs:
+class Knobs(msgspec.Struct, frozen=True):
     """The settings of NCCL that the environment makes. None: unset, NCCL decides. Sizes in bytes.
 
     `algo` and `proto` keep NCCL's own list syntax; `tuning/algo_filter.py` reads it.

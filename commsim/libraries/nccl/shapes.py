@@ -8,9 +8,9 @@ and channels for each op; the timing model reads both. The names follow NCCL's o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints32
@@ -103,16 +103,14 @@ class CpuVendor(IntEnum):
     MIXED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(msgspec.Struct, frozen=True):
     """One channel of a graph within a node: local ranks in order, and its (in, out) NET devices."""
 
     intra: tuple[int, ...]
     inter: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchGraph:
+class SearchGraph(msgspec.Struct, frozen=True):
     """What the search found for one pattern, in a node. Bandwidths in GB/s, latency in us."""
 
     pattern: Pattern
@@ -136,16 +134,14 @@ class SearchGraph:
         return len(dict.fromkeys(channel.intra[0] for channel in self.channels))
 
 
-@dataclass(frozen=True, slots=True)
-class TreeLinks:
+class TreeLinks(msgspec.Struct, frozen=True):
     """A rank's place in a tree: `up` is -1 at the root, `down` has no -1 entries."""
 
     up: int
     down: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trees:
+class Trees(msgspec.Struct, frozen=True, eq=False):
     """Every rank's links in every channel's tree; -1 if there is none.
 
     `up` has the shape (channels, ranks), `down` (channels, ranks, 3): filled from the front.
@@ -173,8 +169,7 @@ def _no_trees() -> Trees:
     return Trees(_no_rings(), np.empty((0, 0, 3), dtype=np.int32))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NetEnds:
+class NetEnds(msgspec.Struct, frozen=True, eq=False):
     """Which NICs the channels of a graph use in each node, and which rank hands data to them.
 
     Both have the shape (channels, nodes, 2). Ring: where the channel enters the node, where it
@@ -188,8 +183,7 @@ class NetEnds:
     relays: Ints32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Communicator:
+class Communicator(msgspec.Struct, frozen=True, eq=False):
     """What NCCL knows of a group after init; ranks are positions in the group.
 
     `graphs` are those after all ranks agreed (minimum of channels and bandwidths), by pattern
@@ -215,9 +209,9 @@ class Communicator:
     total_bw: float
     graphs: Mapping[str, SearchGraph]
     channels: int
-    rings: Ints32 = field(default_factory=_no_rings)
-    trees: Trees = field(default_factory=_no_trees)
-    nets: Mapping[str, NetEnds] = field(default_factory=dict)
+    rings: Ints32 = msgspec.field(default_factory=_no_rings)
+    trees: Trees = msgspec.field(default_factory=_no_trees)
+    nets: Mapping[str, NetEnds] = msgspec.field(default_factory=dict)
     gdr: bool = True
     """NICs move the memory of every GPU that sends or receives by itself."""
     peer_access: bool = True
@@ -230,7 +224,7 @@ class Communicator:
     """NICs that one GPU uses (as many as its own link can fill)."""
     peer_nvlinks: int = 0
     """NVLinks that the slowest path between two GPUs of a node is worth; 0: a pair has none."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = msgspec.field(default=())
 
     @property
     def n_ranks(self) -> int:
@@ -248,8 +242,7 @@ class Communicator:
         return self.n_ranks // self.n_nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """What NCCL runs for one collective: `selection_us` is what its own model says of it."""
 
     op: str

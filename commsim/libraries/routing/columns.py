@@ -9,8 +9,8 @@ nodes' links (`Shifts`). So 100,000 pairs need a few hundred routes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -19,8 +19,7 @@ from commsim.cluster import Cluster, Route, Shifts
 __all__ = ["KindsOfPairs", "RouteColumns", "columns_of"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RouteColumns:
+class RouteColumns(msgspec.Struct, frozen=True, eq=False):
     """Routes as columns; those of route i begin at `first[i]` of `link` and `share`.
 
     `count[i]` links belong to it (at least one), and its latency is in ps.

@@ -9,9 +9,9 @@ node whose GPUs are not all equally near (a mesh), a ring follows the fast links
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Ints
@@ -38,8 +38,7 @@ def channel_orders(
     return [_order(kinds, channel, count) for channel in range(count)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True, eq=False):
     """Nodes (or NVLink domains) whose members stand equally: a row of members in order for each.
 
     `at` says which node of the group each row is; the members of one use `nics` NICs.

@@ -5,9 +5,10 @@ A recipe as a scenario: its layout as it stands, the cluster from the user, repl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from commsim.cluster import ClusterSection, build_cluster
 from commsim.errors import ScenarioError
@@ -25,8 +26,7 @@ _MOST_BYTES = 2**22
 _SUFFIXES = (".toml", ".sh", ".yaml", ".yml", ".args", ".txt")
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRecipe:
+class TrainingRecipe(msgspec.Struct, frozen=True):
     """A scenario in plain data. `unmapped` are the keys that have no place in it, `notes` what was
     taken if the recipe is silent. `source`: whose format it was."""
 

@@ -7,8 +7,9 @@ runs one op at a time; overlapping communication slows compute by the rules of `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
+
+import msgspec
 
 from commsim.cluster import Cluster
 from commsim.libraries import Library, Plan, Request
@@ -224,8 +225,7 @@ def _plain(kind: str) -> str:
     return kind if "skewed" not in kind else "all_to_all"
 
 
-@dataclass(slots=True)
-class Ends:
+class Ends(msgspec.Struct):
     """When each part of an action has ended, in ps; 0: no such part.
 
     `last`: the ops in sequence. `ring`: the last exchange. `stream`: the last overlapping

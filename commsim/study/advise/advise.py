@@ -10,11 +10,12 @@ the answer is the best of the whole space, not of a sample.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import yaml
+from msgspec.structs import replace
 
 from commsim._version import __version__
 from commsim.errors import ScenarioError
@@ -49,8 +50,7 @@ class Progress(Protocol):
         """One piece is done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(msgspec.Struct, frozen=True):
     """A simulated layout: its place, how to run it, its figures, and why it is as it is."""
 
     rank: int
@@ -90,8 +90,7 @@ class Ranked:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """The best layouts for a scenario's model and cluster.
 
     `given` is the layout that the scenario itself describes, if it is one that was tried and
@@ -136,7 +135,9 @@ class Advice:
             "layouts": [one.to_dict() for one in self.layouts],
             "given": None if self.given is None else self.given.to_dict(),
             "kinds": [{"kind": one.kind, "says": one.says} for one in self.kinds],
-            "other_stacks": [asdict(one) | {"setting": one.setting} for one in self.others],
+            "other_stacks": [
+                msgspec.structs.asdict(one) | {"setting": one.setting} for one in self.others
+            ],
             "notes": list(self.notes),
         }
 

@@ -14,10 +14,11 @@ once. The floor is the time that a run needs even if all links are idle, the lar
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.libraries import Library

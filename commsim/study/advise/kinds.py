@@ -5,7 +5,8 @@ The best layout of each well-known kind, to compare with the winner.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.study.advise.layouts import Candidate
 from commsim.study.advise.search import Search
@@ -14,8 +15,7 @@ from commsim.units import GIB
 __all__ = ["LayoutKind", "best_of_kinds"]
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutKind:
+class LayoutKind(msgspec.Struct, frozen=True):
     """A kind of layout, and how its best layout compares with the winner."""
 
     kind: str

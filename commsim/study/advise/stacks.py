@@ -5,7 +5,6 @@ What the best layouts would take under other software: a ranking holds one stack
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -17,8 +16,7 @@ from commsim.study.advise.simulate import Ran, Worker
 __all__ = ["OtherStack", "other_stacks"]
 
 
-@dataclass(frozen=True, slots=True)
-class OtherStack:
+class OtherStack(msgspec.Struct, frozen=True):
     """The fastest of the best layouts under another stack; `more` is against the first."""
 
     stack: str

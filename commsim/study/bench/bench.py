@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
@@ -32,8 +33,7 @@ class _Asked(Section, frozen=True):
     library: LibrarySection
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRow:
+class BenchRow(msgspec.Struct, frozen=True):
     """One line of nccl-tests, with what ran. Sizes in bytes, bandwidths in 1e9 bytes/s.
 
     `selection_us` is what NCCL's own tuning model computed; `chosen`: the library would choose
@@ -61,8 +61,7 @@ class BenchRow:
     chosen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BenchResult:
+class BenchResult(msgspec.Struct, frozen=True):
     """The rows of a bench in the order of ops, sizes, algorithms.
 
     `crossovers`: where the fastest algorithm changes; `choices`: where the library's choice does.
@@ -72,7 +71,7 @@ class BenchResult:
     results: tuple[BenchRow, ...]
     crossovers: tuple[Crossover, ...]
     choices: tuple[Crossover, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = msgspec.field(default=())
 
     def __repr__(self) -> str:
         ops = ", ".join(dict.fromkeys(row.op for row in self.results))
@@ -88,7 +87,7 @@ class BenchResult:
         return {
             "schema": 1,
             "system": self.system,
-            "results": [asdict(row) for row in self.results],
+            "results": [msgspec.structs.asdict(row) for row in self.results],
             "crossovers": [crossover.to_dict() for crossover in self.crossovers],
             "choices": [change.to_dict() for change in self.choices],
             "notes": list(self.notes),

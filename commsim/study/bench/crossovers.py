@@ -8,8 +8,9 @@ long, and the algorithm that takes over gains 3 % somewhere in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 __all__ = ["Crossover", "choice_changes", "fastest_changes"]
 
@@ -17,8 +18,7 @@ _PRECISION = 1.01  # sizes are located to 1 %
 _GAIN = 1.03  # less is within what measured tables differ by from run to run
 
 
-@dataclass(frozen=True, slots=True)
-class Crossover:
+class Crossover(msgspec.Struct, frozen=True):
     """From `size` bytes on, `to` takes the place of `before`."""
 
     op: str

@@ -8,7 +8,7 @@ more; ops that deal out equal blocks round the block down to 16 bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.ops import NCCL_TESTS_TYPES, REDUCING, ROOTED
@@ -34,8 +34,7 @@ def op_of(name: str) -> str:
     return _PROGRAMS.get(op, op)
 
 
-@dataclass(frozen=True, slots=True)
-class BenchedShape:
+class BenchedShape(msgspec.Struct, frozen=True):
     """One line of nccl-tests before it is timed: `size` in bytes, `count` in elements."""
 
     size: int

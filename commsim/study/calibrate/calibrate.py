@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import yaml
 
@@ -31,8 +31,7 @@ __all__ = ["Calibration", "calibrate", "fitted_to"]
 _LEAST_ROWS = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Calibration:
+class Calibration(msgspec.Struct, frozen=True, eq=False):
     """A cluster fitted to measured tables.
 
     `cluster` is its file in plain data. `finding` is what is broken, None if nothing explains

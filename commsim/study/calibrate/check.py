@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim._version import __version__
 from commsim.arrays import Floats
@@ -30,8 +31,7 @@ _BANDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedBand:
+class CheckedBand(msgspec.Struct, frozen=True):
     """The sizes of a table that belong together: `slower` is the median of measured over expected.
 
     `worst` is the size that is slowest against its expectation, `by` how much. `against` says what
@@ -48,8 +48,7 @@ class CheckedBand:
     against: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(msgspec.Struct, frozen=True):
     """Every band of every table; `passed` if none is slower than the tolerance."""
 
     cluster: str
@@ -70,7 +69,8 @@ class CheckResult:
             "tolerance": self.tolerance,
             "passed": self.passed,
             "bands": [
-                {name: getattr(band, name) for name in band.__slots__} for band in self.bands
+                {name: getattr(band, name) for name in band.__struct_fields__}
+                for band in self.bands
             ],
         }
 

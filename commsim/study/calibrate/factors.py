@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Floats
 from commsim.cluster import NodeSpec, cluster_from
@@ -24,8 +25,7 @@ _LATENCY, _SHARE, _LAUNCH = 0.35, 0.2, 0.5
 _NANOSECONDS = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(msgspec.Struct, frozen=True):
     """A figure by its path in a node (`nic.efficiency`): its value now, and its prior's width.
 
     Shares stay at or below `most`; times are in seconds.

@@ -8,9 +8,9 @@ if the machine as it should be is off by more than `_OFF`, and the fault takes m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.cluster import cluster_from
@@ -27,14 +27,13 @@ _LAUNCHES = (0.6, 1.0, 1.7, 3.0)
 _OLD = ("2.12", "2.18", "2.21")
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """Something broken: what it is, where to look, and how the machine differs."""
 
     name: str
     says: str
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    library: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    library: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def on(self, machine: BenchedMachine) -> BenchedMachine:
         """Return the machine with this fault."""
@@ -44,8 +43,7 @@ class Fault:
         return machine.having(self.overrides, **library)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A fault that explains the tables: rms of ln(predicted / measured) without and with it.
 
     `also`: the names of others that explain them as well.

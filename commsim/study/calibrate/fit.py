@@ -11,8 +11,8 @@ back, one that all tables ask for is let through.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -37,8 +37,7 @@ NEAR = 3.0
 """Doublings of the size over which rows err together."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorParts:
+class ErrorParts(msgspec.Struct, frozen=True):
     """Standard deviations in ln that C is made of: of a table (smooth over sizes), of a row.
 
     As estimated over ten measured machines by `benchmarks/validate_calibrate.py`, with what all

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Floats
 from commsim.cluster import MeasuredSection, cluster_from, preset_names
@@ -39,8 +40,7 @@ _TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
 _MOST_BYTES = 2**28  # of a log
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MeasuredTable:
+class MeasuredTable(msgspec.Struct, frozen=True, eq=False):
     """One op over sizes: `seconds[i]` at `sizes[i]` bytes, on the first GPUs of each node.
 
     `nccl` and `launch` are "" if nobody says.
@@ -76,8 +76,7 @@ class MeasuredTable:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class BenchedMachine:
+class BenchedMachine(msgspec.Struct, frozen=True):
     """A cluster section in plain data, and the library that runs on it.
 
     `measured` are the tables that its file was fitted to.

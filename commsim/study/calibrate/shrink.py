@@ -10,8 +10,8 @@ the slopes at the given figures, so that they cost no prediction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -27,8 +27,7 @@ _WORTH = 0.03  # of the error: less is chance
 _STEP = 0.05
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Line:
+class _Line(msgspec.Struct, frozen=True, eq=False):
     """A table, its rows' ln(predicted / measured) as given, and their slopes by each factor."""
 
     table: MeasuredTable

@@ -4,8 +4,9 @@ A cluster that is benched on the fly, at the sizes and on the ranks of a table t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from commsim.cluster import Cluster, cluster_from
 from commsim.errors import ScenarioError
@@ -21,8 +22,7 @@ __all__ = ["BenchedCluster", "bench_like"]
 _TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
 
 
-@dataclass(frozen=True, slots=True)
-class BenchedCluster:
+class BenchedCluster(msgspec.Struct, frozen=True):
     """A cluster section as it was written, and by whose rules it communicates."""
 
     name: str

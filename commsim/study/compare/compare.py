@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from commsim._version import __version__
 from commsim.errors import ScenarioError
@@ -25,8 +26,7 @@ from commsim.study.compare.verdict import label, verdict_of_runs, verdict_of_tab
 __all__ = ["Comparison", "compare"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, eq=False):
     """Sources side by side; `data` is the JSON, `sides` the runs behind it (none for tables)."""
 
     data: dict[str, Any]

@@ -5,13 +5,13 @@ Runs side by side: their metrics with what differs, their settings, and what the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from commsim.charts import finding
+import msgspec
+
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, TraceError
-from commsim.metrics import PARTS, limits, measure
+from commsim.metrics import PARTS, finding, limits, measure
 from commsim.scenario import Scenario
 from commsim.study.compare.settings import flat, hardware, side_by_side
 from commsim.study.compare.sources import Source
@@ -25,8 +25,7 @@ __all__ = ["QUANTITIES", "Quantity", "Side", "lay_out", "open_run", "value_at"]
 _NOTABLE = 0.05  # differences are marked from here on, however much is tolerated
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True):
     """A figure of a run: where it stands in the JSON, its name, its unit, and if less is better.
 
     Units: s, share (a fraction), rate (1/s), number, GiB, money (the cost's currency), W, kWh, J.
@@ -65,8 +64,7 @@ QUANTITIES = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Side:
+class Side(msgspec.Struct, frozen=True, eq=False):
     """One run: its metrics under the keys of the run JSON, and what is known besides them."""
 
     name: str

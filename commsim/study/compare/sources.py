@@ -7,9 +7,10 @@ once. Names of the catalogue come before names of cluster presets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from commsim.cluster import preset_names
 from commsim.errors import ScenarioError, TraceError, did_you_mean
@@ -30,8 +31,7 @@ Comparable = str | Path | Scenario | Result | Replay | BenchResult | Trace
 _CLUSTER_KEYS = frozenset({"preset", "node", "nodes", "fabric", "overrides"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Source(msgspec.Struct, frozen=True, eq=False):
     """One thing to compare. `held` is what `kind` says it is:
 
     scenario: Scenario; cluster: Place; result: a run's JSON; trace: a path; bench: a bench's

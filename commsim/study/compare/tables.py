@@ -8,9 +8,10 @@ stand by band of size, as a latency error says nothing about bandwidth.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
+
+import msgspec
 
 from commsim.ops import bus_factor
 from commsim.traces.formats import NcclTests
@@ -32,8 +33,7 @@ BANDS = (("large", 16 * 2**20), ("mid", 64 * 2**10), ("small", 0))
 _NEAR = 0.01  # sizes that nccl-tests rounds differently in its versions are one size
 
 
-@dataclass(frozen=True, slots=True)
-class TablePoint:
+class TablePoint(msgspec.Struct, frozen=True):
     """A size of a table; `busbw_gbs` in 1e9 bytes/s."""
 
     size: int
@@ -43,8 +43,7 @@ class TablePoint:
     proto: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(msgspec.Struct, frozen=True):
     """One op's table from one source, by size; `ranks` and `nodes` are 0 if unknown."""
 
     name: str
@@ -57,8 +56,7 @@ class Sheet:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TableRows:
+class TableRows(msgspec.Struct, frozen=True):
     """One op over all sources: `times[i][k]` of size i and source k, None if it has none."""
 
     op: str

@@ -5,8 +5,9 @@ Explain: how an algorithm works, step by step, from the very program that is tim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from commsim.collectives import (
     ALGORITHMS,
@@ -29,8 +30,7 @@ _MOST_PIECES = 1 << 16  # of all ranks together
 _MOST = 1 << 24  # cells of all pictures together, and counters of one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, eq=False):
     """An algorithm run step by step; `walk` holds every move and every picture."""
 
     walk: Walk

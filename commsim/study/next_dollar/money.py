@@ -9,8 +9,6 @@ memory) has no price of its own; nor has anything but nodes if the cluster is re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from commsim.cluster import Cluster, ClusterSection, build_cluster
@@ -19,8 +17,7 @@ from commsim.metrics import capital_per_hour, hourly_price, power_per_hour
 __all__ = ["DoubledPrice", "doubled_price"]
 
 
-@dataclass(frozen=True, slots=True)
-class DoubledPrice:
+class DoubledPrice(msgspec.Struct, frozen=True):
     """Money per hour for as much again, and what is bought for it."""
 
     per_hour: float

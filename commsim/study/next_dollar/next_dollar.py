@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim._version import __version__
 from commsim.cluster import ClusterSection
@@ -36,8 +38,7 @@ _ROUNDS = 4  # halvings of the range in which a loss begins
 _MANY_OPS = 20_000  # from here on runs are worth a process each
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceChange:
+class ResourceChange(msgspec.Struct, frozen=True):
     """A resource made `better` times as good, by `sets`, and the step (s) that came of it.
 
     `saved_s` is below zero if the step got longer. Both are None if it cannot run: `error`.
@@ -50,8 +51,7 @@ class ResourceChange:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
+class Upgrade(msgspec.Struct, frozen=True):
     """One resource: what there is `now`, and what more and less of it comes to.
 
     `kind` is hardware, size or setting. `saved_s` is what twice as much saves of a step (None:
@@ -78,8 +78,7 @@ class Upgrade:
     buys: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NextDollar:
+class NextDollar(msgspec.Struct, frozen=True):
     """What every resource is worth to a scenario's step, those that save most first."""
 
     scenario: str
@@ -143,7 +142,7 @@ class NextDollar:
             "headline": self.headline,
             "step_time_s": self.step_time_s,
             "currency": self.currency,
-            "upgrades": [asdict(one) for one in self.upgrades],
+            "upgrades": [msgspec.to_builtins(one) for one in self.upgrades],
             "runs": self.runs,
             "notes": list(self.result.notes),
         }

@@ -5,8 +5,8 @@ Why more of something saves nothing, and how much less of it would be felt.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.metrics import link_resource, use_over_time
@@ -18,8 +18,7 @@ __all__ = ["LinkUses", "hurts_words", "idle_reason", "link_uses"]
 _FULL = 0.995
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUses:
+class LinkUses(msgspec.Struct, frozen=True):
     """Of each resource that is links: the busiest one's name, and the most it was ever used."""
 
     most: Mapping[str, tuple[str, float]]

@@ -7,7 +7,8 @@ A change is made of texts as `--set` takes them, so that anybody can run it agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.cluster import Cluster, NodeSpec
 from commsim.errors import ScenarioError
@@ -21,8 +22,7 @@ BETTER = (0.5, 1 / 1.1, 1.1, 2.0)
 """How many times better a resource is made: half, 10 % worse, 10 % better, twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """Something that a run has so much of.
 
     `kind`: hardware, size (what is bought as a whole: nodes), or setting (which costs nothing).

@@ -5,16 +5,16 @@ Runs of one scenario with changes, each once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from commsim.study.sweep import Outcome, SweepPoint, point_of, run_points
 
 __all__ = ["ChangedRuns"]
 
 
-@dataclass(slots=True)
-class ChangedRuns:
+class ChangedRuns(msgspec.Struct):
     """Runs the scenario `data` with changes as `--set` takes them, and remembers the outcomes.
 
     `executor` is one of a sweep; `progress` hears how many runs are done of how many asked for.
@@ -25,7 +25,7 @@ class ChangedRuns:
     folder: str
     executor: str = "serial"
     progress: Callable[[int, int], None] = lambda done, of: None
-    _known: dict[tuple[str, ...], Outcome] = field(default_factory=dict)
+    _known: dict[tuple[str, ...], Outcome] = msgspec.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._known)

@@ -5,8 +5,10 @@ One cluster of a plan: from a bound to a floor to a simulated step, with days, m
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.metrics import Metrics, hourly_price, rated_power
 from commsim.study.advise import Candidate, LayoutQueue, waits_for, with_settings
@@ -20,8 +22,7 @@ _HOUR, _DAY = 3600.0, 86400.0
 _WATTS_PER_KILOWATT = 1e3
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOption:
+class PlanOption(msgspec.Struct, frozen=True):
     """A cluster with its layout, simulated. `cost` and `energy_kwh` are of the whole training.
 
     `goodput` is the share of the days that is progress; None if failures were not asked about.
@@ -61,7 +62,7 @@ class PlanOption:
         """Return the option, ready for JSON."""
         return {"name": self.name} | {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value
-            for name in self.__slots__
+            for name in self.__struct_fields__
         }
 
 

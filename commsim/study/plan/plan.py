@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import yaml
 
 from commsim._version import __version__
@@ -38,8 +38,7 @@ __all__ = ["ClusterPlan", "plan"]
 _RUNS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
+class ClusterPlan(msgspec.Struct, frozen=True):
     """The clusters that make it: `options` are the sizes that were simulated, in their best layouts
     and in the order of days; `simulated` counts the runs.
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.cluster import build_cluster, preset_names
 from commsim.errors import ScenarioError, did_you_mean
@@ -33,8 +35,7 @@ _TOKENS = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
 _QUARTERS = (4, 5, 6, 7)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeKind:
+class NodeKind(msgspec.Struct, frozen=True):
     """A kind of cluster to size: its name, and its section in plain data without `nodes`.
 
     Of every `rack` nodes (those of an NVLink domain) `used` train; all are paid for.
@@ -50,8 +51,7 @@ class NodeKind:
         return nodes + nodes // self.used * (self.rack - self.used)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanQuestion:
+class PlanQuestion(msgspec.Struct, frozen=True):
     """A training to be done: `seconds` and `budget` are None if they do not bind."""
 
     model: str

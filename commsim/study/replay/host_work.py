@@ -8,7 +8,7 @@ replayed again with all of them as work; the truth lies between, gap by gap.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from commsim.study.replay.errors import steps
 from commsim.study.run import Result

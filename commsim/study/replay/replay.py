@@ -9,9 +9,11 @@ other hardware, with faster compute, with more ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
@@ -44,8 +46,7 @@ Table = list[tuple[str, ...]]
 _TRUSTED = 0.05  # a self-check above this makes what-ifs doubtful
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """A replay next to what was measured.
 
     `tables` are for people, by heading. `trace` and `measured` are None if the files hold no

@@ -10,9 +10,9 @@ between which limits: there what the replay has must lie between them.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -28,8 +28,7 @@ _LEAST = 50_000_000  # ps: less than 50 us is no finding, however small the part
 _SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
+class Miss(msgspec.Struct, frozen=True):
     """A part of one rank's step that the replay has otherwise than the recording, in seconds."""
 
     rank: int
@@ -42,8 +41,7 @@ class Miss:
         return f"rank {self.rank}: {self.part} {format_time(now)} for {format_time(was)}"
 
 
-@dataclass(frozen=True, slots=True)
-class AccountCheck:
+class AccountCheck(msgspec.Struct, frozen=True):
     """What was compared: `ranks` as plain rows for the JSON, and the misses, the largest first."""
 
     ranks: tuple[dict[str, Any], ...]
@@ -59,7 +57,10 @@ class AccountCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check for the JSON."""
-        return {"ranks": list(self.ranks), "misses": [asdict(miss) for miss in self.misses]}
+        return {
+            "ranks": list(self.ranks),
+            "misses": [msgspec.structs.asdict(miss) for miss in self.misses],
+        }
 
 
 def check_account(trace: Trace, measured: Timeline, again: Timeline) -> AccountCheck:

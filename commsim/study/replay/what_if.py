@@ -11,11 +11,11 @@ Settings that are none of these change the cluster.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.errors import ScenarioError
 from commsim.graph import (

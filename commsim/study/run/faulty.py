@@ -5,12 +5,13 @@ A scenario with faults: a healthy run to hold it against, then a run per draw, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Floats
 from commsim.cluster import Cluster
@@ -36,8 +37,7 @@ _LEAST_SEEN = 8  # ops of one name, for what a median is worth
 _MOST_LISTED = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Strike:
+class Strike(msgspec.Struct, frozen=True):
     """What strikes one run: `faults`, whose windows count from `begin` ps of the run."""
 
     faults: DrawnFaults

@@ -7,7 +7,7 @@ library's model; its time is kept, and a note says loudly which link it leaves o
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.collectives import is_switched

@@ -5,11 +5,11 @@ Several jobs on one cluster: each alone, then all together, and what they cost e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Ints
 from commsim.cluster import Cluster, build_cluster
@@ -31,8 +31,7 @@ _SHOWN = 10  # shared links
 _NOTICED = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """One job: its section, where it runs, and its graph on the cluster's ranks."""
 
     section: JobSection

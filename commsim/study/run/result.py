@@ -4,10 +4,11 @@ The result of a run: its timeline, its metrics, and the JSON that they make.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from commsim._version import __version__
 from commsim.files import write_json
@@ -28,8 +29,7 @@ __all__ = ["Result"]
 STEP = "step time"
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(msgspec.Struct, frozen=True, dict=True):
     """What a scenario came to. `extra` holds further keys of the JSON (a replay's errors).
 
     `command` runs it again. What it ran on (`cluster`, `library`), what is known of the training
@@ -41,7 +41,7 @@ class Result:
     timeline: Timeline
     metrics: Metrics
     notes: tuple[str, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
     command: str = ""
     cluster: Cluster | None = None
     library: Library | None = None
@@ -78,7 +78,7 @@ class Result:
     @cached_property
     def headline(self) -> str:
         """How long it takes, and what costs most of the time that is not compute."""
-        from commsim.charts import finding
+        from commsim.metrics import finding
 
         told = finding(
             self.timeline,
@@ -96,8 +96,8 @@ class Result:
             "scenario": self.scenario,
             "headline": self.headline,
             **self.metrics.to_dict(),
-            "limits": [asdict(limit) for limit in self.limits],
-            "waits": [asdict(wait) for wait in self.waits],
+            "limits": [msgspec.structs.asdict(limit) for limit in self.limits],
+            "waits": [msgspec.structs.asdict(wait) for wait in self.waits],
             "notes": list(self.notes),
             **self.extra,
         }

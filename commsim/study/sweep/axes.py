@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -31,8 +30,7 @@ _RANGE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SweepAxis:
+class SweepAxis(msgspec.Struct, frozen=True):
     """A setting by its path, and the values that it takes, as text."""
 
     path: str

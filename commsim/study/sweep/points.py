@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ __all__ = ["Outcome", "SweepPoint", "evaluate", "point_of"]
 _MOST_BYTES = 2**31  # a file that a scenario names is hashed up to here
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPoint:
+class SweepPoint(msgspec.Struct, frozen=True):
     """One run: the scenario's plain data with `settings` laid over it.
 
     `key` is the same for runs that must come out the same: it hashes the data, the files that it
@@ -40,8 +38,7 @@ class SweepPoint:
     report: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of a point: the JSON of its run, or what was wrong with it."""
 
     key: str

@@ -9,9 +9,11 @@ import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim._version import __version__
 from commsim.errors import CommsimError, ScenarioError
@@ -37,8 +39,7 @@ COLUMNS = (
 _SUFFIXES = (".csv", ".json", ".parquet", ".html")
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True):
     """The points of a sweep, in the order of their settings.
 
     `results[i]` is the JSON of point i's run, None if `errors[i]` says what was wrong. `ran`

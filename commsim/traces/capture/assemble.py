@@ -308,8 +308,9 @@ def _with_meta(
     torch: str,
 ) -> Graph:
     """Return the graph with what is known of it besides its ops, under `capture` in its meta."""
-    from dataclasses import replace
     from types import MappingProxyType
+
+    from msgspec.structs import replace
 
     ranks = np.bincount(roles, minlength=len(roles))
     work = {

@@ -10,8 +10,8 @@ an axis. What a rank does depends on where it stands in the groups that it sends
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -20,8 +20,7 @@ from commsim.traces.capture.records import CapturedMessage, GroupMade, Recording
 __all__ = ["FoundAxes", "message_axes"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FoundAxes:
+class FoundAxes(msgspec.Struct, frozen=True, eq=False):
     """All axes of a program: `rows[name]` has the ranks of its groups, one group per row."""
 
     world: int

@@ -7,7 +7,6 @@ One interface: a reader says whether it knows a document, and reads it into a `P
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -36,8 +35,7 @@ from commsim.traces.formats.records import RankRecord
 __all__ = ["FORMATS", "Format", "GroupsFile", "Part", "format_of", "register_format"]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupsFile:
+class GroupsFile(msgspec.Struct, frozen=True):
     """Process groups in a file of their own, as astra-sim has them next to Chakra traces."""
 
     ranks: dict[str, tuple[int, ...]]
@@ -54,8 +52,7 @@ Part = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """A format: its name, how to recognise it, and its reader."""
 
     name: str

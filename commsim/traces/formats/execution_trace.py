@@ -11,7 +11,6 @@ Gloo leaves no such nodes: there the c10d ops say what was called, and not by wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -46,8 +45,7 @@ class _ExecutionTraceJson(msgspec.Struct):
     schema: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommNode:
+class CommNode(msgspec.Struct, frozen=True):
     """One communication call: elements that go in and come out, `splits` per member.
 
     `op` is commsim's name of the call `name`. -1 and "" are unknown.
@@ -71,8 +69,7 @@ class CommNode:
         return self.name == "wait"
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionTrace:
+class ExecutionTrace(msgspec.Struct, frozen=True):
     """The communication calls of one process, in order."""
 
     name: str
@@ -80,7 +77,7 @@ class ExecutionTrace:
     rank: int
     comms: tuple[CommNode, ...]
     schema: str = ""
-    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     library: str = "nccl"
 
 

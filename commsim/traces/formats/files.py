@@ -12,7 +12,6 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -35,8 +34,7 @@ _SUFFIXES = (
 _DUMP = re.compile(r"rank_?\d+$")  # what torch names a flight recorder's dump
 
 
-@dataclass(frozen=True, slots=True)
-class FileLimits:
+class FileLimits(msgspec.Struct, frozen=True):
     """How much one file may hold. Traces pack 8 to 40 times; `ratio` counts past `free`."""
 
     unpacked: int = 8 * 2**30
@@ -45,8 +43,10 @@ class FileLimits:
     members: int = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+_LIMITS = FileLimits()
+
+
+class Document(msgspec.Struct, frozen=True):
     """One file's content. `name` is the path as given, with the member for an archive.
 
     `cut` says that the packed file ended early, so that the content does too.
@@ -91,7 +91,7 @@ def _looks_right(path: Path) -> bool:
     return known and not name.startswith(".")
 
 
-def documents(path: Path, limits: FileLimits = FileLimits()) -> Iterator[Document]:
+def documents(path: Path, limits: FileLimits = _LIMITS) -> Iterator[Document]:
     """Yield each document in `path`, unpacked; the archive's folders and links are passed over.
 
     Raises:

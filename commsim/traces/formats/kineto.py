@@ -10,7 +10,6 @@ counts from it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -42,8 +41,7 @@ class _ProcessGroup(msgspec.Struct):
     ranks: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class KinetoFile:
+class KinetoFile(msgspec.Struct, frozen=True):
     """One rank's trace, events in order of start. `rank` is -1 if the file does not say.
 
     `cut`: the file ended in the middle, so that events of any time may be lost.

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from commsim.errors import TraceError
 from commsim.ops import NCCL_TYPES, ROOTED, element_bytes, op_of
@@ -40,12 +41,11 @@ _MAX_RANKS = 1_000_000
 _Process = tuple[str, int, int]  # host, process, device: one process may drive several
 
 
-@dataclass(slots=True)
-class _Log:
+class _Log(msgspec.Struct):
     """What the lines say: communicators by process and address, and calls by process."""
 
-    comms: dict[tuple[_Process, str], tuple[int, int, str]] = field(default_factory=dict)
-    calls: dict[_Process, list[re.Match[str]]] = field(default_factory=dict)
+    comms: dict[tuple[_Process, str], tuple[int, int, str]] = msgspec.field(default_factory=dict)
+    calls: dict[_Process, list[re.Match[str]]] = msgspec.field(default_factory=dict)
 
 
 def is_nccl_log(data: Data) -> bool:

@@ -11,9 +11,9 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from commsim.ops import op_of
@@ -43,13 +43,12 @@ def is_step(name: str) -> bool:
     return _STEP.fullmatch(name) is not None
 
 
-@dataclass(slots=True)
-class ProcessEvents:
+class ProcessEvents(msgspec.Struct):
     """The events of process `pid`, and how often it used which GPU; times in ns when added."""
 
     pid: int
-    events: list[Event] = field(default_factory=list)
-    devices: Counter[int] = field(default_factory=Counter)
+    events: list[Event] = msgspec.field(default_factory=list)
+    devices: Counter[int] = msgspec.field(default_factory=Counter)
     lost: int = 0
     steps: int = 0
 

@@ -9,13 +9,13 @@ leaves it to the order of issue (see `assemble`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 __all__ = ["Issued", "RankRecord", "buffer_size"]
 
 
-@dataclass(frozen=True, slots=True)
-class Issued:
+class Issued(msgspec.Struct, frozen=True):
     """One thing a rank issued: a collective, send, recv, compute, or a wait for earlier calls.
 
     `root` and `peer` are global ranks; `splits` bytes to each member; `duration` in ps, of work
@@ -49,8 +49,7 @@ class Issued:
         return buffer_size(self.op, self.sent, self.received, members)
 
 
-@dataclass(frozen=True, slots=True)
-class RankRecord:
+class RankRecord(msgspec.Struct, frozen=True):
     """What one file says: its rank (-1 if unknown), the run's size, and the calls in order."""
 
     name: str

@@ -12,7 +12,9 @@ Groups keep all their ranks: those that are not recorded are taken to be never l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.graph import Device, Graph, GraphBuilder
@@ -28,16 +30,15 @@ _MAX_SIZE = 2**53
 GroupKey = tuple[str, tuple[int, ...]]
 
 
-@dataclass(slots=True)
-class _GraphDraft:
+class _GraphDraft(msgspec.Struct):
     build: GraphBuilder
     lanes: Mapping[int, int]
     world: tuple[int, ...]
     library: str
     labelled: Mapping[str, tuple[int, ...]]
-    groups: dict[GroupKey, int] = field(default_factory=dict)
-    names: dict[str, GroupKey] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    groups: dict[GroupKey, int] = msgspec.field(default_factory=dict)
+    names: dict[str, GroupKey] = msgspec.field(default_factory=dict)
+    notes: list[str] = msgspec.field(default_factory=list)
     unsized: int = 0
     absent: int = 0
 

@@ -11,8 +11,9 @@ run them all together, each before any of them left.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+import msgspec
 
 from commsim.ops import ROOTED
 from commsim.traces.rebuild.rank import CollectiveCall
@@ -29,8 +30,7 @@ _SCATTER_SHARE = 0.1  # or within this share of the call's own length
 _MISFITS = 0.1  # share of calls that may leave early (a thread that was not scheduled)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
+class _Stream(msgspec.Struct, frozen=True):
     """The calls of one stream of one rank that do not say their group."""
 
     rank: int

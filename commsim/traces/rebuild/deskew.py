@@ -9,8 +9,9 @@ holds the wait for late ranks; the transfer is what it took on the last rank to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+import msgspec
 
 from commsim.traces.rebuild.matching import FROM_ROOT, MatchedCollective
 from commsim.traces.rebuild.rank import CollectiveCall
@@ -23,8 +24,7 @@ _ROUNDS = 20
 _ENOUGH = 1_000_000  # ps: ends scatter by more than this
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(msgspec.Struct, frozen=True):
     """How far each rank's clock is ahead of the common one, in ps.
 
     `residual` is the median distance of an end from the median end, after alignment; `worst`
@@ -36,8 +36,7 @@ class Clocks:
     worst: int
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True):
     """When a collective moved, on the common clock: `arrive` and `end` per rank, `start` once.
 
     `duration` is the time on the last rank to arrive; if members leave `apart` (Gloo wakes

@@ -5,8 +5,8 @@ The ops of all ranks in one set of columns, before what they communicate is join
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -15,8 +15,7 @@ from commsim.traces.rebuild.rank import Fragment
 __all__ = ["JoinedOps", "RankFragment", "join_fragments"]
 
 
-@dataclass(frozen=True, slots=True)
-class RankFragment:
+class RankFragment(msgspec.Struct, frozen=True):
     """A rank's fragment; `shift` takes its times to the common clock."""
 
     rank: int
@@ -24,8 +23,7 @@ class RankFragment:
     shift: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JoinedOps:
+class JoinedOps(msgspec.Struct, frozen=True, eq=False):
     """Ops of all ranks as columns, rank after rank; times in ps on the common clock.
 
     `counts` are the dependencies of each op, `dep_op` and `dep_delay` the dependencies themselves.

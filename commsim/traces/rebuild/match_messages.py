@@ -8,7 +8,8 @@ sides is matched by ranks and size.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.errors import TraceError
 from commsim.traces.rebuild.rank import KernelMessage, RankCollectives
@@ -21,8 +22,7 @@ End = tuple[int, int, int]
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True):
     """A message: its two ends, bytes (0 if unknown), and the group it was sent in.
 
     `found_done` is that of the send and of the receive (`KernelMessage`).
@@ -38,8 +38,7 @@ class Exchange:
     found_done: Span = (-1, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageTimes:
+class MessageTimes(msgspec.Struct, frozen=True):
     """When a message moved, in ps: from `start` until `until`; `ends` are those of both its ends.
 
     `eager`: it left before the receive was there, and each end took its own time.
@@ -69,8 +68,7 @@ def move_of(exchange: Exchange, send: Span, recv: Span) -> MessageTimes:
     return MessageTimes(start, until, (last[0], last[1]), eager=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Post:
+class _Post(msgspec.Struct, frozen=True):
     """A send or receive as it was posted; `begin` and `until` in ps on the files' own clocks."""
 
     end: End

@@ -9,7 +9,9 @@ not say who is in a group, `communicators` infers it, and the collective says so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.errors import TraceError
 from commsim.ops import ROOTED
@@ -23,8 +25,7 @@ FROM_ROOT = ("broadcast", "scatter")
 """Ops in which a member needs the root, and no other."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedCollective:
+class MatchedCollective(msgspec.Struct, frozen=True):
     """One collective: `calls` by rank. `group_ranks` are all members, recorded or not.
 
     `numbers` are the places of the calls among those of their ranks. `inferred`: no file says

@@ -8,9 +8,9 @@ began. Groups keep all their ranks: those that are not recorded are taken to be 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -30,8 +30,7 @@ RECORDED = "recorded"
 """The library of groups whose members are not known: their calls keep their recorded time."""
 
 
-@dataclass(slots=True, eq=False)
-class Built:
+class Built(msgspec.Struct, eq=False):
     """A graph, and when its ops ran: columns per op, `start` and `end` on the common clock.
 
     `last` is the op that came last to a collective or message, -1 for other ops.
@@ -45,16 +44,15 @@ class Built:
     notes: list[str]
 
 
-@dataclass(slots=True)
-class _CollectiveTables:
+class _CollectiveTables(msgspec.Struct):
     """The rows of collectives, and the groups that they and messages name."""
 
-    groups: dict[Group, int] = field(default_factory=dict)
-    kinds: list[str] = field(default_factory=list)
-    splits: list[tuple[tuple[int, ...], ...] | None] = field(default_factory=list)
-    dtypes: list[str] = field(default_factory=list)
-    rows: list[tuple[int, ...]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    groups: dict[Group, int] = msgspec.field(default_factory=dict)
+    kinds: list[str] = msgspec.field(default_factory=list)
+    splits: list[tuple[tuple[int, ...], ...] | None] = msgspec.field(default_factory=list)
+    dtypes: list[str] = msgspec.field(default_factory=list)
+    rows: list[tuple[int, ...]] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
     def group(self, name: str, ranks: tuple[int, ...], library: str) -> int:
         return self.groups.setdefault(Group(name, ranks, library), len(self.groups))

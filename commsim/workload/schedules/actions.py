@@ -12,9 +12,10 @@ one; DualPipe has two, one from each end, so that each part of the model stands 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
 
 from commsim.graph import Phase
 
@@ -62,8 +63,7 @@ class Pair(NamedTuple):
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """The actions of each device in order; `home[s]` is the device of stage s.
 
     `pipes` are chains of stages, all of one length; the place of a stage in its pipe is the

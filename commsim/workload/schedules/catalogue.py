@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.limits import BYTES_PER_OP, check_size
@@ -28,8 +29,7 @@ __all__ = [
 _MOST_CELLS = 1_000_000  # (stage, microbatch) pairs: some 2 GiB of graph
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleAsk:
+class ScheduleAsk(msgspec.Struct, frozen=True):
     """The request for a schedule.
 
     `virtual`: stages per device, if it is free. `times`: what schedules that depend on the
@@ -54,8 +54,7 @@ def _needs_nothing(devices: int, microbatches: int) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleKind:
+class ScheduleKind(msgspec.Struct, frozen=True):
     """A schedule that scenarios can name.
 
     `make` lays it out. `stages` are its stages per device, None as `virtual_stages` says (2 or
@@ -68,7 +67,7 @@ class ScheduleKind:
     make: Callable[[ScheduleAsk], Schedule]
     stages: int | None = 1
     home: Home = loop
-    needs: Callable[[int, int], str] = field(default=_needs_nothing)
+    needs: Callable[[int, int], str] = msgspec.field(default=_needs_nothing)
     is_laid_out: bool = False
     least_virtual: int = 1
 

@@ -9,9 +9,10 @@ own input gradient. One check for every schedule, made here or brought in.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
+
+import msgspec
 
 from commsim.errors import ScenarioError
 from commsim.workload.schedules.actions import Action, Schedule, Work
@@ -149,8 +150,7 @@ def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[Schedule
         raise ScenarioError(f"{where or schedule.name}: {_stuck(schedule, position)}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
+class _Results(msgspec.Struct, frozen=True):
     """What actions make and need, by number: forwards of stage s are 2 s + 1, backwards 2 s.
 
     `needs` is the result that must be there before, -1 for none; `feeds` the device that a

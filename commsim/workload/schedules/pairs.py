@@ -12,8 +12,9 @@ core/pipeline_parallel/combined_1f1b.py of github NVIDIA/Megatron-LM).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain
+
+from msgspec.structs import replace
 
 from commsim.workload.schedules.actions import Action, Schedule, Work
 from commsim.workload.schedules.order import check_schedule

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["StageTimes", "equal_times"]
 
 
-@dataclass(frozen=True, slots=True)
-class StageTimes:
+class StageTimes(msgspec.Struct, frozen=True):
     """Times of one microbatch on each stage in ps: F, input gradient, weight gradient.
 
     `hops[d]` is the delay between devices d and d + 1, that of the last one back to the first.

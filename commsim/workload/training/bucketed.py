@@ -14,7 +14,7 @@ parameters come back while it works on the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.cluster import Cluster
 from commsim.graph import CopyDirection, Device, GraphBuilder, Phase, Tags
@@ -33,8 +33,7 @@ CPU_ADAM_PER_NODE = 4e9
 DeepSpeed's CPU-Adam (Ren et al., ATC 2021, table 4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True):
     """Gradients reduced together: on which axis, how many entries, of which units of a stage; and
     how many of the entries are weights of no layer (embedding, head), which stay in 16 bits."""
 

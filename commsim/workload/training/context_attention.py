@@ -14,7 +14,7 @@ Ulysses: all-to-alls of q, k, v and the output.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.models import (
     ComputeModel,
@@ -37,8 +37,7 @@ github NVIDIA/TransformerEngine, which adds up partial outputs after each step, 
 gradients of q, k and v in the backward)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContextAttention:
+class ContextAttention(msgspec.Struct, frozen=True):
     """Writes a layer's attention on one of the ranks that share a sequence."""
 
     shape: ModelShape

@@ -10,7 +10,7 @@ the all-to-alls: their first products during the one before, the last during the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.models import NOTHING, GpuWork, ModelShape, Split, expert_all_to_all_bytes
 from commsim.workload.training.work_items import WorkList, scaled
@@ -18,8 +18,7 @@ from commsim.workload.training.work_items import WorkList, scaled
 __all__ = ["ExpertRouting"]
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertRouting:
+class ExpertRouting(msgspec.Struct, frozen=True):
     """Writes a layer's routed experts on a rank that gets `load` times the mean of tokens.
 
     `skewed`: not all ranks get the mean. `copied`: experts are divided, and meet all copies.

@@ -8,7 +8,8 @@ a receive stream per neighbour in the pipeline; those of data parallelism ("dp",
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from commsim.graph import GraphBuilder, Tags
 from commsim.workload.training.stage_compiler import StageOps
@@ -20,8 +21,7 @@ SKEWED = ("to_skewed", "from_skewed")
 RING = "cp ring"
 
 
-@dataclass(slots=True)
-class Lane:
+class Lane(msgspec.Struct):
     """A rank that is built: where it is, and what it did last."""
 
     lane: int
@@ -32,9 +32,9 @@ class Lane:
     skew: tuple[float, ...] = ()
     """The share of the tokens that each member of its expert group gets; empty: equal shares."""
     expert_place: int = -1
-    ends: list[int] = field(default_factory=list)
+    ends: list[int] = msgspec.field(default_factory=list)
     """The last op of each action, and the optimizers."""
-    tail: list[int] = field(default_factory=list)
+    tail: list[int] = msgspec.field(default_factory=list)
     """What of the last action ran beside the compute stream: the next one waits for it."""
 
 

@@ -10,11 +10,11 @@ computed again lives as long as its backward.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.models import (
     ComputeModel,

@@ -4,9 +4,11 @@ A training section, checked and computed for a cluster: layout, parts, schedule,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
@@ -47,8 +49,7 @@ from commsim.workload.training.times import Estimate
 __all__ = ["TrainingPlan", "plan_shared_as", "plan_training", "schedule_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingPlan:
+class TrainingPlan(msgspec.Struct, frozen=True):
     """What a step consists of. Widths are bytes per entry; `boundary` those of a message."""
 
     section: TrainingSection

@@ -7,7 +7,7 @@ step is over; it adds the collectives and says what has to be waited for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.models import ComputeModel
@@ -19,8 +19,7 @@ from commsim.workload.training.plan import TrainingPlan
 __all__ = ["ActionContext", "ReplicaStrategy", "add_optimizer"]
 
 
-@dataclass(frozen=True, slots=True)
-class ActionContext:
+class ActionContext(msgspec.Struct, frozen=True):
     """Where a rank is in a step: the action, and whether its stage has the first or last one.
 
     `first`: the stage's first forward of the step; `last`: its last gradient.

@@ -18,7 +18,7 @@ them too gathers tokens in front of the router (torchtitan), or all copies behin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from commsim.models import (
     NOTHING,
@@ -48,8 +48,7 @@ _LOSS_BYTES = 4
 _LOSS_REDUCTIONS = 3  # the largest logit, the logit of the target, the sum of exponentials
 
 
-@dataclass(frozen=True, slots=True)
-class StageOps:
+class StageOps(msgspec.Struct, frozen=True):
     """The items of each kind of action of a stage."""
 
     forward: tuple[WorkItem, ...]
@@ -67,8 +66,7 @@ class StageOps:
         return forward, first, second
 
 
-@dataclass(slots=True)
-class StageCompiler:
+class StageCompiler(msgspec.Struct):
     """Compiles stages into work items for one kind of GPU.
 
     `load` is the share of the mean that this rank's experts get (1 if balanced).
@@ -83,7 +81,7 @@ class StageCompiler:
     context: str = "ring"
     load: float = 1.0
     skewed: bool = False
-    _layers: dict[tuple[bool, bool], tuple[Block, ...]] = field(default_factory=dict)
+    _layers: dict[tuple[bool, bool], tuple[Block, ...]] = msgspec.field(default_factory=dict)
 
     def compile(self, units: tuple[Unit, ...]) -> StageOps:
         """Return the work items of a stage of these units."""

@@ -8,8 +8,9 @@ belongs to the first part, the head to the last.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from commsim.errors import ScenarioError
 from commsim.models import (
@@ -58,8 +59,7 @@ class Unit(NamedTuple):
         return sum(tensor.entries for tensor in self.tensors if tensor.expert == expert)
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True):
     """A part of the model on a device; `number` counts virtual stages and copies."""
 
     number: int

@@ -10,8 +10,9 @@ embedding, a layer, the head.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from commsim.models import GpuWork
 from commsim.units import PS_PER_SECOND
@@ -39,11 +40,10 @@ class WorkItem(NamedTuple):
     free: int = 0
 
 
-@dataclass(slots=True)
-class WorkList:
+class WorkList(msgspec.Struct):
     """Writes items in order."""
 
-    items: list[WorkItem] = field(default_factory=list)
+    items: list[WorkItem] = msgspec.field(default_factory=list)
     unit: int = 0
     layer: int = -1
     name: str = ""

@@ -119,7 +119,7 @@ def test_a_bar_for_each_stage_where_ranks_are_stages() -> None:
 
 def test_a_thousand_ranks_are_thinned_and_said_so() -> None:
     metrics = scenario("ddp").metrics
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     many = replace(metrics, ranks=metrics.ranks * 250)
     figure = breakdown(many).to_dict()

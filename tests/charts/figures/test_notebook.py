@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 from commsim.charts.figures.notebook import bench_html
 from commsim.cluster import Cluster

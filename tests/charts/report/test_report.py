@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import zlib
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from helpers.optional import present
 from helpers.star import Star
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.charts.report import (
     ReportFacts,

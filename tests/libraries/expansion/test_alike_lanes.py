@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers.counting import python_calls
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.libraries.expansion import Waves, hops_of, waves, waves_of

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers.counting import python_calls
 from helpers.share import share
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster, Links
 from commsim.collectives import program

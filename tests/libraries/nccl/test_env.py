@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
+import msgspec
 import pytest
 from helpers.paths import ROOT
 
@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "reference" / "nccl-variables.md"
 
 def test_every_modelled_variable_is_a_knob_and_every_knob_a_variable() -> None:
     modelled = [v for v in variables().values() if v.does == "modelled" and not v.alias]
-    fields = {each.name for each in dataclasses.fields(Knobs)} - {"notes"}
+    fields = set(Knobs.__struct_fields__) - {"notes"}
     assert {each.field for each in modelled} == fields
 
 
@@ -27,11 +27,11 @@ def test_every_knob_is_read_somewhere() -> None:
     """A variable that nothing reads would be silently ignored."""
     sources = [path.read_text() for path in PACKAGE.rglob("*.py")]
     read = {name for text in sources for name in re.findall(r"knobs\.([a-z0-9_]+)", text)}
-    assert {each.name for each in dataclasses.fields(Knobs)} <= read
+    assert set(Knobs.__struct_fields__) <= read
 
 
 def test_the_table_and_the_knobs_have_the_same_defaults() -> None:
-    defaults = {each.name: each.default for each in dataclasses.fields(Knobs)}
+    defaults = {each.name: each.default for each in msgspec.structs.fields(Knobs)}
     for variable in variables().values():
         if variable.does == "modelled" and variable.default is not None:
             assert defaults[variable.field] == variable.default, variable.name
@@ -90,7 +90,7 @@ def test_what_is_known_and_not_modelled_is_said() -> None:
     knobs = knobs_of({"NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_DEBUG": "INFO"})
     assert "NCCL_IB_QPS_PER_CONNECTION=4 is not modelled" in knobs.notes[0]
     assert "NCCL_DEBUG=INFO changes neither" in knobs.notes[1]
-    assert dataclasses.replace(knobs, notes=()) == Knobs()
+    assert msgspec.structs.replace(knobs, notes=()) == Knobs()
 
 
 def test_settings_of_plugins_are_known_by_their_first_letters() -> None:

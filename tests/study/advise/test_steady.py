@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from helpers.share import later
+from msgspec.structs import replace
 
 from commsim.scenario import Scenario, scenario_from
 from commsim.study.advise.layouts import Candidate, Degrees

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.paths import TESTS
 from helpers.share import later
+from msgspec.structs import replace
 
 import commsim as cs
 from commsim.cli.main import call

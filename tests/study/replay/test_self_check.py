@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from helpers.captured import DATA, RUNS
+from msgspec.structs import replace
 
 from commsim.engine import simulate
 from commsim.graph import Graph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from helpers.captured import RANKS, issued, recordings, told
+from msgspec.structs import replace
 
 from commsim import run as run_scenario
 from commsim.cli.main import call as call_command

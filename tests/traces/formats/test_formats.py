@@ -329,7 +329,7 @@ class _Free(Recorded):
     """Messages that take no time."""
 
     def plan(self, request, cluster):
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         return super().plan(replace(request, recorded=0), cluster)
 

@@ -95,7 +95,7 @@ def test_without_the_late_kernel_nobody_waits_and_the_step_is_shorter(two_ranks:
     duration = graph.duration.copy()
     duration[op_named(graph, 1, "volta_sgemm")] = 100 * US
     faster = Graph(
-        **{f: getattr(graph, f) for f in graph.__dataclass_fields__} | {"duration": duration}
+        **{f: getattr(graph, f) for f in graph.__struct_fields__} | {"duration": duration}
     )
     again = replay(faster)
     assert (again.start - again.arrive).max() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +11,7 @@ from helpers.share import examples
 from helpers.toy_cluster import GPU, SMALL, ToyCluster, training
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.cluster.nodes.gpus import GpuSpec
 from commsim.engine import simulate

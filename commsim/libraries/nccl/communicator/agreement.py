@@ -7,7 +7,8 @@ Follows initTransportsRank after its second all-gather (src/init.cc, NCCL 2.18 t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from commsim.libraries.nccl.communicator.node import NodeView
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType, Pattern, SearchGraph

@@ -12,9 +12,9 @@ Follows connectRings and connectTrees (src/graph/connect.cc) and ncclGetDtree
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +24,7 @@ from commsim.libraries.nccl.shapes import Pattern, SearchGraph, Trees
 __all__ = ["Chains", "TreePlace", "connect_rings", "connect_trees", "double_tree"]
 
 
-@dataclass(frozen=True, slots=True)
-class Chains:
+class Chains(msgspec.Struct, frozen=True):
     """A graph in one node: `ranks[c]` are the ranks that channel c visits there, in order."""
 
     graph: SearchGraph

@@ -5,7 +5,9 @@ The NVLink domains of a group as NCCL's topology files, with the rank and the NI
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.libraries.nccl.env import Knobs
@@ -21,8 +23,7 @@ from commsim.libraries.nccl.topology import (
 __all__ = ["Domain", "DomainWriter", "numbered_from_zero"]
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
+class Domain(msgspec.Struct, frozen=True):
     """An NVLink domain of a group: its topology file, the rank of each rank in the file, NICs.
 
     `nics` is the id of each NET by (machine, number).

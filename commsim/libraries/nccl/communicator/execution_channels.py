@@ -8,9 +8,9 @@ for CollNet and Hopper, and applies NCCL_MIN/MAX_NCHANNELS and NCCL_MIN/MAX_CTAS
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.libraries.nccl.communicator.net_ends import PlacedNode
 from commsim.libraries.nccl.communicator.node import NodeView

@@ -7,8 +7,8 @@ Follows ncclTopoGetNetDev (src/graph/search.cc, NCCL 2.18 to 2.30).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints32
@@ -21,8 +21,7 @@ _Ends = tuple[tuple[int, int], tuple[int, int]]
 """(GPU, NET) twice."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlacedNode:
+class PlacedNode(msgspec.Struct, frozen=True, eq=False):
     """A node of a group: what it found, the rank of each of its GPUs, the id of each NET."""
 
     view: NodeView

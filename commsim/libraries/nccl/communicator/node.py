@@ -12,8 +12,9 @@ Follows ncclTopoTrimSystem (src/graph/paths.cc, NCCL 2.18 to 2.30).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.search import limits, search_all
@@ -30,8 +31,7 @@ from commsim.libraries.nccl.topology import (
 __all__ = ["NodeView", "parts", "view"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeView:
+class NodeView(msgspec.Struct, frozen=True, eq=False):
     """What a node is and has found. GPUs and NETs by index; bandwidths in GB/s.
 
     `ranks[i]` is the rank of GPU i in the topology file, `nets[i]` the (machine, number) of NET

@@ -7,9 +7,9 @@ A training run makes thousands of communicators of few kinds; each kind is searc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Ints
 from commsim.cluster import Cluster

@@ -7,9 +7,8 @@ share of the wires; what several connections load together the links decide.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.collectives import Custom
 from commsim.errors import ScenarioError

@@ -9,9 +9,9 @@ One NCCL communicator on a cluster: what it knows, what it would choose, and wha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Ints
 from commsim.cluster import Cluster

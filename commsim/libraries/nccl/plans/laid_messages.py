@@ -10,9 +10,9 @@ without bytes takes what the model's latency is, and with them what the model sa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Floats
 from commsim.cluster import Route

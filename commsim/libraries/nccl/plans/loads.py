@@ -5,8 +5,7 @@ and apart from them what an NVSwitch adds up or copies by itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
@@ -25,8 +24,7 @@ _CUT_OVER_CHANNELS = (Algorithm.Ring, Algorithm.Tree)
 """Algorithms whose channels have rings and trees of their own; the rest use all GPUs equally."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpLoads:
+class OpLoads(msgspec.Struct, frozen=True, eq=False):
     """Shares of S by link (ascending) and the connections that carry them.
 
     `multicast` is the part of `share` that goes through an NVSwitch's own arithmetic and copies.

@@ -6,7 +6,7 @@ Follows the time limits of ncclTopoCompute (src/graph/search.cc, NCCL 2.18 to 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.libraries.nccl.search.facts import SearchFacts
 from commsim.libraries.nccl.search.state import Trial
@@ -19,8 +19,7 @@ _BUDGET = 1 << 14  # NCCL_SEARCH_TIMEOUT
 _BUDGET_SAME = 1 << 8  # NCCL_SEARCH_TIMEOUT_SAMECHANNELS
 
 
-@dataclass(slots=True)
-class SearchRun:
+class SearchRun(msgspec.Struct):
     """A search and the time that it left over; None if that is not known yet."""
 
     trial: Trial

@@ -6,11 +6,11 @@ Follows ncclTopoCompareGraphs and ncclTopoFollowPath (src/graph/search.cc, NCCL 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+import msgspec
 
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType, Pattern
 from commsim.libraries.nccl.topology import DeviceKind, Path, Paths, TopologyDevice
@@ -24,8 +24,7 @@ _SHARES = (Fraction(1), Fraction(6, 5), Fraction(1, 8), Fraction(6, 40))
 """Full; Intel's tax on PCIe between GPUs; the way back before Ampere; both."""
 
 
-@dataclass(slots=True)
-class Trial:
+class Trial(msgspec.Struct):
     """A graph being searched, or the best one found: bandwidths in MB/s per channel.
 
     `intra[c]` holds GPU indices, `inter[c]` the indices of the NETs in and out.
@@ -44,12 +43,12 @@ class Trial:
     latency: float = 0.0
     channels: int = 0
     hops: int = 0
-    intra: list[list[int]] = dataclasses.field(default_factory=list)
-    inter: list[list[int]] = dataclasses.field(default_factory=list)
+    intra: list[list[int]] = msgspec.field(default_factory=list)
+    inter: list[list[int]] = msgspec.field(default_factory=list)
 
     def copy(self) -> Trial:
         """Return the same graph with lists of its own."""
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             self, intra=[list(row) for row in self.intra], inter=[list(row) for row in self.inter]
         )
 
@@ -74,9 +73,7 @@ class Trial:
         return comparable and self.hops < best.hops
 
 
-_FIELDS = tuple(
-    field.name for field in dataclasses.fields(Trial) if field.name not in ("intra", "inter")
-)
+_FIELDS = tuple(field for field in Trial.__struct_fields__ if field not in ("intra", "inter"))
 
 
 class BandwidthLeft:

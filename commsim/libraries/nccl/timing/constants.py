@@ -8,11 +8,11 @@ was fitted by `benchmarks/fit_nccl.py`, which writes the file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -54,8 +54,7 @@ _FILE = Path(__file__).with_name("timing.yaml")
 _US, _GB = 1e-6, 1e9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, eq=False):
     """Constants by (generation,), (protocol,), (transport,) or (link kind, protocol).
 
     Latencies in seconds, rates in bytes/s, efficiencies and factors plain.

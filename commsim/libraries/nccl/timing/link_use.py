@@ -9,8 +9,8 @@ the group uses. What NCCL's software adds stands in the constants.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints, distinct_columns
@@ -23,8 +23,7 @@ from commsim.units import PS_PER_SECOND
 __all__ = ["Latency", "LinkSeconds", "latency_of", "use_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class LinkSeconds:
+class LinkSeconds(msgspec.Struct, frozen=True):
     """Seconds for each byte of S on the busiest links, all nodes and paths of the group counted.
 
     `local`: of the links that join GPUs of a domain; `net`: of the links between domains, the
@@ -36,8 +35,7 @@ class LinkSeconds:
     leaving: float
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(msgspec.Struct, frozen=True):
     """Seconds of the routes between GPUs: mean and longest within a domain and between domains.
 
     A ring passes all its edges, so their mean counts; a tree waits for its longest branch, and

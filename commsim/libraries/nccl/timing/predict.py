@@ -8,9 +8,7 @@ is that program's max-plus value after one launch. docs/background/nccl-timing.m
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -25,8 +23,7 @@ __all__ = ["PredictedTime", "latencies", "time_runs"]
 _STARTS = 4.0  # of the blend of a process's launches with the program: they vary
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PredictedTime:
+class PredictedTime(msgspec.Struct, frozen=True, eq=False):
     """Seconds of each run: `launch`, then the program."""
 
     launch: Floats
@@ -56,5 +53,5 @@ def time_runs(runs: Runs, terms: Terms | None = None) -> PredictedTime:
 
 def latencies(runs: Runs, terms: Terms | None = None) -> Floats:
     """Return what of each program is latency: its time without bytes, in seconds."""
-    empty = dataclasses.replace(runs, size=np.zeros_like(runs.size))
+    empty = msgspec.structs.replace(runs, size=np.zeros_like(runs.size))
     return program_time(empty, terms or default_terms())

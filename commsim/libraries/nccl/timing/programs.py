@@ -8,9 +8,9 @@ Simulated step by step on an idle cluster (each edge first in, first out) they t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -52,8 +52,7 @@ _ONE_WAY = 2.0
 the wires, which are counted both ways, twice over."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ProgramEdges:
+class ProgramEdges(msgspec.Struct, frozen=True, eq=False):
     """One channel's program: `count` messages of `message` bytes over every edge.
 
     An edge within a domain has latency `hop` (s) and serves `local` bytes/s, one through the

@@ -7,11 +7,10 @@ communicator differ only in size and choice; the fit puts the runs of many syste
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
@@ -57,8 +56,7 @@ class NicWay(IntEnum):
     """Through host memory."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Runs:
+class Runs(msgspec.Struct, frozen=True, eq=False):
     """Columns of equal length: sizes in bytes, times in seconds.
 
     `local` and `net` are the seconds for each byte of S on the busiest link within and between
@@ -114,11 +112,11 @@ class Runs:
 
     def at(self, chosen: Bools | Ints) -> Runs:
         """Return some of the runs."""
-        columns = (getattr(self, f.name) for f in dataclasses.fields(self))
+        columns = (getattr(self, name) for name in self.__struct_fields__)
         return Runs(*(column[chosen] for column in columns))
 
     @staticmethod
     def joined(parts: Sequence[Runs]) -> Runs:
         """Return the runs of all parts, one after another."""
-        names = [f.name for f in dataclasses.fields(Runs)]
+        names = Runs.__struct_fields__
         return Runs(*(np.concatenate([getattr(part, n) for part in parts]) for n in names))

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Floats
@@ -48,8 +48,7 @@ _LL_THREAD, _LL128_THREAD = 8.0, 15.0
 """Bytes of payload that a thread sends at once: LL's 8 of 16, LL128's 120 of 128 for 8 threads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wires:
+class Wires(msgspec.Struct, frozen=True):
     """What carries a communicator's bytes; the fields are those of `Runs`."""
 
     ranks: int

@@ -13,7 +13,8 @@ Follows ncclTopoSetPaths, ncclTopoComputePaths, ncclTopoCheckP2p and ncclTopoChe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType
@@ -29,8 +30,7 @@ from commsim.libraries.nccl.topology.system import (
 __all__ = ["NO_PATH", "Path", "Paths"]
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """One way: the ids of its links in order, its type, and the least bandwidth in MB/s."""
 
     type: PathType

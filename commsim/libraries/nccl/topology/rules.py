@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
+
+import msgspec
 
 from commsim.errors import ScenarioError
 from commsim.yaml_file import read_own_yaml
@@ -27,8 +28,7 @@ _OLDEST = (2, 18, 0)
 _LAST = 99
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What one version of NCCL does; bandwidths in MB/s.
 
     `speeds(capability, inter=)` gives the channel bandwidths to try, from high to low.

@@ -11,8 +11,9 @@ The counterpart of ncclTopoSystem (src/graph/topo.h).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 from commsim.libraries.nccl.shapes import CpuArch, CpuVendor, PathType
 
@@ -33,8 +34,7 @@ class DeviceKind(IntEnum):
     NET = 5
 
 
-@dataclass(slots=True, eq=False)
-class Link:
+class Link(msgspec.Struct, eq=False):
     """One direction from a device to `remote`: NVL, C2C, PCI, SYS, or LOC and NET."""
 
     type: PathType
@@ -44,8 +44,7 @@ class Link:
     reverse: int = -1
 
 
-@dataclass(slots=True, eq=False)
-class TopologyDevice:
+class TopologyDevice(msgspec.Struct, eq=False):
     """A device; `links` best first, as NCCL sorts them. Fields of other kinds stay at their start.
 
     `host` numbers the machines of an NVLink domain, `bus` is the PCI address (or the NUMA domain,
@@ -58,7 +57,7 @@ class TopologyDevice:
     index: int = -1
     number_of_all: int = -1
     """Among all devices of the system."""
-    links: list[Link] = field(default_factory=list)
+    links: list[Link] = msgspec.field(default_factory=list)
     rank: int = -1
     """GPU: its rank."""
     number: int = -1

@@ -5,7 +5,8 @@ What NCCL sees and finds, as rows for `commsim topo`: paths between devices, gra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Communicator, SearchGraph
@@ -20,8 +21,7 @@ __all__ = ["Table", "graph_table", "path_tables", "view_text"]
 _MOST_COLUMNS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table of text: a title, the columns' heads, the rows."""
 
     title: str

@@ -10,7 +10,7 @@ Follows topoGetAlgoInfo (src/enqueue.cc) and the thread thresholds of ncclTopoTu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Algorithm, Communicator, Protocol
@@ -25,8 +25,7 @@ _FEW = 256
 _PCI_GB = 12.0
 
 
-@dataclass(frozen=True, slots=True)
-class Width:
+class Width(msgspec.Struct, frozen=True):
     """Channels at most, and threads of each."""
 
     channels: int

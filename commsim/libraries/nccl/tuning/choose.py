@@ -13,8 +13,8 @@ Follows ncclGetAlgoInfo and topoGetAlgoInfo (src/enqueue.cc, NCCL 2.18 to 2.30).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Singles
@@ -43,8 +43,7 @@ ring's time by 1024, so that another algorithm is chosen."""
 Pair = tuple[Algorithm, Protocol]
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     """One kind of call, of S bytes as nccl-tests counts them.
 
     `parts`: shares of single ranks in S (n for all-gather and reduce-scatter, else 1); `element`:

@@ -15,8 +15,7 @@ Follows ncclTopoTuneModel and ncclTopoGetAlgoTime (src/graph/tuning.cc, NCCL 2.1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints, Singles
@@ -55,8 +54,7 @@ _TREE_CORRECTION = np.array(
 _TREE_SIZES, _NVLSTREE_SIZES = 23, 24
 
 
-@dataclass(frozen=True, slots=True)
-class TunerCost:
+class TunerCost(msgspec.Struct, frozen=True):
     """Latency (us) and bandwidth (GB/s) of one operation by one algorithm and protocol."""
 
     latency: float

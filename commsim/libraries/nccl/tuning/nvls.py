@@ -9,7 +9,7 @@ Follows ncclNvlsInit and its table of tuning (src/transport/nvls.cc, NCCL 2.18 t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Communicator, PathType
@@ -21,8 +21,7 @@ _CHUNK = 128 << 10
 _FAR_TREE_CHUNK, _FAR_NODES = 64 << 10, 4
 
 
-@dataclass(frozen=True, slots=True)
-class NvlsSetup:
+class NvlsSetup(msgspec.Struct, frozen=True):
     """Channels of NVLS, the largest chunk (bytes) of NVLS, and that of NVLSTree."""
 
     channels: int

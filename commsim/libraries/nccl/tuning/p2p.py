@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.libraries.nccl.env import Knobs
 from commsim.libraries.nccl.shapes import Communicator, CpuArch, Protocol
@@ -28,8 +29,7 @@ CONCURRENT = 8
 _PAGE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class SendPlan:
+class SendPlan(msgspec.Struct, frozen=True):
     """How one send of `size` bytes runs: bytes of a chunk, chunks on its fullest channel."""
 
     size: int
@@ -40,8 +40,7 @@ class SendPlan:
     threads: int = MOST_THREADS
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """Whom a rank sends to and receives from, and the first channel of both."""
 
     send: int

@@ -10,15 +10,14 @@ Follows scheduleCollTasksToPlan (src/enqueue.cc, NCCL 2.22 to 2.30).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from commsim.libraries.nccl.tuning.tables import Tables
 
 __all__ = ["Cut", "cut", "interleaved"]
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """How the elements lie on the channels: first, each between, last."""
 
     channels: int

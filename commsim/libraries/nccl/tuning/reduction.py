@@ -8,8 +8,9 @@ it (floats) or a division after it (integers), which neither NVLS nor PAT can do
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from commsim.ops import element_type, reduce_op_of
 
@@ -25,8 +26,7 @@ _EXTREMES = frozenset({"int32", "uint32", "int64", "uint64", "float16", "bfloat1
 _SUMS = _EXTREMES | {"float32", "float64"}
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(msgspec.Struct, frozen=True):
     """A data type and a reduction by any of their names; "" if not stated: floats, a sum."""
 
     dtype: str = ""

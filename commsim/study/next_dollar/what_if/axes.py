@@ -10,9 +10,10 @@ The axes of a what-if: what a slider changes, and by how much.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, did_you_mean
@@ -51,8 +52,7 @@ _DP, _MICRO, _GLOBAL = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfAxis:
+class WhatIfAxis(msgspec.Struct, frozen=True):
     """A slider: its name, what it is in words, what it shows at each place and changes there.
 
     `given` is the place at which the scenario is as it was given.
@@ -68,8 +68,7 @@ class WhatIfAxis:
         return f"WhatIfAxis({self.name!r}, {', '.join(self.labels)})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     """What a name stands for: its words, what there is now, and changing it so many times.
 
     `follows`: what it changes depends on other axes, even where it stays as it is.

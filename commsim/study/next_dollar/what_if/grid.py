@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from commsim._version import __version__
 from commsim.errors import CommsimError, ScenarioError
@@ -26,8 +27,7 @@ _TIMELINE = 150_000  # bytes of one
 _MANY_OPS = 100_000  # from here on runs are worth a process each
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfPoint:
+class WhatIfPoint(msgspec.Struct, frozen=True):
     """A run at one place of every axis.
 
     `settings` are what it changes, as `--set` takes them. `metrics` and `page` are the figures of
@@ -51,8 +51,7 @@ class WhatIfPoint:
         return None if self.metrics is None else float(self.metrics["step_time_s"])
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfGrid:
+class WhatIfGrid(msgspec.Struct, frozen=True):
     """A scenario at every combination of places; the last axis moves first.
 
     `result` is the run as it was given.

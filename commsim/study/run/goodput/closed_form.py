@@ -22,15 +22,16 @@ that goes on with fewer replicas loses those.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 __all__ = ["Recovery", "away", "best_interval", "longest_interval", "progress", "standing"]
 
 _ROUNDS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(msgspec.Struct, frozen=True):
     """What failures and checkpoints cost, in seconds; `rate` is the job's failures per second.
 
     `blocked`: what a checkpoint keeps everybody from work; `safe_after`: how much later it is safe;

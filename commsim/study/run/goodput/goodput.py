@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
@@ -27,8 +28,7 @@ _PER_HOURS = 1e6 * 3600
 _PARTS = ("gpu", "nic", "link", "node", "software")
 
 
-@dataclass(frozen=True, slots=True)
-class Goodput:
+class Goodput(msgspec.Struct, frozen=True):
     """The share of time that is progress, and what the rest is.
 
     Seconds: `mtbf_s` between failures of the job, `checkpoint_bytes` in `blocked_s` that all wait
@@ -57,7 +57,7 @@ class Goodput:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields, ready for JSON."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
     def sentence(self) -> str:
         """Say what it comes to."""

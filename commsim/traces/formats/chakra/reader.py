@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -42,8 +41,7 @@ class NodeType:
     LOAD, STORE, COMPUTE, SEND, RECV, COLLECTIVE = 2, 3, 4, 5, 6, 7
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A node: `deps` are ids of nodes, `duration` in microseconds, `attributes` by name."""
 
     id: int

@@ -5,7 +5,9 @@ Receives from any source or with any tag, which GOAL writes as -1: which send ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.traces.formats.records import Issued, RankRecord
 
@@ -14,8 +16,7 @@ __all__ = ["ANY", "with_sources"]
 ANY = -1
 
 
-@dataclass(slots=True)
-class _Send:
+class _Send(msgspec.Struct):
     source: int
     tag: int
     taken: bool = False

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from commsim.errors import TraceError
 from commsim.traces.formats.files import Data, Document
@@ -41,13 +42,12 @@ _HEAD = re.compile(rb"\s*(?:/\*.*?\*/\s*|//[^\n]*\n\s*|#[^\n]*\n\s*)*num_ranks\s
 _MAX_RANKS = 1_000_000
 
 
-@dataclass(slots=True)
-class _ReadRank:
+class _ReadRank(msgspec.Struct):
     number: int
-    place: dict[str, int] = field(default_factory=dict)
-    found: list[re.Match[str]] = field(default_factory=list)
-    needs: list[list[int]] = field(default_factory=list)
-    begun: list[tuple[int, int]] = field(default_factory=list)
+    place: dict[str, int] = msgspec.field(default_factory=dict)
+    found: list[re.Match[str]] = msgspec.field(default_factory=list)
+    needs: list[list[int]] = msgspec.field(default_factory=list)
+    begun: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
 
 def is_goal(data: Data) -> bool:

@@ -5,9 +5,9 @@ Write a graph as GOAL: its collectives become the sends of an algorithm, which G
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from commsim.collectives import dependencies, program
@@ -25,14 +25,13 @@ _MAX_SENDS = 5_000_000
 _LAST_CPU = 255  # LogGOPSim keeps a cpu's number in a byte
 
 
-@dataclass(slots=True)
-class _WrittenRank:
+class _WrittenRank(msgspec.Struct):
     """The statements of one rank; `last[op]` are the labels that stand for the end of an op."""
 
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = msgspec.field(default_factory=list)
     count: int = 0
-    ends: dict[int, list[int]] = field(default_factory=dict)
-    cpus: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, list[int]] = msgspec.field(default_factory=dict)
+    cpus: dict[int, int] = msgspec.field(default_factory=dict)
 
     def add(self, text: str, needs: list[int], stream: int) -> int:
         """Add a statement of a stream that requires others; return its label.

@@ -18,8 +18,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from commsim.errors import TraceError
 from commsim.traces.formats.files import documents
@@ -91,14 +92,13 @@ def read_nccl_tests(data: bytes | bytearray, source: str) -> tuple[NcclTests, ..
     return tables
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(msgspec.Struct):
     """What is known of one test while its lines are read."""
 
     program: str | None = None
     version: str | None = None
-    devices: list[BenchedDevice] = field(default_factory=list)
-    rows: list[BenchedRow] = field(default_factory=list)
+    devices: list[BenchedDevice] = msgspec.field(default_factory=list)
+    rows: list[BenchedRow] = msgspec.field(default_factory=list)
     broken: int = 0
     wrong: int = 0
     ended: bool = False

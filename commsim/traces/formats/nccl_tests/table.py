@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.errors import TraceError
 from commsim.ops import NCCL_TESTS_TYPES, element_bytes
@@ -42,8 +44,7 @@ PROGRAMS = {
 """The op that each of nccl-tests' programs runs; None where commsim has no such bench."""
 
 
-@dataclass(frozen=True, slots=True)
-class BenchedTiming:
+class BenchedTiming(msgspec.Struct, frozen=True):
     """One half of a row: time in us, bandwidths in 1e9 bytes/s, wrong values (None: unchecked)."""
 
     time_us: float
@@ -52,8 +53,7 @@ class BenchedTiming:
     wrong: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class BenchedRow:
+class BenchedRow(msgspec.Struct, frozen=True):
     """A size: `size` in bytes as nccl-tests counts it, `count` in elements."""
 
     size: int
@@ -72,8 +72,7 @@ class BenchedRow:
         return timing.time_us
 
 
-@dataclass(frozen=True, slots=True)
-class BenchedDevice:
+class BenchedDevice(msgspec.Struct, frozen=True):
     """A GPU that took part; `group` is its communicator if the test was split."""
 
     rank: int
@@ -84,8 +83,7 @@ class BenchedDevice:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class NcclTests:
+class NcclTests(msgspec.Struct, frozen=True):
     """What one test printed. `ranks` is 0 if it does not say; `launch` None likewise.
 
     `launch`: "gpu" if each GPU has its process, "process" if one drives a node's GPUs.

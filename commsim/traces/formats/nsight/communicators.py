@@ -8,8 +8,9 @@ is. The largest communicator is taken for the world: a rank in it is a global ra
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from commsim.ops import op_of
 from commsim.traces.formats.event_args import EventArgs
@@ -23,20 +24,20 @@ _MAX_RANKS = 1_000_000
 _Call = tuple[int, int, Any, Any, EventArgs]
 
 
-@dataclass(slots=True)
-class _Communicator:
+class _Communicator(msgspec.Struct):
     """How many ranks it has, and which process has which."""
 
     members: int = -1
-    ranks: dict[int, int] = field(default_factory=dict)
+    ranks: dict[int, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class RecordedCommunicators:
+class RecordedCommunicators(msgspec.Struct):
     """What was heard, in the order of the file."""
 
-    known: dict[int, _Communicator] = field(default_factory=dict)
-    heard: list[tuple[int, int, Any, Any, str, dict[str, int]]] = field(default_factory=list)
+    known: dict[int, _Communicator] = msgspec.field(default_factory=dict)
+    heard: list[tuple[int, int, Any, Any, str, dict[str, int]]] = msgspec.field(
+        default_factory=list
+    )
 
     @property
     def largest(self) -> _Communicator:

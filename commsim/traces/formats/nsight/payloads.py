@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from commsim.traces.formats.nsight.database import Database
 from commsim.traces.formats.values import integer
@@ -31,8 +32,7 @@ _NAMES = {
 _BY_NAME = {"communicator": "Q", "size": "Q", "peer": "i", "root": "i", "rank": "i", "ranks": "i"}
 
 
-@dataclass(frozen=True, slots=True)
-class Schemas:
+class Schemas(msgspec.Struct, frozen=True):
     """Where each schema has the fields that are used: name to offset."""
 
     offsets: Mapping[int, Mapping[str, int]]

@@ -11,7 +11,8 @@ facebookresearch/param, comms.py (`reportBenchTimeColl`).
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from commsim.errors import TraceError
 from commsim.traces.formats.nccl_tests import (

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from commsim.errors import TraceError
 from commsim.traces.formats.event_args import EventArgs
@@ -32,8 +34,7 @@ _WITHOUT_CALLS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(msgspec.Struct, frozen=True):
     """The rows of all tables of one run."""
 
     tables: tuple[ProfilerTable, ...]

@@ -4,8 +4,6 @@ What one line of a profiler's table says, in the same words for every profiler.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from commsim.traces.formats.events import EventKind
@@ -34,8 +32,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     projected: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProfilerTable:
+class ProfilerTable(msgspec.Struct, frozen=True):
     """A table of `document`, one of the `run` of which others may hold the rest."""
 
     document: str

@@ -12,7 +12,8 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.errors import TraceError
 from commsim.traces.formats.files import Data, Document
@@ -32,8 +33,7 @@ _REPORT = re.compile(
 _KINDS: TableKinds = {**NSYS, **ROCPROF}
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
+class _Columns(msgspec.Struct, frozen=True):
     """Where each column is, with the ns that its unit has, and who reads a line of it."""
 
     read: Callable[[Cells], Row | None]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from commsim.errors import TraceError
@@ -35,8 +35,7 @@ _SHOWN, _NAME_LENGTH = 4, 100
 _POLLING = frozenset({"cudaEventQuery", "hipEventQuery", "cudaStreamQuery"})
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True):
     """A rank's recording. `gpu` is in order of start; `step` is the profiled step, or None.
 
     `backward` are autograd's own threads; the main thread runs a few of its nodes too. `waits` are

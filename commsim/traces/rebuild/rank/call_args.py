@@ -5,9 +5,9 @@ Arguments of kernels and record_param_comms (torch 2.2 and later) in the record 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.traces.formats import Event, EventArgs, Events
 from commsim.traces.rebuild.rank.calls import CollectiveCall

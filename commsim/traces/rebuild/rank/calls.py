@@ -5,9 +5,9 @@ Records of a rank's calls: its CPU threads, places in them, and what a call comm
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -23,8 +23,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class Thread:
+class Thread(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A CPU thread: its events by start."""
 
     name: tuple[str, str]
@@ -54,16 +53,14 @@ class Thread:
             yield self.events[index]
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadCall:
+class ThreadCall(msgspec.Struct, frozen=True):
     """Where a CPU event is: its thread, and its index there."""
 
     thread: tuple[str, str]
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class KernelMessage:
+class KernelMessage(msgspec.Struct, frozen=True):
     """A send or recv in a kernel: `peer` is a global rank, -1 if it is not known.
 
     `found_done` is how long the wait took that found it done, in ps: it ended before that, and
@@ -79,8 +76,7 @@ class KernelMessage:
     found_done: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveCall:
+class CollectiveCall(msgspec.Struct, frozen=True):
     """One rank's part in a collective. `kernel` is its index in the rank's GPU work.
 
     `size` and `splits` in bytes as in commsim.graph; `root` as a group rank; `ranks` is empty
@@ -110,16 +106,14 @@ class CollectiveCall:
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StreamWait:
+class StreamWait(msgspec.Struct, frozen=True):
     """Work.wait(): from here on, the current stream waits for `call` (-1: not known which)."""
 
     at: ThreadCall
     call: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankCollectives:
+class RankCollectives(msgspec.Struct, frozen=True):
     """A rank's collectives in the order of issue, and where it waits for them.
 
     `cut`: the rank's file ended in the middle; calls may be missing anywhere.

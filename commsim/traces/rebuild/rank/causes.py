@@ -10,8 +10,8 @@ left.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -25,8 +25,7 @@ LAUNCH, STREAM, SYNC, LEFT = range(4)
 _TYPICAL = {LAUNCH: 5_000_000, STREAM: 1_000_000, SYNC: 1_000_000, LEFT: 0}
 
 
-@dataclass(frozen=True, slots=True)
-class RankWork:
+class RankWork(msgspec.Struct, frozen=True):
     """All that one rank's part of the graph is made of."""
 
     activity: Activity
@@ -34,8 +33,7 @@ class RankWork:
     waits: Mapping[int, list[int]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ties:
+class Ties(msgspec.Struct, frozen=True, eq=False):
     """What GPU work waits for: a row per cause, in the order of the work.
 
     `op` waits for `source`, GPU work if that is 0 or more, else piece `-1 - source` (pieces are

@@ -10,9 +10,9 @@ stays unknown: "" or -1.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.ops import ROOTED, op_of
 from commsim.traces.formats import (

@@ -10,14 +10,14 @@ namespace, and JIT-compiled ones have none.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 __all__ = ["KernelFamily", "family_of", "is_nccl", "looks_like_communication"]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelFamily:
+class KernelFamily(msgspec.Struct, frozen=True):
     """Kernels of one `library` that do one `op`; `pattern` is searched in their names."""
 
     pattern: str

@@ -7,8 +7,7 @@ still the rank's own call (`item` is its index); times are on the clock of the f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -19,8 +18,7 @@ from commsim.traces.rebuild.rank.fragment_rows import FragmentRows, in_order, ro
 __all__ = ["Fragment", "fragment_of"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fragment:
+class Fragment(msgspec.Struct, frozen=True, eq=False):
     """The ops of one rank as columns, in order of start; times in ps on the file's clock.
 
     `item` is the index of the call that an op is part of, `message` which of its messages, -1

@@ -5,8 +5,8 @@ The rows of a rank's part of the graph, in order of start: what each op is, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -23,8 +23,7 @@ _MAX_NAME = 200
 _Rows = dict[str, Ints]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FragmentRows:
+class FragmentRows(msgspec.Struct, frozen=True, eq=False):
     """The ops of a rank as columns, in order of start.
 
     Before they were put in order, the pieces of all threads stood first, those of a thread in its
@@ -55,13 +54,12 @@ class FragmentRows:
         return found
 
 
-@dataclass(slots=True)
-class _Labels:
+class _Labels(msgspec.Struct):
     """Names and streams by number."""
 
     stream_names: dict[object, str]
-    names: dict[str, int] = field(default_factory=dict)
-    streams: dict[str, int] = field(default_factory=dict)
+    names: dict[str, int] = msgspec.field(default_factory=dict)
+    streams: dict[str, int] = msgspec.field(default_factory=dict)
 
     def name(self, name: str) -> int:
         return self.names.setdefault(name[:_MAX_NAME], len(self.names))

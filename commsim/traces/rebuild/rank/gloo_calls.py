@@ -7,7 +7,8 @@ Without a dump, a process that has one group is taken to use that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from commsim.ops import ROOTED
 from commsim.traces.formats import Event, RankRecord, buffer_size

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Ints
@@ -19,8 +20,7 @@ from commsim.traces.rebuild.rank.gloo_work import GLOO, GroupsOf, gloo_work
 __all__ = ["GpuOp", "GpuOps", "LaunchCalls", "gpu_ops"]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuOp:
+class GpuOp(msgspec.Struct, frozen=True):
     """A kernel, copy or fill, with the call that launched it (None if not recorded)."""
 
     event: Event

@@ -10,7 +10,8 @@ that the rank can have computed at most and at least.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.ops import op_of
 from commsim.traces.formats import Event, EventKind, KinetoFile
@@ -23,8 +24,7 @@ _MESSAGES = ("send", "recv")
 _AT_ONCE = 200_000_000  # ps: a shorter wait may have found the message done
 
 
-@dataclass(frozen=True, slots=True)
-class HostAccount:
+class HostAccount(msgspec.Struct, frozen=True):
     """Times in ps: `communication` (at least, at most) in which Gloo works for the rank.
 
     What is hidden counts. A message is marked from its post until a wait for it has returned: by

@@ -7,8 +7,7 @@ them, so that a replay can be checked against it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from commsim.arrays import Bools
@@ -19,8 +18,7 @@ from commsim.traces.rebuild.rank.host_account import HostAccount, host_account
 __all__ = ["OwnAccount", "own_account", "window_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class OwnAccount:
+class OwnAccount(msgspec.Struct, frozen=True):
     """Times in ps: `compute`, `communication` that no compute hides, and the rest of `copy`.
 
     Communication counts from the start of its kernel, waits included.

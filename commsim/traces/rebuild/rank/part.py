@@ -7,7 +7,8 @@ It is small compared to the file, so that many ranks can be read in processes of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from commsim.traces.formats import ExecutionTrace, KinetoFile, RankRecord
 from commsim.traces.rebuild.rank.activity import activity_of
@@ -28,8 +29,7 @@ __all__ = ["RankPart", "rank_part"]
 _WORTH_SAYING = 1_000_000_000  # ps: less than a millisecond changes no conclusion
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankPart:
+class RankPart(msgspec.Struct, frozen=True, eq=False):
     """A rank's calls and its part of the graph; `zero_ns` is where its clock begins.
 
     `steps` are the profiled steps by name in ps, `window` the last of them (the whole recording

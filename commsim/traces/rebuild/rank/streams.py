@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -33,8 +33,7 @@ SLACK = 2_000_000  # ps: old traces have whole microseconds, so an end may seem 
 _WAIT_EVENT = ("cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent")
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True):
     """Indices of GPU work by the time of launch, with those times."""
 
     times: list[int]
@@ -59,8 +58,7 @@ class Queue:
 _NOTHING = Queue([], [])
 
 
-@dataclass(frozen=True, slots=True)
-class IssueOrder:
+class IssueOrder(msgspec.Struct, frozen=True):
     """GPU work by stream, and by the thread that launched it (collectives apart)."""
 
     streams: dict[int, Queue]

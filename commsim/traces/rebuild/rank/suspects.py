@@ -10,8 +10,8 @@ two ranks' times are held against their own middle, so clocks need not agree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -27,8 +27,7 @@ _TOGETHER, _APART = 10_000_000, 20_000_000  # ps: ends of one collective; starts
 _NAME_LENGTH = 100
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Suspect:
+class Suspect(msgspec.Struct, frozen=True, eq=False):
     """The calls of one kernel on one rank, in order; times in ps on its file's clock."""
 
     name: str

@@ -11,8 +11,8 @@ which a thread waits for the backward pass on the autograd thread.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
@@ -37,8 +37,7 @@ _HANDED_OVER = 100_000_000  # ps: a gap of 100 us in which the other thread is b
 _BUSY_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedSpan:
+class BlockedSpan(msgspec.Struct, frozen=True):
     """Time in which a thread is blocked: it waits for GPU work, or for another thread."""
 
     start: int
@@ -47,8 +46,7 @@ class BlockedSpan:
     thread: ThreadName | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class Pieces(msgspec.Struct, frozen=True, eq=False):
     """The work of a thread: pieces from `start` to `end`, in order.
 
     `gpu` and `after` say what a piece waits for, for the few that wait: GPU work, and other

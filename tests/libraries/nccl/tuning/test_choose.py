@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from helpers.counting import python_calls
 from helpers.paths import TESTS
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.communicator.record import recorded_communicator

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.libraries.nccl.communicator.record import recorded_communicator
 from commsim.libraries.nccl.env import Knobs, knobs_of

@@ -199,7 +199,7 @@ def test_kernels_of_a_cuda_graph_wait_for_each_other(tmp_path: Path) -> None:
     assert not any("later than anything recorded explains" in note for note in trace.notes)
     slower = graph.duration.copy()
     slower[op["a"]] += 100 * US
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     again = simulate(replace(graph, duration=slower), None, library=Recorded())
     assert int(again.end[op["c"]]) == (415 + 100) * US

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from commsim.charts.gantt import schedule_words
-from commsim.charts.theme import heading, op_label
 from commsim.graph import Phase
-from commsim.metrics import Limit, Metrics
+from commsim.metrics.limits import Limit
+from commsim.metrics.measure import Metrics
+from commsim.metrics.words import op_label, schedule_words, short_time
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND, format_bandwidth, format_size
 
@@ -41,7 +41,7 @@ def finding(
     `subject` is what takes that long, with its verb; without it the timeline says it.
     """
     step = metrics.step_time_s
-    told = heading(step * PS_PER_SECOND).replace(" ", "\N{NO-BREAK SPACE}")
+    told = short_time(step * PS_PER_SECOND).replace(" ", "\N{NO-BREAK SPACE}")
     whole = metrics.breakdown.whole_s
     most = _costliest(limits)
     if not metrics.breakdown.compute_s and metrics.collectives:
