@@ -43,8 +43,8 @@ def execution_plan_of(plan: Plan, *, stepwise: bool) -> ExecutionPlan:
     stops = tuple(_stops(part, joining=joining, leaving=alone) for part in plan.parts)
     only = None
     if alone and not stepwise and not stops[0] and len(plan.parts[0].phases) == 1:
-        only = plan.parts[0].phases[0] if plan.start != Start.ROOT else None
-    first = {Start.EAGER: frozenset({0}), Start.ROOT: frozenset({plan.root})}.get(plan.start)
+        only = plan.parts[0].phases[0] if plan.start != Start.EACH else None
+    first = {Start.EAGER: frozenset({0}), Start.EACH: frozenset[int]()}.get(plan.start)
     channels = f", {plan.channels} channels" if plan.channels > 1 else ""
     return ExecutionPlan(
         plan,

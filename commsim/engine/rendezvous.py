@@ -131,18 +131,20 @@ class Rendezvous:
             self._record_start(member)
             if self._ended:
                 self.release(member)
-        elif self.plan.start == Start.ROOT:
-            self._record_start(member)
-            self._release_individually(member)
+        elif self.plan.start == Start.EACH:
+            self._release_ready(freed_by=-1)
 
-    def _release_individually(self, *members: int) -> None:
-        """Release each member after its own time; a root that waits for all, after the last."""
-        root, complete = self.plan.root, len(self.ops) == len(self.expected)
-        leaving = [m for m in members if m != root or not self.plan.awaits_all]
-        if complete and self.plan.awaits_all:
-            leaving.append(root)
-            self._record_start(root)
-        for member in leaving:
+    def _release_ready(self, *, freed_by: int) -> None:
+        """Start those members for whom all have come that they wait for; each takes its time."""
+        recorder = self._context.recorder
+        expected, there = frozenset(self.expected), self.ops.keys()
+        for member, op in self.ops.items():
+            if recorder.start[op] >= 0 or not self.plan.awaits[member] & expected <= there:
+                continue
+            cause, kind = (freed_by, _QUEUE) if freed_by >= 0 else (self._last, _RENDEZVOUS)
+            if op != cause and recorder.arrive[op] < self._context.env.now:
+                recorder.cause[op], recorder.cause_kind[op] = cause, kind
+            self._record_start(member)
             self._release_after(self.plan.stays[member], member)
 
     def _release_after(self, time: int, member: int) -> None:
@@ -161,6 +163,11 @@ class Rendezvous:
         """Start moving data; `freed_by` is the op whose end freed the slot, -1 if one was free."""
         self._begun = True
         context, run_as = self._context, self._execution_plan
+        if self._record >= 0 and run_as.choice:
+            context.recorder.choices[self._record] = run_as.choice
+        if self.plan.start == Start.EACH:
+            self._release_ready(freed_by=freed_by)
+            return
         cause, kind = (freed_by, _QUEUE) if freed_by >= 0 else (self._last, _RENDEZVOUS)
         recorder, now = context.recorder, context.env.now
         at_once = context.send_messages is not None or not run_as.late
@@ -171,15 +178,11 @@ class Rendezvous:
                 recorder.cause_kind[op] = kind
             if at_once or not run_as.joins[member]:
                 recorder.start[op] = since
-        if self._record >= 0 and run_as.choice:
-            recorder.choices[self._record] = run_as.choice
         if run_as.only is not None:
             if run_as.only.lead:
                 context.env.call(self._move, run_as.only.lead)
             else:
                 self._move(None)
-        elif self.plan.start == Start.ROOT:
-            self._release_individually(*self.ops)
         else:
             context.env.process(self._run())
 

@@ -97,9 +97,10 @@ class Collectives(msgspec.Struct, frozen=True):
 
     `size` is S of nccl-tests in bytes: the largest buffer that one rank holds (all_gather:
     what it ends with; reduce_scatter, all_to_all: what it starts with). `recorded` is a
-    measured transfer time in picoseconds, and `eager` is 1 if members were recorded to leave
-    before others came (a broadcast waits for its root alone), 2 if all but the root did. `root`
-    is a global rank. `dtype` and `redop` (sum, avg, ...) are "" if not stated. `splits[i]` is
+    measured transfer time in picoseconds, and `eager` is 1 if each member was
+    recorded to wait for the root alone, 2 if for those with whom Gloo's program has it exchange
+    (a broadcast: those before it in the tree and right behind it), 0 if for all. `root` is a
+    global rank. `dtype` and `redop` (sum, avg, ...) are "" if not stated. `splits[i]` is
     an n x n tuple of bytes from member to member (all_to_all_v), or None.
     """
 

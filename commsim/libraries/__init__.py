@@ -5,6 +5,7 @@ In: a `Request` (op, bytes, ranks) and a cluster. Out: a `Plan`: what each link 
 long it takes on idle links. `nccl`, `gloo`, `ideal` are built in; `recorded` repeats a trace.
 """
 
+from commsim.libraries.gloo import awaited_members
 from commsim.libraries.ideal import Ideal
 from commsim.libraries.library import Library, links_of
 from commsim.libraries.plan import (
@@ -44,6 +45,7 @@ __all__ = [
     "Request",
     "RoutedProgram",
     "Start",
+    "awaited_members",
     "for_groups",
     "library_of",
     "links_of",

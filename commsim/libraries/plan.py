@@ -42,7 +42,7 @@ class Start(IntEnum):
     PATH = 1  # members join as the data reaches them
     PAIR = 2  # both ends of a message have been posted
     EAGER = 3  # the send has been posted: the data waits in a buffer of the receiver
-    ROOT = 4  # the root is there: each member leaves `stays` after it and the root have come
+    EACH = 4  # one member is there: each leaves `stays` after those that it `awaits` have come
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -51,7 +51,8 @@ class Request(msgspec.Struct, frozen=True):
     `kind` is a collective or "send_recv" (ranks = source, target). `size` is S of nccl-tests in
     bytes, `root` a member index, `splits[i][j]` bytes from member i to j, `recorded` a measured
     transfer time in ps; -1 for none. `late[i]`: how long after it member i was recorded to leave;
-    `eager`: members were recorded to leave before others came (2: but not the root).
+    `eager`: 1 if members were recorded to wait for the root alone, 2 for those that Gloo's program
+    has them exchange with.
     `dtype` and `redop` are "" if not stated; `on_host`:
     the data is in host memory, not in the GPU's.
     """
@@ -145,8 +146,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     plan has nothing to expand: then its parts run as they are. `copies_in[i]` is what member i
     copies from when it arrives, before it takes part; `copies_out[i]` what it copies once it may
     leave. Empty if nothing is staged. Its kernel holds `sms` of each member's GPU and reads and
-    writes `touched` bytes of its memory. A plan that starts by ROOT has a `root` (a member), which
-    leaves `stays` after the last member came if it `awaits_all`.
+    writes `touched` bytes of its memory. Of a plan that starts by EACH, member i leaves
+    `stays[i]` after the last of the members `awaits[i]` came.
     """
 
     parts: tuple[PlanPart, ...]
@@ -160,9 +161,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     copies_out: tuple[Copy | None, ...] = ()
     sms: int = 0
     touched: float = 0.0
-    root: int = -1
     stays: tuple[int, ...] = ()
-    awaits_all: bool = False
+    awaits: tuple[frozenset[int], ...] = ()
 
     @property
     def idle(self) -> int:

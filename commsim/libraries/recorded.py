@@ -8,6 +8,7 @@ import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
+from commsim.libraries.gloo import awaited_members
 from commsim.libraries.plan import Plan, PlanPart, Request, Start, empty_phase
 
 __all__ = ["Recorded"]
@@ -52,18 +53,18 @@ class Recorded:
 
 
 def _eager(request: Request) -> Plan:
-    """Return the plan of what needs its root alone (of a message: its sender)."""
-    members = len(request.ranks)
+    """Return the plan of what does not need every member."""
+    members, root = len(request.ranks), max(request.root, 0)
     stays = request.late or (0,) * members
     part = PlanPart(
         (empty_phase(max(stays)),), np.zeros(members, np.int64), np.array(stays, np.int64)
     )
     return Plan(
         (part,),
-        Start.ROOT,
+        Start.EACH,
         members,
         algorithm="recorded",
-        root=max(request.root, 0),
         stays=stays,
-        awaits_all=request.eager > 1,
+        awaits=(request.eager > 1 and awaited_members(request.kind, members, root))
+        or tuple(frozenset({member, root}) for member in range(members)),
     )

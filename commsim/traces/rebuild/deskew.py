@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 import msgspec
+from msgspec.structs import replace
 
-from commsim.traces.rebuild.matching import FROM_ROOT, MatchedCollective
+from commsim.libraries import awaited_members
+from commsim.traces.rebuild.matching import MatchedCollective
 from commsim.traces.rebuild.rank import CollectiveCall
 
 __all__ = ["Clocks", "Transfer", "align", "transfer_of"]
@@ -41,15 +43,17 @@ class Transfer(msgspec.Struct, frozen=True):
 
     `duration` is the time on the last rank to arrive; if members leave `apart` (Gloo wakes
     one thread after the other), up to when the first leaves: what is later is each rank's own.
-    `root` is the rank that alone is waited for, if members left before the last one came (a
-    broadcast into buffers), else -1.
+    `awaited` are the ranks that each waits for, itself included, where that is not all of them.
+    `eager` says which those are: 0 all, 1 the root, 2 those that Gloo's program has it exchange
+    with.
     """
 
     arrive: dict[int, int]
     end: dict[int, int]
     last: int
     apart: bool = False
-    root: int = -1
+    awaited: Mapping[int, tuple[int, ...]] = {}
+    eager: int = 0
 
     @property
     def start(self) -> int:
@@ -59,7 +63,7 @@ class Transfer(msgspec.Struct, frozen=True):
     @property
     def duration(self) -> int:
         """The transfer in ps, waits apart."""
-        if self.root >= 0:
+        if self.awaited:
             return max(self.late(rank) for rank in self.arrive)
         if self.apart:
             return max(0, min(self.end.values()) - self.start)
@@ -68,24 +72,17 @@ class Transfer(msgspec.Struct, frozen=True):
     def late(self, rank: int) -> int:
         """Return how long after the transfer `rank` left, in ps; 0 if all leave as one.
 
-        Where the root alone is waited for: how long it stayed once both were there.
+        Where it did not wait for all: how long it stayed once those were there.
         """
-        if rank == self.root and self.eager > 1:
-            return max(0, self.end[rank] - self.start)
-        if self.root >= 0:
-            return max(0, self.end[rank] - max(self.arrive[rank], self.arrive[self.root]))
+        if self.awaited:
+            return max(0, self.end[rank] - self.arrive[self.waited_for(rank)])
         return max(0, self.end[rank] - self.start - self.duration) if self.apart else 0
 
-    @property
-    def eager(self) -> int:
-        """0: all leave after the last came; 1: after the root came; 2: all but the root do."""
-        return 0 if self.root < 0 else 2 if self.end[self.root] >= self.start else 1
-
     def waited_for(self, rank: int) -> int:
-        """Return the rank that `rank` waited for: the last to arrive, or the root."""
-        if self.root < 0 or (rank == self.root and self.eager > 1):
+        """Return the last to arrive of those that `rank` waited for."""
+        if not self.awaited:
             return self.last
-        return self.root if self.arrive[self.root] > self.arrive[rank] else rank
+        return max(self.awaited[rank], key=lambda one: (self.arrive[one], one == rank, -one))
 
     def wait(self, rank: int) -> int:
         """Return how long `rank` waited for the others, in ps."""
@@ -139,8 +136,28 @@ def transfer_of(collective: MatchedCollective, shift: Mapping[int, int]) -> Tran
     end = {rank: call.end + shift[rank] for rank, call in sorted(calls.items())}
     last = max(arrive, key=lambda rank: (arrive[rank], -rank))
     apart = collective.first.library == "gloo"
-    early = apart and collective.op in FROM_ROOT and min(end.values()) < arrive[last]
-    place = max(call.root for call in calls.values())
-    known = 0 <= place < len(collective.group_ranks)
-    root = collective.group_ranks[place] if early and known else -1
-    return Transfer(arrive, end, last, apart, root if root in arrive else -1)
+    transfer = Transfer(arrive, end, last, apart)
+    return _waits_in_part(transfer, collective) if apart and not collective.alone else transfer
+
+
+def _waits_in_part(transfer: Transfer, collective: MatchedCollective) -> Transfer:
+    """Say whom each member of a collective of Gloo waited for, if that is not everybody."""
+    members = [rank for rank in collective.group_ranks if rank not in collective.lost]
+    place = max(call.root for call in collective.calls.values())
+    root = collective.group_ranks[place] if 0 <= place < len(collective.group_ranks) else -1
+    if root not in transfer.arrive:
+        return transfer
+    each = awaited_members(collective.op, len(members), members.index(root))
+    if not each:
+        return transfer
+    awaited = {
+        rank: tuple(members[one] for one in sorted(each[at]) if members[one] in transfer.arrive)
+        for at, rank in enumerate(members)
+        if rank in transfer.arrive
+    }
+    found = replace(transfer, awaited=awaited, eager=2)
+    if all(transfer.end[rank] >= transfer.arrive[found.waited_for(rank)] for rank in awaited):
+        return found if len(members) > 2 else transfer
+    # It left before those came: clocks of two nodes, or a transport that keeps what is sent.
+    alone = {rank: (rank, root) if rank != root else (rank,) for rank in awaited}
+    return replace(transfer, awaited=alone, eager=1)

@@ -19,10 +19,9 @@ from commsim.traces.rebuild.communicators import GroupKey, Numbered, RankCalls, 
 from commsim.traces.rebuild.rank import CollectiveCall, RankCollectives
 from commsim.units import format_size
 
-__all__ = ["FROM_ROOT", "MatchedCollective", "match"]
+__all__ = ["MatchedCollective", "match"]
 
-FROM_ROOT = ("broadcast", "scatter")
-"""Ops in which a member needs the root, and no other."""
+_FROM_ROOT = ("broadcast", "scatter")  # what no member has without the root
 
 
 class MatchedCollective(msgspec.Struct, frozen=True):
@@ -133,7 +132,7 @@ def _root_is_absent(collective: MatchedCollective) -> bool:
     """Say whether members of Gloo wait for a root that is not recorded, and for no other."""
     first = collective.first
     place = max(call.root for call in collective.calls.values())
-    known = first.op in FROM_ROOT and 0 <= place < len(collective.group_ranks)
+    known = first.op in _FROM_ROOT and 0 <= place < len(collective.group_ranks)
     return (
         known and first.library == "gloo" and collective.group_ranks[place] not in collective.calls
     )
