@@ -22,10 +22,16 @@ _SCHEMA_NAME = "commsim.schema.json"
 @silent_option
 def examples() -> None:
     """List recordings of real runs that come along, each with a command to try."""
-    from commsim.scenario import EXAMPLES
+    from commsim.scenario import EXAMPLES, example_path
 
     rows = [(example.name, example.summary, example.command) for example in EXAMPLES]
     click.echo(columns([("name", "what ran", "try"), *rows]))
+    click.echo()
+    click.echo(
+        columns(
+            [("name", "its files"), *((one.name, str(example_path(one.name))) for one in EXAMPLES)]
+        )
+    )
 
 
 @click.command(cls=GroupedCommand)

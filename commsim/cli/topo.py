@@ -208,16 +208,20 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     if fabric["kind"] == "none":
         rows = [("fabric", "none")]
     else:
-        switches = ", ".join(
-            f"{fabric[f'{level}_switches']:,} {level}" for level in ("leaf", "spine", "core")
-        )
-        rows = [("fabric", _shape(fabric)), ("switches", switches)]
+        rows = [("fabric", _shape(fabric))]
         if fabric["parts"]:
-            rows.append(("to be built of", fabric["parts"]))
+            rows.append(("built of", fabric["parts"]))
+        rows.append(("simulated as", _switches(fabric)))
     if found["bisection_bandwidth"] is not None:
         rows.append(("bisection", format_bandwidth(found["bisection_bandwidth"])))
     rows += [_way(route) for route in found["routes"]]
     return rows
+
+
+def _switches(fabric: dict[str, Any]) -> str:
+    """Return the switches of the simulation, by level: spines that share all loads are one."""
+    counts = ((level, fabric[f"{level}_switches"]) for level in ("leaf", "spine", "core"))
+    return ", ".join(f"{count:,} {level}" for level, count in counts if count)
 
 
 def _shape(fabric: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ from commsim.cluster.nodes import (
 from commsim.cluster.presets import preset_names, preset_text
 from commsim.cluster.prices import PriceSection, PricesSection
 from commsim.cluster.routes import NOWHERE, Links, Route
+from commsim.cluster.scale import ScaleSection, nodes_scaled
 from commsim.cluster.section import ClusterSection, build_cluster, cluster_from, load_cluster
 from commsim.cluster.shifts import Shifts
 from commsim.cluster.template import Template
@@ -60,6 +61,7 @@ __all__ = [
     "PriceSection",
     "PricesSection",
     "Route",
+    "ScaleSection",
     "Shifts",
     "Template",
     "build_cluster",
@@ -69,6 +71,7 @@ __all__ = [
     "gpu_spec",
     "gpu_text",
     "load_cluster",
+    "nodes_scaled",
     "preset_names",
     "preset_text",
     "suggestion",

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Ints
 from commsim.cluster.fabrics import Fabric, Nic
@@ -141,6 +142,30 @@ class Cluster:
         used._shared, used._routes = {}, {}
         used._peers, used._reads_gpus = peers, reads_gpus
         return used
+
+    def with_nodes(self, templates: Sequence[Template]) -> Cluster:
+        """Return this cluster with other figures for its nodes' links, laid out alike."""
+        made = copy(self)
+        made.specs, made._templates = tuple(one.spec for one in templates), tuple(templates)
+        fabric = sum(len(templates[kind].rows) for kind in self.spec_of)
+        bandwidth, efficiency, latency = (
+            np.concatenate([*(own[kind] for kind in self.spec_of), column[fabric:]])
+            for own, column in (
+                ([np.array(one.rows.bandwidth) for one in templates], self.links.bandwidth),
+                ([np.array(one.rows.efficiency) for one in templates], self.links.efficiency),
+                ([np.array(one.rows.latency) for one in templates], self.links.latency),
+            )
+        )
+        made.links = replace(
+            self.links,
+            bandwidth=bandwidth,
+            efficiency=efficiency,
+            capacity=bandwidth * efficiency,
+            latency=latency,
+        )
+        made._shared, made._routes = {}, {}
+        made._nearest, made._nearest_host = {}, {}
+        return made
 
     @cached_property
     def kind_of_node(self) -> Ints:

@@ -6,16 +6,24 @@ The library that planned a transfer is asked what the fewest bytes would take: t
 rest is bandwidth, filling a pipeline of chunks over a slow link included.
 
     share = 1 - time(least)/time(S)
+
+What faster links inside a node would save is asked in the same way, of the cluster that has them:
+NCCL copies with so many SMs and channels, which faster NVLink does not add to. A faster NIC is
+taken to halve the bandwidth's part, until another kind of link is full.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from copy import copy
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Floats, Ints
-from commsim.cluster import Cluster
+from commsim.cluster import Cluster, ScaleSection, nodes_scaled
 from commsim.errors import CommsimError
 from commsim.graph import Graph, OpKind
 from commsim.libraries import Library, Request, library_of
@@ -27,12 +35,24 @@ from commsim.timeline import Timeline
 __all__ = ["TransferLimits", "transfer_limits"]
 
 _LEAST = 16  # bytes per rank: what NCCL aligns blocks to
+_NOTICED = 0.02  # of the path: what takes less is not planned again on faster links
+_HOST = ScaleSection(host_memory=2)
+_FASTER = MappingProxyType(
+    {
+        "nvlink": ScaleSection(nvlink=2),
+        "c2c": ScaleSection(pcie=2),
+        "pcie": ScaleSection(pcie=2),
+        "cpu": _HOST,
+        "memory": _HOST,
+    }
+)
+"""Twice the bandwidth of links inside a node, by their kind."""
 
 
 class TransferLimits(NamedTuple):
     """Per span: the kind of link that limits it (a number into `names`, -1 for no transfer), the
     share of its time that is bandwidth, and the share that it would lose on a link twice as fast:
-    half of that, or less where a link of another kind fills up first.
+    half of that, or less where a link of another kind fills up first, or the library gains less.
     """
 
     resource: Ints
@@ -53,29 +73,74 @@ def transfer_limits(
     sort = _kinds_of_transfers(timeline, spans)
     links, used, other, chosen = _samples(timeline, path, spans, sort)
     halved = 1 - np.clip(other / np.maximum(used, 1e-12), 0.5, 1.0)
-    if not len(timeline.links.op):
-        used[:] = 1.0
-    elif library is not None and cluster is not None:
-        for one in np.flatnonzero(chosen >= 0).tolist():
-            op = int(timeline.op[chosen[one]])
-            used[one] = _bandwidth_share(timeline.graph, op, library, cluster, float(used[one]))
     names: dict[str, int] = {}
     texts, sorts = timeline.links.names, timeline.links.kinds
     kinds = [
         "unknown" if link < 0 else link_resource(texts[link], sorts[link])
         for link in links.tolist()
     ]
+    asks: dict[int, _Ask] = {}
+    if not len(timeline.links.op):
+        used[:] = 1.0
+    elif library is not None and cluster is not None:
+        for one in np.flatnonzero(chosen >= 0).tolist():
+            ask = _ask_of(timeline.graph, int(timeline.op[chosen[one]]), library, cluster)
+            if ask is not None:
+                asks[one], used[one] = ask, ask.bandwidth
+    halved *= used
+    if asks and cluster is not None:
+        for one, saved in _on_faster_links(_long(asks, path, spans, sort), kinds, cluster).items():
+            halved[one] = min(halved[one], saved)
     number = np.array([names.setdefault(kind, len(names)) for kind in kinds], dtype=np.int64)
     resource, share = np.full(len(timeline), -1, np.int64), np.zeros(len(timeline))
     doubled = np.zeros(len(timeline))
     resource[spans], share[spans], doubled[spans] = number[sort], used[sort], halved[sort]
-    return TransferLimits(resource, share, doubled * share, tuple(names))
+    return TransferLimits(resource, share, doubled, tuple(names))
 
 
-def _bandwidth_share(
-    graph: Graph, op: int, library: Library, cluster: Cluster, otherwise: float
-) -> float:
-    """Return the share of an op's time that is bandwidth, `otherwise` if unknown."""
+class _Ask(NamedTuple):
+    """A transfer as its library was asked for it: how long (ps) it takes alone, and which share of
+    that is bandwidth.
+    """
+
+    planner: Library
+    request: Request
+    idle: int
+    bandwidth: float
+
+
+def _long(asks: Mapping[int, _Ask], path: CriticalPath, spans: Ints, sort: Ints) -> dict[int, _Ask]:
+    """Return those of the kinds of transfers that the path spends some time on."""
+    kind = np.full(int(spans.max(initial=-1)) + 2, -1, dtype=np.int64)
+    kind[spans] = sort
+    of_path = kind[np.minimum(path.span, len(kind) - 1)]
+    lasted = np.bincount(of_path + 1, weights=path.end - path.start)[1:]
+    least = _NOTICED * float((path.end - path.start).sum())
+    return {one: ask for one, ask in asks.items() if lasted[one] > least}
+
+
+def _on_faster_links(
+    asks: Mapping[int, _Ask], kinds: Sequence[str], cluster: Cluster
+) -> dict[int, float]:
+    """Return the share of its time that each transfer loses on links of its kind twice as fast;
+    without those whose links are not inside a node.
+    """
+    found: dict[int, float] = {}
+    for resource in dict.fromkeys(kinds[one] for one in asks):
+        if resource not in _FASTER:
+            continue
+        faster = nodes_scaled(cluster, _FASTER[resource])
+        # A library keeps what it knows of one cluster: a copy leaves the original its own.
+        planners = {id(ask.planner): copy(ask.planner) for ask in asks.values()}
+        for one, ask in asks.items():
+            if kinds[one] == resource:
+                idle = planners[id(ask.planner)].plan(ask.request, faster).idle
+                found[one] = max(0.0, 1 - idle / ask.idle)
+    return found
+
+
+def _ask_of(graph: Graph, op: int, library: Library, cluster: Cluster) -> _Ask | None:
+    """Return an op as its library plans it; None if it cannot be asked for it."""
     item, table, messages = int(graph.item[op]), graph.collectives, graph.messages
     if graph.kind[op] == OpKind.COLLECTIVE:
         group, kind, size = graph.groups[int(table.group[item])], table.kind[item], table.size[item]
@@ -86,16 +151,17 @@ def _bandwidth_share(
         group, kind, size = graph.groups[int(messages.group[item])], MESSAGE, messages.size[item]
         ranks, root, dtype = (int(messages.source[item]), int(messages.target[item])), -1, ""
     if kind == "all_to_all_v" or size < 2:
-        return otherwise
+        return None
     planner = library_of(library, group.library)
     try:
-        few, all_of_it = (
-            planner.plan(Request(kind, asked, ranks, root=root, dtype=dtype), cluster).idle
-            for asked in (min(_LEAST * len(ranks), int(size)), int(size))
-        )
+        request = Request(kind, int(size), ranks, root=root, dtype=dtype)
+        least = replace(request, size=min(_LEAST * len(ranks), int(size)))
+        few, all_of_it = (planner.plan(asked, cluster).idle for asked in (least, request))
     except CommsimError:
-        return otherwise
-    return min(1.0, max(0.0, 1 - few / all_of_it)) if all_of_it else otherwise
+        return None
+    if not all_of_it:
+        return None
+    return _Ask(planner, request, all_of_it, min(1.0, max(0.0, 1 - few / all_of_it)))
 
 
 def _kinds_of_transfers(timeline: Timeline, spans: Ints) -> Ints:

@@ -131,7 +131,7 @@ def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1, place: str = 
     """Say where it fits or does not, by how much, and what it is made of, the largest part first.
 
     `place` names the GPU ("on GPU 0"); without it a `stage` from 0 on does. Parts under a
-    twentieth of the whole are left out.
+    twentieth of the whole are "other" together.
     """
     verdict = "fits" if fits(use, capacity) else "does not fit"
     if verdict == "fits" and use.total > capacity:
@@ -146,12 +146,16 @@ def memory_text(use: MemoryUse, capacity: int, *, stage: int = -1, place: str = 
         "slack": use.slack,
     }
     order = sorted(parts, key=lambda part: -parts[part])
-    remarks = [name for name in order if parts[name] >= use.total * _WORTH_SAYING] or order[:1]
+    told = {name: parts[name] for name in order if parts[name] >= use.total * _WORTH_SAYING}
+    told = told or {order[0]: parts[order[0]]}
+    rest = use.total - sum(told.values())
+    if _gib(rest) != _gib(0):
+        told["other"] = rest
     place = place or (f"on stage {stage}" if stage >= 0 else "")
     left = capacity - use.total + (use.slack if use.total > capacity else 0)
     return (
         f"{verdict}: {_gib(use.total)} GiB of {_gib(capacity)} GiB{' ' * bool(place)}{place},"
-        f" of which {', '.join(f'{name} {_gib(parts[name])}' for name in remarks)}"
+        f" of which {', '.join(f'{name} {_gib(size)}' for name, size in told.items())}"
         f" ({_gib(abs(left))} GiB {'free' if left >= 0 else 'too much'})"
     )
 
