@@ -27,7 +27,8 @@ class JobSection(Section, frozen=True, kw_only=True):
 
     `placement` says which nodes a count gets, of those that jobs before it have left: the first
     (packed), evenly over all (spread), or by `seed` (random). It begins at `start` and does its
-    work `repeat` times; a training has so many steps, and at least two.
+    work `repeat` times; a training has so many steps, and at least two. Left out, a training goes
+    on until the other jobs have ended, and other work is done once.
     """
 
     name: str
@@ -37,4 +38,4 @@ class JobSection(Section, frozen=True, kw_only=True):
     placement: Literal["packed", "spread", "random"] = "packed"
     seed: Natural = 0
     start: Duration = Duration(0)
-    repeat: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    repeat: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None

@@ -61,7 +61,14 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     @property
     def headline(self) -> str:
         """The answer: the smallest, the cheapest and the fastest, and on which stack."""
-        return headline_of(self.question, self.smallest, self.cheapest, self.fastest)
+        return headline_of(
+            self.question,
+            self.smallest,
+            self.cheapest,
+            self.fastest,
+            simulated=self.simulated,
+            complete=self.complete,
+        )
 
     def __repr__(self) -> str:
         told = "nothing makes it" if self.smallest is None else f"smallest {self.smallest.name}"

@@ -118,6 +118,11 @@ class PlanSearch:
         seconds = self._question.seconds
         return float("inf") if seconds is None else seconds / 86400
 
+    def smaller(self, option: PlanOption) -> list[int]:
+        """Return the counts of nodes of an option's kind below its own, the least first."""
+        kind = next(one for one in self._question.kinds if one.name == option.kind)
+        return [nodes for nodes in self._sizes(kind) if nodes < option.nodes]
+
     def _sizes(self, kind: NodeKind) -> list[int]:
         one = self._question.scenario(kind, 1)
         assert one.file.cluster is not None

@@ -4,14 +4,16 @@ What decides between the clusters of a plan, and what would change the answer, b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from commsim.study.plan.option import PlanOption
-from commsim.study.plan.question import PlanQuestion
+from commsim.study.plan.question import PlanQuestion, odd_part
 from commsim.study.plan.search import PlanSearch
 
 __all__ = ["changes_of", "decides_of", "headline_of"]
+
+_NEAR = 0.05  # of the batch: another one that trains much the same
 
 
 def headline_of(
@@ -19,8 +21,16 @@ def headline_of(
     smallest: PlanOption | None,
     cheapest: PlanOption | None,
     fastest: PlanOption | None,
+    *,
+    simulated: int,
+    complete: bool,
 ) -> str:
-    """Return the answer in sentences: each winner once, and the software it is reckoned on."""
+    """Return the answer in sentences: each winner once, and the software it is reckoned on.
+
+    `simulated` and `complete` tell what makes nothing from what was not looked at.
+    """
+    if not complete and not simulated:
+        return "The search ended before anything was simulated: nothing is known yet."
     titles: dict[str, list[str]] = {}
     told: dict[str, str] = {}
     for title, option in (("smallest", smallest), ("cheapest", cheapest), ("fastest", fastest)):
@@ -29,7 +39,8 @@ def headline_of(
             money = "" if option.cost is None else f", {_money(option.cost)} {option.currency}"
             told[option.name] = f"{option.days:.3g} days{money}"
     names = [f"{_joined(which)}: {name}, {told[name]}" for name, which in titles.items()]
-    answer = "; ".join(names) or "nothing makes it"
+    nothing = "nothing makes it" if complete else "nothing that was simulated makes it"
+    answer = "; ".join(names) or nothing
     return (
         f"{answer[:1].upper()}{answer[1:]}. Reckoned on stack {question['stack']}"
         " (--set workload.training.compute.stack=NAME takes another)."
@@ -90,6 +101,7 @@ def changes_of(
             nodes = min(below, key=below.__getitem__)
             days = below[nodes]
             yield f"with more than {days:.3g} days, {nodes:,} {smallest.kind} could do"
+        yield from _other_batch(question, smallest, found.deadline, found.smaller(smallest))
     if cheapest is not None and cheapest.cost:
         for option in _best_of_others(found, cheapest):
             if option.cost and option.per_hour:
@@ -99,6 +111,43 @@ def changes_of(
                     f"{option.kind} would be the cheapest below {even:.4g} {option.currency} for a"
                     f" GPU and hour (now {now:.4g})"
                 )
+
+
+def _other_batch(
+    question: PlanQuestion, smallest: PlanOption, deadline: float, smaller: Iterable[int]
+) -> Iterator[str]:
+    """Yield the batch with which fewer nodes could do, as long as steps scale: theirs have a
+    factor that the sequences of a step have not, so that hardly a layout divides them.
+    """
+    per_node = smallest.gpus // smallest.nodes
+    for nodes in smaller:
+        days = smallest.days * smallest.nodes / nodes
+        odd = odd_part(nodes * per_node)
+        if days > deadline or question.sequences % odd == 0:
+            continue
+        batch = _near_multiple(question.sequences, odd)
+        if batch is not None:
+            tokens = batch * question.sequence
+            yield (
+                f"{nodes:,} {smallest.kind} could take about {days:.3g} days with"
+                f" --batch-tokens {tokens} ({batch:,} sequences, which {nodes * per_node:,} GPUs"
+                f" divide; {question.sequences:,} are no multiple of {odd})"
+            )
+            return
+
+
+def _near_multiple(sequences: int, odd: int) -> int | None:
+    """Return the multiple of `odd` times the highest power of two within a twentieth of
+    `sequences`; None if there is none.
+    """
+    found = None
+    unit = odd
+    while unit <= sequences:
+        near = round(sequences / unit) * unit
+        if abs(near - sequences) <= _NEAR * sequences:
+            found = near
+        unit *= 2
+    return found
 
 
 def _days_below(found: PlanSearch, option: PlanOption) -> dict[int, float]:

@@ -4,6 +4,8 @@ Several jobs on one cluster: each alone, then all together, and what they cost e
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +31,8 @@ __all__ = ["run_jobs"]
 
 _SHOWN = 10  # shared links
 _NOTICED = 0.01
+_MARGIN = 1.2  # by which a job is taken to last longer beside others
+_MOST_STEPS = 64  # of a training that goes on until the others have ended
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -64,6 +68,10 @@ def run_jobs(
         for at, (section, mine) in enumerate(zip(sections, ranks, strict=True))
     ]
 
+    def made(at: int, steps: int) -> _Job:
+        place = f"{where}[{at}].workload"
+        return _job(scenario, sections[at], ranks[at], cluster, library, place, steps)
+
     def run(graph: Graph) -> Timeline:
         return simulate(
             graph,
@@ -77,6 +85,9 @@ def run_jobs(
     for job in jobs:
         progress(f"{job.section.name} alone")
         alone.append(run(job.graph))
+    for at, steps in _lasting(jobs, alone).items():
+        progress(f"{steps} steps of {jobs[at].section.name}")
+        jobs[at] = made(at, steps)
     progress("all together")
     together = merged(
         [job.graph for job in jobs],
@@ -85,8 +96,9 @@ def run_jobs(
     )
     timeline = run(together)
     shares = _parts(timeline, [job.graph for job in jobs])
+    shared = _shared_time(jobs, shares)
     rows = [
-        _row(job, cluster.node_of[list(job.ranks)].tolist(), whole, by_itself)
+        _row(job, cluster.node_of[list(job.ranks)].tolist(), whole, by_itself, shared)
         for job, whole, by_itself in zip(jobs, shares, alone, strict=True)
     ]
     links = _shared_links(timeline, shares, [job.section.name for job in jobs])
@@ -110,13 +122,14 @@ def _job(
     cluster: Cluster,
     library: Library,
     where: str,
+    steps: int = 1,
 ) -> _Job:
     workload = section.workload
     kind = chosen_kind(workload, where=where)
     if kind in ("graph", "trace"):
         raise ScenarioError(f"{where}.{kind}: a recorded run has a cluster of its own. Use run.")
     if workload.training is not None:
-        steps = max(workload.training.steps, section.repeat)
+        steps = max(workload.training.steps, section.repeat or steps)
         training = msgspec.structs.replace(workload.training, steps=steps)
         workload = msgspec.structs.replace(workload, training=training)
     work = build_workload(
@@ -127,8 +140,33 @@ def _job(
         folder=scenario.folder,
         fold=False,
     )
-    graph = work.graph if workload.training is not None else repeated(work.graph, section.repeat)
+    graph = (
+        work.graph if workload.training is not None else repeated(work.graph, section.repeat or 1)
+    )
     return _Job(section, ranks, work, moved_to(graph, ranks))
+
+
+def _lasting(jobs: Sequence[_Job], alone: Sequence[Timeline]) -> dict[int, int]:
+    """Return the steps of each training that would end before the others and says no `repeat`."""
+    ends = [int(j.section.start) + line.end_time for j, line in zip(jobs, alone, strict=True)]
+    found: dict[int, int] = {}
+    for at, (job, line) in enumerate(zip(jobs, alone, strict=True)):
+        others = max((end for other, end in enumerate(ends) if other != at), default=0)
+        if job.work.training is None or job.section.repeat is not None:
+            continue
+        if ends[at] >= (1 - _NOTICED) * others:
+            continue
+        left = others * _MARGIN - ends[at]
+        steps = [end - begin for begin, end in _steps(job, line)]
+        more = math.ceil(left / float(np.mean(steps)))
+        found[at] = min(_MOST_STEPS, len(steps) + 1 + more)
+    return found
+
+
+def _shared_time(jobs: Sequence[_Job], shares: Sequence[Timeline]) -> tuple[int, int]:
+    """Return from when on and until when (ps) all jobs run."""
+    last = min(share.end_time for share in shares)
+    return max(int(job.section.start) for job in jobs), last
 
 
 def _parts(timeline: Timeline, graphs: Sequence[Graph]) -> list[Timeline]:
@@ -171,10 +209,14 @@ def _traffic(timeline: Timeline, first: int, last: int) -> Any:
     )
 
 
-def _row(job: _Job, nodes: list[int], whole: Timeline, alone: Timeline) -> dict[str, Any]:
-    together, single = _times(job, whole), _times(job, alone)
+def _row(
+    job: _Job, nodes: list[int], whole: Timeline, alone: Timeline, shared: tuple[int, int]
+) -> dict[str, Any]:
+    steps = _steps(job, whole)
+    begin, end = shared
+    beside = [one for one in steps if begin <= one[0] and one[1] <= end]
     metrics = _measured(job, whole)
-    mean, by_itself = float(np.mean(together)), float(np.mean(single))
+    mean, by_itself = _mean(beside or steps), _mean(_steps(job, alone))
     return {
         "name": job.section.name,
         "ranks": list(job.ranks),
@@ -184,23 +226,27 @@ def _row(job: _Job, nodes: list[int], whole: Timeline, alone: Timeline) -> dict[
         "step_time_s": mean,
         "alone_s": by_itself,
         "slowdown": mean / by_itself if by_itself else 1.0,
-        "steps_s": together,
+        "steps_s": [(last - first) * 1e-12 for first, last in steps],
+        "steps_beside_all": len(beside),
         "metrics": metrics.to_dict(),
     }
 
 
-def _times(job: _Job, timeline: Timeline) -> list[float]:
-    """Return how long each step took: of training from optimizer to optimizer, but for the first.
+def _mean(steps: Sequence[tuple[int, int]]) -> float:
+    """Return the mean time (s) of steps."""
+    return float(np.mean([last - first for first, last in steps])) * 1e-12
 
-    Of other work each time that it was repeated.
+
+def _steps(job: _Job, timeline: Timeline) -> list[tuple[int, int]]:
+    """Return when (ps) each step began and ended: of training from optimizer to optimizer, but for
+    the first. Of other work each time that it was repeated.
     """
     graph = timeline.graph
     step = graph.step[timeline.op]
     ends = [int(timeline.end[step == one].max()) for one in np.unique(step[step >= 0]).tolist()]
     begin = int(timeline.arrive.min())
-    cuts = np.array([begin, *ends]) if job.work.training is None else np.array(ends)
-    found: list[float] = (np.diff(cuts) * 1e-12).tolist()
-    return found or [(timeline.end_time - begin) * 1e-12]
+    cuts = [begin, *ends] if job.work.training is None else ends
+    return list(itertools.pairwise(cuts)) or [(begin, timeline.end_time)]
 
 
 def _measured(job: _Job, timeline: Timeline) -> Metrics:
@@ -244,6 +290,9 @@ def _preface(rows: Sequence[dict[str, Any]], links: Sequence[dict[str, Any]]) ->
     if len(rows) > 1:
         most = f" Most shared: {links[0]['link']}." if links else " They share no link."
         line += most
+        partly = [row["name"] for row in rows if not row["steps_beside_all"]]
+        if links and partly:
+            line += f" No step of {' and '.join(partly)} ran beside all others to its end."
     return line
 
 

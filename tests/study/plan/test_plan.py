@@ -167,6 +167,30 @@ def test_an_interrupt_gives_the_best_so_far(tmp_path: Path, two_kinds: str):
     assert yaml.safe_load(written.read_text())["cluster"]["preset"] + "-one" == found.smallest.kind
 
 
+def test_an_interrupt_before_the_first_run_answers_nothing(two_kinds: str):
+    def progress(told: str) -> None:
+        raise KeyboardInterrupt
+
+    found = plan("gpt2-124m", days=1000, on=two_kinds, progress=progress, **SMALL)
+    assert found.headline == (
+        "The search ended before anything was simulated: nothing is known yet."
+    )
+
+
+def test_a_batch_that_fewer_nodes_divide_is_named(two_kinds: str):
+    """Three GPUs have no layout for 64 sequences: with 66 they take four thirds of four's days."""
+    kind = two_kinds.split(",")[1]
+    asked = SMALL | {"batch_tokens": 64 * 1024, "most_gpus": 4}
+    one = present(plan("gpt2-124m", days=1000, on=kind, **asked).smallest)
+    assert one.gpus == 1
+    found = plan("gpt2-124m", days=one.days / 2.4, on=kind, **asked)
+    assert present(found.smallest).gpus == 4
+    [told] = [line for line in found.changes if "--batch-tokens" in line]
+    assert "--batch-tokens 67584 (66 sequences, which 3 GPUs divide" in told
+    asked["batch_tokens"] = 67584
+    assert present(plan("gpt2-124m", days=one.days / 2.4, on=kind, **asked).smallest).gpus == 3
+
+
 class AtOnce(Executor):
     """Does what it is given before it returns, and counts it."""
 

@@ -28,6 +28,8 @@ SMALL = {
     }
 }
 
+LONGER = {"training": SMALL["training"] | {"batch": {"global": 128, "micro": 2}}}
+
 
 def ring(name: str, ranks: list[int], size: str, **more: Any) -> dict[str, Any]:
     work = {"collectives": [{"op": "all_reduce", "bytes": size}]}
@@ -57,6 +59,26 @@ def test_a_later_start_shares_for_what_is_left() -> None:
     assert found["a"]["step_time_s"] == pytest.approx(1.5 * alone, rel=1e-3)
     assert found["b"]["step_time_s"] == pytest.approx(alone, rel=1e-3)
     assert found["b"]["start_s"] == pytest.approx(alone / 4)
+
+
+def test_a_training_goes_on_until_the_others_have_ended() -> None:
+    """Beside one of six steps, one of two steps costs it nothing in most of them: it goes on."""
+    long = {"name": "long", "nodes": [0, 2], "repeat": 6, "workload": SMALL}
+    short = {"name": "short", "nodes": [1, 3], "workload": SMALL}
+    found = jobs(long, short)
+    both = jobs(long, short | {"repeat": 6})
+    assert found["long"]["slowdown"] > 1.2
+    assert found["long"]["steps_beside_all"] == 5
+    assert found["short"]["steps_beside_all"] >= 5
+    assert found["long"]["step_time_s"] == pytest.approx(both["long"]["step_time_s"], rel=1e-9)
+
+
+def test_what_ran_partly_alone_is_told() -> None:
+    """A training told to do two steps has ended before the other's second has."""
+    long = {"name": "long", "nodes": [0, 2], "repeat": 2, "workload": LONGER}
+    short = {"name": "short", "nodes": [1, 3], "repeat": 2, "workload": SMALL}
+    told = cs.run(NARROW | {"jobs": [long, short]}).headline
+    assert "No step of long ran beside all others to its end." in told
 
 
 def test_jobs_under_one_leaf_share_nothing() -> None:
