@@ -183,12 +183,12 @@ def test_a_batch_that_fewer_nodes_divide_is_named(two_kinds: str):
     asked = SMALL | {"batch_tokens": 64 * 1024, "most_gpus": 4}
     one = present(plan("gpt2-124m", days=1000, on=kind, **asked).smallest)
     assert one.gpus == 1
-    found = plan("gpt2-124m", days=one.days / 2.4, on=kind, **asked)
+    found = plan("gpt2-124m", days=one.days / 2.2, on=kind, **asked)
     assert present(found.smallest).gpus == 4
     [told] = [line for line in found.changes if "--batch-tokens" in line]
     assert "--batch-tokens 67584 (66 sequences, which 3 GPUs divide" in told
     asked["batch_tokens"] = 67584
-    assert present(plan("gpt2-124m", days=one.days / 2.4, on=kind, **asked).smallest).gpus == 3
+    assert present(plan("gpt2-124m", days=one.days / 2.2, on=kind, **asked).smallest).gpus == 3
 
 
 class AtOnce(Executor):
