@@ -29,7 +29,7 @@ _BLOCK = 2**20
 _GZIP, _USTAR_AT, _USTAR = b"\x1f\x8b", 257, b"ustar"
 _SUFFIXES = (
     ".json", ".json.gz", ".gz", ".tgz", ".tar", ".et", ".xml", ".pkl", ".pickle", ".goal", ".log",
-    ".sqlite", ".csv",
+    ".sqlite", ".csv", "_results.db",
 )  # fmt: skip
 _DUMP = re.compile(r"rank_?\d+$")  # what torch names a flight recorder's dump
 

@@ -142,6 +142,15 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
         load_trace(path)
 
 
+def test_a_database_of_rocprofv3_says_how_to_make_tables_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "714789_results.db"  # what ROCm 7 writes, its tables named for the run
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE rocpd_kernel_dispatch_000064 (id INTEGER, start INTEGER)")
+    for given in (path, tmp_path):
+        with pytest.raises(TraceError, match=r"rocpd convert --output-format csv -i .*\.db"):
+            load_trace(given)
+
+
 def test_a_table_that_never_ends_is_no_table(tmp_path: Path) -> None:
     """A view that counts without end stands where a table should: only tables are read."""
     path = tmp_path / "x.sqlite"

@@ -9,11 +9,13 @@ from helpers.kineto_writer import COMMS, Recording, late_rank
 from helpers.profiler_csv import (
     API_TRACE,
     GPU_TRACE,
+    KERNEL_TRACE,
     nsys_tables,
     save_nsys,
     save_rocprof,
     save_rocprofv3,
 )
+from helpers.profiler_csv import table as csv_table
 
 from commsim.errors import TraceError
 from commsim.graph import Device
@@ -208,3 +210,23 @@ def test_counters_per_kernel_are_no_timeline(tmp_path: Path) -> None:
     )
     with pytest.raises(TraceError, match="not a format that is read"):
         load_trace(tmp_path)
+
+
+def test_tables_of_rocpd_and_of_the_first_rocprofv3(tmp_path: Path) -> None:
+    """A run's id before all columns (ROCm 7), and no stream or thread (ROCm 6.2): as documented."""
+    first = (
+        '"Kind","Agent_Id","Queue_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+        '"Start_Timestamp","End_Timestamp","Private_Segment_Size"'
+    )
+    rows = (
+        ("0000-1111", "KERNEL_DISPATCH", "Agent 4", 1, 0, 789, 1, 3, "jacobi", 1, 1000, 4000, 0),
+        ("0000-1111", "KERNEL_DISPATCH", "Agent 4", 1, 0, 789, 2, 3, "norm", 2, 5000, 7000, 0),
+    )
+    heads = {"rocpd": f'"Guid",{KERNEL_TRACE}', "first": first}
+    old = [("KERNEL_DISPATCH", 4, 1, 3, row[8], row[9], row[10], row[11], 0) for row in rows]
+    for name, written in (("rocpd", rows), ("first", old)):
+        file = tmp_path / f"{name}_kernel_trace.csv"
+        file.write_text(csv_table(heads[name], written))
+        timeline = load_trace(file).timeline()
+        gpu = timeline.graph.device == Device.CUDA
+        assert ((timeline.end - timeline.start)[gpu] / 1000).tolist() == [3000, 2000]

@@ -1,4 +1,4 @@
-"""What nccl-tests prints: its text tables since 2019, its JSON, and that of `commsim bench`."""
+"""Measured collectives: what nccl-tests prints and its JSON, NCCL's inspector, `commsim bench`."""
 
 from commsim.traces.formats.nccl_tests.own_json import is_bench_json, read_bench_json
 from commsim.traces.formats.nccl_tests.reader import is_nccl_tests, read_nccl_tests

@@ -24,6 +24,7 @@ import msgspec
 
 from commsim.errors import TraceError
 from commsim.traces.formats.files import documents
+from commsim.traces.formats.nccl_tests.inspector import is_inspector_log, read_inspector_log
 from commsim.traces.formats.nccl_tests.json_file import is_nccl_tests_json, read_json
 from commsim.traces.formats.nccl_tests.table import (
     PROGRAMS,
@@ -68,7 +69,7 @@ def load_nccl_tests(path: str | Path) -> tuple[NcclTests, ...]:
 
 def is_nccl_tests(data: bytes | bytearray) -> bool:
     """Whether a file's content looks like what nccl-tests wrote."""
-    if is_nccl_tests_json(data):
+    if is_nccl_tests_json(data) or is_inspector_log(data):
         return True
     text = data[: 4 * 2**20].decode("utf-8", "replace")
     return any(_cells(line) is not None for line in text.splitlines())
@@ -82,6 +83,8 @@ def read_nccl_tests(data: bytes | bytearray, source: str) -> tuple[NcclTests, ..
     """
     if is_nccl_tests_json(data):
         return (described(read_json(data, source)),)
+    if is_inspector_log(data):
+        return read_inspector_log(data, source)
     text = data.decode("utf-8", "replace")
     tables = tuple(described(part.table(source)) for part in _parts(text) if part.rows)
     if not tables:

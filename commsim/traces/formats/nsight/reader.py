@@ -53,6 +53,11 @@ def read_nsight(document: Document) -> list[KinetoFile]:
     if document.cut:
         raise TraceError(f"{document.name}: cut off; a database cannot be read in part.")
     database = Database(document)
+    if any(table.startswith("rocpd_") for table in database.tables):
+        raise TraceError(
+            f"{document.name}: a database of rocprofv3 (rocpd). Its CSV tables are read: rocpd"
+            f" convert --output-format csv -i {document.name}"
+        )
     if "CUPTI_ACTIVITY_KIND_KERNEL" not in database.tables:
         raise TraceError(
             f"{document.name}: a database without CUDA kernels. commsim reads exports of Nsight"

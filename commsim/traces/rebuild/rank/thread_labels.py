@@ -40,7 +40,7 @@ def _innermost(thread: Thread, times: Ints) -> Ints:
 
     What encloses an event ends no sooner than it does.
     """
-    parents = np.array([*thread.parents, -1])
+    parents = thread.parent
     found = np.searchsorted(thread.events.start, times, side="right") - 1
     ends = thread.events.end
     early = np.flatnonzero((found >= 0) & (ends[found] < times))
@@ -52,16 +52,20 @@ def _innermost(thread: Thread, times: Ints) -> Ints:
 
 def _nearest(thread: Thread, fits: Bools) -> Ints:
     """Return the innermost that fits of each event and what encloses it; -1 (also last): none."""
-    nearest = [-1] * (len(fits) + 1)
-    for index, (parent, fit) in enumerate(zip(thread.parents, fits.tolist(), strict=True)):
-        nearest[index] = index if fit else nearest[parent]
-    return np.array(nearest)
+    own = np.arange(len(fits), dtype=np.int64)
+    return _followed(np.append(np.where(fits, own, thread.parent), -1))
 
 
 def _outermost(thread: Thread, fits: Bools) -> Ints:
     """Return the outermost that fits of each event and what encloses it; -1 (also last): none."""
-    outermost = [-1] * (len(fits) + 1)
-    for index, (parent, fit) in enumerate(zip(thread.parents, fits.tolist(), strict=True)):
-        above = outermost[parent]
-        outermost[index] = above if above >= 0 or not fit else index
-    return np.array(outermost)
+    nearest = _nearest(thread, fits)
+    above = nearest[thread.parent]
+    last = _followed(np.append(np.where(above >= 0, above, nearest[:-1]), -1))
+    return last[nearest]
+
+
+def _followed(link: Ints) -> Ints:
+    """Return where each link leads in the end: to one that leads to itself, or to -1."""
+    while not np.array_equal(further := link[link], link):
+        link = further
+    return link
