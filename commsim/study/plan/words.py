@@ -13,7 +13,7 @@ from commsim.study.plan.search import PlanSearch
 
 __all__ = ["changes_of", "decides_of", "headline_of"]
 
-_NEAR = 0.05  # of the batch: another one that trains much the same
+_NEAR = 1 / 16  # of the batch: another one that trains much the same
 
 
 def headline_of(
@@ -137,7 +137,7 @@ def _other_batch(
 
 
 def _near_multiple(sequences: int, odd: int) -> int | None:
-    """Return the multiple of `odd` times the highest power of two within a twentieth of
+    """Return the multiple of `odd` times the highest power of two within a sixteenth of
     `sequences`; None if there is none.
     """
     found = None
