@@ -178,7 +178,7 @@ def test_an_interrupt_before_the_first_run_answers_nothing(two_kinds: str):
 
 
 def test_a_batch_that_fewer_nodes_divide_is_named(two_kinds: str):
-    """Three GPUs have no layout for 64 sequences: with 60 they take about four thirds of four's days."""
+    """Three GPUs have no layout for 64 sequences; with 60 they take four thirds of the days."""
     kind = two_kinds.split(",")[1]
     asked = SMALL | {"batch_tokens": 64 * 1024, "most_gpus": 4}
     one = present(plan("gpt2-124m", days=1000, on=kind, **asked).smallest)
