@@ -38,6 +38,9 @@ _NUMBERS = frozenset(
 )  # fmt: skip
 _SWITCHES = frozenset(
     ("sequence_parallel", "use_distributed_optimizer", "recompute_activations", "swiglu", "bf16",
+     "overlap_grad_reduce", "overlap_param_gather", "overlap_grad_sync", "overlap_param_sync",
+     "grad_reduce_in_bf16", "grad_reduce_in_fp32", "accumulate_allreduce_grads_in_fp32", "bias",
+     "ub_tp_comm_overlap",
      "fp16", "untie_embeddings_and_output_weights", "disable_bias_linear", "add_qkv_bias",
      "qk_layernorm", "tp_comm_overlap", "group_query_attention", "gated_linear_unit",
      "share_embeddings_and_output_weights", "add_bias_linear", "use_torch_fsdp2",
@@ -46,7 +49,9 @@ _SWITCHES = frozenset(
 )  # fmt: skip
 _WORDS = frozenset(
     ("recompute_granularity", "recompute_method", "fp8", "fp8_format", "fp8_recipe",
-     "position_embedding_type", "normalization", "precision", "activation_func",
+     "position_embedding_type", "normalization", "precision", "activation_func", "activation",
+     "activations_checkpoint_granularity", "activations_checkpoint_method", "grad_sync_dtype",
+     "optimizer_name",
      "moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_expert_capacity_factor")
 )  # fmt: skip
 _LISTS = frozenset(("recompute_modules",))
@@ -56,6 +61,13 @@ _ASSIGNED = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s;#()]*)\s*(?:#.*)?$"
 )
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
+_TRUTHS = ("true", "false", "1", "0", "yes", "no")
+_GATED = ("swiglu", "geglu", "reglu")
+"""Activations with a gate, "fast-" before them or not (NeMo)."""
+
+_SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
+"""NeMo's optimizers that divide their state over replicas, as ZeRO-1 does."""
+
 _DEPTH = 20
 
 
@@ -76,6 +88,8 @@ def draft_of_script(text: str, where: str) -> Draft:
         after = words[at + 1] if at + 1 < len(words) else "--"
         if not equals:
             value = "" if after.startswith("--") else after
+            if key in _SWITCHES and value.lower() not in _TRUTHS:
+                value = ""  # what stands behind a switch is the next command, not its value
         given[key] = _until_next(words[at + 1 :]) if key in _LISTS else value if value else True
     if not {*_DEGREES, *_MODEL} & set(given):
         raise ScenarioError(
@@ -93,7 +107,9 @@ def draft_of_yaml(data: Mapping[str, Any], where: str) -> Draft:
     """
     given: dict[str, Any] = {}
     for path, value in _leaves(data, "", 0):
-        given.setdefault(path.rsplit(".", 1)[-1], value)
+        given.setdefault(
+            "optimizer_name" if path.endswith("optim.name") else path.rsplit(".", 1)[-1], value
+        )
     if not {*_DEGREES, *_MODEL} & set(given):
         raise ScenarioError(
             f"{where}: has none of Megatron's names (num_layers, tensor_model_parallel_size, ...):"
@@ -152,9 +168,11 @@ def _draft(given: Mapping[str, Any], where: str, source: str, *, dashes: bool) -
     on = {key: _is_on(given[key]) for key in _SWITCHES & set(given)}
     words = {key: str(given[key]).lower() for key in _WORDS & set(given)}
     modules = _modules(given.get("recompute_modules"), where)
-    draft = Draft(source, training={"compute": {"stack": "megatron"}})
+    nemo = "optimizer_name" in words or "encoder_seq_length" in numbers
+    draft = Draft(source, training={"compute": {"stack": "nemo" if nemo else "megatron"}})
     _model(draft, numbers, on, words, dashes=dashes)
     _layout(draft, numbers, on)
+    _replicas(draft, on, words, dashes=dashes)
     _expert_layout(draft, numbers, on, words)
     _training(draft, on, words, modules)
     first = words.get("recompute_method") == "block" and numbers.get("recompute_num_layers")
@@ -199,7 +217,7 @@ def _model(
     dashes: bool,
 ) -> None:
     shape: dict[str, Any] = {name: numbers[key] for key, name in _MODEL.items() if numbers.get(key)}
-    named = "swiglu" in words.get("activation_func", "")
+    named = any(one in words.get("activation_func", words.get("activation", "")) for one in _GATED)
     if on.get("swiglu", on.get("gated_linear_unit", named)):
         shape["gated"] = True
         if "ffn" not in shape and "hidden" in shape:
@@ -210,7 +228,7 @@ def _model(
     if tied is None:
         tied = not on.get("untie_embeddings_and_output_weights", False)
     shape["tied_embeddings"] = tied
-    if on.get("disable_bias_linear") or on.get("add_bias_linear") is False:
+    if on.get("disable_bias_linear") or on.get("add_bias_linear", on.get("bias")) is False:
         shape["linear_bias"] = False
         shape["qkv_bias"] = on.get("add_qkv_bias", False)
     if on.get("qk_layernorm"):
@@ -250,15 +268,37 @@ def _layout(draft: Draft, numbers: Mapping[str, int], on: Mapping[str, bool]) ->
     if parallel.get("tp", 1) > 1:
         if on.get("sequence_parallel"):
             parallel["sequence_parallel"] = True
-        if on.get("tp_comm_overlap"):
+        if on.get("tp_comm_overlap") or on.get("ub_tp_comm_overlap"):
             parallel["tp_overlap"] = "ring"
     draft.parallel = parallel
+
+
+def _replicas(
+    draft: Draft, on: Mapping[str, bool], words: Mapping[str, str], *, dashes: bool
+) -> None:
+    """Add how replicas keep equal. A script that says nothing of overlap has none (arguments.py);
+    a YAML overlaps as its recipes do.
+    """
     if on.get("use_torch_fsdp2") or on.get("use_megatron_fsdp"):
         draft.data_parallel = {"kind": "fsdp"}
-    elif on.get("use_distributed_optimizer"):
-        draft.data_parallel = {"kind": "zero", "stage": 1}
-    else:
-        draft.data_parallel = {"kind": "ddp"}
+        return
+    sharded = words.get("optimizer_name") in _SHARDED
+    chosen: dict[str, Any] = {"kind": "ddp"}
+    if on.get("use_distributed_optimizer", sharded):
+        chosen = {"kind": "zero", "stage": 1}
+    silent = False if dashes else None
+    overlap = on.get("overlap_grad_reduce", on.get("overlap_grad_sync", silent))
+    if overlap is not None:
+        chosen["overlap"] = overlap
+    gathers = on.get("overlap_param_gather", on.get("overlap_param_sync", silent))
+    if gathers is not None and chosen["kind"] == "zero":
+        chosen["prefetch"] = gathers
+    narrow = "bf16" in words.get("grad_sync_dtype", "") or on.get("grad_reduce_in_fp32") is False
+    if on.get("grad_reduce_in_bf16") or narrow:
+        chosen["gradients"] = "bf16"
+    elif on.get("grad_reduce_in_fp32") or on.get("accumulate_allreduce_grads_in_fp32"):
+        chosen["gradients"] = "fp32"
+    draft.data_parallel = chosen
 
 
 def _expert_layout(
@@ -319,7 +359,9 @@ def _until_next(words: Sequence[str]) -> list[str]:
 def _training(
     draft: Draft, on: Mapping[str, bool], words: Mapping[str, str], modules: tuple[str, ...]
 ) -> None:
-    granularity = words.get("recompute_granularity", "")
+    granularity = words.get(
+        "recompute_granularity", words.get("activations_checkpoint_granularity", "")
+    )
     if granularity == "selective" and modules and modules != ("core_attn",):
         draft.training["recompute"] = list(modules)
     elif granularity in ("full", "selective"):

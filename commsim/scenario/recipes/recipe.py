@@ -22,6 +22,7 @@ from commsim.yaml_file import parse_yaml
 
 __all__ = ["TrainingRecipe", "is_recipe", "read_recipe"]
 
+_NEEDED = ("layers", "hidden", "heads", "vocab", "seq_len")
 _MOST_BYTES = 2**22
 _SUFFIXES = (".toml", ".sh", ".yaml", ".yml", ".args", ".txt")
 
@@ -76,6 +77,7 @@ def read_recipe(
     }
     data = apply_sets(data, sets)
     scenario_from(data, str(path))
+    _check_model(data["workload"]["training"]["model"], path)
     if nodes is None and not draft.nodes:
         draft.notes.append("nodes: 1, as nobody says how many (--nodes)")
     return TrainingRecipe(data, draft.source, tuple(draft.unmapped), tuple(draft.notes))
@@ -100,6 +102,17 @@ def _draft(path: Path) -> Draft:
             raise ScenarioError(f"{path}: a recipe is a mapping (model:, train:, ...).")
         return megatron.draft_of_yaml(data, str(path))
     return megatron.draft_of_script(text, str(path))
+
+
+def _check_model(shape: Mapping[str, Any], path: Path) -> None:
+    """Ask for what a recipe leaves to a tokenizer or a checkpoint."""
+    missing = [name for name in _NEEDED if not shape.get(name)]
+    if "preset" not in shape and missing:
+        sets = " ".join(f"--set workload.training.model.{name}=N" for name in missing)
+        raise ScenarioError(
+            f"{path}: says nothing of the model's {' and '.join(missing)} (a tokenizer or a"
+            f" checkpoint does). Give {sets}, or --model PRESET for a model like it."
+        )
 
 
 def _world(cluster: str, nodes: int, path: Path) -> int:

@@ -24,7 +24,7 @@ _HANDLED = frozenset(
         "training": (
             "local_batch_size", "batch_size", "global_batch_size", "seq_len",
             "data_parallel_replicate_degree", "data_parallel_shard_degree",
-            "tensor_parallel_degree", "mixed_precision_param", "mixed_precision_reduce",
+            "tensor_parallel_degree", "mixed_precision_param", "mixed_precision_reduce", "compile",
         ),
         "parallelism": (
             "data_parallel_replicate_degree", "data_parallel_shard_degree",
@@ -39,6 +39,7 @@ _HANDLED = frozenset(
         ),
         "activation_checkpoint": ("mode", "selective_ac_option"),
         "float8": ("recipe_name", "enable_float8_linear"),
+        "compile": ("enable",),
     }.items()
     for key in keys
 )  # fmt: skip
@@ -55,7 +56,9 @@ def draft_of(data: Mapping[str, Any], where: str) -> Draft:
             f"{where}: has neither [training], [parallelism] nor [model]: no recipe."
         )
     read = _Reader(data, where)
-    draft = Draft("torchtitan", training={"compute": {"stack": "torchtitan"}})
+    compiled = read.get("enable", "compile", default=read.get("compile", "training", default=False))
+    stack = "torchtitan" if compiled is True else "torchtitan-eager"  # off by default there
+    draft = Draft("torchtitan", training={"compute": {"stack": stack}})
     _model(draft, read)
     _degrees(draft, read)
     _batch(draft, read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -85,7 +86,7 @@ def test_a_torchtitan_toml(tmp_path: Path) -> None:
     assert training["batch"] == {"global": 16, "micro": 2}
     assert (training["recompute"], training["compute"]) == (
         "selective_op",
-        {"stack": "torchtitan"},
+        {"stack": "torchtitan-eager"},
     )
     assert found.unmapped == ("job.dump_folder", "optimizer.lr")
 
@@ -98,7 +99,9 @@ def test_a_script_of_megatron(tmp_path: Path) -> None:
         "virtual_stages": 4,
     }  # fmt: skip
     assert training["batch"] == {"global": 128, "micro": 1}
-    assert training["data_parallel"] == {"kind": "zero", "stage": 1}
+    assert training["data_parallel"] == {
+        "kind": "zero", "stage": 1, "overlap": False, "prefetch": False,
+    }  # fmt: skip
     assert training["recompute"] == "full"
     model = training["model"]
     assert (model["layers"], model["kv_heads"], model["ffn"]) == (80, 8, 28672)
@@ -113,6 +116,95 @@ def test_a_yaml_of_nemo(tmp_path: Path) -> None:
     assert training["parallel"] == {"dp": 4, "tp": 4, "cp": 2, "sequence_parallel": True}
     assert training["model"]["kv_heads"] == 8
     assert set(found.unmapped) == {"devices", "max_steps"}
+
+
+def training_of(path: Path, **given: Any) -> dict[str, Any]:
+    found = read_recipe(path, cluster="dgx-h100", **given)
+    training: dict[str, Any] = found.data["workload"]["training"]
+    return training
+
+
+@pytest.mark.parametrize("last", ["--sequence-parallel", "--tp-comm-overlap"])
+def test_a_switch_that_ends_an_array_is_no_name_of_the_next_command(
+    tmp_path: Path, last: str
+) -> None:
+    """What stands behind it is the script's next line, and no value of the switch."""
+    other = {"--sequence-parallel", "--tp-comm-overlap"} - {last}
+    text = SCRIPT.replace("--sequence-parallel", "").replace(
+        "torchrun", f"MORE=(\n    {other.pop()}\n    {last}\n)\ntorchrun"
+    )
+    parallel = training_of(write(tmp_path, "r.sh", text), nodes=8)["parallel"]
+    assert parallel["sequence_parallel"] is True
+    assert parallel["tp_overlap"] == "ring"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--overlap-grad-reduce", {"overlap": True, "prefetch": False}),
+        ("--overlap-grad-reduce --overlap-param-gather", {"overlap": True, "prefetch": True}),
+        ("--grad-reduce-in-bf16", {"overlap": False, "prefetch": False, "gradients": "bf16"}),
+        (
+            "--accumulate-allreduce-grads-in-fp32",
+            {"overlap": False, "prefetch": False, "gradients": "fp32"},
+        ),
+    ],
+)
+def test_what_a_script_says_of_gradients(
+    tmp_path: Path, words: str, expected: dict[str, Any]
+) -> None:
+    text = SCRIPT.replace("--lr 1e-4", words)
+    found = training_of(write(tmp_path, "r.sh", text), nodes=8)["data_parallel"]
+    assert found == {"kind": "zero", "stage": 1} | expected
+
+
+def test_a_yaml_of_nemo_1(tmp_path: Path) -> None:
+    """Its optimizer is what divides the state, its activation's name says whether it is gated."""
+    text = NEMO.replace(
+        "  gated_linear_unit: true\n",
+        "  activation: fast-swiglu\n  bias: false\n  ub_tp_comm_overlap: true\n"
+        "  activations_checkpoint_granularity: full\n"
+        "  optim: {name: distributed_fused_adam, overlap_grad_sync: true,"
+        " overlap_param_sync: false, grad_sync_dtype: bf16}\n",
+    ).replace("ddp: {use_distributed_optimizer: true}", "")
+    path = write(tmp_path, "r.yaml", text)
+    training = training_of(path)
+    assert training["model"]["gated"] is True
+    assert training["model"]["linear_bias"] is False
+    assert training["parallel"]["tp_overlap"] == "ring"
+    assert training["data_parallel"] == {
+        "kind": "zero", "stage": 1, "overlap": True, "prefetch": False, "gradients": "bf16",
+    }  # fmt: skip
+    assert training["recompute"] == "full"
+    assert training["compute"] == {"stack": "nemo"}
+    assert set(read_recipe(path, cluster="dgx-h100").unmapped) == {"devices", "max_steps"}
+
+
+def test_a_yaml_that_reduces_in_bf16(tmp_path: Path) -> None:
+    text = NEMO.replace("true}", "true, grad_reduce_in_fp32: false, overlap_grad_reduce: false}")
+    found = training_of(write(tmp_path, "r.yaml", text))["data_parallel"]
+    assert found == {"kind": "zero", "stage": 1, "overlap": False, "gradients": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("text", "stack"),
+    [
+        ("[compile]\nenable = true", "torchtitan"),
+        ("[compile]\nenable = false", "torchtitan-eager"),
+        ("", "torchtitan-eager"),
+    ],
+)
+def test_torchtitan_compiles_if_it_is_told_to(tmp_path: Path, text: str, stack: str) -> None:
+    path = write(tmp_path, "r.toml", f"{TITAN}\n{text}\n")
+    assert training_of(path, nodes=2)["compute"] == {"stack": stack}
+
+
+def test_a_vocabulary_that_only_the_tokenizer_knows_is_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path, "r.yaml", NEMO.replace("  vocab_size: 128256\n", ""))
+    with pytest.raises(ScenarioError, match=r"--set workload.training.model.vocab=N, or --model"):
+        read_recipe(path, cluster="dgx-h100")
+    sets = ["workload.training.model.vocab=128256"]
+    assert training_of(path, sets=sets)["model"]["vocab"] == 128256
 
 
 EXPERTS = SCRIPT.replace(
@@ -164,7 +256,7 @@ def test_weights_in_fp8(tmp_path: Path) -> None:
         "workload"
     ]["training"]
     assert training["precision"] == "fp8-cs"
-    assert training["data_parallel"] == {"kind": "zero", "stage": 1, "parameters": "fp8"}
+    assert training["data_parallel"]["parameters"] == "fp8"
 
 
 def test_a_list_of_modules_in_yaml(tmp_path: Path) -> None:
