@@ -385,8 +385,8 @@ INPUTS: tuple[Input, ...] = (
           ("lines", "lines", "bytes"), _recipe),
     Input("megatron.sh", _text("ARGS=(\n--num-layers 80 --hidden-size 8192\n"
           "--num-attention-heads 64 --seq-length 4096 --vocab-size 32000 --swiglu\n)\n"
-          "torchrun --nproc_per_node 8 pretrain_gpt.py ${ARGS[@]} --tensor-model-parallel-size 8 --micro-batch-size 1"
-          " --global-batch-size=128\n"), ("lines", "lines", "bytes"), _recipe),
+          "torchrun --nproc_per_node 8 pretrain_gpt.py ${ARGS[@]} --tensor-model-parallel-size 8"
+          " --micro-batch-size 1 --global-batch-size=128\n"), ("lines", "lines", "bytes"), _recipe),
     *(Input(f"words{at}.json", _plain(line.split()), ("words",), _command)
       for at, line in enumerate(_WORDS)),
     Input("arguments.json", _plain({
