@@ -2,9 +2,14 @@
 How many small faults in the program the tests notice: mutants by seed, each against its own tests.
 
     python benchmarks/mutants.py --count 200 --seed 0
+    python benchmarks/mutants.py --count 200 --seed 0 --first 40 --last 60    # a part of them
 
-A mutant changes one place of one module: a comparison, an arithmetic sign, a constant, a condition.
-Only tests that import the module, or mirror its path, run against it. Prints who survived.
+A mutant changes one place of one module: a comparison, an arithmetic sign, a constant, a
+condition. It is never written: a fork of this process imports the module as changed, collects the
+tests that say most about it (those that import it, that name what it defines, that stand where
+its own would) and runs them until one fails; who survives meets more of the tests of its room.
+Processor time is counted, not the clock's, so a busy machine gives the same verdicts. Prints each
+mutant with its verdict; at the end, tests that fail without any mutant.
 """
 
 from __future__ import annotations
@@ -12,19 +17,33 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import importlib.util
 import os
 import random
-import shutil
-import subprocess
+import resource
+import signal
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+
+import numpy  # noqa: F401  (what every fork needs is imported once)
+import pytest
+import simpy  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("engine", "libraries", "metrics", "workload", "traces", "study")
-SECONDS = 240  # for the tests of one mutant: one that hangs them is noticed
-MOST_FILES = 6  # test files per mutant, the nearest first
+NEAREST = 6  # test files that every mutant meets
+FURTHER = 10  # those that survivors meet beside the catalogue of scenarios
+TEST_SECONDS = 60  # of processor time: no test takes a third of it, so the mutant hangs
+MUTANT_SECONDS = (
+    90  # of processor time, in each of the two rounds: what is not tried is not counted
+)
+MEMORY = 6 << 30  # bytes of address space: a mutant may ask for anything
+CATALOGUE = ROOT / "tests/scenarios/test_catalogue.py"
 
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -45,6 +64,12 @@ class Mutant:
     before: str
     after: str
     source: str
+
+    @property
+    def module(self) -> str:
+        """Return the dotted name of the changed module."""
+        parts = self.path.relative_to(ROOT).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def places(tree: ast.Module) -> list[ast.AST]:
@@ -81,81 +106,172 @@ def changed(node: ast.AST) -> None:
         node.value = not node.value if isinstance(node.value, bool) else node.value + 1
 
 
-def mutant(chance: random.Random) -> Mutant:
-    """Return a mutant of a random module, each place of all rooms as likely as any other."""
+def drawn(seed: int, count: int) -> list[tuple[Path, int]]:
+    """Draw modules and numbers of their places, each place of all rooms as likely as any other."""
     files = [path for room in ROOMS for path in sorted((ROOT / "commsim" / room).rglob("*.py"))]
-    counts = [len(places(ast.parse(path.read_text(encoding="utf-8")))) for path in files]
-    path = chance.choices(files, counts)[0]
+    every = [
+        (path, place)
+        for path in files
+        for place in range(len(places(ast.parse(path.read_text(encoding="utf-8")))))
+    ]
+    return random.Random(seed).sample(every, count)
+
+
+def mutant(path: Path, place: int) -> Mutant:
+    """Return the mutant of a module at one of its places."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    node = chance.choice(places(tree))
+    node = places(tree)[place]
     before = ast.unparse(copy.deepcopy(node))
     changed(node)
     line = getattr(node, "lineno", 0)
-    return Mutant(
-        path, line, before, ast.unparse(node), ast.unparse(ast.fix_missing_locations(tree))
-    )
+    source = ast.unparse(ast.fix_missing_locations(tree))
+    return Mutant(path, line, before, ast.unparse(node), source)
+
+
+@lru_cache(maxsize=1)
+def test_files() -> dict[Path, str]:
+    """Return the text of every test file but those that read sources or open pages."""
+    away = ("docs", "fuzz", "benchmarks", "explore", "invariants")
+    return {
+        path: text
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if path.parent != ROOT / "tests"
+        and path.relative_to(ROOT / "tests").parts[0] not in away
+        and "browser" not in (text := path.read_text(encoding="utf-8"))
+    }
 
 
 def tests_of(path: Path) -> list[Path]:
-    """Return the tests near a module and those that import it, the nearest first."""
+    """Return the test files that say most about a module, the best first, then the catalogue.
+
+    Counted are an import of the module, the names that it defines, and steps between the folder of
+    the test and the one where the module's own would stand.
+    """
     inside = path.relative_to(ROOT / "commsim")
-    module = ".".join(inside.with_suffix("").parts)
-    near = ROOT / "tests" / inside.parent / f"test_{inside.name}"
-    beside = [*sorted(near.parent.glob("test_*.py")), *sorted(near.parent.parent.glob("test_*.py"))]
-    importing = [
-        test
-        for test in sorted((ROOT / "tests").rglob("test_*.py"))
-        if f"commsim.{module}" in test.read_text(encoding="utf-8")
-    ]
-    found = dict.fromkeys(([near] if near.exists() else []) + importing + beside)
-    tests = [test for test in found if test.parent != ROOT / "tests"]
-    return [*tests[:MOST_FILES], ROOT / "tests/scenarios/test_catalogue.py"]
+    dotted = f"commsim.{'.'.join(inside.with_suffix('').parts)} "
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    names = [node.name for node in body if isinstance(node, kinds) and node.name[0] != "_"]
+    own = ROOT / "tests" / inside.parent
+
+    def nearness(item: tuple[Path, str]) -> tuple[float, int]:
+        test, text = item
+        steps = len(Path(os.path.relpath(test.parent, own)).parts)
+        named = sum(name in text for name in names)
+        mirrors = test == own / f"test_{inside.name}"
+        return (8 * mirrors + 4 * (dotted in text) + min(named, 3) - steps, named)
+
+    order = sorted(test_files().items(), key=nearness, reverse=True)
+    best = [test for test, _ in order if test != CATALOGUE]
+    return [*best[:NEAREST], CATALOGUE, *best[NEAREST : NEAREST + FURTHER]]
 
 
-def survives(one: Mutant, copy_of: Path) -> bool:
-    """Run the tests of a mutant in a copy of the project; return whether all of them pass."""
-    inside = one.path.relative_to(ROOT)
-    target = copy_of / inside
-    target.write_text(one.source, encoding="utf-8")
-    tests = [str(test.relative_to(ROOT)) for test in tests_of(one.path)]
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(
-            words,
-            cwd=copy_of,
-            env={**os.environ, "PYTHONPATH": str(copy_of)},
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        return done.returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        shutil.copy(one.path, target)
+class Planted(SourceFileLoader):
+    """Finds one module and loads it as a mutant has it."""
+
+    def __init__(self, one: Mutant) -> None:
+        super().__init__(one.module, str(one.path))
+        self.source = one.source
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Return what loads the changed module, nothing for others."""
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_file_location(name, self.path, loader=self)
+
+    def get_code(self, fullname: str) -> object:  # type: ignore[override]
+        """Compile the changed source; what is kept beside the file is the module as it was."""
+        return compile(self.source, self.path, "exec")
+
+
+class Counted:
+    """Ends a fork in which a test, or all of them, take more processor time than they may."""
+
+    def __init__(self, log: int) -> None:
+        self.log = log
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put one case of each test before the other cases of all."""
+        seen: set[str] = set()
+        firsts = []
+        for item in items:
+            family = item.nodeid.partition("[")[0]
+            if family not in seen:
+                seen.add(family)
+                firsts.append(item)
+        chosen = set(firsts)
+        items[:] = firsts + [item for item in items if item not in chosen]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note the test that begins; end all in good order if the mutant's time is used up."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        spent = used.ru_utime + used.ru_stime
+        if spent > MUTANT_SECONDS:
+            pytest.exit("its time is used up", returncode=0)
+        os.pwrite(self.log, nodeid.encode().ljust(400)[:400], 0)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(spent) + TEST_SECONDS, resource.RLIM_INFINITY))
+
+
+def verdict(one: Mutant | None, tests: Iterable[Path | str]) -> str:
+    """Run tests in a fork, with a mutant; return what noticed it, nothing if none did."""
+    with tempfile.TemporaryFile() as log:
+        child = os.fork()
+        if child == 0:
+            try:
+                _run(one, [str(test) for test in tests], log.fileno())
+            finally:
+                os._exit(70)
+        _, status = os.waitpid(child, 0)
+        at = os.pread(log.fileno(), 400, 0).decode().strip() or "collecting"
+    if os.WIFSIGNALED(status):
+        hangs = os.WTERMSIG(status) == signal.SIGXCPU
+        return f"{'hangs' if hangs else 'dies'} in {at}"
+    return at if os.WEXITSTATUS(status) else ""
+
+
+def _run(one: Mutant | None, tests: list[str], log: int) -> None:
+    """Run tests as this process, which ends with pytest's own exit status."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (TEST_SECONDS, resource.RLIM_INFINITY))
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    os.environ["NUMBA_DISABLE_JIT"] = "1"  # its cache would stand for the changed source
+    if one is not None:
+        sys.meta_path.insert(0, Planted(one))
+    words = ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+    os._exit(int(pytest.main([*words, *tests], plugins=[Counted(log)])))
+
+
+def noticed_by(one: Mutant) -> str:
+    """Return the test that notices a mutant, nothing if it survives both rounds."""
+    tests = tests_of(one.path)
+    return verdict(one, tests[:NEAREST]) or verdict(one, tests[NEAREST:])
 
 
 def main() -> None:
-    """Make mutants, run their tests, print who survived and the share that was noticed."""
+    """Make mutants, run their tests, print each with what noticed it and the share noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the first mutant that is run")
+    parser.add_argument("--last", type=int, help="where to stop, before this one")
     asked = parser.parse_args()
-    chance = random.Random(asked.seed)
-    mutants = [mutant(chance) for _ in range(asked.count)][asked.first :]
-    noticed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        held = Path(folder) / "commsim"
-        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "site")
-        shutil.copytree(ROOT, held, ignore=ignored)
-        for number, one in enumerate(mutants, asked.first):
-            if not survives(one, held):
-                noticed += 1
-                continue
-            where = f"{one.path.relative_to(ROOT)}:{one.line}"
-            print(f"{number}: {where}: {one.before}  ->  {one.after}", flush=True)
-    print(f"{noticed} of {len(mutants)} noticed")
+    every = drawn(asked.seed, asked.count)
+    chosen = range(asked.count)[asked.first : asked.last]
+    found: dict[int, str] = {}
+    for number in chosen:
+        one = mutant(*every[number])
+        found[number] = noticed_by(one)
+        where = f"{one.path.relative_to(ROOT)}:{one.line}: {one.before}  ->  {one.after}"
+        print(f"{number}: {found[number] or 'SURVIVES'}: {where}", flush=True)
+    tests = {by for by in found.values() if "::" in by and " in " not in by}
+    if tests and (failing := verdict(None, sorted(tests))):
+        print(f"fails without a mutant, so it notices nothing: {failing}")
+    print(f"{sum(map(bool, found.values()))} of {len(chosen)} noticed")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from commsim.engine.core import Engine
 from commsim.engine.deadlock import deadlock, sends_wait
 from commsim.engine.folding import FoldedPlanner
 from commsim.engine.planning import EagerPlanner, Planner
+from commsim.engine.work_alone import is_work_alone, run_work_alone
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import CopyDirection, Graph, OpKind
 from commsim.libraries import Library, links_of
@@ -75,6 +76,9 @@ def simulate(
         len(graph), BYTES_PER_OP, f"the graph: {len(graph):,} operations",
         "Run a part of it, or let equal ranks fold.",
     )  # fmt: skip
+    extensions = tuple(extensions)
+    if cluster is None and not extensions and is_work_alone(graph):
+        return run_work_alone(graph).timeline(None)
     planner = planner or _planner(graph, cluster, library, network=network)
 
     def run(planner: Planner) -> Engine:

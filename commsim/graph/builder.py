@@ -122,6 +122,14 @@ class GraphBuilder:
             free=free,
         )
 
+    def computes(self, names: Iterable[str], *, stream: str = "compute", **columns: Any) -> None:
+        """Add work as columns of a graph, before any other op; `names` are all different.
+
+        Needed are `lane`, `duration`, `name` (which of `names`), `dep_ptr`, `dep_op` and
+        `dep_delay`; others are as for `compute`. A tenth of the time of ops one by one.
+        """
+        self._ops.add_computes(names, stream, columns)
+
     def copy(
         self,
         lane: int,

@@ -4,7 +4,7 @@ The ops of a graph under construction: a row each, turned into columns when all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,8 @@ class OpRows:
         self.streams: dict[str, int] = {}
         self._rows: list[tuple[Any, ...]] = []
         self._deps: list[list[tuple[int, int]]] = []
+        self._bulk: dict[str, Any] = {}
+        self._before = 0  # ops that were added in bulk
         self._most = most(BYTES_PER_OP)
 
     def add(
@@ -79,17 +81,40 @@ class OpRows:
             )
         )
         self._deps.append([d if isinstance(d, tuple) else (d, 0) for d in after])
-        if len(self._rows) > self._most:
+        if self._before + len(self._rows) > self._most:
             check_size(
-                len(self._rows), BYTES_PER_OP, f"the work: {len(self._rows):,} operations so far",
+                self._before + len(self._rows), BYTES_PER_OP,
+                f"the work: {self._before + len(self._rows):,} operations so far",
                 "Let equal ranks fold (engine.fold: auto), or take fewer microbatches, layers or"
                 " ranks: a steady state repeats.",
             )  # fmt: skip
-        return len(self._rows) - 1
+        return self._before + len(self._rows) - 1
+
+    def add_computes(self, names: Iterable[str], stream: str, columns: Mapping[str, Any]) -> None:
+        """Add work as columns, before all other ops; what is not among them is unknown or none.
+
+        `columns` are those of a graph: `name` is an index into `names`, and `dep_ptr`, `dep_op`
+        and `dep_delay` are among them.
+        """
+        if self._rows or self._before:
+            raise ValueError("OpRows: ops in bulk come first, and once")
+        self.names = {name: at for at, name in enumerate(names)}
+        self._before = len(columns["name"])
+        given = {
+            "kind": OpKind.COMPUTE, "stream": self.streams.setdefault(stream, len(self.streams)),
+            "device": Device.CUDA, "alloc": 0, "free": 0, "phase": Phase.NONE,
+            **columns,
+        }  # fmt: skip
+        self._bulk = {
+            column: np.broadcast_to(_column(column, given.get(column, -1)), self._before)
+            for column in op_columns()
+        } | {column: _column(column, given[column]) for column in _DEPS}
 
     def depend(self, op: int, on: int, delay: int) -> None:
         """Let `op` wait until `delay` ps after `on` has ended."""
-        self._deps[op].append((on, delay))
+        if op < self._before:
+            raise ValueError("OpRows: what an op in bulk waits for comes with it")
+        self._deps[op - self._before].append((on, delay))
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of all ops, and of their dependencies as CSR."""
@@ -97,11 +122,15 @@ class OpRows:
         columns = {column: _column(column, rows.get(column, ())) for column in op_columns()}
         flat = [dep for deps in self._deps for dep in deps]
         counts = [len(deps) for deps in self._deps]
-        return columns | {
+        columns |= {
             "dep_ptr": np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             "dep_op": np.array([op for op, _ in flat], dtype=np.int64),
             "dep_delay": np.array([delay for _, delay in flat], dtype=np.int64),
         }
+        if not self._before:
+            return columns
+        columns["dep_ptr"] = columns["dep_ptr"][1:] + self._bulk["dep_ptr"][-1]
+        return {name: np.concatenate((self._bulk[name], columns[name])) for name in columns}
 
 
 def _column(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:
@@ -119,6 +148,7 @@ _ROW = (
     "duration", "flops", "traffic", "size", "item", "device", "alloc", "free",
     "phase", "step", "microbatch", "stage", "layer", "batch",
 )  # fmt: skip
+_DEPS = ("dep_ptr", "dep_op", "dep_delay")
 _DTYPES: dict[str, Any] = {
     "kind": np.uint8,
     "device": np.uint8,

@@ -29,6 +29,9 @@ from commsim.timeline import Cause, Timeline
 
 __all__ = ["Change", "Retiming"]
 
+_Needs = tuple[tuple[int, int], ...]
+"""Spans that one waits for, each with a delay in ps."""
+
 
 class Change(msgspec.Struct, frozen=True, eq=False):
     """What is asked: `factor` multiplies the duration of each span.
@@ -53,8 +56,8 @@ class Retiming:
         spans = np.arange(len(timeline))
         self._order = np.lexsort((spans, timeline.start, timeline.end)).tolist()
         self._offset = timeline.graph.lane_offset[timeline.lane].astype(np.float64).tolist()
+        self._before: list[int] = stream_predecessors(timeline).tolist()
         self._needs = self._dependencies()
-        self._delayed = [span for span, own in enumerate(self._needs) if any(d for _, d in own)]
         self._members, self._meets = self._met_members()
         self._slack = self._waits_of_its_own()
         self._step = self._step_of()
@@ -70,13 +73,15 @@ class Retiming:
         timeline = self._timeline
         lasting = ((timeline.end - timeline.start) * change.factor).tolist()
         begin, slack, members = self._offset, self._slack, self._members
-        needs, meets = self._changed(change)
+        earlier, (needs, meets) = self._before, self._changed(change)
         unknown = -1.0
         arrive, end = [unknown] * len(lasting), [0.0] * len(lasting)
         met = [unknown] * len(members)
 
         def arrival(span: int) -> float:
             when: float = begin[span]
+            if (first := earlier[span]) >= 0 and end[first] > when:
+                when = end[first]
             for before, delay in needs[span]:
                 ended = end[before] + delay
                 if ended > when:
@@ -88,6 +93,8 @@ class Retiming:
             start = arrive[span]
             if start < 0:
                 start = begin[span]
+                if (first := earlier[span]) >= 0 and end[first] > start:
+                    start = end[first]
                 for before, delay in needs[span]:  # as in `arrival`: a call per span takes longer
                     ended = end[before] + delay
                     if ended > start:
@@ -105,34 +112,42 @@ class Retiming:
             end[span] = start + slack[span] + lasting[span]
         return np.array(arrive), np.array(end)
 
-    def _changed(self, change: Change) -> tuple[list[list[tuple[int, int]]], list[int]]:
+    def _changed(self, change: Change) -> tuple[list[_Needs], list[int]]:
         """Return the needs of each span and what it meets, without those that a change undoes."""
         needs, meets = self._needs, self._meets
         if change.detached is not None:
             needs, meets, lane = needs.copy(), meets.copy(), self._timeline.lane.tolist()
             for span in np.flatnonzero(change.detached).tolist():
-                own = lane[span]
-                needs[span] = [(b, delay) for b, delay in needs[span] if lane[b] == own]
+                if needs[span]:
+                    own = lane[span]
+                    needs[span] = tuple((b, delay) for b, delay in needs[span] if lane[b] == own)
                 meets[span] = -1
         if change.undelayed is not None:
             needs, none = needs.copy(), change.undelayed.tolist()
-            for span in self._delayed:
-                needs[span] = [(b, 0 if none[b] else delay) for b, delay in needs[span]]
+            for span, own_needs in enumerate(needs):
+                if own_needs:
+                    needs[span] = tuple((b, 0 if none[b] else delay) for b, delay in own_needs)
         return needs, meets
 
-    def _dependencies(self) -> list[list[tuple[int, int]]]:
-        """Return, per span, the spans that it waits for, each with a delay in ps."""
+    def _dependencies(self) -> list[_Needs]:
+        """Return, per span, those that it waits for beside its stream's, each with a delay (ps)."""
         timeline, graph = self._timeline, self._timeline.graph
         span_of = span_of_op(timeline)
-        before = stream_predecessors(timeline).tolist()
-        dep_span, delay = span_of[graph.dep_op].tolist(), graph.dep_delay.tolist()
-        first, last = graph.dep_ptr[timeline.op].tolist(), graph.dep_ptr[timeline.op + 1].tolist()
-        queued = np.where(timeline.cause_kind == Cause.QUEUE, timeline.cause, -1).tolist()
-        needs = []
-        for span, (low, high) in enumerate(zip(first, last, strict=True)):
-            mine = [(dep_span[at], delay[at]) for at in range(low, high) if dep_span[at] >= 0]
-            mine += [(one, 0) for one in (before[span], queued[span]) if one >= 0]
-            needs.append(mine)
+        first, counts = graph.dep_ptr[timeline.op], np.diff(graph.dep_ptr)[timeline.op]
+        waiting = np.repeat(np.arange(len(timeline)), counts)
+        entry = np.arange(len(waiting)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        waited, delay = span_of[graph.dep_op[entry]], graph.dep_delay[entry]
+        queued = np.flatnonzero((timeline.cause_kind == Cause.QUEUE) & (timeline.cause >= 0))
+        waiting = np.concatenate((waiting[waited >= 0], queued))
+        delay = np.concatenate((delay[waited >= 0], np.zeros(len(queued), dtype=np.int64)))
+        waited = np.concatenate((waited[waited >= 0], timeline.cause[queued]))
+        by_span = np.argsort(waiting, kind="stable")
+        spans, first = np.unique(waiting[by_span], return_index=True)
+        rows = list(zip(waited[by_span].tolist(), delay[by_span].tolist(), strict=True))
+        bounds = [*first.tolist(), len(rows)]
+        needs: list[_Needs] = [()] * len(timeline)
+        for span, low, high in zip(spans.tolist(), bounds, bounds[1:], strict=False):
+            needs[span] = tuple(rows[low:high])
         return needs
 
     def _met_members(self) -> tuple[list[list[int]], list[int]]:

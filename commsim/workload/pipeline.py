@@ -15,23 +15,25 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import numpy as np
 
 from commsim.errors import ScenarioError
-from commsim.graph import GraphBuilder, Tags
+from commsim.graph import GraphBuilder
 from commsim.sections import Durations, Section
 from commsim.workload.result import Workload
 from commsim.workload.schedules import (
     PHASE,
+    Action,
+    OrderColumns,
     Schedule,
-    ScheduleStep,
     StageTimes,
     Work,
     check_virtual,
-    execution_order,
     home_of,
     is_laid_out,
     load_schedule,
@@ -44,6 +46,10 @@ __all__ = ["PipelineSection", "build_pipeline"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _NOTHING = Durations((0,))
+_WORKS = (Work.F, Work.B, Work.I, Work.W)
+_NUMBER = {work: at for at, work in enumerate(_WORKS)}
+_LETTERS = np.array([0, 1, 1, 2])  # of "FBW"
+_PHASES = np.array([PHASE[work] for work in _WORKS])
 
 
 class PipelineSection(Section, frozen=True, kw_only=True):
@@ -79,17 +85,9 @@ def build_pipeline(
     schedule, times = _schedule(section, where, folder)
     pair = _pair_times(section, schedule, times, where)
     build = GraphBuilder()
-    lanes = [build.lane(device) for device in range(schedule.devices)]
-    ops: dict[tuple[int, int], int] = {}
-    for step in execution_order(schedule):
-        work, stage, microbatch = step.action
-        ops[step.device, step.position] = build.compute(
-            lanes[step.device],
-            _duration(step, schedule, times, pair),
-            name=f"{'B' if work == Work.I else work}{microbatch}",
-            after=[(ops[at], times.hop(at[0], step.device)) for at in step.sources],
-            tags=Tags(phase=PHASE[work], step=0, microbatch=microbatch, stage=stage),
-        )
+    for device in range(schedule.devices):
+        build.lane(device)
+    _add_work(build, schedule, times, pair)
     meta = {"schedule": schedule.name, "paired": [sorted(row) for row in schedule.paired]}
     return Workload("pipeline", build.build(meta), _notes(section, schedule))
 
@@ -180,24 +178,61 @@ def _pair_times(
     return _per_stage(section.overlapped, section, schedule.home, f"{where}.overlapped")
 
 
-def _duration(
-    step: ScheduleStep, schedule: Schedule, times: StageTimes, pair: tuple[int, ...]
-) -> int:
-    work, stage, _ = step.action
-    if pair:
-        row, at = schedule.actions[step.device], step.position
-        forward = at if schedule.is_paired(step.device, at) else at - 1
-        if forward >= 0 and schedule.is_paired(step.device, forward):
-            first, second = row[forward].stage, row[forward + 1].stage
-            alone = times.forward[first]
-            share = alone / max(1, alone + times.backward[second] + times.weight[second])
-            begins = round(pair[first] * share)
-            return begins if at == forward else pair[first] - begins
-    if work == Work.F:
-        return times.forward[stage]
-    if work == Work.B:
-        return times.backward[stage] + times.weight[stage]
-    return times.backward[stage] if work == Work.I else times.weight[stage]
+def _add_work(
+    build: GraphBuilder, schedule: Schedule, times: StageTimes, pair: tuple[int, ...]
+) -> None:
+    """Add all actions in execution order, each after what it needs from other devices."""
+    found = OrderColumns.of(schedule)
+    rows = [action for row in schedule.actions for action in row]
+    order = found.order
+    ops = np.empty(len(order), dtype=np.int64)
+    ops[order] = np.arange(len(order))
+    by_op = np.argsort(ops[found.waits], kind="stable")
+    waits, source = found.waits[by_op], found.source[by_op]
+    ends = zip(found.device[source].tolist(), found.device[waits].tolist(), strict=True)
+    hop = cache(times.hop)
+    counts = np.bincount(ops[waits], minlength=len(order))
+    work = np.array([_NUMBER[action[0]] for action in rows])[order]
+    microbatch = np.array([action[2] for action in rows])[order]
+    size = 1 + int(microbatch.max(initial=0))
+    used, first, name = np.unique(
+        _LETTERS[work] * size + microbatch, return_index=True, return_inverse=True
+    )
+    by_use = np.argsort(first)
+    place = np.empty(len(used), dtype=np.int64)
+    place[by_use] = np.arange(len(used))
+    build.computes(
+        [f"{'FBW'[one // size]}{one % size}" for one in used[by_use].tolist()],
+        name=place[name],
+        lane=found.device[order],
+        duration=list(map(_durations(rows, schedule, times, pair).__getitem__, order.tolist())),
+        phase=_PHASES[work],
+        step=0,
+        microbatch=microbatch,
+        stage=found.stage[order],
+        dep_ptr=np.concatenate(([0], np.cumsum(counts))),
+        dep_op=ops[source],
+        dep_delay=[hop(*one) for one in ends],
+    )
+
+
+def _durations(
+    rows: list[Action], schedule: Schedule, times: StageTimes, pair: tuple[int, ...]
+) -> list[int]:
+    """Return how long each action takes; the two of a pair share the time of both."""
+    whole = [sum(both) for both in zip(times.backward, times.weight, strict=True)]
+    of = {Work.F: times.forward, Work.B: whole, Work.I: times.backward, Work.W: times.weight}
+    lasting = [of[work][stage] for work, stage, _ in rows]
+    first = 0
+    for device, actions in enumerate(schedule.actions):
+        for at in sorted(schedule.paired[device]) if pair else ():
+            forward, backward = actions[at].stage, actions[at + 1].stage
+            alone = times.forward[forward]
+            share = alone / max(1, alone + whole[backward])
+            begins = round(pair[forward] * share)
+            lasting[first + at], lasting[first + at + 1] = begins, pair[forward] - begins
+        first += len(actions)
+    return lasting
 
 
 def _notes(section: PipelineSection, schedule: Schedule) -> tuple[str, ...]:

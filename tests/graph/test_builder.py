@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from commsim.errors import ScenarioError
-from commsim.graph import GraphBuilder, OpKind, Phase, Tags
+from commsim.graph import Graph, GraphBuilder, OpKind, Phase, Tags
+from commsim.graph.table import op_columns
 
 
 def build_with(ranks: int) -> tuple[GraphBuilder, int]:
@@ -219,3 +220,43 @@ def test_describe_says_who_does_what() -> None:
         "rank 0: recv from rank 1",
     ]
     assert [graph.group_of(op) for op in range(4)] == [-1, world, world, world]
+
+
+def test_work_in_bulk_comes_first_and_is_as_if_added_one_by_one() -> None:
+    def graph(bulk: bool) -> Graph:
+        build, world = build_with(2)
+        if bulk:
+            build.computes(
+                ["F", "B"], lane=[0, 1, 0], duration=[5, 6, 7], name=[0, 0, 1], stage=2,
+                dep_ptr=[0, 0, 1, 1], dep_op=[0], dep_delay=[9], flops=1.5,
+            )  # fmt: skip
+        else:
+            tags = Tags(stage=2)
+            build.compute(0, 5, name="F", tags=tags, flops=1.5)
+            build.compute(1, 6, name="F", tags=tags, after=[(0, 9)], flops=1.5)
+            build.compute(0, 7, name="B", tags=tags, flops=1.5)
+        later = build.compute(1, 8, name="F", after=[2])
+        assert later == 3
+        build.depend(later, 1, delay=4)
+        build.collective(0, world, "all_reduce", 64, stream="dp", after=[later])
+        return build.build()
+
+    one, other = graph(True), graph(False)
+    for column in (*op_columns(), "dep_ptr", "dep_op", "dep_delay"):
+        assert getattr(one, column).tolist() == getattr(other, column).tolist(), column
+    assert (one.names, one.streams) == (other.names, other.streams)
+
+
+def test_bulk_after_other_ops_or_with_a_later_need_is_a_slip_of_the_program() -> None:
+    columns: dict[str, Any] = {"lane": [0], "duration": [5], "name": [0]}
+    columns |= {"dep_ptr": [0, 0], "dep_op": [], "dep_delay": []}
+    build, _ = build_with(1)
+    build.computes(["F"], **columns)
+    with pytest.raises(ValueError, match="come first"):
+        build.computes(["F"], **columns)
+    with pytest.raises(ValueError, match="comes with it"):
+        build.depend(0, 0)
+    build, _ = build_with(1)
+    build.compute(0, 5, name="F")
+    with pytest.raises(ValueError, match="come first"):
+        build.computes(["F"], **columns)

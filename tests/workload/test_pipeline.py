@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.counting import python_calls
 from helpers.paths import TESTS
 from helpers.share import examples
 from hypothesis import given
@@ -16,8 +18,8 @@ from hypothesis import strategies as st
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.graph import Phase
-from commsim.libraries import LibrarySection, make_library
-from commsim.metrics import bubbles, measure
+from commsim.libraries import Ideal, LibrarySection, make_library
+from commsim.metrics import bubbles, limits, measure
 from commsim.sections import decode
 from commsim.timeline import Timeline
 from commsim.workload import PipelineSection, build_pipeline
@@ -342,3 +344,20 @@ def test_notes_name_what_a_schedule_does_not_use() -> None:
     assert "weight_memory is not used" in notes(schedule="1f1b", weight_memory=0.5)
     assert "weight_memory is not used" in notes(schedule="zb_h1", weight_memory=0.5)
     assert "weight_memory" not in notes(schedule="v_half", weight_memory=0.5)
+
+
+def test_work_grows_with_stages_and_microbatches_alone() -> None:
+    """From 16 to 64 stages: four times the calls for building, running and weighing, not more."""
+    weighed(2)  # what is imported and kept once
+    calls = [python_calls(partial(weighed, stages)) for stages in (16, 64)]
+    assert calls[1] < 4.2 * calls[0]
+    assert calls[1] < 12 * (64 * 2 * 8)  # a dozen for each op, most of them of generators
+
+
+def weighed(stages: int) -> None:
+    section = decode(
+        {"stages": stages, "microbatches": 8, "forward": "1ms", "backward": "2ms"},
+        PipelineSection,
+        "pipeline",
+    )
+    limits(simulate(build_pipeline(section).graph, None, library=Ideal()))

@@ -19,7 +19,12 @@ from commsim.workload.schedules.csv_file import (
     write_schedule,
 )
 from commsim.workload.schedules.memory import live_activations, peak_activations
-from commsim.workload.schedules.order import ScheduleStep, check_schedule, execution_order
+from commsim.workload.schedules.order import (
+    OrderColumns,
+    ScheduleStep,
+    check_schedule,
+    execution_order,
+)
 from commsim.workload.schedules.pairs import PAIRABLE, paired
 from commsim.workload.schedules.times import StageTimes, equal_times
 
@@ -28,6 +33,7 @@ __all__ = [
     "PHASE",
     "SCHEDULES",
     "Action",
+    "OrderColumns",
     "Pair",
     "Schedule",
     "ScheduleAsk",

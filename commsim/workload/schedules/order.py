@@ -13,13 +13,15 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
+from commsim.arrays import Ints
 from commsim.errors import ScenarioError
 from commsim.workload.schedules.actions import Action, Schedule, Work
 
-__all__ = ["ScheduleStep", "check_schedule", "execution_order"]
+__all__ = ["OrderColumns", "ScheduleStep", "check_schedule", "execution_order"]
 
-_FORWARD, _WEIGHT = Work.F, Work.W
+_CODE = {Work.F: 1, Work.B: 0, Work.I: 0, Work.W: -1}  # forwards, backwards, neither
 
 
 class ScheduleStep(NamedTuple):
@@ -58,8 +60,7 @@ def check_schedule(schedule: Schedule, *, where: str) -> None:
     _check_complete(schedule, seen, where)
     for device, actions in enumerate(schedule.actions):
         _check_local_order(actions, seen, f"{where}: device {device}")
-    for _ in execution_order(schedule, where=where):
-        pass
+    OrderColumns.of(schedule, where=where)
 
 
 def _kinds(work: Work) -> tuple[str, ...]:
@@ -114,73 +115,160 @@ def execution_order(schedule: Schedule, *, where: str = "") -> Iterator[Schedule
     Raises:
         ScenarioError: the devices wait for each other; names what each is at.
     """
-    results = _Results.of(schedule)
-    ends: list[dict[int, tuple[int, int]]] = [{} for _ in results.needs]
-    pairs, position = bool(schedule.paired), [0] * schedule.devices
-    made: list[dict[int, tuple[int, int]]] = [{} for _ in ends] if pairs else ends
-    waiting: dict[tuple[int, int], list[int]] = {}
-    turn, next_turn = list(range(schedule.devices)), list[int]()  # heaps: ready devices only
-    while turn:
-        device = heappop(turn)
-        actions, at = schedule.actions[device], position[device]
-        while at < len(actions):
-            last = at + schedule.is_paired(device, at) if pairs else at
-            together = [results.around(action) for action in actions[at : last + 1]]
-            missing = [(need, k) for _, need, k, _ in together if need >= 0 and k not in ends[need]]
-            if missing:
-                waiting.setdefault(missing[0], []).append(device)
-                break
-            waited = [ends[need][k] for _, need, k, _ in together if need >= 0]
-            sources = tuple([end for end in waited if end[0] != device])
-            end = (device, last)
-            for result, need, k, feeds in together:
-                if result >= 0:
-                    ends[result][k], made[result][k] = end, (device, at)
-                    for ready in waiting.pop((result, k), ()):
-                        heappush(turn if ready > device else next_turn, ready)
-                maker = made[need][k] if need >= 0 else None
-                producer = None if maker is None or maker[0] == device else maker
-                yield ScheduleStep(device, at, actions[at], sources, producer, feeds)
-                sources = ()
-                at += 1
-            position[device] = at
-        if not turn:
-            turn, next_turn = next_turn, turn
-    if any(at < len(row) for at, row in zip(position, schedule.actions, strict=True)):
-        raise ScenarioError(f"{where or schedule.name}: {_stuck(schedule, position)}")
+    found = OrderColumns.of(schedule, where=where)
+    rows = [action for row in schedule.actions for action in row]
+    device, position, producer, feeds = (
+        column.tolist() for column in (found.device, found.position, found.producer, found.feeds)
+    )
+    sources: dict[int, list[tuple[int, int]]] = {}
+    for at, source in zip(found.waits.tolist(), found.source.tolist(), strict=True):
+        sources.setdefault(at, []).append((device[source], position[source]))
+    for at in found.order.tolist():
+        by = producer[at]
+        yield ScheduleStep(
+            device[at],
+            position[at],
+            rows[at],
+            tuple(sources.get(at, ())),
+            (device[by], position[by]) if by >= 0 else None,
+            feeds[at],
+        )
 
 
-class _Results(msgspec.Struct, frozen=True):
-    """What actions make and need, by number: forwards of stage s are 2 s + 1, backwards 2 s.
+class OrderColumns(msgspec.Struct, frozen=True, eq=False):
+    """The order of a schedule as columns; its actions are numbered device by device.
 
-    `needs` is the result that must be there before, -1 for none; `feeds` the device that a
-    result goes to, -1 if it stays.
+    `order` has the numbers in execution order. By number: `device`, `position` on it, `stage`,
+    `producer` (the number of the action whose result it takes from another device, or -1) and
+    `feeds`, as in `ScheduleStep`. Action `waits[i]` waits for the end of `source[i]`.
     """
 
-    needs: list[int]
-    feeds: list[int]
+    order: Ints
+    device: Ints
+    position: Ints
+    stage: Ints
+    producer: Ints
+    feeds: Ints
+    waits: Ints
+    source: Ints
 
     @classmethod
-    def of(cls, schedule: Schedule) -> _Results:
-        """Return those of a schedule's stages: forwards go down a pipe, backwards up."""
-        home = schedule.home
-        needs = [2 * stage + 1 for stage in range(schedule.stages) for _ in range(2)]
-        needs[1::2] = [-1] * schedule.stages
-        feeds = [-1] * len(needs)
-        for pipe in schedule.pipes:
-            for first, second in zip(pipe, pipe[1:], strict=False):
-                needs[2 * second + 1], needs[2 * first] = 2 * first + 1, 2 * second
-                if home[first] != home[second]:
-                    feeds[2 * first + 1], feeds[2 * second] = home[second], home[first]
-        return cls(needs, feeds)
+    def of(cls, schedule: Schedule, *, where: str = "") -> OrderColumns:
+        """Return those of a schedule.
 
-    def around(self, action: Action) -> tuple[int, int, int, int]:
-        """Return (result, result that it needs, microbatch, device that it feeds); -1 for none."""
-        work, stage, k = action
-        if work == _WEIGHT:
-            return -1, 2 * stage, k, -1
-        result = 2 * stage + (work == _FORWARD)
-        return result, self.needs[result], k, self.feeds[result]
+        Raises:
+            ScenarioError: the devices wait for each other; names what each is at.
+        """
+        counts = np.array([len(actions) for actions in schedule.actions], dtype=np.int64)
+        first = np.cumsum(counts) - counts
+        device = np.repeat(np.arange(len(counts)), counts)
+        stage, result, need, feeds = _results(schedule, len(device))
+        maker = _makers(result, need)
+        pairs = [int(first[at]) + one for at, row in enumerate(schedule.paired) for one in row]
+        last = np.arange(len(device))  # the action with which each ends: of a pair the second
+        last[pairs] += 1
+        bounds = (*first.tolist(), len(device))
+        order = _sequence(bounds, frozenset(pairs), need.tolist(), result.tolist())
+        position = np.arange(len(device)) - first[device]
+        if len(order) < len(device):
+            done = np.bincount(device[order], minlength=len(counts)).tolist()
+            raise ScenarioError(f"{where or schedule.name}: {_stuck(schedule, done)}")
+        apart = np.flatnonzero((maker >= 0) & (device[maker] != device))
+        producer = np.full(len(device), -1)
+        producer[apart] = maker[apart]
+        begins = np.arange(len(device))  # the action with which each starts: of a pair the first
+        begins[np.array(pairs, dtype=np.int64) + 1] -= 1
+        return cls(
+            np.array(order, dtype=np.int64),
+            device,
+            position,
+            stage,
+            producer,
+            feeds,
+            begins[apart],
+            last[maker[apart]],
+        )
+
+
+def _results(schedule: Schedule, count: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return, per action, its stage, what it makes and needs (-1: nothing), and what it feeds.
+
+    Results have numbers: of stage s and the k-th microbatch that is met, forwards
+    `(2 s + 1) K + k`, backwards `2 s K + k`. Forwards go down a pipe, backwards up.
+    """
+    home = np.array(schedule.home, dtype=np.int64)
+    needs = np.repeat(2 * np.arange(schedule.stages) + 1, 2)  # a backward: its own forward
+    needs[1::2] = -1
+    feeds = np.full(len(needs), -1)
+    for pipe in schedule.pipes:
+        one, other = np.array(pipe[:-1], dtype=np.int64), np.array(pipe[1:], dtype=np.int64)
+        needs[2 * other + 1], needs[2 * one] = 2 * one + 1, 2 * other
+        away = home[one] != home[other]
+        feeds[2 * one[away] + 1], feeds[2 * other[away]] = home[other[away]], home[one[away]]
+    number: dict[int, int] = {}
+    work, stage, place = (
+        np.fromiter(column, np.int64, count)
+        for column in (
+            (_CODE[action[0]] for row in schedule.actions for action in row),
+            (action[1] for row in schedule.actions for action in row),
+            (
+                number.setdefault(action[2], len(number))
+                for row in schedule.actions
+                for action in row
+            ),
+        )
+    )
+    weighs, size = work < 0, max(1, len(number))
+    kind = 2 * stage + np.maximum(work, 0)
+    wanted = np.where(weighs, kind, needs[kind])  # a weight gradient: its input gradient
+    return (
+        stage,
+        np.where(weighs, -1, kind * size + place),
+        np.where(wanted < 0, -1, wanted * size + place),
+        np.where(weighs, -1, feeds[kind]),
+    )
+
+
+def _makers(result: Ints, need: Ints) -> Ints:
+    """Return, per action, the number of the one that makes what it needs, -1 for none."""
+    by_result = np.argsort(result, kind="stable")
+    made = result[by_result]
+    at = np.minimum(np.searchsorted(made, need), max(0, len(made) - 1))
+    return np.where((need >= 0) & (made[at] == need), by_result[at], -1) if len(made) else need
+
+
+def _sequence(
+    bounds: tuple[int, ...], pairs: frozenset[int], need: list[int], result: list[int]
+) -> list[int]:
+    """Return the numbers of the actions in execution order, as far as it goes.
+
+    Device d has those from `bounds[d]` on; one in `pairs` runs with the one after it.
+    """
+    position = list(bounds[:-1])
+    turn, next_turn = list(range(len(position))), list[int]()  # heaps: ready devices only
+    ended, order = {-1}, list[int]()
+    waiting: dict[int, list[int]] = {}
+    while turn:
+        device = heappop(turn)
+        at, end = position[device], bounds[device + 1]
+        while at < end:
+            wanted = need[at]
+            if at in pairs and wanted in ended:
+                wanted = need[at + 1]
+            if wanted not in ended:
+                waiting.setdefault(wanted, []).append(device)
+                break
+            for one in (at, at + 1) if at in pairs else (at,):
+                made = result[one]
+                ended.add(made)
+                for ready in waiting.pop(made, ()) if waiting else ():
+                    heappush(turn if ready > device else next_turn, ready)
+                order.append(one)
+            at = order[-1] + 1
+        position[device] = at
+        if not turn:
+            turn, next_turn = next_turn, turn
+    return order
 
 
 def _stuck(schedule: Schedule, position: list[int]) -> str:
