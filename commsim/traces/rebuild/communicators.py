@@ -4,13 +4,13 @@ Inferred communicators: which calls on which ranks share one, if no file says.
 NCCL without process-group arguments: each process group has a stream of its own, so a stream of
 a rank is a communicator of it. Streams of two ranks are the same communicator if their calls
 agree one by one and end together. Gloo without a flight recorder: the file lists the groups of
-its rank; calls of one op and size are taken to be of the largest group whose members could have
-run them all together, each before any of them left.
+its rank; calls of one op and size are taken to be of the largest group whose members all made
+them, and could have run them together, each before any of them left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -43,10 +43,12 @@ def inferred_groups(
     known: Mapping[int, Mapping[str, tuple[int, ...]]],
     zeros: Mapping[int, int],
     world: tuple[int, ...],
+    whole: Collection[int] = (),
 ) -> dict[GroupKey, RankCalls]:
     """Return the calls of every rank by the group that they are taken to be of.
 
-    `known` are the groups that each rank's file lists, `zeros` each file's zero in ps.
+    `known` are the groups that each rank's file lists, `zeros` each file's zero in ps, `whole` the
+    ranks whose files do not end in the middle: they have their part in every call.
     """
     found: dict[GroupKey, RankCalls] = {}
     gloo: RankCalls = {}
@@ -60,7 +62,10 @@ def inferred_groups(
                 stream = call.stream if call.library != "gloo" else 0
                 by_stream.setdefault(stream, []).append((number, call))
         streams += [_Stream(rank, n, found) for n, found in by_stream.items()]
-    for key, calls_of in (*_by_stream(streams, world), *_by_known_groups(gloo, known, zeros)):
+    for key, calls_of in (
+        *_by_stream(streams, world),
+        *_by_known_groups(gloo, known, zeros, whole),
+    ):
         found.setdefault(key, {}).update(
             {rank: [*found.get(key, {}).get(rank, ()), *calls] for rank, calls in calls_of.items()}
         )
@@ -119,6 +124,7 @@ def _by_known_groups(
     unplaced: RankCalls,
     known: Mapping[int, Mapping[str, tuple[int, ...]]],
     zeros: Mapping[int, int],
+    whole: Collection[int],
 ) -> Iterable[tuple[GroupKey, RankCalls]]:
     """Yield the calls of each listed group, one op and size at a time."""
     by_signature: dict[_Signature, RankCalls] = {}
@@ -127,14 +133,21 @@ def _by_known_groups(
             signature = (call.op, call.size, call.dtype, call.members)
             by_signature.setdefault(signature, {}).setdefault(rank, []).append((number, call))
     for signature, calls_of in by_signature.items():
-        candidates = _candidates(signature, calls_of, known)
+        candidates = _candidates(signature, calls_of, known, whole)
         yield from _placed(calls_of, candidates, zeros)
 
 
 def _candidates(
-    signature: _Signature, calls_of: RankCalls, known: Mapping[int, Mapping[str, tuple[int, ...]]]
-) -> list[GroupKey]:
-    """Return the groups that could run calls of this op and size, the largest first."""
+    signature: _Signature,
+    calls_of: RankCalls,
+    known: Mapping[int, Mapping[str, tuple[int, ...]]],
+    whole: Collection[int],
+) -> dict[GroupKey, tuple[int, int]]:
+    """Return the groups that could run calls of this op and size, in the order they are tried in.
+
+    First those with the fewest members that made no such call, though their files are whole; of
+    these the largest. The values are that order.
+    """
     members = signature[3]
     listed = dict.fromkeys(
         (ranks, name)
@@ -142,21 +155,23 @@ def _candidates(
         for name, ranks in known[rank].items()
         if len(ranks) > 1 and (members <= 0 or len(ranks) == members)
     )
-    return sorted(listed, key=lambda key: -len(key[0]))
+    lacking = set(whole) - set(calls_of)
+    order = {key: (len(lacking.intersection(key[0])), -len(key[0])) for key in listed}
+    return dict(sorted(order.items(), key=lambda item: item[1]))
 
 
 def _placed(
-    calls_of: RankCalls, candidates: Sequence[GroupKey], zeros: Mapping[int, int]
+    calls_of: RankCalls, candidates: Mapping[GroupKey, tuple[int, int]], zeros: Mapping[int, int]
 ) -> Iterable[tuple[GroupKey, RankCalls]]:
     """Yield calls by group: all of a rank's calls in one group if that is possible."""
     fits = {key: _fit(key, calls_of, zeros) for key in candidates}
     left = dict(calls_of)
     possible = [key for key in candidates if fits[key][0] <= _MISFITS]
-    for key in sorted(possible, key=lambda key: (-len(key[0]), fits[key][1])):
+    for key in sorted(possible, key=lambda key: (candidates[key], fits[key][1])):
         members = [rank for rank in key[0] if rank in calls_of]
         if all(rank in left for rank in members):
             yield key, {rank: left.pop(rank) for rank in members}
-    yield from _one_by_one(left, candidates, zeros)
+    yield from _one_by_one(left, tuple(candidates), zeros)
 
 
 def _fit(key: GroupKey, calls_of: RankCalls, zeros: Mapping[int, int]) -> tuple[float, int]:

@@ -88,7 +88,8 @@ def match(
                 of_group.setdefault(rank, []).append((number, call))
             else:
                 unplaced.setdefault(rank, []).append((number, call))
-    inferred = inferred_groups(unplaced, known, zeros, world)
+    whole = frozenset(rank for rank, of_rank in ranks.items() if not of_rank.cut)
+    inferred = inferred_groups(unplaced, known, zeros, world, whole)
     names = _names({**groups, **inferred})
     found: list[tuple[int, int, MatchedCollective]] = []
     notes: list[str] = []

@@ -15,6 +15,8 @@ from commsim.graph import OpKind
 from commsim.metrics import measure
 from commsim.study.replay import replay
 from commsim.traces import Trace, load_trace
+from commsim.traces.rebuild.communicators import inferred_groups
+from commsim.traces.rebuild.rank import CollectiveCall
 from commsim.traces.rebuild.rank.communication_kernels import family_of, looks_like_communication
 
 
@@ -28,6 +30,24 @@ def test_subgroups_of_gloo_are_found_without_a_flight_recorder(run: str, tmp_pat
     for file in (DATA / "gloo_runs" / run).glob("rank?.json.gz"):
         shutil.copy(file, tmp_path)
     assert rows(load_trace(tmp_path)) == rows(load_trace(DATA / "gloo_runs" / run))
+
+
+@pytest.mark.parametrize(("cut", "group"), [(False, "two"), (True, "all")])
+def test_a_group_with_a_member_that_made_no_such_call_is_tried_last(cut: bool, group: str) -> None:
+    """Ranks 0 and 1 reduce, rank 2 never does: it is in "all", unless its file ends too early."""
+    listed = {"all": (0, 1, 2), "two": (0, 1)}
+    calls = {
+        rank: [(0, CollectiveCall(rank, "all_reduce", 0, 10, 20, 5, size=64, library="gloo"))]
+        for rank in (0, 1)
+    }
+    found = inferred_groups(
+        {**calls, 2: []},
+        {0: listed, 1: listed, 2: {"all": (0, 1, 2)}},
+        dict.fromkeys(range(3), 0),
+        (0, 1, 2),
+        {0, 1} if cut else {0, 1, 2},
+    )
+    assert {name: set(of) for (_, name), of in found.items()} == {group: {0, 1}}
 
 
 def test_streams_that_overlap_are_communicators_of_their_own(shared_data: Path) -> None:
