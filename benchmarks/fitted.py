@@ -42,7 +42,7 @@ class Fitted:
 
     def value(self, place: str) -> float:
         """Return the constant at `place`."""
-        owner, *path = place.split(".")
+        owner, path = self.parts(place)
         value: Any = self._owner(owner)
         for name in path:
             value = getattr(value, name)
@@ -52,10 +52,16 @@ class Fitted:
         """Return a copy with the constants at some places changed."""
         groups = [dict(self.generations), dict(self.stacks), dict(self.recipes)]
         for place, value in values.items():
-            owner, *path = place.split(".")
+            owner, path = self.parts(place)
             group: dict[str, Any] = next(group for group in groups if owner in group)
             group[owner] = _set(group[owner], path, value)
         return Fitted(*groups, self.of_gpu)  # type: ignore[arg-type]
+
+    def parts(self, place: str) -> tuple[str, list[str]]:
+        """Return the owner of a place, which may have dots in its name, and the way from there."""
+        known = (*self.generations, *self.stacks, *self.recipes)
+        owner = max((name for name in known if place.startswith(f"{name}.")), key=len)
+        return owner, place[len(owner) + 1 :].split(".")
 
     def _owner(self, name: str) -> Any:
         return self.generations.get(name) or self.stacks.get(name) or self.recipes[name]
@@ -79,7 +85,7 @@ def save_fitted(fitted: Fitted, *, parameters: list[str]) -> None:
     """Write the fitted constants into the file, keeping comments and everything else."""
     text = CONSTANTS.read_text()
     for place in parameters:
-        owner, *path = place.split(".")
+        owner, path = fitted.parts(place)
         text = _written(text, owner, path, fitted.value(place))
     CONSTANTS.write_text(text)
 

@@ -257,7 +257,7 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         "assumed": "" if record.get("micro_batch") else "micro_batch 1",
         "gpu": _variant(_gpu(record["gpu"]), text),
         "stack": stack,
-        "precision": record.get("precision", "") or "bf16",
+        "precision": _precision(record, rule),
         "gpus": number("n_gpus"),
         "node": number("gpus_per_node", 8),
         "network": node_network(record.get("network", ""), record["gpu"]),
@@ -293,6 +293,12 @@ def _gradients(record: dict[str, str], text: str, stack: str) -> str:
     if stack == "llm-foundry":
         return "fp32" if "mp_mode DEFAULT" in text else "bf16"
     return "bf16" if "bf16 grad reduce" in text else ""
+
+
+def _precision(record: dict[str, str], rule: dict[str, Any]) -> str:
+    """Return the precision of a row; where tables only say fp8, its recipe as the rule has it."""
+    name = record.get("precision", "") or "bf16"
+    return str(rule.get("fp8", name)) if name == "fp8" else name
 
 
 def _numbers(record: dict[str, str]) -> Any:

@@ -220,13 +220,31 @@ class ComputeModel(msgspec.Struct, frozen=True):
         forward = self._forward(ops, ops.matmuls, ops.forward_bytes, split, behind)
         again = self._recomputed(ops, split, recompute, behind, forward, last=last)
         backward, weight = self._backward(ops, split, behind)
+        ends = self._ends(ops, ops.matmuls, forward)
+        inputs = tuple(op.input_gradient for op in reversed(ops.matmuls))
+        ends_backward = self._ends(ops, inputs, backward + weight)
         if ops.core is None:
-            return Block(ops.name, forward, backward, weight, again)
+            return Block(
+                ops.name, forward, backward, weight, again,
+                ends=ends, ends_backward=ends_backward,
+            )  # fmt: skip
         ahead = self._products(ops, ops.matmuls) + self.kernels.stream(ops.forward_bytes)
         core = self._share(attention_forward(self.kernels, ops.core), ahead)
         outside = self._outside(ops)
         core_backward = self._share(attention_backward(self.kernels, ops.core), outside)
-        return Block(ops.name, forward, backward, weight, again, core, core_backward)
+        return Block(
+            ops.name, forward, backward, weight, again, core, core_backward, ends, ends_backward
+        )
+
+    def _ends(
+        self, ops: BlockOps, products: tuple[Matmul, ...], work: GpuWork
+    ) -> tuple[float, float]:
+        """Return the shares of `work` that the first and the last of `products` take."""
+        if not products or not work.seconds or self.section.efficiency is not None:
+            return 0.0, 0.0
+        first, last = (self._products(ops, (op,)).seconds for op in (products[0], products[-1]))
+        whole = max(work.seconds, first + last)
+        return first / whole, last / whole
 
     def _recomputed(
         self,
@@ -290,8 +308,9 @@ class ComputeModel(msgspec.Struct, frozen=True):
         work += self._loss(ops, LOSS_FORWARD)
         if ops.core is not None:
             work += attention_forward(self.kernels, ops.core)
-        kernels = self.stack.forward_kernels * ops.share + self.stack.expert_kernels * ops.experts
-        return self._finish(work, kernels, split, ops, behind)
+        kernels = self.stack.forward_kernels * ops.share
+        own = self.stack.expert_kernels * ops.experts
+        return self._finish(work, kernels, split, ops, behind, experts=own)
 
     def _backward(self, ops: BlockOps, split: Split, behind: float) -> tuple[GpuWork, GpuWork]:
         """Return the gradients of the input and of the weights.
@@ -305,8 +324,8 @@ class ComputeModel(msgspec.Struct, frozen=True):
         added = self.kernels.fixed(self.stack.accumulate_bytes * entries)
         weights = self._products(ops, products) + added + self.kernels.stream(ops.weight_bytes)
         kernels = max(self.stack.backward_kernels * ops.share, len(products))
-        kernels += 2 * self.stack.expert_kernels * ops.experts
-        both = self._finish(inputs + weights, kernels, split, ops, behind)
+        own = 2 * self.stack.expert_kernels * ops.experts
+        both = self._finish(inputs + weights, kernels, split, ops, behind, experts=own)
         weight = self._finish(weights, 0.0, split)
         return inputs.lasting(max(0.0, both.seconds - weight.seconds)), weight
 
@@ -338,22 +357,24 @@ class ComputeModel(msgspec.Struct, frozen=True):
         split: Split,
         ops: BlockOps | None = None,
         behind: float = 0.0,
+        *,
+        experts: float = 0.0,
     ) -> GpuWork:
         """Add launches and the pace of the host, or take the flat efficiency instead.
 
-        Without `ops` the host keeps up.
+        `experts` are kernels that experts launch one by one. Without `ops` the host keeps up.
         """
         if self.section.efficiency is not None:
             seconds = work.flops / self.kernels.peak
             return work.lasting(seconds / self.section.efficiency * self.section.scale)
         parallel = split.tp > 1
         gpu = work.seconds * (1 + self.stack.tensor_parallel_loss * parallel) * self.slowest
-        gpu += kernels * self.kernels.constants.launch_us * 1e-6
+        gpu += (kernels + experts) * self.kernels.constants.launch_us * 1e-6
         if ops is not None:
             collectives = ops.collectives * parallel
-            gpu = paced(
-                gpu, ops, self.stack, kernels=kernels, collectives=collectives, behind=behind
-            )
+            cpu = self.stack.cpu_us * kernels + self.stack.expert_cpu_us * experts
+            cpu += self.stack.collective_us * collectives
+            gpu = paced(gpu, ops, self.stack, issued=cpu * 1e-6, behind=behind)
         return work.lasting(gpu * self.section.scale)
 
 

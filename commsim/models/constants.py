@@ -66,6 +66,7 @@ class Flash(Section, frozen=True, kw_only=True):
     fa2: FlashShare
     fa3: FlashShare
     cudnn: FlashShare
+    cudnn_9_7: FlashShare | None = None  # as cudnn where it is not given
 
 
 class GpuConstants(Section, frozen=True, kw_only=True):
@@ -108,8 +109,9 @@ class Buckets(Section, frozen=True, kw_only=True):
 class Stack(Section, frozen=True, kw_only=True):
     """What a training framework does around the matrix products, as its users get it.
 
-    `attention` is the fused attention it uses (fa1, fa2, fa3: FlashAttention 1 to 3; cudnn) or
-    `unfused`; `attention_on` says otherwise for some GPU generations.
+    `attention` is the fused attention it uses (fa1, fa2, fa3: FlashAttention 1 to 3; cudnn, and
+    cudnn_9_7 as it was on Blackwell in early 2025) or `unfused`; `attention_on` says otherwise for
+    some GPU generations.
     `stream` and `softmax` multiply the bytes that memory-bound operations and an unfused
     attention move, relative to fully fused kernels. `accumulate_bytes` are moved per
     parameter and microbatch to add gradients outside the product. `cpu_us` is the time to issue
@@ -120,8 +122,9 @@ class Stack(Section, frozen=True, kw_only=True):
     copies, waiting for the slowest rank).
 
     Experts: `expert_kernels` are launched per local expert in a forward, twice as many in a
-    backward; `routing_us` is what the GPU waits for the host if it must know how many tokens
-    come. Sharded parameters: `gather_copy_bytes` and `scatter_copy_bytes` are moved per parameter
+    backward, each issued in `expert_cpu_us`; `routing_us` is what the GPU waits for the host if
+    it must know how many tokens come. Sharded parameters: `gather_copy_bytes` and
+    `scatter_copy_bytes` are moved per parameter
     between a unit's tensors and the flat buffers of its collectives; `gathers_ahead` units are
     gathered before a backward needs them, `forward_gathers_ahead` before a forward does.
     `gather_by` says what one collective holds: a unit, or one tensor; tensors of fewer than
@@ -187,6 +190,7 @@ class Stack(Section, frozen=True, kw_only=True):
     optimizer_ms: NotNegative
     tensor_parallel_loss: NotNegative
     expert_kernels: NotNegative
+    expert_cpu_us: NotNegative
     routing_us: NotNegative
     gather_copy_bytes: NotNegative
     scatter_copy_bytes: NotNegative

@@ -1,7 +1,8 @@
 """
 The pace of the host: Python issues kernels one by one, and the GPU waits if it is slower.
 
-pass = (GPU^8 + CPU^8)^(1/8),   CPU = kernels x cpu_us + collectives x collective_us
+pass = (GPU^8 + CPU^8)^(1/8)
+CPU  = kernels x cpu_us + kernels of experts x expert_cpu_us + collectives x collective_us
 
 which is the larger of both with a smooth corner. GPU holds the tensor-parallel collective behind
 a block as well, since Python runs ahead while it lasts; its time is taken off again, because a
@@ -34,15 +35,12 @@ def captured(ops: tuple[BlockOps, ...], graph: str) -> tuple[BlockOps, ...]:
     )
 
 
-def paced(
-    gpu: float, ops: BlockOps, stack: Stack, *, kernels: float, collectives: int, behind: float
-) -> float:
-    """Return the seconds of a pass that takes `gpu` on the GPU and is issued by the host."""
+def paced(gpu: float, ops: BlockOps, stack: Stack, *, issued: float, behind: float) -> float:
+    """Return the seconds of a pass that takes `gpu` on the GPU and is `issued` by the host."""
     if ops.captured:
         return gpu
     waits = stack.routing_us * 1e-6 * ops.waits
-    cpu = kernels * stack.cpu_us + collectives * stack.collective_us
-    return _smooth_max(gpu + behind, cpu * 1e-6) - behind + waits
+    return _smooth_max(gpu + behind, issued) - behind + waits
 
 
 def _smooth_max(first: float, second: float) -> float:

@@ -51,8 +51,9 @@ class KernelModel(msgspec.Struct, frozen=True):
     @property
     def flash_share(self) -> FlashShare:
         """What of the peak the fused attention of the stack reaches."""
-        share: FlashShare = getattr(self.constants.flash, self.stack.attention)
-        return share
+        shares = self.constants.flash
+        share: FlashShare | None = getattr(shares, self.stack.attention)
+        return shares.cudnn if share is None else share
 
     @property
     def attention_speedup(self) -> float:

@@ -32,6 +32,14 @@ NORM_FORWARD, NORM_BACKWARD = 2.0, 3.0
 RESIDUAL_FORWARD, RESIDUAL_BACKWARD = 3.5, 6.5
 _ROUTER_SHARE, _SHARED_SHARE = 0.45, 0.2
 """Of a layer's kernels: those of the router with shared experts, and of these alone."""
+_EXPERTS_SHARE = {"alltoall": 2.2, "deepep": 1.3, "deepep-fp8": 1.3}
+"""Of a layer's kernels: those that bring tokens to experts and back, and the activation function.
+
+HybridEP: a profile has 151 kernels per layer and microbatch of Qwen3-30B-A3B, both ways and beside
+the graphs of its router (463,348 in 48 layers and 64 microbatches; github
+NVIDIA-NeMo/Megatron-Bridge, skill on expert-parallel overlap): 48 are the products of 8 experts, 31
+attention's. A plain all-to-all has about 50 more: counts, their gather and copies to the host,
+permuting, sorting (token_dispatcher.py and moe_utils.py of Megatron-Core)."""
 LOSS_FORWARD = 0.6
 """Share of the loss's bytes (`Stack.loss_bytes` per logit) that its forward moves."""
 
@@ -265,7 +273,8 @@ def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
     """Return the routed experts.
 
     Tokens are balanced: over the expert-parallel group each rank's experts get as many tokens
-    as the rank sends, top_k of its own.
+    as the rank sends, top_k of its own. Behind a plain all-to-all they are sorted by expert, and
+    back in front of the other (sort_chunks_by_idxs of Megatron-Core's token_dispatcher.py).
     """
     U, t = _hidden(shape, split) * split.own, split.expert_tp
     local = max(1, experts.experts // split.ep)
@@ -275,13 +284,14 @@ def _routed_ops(shape: ModelShape, experts: Experts, split: Split) -> BlockOps:
     ffn = max(1, experts.expert_ffn // t)
     forward, backward = _activation_bytes(shape, copies, ffn)
     moved = 2.0 * experts.top_k * U  # gathered by expert, scattered back: read and written
+    passes = 3 if split.dispatcher == "alltoall" and 1 < split.ep < experts.experts else 2
     up, down = _mlp_products(shape, each, ffn)
     return BlockOps(
         "experts",
         (up._replace(batch=local), down._replace(batch=local)),
-        2 * moved + forward + RESIDUAL_FORWARD * U,
-        2 * moved + backward + RESIDUAL_BACKWARD * U,
-        0.6,
+        passes * moved + forward + RESIDUAL_FORWARD * U,
+        passes * moved + backward + RESIDUAL_BACKWARD * U,
+        _EXPERTS_SHARE[split.dispatcher],
         collectives=0 if split.whole_experts else 1,
         last_bytes=moved + RESIDUAL_FORWARD * U,
         dropped=(Matmul(each, ffn, shape.hidden, local),) if shape.gated else (),

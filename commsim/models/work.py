@@ -34,6 +34,8 @@ class Block(msgspec.Struct, frozen=True):
     `backward` is the gradient of the input (B), `weight` that of the parameters (W), `recompute`
     what runs again before B. No communication is inside. `core` and `core_backward` are the
     shares of forward and B that need other ranks' keys and values: what a ring can hide behind.
+    `ends` are the shares of forward that its first and its last product take; `ends_backward` those
+    of B and W together that the input gradients of the last and of the first take.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Block(msgspec.Struct, frozen=True):
     recompute: GpuWork = NOTHING
     core: float = 0.0
     core_backward: float = 0.0
+    ends: tuple[float, float] = (0.0, 0.0)
+    ends_backward: tuple[float, float] = (0.0, 0.0)
 
     @property
     def full_backward(self) -> GpuWork:

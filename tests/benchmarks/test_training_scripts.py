@@ -223,6 +223,31 @@ def test_the_network_of_a_node(scripts: Any, text: str, gigabytes: float) -> Non
     assert network == pytest.approx(gigabytes * 1e9)
 
 
+def test_fp8_of_a_table_is_the_recipe_of_its_software(scripts: Any) -> None:
+    record = {
+        "case_id": "x", "suite": "x", "layers": "32", "hidden": "4096", "heads": "32",
+        "seq": "8192", "gpu": "B200", "n_gpus": "8", "global_batch": "128",
+        "step_time_s": "4", "precision": "fp8",
+    }  # fmt: skip
+    read = scripts("training_rows").read_row
+    bridge = read(record | {"source": "NVIDIA-NeMo/Megatron-Bridge docs [25.09]"})
+    first = read(record | {"source": "NeMo 25.02 (DGX-B200)"})
+    other = read(record | {"source": "NVIDIA/dgxc-benchmarking (NeMo 24.12)"})
+    assert [row.precision for row in (bridge, first, other)] == ["fp8-cs", "fp8-cs", "fp8"]
+    assert [row.stack for row in (bridge, first, other)] == ["nemo", "nemo-25.02", "nemo"]
+    assert read(record | {"precision": "bf16", "source": "Megatron-Bridge"}).precision == "bf16"
+
+
+def test_an_owner_of_constants_may_have_a_dot_in_its_name(scripts: Any) -> None:
+    fitted = scripts("fitted").load_fitted()
+    assert fitted.parts("nemo-26.06.cpu_us") == ("nemo-26.06", ["cpu_us"])
+    assert fitted.parts("nemo.cpu_us") == ("nemo", ["cpu_us"])
+    assert fitted.parts("hopper.flash.fa2.forward") == ("hopper", ["flash", "fa2", "forward"])
+    moved = fitted.replaced({"nemo-26.06.cpu_us": 3.0})
+    assert moved.value("nemo-26.06.cpu_us") == 3.0
+    assert moved.value("nemo.cpu_us") == fitted.value("nemo.cpu_us")
+
+
 def test_a_stack_column_decides(scripts: Any) -> None:
     record = {"stack": "torchtitan", "source": "NVIDIA/Megatron-LM", "layers": "2"}
     rule = scripts("training_rows")._rule("Megatron-LM")

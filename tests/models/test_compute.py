@@ -187,6 +187,52 @@ def test_python_runs_ahead_during_a_collective() -> None:
     assert without - hidden == pytest.approx(2 * 100e-6, rel=0.05)
 
 
+def test_experts_are_issued_one_by_one_faster_than_by_python() -> None:
+    """A layer that waits for its host takes so much longer for each expert on the rank."""
+    shape, built = (
+        model_preset("qwen3-30b-a3b").shape,
+        model("B200-SXM-180GB", "mxfp8", stack="nemo"),
+    )
+    stack = built.stack
+    few, many = (
+        total(built.layer(shape, Split(1, 64, ep=ep, dispatcher="deepep")), "forward")
+        for ep in (16, 8)
+    )
+    assert many - few == pytest.approx(
+        8 * stack.expert_kernels * stack.expert_cpu_us * 1e-6, rel=0.02
+    )
+    assert stack.expert_cpu_us < stack.cpu_us
+
+
+def test_a_plain_all_to_all_has_more_kernels_and_sorts_its_copies() -> None:
+    shape = model_preset("qwen3-30b-a3b").shape
+    built = model("B200-SXM-180GB", "mxfp8", stack="nemo")
+    waits = [
+        built.layer(shape, Split(1, 64, ep=8, dispatcher=name))[-1].forward.seconds
+        for name in ("alltoall", "deepep")
+    ]
+    more = (2.2 - 1.3) * built.stack.forward_kernels * built.stack.cpu_us * 1e-6
+    assert waits[0] - waits[1] == pytest.approx(more, rel=0.02)
+    bytes_ = [
+        built.layer(shape, Split(4, 4096, ep=ep, dispatcher=name))[-1].forward.traffic
+        for ep, name in ((8, "alltoall"), (8, "deepep"), (1, "alltoall"))
+    ]
+    copies = 4 * 4096 * 8 * 2048 * 2
+    assert bytes_[0] - bytes_[1] == pytest.approx(2 * copies * built.stack.stream)
+    assert bytes_[2] < bytes_[0]
+
+
+def test_the_first_cudnn_of_blackwell_is_slower_there_alone() -> None:
+    shape, split = model_preset("llama3-8b").shape, Split(2, 8192)
+    early, late = (
+        [total(model(gpu, "fp8-cs", stack=stack).layer(shape, split), "forward")
+         for stack in ("nemo-25.02", "nemo")]
+        for gpu in ("B200-SXM-180GB", "H100-SXM5-80GB")
+    )  # fmt: skip
+    assert early[0] > 1.02 * early[1]
+    assert late[0] == late[1]
+
+
 def test_a_flat_efficiency_is_flops_over_peak() -> None:
     shape, split = model_preset("llama3-8b").shape, Split(2, 4096)
     built = model("H100-SXM5-80GB", "bf16", efficiency=0.5)

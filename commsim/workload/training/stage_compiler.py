@@ -145,6 +145,9 @@ class StageCompiler(msgspec.Struct):
             leaves = self._leaves_after(block) and not stops
             if block.name == "shared":
                 continue
+            if self._in_pieces(block):
+                self._pieces(work_list, block, work, block.ends, leaves=leaves)
+                continue
             if self._gathers_before(block):
                 self._gather(work_list, beside=beside)
             if leaves and beside:
@@ -191,6 +194,10 @@ class StageCompiler(msgspec.Struct):
         for block in reversed(blocks):
             if block.name == "shared":
                 continue
+            if fused and self._in_pieces(block):
+                work = block.backward + block.weight
+                self._pieces(work_list, block, work, block.ends_backward)
+                continue
             if self._leaves_after(block):
                 self._gather(work_list, beside=self._beside)
             if block.name == "experts":
@@ -220,7 +227,7 @@ class StageCompiler(msgspec.Struct):
         full, beside = self._beside, self.tp_overlap == "weight" and fused
         if full and around:
             self._leave(work_list, beside=True)
-        if self._gathers and around:  # the input, of which only 1/t was kept
+        if self._gathers and around and not self._torch:  # the input, of which only 1/t was kept
             work_list.collective("all_gather", "tp", self._n, beside=True)
         work = block.backward + block.weight if fused and not beside else block.backward
         if block.name == "attention":
@@ -252,12 +259,45 @@ class StageCompiler(msgspec.Struct):
         """Into how many parts a forward's product is split, so that its reduction overlaps."""
         return _PIPELINED if self.tp_overlap == "ring" and not self._adds_up else 1
 
+    def _in_pieces(self, block: Block) -> bool:
+        """Whether a block's collectives run beside its ends only: torch's async TP fuses a gather
+        with the product that takes it, and a reduction with the one that gives it
+        (micro_pipeline_tp.py of torch/_inductor/fx_passes)."""
+        return self._adds_up and self.split.cp == 1 and block.name in ("attention", "mlp")
+
+    def _pieces(
+        self,
+        work_list: WorkList,
+        block: Block,
+        work: GpuWork,
+        ends: tuple[float, float],
+        *,
+        leaves: bool = True,
+    ) -> None:
+        """Write a block whose gather hides behind its first product, its reduction behind its
+        last."""
+        first, last = ends
+        self._gather(work_list, beside=True)
+        work_list.compute(scaled(work, first), block=block.name)
+        work_list.join()
+        work_list.compute(scaled(work, 1 - first - last), block=block.name)
+        if leaves:
+            self._leave(work_list, beside=True)
+        work_list.compute(scaled(work, last), block=block.name)
+        work_list.join()
+        if leaves:
+            self._add_up(work_list)
+
+    @property
+    def _torch(self) -> bool:
+        """Whether torch's own operators run, which keep what was gathered for the backward."""
+        return self.model.stack.ring != "fused"
+
     @property
     def _adds_up(self) -> bool:
         """Whether a reduction's parts come one by one and are added up after the product: torch's
         async TP (_pipelined_produce_and_all2all of torch/distributed/_symmetric_memory)."""
-        torch = self.model.stack.ring != "fused"
-        return self.tp_overlap == "ring" and torch and self.split.tp > 1
+        return self.tp_overlap == "ring" and self._torch and self.split.tp > 1
 
     def _add_up(self, work_list: WorkList) -> None:
         """Write the sum of the parts of a reduction that came from all ranks."""

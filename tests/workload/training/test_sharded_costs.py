@@ -92,6 +92,32 @@ def test_async_tp_adds_up_the_parts_of_a_reduction_after_its_product() -> None:
     assert took >= parts[0] * 1.25 / gpu.memory_bandwidth * 1e12
 
 
+def test_async_tp_hides_a_gather_behind_its_own_product_alone() -> None:
+    """Gather, first product, the rest, reduction, last product; a collective beside one of them."""
+    parallel = {"dp": 2, "tp": 4, "sequence_parallel": True, "tp_overlap": "ring"}
+    graph = built(parallel=parallel, compute={"stack": "torchtitan"})
+    gpu = Cluster.preset("dgx-h100", nodes=1).gpu(0)
+    titan = ComputeSection(stack="torchtitan")
+    model = compute_model(gpu, precision="bf16", section=titan, gpus=8)
+    shape = ModelShape(
+        layers=1, hidden=1024, heads=8, kv_heads=8, head_dim=128, ffn=4096, vocab=32, max_seq=512,
+        norm_has_bias=False, linear_bias=False, qkv_bias=False,
+    )  # fmt: skip
+    split = Split(1, 512, tp=4, sequence_parallel=True)
+    block = model.layer(shape, split)[1]
+    whole = block.forward.seconds * PS_PER_SECOND
+    first, last = block.ends
+    parts = [int(graph.duration[op]) for op in named(graph, "F layer 0 mlp")][:3]
+    assert parts == pytest.approx([first * whole, (1 - first - last) * whole, last * whole], abs=2)
+    assert 0 < first < 1
+    assert 0 < last < 1 - first
+    backward = [int(graph.duration[op]) for op in named(graph, "B layer 0 mlp")][:3]
+    both = (block.backward + block.weight).seconds * PS_PER_SECOND
+    assert backward[0] == pytest.approx(block.ends_backward[0] * both, abs=2)
+    gathers, again = named(graph, "all_gather B layer 0"), named(graph, "all_gather F layer 0")
+    assert len(gathers) == len(again)  # gradients, and no input once more
+
+
 def test_gathered_logits_where_the_loss_is_not_parallel() -> None:
     parallel = {"dp": 4, "tp": 2}
     graph = built(parallel=parallel, compute={"stack": "kempnerforge"})
