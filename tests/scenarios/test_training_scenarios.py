@@ -44,7 +44,8 @@ def carried(name: str, part: str) -> float:
 
 def test_gpu_0_is_the_bottleneck_of_dataparallel() -> None:
     alone, ddp = metrics("dataparallel-on-gpu0"), metrics("ddp")
-    assert alone.step_time_s > 1.2 * ddp.step_time_s
+    as_efficient = run("ddp", sets=["workload.training.compute.efficiency=0.45"]).metrics
+    assert alone.step_time_s > 1.3 * as_efficient.step_time_s
     first, *others = alone.ranks
     assert first.compute_s > max(rank.compute_s for rank in others)
     assert alone.memory_gib is not None

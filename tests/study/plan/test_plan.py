@@ -277,8 +277,16 @@ def test_times_and_tokens_are_read_as_people_write_them():
     [
         ("80GB", 2, ()),
         ("80GB", 2, ("workload.training.compute.stack=torchtitan",)),
-        ("7GB", 4, ()),  # parameters have to be sharded
-        ("7GB", 4, ("workload.training.precision=fp8-cs", "library.name=ideal")),
+        ("7GB", 4, ("workload.training.data_parallel.kind=fsdp",)),  # parameters have to be sharded
+        (
+            "7GB",
+            4,
+            (
+                "workload.training.data_parallel.kind=fsdp",
+                "workload.training.precision=fp8-cs",
+                "library.name=ideal",
+            ),
+        ),
         ("80GB", 32, ("workload.training.compute.attention=fa2",)),  # ranks fold
     ],
 )

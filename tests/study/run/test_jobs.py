@@ -120,7 +120,8 @@ def test_a_job_over_two_generations_waits_for_the_older_one() -> None:
         "nodes": [{"preset": "dgx-h100"}, {"preset": "dgx-a100"}],
         "fabric": {"kind": "single_switch"},
     }
-    found = cs.run({"cluster": mixed, "jobs": [{"name": "a", "nodes": 2, "workload": SMALL}]})
+    heavy = {"training": SMALL["training"] | {"batch": {"global": 256, "micro": 16}}}
+    found = cs.run({"cluster": mixed, "jobs": [{"name": "a", "nodes": 2, "workload": heavy}]})
     ranks = found.extra["jobs"][0]["metrics"]["ranks"]
     fast = [row for row in ranks if row["rank"] < 8]
     slow = [row for row in ranks if row["rank"] >= 8]
