@@ -116,6 +116,10 @@ def bench(
         from commsim.charts import check_picture
 
         check_picture(chart)
+    if nccl_tests is not None:
+        from commsim.export import check_nccl_tests
+
+        check_nccl_tests(ops.split(","), several=algo == "all" or "," in algo)
     sizes = sweep(parse_nccl_size(first), parse_nccl_size(last), factor)
     place = open_cluster(cluster, nodes, sets, nccl_xml=nccl_xml)
     section = LibrarySection(

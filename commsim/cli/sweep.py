@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +22,9 @@ from commsim.cli.params import (
 )
 from commsim.cli.progress import counting
 
+if TYPE_CHECKING:
+    from commsim.study.sweep import Sweep
+
 __all__ = ["sweep"]
 
 _SHOWN = 24  # rows that the terminal gets; the files have all
@@ -33,11 +37,12 @@ _FAILED = 1
     "--vary",
     multiple=True,
     metavar="PATH=a,b,c",
-    help="Values of a setting: a list, or a range like 1..64x2 or 2..8+2. Repeat it for more."
+    help="Values of a setting: a list, or a range like 1..64x2 or 2..8+2. Repeat it for all"
+    ' combinations; write "PATH=1,2; PATH=8,16" for settings that go side by side.'
     " Left out: the scenario's section `sweep`.",
 )
 @click.option(
-    "--zip", "zipped", is_flag=True, help="Take the values side by side, not all combinations."
+    "--zip", "zipped", is_flag=True, help="Take all values side by side, not all combinations."
 )
 @set_option
 @executor_option
@@ -82,22 +87,36 @@ def sweep(
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     folder = None if report is None else report.with_name(f"{report.stem}_points")
-    with counting("points", quiet=quiet) as progress:
-        found = study_sweep(
-            scenario,
-            vary,
-            zipped=zipped,
-            sets=sets,
-            executor=executor,
-            store=store,
-            reports=folder,
-            progress=progress or (lambda done, of: None),
-        )
+    counted = (0, 0)
+
+    def count(done: int, of: int) -> None:
+        nonlocal counted
+        counted = done, of
+        if progress is not None:
+            progress(done, of)
+
+    try:
+        with counting("points", quiet=quiet) as progress:
+            found = study_sweep(
+                scenario,
+                vary,
+                zipped=zipped,
+                sets=sets,
+                executor=executor,
+                store=store,
+                reports=folder,
+                progress=count,
+            )
+    except KeyboardInterrupt:
+        console.say(_stopped(*counted, store))
+        raise
     rows = found.rows()
     console.show(_table(rows, [axis.path for axis in found.axes]))
     if len(rows) > _SHOWN:
         console.show(f"and {len(rows) - _SHOWN} more: write --csv or --json for all.")
-    console.say(f"{len(rows)} points, {found.ran} run now, the rest kept from before.")
+    for setting in found.unmoved():
+        console.show(f"{setting}: every value gives the same step here (`commsim next` says why).")
+    console.say(f"{len(rows)} points: {_counts(found)}.")
     if json_path == STDOUT:
         from commsim.files import json_bytes
 
@@ -107,6 +126,19 @@ def sweep(
             found.save(path)
             console.say(f"wrote {path}")
     return _FAILED if all(error is not None for error in found.errors) else 0
+
+
+def _counts(found: Sweep) -> str:
+    """Say how many points were run, and why those that had been run before."""
+    again = f" ({found.paged} of them again, for their pages)" if found.paged else ""
+    return f"{found.ran} run now{again}, the rest kept from before or equal to another"
+
+
+def _stopped(done: int, of: int, store: Path | None) -> str:
+    """Say what is left of a sweep that was stopped."""
+    if store is None:
+        return f"{done} of {of} points had been run, and are lost: --store F.sqlite keeps them."
+    return f"{done} of {of} points are kept in {store}: the same command goes on from there."
 
 
 def _table(rows: list[dict[str, object]], paths: list[str]) -> str:

@@ -9,6 +9,7 @@ it, `experiment_name` what ran.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from commsim._version import __version__
 from commsim.errors import ScenarioError
 from commsim.files import write_json
 
-__all__ = ["nccl_tests_dict", "write_nccl_tests"]
+__all__ = ["check_nccl_tests", "nccl_tests_dict", "write_nccl_tests"]
 
 _PROGRAMS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
 
@@ -24,6 +25,24 @@ _PROGRAMS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
 def write_nccl_tests(bench: dict[str, Any], path: str | Path) -> None:
     """Write the JSON of `commsim bench` in nccl-tests' layout. Raises as `nccl_tests_dict`."""
     write_json(nccl_tests_dict(bench), path)
+
+
+def check_nccl_tests(ops: Sequence[str], *, several: bool) -> None:
+    """Refuse a bench that nccl-tests' layout has no place for; `several` rows for a size.
+
+    Raises:
+        ScenarioError: several ops, or several rows for a size.
+    """
+    if len(ops) != 1:
+        raise ScenarioError(
+            f"nccl-tests' JSON holds one op, and this bench has {', '.join(ops) or 'none'}:"
+            " bench them one by one."
+        )
+    if several:
+        raise ScenarioError(
+            "nccl-tests' JSON holds one row per size, and this bench has several algorithms:"
+            " take --algo auto, or one."
+        )
 
 
 def nccl_tests_dict(bench: dict[str, Any]) -> dict[str, Any]:
@@ -34,17 +53,8 @@ def nccl_tests_dict(bench: dict[str, Any]) -> dict[str, Any]:
     """
     rows, system = bench["results"], bench["system"]
     ops = list(dict.fromkeys(row["op"] for row in rows))
-    if len(ops) != 1:
-        raise ScenarioError(
-            f"nccl-tests' JSON holds one op, and this bench has {', '.join(ops) or 'none'}:"
-            " bench them one by one."
-        )
     sizes = [row["size"] for row in rows]
-    if len(dict.fromkeys(sizes)) < len(sizes):
-        raise ScenarioError(
-            "nccl-tests' JSON holds one row per size, and this bench has several algorithms:"
-            " take --algo auto, or one."
-        )
+    check_nccl_tests(ops, several=len(dict.fromkeys(sizes)) < len(sizes))
     program = f"{_PROGRAMS.get(ops[0], ops[0])}_perf"
     return {
         "version": 1,

@@ -34,10 +34,13 @@ _FOREIGN = (
 
 
 class SweepSection(Section, frozen=True):
-    """What `commsim sweep` varies: values by path, all combinations, or side by side (`zip`)."""
+    """What `commsim sweep` varies: values by path, all combinations.
+
+    `zip`: all side by side, or lists of paths that go side by side.
+    """
 
     vary: dict[str, list[Any] | str]
-    zip: bool = False
+    zip: bool | list[list[str]] = False
 
 
 class ScenarioFile(Section, frozen=True):

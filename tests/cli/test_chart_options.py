@@ -63,6 +63,23 @@ def test_topo_draws_a_cluster_and_its_speeds(
     assert len(figures(matrix)[0]["data"][0]["z"]) == 64
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("all_reduce,all_gather", "holds one op, and this bench has all_reduce, all_gather"),
+        ("all_reduce --algo ring,tree", "several algorithms"),
+    ],
+)
+def test_what_nccl_tests_json_cannot_hold_is_refused_before_the_work(
+    words: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("commsim.study.bench.bench", None)
+    line = ["bench", *words.split(), "--nccl-tests", str(tmp_path / "x.json")]
+    assert call(line) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_bench_writes_nccl_tests_json(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     line = ["bench", "all_gather", "--cluster", "dgx-a100", "--nodes", "2", "-q"]

@@ -4,7 +4,6 @@ Charts of a sweep: a line over one setting, a map over two, lines over more; cos
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,12 +34,13 @@ def sweep_figures(
 
     `reports` are the files of the points' own pages, "" if there is none.
     """
-    paths = [axis["path"] for axis in data["axes"] if len(axis["values"]) > 1]
+    varied = [axis for axis in data["axes"] if len(axis["values"]) > 1]
+    paths = [axis["path"] for axis in varied if not axis["beside"]]
+    beside = [axis["path"] for axis in varied if axis["beside"]]
     good = [row for row in rows if row["error"] is None]
     figures = []
-    zipped = len(rows) < math.prod(len(axis["values"]) for axis in data["axes"])
-    if good and (len(paths) == 1 or (zipped and paths)):
-        figures.append(_lines(paths[0], good, beside=paths[1:]))
+    if good and len(paths) == 1:
+        figures.append(_lines(paths[0], good, beside=beside))
     elif len(paths) == 2 and good:
         figures.append(_map(paths, good))
     elif paths and good:

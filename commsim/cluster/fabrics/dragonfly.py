@@ -27,7 +27,8 @@ def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
     """Return the wiring of a dragonfly+ that holds all nodes.
 
     `spec.global_links` between two groups: by default so many that, over all other groups, a
-    group's are as many as its leaves' uplinks.
+    group's are as many as its leaves' uplinks. `spec.spines` of a group: by default as few as
+    have the ports.
 
     Raises:
         ScenarioError: the nodes do not fill whole groups, or fill one only.
@@ -46,8 +47,8 @@ def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
         )
     at = nodes_on_leaves(spec, nics, per_leaf, groups * in_group)
     uplinks = max(1, math.ceil(per_leaf * per_node / ratio - 1e-9))
-    spines = spec.spines or uplinks
     between = spec.global_links or math.ceil(in_group * uplinks / (groups - 1))
+    spines = spec.spines or _fewest_spines(spec.radix, in_group, uplinks, between * (groups - 1))
     leaves = [f"group{g}/leaf{leaf}" for g in range(groups) for leaf in range(in_group)]
     tops = [f"group{g}/spine{spine}" for g in range(groups) for spine in range(spines)]
     trunk = per_leaf * per_node * nics[0].bandwidth / ratio
@@ -63,6 +64,15 @@ def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
     )
     kinds = dict.fromkeys(leaves, "leaf") | dict.fromkeys(tops, "spine")
     return Wiring(kinds, (*inside, *across), tuple(leaves[leaf] for leaf in at))
+
+
+def _fewest_spines(radix: int, leaves: int, uplinks: int, to_others: int) -> int:
+    """Return how many spines of `radix` ports hold a group's links to its leaves and to others."""
+    for spines in range(1, uplinks):
+        down, across = leaves * math.ceil(uplinks / spines), math.ceil(to_others / spines)
+        if down + across <= radix:
+            return spines
+    return uplinks
 
 
 def _across(groups: int, spines: int, between: int) -> Iterator[tuple[int, int, int]]:

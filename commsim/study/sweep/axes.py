@@ -3,17 +3,19 @@ What a sweep varies: "PATH=a,b,c", or a range.
 
     cluster.nodes=1..64x2      cluster.overrides.nic.bandwidth=100Gbps..800Gbpsx2
     workload.training.batch.micro=2..8+2
+    cluster.nodes=1,2,4; workload.training.parallel.dp=8,16,32     side by side
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from commsim.errors import ScenarioError
 
@@ -31,10 +33,14 @@ _RANGE = re.compile(
 
 
 class SweepAxis(msgspec.Struct, frozen=True):
-    """A setting by its path, and the values that it takes, as text."""
+    """A setting by its path, and the values that it takes, as text.
+
+    `beside` is the path of the setting whose values these go with, one by one; "" for none.
+    """
 
     path: str
     values: tuple[str, ...]
+    beside: str = ""
 
 
 def axis_of(text: str) -> SweepAxis:
@@ -52,42 +58,82 @@ def axis_of(text: str) -> SweepAxis:
     return SweepAxis(path.strip(), tuple(_values(values.strip(), text)))
 
 
-def axes_of(vary: Iterable[str | SweepAxis] | Mapping[str, Any]) -> tuple[SweepAxis, ...]:
+def axes_of(
+    vary: Iterable[str | SweepAxis] | Mapping[str, Any],
+    zipped: bool | Sequence[Sequence[str]] = False,
+) -> tuple[SweepAxis, ...]:
     """Return the axes of texts, or of a mapping from paths to lists or texts.
 
+    Settings in one text, with ";" between, go side by side; `zipped` takes all so, or lists the
+    paths of those that do.
+
     Raises:
-        ScenarioError: as `axis_of`; nothing to vary; a path that is varied twice.
+        ScenarioError: as `axis_of`; nothing to vary; a path that is varied twice; settings side by
+            side that have different numbers of values.
     """
     if isinstance(vary, Mapping):
         axes = [_axis_of_value(path, values) for path, values in vary.items()]
     else:
-        axes = [one if isinstance(one, SweepAxis) else axis_of(one) for one in vary]
+        axes = [axis for one in vary for axis in _axes_of_text(one)]
     if not axes:
         raise ScenarioError("nothing to vary: give --vary PATH=a,b,c, or a section `sweep`.")
     paths = [axis.path for axis in axes]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         raise ScenarioError(f"--vary {twice}: is varied twice. List all its values in one.")
-    return tuple(axes)
+    groups = [paths] if zipped is True else zipped or []
+    return _beside_each_other(axes, groups)
 
 
-def combinations(axes: tuple[SweepAxis, ...], *, zipped: bool) -> list[Settings]:
-    """Return the settings of every point: all combinations, or the axes side by side.
+def _axes_of_text(text: str | SweepAxis) -> list[SweepAxis]:
+    if isinstance(text, SweepAxis):
+        return [text]
+    first, *others = [axis_of(part) for part in _parts(text, ";") if part]
+    return [first, *(replace(axis, beside=first.path) for axis in others)]
+
+
+def _beside_each_other(
+    axes: Sequence[SweepAxis], groups: Sequence[Sequence[str]]
+) -> tuple[SweepAxis, ...]:
+    """Return the axes with those of a group beside its first."""
+    paths = [axis.path for axis in axes]
+    first = {}
+    for group in groups:
+        for path in group:
+            if path not in paths or path in first:
+                why = "twice" if path in first else "but is not varied"
+                raise ScenarioError(f"sweep.zip: {path} is listed {why}.")
+            first[path] = group[0]
+    found = tuple(
+        axis if first.get(axis.path, axis.path) == axis.path
+        else replace(axis, beside=first[axis.path])
+        for axis in axes
+    )  # fmt: skip
+    length = {axis.path: len(axis.values) for axis in found}
+    for axis in found:
+        if axis.beside and length[axis.path] != length[axis.beside]:
+            raise ScenarioError(
+                "settings side by side need as many values of each:"
+                f" {axis.beside} has {length[axis.beside]}, {axis.path} has {length[axis.path]}."
+            )
+    return found
+
+
+def combinations(axes: tuple[SweepAxis, ...]) -> list[Settings]:
+    """Return the settings of every point: all combinations, of what is side by side as one.
 
     Raises:
-        ScenarioError: axes of different lengths cannot stand side by side; too many points.
+        ScenarioError: too many points.
     """
-    lengths = [len(axis.values) for axis in axes]
-    if zipped and len(set(lengths)) > 1:
-        told = ", ".join(f"{axis.path} has {len(axis.values)}" for axis in axes)
-        raise ScenarioError(f"--zip needs as many values of each setting: {told}.")
-    count = lengths[0] if zipped else prod(lengths)
+    leaders = [axis for axis in axes if not axis.beside]
+    count = prod(len(axis.values) for axis in leaders)
     if count > _MOST_VALUES:
         raise ScenarioError(f"{count:,} points are more than a sweep takes ({_MOST_VALUES:,}).")
-    paths = [axis.path for axis in axes]
-    columns = [axis.values for axis in axes]
-    rows = zip(*columns, strict=True) if zipped else product(*columns)
-    return [tuple(zip(paths, row, strict=True)) for row in rows]
+    found = []
+    for places in product(*(range(len(axis.values)) for axis in leaders)):
+        at = dict(zip((axis.path for axis in leaders), places, strict=True))
+        found.append(tuple((one.path, one.values[at[one.beside or one.path]]) for one in axes))
+    return found
 
 
 def _axis_of_value(path: str, values: Any) -> SweepAxis:
@@ -106,7 +152,7 @@ def _yaml(value: Any) -> str:
 
 
 def _values(text: str, whole: str) -> Iterator[str]:
-    for part in _parts(text):
+    for part in _parts(text, ","):
         found = _RANGE.fullmatch(part)
         if found is None:
             yield part
@@ -114,8 +160,8 @@ def _values(text: str, whole: str) -> Iterator[str]:
             yield from _range(found, whole)
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Split at commas outside of brackets and quotes."""
+def _parts(text: str, separator: str) -> Iterator[str]:
+    """Split at separators outside of brackets and quotes."""
     part, depth, quote = "", 0, ""
     for letter in text:
         if quote:
@@ -124,7 +170,7 @@ def _parts(text: str) -> Iterator[str]:
             quote = letter
         else:
             depth += (letter in "[{") - (letter in "]}")
-        if letter == "," and depth == 0 and not quote:
+        if letter == separator and depth == 0 and not quote:
             yield part.strip()
             part = ""
         else:

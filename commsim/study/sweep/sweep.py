@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,8 @@ class Sweep(msgspec.Struct, frozen=True):
     """The points of a sweep, in the order of their settings.
 
     `results[i]` is the JSON of point i's run, None if `errors[i]` says what was wrong. `ran`
-    counts those that were not in the store.
+    counts those that were run now, `paged` those of them that were in the store, and were run
+    again for the pages that `reports` names.
     """
 
     scenario: str
@@ -53,6 +54,7 @@ class Sweep(msgspec.Struct, frozen=True):
     errors: tuple[str | None, ...]
     reports: tuple[str, ...]
     ran: int
+    paged: int = 0
 
     def __repr__(self) -> str:
         failed = sum(error is not None for error in self.errors)
@@ -78,7 +80,7 @@ class Sweep(msgspec.Struct, frozen=True):
             "schema": 1,
             "commsim": __version__,
             "scenario": self.scenario,
-            "axes": [{"path": axis.path, "values": list(axis.values)} for axis in self.axes],
+            "axes": [msgspec.to_builtins(axis) for axis in self.axes],
             "points": [
                 {"settings": dict(settings), "result": result, "error": error}
                 for settings, result, error in zip(
@@ -86,6 +88,11 @@ class Sweep(msgspec.Struct, frozen=True):
                 )
             ],
         }
+
+    def unmoved(self) -> list[str]:
+        """Return the settings whose every value gives the same step, the others being equal."""
+        rows = [row for row in self.rows() if row["error"] is None]
+        return [axis.path for axis in self.axes if not axis.beside and _unmoved(axis, rows, self)]
 
     def to_pandas(self) -> Any:
         """Return `rows` as a pandas DataFrame. Needs pandas."""
@@ -140,7 +147,7 @@ def sweep(
     scenario: str | Path | Mapping[str, Any],
     vary: Iterable[str | SweepAxis] | Mapping[str, Any] = (),
     *,
-    zipped: bool = False,
+    zipped: bool | Sequence[Sequence[str]] = False,
     sets: Iterable[str] = (),
     executor: str = "processes",
     store: str | Path | None = None,
@@ -151,8 +158,9 @@ def sweep(
 
     `vary` is a mapping from paths to lists, or texts as the command line has them; left out, the
     scenario's section `sweep` says it. `zipped` takes the values side by side instead of all
-    combinations. Results are kept in `store` (an SQLite file) by the content of the scenario and
-    commsim's version: what is there is not run again, so a sweep that was stopped goes on.
+    combinations, or lists groups of paths that do. Results are kept in `store` (an SQLite file) by
+    the content of the scenario and commsim's version: what is there is not run again, so a sweep
+    that was stopped goes on.
     `reports` is a folder for the page of every point.
 
     Raises:
@@ -163,13 +171,13 @@ def sweep(
     section = data.get("sweep") if isinstance(data, dict) else None
     vary = vary if isinstance(vary, Mapping) else tuple(vary)
     if not vary and isinstance(section, Mapping):
-        vary, zipped = section.get("vary", {}), bool(section.get("zip", zipped))
-    axes = axes_of(vary)
+        vary, zipped = section.get("vary", {}), section.get("zip", zipped)
+    axes = axes_of(vary, zipped)
     points = [
         _reporting(point_of(data, settings, where, folder), reports)
-        for settings in combinations(axes, zipped=zipped)
+        for settings in combinations(axes)
     ]
-    known, ran = _outcomes(points, executor, store, progress)
+    known, ran, paged = _outcomes(points, executor, store, progress)
     return Sweep(
         scenario=name,
         axes=axes,
@@ -178,6 +186,7 @@ def sweep(
         errors=tuple(known[point.key].error for point in points),
         reports=tuple(point.report for point in points),
         ran=ran,
+        paged=paged,
     )
 
 
@@ -193,8 +202,8 @@ def _outcomes(
     executor: str,
     store: str | Path | None,
     progress: Callable[[int, int], None],
-) -> tuple[dict[str, Outcome], int]:
-    """Return the outcomes by key, and how many were run."""
+) -> tuple[dict[str, Outcome], int, int]:
+    """Return the outcomes by key, how many were run, and how many of them only for their page."""
     unique = {point.key: point for point in points}
     with ExitStack() as stack:
         kept = stack.enter_context(Store(store if store is not None else ":memory:"))
@@ -205,12 +214,24 @@ def _outcomes(
             if key not in known
             or (point.report and not os.path.exists(point.report) and known[key].error is None)
         ]
+        paged = sum(point.key in known for point in missing)
         progress(len(unique) - len(missing), len(unique))
         for done, outcome in enumerate(run_points(missing, executor), 1):
             kept.put(outcome)
             known[outcome.key] = outcome
             progress(len(unique) - len(missing) + done, len(unique))
-    return known, len(missing)
+    return known, len(missing), paged
+
+
+def _unmoved(axis: SweepAxis, rows: list[dict[str, Any]], of: Sweep) -> bool:
+    """Whether rows that differ in this setting, and in those beside it, take the same time."""
+    moving = {one.path for one in of.axes if axis.path in (one.path, one.beside)}
+    steps: dict[tuple[str, ...], dict[str, float]] = {}
+    for row in rows:
+        others = tuple(str(row[one.path]) for one in of.axes if one.path not in moving)
+        steps.setdefault(others, {})[str(row[axis.path])] = row["step_time_s"]
+    compared = [by_value for by_value in steps.values() if len(by_value) > 1]
+    return bool(compared) and all(len(set(by_value.values())) == 1 for by_value in compared)
 
 
 def _figure(result: dict[str, Any] | None, column: str) -> Any:

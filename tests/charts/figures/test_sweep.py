@@ -7,8 +7,14 @@ from typing import Any
 from commsim.charts import sweep_figures
 
 
-def data(*axes: tuple[str, list[str]]) -> dict[str, Any]:
-    return {"scenario": "a <b>", "axes": [{"path": path, "values": v} for path, v in axes]}
+def data(*axes: tuple[Any, ...]) -> dict[str, Any]:
+    return {
+        "scenario": "a <b>",
+        "axes": [
+            {"path": path, "values": v, "beside": beside[0] if beside else ""}
+            for path, v, *beside in axes
+        ],
+    }
 
 
 def row(step: float | None, cost: float | None = None, **settings: str) -> dict[str, Any]:
@@ -49,7 +55,7 @@ def test_costs_join_what_nothing_beats() -> None:
 
 def test_settings_side_by_side_are_a_line_over_the_first() -> None:
     rows = [row(float(n), nodes=str(n), rate=f"{n}00Gbps") for n in (1, 2, 4)]
-    axes = (("rate", ["100Gbps", "200Gbps", "400Gbps"]), ("nodes", ["1", "2", "4"]))
+    axes = (("rate", ["100Gbps", "200Gbps", "400Gbps"]), ("nodes", ["1", "2", "4"], "rate"))
     line, _ = sweep_figures(data(*axes), rows, [""] * 3)
     assert list(line.data[0].x) == [100, 200, 400]
     assert line.layout.xaxis.title.text == "rate (Gbps)"

@@ -115,6 +115,16 @@ def test_a_dimension_of_two_has_two_cables():
     assert describe(cluster)["fabric"]["dims"] == [2, 3]
 
 
+def test_a_dragonfly_has_no_more_spines_than_its_cables_fill():
+    """4 groups of 2 leaves with 2 nodes of 8 NICs: 32 cables down and 33 across on 64 ports."""
+    nodes = Cluster.preset(
+        "dgx-h100",
+        nodes=16,
+        fabric={"kind": "dragonfly_plus", "nodes_per_leaf": 2, "leaves_per_group": 2},
+    )
+    assert len({name for name in nodes.links.source if "spine" in name}) == 4 * 2
+
+
 def test_a_dragonfly_joins_each_two_groups_by_so_many_links_dealt_to_their_spines():
     cluster = dragonfly(4, 3, global_links=2)
     links = cluster.links

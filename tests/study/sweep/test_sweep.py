@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +67,72 @@ def test_wrong_ranges_say_why(text: str, told: str) -> None:
 
 def test_all_combinations_or_side_by_side() -> None:
     axes = axes_of({"a": [1, 2], "b": ["x", "y", "z"]})
-    assert len(combinations(axes, zipped=False)) == 6
-    assert combinations(axes, zipped=False)[1] == (("a", "1"), ("b", "y"))
+    assert len(combinations(axes)) == 6
+    assert combinations(axes)[1] == (("a", "1"), ("b", "y"))
     with pytest.raises(cs.ScenarioError, match="a has 2, b has 3"):
-        combinations(axes, zipped=True)
-    pairs = combinations(axes_of({"a": [1, 2], "b": ["x", "y"]}), zipped=True)
+        axes_of({"a": [1, 2], "b": ["x", "y", "z"]}, zipped=True)
+    pairs = combinations(axes_of({"a": [1, 2], "b": ["x", "y"]}, zipped=True))
     assert pairs == [(("a", "1"), ("b", "x")), (("a", "2"), ("b", "y"))]
     with pytest.raises(cs.ScenarioError, match="varied twice"):
         axes_of(["a=1", "a=2"])
     with pytest.raises(cs.ScenarioError, match="nothing to vary"):
         axes_of([])
+
+
+def test_some_settings_side_by_side_and_all_combinations_of_the_others() -> None:
+    written = axes_of(["nodes=1,2; dp=8,16", "algo=ring,tree"])
+    listed = axes_of({"nodes": [1, 2], "dp": "8,16", "algo": "ring,tree"}, [["nodes", "dp"]])
+    assert written == listed
+    assert [tuple(dict(one).values()) for one in combinations(written)] == [
+        ("1", "8", "ring"), ("1", "8", "tree"), ("2", "16", "ring"), ("2", "16", "tree"),
+    ]  # fmt: skip
+    with pytest.raises(cs.ScenarioError, match="nodes has 1, dp has 2"):
+        axes_of(["nodes=1; dp=8,16"])
+    with pytest.raises(cs.ScenarioError, match="tp is listed but is not varied"):
+        axes_of({"nodes": [1, 2]}, [["nodes", "tp"]])
+
+
+def test_a_setting_that_moves_no_step_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both nodes hang on one leaf: its uplinks carry nothing."""
+    vary = {"cluster.fabric.oversubscription": [1, 4], BYTES: ["1MiB", "8MiB"]}
+    cluster = {"preset": "dgx-h100", "nodes": 2, "fabric": {"kind": "fat_tree"}}
+    found = cs.sweep({**SMALL, "cluster": cluster}, vary, executor="serial")
+    assert found.unmoved() == ["cluster.fabric.oversubscription"]
+    assert cs.sweep(SMALL, ["cluster.nodes=1"], executor="serial").unmoved() == []
+
+
+def test_points_run_again_for_their_pages_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(json.dumps(SMALL))
+    line = "sweep x.yaml --vary cluster.nodes=1,2 --executor serial --store r.sqlite"
+    for more, told in (("", "2 run now,"), ("", "0 run now,"),
+                       (" --report x.html", "2 run now (2 of them again, for their pages)"),
+                       (" --report x.html", "0 run now,")):  # fmt: skip
+        assert call((line + more).split()) == 0
+        assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [("--store r.sqlite", "1 of 2 points are kept in r.sqlite"), ("", "are lost: --store")],
+)
+def test_a_stopped_sweep_says_what_is_kept(
+    store: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(json.dumps(SMALL))
+
+    def stops_at_the_second(some: list[Any], executor: str) -> Iterator[Any]:
+        yield evaluate(some[0])
+        raise KeyboardInterrupt
+
+    module = importlib.import_module("commsim.study.sweep.sweep")
+    monkeypatch.setattr(module, "run_points", stops_at_the_second)
+    assert call(f"sweep x.yaml --vary cluster.nodes=1,2 {store}".split()) == 130
+    assert told in capsys.readouterr().err
 
 
 def test_a_key_is_the_content_and_nothing_else(tmp_path: Path) -> None:

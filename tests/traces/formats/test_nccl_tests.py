@@ -164,6 +164,8 @@ def test_an_op_that_columns_do_not_tell_is_asked_for() -> None:
         read(HEAD + line)
     (table,) = read(HEAD + line, "runs/alltoall.log")
     assert (table.op, table.ranks) == ("all_to_all", 8)
+    (table,) = read(HEAD + line, "runs/h0_all_to_all.log")
+    assert table.op == "all_to_all"
 
 
 def test_ranks_without_a_device_list_come_from_the_figures() -> None:

@@ -222,11 +222,17 @@ def _timing(words: list[str]) -> BenchedTiming | None:
         return None
 
 
+_NAMES = {name: name for name in PROGRAMS} | {
+    op: name for name, op in PROGRAMS.items() if op is not None
+}
+"""The program by its own name, or by that of its op."""
+
+
 def _op_by_header(part: _Part, source: str) -> str:
     """Tell the op of a log without its program's name, as far as its columns and file name do."""
-    named = _PROGRAM.search(source) or re.search(rf"({'|'.join(PROGRAMS)})", Path(source).name)
+    named = _PROGRAM.search(source) or re.search(rf"({'|'.join(_NAMES)})", Path(source).name)
     if named:
-        return program_op(named[1], source)
+        return program_op(_NAMES.get(named[1], named[1]), source)
     row = max(part.rows, key=lambda row: row.size)
     whole = row.count * TYPES[row.type] == row.size
     reduces = row.redop not in (None, "none")
