@@ -115,7 +115,7 @@ def calibrate(
         on=on,
         progress=console.say if watched else lambda _: None,
     )
-    _show(found, console)
+    _show(found, cluster, console)
     if json_path == STDOUT:
         from commsim.files import json_bytes
 
@@ -126,7 +126,7 @@ def calibrate(
             console.say(f"wrote {path}")
 
 
-def _show(found: Calibration, console: Console) -> None:
+def _show(found: Calibration, cluster: str, console: Console) -> None:
     finding = found.finding
     for told in found.out_of_line:
         console.show(f"out of line: {told}")
@@ -138,6 +138,10 @@ def _show(found: Calibration, console: Console) -> None:
         console.show(f"  off by {finding.before:.0%} without it, by {finding.after:.0%} with it")
         if finding.also:
             console.show(f"  as likely: {', '.join(finding.also)}")
+        console.show(
+            "  the fitted cluster has this fault, to predict what it costs: accept the machine"
+            f" against the cluster as given (commsim check LOG... --cluster {cluster})"
+        )
     rows = [("figure", "given", "fitted")]
     for factor, times in found.factors:
         unit = 1e9 if factor.is_time else 1.0

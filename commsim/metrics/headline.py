@@ -11,13 +11,14 @@ from types import MappingProxyType
 
 from commsim.graph import Phase
 from commsim.metrics.limits import Limit
-from commsim.metrics.measure import Metrics
+from commsim.metrics.measure import CollectiveMetrics, Metrics
 from commsim.metrics.words import op_label, schedule_words, short_time
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND, format_bandwidth, format_size
 
 __all__ = ["finding", "limit_name", "limit_text"]
 
+_TOGETHER = 1.01  # times of collectives that add up to more than this share of all ran together
 _ALL_COMPUTE = 0.95  # from this share on, compute is the finding
 _RESOURCES = MappingProxyType(
     {
@@ -137,10 +138,25 @@ def _subject(timeline: Timeline) -> str:
 
 
 def _collective(metrics: Metrics, step: str) -> str:
-    most = max(metrics.collectives, key=lambda use: use.time_s)
-    name = op_label(most.op)
-    if most.busbw_gbs is None:
-        return f"{name.capitalize()} on {most.group}: {step}"
-    rate = format_bandwidth(most.busbw_gbs * 1e9)
-    size = format_size(most.bytes / most.count)
-    return f"{name.capitalize()} of {size}: {step}, {rate} on the bus"
+    most, *others = sorted(metrics.collectives, key=lambda use: -use.time_s)
+    if not others:
+        line = _one_collective(most, step)
+        return line[0].upper() + line[1:]
+    together = sum(use.time_s for use in metrics.collectives) > _TOGETHER * metrics.step_time_s
+    # One after the other, members of a gather end at different times: their means add up to less.
+    told = "; ".join(
+        _one_collective(use, short_time(use.time_s * PS_PER_SECOND) if together else "")
+        for use in (most, *others[:1])
+    )
+    more = f"; {len(others) - 1} more" if len(others) > 1 else ""
+    how = "at the same time" if together else "one after the other"
+    return f"{len(others) + 1} collectives {how}, {step} in all: {told}{more}"
+
+
+def _one_collective(use: CollectiveMetrics, time: str) -> str:
+    name = op_label(use.op)
+    if use.busbw_gbs is None:
+        return f"{name} on {use.group}" + (f": {time}" if time else "")
+    size = format_size(use.bytes / use.count)
+    rate = f"{format_bandwidth(use.busbw_gbs * 1e9)} on the bus"
+    return f"{name} of {size}: {time}, {rate}" if time else f"{name} of {size} at {rate}"

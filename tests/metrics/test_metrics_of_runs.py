@@ -8,7 +8,14 @@ from helpers.star import US, Star
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.libraries import Ideal
-from commsim.metrics import bubbles, critical_path, measure, measured_window
+from commsim.metrics import (
+    bubbles,
+    critical_path,
+    finding,
+    limits,
+    measure,
+    measured_window,
+)
 from commsim.sections import Durations
 from commsim.timeline import Timeline
 from commsim.workload import PipelineSection, build_pipeline
@@ -120,3 +127,20 @@ def test_a_step_of_training_is_the_steady_one() -> None:
     assert found.breakdown.exposed_transfer_s == pytest.approx(ring * 1e-12)
     assert found.breakdown.compute_s == pytest.approx(5e-3)
     assert [piece.op for piece in found.critical_path] == ["F", "all_reduce", "O"]
+
+
+@pytest.mark.parametrize(
+    ("after", "told"), [(False, "2 collectives at the same time"), (True, "one after the other")]
+)
+def test_the_headline_of_two_collectives_says_whether_they_met(after: bool, told: str) -> None:
+    build = GraphBuilder()
+    world = build.group("world", range(4))
+    for rank in range(4):
+        lane = build.lane(rank)
+        first = build.collective(lane, world, "all_reduce", 4 * MB, stream="a")
+        needs = [first] if after else []
+        build.collective(lane, world, "all_gather", 4 * MB, stream="b", after=needs)
+    line = simulate(build.build(), Star(4), library=Ideal("ring"))
+    found = finding(line, measure(line), limits(line))
+    assert told in found
+    assert found.count("on the bus") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -157,6 +158,19 @@ def test_ops_that_contradict_each_other_move_nothing() -> None:
     made = NODES.having(overrides_of(factors_of(NODES, same), x))
     ratios = np.concatenate([made.seconds(one) / one.seconds for one in same])
     assert np.median(np.abs(ratios - 1)) < 0.1
+
+
+@pytest.mark.parametrize(("after", "moves"), [(0.02, True), (0.04, False)])
+def test_figures_stay_as_given_if_ops_left_out_get_worse(
+    after: float, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = measured(NODES.having({"nic": {"efficiency": 0.6}}), ops=("all_reduce", "all_gather"))
+    module = importlib.import_module("commsim.study.calibrate.calibrate")
+    monkeypatch.setattr(module, "diagnose", lambda *_: None)
+    monkeypatch.setattr(module, "_left_out", lambda *_: {"ops": (0.03, after)})
+    found = fitted(NODES, tables)
+    assert any(times != 1.0 for _, times in found.factors) is moves
+    assert any("stay as given" in note for note in found.notes) is not moves
 
 
 def param_log(table: MeasuredTable, ranks: int) -> str:

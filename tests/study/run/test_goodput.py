@@ -165,7 +165,7 @@ def test_a_run_says_it_and_asks_for_what_it_needs(capsys: pytest.CaptureFixture[
     from commsim.cli.main import call
 
     assert call(["run", "ddp", "--goodput", "--set", "goodput.storage=10GB/s", "-q"]) == 0
-    assert "Goodput 100.0%: a failure every" in capsys.readouterr().out
+    assert "Goodput 100.0%: of 30 days" in capsys.readouterr().out
     assert call(["run", "ddp", "--goodput", "-q"]) == 2
     assert "goodput.storage: is missing" in capsys.readouterr().err
     assert call(["run", "ring-all-reduce", "--goodput", "-q"]) == 2

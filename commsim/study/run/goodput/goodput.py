@@ -24,6 +24,7 @@ from commsim.units import PS_PER_SECOND, format_size
 
 __all__ = ["Goodput", "goodput_of"]
 
+_MONTH = 30 * 86400.0
 _PER_HOURS = 1e6 * 3600
 _PARTS = ("gpu", "nic", "link", "node", "software")
 
@@ -61,8 +62,7 @@ class Goodput(msgspec.Struct, frozen=True):
 
     def sentence(self) -> str:
         """Say what it comes to."""
-        hours = self.mtbf_s / 3600
-        apart = f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+        lost, failures = (1 - self.goodput) * _MONTH, _MONTH / self.mtbf_s
         told = [
             f"checkpoints {self.checkpoints:.1%}",
             f"failures {self.failures:.1%}",
@@ -70,9 +70,10 @@ class Goodput(msgspec.Struct, frozen=True):
             *([f"fewer replicas {self.fewer_replicas:.1%}"] if self.fewer_replicas else []),
         ]
         return (
-            f"Goodput {self.goodput:.1%}: a failure every {apart} h, a checkpoint of"
+            f"Goodput {self.goodput:.1%}: of 30 days {_apart(lost)} are lost, with {failures:,.3g}"
+            f" failures (one every {_apart(self.mtbf_s)}); a checkpoint of"
             f" {format_size(self.checkpoint_bytes)} every {_apart(self.interval_s)}{self._flat()};"
-            f" lost: {', '.join(told)}."
+            f" lost to {', '.join(told)}."
         )
 
     def _flat(self) -> str:
@@ -83,8 +84,8 @@ class Goodput(msgspec.Struct, frozen=True):
 
 
 def _apart(seconds: float) -> str:
-    """Return a time as people say how often: "40 s", "12 min", "5.2 h"."""
-    for unit, name in ((3600.0, "h"), (60.0, "min")):
+    """Return a time as people say it: "40 s", "12 min", "5.2 h", "12 days"."""
+    for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit:
             return (
                 f"{seconds / unit:,.3g} {name}"
