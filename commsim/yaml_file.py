@@ -1,7 +1,8 @@
 """
 Strict YAML: read a small, untrusted file into plain dicts, lists, text and numbers.
 
-Safe tags only, no key twice, no file over 1 MiB, no alias that unpacks to millions of nodes.
+Safe tags only, no key twice, no file over 1 MiB or of more values than anybody writes, no alias
+that unpacks to millions of nodes.
 Scalars follow YAML 1.2's core schema: `1e9` is a number, and `no`, `1:30` and `2024-01-01`
 are text, as people mean them.
 """
@@ -19,14 +20,31 @@ from commsim.errors import ScenarioError
 __all__ = ["parse_yaml", "read_own_yaml", "read_text", "read_yaml"]
 
 MAX_BYTES = 2**20
-MAX_NODES = 200_000
+MAX_WRITTEN = 50_000  # keys and values: PyYAML takes two seconds for so many
+MAX_NODES = 200_000  # with aliases unpacked
 MAX_DEPTH = 64
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's scalars; PyYAML's own follow YAML 1.1."""
+    """SafeLoader with YAML 1.2's scalars (PyYAML's own follow YAML 1.1), for so many values."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
+    written = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose the next node; refuse a file of too many while it is read, not after."""
+        self.written += 1
+        if self.written > MAX_WRITTEN:
+            raise _TooManyError(
+                problem=f"more than {MAX_WRITTEN:,} keys and values: not a settings file",
+                problem_mark=self.peek_event().start_mark,  # type: ignore[no-untyped-call]
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
+
+
+class _TooManyError(yaml.MarkedYAMLError):
+    """More nodes are written than a settings file has."""
 
 
 _SCALARS = (

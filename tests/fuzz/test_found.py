@@ -197,3 +197,31 @@ def test_an_event_months_after_the_others(tmp_path: Path) -> None:
     record.save(tmp_path)
     with pytest.raises(cs.TraceError, match="months apart"):
         cs.replay(tmp_path)
+
+
+@pytest.mark.parametrize("bandwidth", ["10bps", "10kbps", "100kbps"])
+def test_the_slowest_nics_are_slow_and_no_deadlock(bandwidth: str) -> None:
+    work = {"collectives": [{"op": "all_reduce", "bytes": "1MiB"}]}
+    nodes = {"preset": "dgx-h100", "nodes": 2, "overrides": {"nic": {"bandwidth": bandwidth}}}
+    took = cs.run({"cluster": nodes, "workload": work}).timeline.end.max()
+    slow = float(bandwidth.removesuffix("bps").replace("k", "000"))
+    least = 2**20 / (8 * slow / 8) * 1e12  # bytes that leave a node over eight NICs, at least once
+    assert least < took < 4 * least
+
+
+def test_a_layout_whose_ranks_go_through_the_host() -> None:
+    """With NCCL_P2P_DISABLE groups that are placed alike have ways of unequal length."""
+    training = {
+        "model": {"preset": "gpt3-6.7b"},
+        "batch": {"global": 8, "micro": 1},
+        "parallel": {"dp": 4, "tp": 4, "pp": 2},
+    }
+    steps = [
+        cs.run({
+            "cluster": {"preset": "dgx-h100", "nodes": 4},
+            "library": {"name": "nccl", "env": {"NCCL_P2P_DISABLE": off}},
+            "workload": {"training": training},
+        }).metrics.step_time_s
+        for off in (0, 1)
+    ]  # fmt: skip
+    assert 1.1 * steps[0] < steps[1]

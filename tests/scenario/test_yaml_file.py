@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from helpers.counting import python_calls
 
+from commsim import yaml_file
 from commsim.errors import ScenarioError
 from commsim.scenario.overrides import apply_sets
 from commsim.yaml_file import parse_yaml
@@ -30,6 +32,23 @@ def test_a_bomb_of_aliases_is_refused() -> None:
     lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 9)]
     with pytest.raises(ScenarioError, match="unpacks to more than"):
         parse_yaml("\n".join(lines), "f.yaml")
+
+
+def test_many_keys_are_refused_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyYAML takes 12 s for 1 MiB of keys: what is beyond the limit is never looked at."""
+    monkeypatch.setattr(yaml_file, "MAX_WRITTEN", 200)
+
+    fits, many, more = (
+        "".join(f"a{number}: 1\n" for number in range(count)) for count in (99, 200, 2000)
+    )
+
+    def refuse(text: str) -> None:
+        with pytest.raises(ScenarioError, match=r"line 100, .*more than 200 keys and values"):
+            parse_yaml(text, "f.yaml")
+
+    assert len(parse_yaml(fits, "f.yaml")) == 99
+    refuse(many)
+    assert python_calls(lambda: refuse(more)) == python_calls(lambda: refuse(many))
 
 
 def test_scalars_are_what_people_mean() -> None:

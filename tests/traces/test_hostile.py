@@ -103,6 +103,21 @@ def test_a_cut_gzip_keeps_its_whole_events(tmp_path: Path) -> None:
     assert any("cut off" in note for note in load_trace(path).notes)
 
 
+def test_a_gzip_damaged_inside_keeps_the_events_before(tmp_path: Path) -> None:
+    """Other bytes in the middle: what was unpacked before stands, and the file counts as cut."""
+    many = late_rank(0)
+    for k in range(20_000):
+        many.op(f"aten::op{k * 7919 % 20_001}", 1_700_000_000_000_700 + k / 100, 0.01)
+    packed = bytearray(gzip.compress(json.dumps(many.content()).encode()))
+    for place in range(len(packed) * 3 // 4, len(packed)):
+        packed[place] ^= 0xFF
+    path = tmp_path / "rank0.json.gz"
+    path.write_bytes(packed)
+    assert len(load_trace(path).collectives) == 1
+    (document,) = documents(path)
+    assert document.cut
+
+
 def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json.gz"
     path.write_bytes(_bomb(192))

@@ -17,6 +17,8 @@ from commsim.export import convert
 from commsim.graph import Graph, GraphBuilder, OpKind
 from commsim.libraries import Ideal, Recorded
 from commsim.traces import import_graph
+from commsim.traces.formats.files import Document
+from commsim.traces.formats.param.reader import read_param
 from commsim.traces.formats.plain_pickle import plain_values
 
 US = 1_000_000
@@ -332,6 +334,13 @@ class _Free(Recorded):
         from msgspec.structs import replace
 
         return super().plan(replace(request, recorded=0), cluster)
+
+
+@pytest.mark.parametrize(("stated", "world"), [({}, 0), ({"world_size": 4}, 4)])
+def test_a_param_trace_without_a_world_says_none(stated: dict[str, int], world: int) -> None:
+    row = {"comms": "all_reduce", "req": 1, "in_msg_size": 8, "out_msg_size": 8, "dtype": "Float"}
+    document = Document("rank3.json", json.dumps([row | stated]).encode())
+    assert read_param(document).world_size == world
 
 
 def test_param_carries_the_communication(program: Path) -> None:

@@ -52,6 +52,21 @@ def test_kernel_arguments_give_op_bytes_type_and_group(two_ranks: Trace) -> None
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("elements", [(1000, 1000), (1000, 2000)])
+def test_ranks_that_send_different_amounts_are_noted(
+    elements: tuple[int, int], tmp_path: Path
+) -> None:
+    """Two of them suffice: an all_to_all without splits, 4 bytes an element."""
+    for rank, count in enumerate(elements):
+        record = Recording(rank)
+        record.all_reduce(100, 200, 300, elements=count, name="all_to_all")
+        record.save(tmp_path)
+    trace = load_trace(tmp_path)
+    noted = [note for note in trace.notes if "send different amounts" in note]
+    assert len(noted) == (elements[0] != elements[1])
+    assert trace.collectives[0].size == 4 * max(elements)
+
+
 def test_wait_is_told_from_transfer(two_ranks: Trace) -> None:
     (row,) = two_ranks.collectives
     assert row.transfer == 40 * US

@@ -79,6 +79,18 @@ def test_a_tree_program_takes_its_closed_form(runs, n, domains, size, protocol):
     assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_tree_over_three_domains_copies_as_much_as_over_any_more(runs):
+    """Where no wire limits it, a GPU's copies do: three flows each way, two between two domains."""
+    wide = {"shape": ChunkShape.TREE, "port": 1e30, "nics": 1, "nic_rate": 1e30, "size": 1 << 30}
+    two, three, four, eight = (
+        float(tree_edges(runs(ranks=8 * domains, domains=domains, **wide), TERMS).local[0])
+        for domains in (2, 3, 4, 8)
+    )
+    assert three == pytest.approx(four, rel=1e-9)
+    assert four == pytest.approx(eight, rel=1e-9)
+    assert three == pytest.approx(two * TERMS.tree_far * 2 / 3, rel=1e-9)
+
+
 @pytest.mark.parametrize("domains", [1, 2, 4])
 def test_a_single_broadcast_takes_its_chain(runs, domains):
     run = runs(

@@ -1,0 +1,26 @@
+"""What memory a captured program takes: storages that change their size."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+
+def test_a_storage_that_is_freed_and_taken_again_counts_what_changed(monkeypatch):
+    """As FSDP does with gathered parameters: 400 bytes, none, 100, 300, and the end of all."""
+    from commsim.traces.capture import mode
+
+    changes: list[int] = []
+    seen = SimpleNamespace(allocated=changes.append, freed=lambda size: changes.append(-size))
+    monkeypatch.setattr(mode, "recorder", seen)
+    tensor = torch.empty(100, dtype=torch.float32)
+    storage = tensor.untyped_storage()
+    mode.track_storage(tensor)
+    for size in (0, 100, 300):
+        mode.resized(storage, size)
+    assert changes == [400, -400, 100, 200]
+    del tensor, storage
+    assert sum(changes) == 0
