@@ -55,14 +55,15 @@ def summary(
 
 
 def limits_table(result: Result) -> str:
-    """Return what the step would save without each part, and with half of it."""
+    """Return what the step would save without each part, with half of it, and how to try that."""
     from commsim.metrics import limit_name
 
     step = result.metrics.step_time_s
-    rows: list[tuple[str, ...]] = [("the step would be shorter without", "gone", "half")]
+    rows: list[tuple[str, ...]] = [("the step would be shorter without", "gone", "half", "")]
     for limit in result.limits:
         half = "" if limit.halved_s is None else f"{limit.halved_s / step:.1%}"
-        rows.append((f"  {limit_name(limit)}", f"{limit.removed_s / step:.1%}", half))
+        tried = f"--set {limit.setting}" if half and limit.setting else ""
+        rows.append((f"  {limit_name(limit)}", f"{limit.removed_s / step:.1%}", half, tried))
     told = columns(rows, right=(1, 2))
     compute = result.metrics.breakdown.compute_s / step if step else 0.0
     gone = next((one.removed_s / step for one in result.limits if one.kind == "compute"), compute)

@@ -35,9 +35,9 @@ def assemble(
 ) -> Cluster:
     """Return the cluster of `counts[i]` nodes of kind `specs[i]`, in order.
 
-    `where` is the path of the fabric's settings, for errors. `scale` has the factors on the
-    fabric; those on the nodes are in their specs. `prices` are those of each kind of node,
-    `domains` gives each node its NVLink domain.
+    `where` is the path of the fabric's settings, for errors. `scale` has the factors; those on the
+    nodes are in their specs already, those on the fabric are applied here. `prices` are those of
+    each kind of node, `domains` gives each node its NVLink domain.
 
     Raises:
         ScenarioError: too many GPUs, or an impossible fabric.
@@ -66,6 +66,7 @@ def assemble(
         links,
         [*notes, *remarks, *fabric.notes],
         prices,
+        scale,
     )
 
 

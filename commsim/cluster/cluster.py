@@ -22,6 +22,7 @@ from commsim.cluster.link_ends import LinkEnds, link_ends
 from commsim.cluster.nodes import GpuSpec, NodeSpec
 from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import Links, Route
+from commsim.cluster.scale import ScaleSection
 from commsim.cluster.template import Template
 from commsim.errors import TopologyError
 
@@ -50,7 +51,8 @@ class Cluster:
 
     `node_of`, `local_of` and `domains` give per GPU its node, its number there, and its NVLink
     domain: a node, or several that share an NVSwitch. `specs` holds each kind of node once,
-    `prices` what is paid for it, `spec_of` its number per node.
+    `prices` what is paid for it, `spec_of` its number per node. `scale` are the factors that are in
+    it already.
     """
 
     preset: ClassVar[PresetCluster]
@@ -67,12 +69,14 @@ class Cluster:
         links: Links,
         notes: Sequence[str],
         prices: Sequence[PricesSection | None] = (),
+        scale: ScaleSection | None = None,
     ) -> None:
         self.name = name
         self.links = links
         self.nics = tuple(nics)
         self.notes = tuple(notes)
         self.fabric = fabric
+        self.scale = scale or ScaleSection()
         self.specs: tuple[NodeSpec, ...] = tuple(t.spec for t in templates)
         self.prices = tuple(prices) or (None,) * len(templates)
         self.spec_of = tuple(template_of)

@@ -9,14 +9,17 @@ Everything else stays: a factor is a question, `overrides` describe hardware tha
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from commsim.cluster.cluster import Cluster
 from commsim.cluster.nodes import NodeSpec, Wire, field_path
 from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
 from commsim.sections import Section
+
+if TYPE_CHECKING:
+    from commsim.cluster.cluster import Cluster
 
 __all__ = ["ScaleSection", "check_scale", "nodes_scaled", "scaled"]
 

@@ -67,6 +67,20 @@ def link_resource(name: str, kind: str) -> str:
     return "fabric" if kind == "network" and "/nic" not in name else kind
 
 
+def copy_resource(timeline: Timeline) -> str:
+    """Return the kind of link that holds copies to and from host memory back, "" if unknown."""
+    links = timeline.links
+    known = np.flatnonzero(links.op >= 0)
+    copies = known[timeline.graph.kind[links.op[known]] == OpKind.COPY]
+    entries, owner = _entries(links, copies)
+    if not len(entries):
+        return ""
+    moved = links.rate[copies] * (links.end[copies] - links.start[copies])
+    load = np.bincount(links.load_link[entries], weights=links.load_bytes[entries] * moved[owner])
+    link = int(np.argmax(load / links.bandwidth[: len(load)]))
+    return link_resource(links.names[link], links.kinds[link])
+
+
 def _owners(timeline: Timeline) -> Ints:
     """Return the instance that each segment moves data for, -1 for none known and for copies."""
     op, kind = timeline.links.op, timeline.graph.kind

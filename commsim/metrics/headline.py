@@ -19,6 +19,7 @@ from commsim.units import PS_PER_SECOND, format_bandwidth, format_size
 __all__ = ["finding", "limit_name", "limit_text"]
 
 _TOGETHER = 1.01  # times of collectives that add up to more than this share of all ran together
+_NOTHING = 5e-4  # of the step: 0.0 % in a table
 _ALL_COMPUTE = 0.95  # from this share on, compute is the finding
 _RESOURCES = MappingProxyType(
     {
@@ -75,8 +76,11 @@ def limit_name(limit: Limit) -> str:
 def limit_text(limit: Limit, step: float) -> str:
     """Say what a limit is, and what a step of `step` seconds would save without it."""
     half = "" if limit.halved_s is None else f"{limit.halved_s / step:.1%}"
+    half += f" (--set {limit.setting})" if limit.setting else ""
     without = f"{limit.removed_s / step:.1%}"
     if limit.kind == "bandwidth":
+        if (limit.halved_s or 0.0) < _NOTHING * step:
+            half = "nothing: links of another kind are as full"
         return f"{_moved(limit)}; twice that bandwidth would save {half}"
     if limit.kind == "latency":
         return (
@@ -120,12 +124,8 @@ def _costliest(limits: Sequence[Limit]) -> Limit | None:
     if not cost:
         return None
     kind, resource = max(cost, key=lambda key: cost[key])
-    same = [
-        one
-        for one in limits
-        if (one.kind == kind or (kind == "transfer" and one.kind in ("bandwidth", "latency")))
-        and one.resource == resource
-    ]
+    kinds = ("bandwidth", "latency") if kind == "transfer" else (kind,)
+    same = [one for one in limits if one.kind in kinds and resource in ("", one.resource)]
     return max(same, key=lambda one: one.removed_s)
 
 

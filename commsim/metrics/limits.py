@@ -16,16 +16,19 @@ plan again without it (`retime`), not by adding up the time spent in it:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 from commsim.graph import OpKind, joined_lanes
 from commsim.libraries import Library
 from commsim.metrics.bandwidth import MESSAGE
+from commsim.metrics.bottleneck import copy_resource
 from commsim.metrics.breakdown import computes
 from commsim.metrics.critical_path import critical_path
 from commsim.metrics.intervals import Intervals, lengths
@@ -46,10 +49,11 @@ class Limit(msgspec.Struct, frozen=True):
     """A part of the step: what it is, and what the step (s) would save without it.
 
     `kind` is bandwidth, latency, pipeline, imbalance, copy, host or compute; `resource` the kind
-    of link for bandwidth and latency, else "". `where` names what is meant: the ops and groups
-    that move, the link that holds them back, the stage or the rank. `removed_s` is saved if the
-    part took no time, `halved_s` if it took half (None if half has no meaning). `ratio` is, of
-    an imbalance, the longest compute over the mean.
+    of link for bandwidth, latency and copies, else "". `where` names what is meant: the ops and
+    groups that move, the link that holds them back, the stage or the rank. `removed_s` is saved
+    if the part took no time, `halved_s` if it took half (None if half has no meaning). `ratio`
+    is, of an imbalance, the longest compute over the mean. `setting` changes the run so that it
+    saves about `halved_s`: "cluster.scale.nic=2"; None if no single setting does.
     """
 
     kind: str
@@ -59,6 +63,7 @@ class Limit(msgspec.Struct, frozen=True):
     removed_s: float
     halved_s: float | None = None
     ratio: float | None = None
+    setting: str | None = None
 
 
 def limits(
@@ -67,11 +72,13 @@ def limits(
     window: Window | None = None,
     library: Library | None = None,
     cluster: Cluster | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Limit, ...]:
     """Return the parts that the step would be shorter without, those that save most first.
 
     `library` and `cluster`, those of the run, tell the bandwidth of a transfer from its latency;
-    without them the use of its busiest link does.
+    without them the use of its busiest link does. `settings` has, per kind of link and for
+    "compute", the setting that makes it twice as fast.
     """
     window = window or measured_window(timeline)
     step = window.step_time
@@ -79,7 +86,15 @@ def limits(
         return ()
     search = _LimitSearch(timeline, window, library, cluster)
     found = [one for one in search.all() if one.removed_s * PS_PER_SECOND > _NOTICED * step]
-    return tuple(sorted(found, key=lambda one: -one.removed_s))
+    found.sort(key=lambda one: -one.removed_s)
+    return tuple(replace(one, setting=settings.get(_faster(one))) for one in found)
+
+
+def _faster(limit: Limit) -> str:
+    """Return what would have to be twice as fast to halve a limit, "" if nothing does."""
+    if limit.kind == "compute":
+        return limit.kind
+    return limit.resource if limit.kind in ("bandwidth", "copy") else ""
 
 
 class _LimitSearch:
@@ -97,11 +112,14 @@ class _LimitSearch:
         self._retiming = Retiming(timeline, window=window)
         self._step = self._retiming.step()
         self._transfers = transfer_limits(timeline, self._path, library, cluster)
+        self._copies: Bools = timeline.kind == OpKind.COPY
+        self._copied_over = copy_resource(timeline) if self._copies.any() else ""
 
     def all(self) -> Iterator[Limit]:
         """Yield a limit per part that the critical path or the stages show."""
-        yield from self._links()
-        yield from self._by_factor("copy", self._timeline.kind == OpKind.COPY)
+        shared = yield from self._links()
+        if not shared:
+            yield from self._by_factor("copy", self._copies, self._copied_over)
         yield from self._host()
         yield from self._by_factor("compute", computes(self._timeline))
         yield from self._pipeline()
@@ -115,22 +133,33 @@ class _LimitSearch:
         path = self._path
         return float((path.end - path.start)[spans[path.span]].sum())
 
-    def _links(self) -> Iterator[Limit]:
-        """Weigh bandwidth and latency of each kind of link that the path was held back by."""
-        found = self._transfers
+    def _links(self) -> Generator[Limit, None, bool]:
+        """Weigh bandwidth and latency of each kind of link that the path was held back by.
+
+        Returns whether the copies to and from host memory were weighed with it: they and transfers
+        over the same links hold each other up, and faster links serve both.
+        """
+        found, with_copies = self._transfers, False
         for at, resource in enumerate(found.names):
             mine = found.resource == at
             if self._on_path(mine) <= _NOTICED * self._step:
                 continue
-            where, link = self._moved(mine)
+            moved, link = self._moved(mine)
+            where = moved
+            gone, half = found.share * mine, found.doubled * mine
+            if resource == self._copied_over and self._on_path(self._copies):
+                with_copies = True
+                gone, half = gone + self._copies, half + self._copies / 2
+                where = f"{where}, copies to and from host memory"
             latency = (1 - found.share) * mine
-            for kind, gone, half in (
-                ("bandwidth", found.share * mine, found.doubled * mine),
-                ("latency", latency, latency / 2),
+            for kind, what, parts in (
+                ("bandwidth", where, (gone, half)),
+                ("latency", moved, (latency, latency / 2)),
             ):
-                if float(gone.max()) > 0:
-                    saved = [self._saves(Change(1 - part)) for part in (gone, half)]
-                    yield Limit(kind, resource, where, link, *saved)
+                if float(parts[0].max()) > 0:
+                    whole, part = (self._saves(Change(1 - share)) for share in parts)
+                    yield Limit(kind, resource, what, link, whole, part)
+        return with_copies
 
     def _moved(self, mine: Bools) -> tuple[str, str | None]:
         """Name the ops and groups on the path among `mine`, and the link that held most back."""
@@ -153,10 +182,10 @@ class _LimitSearch:
         link = max(links, key=lambda one: links[one]) if links else None
         return names, None if link is None else self._timeline.links.names[link]
 
-    def _by_factor(self, kind: str, spans: Bools) -> Iterator[Limit]:
+    def _by_factor(self, kind: str, spans: Bools, resource: str = "") -> Iterator[Limit]:
         if self._on_path(spans) > _NOTICED * self._step:
-            saved = [self._saves(Change(_scaled(spans, part))) for part in (1.0, 0.5)]
-            yield Limit(kind, "", "", None, *saved)
+            whole, half = (self._saves(Change(_scaled(spans, part))) for part in (1.0, 0.5))
+            yield Limit(kind, resource, "", None, whole, half)
 
     def _host(self) -> Iterator[Limit]:
         """Weigh the CPU's work next to a GPU, with the latency of what it launches."""
@@ -171,7 +200,8 @@ class _LimitSearch:
                 self._saves(Change(_scaled(cpu, 0.5))),
             )
             most = self._without_work()
-            yield Limit("host", "", "", None, *(min(one, most) for one in saved))
+            whole, half = (min(one, most) for one in saved)
+            yield Limit("host", "", "", None, whole, half)
 
     def _without_work(self) -> float:
         """Return how long (s) the busiest GPU neither computes nor moves data: no host saves more.

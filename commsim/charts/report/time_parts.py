@@ -140,6 +140,7 @@ def limits_section(facts: ReportFacts) -> ReportSection | None:
             text(limit_name(limit)),
             percent(limit.removed_s / step),
             "" if limit.halved_s is None else percent(limit.halved_s / step),
+            "" if limit.setting is None else f"<code>--set {text(limit.setting)}</code>",
         ]
         for limit in facts.limits
     ]
@@ -147,7 +148,7 @@ def limits_section(facts: ReportFacts) -> ReportSection | None:
         "The plan of this run timed again without each part, and with half of it. Not a new run:"
         " transfers keep the contention that they had"
     )
-    body = table(["part", "gone", "half"], rows, right=(1, 2))
+    body = table(["part", "gone", "half", "to try half"], rows, right=(1, 2))
     return ReportSection("limits", "What the step would save", lead, body)
 
 

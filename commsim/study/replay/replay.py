@@ -8,7 +8,7 @@ other hardware, with faster compute, with more ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from commsim.study.replay.messages import message_table, pairs, pipeline, pipeli
 from commsim.study.replay.recorded_steps import recorded_steps, step_table
 from commsim.study.replay.self_check import AccountCheck, check_account
 from commsim.study.replay.what_if import WhatIf
-from commsim.study.run import Result
+from commsim.study.run import Result, twice
 from commsim.timeline import Timeline
 from commsim.traces import Imported, Trace, import_graph
 from commsim.units import format_time
@@ -99,7 +99,7 @@ def replay(
     graph, notes = change.applied(found.graph)
     rules = _rules(graph, cluster, comm, library, change)
     if found.trace is None:
-        return _untimed(name, found, graph, cluster, rules, notes)
+        return _untimed(name, found, graph, cluster, rules, change, notes)
     made = _timed(name, found, found.trace, graph, cluster, rules, comm, change, notes)
     if not change.changes_work or not is_unsure(found.trace.unsure):
         return made
@@ -179,6 +179,7 @@ def _untimed(
     graph: Graph,
     cluster: Cluster | None,
     rules: Library,
+    change: WhatIf,
     notes: list[str],
 ) -> Replay:
     """Run what was issued; there is nothing measured to hold it against."""
@@ -208,8 +209,13 @@ def _untimed(
         ),
         cluster=cluster,
         library=rules,
+        twice=_twice(cluster, change),
     )
     return Replay(None, result, None, {}, trusted=False)
+
+
+def _twice(cluster: Cluster | None, change: WhatIf) -> Mapping[str, str]:
+    return twice(cluster, path="", compute=("compute.scale", change.compute.scale))
 
 
 def _timed(
@@ -259,6 +265,7 @@ def _timed(
         cluster=cluster if comm == "modelled" else None,
         library=rules,
         measured=(measured, before),
+        twice=_twice(cluster if comm == "modelled" else None, change),
     )
     other = None if timeline is again else timeline
     what = "what-if" if change.changes_work else "modelled"

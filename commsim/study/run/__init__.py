@@ -11,5 +11,6 @@ from commsim.study.run.goodput import Goodput, goodput_of
 from commsim.study.run.guard import too_fast
 from commsim.study.run.result import Result
 from commsim.study.run.run import run
+from commsim.study.run.twice import twice
 
-__all__ = ["Goodput", "Result", "captured_summary", "goodput_of", "run", "too_fast"]
+__all__ = ["Goodput", "Result", "captured_summary", "goodput_of", "run", "too_fast", "twice"]

@@ -23,6 +23,7 @@ from commsim.metrics import Metrics, measure, priced
 from commsim.scenario import JobSection, Scenario
 from commsim.study.run.placement import placed
 from commsim.study.run.result import Result
+from commsim.study.run.twice import twice
 from commsim.timeline import Timeline
 from commsim.units import format_time
 from commsim.workload import Workload, build_workload, chosen_kind
@@ -111,6 +112,7 @@ def run_jobs(
         command=command,
         cluster=cluster,
         library=library,
+        twice=twice(cluster),
         preface=_preface(rows, links),
     )
 

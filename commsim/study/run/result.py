@@ -4,8 +4,10 @@ The result of a run: its timeline, its metrics, and the JSON that they make.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,6 +50,8 @@ class Result(msgspec.Struct, frozen=True, dict=True):
     training: TrainingFacts | None = None
     measured: tuple[Timeline, Metrics] | None = None
     memory: str = ""
+    twice: Mapping[str, str] = MappingProxyType({})
+    """The setting that makes each kind of link, and compute, twice as fast."""
     preface: str = ""
     """What the headline says first: of a run with faults, how it compares with a healthy one."""
 
@@ -63,7 +67,9 @@ class Result(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
         """What the step would be shorter without, those that save most first."""
-        return limits(self.timeline, library=self.library, cluster=self.cluster)
+        return limits(
+            self.timeline, library=self.library, cluster=self.cluster, settings=self.twice
+        )
 
     @cached_property
     def waits(self) -> tuple[Wait, ...]:

@@ -37,6 +37,7 @@ from commsim.study.run.goodput import goodput_of
 from commsim.study.run.guard import too_fast_plans
 from commsim.study.run.jobs import run_jobs
 from commsim.study.run.result import Result
+from commsim.study.run.twice import twice
 from commsim.timeline import Timeline
 from commsim.units import parse_size
 from commsim.workload import (
@@ -209,7 +210,16 @@ def run_once(
         library=library,
         training=facts,
         memory=memory,
+        twice=_twice(scenario, cluster),
     )
+
+
+def _twice(scenario: Scenario, cluster: Cluster | None) -> Mapping[str, str]:
+    training = scenario.file.workload.training
+    scale = (
+        None if training is None else ("workload.training.compute.scale", training.compute.scale)
+    )
+    return twice(cluster, compute=scale)
 
 
 def _loaded(
