@@ -5,6 +5,7 @@ What exists: GPUs, nodes, fabrics, and the routes between them.
 `fabrics` joins nodes, `build` numbers the links; `cluster` answers questions about routes.
 """
 
+from commsim.cluster.build import nodes_scaled
 from commsim.cluster.cluster import Cluster
 from commsim.cluster.describe import describe
 from commsim.cluster.fabrics import FabricParts, FabricSection, Nic
@@ -31,7 +32,7 @@ from commsim.cluster.nodes import (
 from commsim.cluster.presets import preset_names, preset_text
 from commsim.cluster.prices import PriceSection, PricesSection
 from commsim.cluster.routes import NOWHERE, Links, Route
-from commsim.cluster.scale import ScaleSection, nodes_scaled
+from commsim.cluster.scale import ScaleSection
 from commsim.cluster.section import ClusterSection, build_cluster, cluster_from, load_cluster
 from commsim.cluster.shifts import Shifts
 from commsim.cluster.template import Template

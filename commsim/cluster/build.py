@@ -14,11 +14,11 @@ from commsim.cluster.fabrics import WIRINGS, Fabric, FabricSection, GraphFabric,
 from commsim.cluster.nodes import MAX_GPUS, NodeSpec
 from commsim.cluster.prices import PricesSection
 from commsim.cluster.routes import LinkRows, Links
-from commsim.cluster.scale import ScaleSection
+from commsim.cluster.scale import ScaleSection, scaled
 from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
 
-__all__ = ["assemble", "domains_of"]
+__all__ = ["assemble", "domains_of", "nodes_scaled"]
 
 
 def assemble(
@@ -68,6 +68,13 @@ def assemble(
         prices,
         scale,
     )
+
+
+def nodes_scaled(cluster: Cluster, scale: ScaleSection) -> Cluster:
+    """Return a cluster with the factors applied to what is inside its nodes: not to NICs, which
+    the fabric is built for.
+    """
+    return cluster.with_nodes([Template(scaled(spec, scale)) for spec in cluster.specs])
 
 
 def _fabric_class(kind: str) -> type[Fabric]:

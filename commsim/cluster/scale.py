@@ -9,19 +9,14 @@ Everything else stays: a factor is a question, `overrides` describe hardware tha
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from commsim.cluster.nodes import NodeSpec, Wire, field_path
-from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
 from commsim.sections import Section
 
-if TYPE_CHECKING:
-    from commsim.cluster.cluster import Cluster
-
-__all__ = ["ScaleSection", "check_scale", "nodes_scaled", "scaled"]
+__all__ = ["ScaleSection", "check_scale", "scaled"]
 
 _MOST = 1e6
 
@@ -83,13 +78,6 @@ def scaled(spec: NodeSpec, scale: ScaleSection) -> NodeSpec:
         switch=_maybe(spec.switch, scale.nvlink, scale.nvlink_latency),
         c2c=_maybe(spec.c2c, scale.pcie),
     )
-
-
-def nodes_scaled(cluster: Cluster, scale: ScaleSection) -> Cluster:
-    """Return a cluster with the factors applied to what is inside its nodes: not to NICs, which
-    the fabric is built for.
-    """
-    return cluster.with_nodes([Template(scaled(spec, scale)) for spec in cluster.specs])
 
 
 def _maybe(wire: Wire | None, bandwidth: float, latency: float = 1.0) -> Wire | None:
