@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
+_UNKNOWN = "–"
 _NONE_MAKES_IT, _INTERRUPTED = 1, 130
 
 
@@ -141,7 +143,9 @@ def _show(found: ClusterPlan, console: Console) -> None:
         )
         for key in marked
     }  # fmt: skip
-    rows = [("", "cluster", "layout", "step", "days", "MFU", "goodput", "cost", "MWh")]
+    rows: list[tuple[str, ...]] = [
+        ("", "cluster", "layout", "step", "days", "MFU", "goodput", "cost", "to buy", "MWh")
+    ]
     for option in found.options:
         rows.append(
             (
@@ -150,17 +154,27 @@ def _show(found: ClusterPlan, console: Console) -> None:
                 option.layout,
                 format_time(option.step_s * 1e12),
                 f"{option.days:.3g}",
-                "–" if option.mfu is None else f"{option.mfu:.1%}",
-                "–" if option.goodput is None else f"{option.goodput:.1%}",
-                "–" if option.cost is None else f"{option.cost:,.0f} {option.currency}",
-                "–" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}",
+                _UNKNOWN if option.mfu is None else f"{option.mfu:.1%}",
+                _UNKNOWN if option.goodput is None else f"{option.goodput:.1%}",
+                _UNKNOWN if option.cost is None else f"{option.cost:,.0f} {option.currency}",
+                _UNKNOWN if option.bought is None else f"{option.bought:,.0f} {option.currency}",
+                _UNKNOWN if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}",
             )
         )
     console.show(f"{found.headline}\n")
-    console.show(columns(rows, right=range(3, 9)))
+    console.show(_known_columns(rows))
     for title, lines in (("what decides", found.decides), ("what would change it", found.changes)):
         if lines:
             console.show(f"\n{title}")
             console.show("\n".join(f"  {line}" for line in lines))
     for note in found.notes:
         console.say(f"note: {note}")
+
+
+def _known_columns(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return the table without the columns that no row knows anything for."""
+    head, *options = rows
+    kept = [
+        at for at in range(len(head)) if not options or any(row[at] != _UNKNOWN for row in options)
+    ]
+    return columns([tuple(row[at] for at in kept) for row in rows], right=range(3, len(kept)))

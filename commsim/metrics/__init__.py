@@ -17,6 +17,7 @@ from commsim.metrics.breakdown import (
 )
 from commsim.metrics.bubbles import Bubbles, bubbles
 from commsim.metrics.cost import (
+    bill_of,
     capital_per_hour,
     hourly_price,
     power_per_hour,
@@ -62,6 +63,7 @@ __all__ = [
     "account",
     "arrivals",
     "bandwidths",
+    "bill_of",
     "bound",
     "breakdown",
     "bubbles",

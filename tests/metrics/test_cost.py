@@ -140,21 +140,34 @@ def test_what_is_bought_is_paid_off_and_draws_power():
     own = cluster_from(bought(2), "x")
     lines = {line.part.split()[0]: (line.count, line.total) for line in bill_of(own)}
     assert lines == {
-        "node": (2, 600_000), "NIC": (16, 0), "switch": (9, 324_000), "cable": (32, 6_400),
-        "optic": (64, 32_000),
+        "node": (2, 600_000), "NIC": (16, 0), "switch": (1, 36_000), "cable": (16, 3_200),
+        "optic": (32, 16_000),
     }  # fmt: skip
-    watts = (2 * 10_200 + 9 * 1000) * 1.25
+    watts = (2 * 10_200 + 1000) * 1.25
     assert rated_power(own) == watts
     hours = 4 * 365.25 * 24
     currency, per_hour = present(hourly_price(own))
     assert currency == "USD"
-    assert per_hour == pytest.approx(962_400 / hours + watts / 1000 * 0.1)
+    assert per_hour == pytest.approx(655_200 / hours + watts / 1000 * 0.1)
     cost = present(cost_of(own, step_time_s=3600.0, tokens_per_step=1e9))
-    assert cost.capital == 962_400
+    assert cost.capital == 655_200
     assert cost.per_1e9_tokens == pytest.approx(per_hour)
     assert cost.energy_kwh_per_1e9_tokens == pytest.approx(watts / 1000)
-    assert "9 x switch: 36,000 USD each (2026-01-01; general: a test)" in cost.sources
+    assert "1 x switch: 36,000 USD each (2026-01-01; general: a test)" in cost.sources
     assert any("PUE 1.25, paid off over 4 years" in line for line in cost.sources)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "switches", "cables"),
+    [
+        (8, 1, 64),  # 64 NICs fill one switch: nothing above it
+        (12, 4 + 2, 96 + 96),  # rails of 12 NICs and 12 uplinks: two in a box of 64 ports
+        (32, 8 + 4, 256 + 256),  # a box a rail
+    ],
+)
+def test_rails_of_few_nodes_share_boxes(nodes: int, switches: int, cables: int):
+    lines = {line.part: line.count for line in bill_of(cluster_from(bought(nodes), "x"))}
+    assert (lines["switch"], lines["cable"]) == (switches, cables)
 
 
 def test_a_fabric_of_half_the_uplinks_costs_its_own_bill_less():

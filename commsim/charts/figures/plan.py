@@ -84,6 +84,9 @@ def _pareto(options: Sequence[Mapping[str, Any]], key: str) -> list[Mapping[str,
     return front
 
 
+_WIDTHS = (60, 110, 240, 50, 45, 60, 50, 90, 90, 70)
+
+
 def _table(data: Mapping[str, Any]) -> Figure:
     from plotly.graph_objects import Figure, Table
 
@@ -97,9 +100,14 @@ def _table(data: Mapping[str, Any]) -> Figure:
         "layout": [markup(one["layout"]) for one in options],
         "step": [format_time(one["step_s"] * PS_PER_SECOND) for one in options],
         "days": [f"{one['days']:.3g}" for one in options],
+        "goodput": ["" if one["goodput"] is None else f"{one['goodput']:.1%}" for one in options],
         "MFU": ["" if one["mfu"] is None else f"{one['mfu']:.1%}" for one in options],
         "cost": [
             "" if one["cost"] is None else f"{one['cost']:,.0f} {one['currency']}"
+            for one in options
+        ],
+        "to buy": [
+            "" if one["bought"] is None else f"{one['bought']:,.0f} {one['currency']}"
             for one in options
         ],
         "energy (MWh, at most)": [
@@ -107,13 +115,15 @@ def _table(data: Mapping[str, Any]) -> Figure:
             for one in options
         ],
     }
+    widths = dict(zip(columns, _WIDTHS, strict=True))
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
     layout = base_layout(
         "Clusters that were simulated", "all those that were run", 200 + 30 * len(options)
     )
     table = Table(
         header={"values": list(columns)},
         cells={"values": list(columns.values())},
-        columnwidth=[60, 110, 240, 50, 45, 50, 90, 70],
+        columnwidth=[widths[name] for name in columns],
     )
     return Figure(data=[table], layout=layout)
 

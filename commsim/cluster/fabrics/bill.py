@@ -4,7 +4,8 @@ What a fabric is built of: switches and cables, by the fabric's own leaves, radi
 The simulation merges spines that equal-cost paths use alike; here they are counted as boxes. A
 leaf has a port for each NIC and, above it, uplinks as fast as a NIC: so many as its NICs over the
 oversubscription. Each of several planes has a port of each NIC, and switches of its own. A spine
-has `radix` ports; if groups of spines hang on cores, half of them.
+has `radix` ports; if groups of spines hang on cores, half of them. Rails with so few nodes that
+their leaves have ports left share boxes; if all have room in one, there is nothing above it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from commsim.cluster.fabrics.leaves import Leaves
 
 __all__ = ["FabricParts", "fabric_parts"]
 
+_BY_RAIL = ("rail_optimized", "rail_only")
 _WITH_SPINES = ("rail_optimized", "fat_tree")
 
 
@@ -66,7 +68,14 @@ def fabric_parts(spec: FabricSpec, leaves: Leaves) -> FabricParts:
         math.ceil(nics[leaf] / spec.oversubscription - 1e-9) if with_spines else 0
         for leaf in range(len(leaves.names))
     ]
+    boxes = len(leaves.names)
+    if spec.kind in _BY_RAIL and sum(nics.values()) <= spec.ports:
+        boxes, uplinks = 1, [0] * len(leaves.names)
     fullest = max(nics[leaf] + uplinks[leaf] for leaf in range(len(leaves.names)))
+    if spec.kind in _BY_RAIL and boxes > 1 and fullest <= spec.ports:
+        boxes = sum(
+            math.ceil(count / (spec.ports // fullest)) for count in Counter(leaves.group).values()
+        )
     spines, cores = _above(uplinks, leaves.group, spec.ports)
     planes = spec.planes
     groups = 1 + max(leaves.group)
@@ -78,7 +87,7 @@ def fabric_parts(spec: FabricSpec, leaves: Leaves) -> FabricParts:
             " nodes_per_leaf, or kind: fat_tree."
         )
     return FabricParts(
-        leaves=len(leaves.names) * planes,
+        leaves=boxes * planes,
         spines=spines * planes,
         cores=cores * planes,
         nic_cables=sum(nics.values()) * planes,

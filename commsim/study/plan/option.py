@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from commsim.metrics import Metrics, hourly_price, rated_power
+from commsim.metrics import Metrics, bill_of, hourly_price, rated_power
 from commsim.study.advise import Candidate, LayoutQueue, waits_for, with_settings
 from commsim.study.plan.question import NodeKind, PlanQuestion
 from commsim.study.run import Goodput, goodput_of, run
@@ -25,7 +25,9 @@ _WATTS_PER_KILOWATT = 1e3
 class PlanOption(msgspec.Struct, frozen=True):
     """A cluster with its layout, simulated. `cost` and `energy_kwh` are of the whole training.
 
-    `goodput` is the share of the days that is progress; None if failures were not asked about.
+    `bought` is what owned nodes, switches and cables cost to buy; of that, `cost` has the share of
+    the days. `goodput` is the share of the days that is progress; None if failures were not asked
+    about.
     `paid_nodes` are the nodes of whole racks, where a part of each trains.
     `scenario` is the plain data that `commsim run` takes; where `whole`, the figures are those of
     that run to the digit, else they were found as `advise` finds them, within 0.2 %.
@@ -47,6 +49,7 @@ class PlanOption(msgspec.Struct, frozen=True):
     memory_gib: float
     goodput: float | None = None
     paid_nodes: int | None = None
+    bought: float | None = None
     whole: bool = False
 
     @property
@@ -84,6 +87,8 @@ class Sized:
         self._layouts = LayoutQueue(self._scenario, usual=usual, executor=executor)
         cluster = self._layouts.cluster
         self.gpus = cluster.world_size
+        bill = bill_of(cluster)
+        self.bought = sum(line.total for line in bill) * kind.paid(nodes) / nodes if bill else None
         self.price = _times(kind.paid(nodes) / nodes, hourly_price(cluster))
         power = rated_power(cluster)
         self._power = None if power is None else power * kind.paid(nodes) / nodes
@@ -159,6 +164,7 @@ class Sized:
             memory_gib=memory,
             goodput=None if lasting is None else lasting.goodput,
             paid_nodes=self.kind.paid(self.nodes),
+            bought=self.bought,
         )
 
     def _goodput(self, candidate: Candidate, step: float) -> Goodput | None:

@@ -1,5 +1,6 @@
 """
-Sizes by their bounds, then their floors, then by simulations: each only if that leaves hope.
+Sizes by their bounds, then their floors, then by simulations: each only if that leaves hope, of
+the deadline and of the budget.
 
 Per kind of node the smallest size whose bound makes the deadline is found by bisection, then floors
 and runs go upwards until a run makes it. Layouts of that size and of larger ones are run if
@@ -23,6 +24,10 @@ __all__ = ["PlanSearch"]
 
 _RANGE = 2.0
 """Larger sizes are looked at up to so many times the smallest that makes it."""
+
+_RECOMPUTED = 4 / 3
+"""GPU-hours of a size over those of a larger one, at most: the larger one may do without computing
+the forward pass again, and has no other way to compute less."""
 
 _AHEAD = 4
 """So many runs are begun at once by an executor; those that turn out needless change nothing."""
@@ -148,12 +153,22 @@ class PlanSearch:
 
     def _smallest(self, kind: NodeKind) -> None:
         """Find the smallest size that makes the deadline, by runs."""
-        sizes = self._sizes(kind)
+        sizes, costs = self._sizes(kind), []
         for nodes in sizes[self._from(kind, sizes) :]:
             size = self._size(kind, nodes)
-            if size is not None and self._tries(size):
+            cost = None if size is None else self._least_cost(size)
+            if cost is not None and not self._within(cost):
+                costs.append(cost)
+                if not self._within(cost / _RECOMPUTED):
+                    break
+            elif size is not None and self._tries(size):
                 self._first[kind.name] = nodes
                 return
+        if costs:
+            self.nothing.append(
+                f"{kind.name}: no size makes it within the budget (at least {min(costs):,.0f})"
+            )
+            return
         known = [
             (days, nodes) for (name, nodes), days in self.at_least.items() if name == kind.name
         ]
@@ -193,8 +208,17 @@ class PlanSearch:
         return False
 
     def _allows(self, size: Sized, days: float) -> bool:
-        cost, budget = size.cost_of(days), self._question.budget
-        return budget is None or (cost is not None and cost <= budget)
+        cost = size.cost_of(days)
+        return self._question.budget is None or (cost is not None and self._within(cost))
+
+    def _within(self, cost: float) -> bool:
+        return self._question.budget is None or cost <= self._question.budget
+
+    @staticmethod
+    def _least_cost(size: Sized) -> float | None:
+        """Return what no layout of a size can cost less than."""
+        days = size.bound_days()
+        return None if days is None else size.cost_of(days)
 
     def _cheaper(self) -> None:
         """Run what could cost less than the cheapest run."""
@@ -219,6 +243,10 @@ class PlanSearch:
         queue: list[tuple[float, int, Sized]] = []
 
         def put(place: int, size: Sized) -> None:
+            days = size.bound_days()  # floors take long: only where the bound leaves hope
+            hope = None if days is None else value(size, days)
+            if hope is None or hope >= best():
+                return
             days = size.floor_days()
             least = None if days is None else value(size, days)
             if least is not None:

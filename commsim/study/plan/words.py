@@ -107,9 +107,10 @@ def changes_of(
             if option.cost and option.per_hour:
                 even = option.per_hour / option.gpus * cheapest.cost / option.cost
                 now = option.per_hour / option.gpus
+                owned = ", bought and powered" if option.bought is not None else ""
                 yield (
                     f"{option.kind} would be the cheapest below {even:.4g} {option.currency} for a"
-                    f" GPU and hour (now {now:.4g})"
+                    f" GPU and hour (now {now:.4g}{owned})"
                 )
 
 

@@ -27,6 +27,7 @@ from commsim.study.plan.question import (
     with_rack_parts,
 )
 
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
 SMALL: dict[str, Any] = {
     "tokens": 1e10, "seq_len": 1024, "batch_tokens": 2 * 1024, "most_gpus": 2, "runs": 200,
 }  # fmt: skip
@@ -142,8 +143,34 @@ def test_a_budget_binds_and_needs_prices(tmp_path: Path):
     assert present(rich.cheapest).cost == pytest.approx(
         present(rich.cheapest).days * 24 * 2.0 * present(rich.cheapest).gpus
     )
-    poor = plan("gpt2-124m", budget=1e-3, on=str(own), **SMALL)
+    assert present(rich.cheapest).bought is None
+
+
+def test_a_budget_that_no_bound_meets_asks_for_no_floor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Floors of every size up to thousands of GPUs took minutes, for nothing."""
+    own = tmp_path / "own.yaml"
+    price = {"price": 2.0, "source": "offer 17", "date": "today"}
+    own.write_text(yaml.safe_dump({"preset": "dgx-h100", "prices": {"gpu_hour": price}}))
+    monkeypatch.setattr(Sized, "floor_days", None)
+    bounded: list[str] = []
+    asked = SMALL | {"batch_tokens": 2**22, "most_gpus": 4096}
+    poor = plan("gpt2-124m", budget=1e-3, on=str(own), progress=bounded.append, **asked)
     assert poor.smallest is None
+    assert any("no size makes it within the budget (at least" in line for line in poor.decides)
+    assert len([line for line in bounded if line.startswith("bounding")]) < 10
+
+
+def test_what_is_bought_is_the_bill_of_the_whole_cluster(tmp_path: Path):
+    own = tmp_path / "own.yaml"
+    prices = yaml.safe_load((SCENARIOS / "own-fabric-full.yaml").read_text())["cluster"]["prices"]
+    own.write_text(yaml.safe_dump({"preset": "dgx-h100", "prices": prices}))
+    found = plan("gpt2-124m", days=9999, on=str(own), **SMALL | {"runs": 2, "most_gpus": 16})
+    option = present(found.cheapest)
+    cost = present(cs.run(option.scenario).metrics.cost)
+    assert option.bought == pytest.approx(cost["capital"])
+    assert present(option.cost) < present(option.bought)
 
 
 def test_an_interrupt_gives_the_best_so_far(tmp_path: Path, two_kinds: str):
