@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -97,8 +98,19 @@ def _faster(limit: Limit) -> str:
     return limit.resource if limit.kind in ("bandwidth", "copy") else ""
 
 
+class _Weighed(NamedTuple):
+    """A part of the step, and the changes that tell what it is worth: gone, and half of it.
+
+    `busy` (ps) is what the step takes whatever is changed.
+    """
+
+    limit: Limit
+    changes: tuple[Change, ...]
+    busy: float = 0.0
+
+
 class _LimitSearch:
-    """One timeline's critical path and retiming, asked one question after another."""
+    """One timeline's critical path and what to change; all changes are timed at once."""
 
     def __init__(
         self,
@@ -109,14 +121,26 @@ class _LimitSearch:
     ) -> None:
         self._timeline, self._window = timeline, window
         self._path = critical_path(timeline, window=window)
-        self._retiming = Retiming(timeline, window=window)
-        self._step = self._retiming.step()
+        self._step = window.step_time
         self._transfers = transfer_limits(timeline, self._path, library, cluster)
         self._copies: Bools = timeline.kind == OpKind.COPY
         self._copied_over = copy_resource(timeline) if self._copies.any() else ""
 
     def all(self) -> Iterator[Limit]:
         """Yield a limit per part that the critical path or the stages show."""
+        asked = [*self._parts()]
+        if not asked:
+            return
+        changes = [Change(np.ones(len(self._timeline))), *(c for one in asked for c in one.changes)]
+        step, *shorter = Retiming(self._timeline, window=self._window).steps(changes)
+        times = iter(shorter)
+        for limit, own, busy in asked:
+            most = max(0.0, step - busy)
+            saved = [min(most, step - next(times)) / PS_PER_SECOND for _ in own]
+            halved = saved[1] if len(saved) > 1 else None
+            yield replace(limit, removed_s=saved[0], halved_s=halved)
+
+    def _parts(self) -> Iterator[_Weighed]:
         shared = yield from self._links()
         if not shared:
             yield from self._by_factor("copy", self._copies, self._copied_over)
@@ -125,15 +149,12 @@ class _LimitSearch:
         yield from self._pipeline()
         yield from self._imbalance()
 
-    def _saves(self, change: Change) -> float:
-        return (self._step - self._retiming.step(change)) / PS_PER_SECOND
-
     def _on_path(self, spans: Bools) -> float:
         """Return the time (ps) that the critical path spends on the flagged spans."""
         path = self._path
         return float((path.end - path.start)[spans[path.span]].sum())
 
-    def _links(self) -> Generator[Limit, None, bool]:
+    def _links(self) -> Generator[_Weighed, None, bool]:
         """Weigh bandwidth and latency of each kind of link that the path was held back by.
 
         Returns whether the copies to and from host memory were weighed with it: they and transfers
@@ -157,8 +178,8 @@ class _LimitSearch:
                 ("latency", moved, (latency, latency / 2)),
             ):
                 if float(parts[0].max()) > 0:
-                    whole, part = (self._saves(Change(1 - share)) for share in parts)
-                    yield Limit(kind, resource, what, link, whole, part)
+                    limit = Limit(kind, resource, what, link, 0.0)
+                    yield _Weighed(limit, tuple(Change(1 - share) for share in parts))
         return with_copies
 
     def _moved(self, mine: Bools) -> tuple[str, str | None]:
@@ -182,12 +203,12 @@ class _LimitSearch:
         link = max(links, key=lambda one: links[one]) if links else None
         return names, None if link is None else self._timeline.links.names[link]
 
-    def _by_factor(self, kind: str, spans: Bools, resource: str = "") -> Iterator[Limit]:
+    def _by_factor(self, kind: str, spans: Bools, resource: str = "") -> Iterator[_Weighed]:
         if self._on_path(spans) > _NOTICED * self._step:
-            whole, half = (self._saves(Change(_scaled(spans, part))) for part in (1.0, 0.5))
-            yield Limit(kind, resource, "", None, whole, half)
+            changes = Change(_scaled(spans, 1.0)), Change(_scaled(spans, 0.5))
+            yield _Weighed(Limit(kind, resource, "", None, 0.0), changes)
 
-    def _host(self) -> Iterator[Limit]:
+    def _host(self) -> Iterator[_Weighed]:
         """Weigh the CPU's work next to a GPU, with the latency of what it launches."""
         cpu = ~self._timeline.on_gpu
         delayed = np.array([kind == "delay" for kind in self._path.kind], dtype=np.bool_)
@@ -195,16 +216,11 @@ class _LimitSearch:
             (self._path.end - self._path.start)[delayed].sum() if cpu.any() else 0.0
         )
         if held > _NOTICED * self._step:
-            saved = (
-                self._saves(Change(_scaled(cpu, 1.0), undelayed=cpu)),
-                self._saves(Change(_scaled(cpu, 0.5))),
-            )
-            most = self._without_work()
-            whole, half = (min(one, most) for one in saved)
-            yield Limit("host", "", "", None, whole, half)
+            changes = Change(_scaled(cpu, 1.0), undelayed=cpu), Change(_scaled(cpu, 0.5))
+            yield _Weighed(Limit("host", "", "", None, 0.0), changes, self._at_work())
 
-    def _without_work(self) -> float:
-        """Return how long (s) the busiest GPU neither computes nor moves data: no host saves more.
+    def _at_work(self) -> float:
+        """Return how long (ps) the busiest GPU computes or moves data: no host saves any of it.
 
         Where a recording does not say what waits for what across streams, retiming alone would let
         their work overlap once its launches come earlier.
@@ -212,9 +228,9 @@ class _LimitSearch:
         timeline, work = self._timeline, self._timeline.on_gpu
         spans = Intervals(timeline.lane[work], timeline.start[work], timeline.end[work])
         busy = lengths(clip(spans, self._window), len(timeline.graph.lane_rank))
-        return max(0.0, self._step - float(busy.max(initial=0))) / PS_PER_SECOND
+        return float(busy.max(initial=0))
 
-    def _pipeline(self) -> Iterator[Limit]:
+    def _pipeline(self) -> Iterator[_Weighed]:
         """Weigh the waits of stages for each other: messages between them then delay no stage."""
         timeline, graph = self._timeline, self._timeline.graph
         stage = lane_stages(graph)
@@ -230,10 +246,10 @@ class _LimitSearch:
         between |= timeline.kind == OpKind.COMPUTE
         # A message moves during the work, so it holds its own stage up neither.
         factor = np.where(between & timeline.communicates, 0.0, 1.0)
-        saved = self._saves(Change(factor, detached=between))
-        yield Limit("pipeline", "", f"{stages} stages", None, saved)
+        limit = Limit("pipeline", "", f"{stages} stages", None, 0.0)
+        yield _Weighed(limit, (Change(factor, detached=between),))
 
-    def _imbalance(self) -> Iterator[Limit]:
+    def _imbalance(self) -> Iterator[_Weighed]:
         """Weigh compute that is longer on some stage or rank than on the mean one."""
         timeline, graph = self._timeline, self._timeline.graph
         lanes, work = len(graph.lane_rank), computes(timeline)
@@ -256,8 +272,9 @@ class _LimitSearch:
         # Another step recorded beside the measured one may be uneven in another way.
         factor = np.where(work & self._measured(), scale[timeline.lane], 1.0)
         where = _culprit(graph.lane_rank, lane_stages(graph), spent, longest)
-        saved, ratio = self._saves(Change(factor)), float(spent[longest] / mean[longest])
-        yield Limit("imbalance", "", where, None, saved, ratio=ratio)
+        ratio = float(spent[longest] / mean[longest])
+        limit = Limit("imbalance", "", where, None, 0.0, ratio=ratio)
+        yield _Weighed(limit, (Change(factor),))
 
     def _measured(self) -> Bools:
         """Say which spans lie in a recorded step; in all other windows every step is alike."""
