@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import inspect as types
 
 from commsim.scenario.section import ScenarioFile
+from commsim.scenario.setting_paths import paths_of
 from commsim.units import Bandwidth, Duration, Size
 
 __all__ = ["scenario_schema", "setting_paths"]
@@ -76,19 +77,4 @@ def _struct(kind: types.StructType, made: dict[str, Any]) -> dict[str, Any]:
 
 def setting_paths() -> list[str]:
     """Return the path of every setting: "workload.training.batch.global" and so on."""
-    return sorted(_paths(types.type_info(ScenarioFile), "", 0))
-
-
-_DEEPEST = 6  # settings lie no deeper; a struct may hold itself
-
-
-def _paths(kind: types.Type, path: str, depth: int) -> list[str]:
-    if isinstance(kind, types.UnionType):
-        return [found for one in kind.types for found in _paths(one, path, depth)]
-    if not isinstance(kind, types.StructType) or depth > _DEEPEST:
-        return [path] if path and not isinstance(kind, types.NoneType) else []
-    return [
-        found
-        for one in kind.fields
-        for found in _paths(one.type, f"{path}.{one.encode_name}".lstrip("."), depth + 1)
-    ]
+    return paths_of(ScenarioFile)

@@ -19,6 +19,7 @@ from commsim.scenario.catalogue import scenario_text
 from commsim.scenario.goodput import GoodputSection
 from commsim.scenario.jobs import JobSection
 from commsim.scenario.overrides import apply_sets, merge_settings
+from commsim.scenario.setting_paths import paths_of
 from commsim.sections import Section, decode
 from commsim.setting_names import foreign_config
 from commsim.workload import WorkloadSection
@@ -113,9 +114,26 @@ def read_scenario(
         ScenarioError: no such file or name, not YAML, or another tool's file.
     """
     if isinstance(source, Mapping):
-        return apply_sets(source, sets), "the scenario", ".", "the scenario"
+        return _changed(source, sets), "the scenario", ".", "the scenario"
     data, where, folder, default = _read(source)
-    return apply_sets(data, sets), where, folder, default
+    return _changed(data, sets), where, folder, default
+
+
+def _changed(data: Any, sets: Iterable[str]) -> Any:
+    """Return plain data with changes, whose paths begin at the top: users leave that away."""
+    sets = tuple(sets)
+    for text in sets:
+        path = text.partition("=")[0].strip()
+        if path.partition(".")[0] in ScenarioFile.__struct_fields__:
+            continue
+        paths = dict.fromkeys(paths_of(ScenarioFile))
+        meant = [one for one in paths if one.endswith(f".{path}")]
+        if meant:
+            told = " or ".join(f"--set {one}{text[len(path) :].strip()}" for one in meant[-2:])
+            raise ScenarioError(
+                f"--set {text}: paths begin at the top of a scenario. Write {told}."
+            )
+    return apply_sets(data, sets)
 
 
 def _read(name: str | Path) -> tuple[Any, str, str, str]:
@@ -150,7 +168,7 @@ def scenario_from(
     default_name: str = "",
 ) -> Scenario:
     """Return the scenario that plain data describes, with changes. Raises ScenarioError."""
-    data = apply_sets(merge_settings(data, settings) if settings else data, sets)
+    data = _changed(merge_settings(data, settings) if settings else data, sets)
     if data is None:
         raise ScenarioError(f"{where}: the file is empty. `commsim presets scenarios` lists some.")
     if not isinstance(data, dict):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import commsim as cs
 from commsim.cli.main import call
 from commsim.errors import did_you_mean
 from commsim.scenario import load_scenario
@@ -78,3 +79,18 @@ def test_a_scenario_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -
     text = f"workload: {{pipeline: {{{', '.join(f'{k}: {v}' for k, v in work.items())}"
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}, forward: 1ms, backward: 1ms}}}}"))
     assert load_scenario("-").name == "standard input"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("compute.stack=torchtitan", "--set workload.training.compute.stack=torchtitan"),
+        ("nic.bandwidth=800Gbps", "--set cluster.overrides.nic.bandwidth=800Gbps"),
+        ("nodes=4", "Write --set cluster.nodes=4."),
+    ],
+)
+def test_a_path_without_its_beginning_is_completed(words: str, meant: str) -> None:
+    for ask in (cs.run, cs.next_dollar):
+        with pytest.raises(cs.ScenarioError, match="paths begin at the top") as refused:
+            ask("quickstart", [words])
+        assert meant in str(refused.value)

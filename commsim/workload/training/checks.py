@@ -52,7 +52,11 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
     for name in _OPTIONAL:
         if getattr(data, name) is not None and name not in _SETTINGS[data.kind]:
             known = ", ".join(_SETTINGS[data.kind]) or "none of these"
-            raise ScenarioError(f"{at}.{name}: not a setting of kind {data.kind}; it has {known}.")
+            path = at.rpartition(": ")[2]
+            raise ScenarioError(
+                f"{at}.{name}: not a setting of kind {data.kind}; it has {known}. To change the"
+                f' kind, replace all of it: --set "{path}={{kind: {data.kind}}}".'
+            )
     _check_kind(data, at)
     _check_parameters(section, at)
     _check_used(section, where)
