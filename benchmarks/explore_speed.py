@@ -3,9 +3,10 @@ What an answer of `commsim explore` costs, in CPU seconds, as docs/guides/explor
 
     python benchmarks/explore_speed.py
 
-Each row is a scenario of the page: the first answer in a process that has loaded everything, and
-the best of three of the same run made anew (the page keeps its answers; these are forgotten).
-Curves are ring against tree on the cluster of the row.
+Each row is a scenario of the page: until the step is shown (headline, figures, timeline, memory,
+cost) and until all is (what limits it, sections), in a process that has loaded everything, and the
+best of three of the same run made anew on a cluster that is known (the page keeps its answers;
+these are forgotten). Curves are ring against tree on the cluster of the row.
 """
 
 from __future__ import annotations
@@ -31,27 +32,29 @@ ROWS: dict[str, dict[str, Any]] = {
 LOADED = {"microbatches": 2}
 
 
-def cpu_of(exploration: Exploration, chosen: dict[str, Any], ask: str = "run") -> float:
-    """Return the CPU seconds of one answer."""
+def cpu_of(
+    exploration: Exploration, chosen: dict[str, Any], ask: str = "run"
+) -> tuple[float, float]:
+    """Return the CPU seconds until the first part of an answer, and until the last."""
     begin = time.process_time()
     request = {"chosen": chosen, "ask": ask, "op": "all_reduce"}
-    assert list(exploration.answers(request, lambda _: None))
-    return time.process_time() - begin
+    parts = [time.process_time() - begin for _ in exploration.answers(request, lambda _: None)]
+    return parts[0], parts[-1]
 
 
 def main() -> None:
     """Print the table."""
     exploration = Exploration("llama3-8b")
     cpu_of(exploration, LOADED)
-    print("| choices | first answer | again | curves |\n|---|---|---|---|")
+    print("| choices | step | all | again: step | all | curves |\n|---|---|---|---|---|---|")
     for name, chosen in ROWS.items():
-        first = cpu_of(exploration, chosen)
-        curves = cpu_of(exploration, chosen, "curves")
+        times = cpu_of(exploration, chosen)
         again = []
         for _ in range(3):
             exploration.forget()
             again.append(cpu_of(exploration, chosen))
-        print(f"| {name} | {first:.2f} s | {min(again):.2f} s | {curves:.2f} s |", flush=True)
+        found = (*times, *min(again), cpu_of(exploration, chosen, "curves")[1])
+        print(f"| {name} | {' | '.join(f'{one:.2f} s' for one in found)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,22 +16,28 @@ from commsim.sections import decode
 from commsim.study.bench import BenchResult, bench
 from commsim.study.run import Result
 
-__all__ = ["bench_answer", "bench_of", "report_html", "run_answer"]
+__all__ = ["bench_answer", "bench_of", "report_html", "run_answer", "step_answer"]
 
 _SIZES = tuple(2**k for k in range(10, 33, 2))
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "buffers", "runtime", "slack")
 _BENCHED = ("op", "size", "time_us", "busbw_gbs", "algo", "proto", "chosen", "bound_us")
 
 
-def run_answer(result: Result, data: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """Return a run as plain data: the report's pieces, numbers to compare, how to run it again.
+def run_answer(result: Result) -> dict[str, Any]:
+    """Return what `step_answer` leaves out: what limits the step, and the report's sections."""
+    return {"headline": result.headline, "sections": result.live_sections()}
+
+
+def step_answer(result: Result, data: Mapping[str, Any], command: str) -> dict[str, Any]:
+    """Return what is known of a run at once, as plain data: its headline without what limits it,
+    its figures and timeline, numbers to compare, memory, cost, how to run it again.
 
     `data` is the scenario that was run, `command` the command line that says the same.
     """
     metrics = result.metrics
     cost, cluster = metrics.cost or {}, result.cluster
     return {
-        **result.live_parts(),
+        **result.live_head(),
         "numbers": {
             "step time": metrics.step_time_s,
             "tokens per second": metrics.tokens_per_s,

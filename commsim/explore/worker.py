@@ -59,6 +59,7 @@ class Exploration:
                 " page. `commsim run` runs it."
             )
         self._latest: tuple[Answer, Any] | None = None
+        self._hardware: Any = None
         self._known: dict[str, Answer] = {}
 
     def hello(self) -> Answer:
@@ -83,15 +84,19 @@ class Exploration:
         return command_line(self._source, self._file, data)
 
     def run(self, chosen: Mapping[str, Any], say: Callable[[str], None]) -> Iterator[Answer]:
-        """Yield what the page shows of the scenario with what was chosen. Raises CommsimError."""
-        from commsim.explore.answers import run_answer
+        """Yield what the page shows of the scenario with what was chosen: the step first, then
+        all of it. Raises CommsimError.
+        """
+        from commsim.explore.answers import run_answer, step_answer
 
         data = self.data(chosen)
         key = json.dumps(data, sort_keys=True)
         if key not in self._known:
             result = self._result(data, say)
+            step = step_answer(result, data, self.command(data))
+            yield {"kind": "step", **step}
             say("finding what limits it")
-            self._known[key] = run_answer(result, data, self.command(data))
+            self._known[key] = step | run_answer(result)
             if len(self._known) > _KEPT:
                 del self._known[next(iter(self._known))]
         yield {"kind": "run", **self._known[key]}
@@ -113,17 +118,19 @@ class Exploration:
 
     def _result(self, data: Answer, say: Callable[[str], None]) -> Any:
         """Return the run of a scenario; the latest one is kept."""
-        from commsim.study.run import run
+        from commsim.study.run import KeptHardware, run
 
         if self._latest is None or self._latest[0] != data:
             scenario = scenario_from(data, _WHERE, folder=self._folder, default_name=self._default)
             self._latest = None
-            result = replace(run(scenario, progress=say), command=self.command(data))
+            self._hardware = self._hardware or KeptHardware()
+            with self._hardware:
+                result = replace(run(scenario, progress=say), command=self.command(data))
             self._latest = data, result
         return self._latest[1]
 
     def forget(self) -> None:
-        """Forget all answers, as if nothing had been asked."""
+        """Forget all answers; what libraries know of the latest cluster is kept."""
         self._latest, self._known = None, {}
 
     def error(self, problem: CommsimError) -> Answer:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Thread
 from time import sleep
 from typing import Any
@@ -12,6 +15,7 @@ from commsim.errors import CommsimError, ScenarioError
 from commsim.explore.process import WorkerProcess
 from commsim.explore.server import ExplorerServer
 from commsim.explore.worker import Exploration
+from commsim.libraries.nccl.plans.group import NcclGroup
 
 LONG = {"nodes": 1000, "tp": 8, "microbatches": 512, "model": "llama3-70b"}
 
@@ -19,6 +23,21 @@ LONG = {"nodes": 1000, "tp": 8, "microbatches": 512, "model": "llama3-70b"}
 @pytest.fixture(scope="module")
 def exploration() -> Exploration:
     return Exploration("llama3-8b")
+
+
+@contextmanager
+def planned_groups() -> Iterator[list[NcclGroup]]:
+    """Hear of every communicator that is set up."""
+    made: list[NcclGroup] = []
+    start = NcclGroup.__init__
+
+    def heard(group: NcclGroup, *args: Any) -> None:
+        made.append(group)
+        start(group, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NcclGroup, "__init__", heard)
+        yield made
 
 
 def said(exploration: Exploration, **request: Any) -> list[dict[str, Any]]:
@@ -30,7 +49,7 @@ def said(exploration: Exploration, **request: Any) -> list[dict[str, Any]]:
 
 
 def test_a_run_is_the_report_in_pieces(exploration: Exploration) -> None:
-    (found,) = said(exploration)
+    _, found = said(exploration)
     assert found["kind"] == "run"
     assert "pipeline stages wait for each other" in found["headline"]
     assert {"breakdown", "bubble", "links", "topology"} <= {s["key"] for s in found["sections"]}
@@ -44,10 +63,40 @@ def test_a_run_is_the_report_in_pieces(exploration: Exploration) -> None:
 
 def test_an_answer_is_kept_for_a_slider_that_comes_back(exploration: Exploration) -> None:
     heard: list[str] = []
-    for _ in range(2):
-        (found,) = exploration.answers({"ask": "run", "chosen": {"pp": 1}}, heard.append)
-        assert found["shape"]["dp"] == 32
+    *_, found = exploration.answers({"ask": "run", "chosen": {"pp": 1}}, heard.append)
+    (again,) = exploration.answers({"ask": "run", "chosen": {"pp": 1}}, heard.append)
+    assert found == again
+    assert found["shape"]["dp"] == 32
     assert heard.count("measuring") == 1
+
+
+def test_the_step_comes_before_what_limits_it(exploration: Exploration) -> None:
+    heard: list[str] = []
+    answers = exploration.answers({"ask": "run", "chosen": {"microbatches": 4}}, heard.append)
+    first = next(answers)
+    assert heard[-1] == "measuring"  # neither limits nor sections have been looked for
+    assert first["kind"] == "step"
+    assert "sections" not in first
+    assert re.fullmatch(r"A step takes \S+\ss, \S+% of it compute\.", first["headline"])
+    last = next(answers)
+    told = {key: value for key, value in last.items() if key not in ("kind", "sections")}
+    assert {"kind": "step", **told, "headline": first["headline"]} == first
+    assert last["headline"].startswith(first["headline"][:-1])
+
+
+def test_what_is_kept_of_a_cluster_changes_no_answer() -> None:
+    """Rings, trees and plans of one choice are those of the next on the same cluster."""
+    moves = [{"microbatches": 4}, {"tp": 2}, {"tp": 2, "algo": "tree"}, {"nic": 2.0}, {"tp": 2}]
+    moved = Exploration("llama3-8b")
+    with planned_groups() as made:
+        answers = [said(moved, chosen=chosen)[-1] for chosen in moves]
+        moved.forget()
+        before = len(made)
+        assert said(moved, chosen=moves[-1])[-1] == answers[1]
+        assert len(made) == before
+    alone = [said(Exploration("llama3-8b"), chosen=chosen)[-1] for chosen in moves]
+    assert [answer["kind"] for answer in answers] == ["run"] * len(moves)
+    assert answers == alone
 
 
 def test_a_report_says_how_to_run_it_again(exploration: Exploration) -> None:

@@ -20,7 +20,8 @@ from commsim.charts.report.what_if import (
 )
 from commsim.charts.report.write import (
     live_assets,
-    live_parts,
+    live_head,
+    live_sections,
     page,
     report_page,
     viewer_section,
@@ -40,7 +41,8 @@ __all__ = [
     "WhatIfRuns",
     "legend",
     "live_assets",
-    "live_parts",
+    "live_head",
+    "live_sections",
     "page",
     "percent",
     "point_page",

@@ -35,7 +35,8 @@ from commsim.files import write_pieces
 
 __all__ = [
     "live_assets",
-    "live_parts",
+    "live_head",
+    "live_sections",
     "page",
     "report_page",
     "viewer_section",
@@ -214,22 +215,26 @@ def _again(facts: ReportFacts) -> ReportSection | None:
     )
 
 
-def live_parts(facts: ReportFacts) -> dict[str, Any]:
-    """Return a report in pieces, for a page that is there already: plain data and HTML.
+def live_head(facts: ReportFacts) -> dict[str, Any]:
+    """Return what is above a report's sections, for a page that is there already.
 
-    `figures` are [label, value, remark]; `sections` have key, title, lead (plain text), body
-    (HTML) and whether they are wide; `viewer` is the HTML of the viewer's data, "" for no spans.
+    `figures` are [label, value, remark]; `viewer` is the HTML of the viewer's data, "" for no
+    spans.
     """
-    runs = _runs(facts)
-    made = [section for make in _MAKERS if (section := make(facts)) is not None]
-    notes = _notes(facts)
     return {
         "headline": facts.headline or facts.name,
         "name": facts.name,
         "figures": [list(one) for one in figures(facts)],
-        "sections": [msgspec.structs.asdict(one) for one in (*made, *([notes] if notes else []))],
-        "viewer": "".join(_viewer(runs)),
+        "viewer": "".join(_viewer(_runs(facts))),
     }
+
+
+def live_sections(facts: ReportFacts) -> list[dict[str, Any]]:
+    """Return a report's sections, for a page that is there already: key, title, lead (plain text),
+    body (HTML), and whether they are wide.
+    """
+    made = (*(make(facts) for make in _MAKERS), _notes(facts))
+    return [msgspec.structs.asdict(one) for one in made if one is not None]
 
 
 def live_assets() -> tuple[str, str]:

@@ -8,6 +8,7 @@ const Answer = (() => {
   const byId = id => document.getElementById(id);
   let latest = null, pinned = null, curves = null;
 
+  /* The answer: of the step alone at first, without sections; those before stay, greyed, until `complete`. */
   function show(answer) {
     latest = answer;
     byId("headline").textContent = answer.headline;
@@ -17,6 +18,12 @@ const Answer = (() => {
     figures();
     sections(answer);
     timeline(answer.viewer);
+  }
+
+  function complete(answer) {
+    latest = answer;
+    byId("headline").textContent = answer.headline;
+    sections(answer);
   }
 
   function inWords({ gpus, dp, batch }) {
@@ -76,8 +83,10 @@ const Answer = (() => {
     const main = byId("sections"), kept = Choices.all.has("cluster") ? byId("curves") || curvesSection() : null;
     const line = byId("timeline") || section("timeline", "Timeline", "", true);
     const made = new Map();
-    for (const part of answer.sections) {
+    for (const one of answer.sections ? [] : main.querySelectorAll(":scope > .told")) { one.classList.add("stale"); made.set(one.id, one); }
+    for (const part of answer.sections || []) {
       const one = section(part.key, part.title, part.lead, part.wide);
+      one.classList.add("told");
       const body = make("div", "body", one);
       body.innerHTML = part.body; // written and escaped by commsim's own report
       made.set(part.key, one);
@@ -171,5 +180,5 @@ const Answer = (() => {
     if (before) { if (before.viewer && before.viewer.close) before.viewer.close(); before.remove(); }
   }
 
-  return { show, showCurves, pin, redraw, latest: () => latest, byId };
+  return { show, complete, showCurves, pin, redraw, latest: () => latest, byId };
 })();

@@ -64,19 +64,20 @@
     const mine = ++turn, chosen = Choices.chosen();
     note(chosen);
     busy(true);
-    let answered = false;
+    let answered = false, first = 0;
     try {
       await lines("run", { chosen }, message => {
         if (mine !== turn) return;
         if (message.kind === "progress") doing(message.doing);
         if (message.kind === "error") problem(message);
         if (message.kind === "stopped") { byId("doing").textContent = "stopped"; byId("result").classList.add("stale"); }
-        if (message.kind === "run") { answered = true; problem(null); Answer.show(message); choose(); }
+        if (message.kind === "step") { first = performance.now(); problem(null); Answer.show(message); choose(); }
+        if (message.kind === "run") { answered = true; problem(null); if (first) Answer.complete(message); else Answer.show(message); choose(); }
       });
     } catch (error) { if (mine === turn) problem({ message: gone(error), controls: [] }); }
     if (mine !== turn) return;
     busy(false);
-    if (answered) { byId("doing").textContent = `answered in ${((performance.now() - began) / 1e3).toFixed(1)} s`; await askCurves(mine, chosen); }
+    if (answered) { byId("doing").textContent = `answered in ${(((first || performance.now()) - began) / 1e3).toFixed(1)} s`; await askCurves(mine, chosen); }
     if (mine === turn) document.body.dataset.settled = String(mine);
   }
 

@@ -9,8 +9,18 @@ links allow.
 from commsim.study.run.captured import captured_summary
 from commsim.study.run.goodput import Goodput, goodput_of
 from commsim.study.run.guard import too_fast
+from commsim.study.run.hardware import KeptHardware
 from commsim.study.run.result import Result
 from commsim.study.run.run import run
 from commsim.study.run.twice import twice
 
-__all__ = ["Goodput", "Result", "captured_summary", "goodput_of", "run", "too_fast", "twice"]
+__all__ = [
+    "Goodput",
+    "KeptHardware",
+    "Result",
+    "captured_summary",
+    "goodput_of",
+    "run",
+    "too_fast",
+    "twice",
+]

@@ -4,7 +4,7 @@ The result of a run: its timeline, its metrics, and the JSON that they make.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -84,14 +84,13 @@ class Result(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def headline(self) -> str:
         """How long it takes, and what costs most of the time that is not compute."""
+        return self._said(self.limits)
+
+    def _said(self, limits: Sequence[Limit]) -> str:
         from commsim.metrics import finding
 
-        told = finding(
-            self.timeline,
-            self.metrics,
-            self.limits,
-            subject="" if self.span_name == STEP else "All together take",
-        )
+        subject = "" if self.span_name == STEP else "All together take"
+        told = finding(self.timeline, self.metrics, limits, subject=subject)
         return f"{self.preface} {told}" if self.preface else told
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,14 +129,25 @@ class Result(msgspec.Struct, frozen=True, dict=True):
 
         write_report(self.facts(), path)
 
-    def live_parts(self) -> dict[str, Any]:
-        """Return the report in pieces, for a page that is there already."""
-        from commsim.charts import live_parts
+    def live_head(self) -> dict[str, Any]:
+        """Return what a report starts with, before it is known what limits the run."""
+        from commsim.charts import live_head
 
-        return live_parts(self.facts())
+        return live_head(self._facts(self._said(()), (), ()))
+
+    def live_sections(self) -> list[dict[str, Any]]:
+        """Return the report's sections, for a page that is there already."""
+        from commsim.charts import live_sections
+
+        return live_sections(self.facts())
 
     def facts(self) -> ReportFacts:
         """Return what a report of it is written from."""
+        return self._facts(self.headline, self.limits, self.waits)
+
+    def _facts(
+        self, headline: str, limits: tuple[Limit, ...], waits: tuple[Wait, ...]
+    ) -> ReportFacts:
         from commsim.charts import FaultDraws, ReportFacts
 
         faults = self.extra.get("faults")
@@ -150,9 +160,9 @@ class Result(msgspec.Struct, frozen=True, dict=True):
             self.timeline,
             self.metrics,
             self.notes,
-            headline=self.headline,
-            limits=self.limits,
-            waits=self.waits,
+            headline=headline,
+            limits=limits,
+            waits=waits,
             command=self.command,
             cluster=self.cluster,
             measured=self.measured,

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from commsim.cluster import Cluster, build_cluster
+from commsim.cluster import Cluster
 from commsim.engine import (
     Extension,
     apart_links,
@@ -35,6 +35,7 @@ from commsim.study.run.captured import graph_workload
 from commsim.study.run.faulty import Strike, with_faults
 from commsim.study.run.goodput import goodput_of
 from commsim.study.run.guard import too_fast_plans
+from commsim.study.run.hardware import hardware_of
 from commsim.study.run.jobs import run_jobs
 from commsim.study.run.result import Result
 from commsim.study.run.twice import twice
@@ -136,13 +137,11 @@ def run_once(
     """Run a scenario as it is, or with what `dead` NICs and `draw` of its cluster do to it."""
     file = scenario.file
     progress("building the work")
-    cluster = (
-        None if file.cluster is None else build_cluster(file.cluster, scenario.where, dead=dead)
-    )
+    cluster, library = hardware_of(scenario, dead)
     strike = None if draw is None or cluster is None else draw(cluster)
     if strike is not None and cluster is not None:
         cluster = degraded(cluster, strike.faults)
-    library: Library = make_library(file.library, cluster)
+        library = make_library(file.library, cluster)
     kind = chosen_kind(file.workload, where=f"{scenario.where}: workload")
     if kind == "trace":
         library = Recorded() if cluster is None else library
