@@ -86,7 +86,7 @@ def test_the_step_comes_before_what_limits_it(exploration: Exploration) -> None:
 
 def test_what_is_kept_of_a_cluster_changes_no_answer() -> None:
     """Rings, trees and plans of one choice are those of the next on the same cluster."""
-    moves = [{"tp": 2}, {"tp": 2, "algo": "tree"}, {"nic": 2.0}, {"tp": 2, "microbatches": 4}]
+    moves = [{"tp": 2}, {"tp": 2, "algo": "ring"}, {"nic": 2.0}, {"tp": 2, "microbatches": 4}]
     moved = Exploration("llama3-8b")
     with planned_groups() as made:
         answers = [said(moved, chosen=chosen)[-1] for chosen in moves]

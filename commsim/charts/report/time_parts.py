@@ -12,7 +12,7 @@ import numpy as np
 from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text
 from commsim.charts.theme import ACCOUNT, shorten
-from commsim.metrics import Metrics, RankTimes, bubbles, limit_name, op_label
+from commsim.metrics import Limit, Metrics, RankTimes, bubbles, limit_name, op_label
 from commsim.units import format_time
 
 __all__ = ["breakdown_section", "bubble_section", "limits_section", "path_section", "waits_section"]
@@ -137,10 +137,9 @@ def limits_section(facts: ReportFacts) -> ReportSection | None:
         return None
     rows = [
         [
-            text(limit_name(limit)),
+            text(limit_name(limit)) + _to_try(limit),
             percent(limit.removed_s / step),
             "" if limit.halved_s is None else percent(limit.halved_s / step),
-            "" if limit.setting is None else f"<code>--set {text(limit.setting)}</code>",
         ]
         for limit in facts.limits
     ]
@@ -148,8 +147,15 @@ def limits_section(facts: ReportFacts) -> ReportSection | None:
         "The plan of this run timed again without each part, and with half of it. Not a new run:"
         " transfers keep the contention that they had"
     )
-    body = table(["part", "gone", "half", "to try half"], rows, right=(1, 2))
+    body = table(["part", "gone", "half"], rows, right=(1, 2))
     return ReportSection("limits", "What the step would save", lead, body)
+
+
+def _to_try(limit: Limit) -> str:
+    """Return the setting that halves a limit, on a line below it."""
+    if limit.setting is None:
+        return ""
+    return f"<br><small>half: <code>--set {text(limit.setting)}</code></small>"
 
 
 def waits_section(facts: ReportFacts) -> ReportSection | None:
