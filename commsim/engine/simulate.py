@@ -78,7 +78,7 @@ def simulate(
     )  # fmt: skip
     extensions = tuple(extensions)
     if cluster is None and not extensions and is_work_alone(graph):
-        return run_work_alone(graph).timeline(None)
+        return run_work_alone(graph, follow).timeline(None)
     planner = planner or _planner(graph, cluster, library, network=network)
 
     def run(planner: Planner) -> Engine:

@@ -7,6 +7,8 @@ does not tell: each op is timed in turn, as the streams of `core` would, without
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from commsim.engine.recorder import Recorder
@@ -34,14 +36,17 @@ def is_work_alone(graph: Graph) -> bool:
     )
 
 
-def run_work_alone(graph: Graph) -> Recorder:
-    """Return the record of a graph that `is_work_alone`."""
-    recorder, count = Recorder(graph), len(graph)
+def run_work_alone(
+    graph: Graph, follow: Callable[[Callable[[], float]], None] = lambda _: None
+) -> Recorder:
+    """Return the record of a graph that `is_work_alone`; `follow` is as for `simulate`."""
+    recorder, count, op = Recorder(graph), len(graph), 0
+    follow(lambda: op / max(1, count))
     found = queues(graph)
     queue, free = [0] * count, graph.lane_offset[found.lane].tolist()
     for number, ops in enumerate(found.ops):
-        for op in ops:
-            queue[op] = number
+        for one in ops:
+            queue[one] = number
     last = [-1] * len(free)
     needs, delay = np.full(count, -1), np.zeros(count, dtype=np.int64)
     depends = np.diff(graph.dep_ptr) > 0

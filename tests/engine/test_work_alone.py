@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -79,3 +79,20 @@ def test_the_first_op_begins_at_the_offset_of_its_lane(offset: int) -> None:
     build.compute(build.lane(0, offset=offset), 5, name="a")
     line = simulate(build.build(), None, library=Ideal())
     assert (line.arrive.tolist(), line.end.tolist()) == ([offset], [offset + 5])
+
+
+def test_who_follows_it_sees_how_far_it_is() -> None:
+    shares: list[float] = []
+    ask: list[Callable[[], float]] = []
+    build = GraphBuilder()
+    lane = build.lane(0)
+    for _ in range(4):
+        build.compute(lane, 10, name="x")
+
+    def follow(share: Callable[[], float]) -> None:
+        ask.append(share)
+        shares.append(share())
+
+    simulate(build.build(), None, library=Ideal(), follow=follow)
+    assert shares == [0.0]
+    assert ask[0]() == 3 / 4  # the last op was the one begun
