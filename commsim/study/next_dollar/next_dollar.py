@@ -211,10 +211,14 @@ class _Search:
 
     def upgrades(self, resources: list[Resource]) -> list[Upgrade]:
         """Run each resource's changes, then follow gains and losses to their ends."""
-        self._run(resources, (BETTER[0], BETTER[-1]))
+        self._run(resources, BETTER[-1:])
+        self._run((one for one in resources if not self._idle(one)), BETTER[:1])
         moved = [one for one in resources if one.kind == "hardware" and self._moves(one)]
         self._run(moved, BETTER[1:-1])
-        self._run(self._leading(resources), _FURTHER)
+        following = self._leading(resources)
+        for better in _FURTHER:
+            self._run(following, (better,))
+            following = [one for one in following if self._saturates(one, better) is None]
         saturates = {one.key: self._saturates(one) for one in self._leading(resources)}
         idle = [one for one in resources if self._uses.of(one.links)[0] and not self._gains(one)]
         hurts = self._hurts(idle)
@@ -229,7 +233,19 @@ class _Search:
         step = None if sets is None else self._runs.step(sets)
         return None if step is None else self._step - step
 
+    def _idle(self, resource: Resource) -> bool:
+        """Say whether less of a resource cannot be felt: nothing goes over it (or it is room, not
+        speed), and twice as much changed nothing.
+        """
+        unused = bool(resource.links) and not self._uses.of(resource.links)[0]
+        if not unused and resource.key != "gpu_memory":
+            return False
+        saved = self._saved(resource, BETTER[-1])
+        return saved is not None and abs(saved) <= _UNMOVED * self._step
+
     def _moves(self, resource: Resource) -> bool:
+        if self._idle(resource):
+            return False
         changes = [self._saved(resource, better) for better in (BETTER[0], BETTER[-1])]
         return any(abs(saved) > _UNMOVED * self._step for saved in changes if saved is not None)
 
@@ -240,10 +256,12 @@ class _Search:
         gaining = [one for one in resources if one.kind == "hardware" and self._gains(one)]
         return sorted(gaining, key=lambda one: -(self._saved(one, 2.0) or 0.0))[:_FOLLOWED]
 
-    def _saturates(self, resource: Resource) -> float | None:
-        """Return the factor beyond which another doubling saves less than what is noticed."""
+    def _saturates(self, resource: Resource, upto: float = _FURTHER[-1]) -> float | None:
+        """Return the factor beyond which another doubling saves less than what is noticed; None if
+        none does of those `upto` a factor.
+        """
         before, times = self._saved(resource, 2.0), 2.0
-        for better in _FURTHER:
+        for better in (one for one in _FURTHER if one <= upto):
             saved = self._saved(resource, better)
             if saved is None or before is None:
                 return None
@@ -288,6 +306,8 @@ class _Search:
         sets = resource.sets(better)
         if sets is None:
             return ResourceChange(better, (), error="not to be had: it is counted in whole numbers")
+        if better < 1 and self._idle(resource):
+            return ResourceChange(better, sets, self._step, 0.0)
         if better in BETTER[1:-1] and not (resource.kind == "hardware" and self._moves(resource)):
             if resource.kind == "hardware":
                 return ResourceChange(better, sets, self._step, 0.0)

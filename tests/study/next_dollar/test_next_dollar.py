@@ -10,6 +10,7 @@ import pytest
 
 import commsim as cs
 from commsim.cli.main import call
+from commsim.study.next_dollar import runs
 
 SMALL = [
     "all-gather", "all-to-all", "broadcast", "ddp", "dp-pp", "host-offload", "p2p-blocking",
@@ -56,6 +57,8 @@ def _check(name: str) -> None:
             steps = [change.step_time_s or 0.0 for change in one.changes]
             assert steps == sorted(steps, reverse=True), (name, one.resource)
             assert one.saved_s == pytest.approx(saved[one.resource], abs=1e-15)
+            halved = cs.run(name, sets=one.changes[0].sets).metrics.step_time_s
+            assert one.changes[0].step_time_s == halved  # also of those that were not run
 
 
 @pytest.mark.share(0.5)
@@ -74,6 +77,25 @@ def test_the_first_resource_saves_most_on_the_catalogue(name: str) -> None:
 def of_fabric() -> Any:
     """The next dollar of `FABRIC`."""
     return cs.next_dollar(FABRIC, executor="serial")
+
+
+def test_what_nothing_goes_over_is_run_once_and_gains_end_where_they_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    run_points = runs.run_points
+
+    def heard(points: Any, executor: str) -> Any:
+        asked.extend(f"{path}={value}" for point in points for path, value in point.settings)
+        return run_points(points, executor)
+
+    monkeypatch.setattr(runs, "run_points", heard)
+    cs.next_dollar("all-to-all", executor="serial")
+    assert [one for one in asked if "host_memory" in one or "gpu_memory" in one] == [
+        "cluster.scale.gpu_memory=2", "cluster.scale.host_memory=2",
+    ]  # fmt: skip
+    followed = [one for one in asked if one.rpartition("=")[2] in ("4", "8", "16")]
+    assert followed == ["cluster.scale.nic=4"]  # no better than 2: 8 and 16 are not asked
 
 
 def test_a_ring_over_slow_nics_is_proportional_to_them(of_fabric: Any) -> None:
