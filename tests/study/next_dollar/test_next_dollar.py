@@ -10,7 +10,7 @@ import pytest
 
 import commsim as cs
 from commsim.cli.main import call
-from commsim.study.next_dollar import runs
+from commsim.study.sweep import run_points
 
 SMALL = [
     "all-gather", "all-to-all", "broadcast", "ddp", "dp-pp", "host-offload", "p2p-blocking",
@@ -83,13 +83,12 @@ def test_what_nothing_goes_over_is_run_once_and_gains_end_where_they_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    run_points = runs.run_points
 
     def heard(points: Any, executor: str) -> Any:
         asked.extend(f"{path}={value}" for point in points for path, value in point.settings)
         return run_points(points, executor)
 
-    monkeypatch.setattr(runs, "run_points", heard)
+    monkeypatch.setattr("commsim.study.next_dollar.runs.run_points", heard)
     cs.next_dollar("all-to-all", executor="serial")
     assert [one for one in asked if "host_memory" in one or "gpu_memory" in one] == [
         "cluster.scale.gpu_memory=2", "cluster.scale.host_memory=2",
@@ -140,7 +139,7 @@ def test_prices_become_money_per_second_saved() -> None:
 
 
 def test_the_bill_of_a_bought_cluster_says_what_as_much_again_costs() -> None:
-    """4 DGX H100 in two pods: 16 leaves of 2 NICs and 2 uplinks each under one spine."""
+    """4 DGX H100 on two leaves of 16 NICs and 16 uplinks each under one spine."""
 
     def price(much: float) -> dict[str, Any]:
         return {"price": much, "source": "a list", "date": "2026-01"}
@@ -151,13 +150,14 @@ def test_the_bill_of_a_bought_cluster_says_what_as_much_again_costs() -> None:
         "years": 4,
     }  # fmt: skip
     cluster = {
-        "preset": "dgx-h100", "nodes": 4, "fabric": {"nodes_per_leaf": 2}, "prices": prices,
+        "preset": "dgx-h100", "nodes": 4, "prices": prices,
+        "fabric": {"kind": "fat_tree", "nodes_per_leaf": 2},
     }  # fmt: skip
     found = cs.next_dollar(FABRIC | {"cluster": cluster}, executor="serial")
     by_key = {one.resource: one for one in found.upgrades}
     hours, kilowatt = 4 * 365 * 24, 0.1 * 1.5
     uplinks = (1 * 20_000 + 32 * (100 + 2 * 500)) / hours + 1 * kilowatt
-    nic = (32 * 1_500 + 17 * 20_000 + 64 * (100 + 2 * 500)) / hours + 17 * kilowatt
+    nic = (32 * 1_500 + 3 * 20_000 + 64 * (100 + 2 * 500)) / hours + 3 * kilowatt
     assert by_key["uplinks"].price_per_hour == pytest.approx(uplinks, rel=1e-2)
     assert by_key["nic"].price_per_hour == pytest.approx(nic, rel=1e-2)
     assert by_key["uplinks"].buys == "1 switch, 32 cables, 64 optics"
