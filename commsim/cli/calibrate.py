@@ -196,6 +196,10 @@ def check(
         )
         for band in found.bands
     ]  # fmt: skip
+    for fault in found.faults:
+        console.show(
+            f"{cluster} was fitted to a broken machine ({fault}): passing is no slower than that\n"
+        )
     console.show(columns(rows, right=(3, 4, 5, 6)))
     if json_path == STDOUT:
         from commsim.files import json_bytes

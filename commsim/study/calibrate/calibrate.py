@@ -20,7 +20,13 @@ from commsim.study.calibrate.factors import Factor, factors_of, overrides_of
 from commsim.study.calibrate.faults import Finding, diagnose
 from commsim.study.calibrate.fit import PARTS, ErrorParts, errors_of
 from commsim.study.calibrate.out_of_line import slow_figures, slow_ops
-from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, machine_of, read_tables
+from commsim.study.calibrate.predicted import (
+    FOUND,
+    BenchedMachine,
+    MeasuredTable,
+    machine_of,
+    read_tables,
+)
 from commsim.study.calibrate.shrink import fit_that_carries
 
 if TYPE_CHECKING:
@@ -36,8 +42,8 @@ class Calibration(msgspec.Struct, frozen=True, eq=False):
 
     `cluster` is its file in plain data. `finding` is what is broken, None if nothing explains
     the tables better than the machine as it should be. `out_of_line` says what no known fault
-    explains and is not healthy either; the tables of an op that is slower than the others stay out
-    of `cluster`. Errors are medians of |predicted / measured
+    explains and is not healthy either; the tables of an op that is slower than the others, and of
+    a machine with a fault, stay out of `cluster`. Errors are medians of |predicted / measured
     - 1|: `before` with the figures given, `after` with the fitted ones, on the rows fitted to;
     `left_out` has both by what was left out of a fit of its own: "sizes" (every second one) and
     "ops" (half). `tables` are measured and predicted times for the chart.
@@ -153,14 +159,15 @@ def fitted(
         x = np.zeros(len(factors))
     known = broken.having(overrides_of(factors, x))
     slow = slow_ops(known, tables)
-    kept = [table for table in tables if table.op not in slow]
+    # A broken machine's times are no yardstick: `check` would pass as long as it stays broken.
+    kept = [table for table in tables if table.op not in slow and finding is None]
     told = [
         f"{op} takes {times:.2g} times what the other ops of these logs lead to expect: its tables"
         " are not kept in the file, so that `check` holds it against the prediction"
         for op, times in slow.items()
     ]
     return Calibration(
-        cluster=_written(known, factors, kept, finding),
+        cluster=_written(known, factors, tables, kept, finding),
         finding=finding,
         out_of_line=(*slow_figures(factors, x), *told),
         factors=tuple(zip(factors, np.exp(x).tolist(), strict=True)),
@@ -218,9 +225,10 @@ def _written(
     machine: BenchedMachine,
     factors: Sequence[Factor],
     tables: Sequence[MeasuredTable],
+    kept: Sequence[MeasuredTable],
     finding: Finding | None,
 ) -> dict[str, Any]:
-    """Return the cluster file: the figures with where they are from."""
+    """Return the cluster file: the figures with where they are from, the tables that are kept."""
     data = dict(machine.cluster)
     data["nodes"] = max(table.nodes for table in tables)
     names = ", ".join(dict.fromkeys(table.name.partition(":")[0] for table in tables))
@@ -234,11 +242,11 @@ def _written(
         }
     for part in finding.fault.overrides if finding is not None else ():
         sources = overrides[part].get("sources", {})
-        told = f"found: {finding.fault.name}, in {names}" if finding is not None else ""
+        told = f"{FOUND}{finding.fault.name}, in {names}" if finding is not None else ""
         fields = finding.fault.overrides[part] if finding is not None else {}
         overrides[part]["sources"] = {**sources, **dict.fromkeys(fields, told)}
     data["overrides"] = overrides
-    data["measured"] = [table.written() for table in tables]
+    data["measured"] = [table.written() for table in kept]
     return data
 
 

@@ -49,11 +49,15 @@ class CheckedBand(msgspec.Struct, frozen=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """Every band of every table; `passed` if none is slower than the tolerance."""
+    """Every band of every table; `passed` if none is slower than the tolerance.
+
+    `faults`: what was broken when the cluster's file was fitted, and is part of what is expected.
+    """
 
     cluster: str
     tolerance: float
     bands: tuple[CheckedBand, ...]
+    faults: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -68,6 +72,7 @@ class CheckResult(msgspec.Struct, frozen=True):
             "cluster": self.cluster,
             "tolerance": self.tolerance,
             "passed": self.passed,
+            "faults": list(self.faults),
             "bands": [
                 {name: getattr(band, name) for name in band.__struct_fields__}
                 for band in self.bands
@@ -102,7 +107,7 @@ def check(
     bands = [
         band for table in tables for band in _bands(table, *_expected(machine, table), tolerance)
     ]
-    return CheckResult(str(cluster), tolerance, tuple(bands))
+    return CheckResult(str(cluster), tolerance, tuple(bands), machine.faults)
 
 
 def _expected(machine: BenchedMachine, table: MeasuredTable) -> tuple[Floats, str]:

@@ -34,7 +34,10 @@ from commsim.traces.formats import (
 )
 from commsim.yaml_file import read_yaml
 
-__all__ = ["BenchedMachine", "MeasuredTable", "machine_of", "read_tables"]
+__all__ = ["FOUND", "BenchedMachine", "MeasuredTable", "machine_of", "read_tables"]
+
+FOUND = "found: "
+"""How the source of a figure begins that is what is broken."""
 
 _TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
 _MOST_BYTES = 2**28  # of a log
@@ -86,6 +89,21 @@ class BenchedMachine(msgspec.Struct, frozen=True):
     cluster: Mapping[str, Any]
     library: LibrarySection = LibrarySection("nccl")
     measured: tuple[MeasuredTable, ...] = ()
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What was broken when its file was fitted, by the sources of its figures."""
+        parts = (self.cluster.get("overrides") or {}).values()
+        sources = [
+            str(source)
+            for part in parts
+            if isinstance(part, Mapping)
+            for source in (part.get("sources") or {}).values()
+        ]
+        told = [
+            one.removeprefix(FOUND).partition(",")[0] for one in sources if one.startswith(FOUND)
+        ]
+        return tuple(dict.fromkeys(told))
 
     def having(self, overrides: Mapping[str, Any], **library: Any) -> BenchedMachine:
         """Return the machine with settings laid over its node's, and over its library's."""

@@ -126,6 +126,28 @@ def test_an_op_slower_than_the_others_stays_out_of_the_file_and_fails_its_check(
     assert failed == {"all_gather"}
 
 
+def test_a_broken_machines_times_are_no_yardstick(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stay out of the file, and a check against it says what is broken there."""
+    tables = measured(NODES.having(PLANTED["NIC at half rate"][0]))
+    found = fitted(NODES, tables)
+    assert found.finding is not None
+    assert found.cluster["measured"] == []
+    found.save(tmp_path / "mine.yaml")
+    log = tmp_path / "today.json"
+    rows = [
+        {"op": one.op, "size": size, "type": "float", "time_us": seconds * 1e6}
+        for one in tables
+        for size, seconds in zip(one.sizes, one.seconds.tolist(), strict=True)
+    ]
+    log.write_text(json.dumps({"system": {"gpus": 2 * GPUS, "nodes": 2}, "results": rows}))
+    assert cs.check(log, tmp_path / "mine.yaml").faults == (found.finding.fault.name,)
+    call(["check", str(log), "--cluster", str(tmp_path / "mine.yaml")])
+    assert f"a broken machine ({found.finding.fault.name})" in capsys.readouterr().out
+    assert cs.check(log, "aws-p6-b200").faults == ()
+
+
 def test_figures_that_were_planted_come_back() -> None:
     truth = {"host": {"launch": "12us"}, "nic": {"efficiency": 0.6}}
     tables = measured(NODES.having(truth), ops=("all_reduce", "all_gather"))
