@@ -24,7 +24,7 @@ from commsim.traces.formats.files import documents
 from commsim.traces.formats.kineto import read_kineto
 
 _OP_US = 14.0
-_BASE = 1_700_000_000_000_000.0
+_BASE_NS, _BASE_US = 1_790_857_026_000_000_000, 4_393_289_180_634.914
 
 
 def main() -> None:
@@ -41,18 +41,25 @@ def main() -> None:
             for rank in range(options.ranks)
         ]
         parse_one(files[0])
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), cpu_seconds()
         trace = load_trace(folder)
         graph = trace.graph()
-        took = time.perf_counter() - begin
+        took, used = time.perf_counter() - begin, cpu_seconds() - used
         total = sum(file.stat().st_size for file in files) / 1e6
-        print(f"{len(files)} ranks, {total:.0f} MB: {took:.1f} s from files to {graph!r}")
+        print(f"{len(files)} ranks, {total:.0f} MB: {took:.1f} s ({used:.1f} s of CPU)"
+              f" from files to {graph!r}")  # fmt: skip
         print(f"largest memory of this process: {peak():.0f} MB")
 
 
 def peak() -> float:
     """Return the most memory that this process has had, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of those that it started and that ended."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)
 
 
 def parse_one(file: Path) -> None:
@@ -71,7 +78,8 @@ def generate(path: Path, rank: int, world: int, megabytes: float) -> Path:
     head = {"backend": "nccl", "rank": rank, "world_size": world}
     with path.open("w", encoding="ascii") as out:
         out.write('{\n  "schemaVersion": 1,\n  "distributedInfo": ' + json.dumps(head))
-        out.write(',\n  "displayTimeUnit": "ms",\n  "traceEvents": [\n')
+        out.write(f',\n  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {_BASE_NS}')
+        out.write(',\n  "traceEvents": [\n')
         for count, launches in computes(megabytes):
             out.write(launches + text_of(all_reduce(count, rank, world)))
         step = event("user_annotation", "ProfilerStep#1", 0, (count + 2) * _OP_US, 1, 1)
@@ -100,16 +108,18 @@ def text_of(rows: list[dict[str, Any]]) -> str:
 def event(
     cat: str, name: str, ts: float, dur: float, pid: int, tid: int, **args: Any
 ) -> dict[str, Any]:
-    """Return a complete event; `ts` in us from the beginning."""
-    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": _BASE + ts,
-            "dur": dur, "args": {"External id": int(ts), **args}}  # fmt: skip
+    """Return a complete event; `ts` in us from the beginning, written as Kineto writes it."""
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid,
+            "ts": round(_BASE_US + ts, 3), "dur": dur,
+            "args": {"External id": int(ts), **args}}  # fmt: skip
 
 
 def launched(k: int) -> list[dict[str, Any]]:
     """Return an op that launches a kernel, with its flow."""
     at = k * _OP_US
     kernel = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
-    flow = {"cat": "ac2g", "name": "ac2g", "id": k + 1, "pid": 1, "tid": 1, "ts": _BASE + at + 3}
+    flow: dict[str, Any] = {"cat": "ac2g", "name": "ac2g", "id": k + 1, "pid": 1, "tid": 1}
+    flow["ts"] = round(_BASE_US + at + 3, 3)
     return [
         event("cpu_op", "aten::linear", at, 12.0, 1, 1, **{"Sequence number": k, "Ev Idx": k}),
         event("cpu_op", "aten::addmm", at + 1, 10.0, 1, 1, **{"Record function id": 0}),

@@ -13,8 +13,8 @@ __all__ = ["say_notes"]
 _SHOWN = 5
 _WIDTH = 100
 _MATTER = (
-    "self-check", "does not", "not ", "no ", "approximat", "NCCL", "left out", "compute:",
-    "engine:", "library:", "defaults:",
+    "self-check", "cut off", "does not", "not ", "no ", "approximat", "NCCL", "left out",
+    "compute:", "engine:", "library:", "defaults:",
 )  # fmt: skip
 """What a note that matters says, the most telling first: trust, limits, then what was assumed."""
 

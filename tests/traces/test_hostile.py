@@ -18,6 +18,7 @@ from helpers.share import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commsim.cli.main import call
 from commsim.errors import TraceError
 from commsim.study.replay import replay
 from commsim.traces import load_trace
@@ -316,13 +317,36 @@ def test_every_cut_of_every_set_replays_or_says_one_sentence(
     check_cut(RUNS[run], rank, share, tmp_path)
 
 
-def check_cut(run: Path, rank: int, share: float, tmp_path: Path) -> None:
+def test_the_end_that_a_cut_took_from_a_step_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The step's own event is written early, so that its length is known and not what was in it."""
+    cut_copy(RUNS["1f1b-4"], 2, 0.13, tmp_path)
+    assert call(["replay", str(tmp_path)]) == 0
+    printed = capsys.readouterr().err
+    assert "rank 2: cut off 37.35 ms into its step of 96.98 ms: the rest counts as" in printed
+    assert "rank2.json: cut off: 75" in printed
+
+
+def test_a_step_that_a_cut_left_whole_has_lost_no_end(tmp_path: Path) -> None:
+    cut_copy(RUNS["1f1b-4"], 2, 0.999, tmp_path)
+    notes = replay(tmp_path).result.notes
+    assert any("rank2.json: cut off" in note for note in notes)
+    assert not any("into its step" in note for note in notes)
+
+
+def cut_copy(run: Path, rank: int, share: float, to: Path) -> None:
+    """Copy a recorded run with only a share of one rank's file."""
     for file in run.iterdir():
         if file.name == f"rank{rank}.json.gz":
             text = gzip.decompress(file.read_bytes())
-            (tmp_path / f"rank{rank}.json").write_bytes(text[: int(len(text) * share)])
+            (to / f"rank{rank}.json").write_bytes(text[: int(len(text) * share)])
         elif "calls" not in file.name:
-            shutil.copy(file, tmp_path)
+            shutil.copy(file, to)
+
+
+def check_cut(run: Path, rank: int, share: float, tmp_path: Path) -> None:
+    cut_copy(run, rank, share, tmp_path)
     try:
         found = replay(tmp_path)
     except TraceError as error:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from commsim.traces.formats import ExecutionTrace, KinetoFile, RankRecord
-from commsim.traces.rebuild.rank.activity import activity_of
+from commsim.traces.formats import EventKind, ExecutionTrace, KinetoFile, RankRecord
+from commsim.traces.rebuild.rank.activity import Activity, activity_of
 from commsim.traces.rebuild.rank.calls import RankCollectives
 from commsim.traces.rebuild.rank.causes import RankWork
 from commsim.traces.rebuild.rank.collectives import collectives_of
@@ -92,10 +92,31 @@ def rank_part(
         window=window_of(activity),
         account=own_account(activity),
         how=how if not activity.gpu.is_gloo.all() else "",
-        notes=(*file.notes, *activity.notes, *calls.notes, *_unsure(rank, unsure)),
+        notes=(
+            *file.notes,
+            *_lost_end(activity),
+            *activity.notes,
+            *calls.notes,
+            *_unsure(rank, unsure),
+        ),
         unsure=unsure,
         suspects=suspects_of(activity),
     )
+
+
+def _lost_end(activity: Activity) -> Iterator[str]:
+    """Yield a note on the end of a step of which a file that was cut has no events left."""
+    events, step = activity.file.events, activity.step
+    if not activity.file.cut or step is None:
+        return
+    within = events.take((events.kind != EventKind.ANNOTATION) & (events.start < step.end))
+    last = max(int(within.end.max(initial=0)), step.start)
+    if step.end - last > _WORTH_SAYING:
+        length, until = format_time(step.end - step.start), format_time(last - step.start)
+        yield (
+            f"rank {activity.rank}: cut off {until} into its step of {length}: the rest counts as"
+            " its work, whatever it was."
+        )
 
 
 def _unsure(rank: int, unsure: int) -> Iterator[str]:
