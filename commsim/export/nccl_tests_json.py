@@ -55,6 +55,7 @@ def nccl_tests_dict(bench: dict[str, Any]) -> dict[str, Any]:
     ops = list(dict.fromkeys(row["op"] for row in rows))
     sizes = [row["size"] for row in rows]
     check_nccl_tests(ops, several=len(dict.fromkeys(sizes)) < len(sizes))
+    devices, nodes = _devices(system), int(system["nodes"])
     program = f"{_PROGRAMS.get(ops[0], ops[0])}_perf"
     return {
         "version": 1,
@@ -62,26 +63,31 @@ def nccl_tests_dict(bench: dict[str, Any]) -> dict[str, Any]:
         "args": [program, "-b", str(sizes[0]), "-e", str(sizes[-1]), "-d", rows[0]["type"]],
         "env": [],
         "config": {
-            "ngpus": 1,
+            "ngpus": len(devices) // max(1, nodes) if _one_process(system) else 1,
             "minimum_bytes": sizes[0],
             "maximum_bytes": sizes[-1],
             "validation": 0,
-            "devices": _devices(system),
+            "devices": devices,
         },
         "results": [_row(row) for row in rows],
         "out_of_bounds": {"count": 0, "okay": True},
     }
 
 
+def _one_process(system: dict[str, Any]) -> bool:
+    """Say whether one process drives all GPUs of a node."""
+    return system.get("launch") == "process"
+
+
 def _devices(system: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the GPUs, spread evenly over the nodes."""
+    """Return the GPUs, spread evenly over the nodes; processes as they were launched."""
     gpus, nodes = int(system["gpus"]), max(1, int(system["nodes"]))
     each = -(-gpus // nodes)
     return [
         {
             "rank": rank,
             "group": 0,
-            "pid": 0,
+            "pid": rank // each if _one_process(system) else rank,
             "hostname": f"node{rank // each}",
             "device": rank % each,
             "device_info": str(system["cluster"]),

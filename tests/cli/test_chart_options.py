@@ -87,6 +87,33 @@ def test_bench_writes_nccl_tests_json(tmp_path: Path) -> None:
     assert [row["size"] for row in json.loads(path.read_text())["results"]] == [2**20, 2**21, 2**22]
 
 
+@pytest.mark.parametrize("launch", ["gpu", "process"])
+def test_a_bench_read_back_is_the_bench(
+    launch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who launched it comes back too: one process for eight GPUs takes twice as long at 8 bytes."""
+    path = str(tmp_path / "t.json")
+    line = [
+        "bench",
+        "all_reduce",
+        "--cluster",
+        "dgx-h100",
+        "-q",
+        "-b",
+        "8",
+        "-e",
+        "64M",
+        "-f",
+        "64",
+    ]
+    more = ["--launch", launch] if launch != "gpu" else []
+    assert call([*line, *more, "--nccl-tests", path]) == 0
+    capsys.readouterr()
+    assert call(["compare", path, "dgx-h100"]) == 0
+    told = capsys.readouterr().out.split("(medians)")[0]
+    assert set(re.findall(r"[\d.]+%", told)) == {"0.0%"}
+
+
 def test_run_writes_perfetto(tmp_path: Path) -> None:
     pytest.importorskip("google.protobuf")
     path = tmp_path / "a.pftrace"
