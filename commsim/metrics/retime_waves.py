@@ -136,8 +136,15 @@ def in_waves(
 
     for span in order:
         wave = arrives[span]
-        if wave < 0 and (wave := arrival(span)) < 0:
-            return None
+        if wave < 0:
+            wave = 0
+            for need in flat[cuts[span] : cuts[span + 1]]:  # as in `arrival`: a call takes longer
+                ended = ends[need]
+                if ended < 0:
+                    return None
+                if ended >= wave:
+                    wave = ended + 1
+            arrives[span] = wave
         together = meets[span]
         if together >= 0:
             if met[together] < 0:

@@ -13,6 +13,7 @@ from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.libraries import Ideal
 from commsim.sections import decode
+from commsim.study.run import run
 from commsim.workload import TrainingSection, build_training
 from commsim.workload.training import plan_training
 from commsim.workload.training.axes import Axes
@@ -222,3 +223,17 @@ def test_the_groups_of_whole_experts_go_over_tensor_parallel_neighbours() -> Non
 def test_degrees_of_experts_that_do_not_go_together(parallel: dict[str, Any], words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
         planned(parallel=parallel)
+
+
+def test_one_replica_of_each_expert_leaves_the_rest_to_reduce() -> None:
+    """With ep = dp no expert has a second copy; attention and embeddings have as many as ranks."""
+    work = {"model": MODEL, "batch": {"global": 8, "micro": 1}, "parallel": {"dp": 8, "ep": 8}}
+    graph = run({"cluster": {"preset": "dgx-h100"}, "workload": {"training": work}}).timeline.graph
+    table = graph.collectives
+    reduced = {
+        graph.groups[group].axis
+        for group, kind in zip(table.group.tolist(), table.kind, strict=True)
+        if kind in ("all_reduce", "reduce_scatter")
+    }
+    assert "dp" in reduced
+    assert "edp" not in reduced

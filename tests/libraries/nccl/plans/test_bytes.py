@@ -11,6 +11,7 @@ from commsim.cluster import Cluster
 from commsim.cluster.section import cluster_from
 from commsim.libraries import Plan, Request
 from commsim.libraries.nccl.plans.library import Nccl
+from commsim.libraries.nccl.plans.loads import OpLoads
 
 S = 2**28
 ONE_SLOW_NODE = cluster_from(
@@ -166,3 +167,14 @@ def test_the_slow_nics_of_one_node_are_waited_for() -> None:
     assert out[1] == pytest.approx(into[0])
     rate = 8 * float(ONE_SLOW_NODE.links.capacity[ONE_SLOW_NODE.fabric.nic_link(8)])
     assert plan(ONE_SLOW_NODE, "all_reduce").idle >= S / rate * 1e12
+
+
+def test_only_what_a_switch_copies_is_cut_to_the_time() -> None:
+    """10 bytes/s for 3 s: the other 20 bytes of a link stay, of 20 copied ones 10 have room."""
+    loads = OpLoads(
+        np.array([1, 2]), np.array([0.4, 0.4]), np.ones(2), multicast=np.array([0.2, 0.0])
+    )
+    capacity = np.array([0.0, 10.0, 10.0])
+    assert loads.bytes_in(100.0, 3.0, capacity).tolist() == [30.0, 40.0]
+    assert loads.bytes_in(100.0, 9.0, capacity).tolist() == [40.0, 40.0]
+    assert loads.bytes_in(100.0, 1.0, capacity).tolist() == [20.0, 40.0]
