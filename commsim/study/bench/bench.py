@@ -169,7 +169,7 @@ def bench(
         "library": section.name,
         "version": backend.version,
         "network": network,
-        "launch": getattr(backend, "launch", None),
+        "launch": section.get("launch"),
     }
     return BenchResult(
         system, tuple(rows), tuple(crossovers), tuple(choices), tuple(dict.fromkeys(notes))
