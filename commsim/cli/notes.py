@@ -4,12 +4,15 @@ Notes of a run as lines on stderr: the few that matter, or with `-v` all of them
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from commsim.cli.console import Console
 
 __all__ = ["say_notes"]
 
+_FOLDERS = re.compile(r"(?<!\S)/(?:[^/\s:]+/)+")
+"""The folders of a path, which would leave no room for what a note says of the file."""
 _SHOWN = 5
 _WIDTH = 100
 _MATTER = (
@@ -32,10 +35,12 @@ def say_notes(notes: Sequence[str], console: Console, *, verbose: bool) -> None:
 
 
 def _rank(note: str) -> int:
-    return next((at for at, word in enumerate(_MATTER) if word in note), len(_MATTER))
+    said = _FOLDERS.sub("", note)
+    return next((at for at, word in enumerate(_MATTER) if word in said), len(_MATTER))
 
 
 def _line(text: str) -> str:
+    text = _FOLDERS.sub("", text)
     if len(text) <= _WIDTH:
         return text
     return f"{text[: _WIDTH - 1].rsplit(' ', 1)[0].rstrip(' ,;:(')} …"

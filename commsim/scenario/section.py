@@ -19,7 +19,6 @@ from commsim.scenario.catalogue import scenario_text
 from commsim.scenario.goodput import GoodputSection
 from commsim.scenario.jobs import JobSection
 from commsim.scenario.overrides import apply_sets, merge_settings
-from commsim.scenario.setting_paths import paths_of
 from commsim.sections import Section, decode
 from commsim.setting_names import foreign_config
 from commsim.workload import WorkloadSection
@@ -126,6 +125,8 @@ def _changed(data: Any, sets: Iterable[str]) -> Any:
         path = text.partition("=")[0].strip()
         if path.partition(".")[0] in ScenarioFile.__struct_fields__:
             continue
+        from commsim.scenario.setting_paths import paths_of
+
         paths = dict.fromkeys(paths_of(ScenarioFile))
         meant = [one for one in paths if one.endswith(f".{path}")]
         if meant:

@@ -321,8 +321,10 @@ def test_the_end_that_a_cut_took_from_a_step_is_said_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The step's own event is written early, so that its length is known and not what was in it."""
-    cut_copy(RUNS["1f1b-4"], 2, 0.13, tmp_path)
-    assert call(["replay", str(tmp_path)]) == 0
+    folder = tmp_path / ("of_a_long_name" * 8)  # which takes no room from what is said
+    folder.mkdir()
+    cut_copy(RUNS["1f1b-4"], 2, 0.13, folder)
+    assert call(["replay", str(folder)]) == 0
     printed = capsys.readouterr().err
     assert "rank 2: cut off 37.35 ms into its step of 96.98 ms: the rest counts as" in printed
     assert "rank2.json: cut off: 75" in printed
