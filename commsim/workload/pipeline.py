@@ -39,6 +39,7 @@ from commsim.workload.schedules import (
     load_schedule,
     make_schedule,
     peak_activations,
+    usual_schedule,
 )
 
 __all__ = ["PipelineSection", "build_pipeline"]
@@ -59,18 +60,24 @@ class PipelineSection(Section, frozen=True, kw_only=True):
     holds. `weight` 0 means that `backward` holds both gradients. Entry i of a `p2p` list is the
     delay between devices i and i + 1; that of the last one, back to the first, may be left out.
     `weight_memory` is the share of an activation that the weight gradient still needs.
+    Without a `schedule` it is 1f1b, or interleaved_1f1b where there are virtual stages.
     """
 
     stages: Count
     microbatches: Count
     forward: Durations
     backward: Durations
-    schedule: str = "1f1b"
+    schedule: str = ""
     virtual_stages: Count = 1
     weight: Durations = _NOTHING
     p2p: Durations = _NOTHING
     overlapped: Durations | None = None
     weight_memory: Share = 1.0
+
+    def __post_init__(self) -> None:
+        """Take the schedule that the stages need, if none is named."""
+        if not self.schedule:
+            msgspec.structs.force_setattr(self, "schedule", usual_schedule(self.virtual_stages))
 
 
 def build_pipeline(

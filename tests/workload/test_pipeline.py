@@ -312,7 +312,10 @@ def test_the_graph_has_one_tagged_op_per_action_and_one_dependency_per_message(
         ({"forward": ["1ms", "2ms"]}, "pipeline.forward: 2 times for 4 stages"),
         ({"p2p": ["1ms", "2ms"]}, "pipeline.p2p: 2 times for the 3 boundaries of 4 stages"),
         ({"schedule": "zb_w"}, "pipeline.schedule: no schedule 'zb_w'. Did you mean 'zb_v'"),
-        ({"virtual_stages": 3}, "1f1b has 1 stage per device, but virtual_stages is 3"),
+        (
+            {"schedule": "1f1b", "virtual_stages": 3},
+            "1f1b has 1 stage per device, but virtual_stages is 3",
+        ),
         ({"overlapped": "5ms"}, "pipeline.overlapped: 1f1b runs no forward and backward as one"),
         ({"schedule": "no.csv"}, "pipeline.schedule: no.csv cannot be read"),
         ({"stages": 0}, "stages"),
@@ -325,6 +328,11 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         build_pipeline(pipeline(**wrong))
     assert words in str(caught.value)
+
+
+def test_virtual_stages_are_interleaved_without_a_word() -> None:
+    said = pipeline(virtual_stages=2, microbatches=8, schedule="interleaved_1f1b")
+    assert pipeline(virtual_stages=2, microbatches=8) == said
 
 
 def notes(**settings: Any) -> str:

@@ -11,6 +11,7 @@ from commsim.workload.schedules.catalogue import (
     make_schedule,
     register_schedule,
     title_of,
+    usual_schedule,
 )
 from commsim.workload.schedules.csv_file import (
     check_virtual,
@@ -55,5 +56,6 @@ __all__ = [
     "read_schedule",
     "register_schedule",
     "title_of",
+    "usual_schedule",
     "write_schedule",
 ]

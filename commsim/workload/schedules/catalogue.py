@@ -24,6 +24,7 @@ __all__ = [
     "make_schedule",
     "register_schedule",
     "title_of",
+    "usual_schedule",
 ]
 
 _MOST_CELLS = 1_000_000  # (stage, microbatch) pairs: some 2 GiB of graph
@@ -133,6 +134,11 @@ def title_of(name: str) -> str:
     """Return a schedule's name for headlines ("1F1B"); its own if it is in no catalogue."""
     kind = SCHEDULES.find(name)
     return name if kind is None else kind.title
+
+
+def usual_schedule(virtual: int) -> str:
+    """Return the schedule that frameworks take for so many stages per device."""
+    return "1f1b" if virtual == 1 else "interleaved_1f1b"
 
 
 def home_of(name: str, devices: int, virtual: int, *, where: str) -> tuple[int, ...]:

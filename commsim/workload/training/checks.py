@@ -98,6 +98,7 @@ def check_settings(section: TrainingSection, *, where: str) -> None:
 
 _NEEDS = {  # setting of `parallel`: the axes that give it a meaning
     "tp_overlap": ("tp",),
+    "virtual_stages": ("pp",),
     "scatter_gather": ("tp", "pp"),
     "context": ("cp",),
     "dispatcher": ("ep",),

@@ -16,6 +16,7 @@ from commsim.models import (
 )
 from commsim.sections import Section
 from commsim.units import Size
+from commsim.workload.schedules import usual_schedule
 
 __all__ = [
     "WIDTH",
@@ -61,6 +62,7 @@ Precision = Literal[
 class ParallelSection(Section, frozen=True, kw_only=True):
     """Degrees of the parallel axes; `order` places ranks, fastest axis first.
 
+    Without a `schedule` it is 1f1b, or interleaved_1f1b where there are virtual stages.
     `layers_per_stage` lists the layers of each stage (or virtual stage) if they are not to
     be even. `tp_overlap` says what tensor-parallel collectives run alongside: nothing, the weight
     gradients (Megatron's asynchronous all-reduce), all of a block but for the last quarter of a
@@ -83,7 +85,7 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     cp: Count = 1
     ep: Count = 1
     sequence_parallel: bool = False
-    schedule: str = "1f1b"
+    schedule: str = ""
     virtual_stages: Count = 1
     order: tuple[str, ...] = ("tp", "cp", "dp", "pp")
     layers_per_stage: tuple[Natural, ...] | None = None
@@ -96,6 +98,11 @@ class ParallelSection(Section, frozen=True, kw_only=True):
     expert_skew: AtLeastOne = 1.0
     expert_overlap: bool | None = None
     shared_overlap: bool = False
+
+    def __post_init__(self) -> None:
+        """Take the schedule that the stages need, if none is named."""
+        if not self.schedule:
+            msgspec.structs.force_setattr(self, "schedule", usual_schedule(self.virtual_stages))
 
 
 class DataParallelSection(Section, frozen=True, kw_only=True):

@@ -295,7 +295,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"parallel": {"dp": 4, "ep": 3}}, "ep=3 does not divide dp=4 × cp=1 = 4 replicas"),
     ({"parallel": {"cp": 4, "context": "ulysses"}}, "2 heads / tp=1 = 2 do not divide by cp=4"),
     ({"parallel": {"cp": 4, "context": "rings"}}, "'rings' is not one of: ring, ulysses"),
-    ({"parallel": {"dp": 4, "virtual_stages": 2}}, "1f1b has 1 stage per device"),
+    ({"parallel": {"dp": 4, "virtual_stages": 2}}, "virtual_stages: changes nothing where pp is 1"),
+    (
+        {"parallel": {"pp": 2, "dp": 2, "schedule": "1f1b", "virtual_stages": 2}},
+        "1f1b has 1 stage per device",
+    ),
     ({"parallel": {"dp": 4, "sequence_parallel": True}}, "give tp above 1"),
     (
         {"parallel": {"tp": 2, "pp": 2, "sequence_parallel": True, "scatter_gather": True}},
