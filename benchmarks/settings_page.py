@@ -152,7 +152,11 @@ def _default(field: types.Field) -> str:
     value: Any = field.default
     if value is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
         value = field.default_factory()
-    if value is None or isinstance(value, msgspec.Struct | LibrarySection) or value in ((), [], {}, ""):
+    if (
+        value is None
+        or isinstance(value, msgspec.Struct | LibrarySection)
+        or value in ((), [], {}, "")
+    ):
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
