@@ -69,7 +69,8 @@ def row_model(row: Row, fitted: Fitted) -> ComputeModel:
     """Return the compute model of a row by the constants under fit."""
     gpu = row.gpu_spec
     generation = fitted.generation_name(gpu)
-    stack = fitted.stack(row.stack).on(generation)
+    made = fitted.generations[generation].attentions
+    stack = fitted.stack(row.stack).on(generation, fitted.stacks, made)
     if row.attention:
         stack = fitted.with_attention(stack, row.attention)
     kernels = KernelModel(gpu, row.precision, fitted.generations[generation], stack)

@@ -23,9 +23,7 @@ from commsim.models.compute_section import ComputeSection
 from commsim.models.constants import (
     Stack,
     default_stack,
-    generation_of,
     gpu_constants,
-    stack_constants,
 )
 from commsim.models.host import captured, paced
 from commsim.models.kernels import WIDE, KernelModel
@@ -38,6 +36,7 @@ from commsim.models.recompute import Recompute, modules_of
 from commsim.models.shape import ModelShape
 from commsim.models.split import Split, tensor_parallel_bytes
 from commsim.models.stragglers import slowest
+from commsim.models.used_stack import used_stack
 from commsim.models.work import NOTHING, Block, GpuWork
 from commsim.units import PS_PER_SECOND
 
@@ -401,11 +400,7 @@ def compute_model(
         having = ", ".join(gpu.tflops) or "none"
         raise ScenarioError(f"{where}.precision: {gpu.name} has no {precision}; it has {having}.")
     name = section.stack or default_stack("ddp")
-    stack = stack_constants(name, where=f"{where}.compute.stack").on(generation_of(gpu) or "")
-    if precision in WIDE:  # fused kernels are made for 2-byte entries
-        stack = msgspec.structs.replace(stack, attention="unfused")
-    elif section.attention is not None:
-        stack = msgspec.structs.replace(stack, attention=section.attention)
+    stack = used_stack(name, section, gpu, precision, where=f"{where}.compute")
     constants = gpu_constants(gpu, where=f"{where}.compute", flat=section.efficiency is not None)
     kernels = KernelModel(gpu, precision, constants, stack, section.efficiency)
     return ComputeModel(kernels, section, name, gpus)

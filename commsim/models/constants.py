@@ -8,6 +8,7 @@ them; the file says which were fitted on what, and which are taken from where.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,12 +37,15 @@ __all__ = [
     "recipe_share",
     "stack_constants",
     "stack_names",
+    "stack_on",
 ]
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _FILE = Path(__file__).with_name("constants.yaml")
+_ON_THE_GPU = ("stream", "softmax", "loss_bytes", "accumulate_bytes", "tensor_parallel_loss")
+"""What fits say of a stack's kernels on a GPU; the others are about its host."""
 
 
 class Tile(Section, frozen=True, kw_only=True):
@@ -80,6 +84,8 @@ class GpuConstants(Section, frozen=True, kw_only=True):
     memory_efficiency: Share
     launch_us: NotNegative
     tiles: tuple[Tile, ...]
+    attentions: tuple[str, ...]
+    """The fused attentions that are made for the generation, the newest first."""
     flash: Flash
     flash_half_keys: NotNegative
     spread: NotNegative = 0.0
@@ -158,9 +164,11 @@ class Stack(Section, frozen=True, kw_only=True):
     `fp8_gathers`: in training with one fp8 scale per tensor, what tensor parallelism and FSDP
     gather in front of products is cast before, and has a byte per entry.
 
-    `fitted` names the GPU generations of the published steps that it was fitted on.
+    `fitted` names the GPU generations of the published steps that it was fitted on; `family` what
+    it is a release or a relative of.
     """
 
+    family: str
     year: int
     attention: str
     attention_on: dict[str, str] = {}
@@ -211,10 +219,34 @@ class Stack(Section, frozen=True, kw_only=True):
     fitted: tuple[str, ...] = ()
     source: str
 
-    def on(self, generation: str) -> Stack:
-        """Return the stack with the attention that it uses on a GPU generation."""
+    def on(self, generation: str, stacks: Mapping[str, Stack], made: Sequence[str]) -> Stack:
+        """Return the stack as it is on a GPU generation: with the attention that it uses there.
+
+        Where it was not fitted there, what its kernels move is no less than what those of its
+        newest relative of `stacks` that was fitted there do: what made a stack fast on one
+        generation (kernels written for it, other clocks) is not known to do so on another.
+        An attention that is not `made` for the generation is the relative's, or the newest that is.
+        """
+        name = self.relative(generation, stacks)
+        kin = self if name is None else stacks[name]
         kernel = self.attention_on.get(generation, self.attention)
-        return msgspec.structs.replace(self, attention=kernel)
+        if made and kernel not in (*made, "unfused"):
+            kernel = made[0] if name is None else kin.attention
+        slower = {one: max(getattr(self, one), getattr(kin, one)) for one in _ON_THE_GPU}
+        fp8 = min(self.attention_fp8, kin.attention_fp8)
+        return msgspec.structs.replace(self, attention=kernel, attention_fp8=fp8, **slower)
+
+    def relative(self, generation: str, stacks: Mapping[str, Stack]) -> str | None:
+        """Return the newest of the family that was fitted on a generation; None if it is itself
+        fitted there, or none of them is."""
+        if generation in self.fitted:
+            return None
+        kin = [
+            name
+            for name, other in stacks.items()
+            if other.family == self.family and generation in other.fitted
+        ]
+        return max(kin, key=lambda name: stacks[name].year, default=None)
 
 
 class ComputeConstants(Section, frozen=True, kw_only=True):
@@ -283,6 +315,19 @@ def stack_constants(name: str, *, where: str = "compute.stack") -> Stack:
             f" Known: {', '.join(file.stacks)}."
         )
     return file.stacks[name]
+
+
+def stack_on(name: str, gpu: GpuSpec, *, where: str = "compute.stack") -> Stack:
+    """Return the constants of a software stack as it is on a GPU (`Stack.on`).
+
+    Raises:
+        ScenarioError: an unknown name.
+    """
+    file, generation = read_constants(), generation_of(gpu)
+    stack = stack_constants(name, where=where)
+    if generation is None:
+        return stack
+    return stack.on(generation, file.stacks, file.generations[generation].attentions)
 
 
 def stack_names() -> tuple[str, ...]:

@@ -27,5 +27,7 @@ def not_fitted(kernels: KernelModel, name: str) -> tuple[str, ...]:
             if generation in stack.fitted and other.startswith(name)
         ]
         instead = f" (fitted there: {', '.join(older)})" if older else ""
+        relative = read_constants().stacks[name].relative(generation, read_constants().stacks)
+        instead += f": its kernels there move no less than {relative}'s" if relative else ""
         found.append(f"stack {name} was not fitted on {generation.capitalize()}{instead}")
     return tuple(found)

@@ -23,6 +23,7 @@ from commsim.models import (
     model_preset,
     stack_names,
 )
+from commsim.models.constants import read_constants, stack_on
 from commsim.sections import decode
 
 A100 = gpu_spec("A100-SXM4-80GB")
@@ -449,6 +450,55 @@ def test_a_stack_that_was_not_fitted_names_its_kin_that_was() -> None:
     (gap,) = model.not_fitted
     kin = ("megatron-2020", "megatron-2021", "megatron-2022", "megatron-2023",
            "megatron-deepspeed", "megatron-deepspeed-2021")  # fmt: skip
-    assert gap == (f"stack megatron was not fitted on Ampere (fitted there: {', '.join(kin)})")
+    assert gap == (
+        f"stack megatron was not fitted on Ampere (fitted there: {', '.join(kin)}): its kernels"
+        " there move no less than megatron-2023's"
+    )
     hopper = compute_model(gpu_spec("H100-SXM5-80GB"), precision="bf16", section=section)
     assert hopper.not_fitted == ()
+
+
+def test_a_stack_is_no_faster_on_a_generation_than_its_newest_kin_that_was_fitted_there() -> None:
+    """Megatron's kernels were fitted on Hopper: on Ampere they move what those of 2023 did."""
+    stacks = read_constants().stacks
+    own, kin = stacks["megatron"], stacks["megatron-2023"]
+    there = stack_on("megatron", gpu_spec("A100-SXM4-80GB"))
+    assert (there.stream, there.tensor_parallel_loss) == (kin.stream, kin.tensor_parallel_loss)
+    assert there.stream > own.stream
+    assert there.loss_bytes == own.loss_bytes > kin.loss_bytes  # the slower of both
+    assert (there.attention, there.cpu_us, there.year) == ("fa2", own.cpu_us, own.year)
+    fitted = stack_on("megatron", gpu_spec("H100-SXM5-80GB"))
+    assert fitted == replace(own, attention="cudnn")
+
+
+def test_no_kin_on_a_generation_leaves_a_stack_as_it_is() -> None:
+    stack = read_constants().stacks["torchtitan"]
+    assert stack_on("torchtitan", gpu_spec("A100-SXM4-80GB")) == stack
+    assert stack_on("torchtitan", gpu_spec("B200-SXM-180GB")) == replace(stack, attention="cudnn")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stack", "attention"),
+    [
+        ("V100-SXM2-32GB", "megatron", "unfused"),  # as in 2020: there is no FlashAttention
+        ("V100-SXM2-32GB", "torchtitan", "fa1"),  # torch's memory-efficient attention
+        ("A100-SXM4-80GB", "nemo", "fa2"),
+        ("H100-SXM5-80GB", "llm-foundry", "fa1"),
+    ],
+)
+def test_a_stack_uses_an_attention_that_is_made_for_the_gpu(
+    gpu: str, stack: str, attention: str
+) -> None:
+    assert stack_on(stack, gpu_spec(gpu)).attention == attention
+
+
+def test_attention_that_is_not_made_for_a_gpu_is_refused() -> None:
+    section = ComputeSection(attention="fa3")
+    with pytest.raises(ScenarioError, match=r"compute.attention: fa3 is not made for A100.* fa2"):
+        compute_model(gpu_spec("A100-SXM4-80GB"), precision="bf16", section=section)
+    assert compute_model(gpu_spec("H100-SXM5-80GB"), precision="bf16", section=section)
+
+
+def test_attention_in_fp8_is_no_faster_where_a_stack_was_not_fitted() -> None:
+    assert stack_on("nemo-26.06", gpu_spec("B200-SXM-180GB")).attention_fp8 > 1
+    assert stack_on("nemo-26.06", gpu_spec("H100-SXM5-80GB")).attention_fp8 == 1

@@ -8,8 +8,10 @@ import pytest
 from helpers.toy_cluster import SMALL
 
 from commsim.cluster import Cluster
+from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.errors import ScenarioError
 from commsim.models import stack_constants, stack_names
+from commsim.models.constants import stack_on
 from commsim.sections import decode
 from commsim.workload import TrainingSection, build_training
 from commsim.workload.training.defaults import with_defaults
@@ -87,4 +89,9 @@ def test_every_stack_says_where_its_constants_are_from(name: str) -> None:
     assert len(stack.source) > 10
     assert 2019 < stack.year < 2027
     assert stack.gradient_width in (2, 4)
-    assert stack.on("hopper").attention in ("unfused", "fa1", "fa2", "cudnn")
+    assert stack_on(name, gpu_spec("H100-SXM5-80GB")).attention in (
+        "unfused",
+        "fa1",
+        "fa2",
+        "cudnn",
+    )
