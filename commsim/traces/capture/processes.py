@@ -201,12 +201,16 @@ def _start(
             }
         )
     )
-    with open(folder / f"{rank}.log", "wb") as log:
+    return _worker(job, folder / f"{rank}.log")
+
+
+def _worker(job: Path, log: Path) -> subprocess.Popen[bytes]:
+    with open(log, "wb") as words:
         return subprocess.Popen(
             [sys.executable, "-m", "commsim.traces.capture.worker", str(job)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=log,
+            stderr=words,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
 
