@@ -18,7 +18,7 @@ from commsim.cluster.scale import ScaleSection, scaled
 from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
 
-__all__ = ["assemble", "domains_of", "nodes_scaled"]
+__all__ = ["assemble", "domain_notes", "domains_of", "nodes_scaled"]
 
 
 def assemble(
@@ -82,12 +82,41 @@ def _fabric_class(kind: str) -> type[Fabric]:
 
 
 def domains_of(specs: Sequence[NodeSpec], counts: Sequence[int]) -> list[int]:
-    """Return the NVLink domain of each node: so many nodes of a kind in a row share one."""
+    """Return the NVLink domain of each node: nodes of a kind in a row share one."""
     domains: list[int] = []
     for spec, count in zip(specs, counts, strict=True):
-        first = domains[-1] + 1 if domains else 0
-        domains += [first + node // spec.domain_nodes for node in range(count)]
+        first, each = domains[-1] + 1 if domains else 0, _nodes_per_domain(count, spec.domain_nodes)
+        domains += [first + node // each for node in range(count)]
     return domains
+
+
+def domain_notes(specs: Sequence[NodeSpec], counts: Sequence[int]) -> list[str]:
+    """Say where NVLink domains are not full, as nodes are spread over them equally."""
+    found = []
+    for spec, count in zip(specs, counts, strict=True):
+        each = _nodes_per_domain(count, spec.domain_nodes)
+        if each < min(spec.domain_nodes, count):
+            found.append(
+                f"NVLink domains: {count} nodes of {spec.name} are {each} in each of"
+                f" {count // each} domains, which have room for {spec.domain_nodes}."
+            )
+    return found
+
+
+def _nodes_per_domain(count: int, most: int) -> int:
+    """Return how many of `count` nodes share a domain of `most`: equally many in each.
+
+    64 nodes in racks of 18 are 16 in each of four, as schedulers place them (SLURM's topology/block
+    with --segment), so that groups of a power of two stay in a rack. More racks than are needed are
+    taken if that leaves at most a quarter of each empty; where nothing divides, racks are filled.
+    """
+    least = max(-(-count // most), 1)
+    for domains in range(least, count + 1):
+        if domains > least and 4 * count < 3 * most * domains:
+            break
+        if count % domains == 0:
+            return count // domains
+    return most
 
 
 def _one_medium(nics: Sequence[Nic], where: str) -> str:

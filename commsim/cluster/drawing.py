@@ -65,7 +65,7 @@ def _host_links(spec: NodeSpec) -> list[str]:
 def _nvlink(spec: NodeSpec) -> list[str]:
     if spec.switch is not None:
         links = f", {spec.switch_links} links" if spec.switch_links else ""
-        shared = f"; {spec.domain_nodes} nodes share it" if spec.domain_nodes > 1 else ""
+        shared = f"; up to {spec.domain_nodes} nodes share it" if spec.domain_nodes > 1 else ""
         each = f"{format_bandwidth(spec.switch.bandwidth)} each{links}"
         return [f"nvswitch: {_spans(f'gpu{g}' for g in range(spec.gpus))}, {each}{shared}"]
     if spec.nvlink is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from commsim.cluster.build import assemble, domains_of
+from commsim.cluster.build import assemble, domain_notes, domains_of
 from commsim.cluster.cluster import Cluster
 from commsim.cluster.fabrics import FabricSection, inherited
 from commsim.cluster.measured import MeasuredSection, check_measured
@@ -147,7 +147,7 @@ def build_cluster(
     if isinstance(section.nodes, tuple):
         for kind, at in kinds:
             of_nodes_only(kind.prices, where, field_path(at, "prices"))
-    domains = domains_of(specs, counts)
+    domains, spread = domains_of(specs, counts), domain_notes(specs, counts)
     if dead:
         specs, counts, origin = without_nics(specs, counts, dead, where)
         kinds = [kinds[at] for at in origin]
@@ -160,7 +160,7 @@ def build_cluster(
         where=f"{where}: {field_path(path, 'fabric')}",
         domains=domains,
         scale=section.scale,
-        notes=(*_fabric_notes(section, kinds), *_scale_notes(section.scale)),
+        notes=(*spread, *_fabric_notes(section, kinds), *_scale_notes(section.scale)),
         prices=prices,
     )
     asked = [

@@ -79,8 +79,9 @@ class FabricSection(Section, frozen=True):
     """The network between nodes.
 
     `oversubscription`: bandwidth of a leaf's NICs over that of its uplinks. `radix`: ports per
-    switch; decides how many nodes share a leaf (or a pod of rail leaves), and whether a core
-    level is needed. `nodes_per_leaf` says it directly (for rail_optimized: nodes per pod).
+    switch; decides how many nodes share a leaf (or a pod of rail leaves) at most, over which they
+    are spread equally, and whether a core level is needed. `nodes_per_leaf` says it directly (for
+    rail_optimized: nodes per pod), and fills one after the other.
     `spines`: uplinks per leaf that are told apart. `cable_latency`: of each network link.
     `congestion`: share of the NICs' rate that each doubling of the nodes costs. 0 by default: with
     adaptive routing and congestion control set up, nccl-tests measured 389 of 400 GB/s flat from

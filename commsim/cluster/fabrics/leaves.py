@@ -5,10 +5,15 @@ Which leaf switch each NIC hangs on: all that tells one kind of fabric from anot
     rail_only        leaf r holds rail r of every node; nothing above
     rail_optimized   the same within a pod of nodes; spines above
     fat_tree         a leaf holds all NICs of a few nodes; spines above
+
+Nodes are spread over the leaves (pods) that are needed as equally as can be: one node alone on the
+last leaf would have a fraction of the others' uplinks, and hold all of them up. Where
+`nodes_per_leaf` is given, leaves are filled one after the other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -53,8 +58,8 @@ class Leaves(msgspec.Struct, frozen=True):
 
 def hang(nics: Sequence[Nic], spec: FabricSpec) -> Leaves:
     """Return the leaves that a fabric needs for these NICs."""
-    width = spec.nodes_per_leaf or _nodes_per_leaf(nics, spec)
-    keys = [_key(nic, spec.kind, width) for nic in nics]
+    pod_of = _pods(nics, spec)
+    keys = [_key(nic, spec.kind, pod_of) for nic in nics]
     order = sorted(dict.fromkeys(keys))
     number = {key: index for index, key in enumerate(order)}
     pods = 1 + max((pod for pod, _ in order), default=0)
@@ -62,13 +67,22 @@ def hang(nics: Sequence[Nic], spec: FabricSpec) -> Leaves:
     return Leaves(names, tuple(number[key] for key in keys), _groups(order, spec.ports))
 
 
-def _key(nic: Nic, kind: str, width: int) -> tuple[int, int]:
+def _pods(nics: Sequence[Nic], spec: FabricSpec) -> Sequence[int]:
+    """Return the leaf (of rails: the pod) of each node."""
+    nodes = 1 + max((nic.node for nic in nics), default=0)
+    if spec.nodes_per_leaf:
+        return [node // spec.nodes_per_leaf for node in range(nodes)]
+    pods = math.ceil(nodes / _nodes_per_leaf(nics, spec))
+    return [node * pods // nodes for node in range(nodes)]
+
+
+def _key(nic: Nic, kind: str, pod_of: Sequence[int]) -> tuple[int, int]:
     """Return the (pod, rail) whose leaf a NIC hangs on."""
     if kind == "rail_only":
         return 0, nic.rail
     if kind == "rail_optimized":
-        return nic.node // width, nic.rail
-    return (nic.node // width if kind == "fat_tree" else 0), 0
+        return pod_of[nic.node], nic.rail
+    return (pod_of[nic.node] if kind == "fat_tree" else 0), 0
 
 
 def _name(kind: str, pod: int, rail: int, pods: int) -> str:
@@ -80,7 +94,7 @@ def _name(kind: str, pod: int, rail: int, pods: int) -> str:
 
 
 def _nodes_per_leaf(nics: Sequence[Nic], spec: FabricSpec) -> int:
-    """Return how many nodes fill a leaf, `radix` ports being split by the oversubscription."""
+    """Return the nodes that a leaf has room for, `radix` ports split by the oversubscription."""
     ratio = spec.oversubscription
     down = int(spec.ports * ratio / (1 + ratio))
     per_node = 1

@@ -58,10 +58,11 @@ class GpuSection(Section, frozen=True):
 class NvlinkSection(Section, frozen=True):
     """What joins the GPUs: nothing, a switch (`bandwidth` per GPU), or a mesh of direct links.
 
-    Behind a switch a GPU has `links` links, `bandwidth` together; `domain_nodes` nodes in a row
-    share the switch (18 of a GB200 NVL72; 1 by default). A mesh has `links[i][j]` links of
-    bandwidth `per_link` from GPU i to GPU j, or one count of `links` between each two. `latency`
-    is from GPU to GPU over a direct link; crossing the switch adds `switch_latency`.
+    Behind a switch a GPU has `links` links, `bandwidth` together; up to `domain_nodes` nodes in a
+    row share the switch (18 of a GB200 NVL72; 1 by default), equally many in each domain. A mesh
+    has `links[i][j]` links of bandwidth `per_link` from GPU i to GPU j, or one count of `links`
+    between each two. `latency` is from GPU to GPU over a direct link; crossing the switch adds
+    `switch_latency`.
     """
 
     kind: Literal["none", "switch", "mesh"] | None = None

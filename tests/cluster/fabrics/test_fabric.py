@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 
 import pytest
@@ -59,9 +60,27 @@ def test_the_radix_says_how_many_nodes_share_a_leaf():
     cluster = Cluster.preset("dgx-h100", nodes=64)
     assert hops(cluster, 0, 31 * 8) == ["pod0/leaf0", "node31/nic0"]
     assert len(hops(cluster, 0, 32 * 8)) == 4
-    tighter = Cluster.preset("dgx-h100", nodes=64, fabric={"oversubscription": 3})
+    tighter = Cluster.preset("dgx-h100", nodes=96, fabric={"oversubscription": 3})
     assert hops(tighter, 0, 47 * 8) == ["pod0/leaf0", "node47/nic0"]
     assert len(hops(tighter, 0, 48 * 8)) == 4
+
+
+@pytest.mark.parametrize("kind", ["fat_tree", "rail_optimized"])
+@pytest.mark.parametrize(("nodes", "ratio"), [(16, 2), (16, 3), (13, 1), (66, 2), (129, 3)])
+def test_leaves_hold_as_many_nodes_as_the_next_one_or_one_more(kind: str, nodes: int, ratio: int):
+    """One node alone on the last leaf would have a fraction of the others' uplinks."""
+    fabric = {"kind": kind, "oversubscription": ratio}
+    leaves = Counter(Cluster.preset("dgx-h100", nodes=nodes, fabric=fabric).fabric.leaves.of)
+    full = {leaf: count for leaf, count in leaves.items() if kind == "fat_tree" or leaf % 8 == 0}
+    per_node = 8 if kind == "fat_tree" else 1
+    assert max(full.values()) - min(full.values()) in (0, per_node)
+    room = int(64 * ratio / (1 + ratio)) // per_node
+    assert len(full) == math.ceil(nodes / room)
+
+
+def test_leaves_of_a_stated_width_are_filled():
+    cluster = Cluster.preset("dgx-h100", nodes=16, fabric={"kind": "fat_tree", "nodes_per_leaf": 5})
+    assert list(Counter(cluster.fabric.leaves.of).values()) == [40, 40, 40, 8]
 
 
 def test_in_a_rail_only_fabric_rails_do_not_meet():

@@ -44,10 +44,11 @@ def test_a_unit_is_copied_out_of_its_buffer_and_its_gradient_into_one() -> None:
     assert graph.duration[into[0]] == pytest.approx(expected, rel=1e-6)
 
 
-def test_flat_parameters_are_not_copied() -> None:
-    """FSDP1 computes on views of its flat buffer."""
+def test_flat_parameters_are_not_copied_but_their_gradients_are() -> None:
+    """FSDP1 computes on views of its flat buffer, and puts their gradients together."""
     graph = built(data_parallel={"kind": "fsdp"}, compute={"stack": "llm-foundry"})
-    assert not named(graph, "copy ")
+    assert not named(graph, "copy out")
+    assert named(graph, "copy in")
 
 
 @pytest.mark.parametrize(("precision", "width"), [("bf16", 2), ("fp8", 1), ("mxfp8", 2)])
