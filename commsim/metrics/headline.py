@@ -1,7 +1,8 @@
 """
 The headline of a run: how long, how much of it is compute, and what costs most of the rest.
 
-What costs most is what saves most if it is gone (`metrics.limits`), never the largest label.
+What costs most is what saves most if it is halved (`metrics.limits`), never the largest label:
+twice the bandwidth can be bought, and what half of it would save is what the headline promises.
 """
 
 from __future__ import annotations
@@ -119,14 +120,19 @@ def _costliest(limits: Sequence[Limit]) -> Limit | None:
     cost: dict[tuple[str, str], float] = {}
     for one in limits:
         key = ("transfer", one.resource) if one.kind in ("bandwidth", "latency") else (one.kind, "")
-        cost[key] = cost.get(key, 0.0) + one.removed_s
+        cost[key] = cost.get(key, 0.0) + _gain(one)
     cost.pop(("compute", ""), None)
     if not cost:
         return None
     kind, resource = max(cost, key=lambda key: cost[key])
     kinds = ("bandwidth", "latency") if kind == "transfer" else (kind,)
     same = [one for one in limits if one.kind in kinds and resource in ("", one.resource)]
-    return max(same, key=lambda one: one.removed_s)
+    return max(same, key=_gain)
+
+
+def _gain(limit: Limit) -> float:
+    """Return the seconds that half of a limit would save."""
+    return limit.removed_s / 2 if limit.halved_s is None else limit.halved_s
 
 
 def _subject(timeline: Timeline) -> str:
