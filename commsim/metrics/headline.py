@@ -1,8 +1,8 @@
 """
 The headline of a run: how long, how much of it is compute, and what costs most of the rest.
 
-What costs most is what saves most if it is halved (`metrics.limits`), never the largest label:
-twice the bandwidth can be bought, and what half of it would save is what the headline promises.
+What costs most is what saves most if it is gone (`metrics.limits`), never the largest label; unless
+half of another saves far more: twice the bandwidth can be bought, no bandwidth cannot.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ __all__ = ["finding", "limit_name", "limit_text"]
 
 _TOGETHER = 1.01  # times of collectives that add up to more than this share of all ran together
 _NOTHING = 5e-4  # of the step: 0.0 % in a table
+_FAR_MORE = 1.5  # times what half of the costliest part saves
 _ALL_COMPUTE = 0.95  # from this share on, compute is the finding
 _RESOURCES = MappingProxyType(
     {
@@ -117,17 +118,21 @@ def _held_by(limit: Limit) -> str:
 
 def _costliest(limits: Sequence[Limit]) -> Limit | None:
     """Return the costliest limit besides compute; a link counts with bandwidth and latency."""
-    cost: dict[tuple[str, str], float] = {}
-    for one in limits:
-        key = ("transfer", one.resource) if one.kind in ("bandwidth", "latency") else (one.kind, "")
-        cost[key] = cost.get(key, 0.0) + _gain(one)
-    cost.pop(("compute", ""), None)
-    if not cost:
+    others = [one for one in limits if one.kind != "compute"]
+    if not others:
         return None
-    kind, resource = max(cost, key=lambda key: cost[key])
-    kinds = ("bandwidth", "latency") if kind == "transfer" else (kind,)
-    same = [one for one in limits if one.kind in kinds and resource in ("", one.resource)]
-    return max(same, key=_gain)
+    cost: dict[tuple[str, str], float] = {}
+    for one in others:
+        cost[_part(one)] = cost.get(_part(one), 0.0) + one.removed_s
+    part = max(cost, key=lambda key: cost[key])
+    most = max((one for one in others if _part(one) == part), key=lambda one: one.removed_s)
+    better = max(others, key=_gain)
+    return better if _gain(better) > _FAR_MORE * _gain(most) else most
+
+
+def _part(limit: Limit) -> tuple[str, str]:
+    transfer = limit.kind in ("bandwidth", "latency")
+    return ("transfer", limit.resource) if transfer else (limit.kind, "")
 
 
 def _gain(limit: Limit) -> float:

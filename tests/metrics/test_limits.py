@@ -136,6 +136,17 @@ def test_what_bandwidth_promises_is_what_a_run_with_twice_of_it_gains() -> None:
     assert promised == pytest.approx(gained, abs=0.01)
 
 
+@pytest.mark.parametrize(("uplinks", "named"), [(0.04, "NVLink"), (0.062, "network")])
+def test_the_headline_advises_what_twice_of_it_saves(uplinks: float, named: str) -> None:
+    """NVLink costs most, but only the library's own limit is left of it; twice the uplinks would
+    save more. Where that is little more, the larger part stays the finding."""
+    ran = run(training(BOX, (32, 4), parallel={"dp": 8}))
+    step = float(ran.metrics.step_time_s)
+    nvlink = Limit("bandwidth", "nvlink", "all-gather on tp", None, 0.12 * step, 0.032 * step)
+    fabric = Limit("bandwidth", "fabric", "all-reduce on dp", None, 0.08 * step, uplinks * step)
+    assert named in finding(ran.timeline, ran.metrics, (nvlink, fabric)).partition("rest")[2]
+
+
 def test_twice_the_nics_promise_no_more_than_what_pcie_leaves() -> None:
     """Snellius has 25 GB/s of NIC on PCIe 4, which is 82 % full by then: little is to be had."""
     cluster = {"preset": "snellius-a100", "nodes": 4}
