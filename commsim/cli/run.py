@@ -31,7 +31,8 @@ __all__ = ["run"]
     "vary",
     multiple=True,
     metavar="NAME,...|NAME=A,B",
-    help="Run it at other values too (nic.bandwidth,nodes): a table, and sliders in the report.",
+    help="Run it at other values too (nic.bandwidth,nodes), each alone: a table. With a report or"
+    " JSON all combinations: sliders.",
 )
 @click.option(
     "--limit",
@@ -71,7 +72,14 @@ def _varied(
     console = outputs.console()
     if goodput:
         sets = (*sets, "goodput={}")
+    combined = outputs.report is not None or outputs.json_path is not None
     with counting("runs", quiet=outputs.quiet) as progress:
-        found = what_if(scenario, vary, sets=sets, progress=progress or (lambda done, of: None))
+        found = what_if(
+            scenario,
+            vary,
+            sets=sets,
+            combined=combined,
+            progress=progress or (lambda done, of: None),
+        )
     console.show(found.scenario)
     return outputs.finish(found.result, console, what_if=found)

@@ -124,6 +124,22 @@ def test_points_are_found_by_their_labels(found: WhatIfGrid) -> None:
         found.at(nic="x9")
 
 
+def test_each_axis_alone_is_a_part_of_the_grid(tmp_path: Path) -> None:
+    """Six runs of 18, with the same figures; there is nothing for sliders to show."""
+    asked = ["nic.bandwidth=0.5,1,2", "nvlink=0.5,1,2", "seq_len=256,512"]
+    whole, alone = what_if(SMALL, asked), what_if(SMALL, asked, combined=False)
+    assert (len(whole), len(alone)) == (18, 6)
+    for at, axis in enumerate(alone.axes):
+        steps = [[p.step_time_s for p in one.along(one.axes[at])] for one in (whole, alone)]
+        assert len(steps[0]) == len(axis.labels)
+        assert steps[0] == steps[1]
+    with pytest.raises(ScenarioError, match="combinations were not run"):
+        alone.at(**{axis.name: axis.labels[0] for axis in alone.axes})
+    with pytest.raises(ScenarioError, match="sliders need every combination"):
+        alone.report(tmp_path / "no.html")
+    assert not (tmp_path / "no.html").exists()
+
+
 def test_it_says_what_it_is(found: WhatIfGrid) -> None:
     assert repr(found) == "WhatIfGrid('the scenario', 2 nic x 2 nodes, 4 runs)"
     assert "cluster.scale.nic=0.25" in repr(found.points[0])

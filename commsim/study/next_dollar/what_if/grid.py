@@ -1,5 +1,5 @@
 """
-The runs of a what-if: one per combination of the axes' places.
+The runs of a what-if: one per combination of the axes' places, or each axis alone.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class WhatIfPoint(msgspec.Struct, frozen=True):
 class WhatIfGrid(msgspec.Struct, frozen=True):
     """A scenario at every combination of places; the last axis moves first.
 
-    `result` is the run as it was given.
+    `result` is the run as it was given. Made with `combined=False` it has the points at which one
+    axis at most has moved, and no report with sliders.
     """
 
     scenario: str
@@ -84,7 +86,10 @@ class WhatIfGrid(msgspec.Struct, frozen=True):
             if str(label) not in axis.labels:
                 raise ScenarioError(f"what-if: {name} has {', '.join(axis.labels)}, not {label}.")
             places[names.index(name)] = axis.labels.index(str(label))
-        return next(point for point in self.points if point.places == tuple(places))
+        found = next((point for point in self.points if point.places == tuple(places)), None)
+        if found is None:
+            raise ScenarioError("what-if: combinations were not run (combined=False).")
+        return found
 
     def along(self, axis: WhatIfAxis) -> list[WhatIfPoint]:
         """Return the points along one axis, the others as they were given."""
@@ -133,7 +138,13 @@ class WhatIfGrid(msgspec.Struct, frozen=True):
         }
 
     def report(self, path: str | Path) -> None:
-        """Write the report of the run as it was given, with a slider per axis."""
+        """Write the report of the run as it was given, with a slider per axis.
+
+        Raises:
+            ScenarioError: combinations were not run.
+        """
+        if len(self.points) < prod(len(axis.labels) for axis in self.axes):
+            raise ScenarioError("what-if: sliders need every combination; leave combined as it is.")
         from commsim.charts import ReportSlider, WhatIfRuns, write_report
 
         shown = WhatIfRuns(
@@ -150,9 +161,12 @@ def what_if(
     *,
     sets: Iterable[str] = (),
     executor: str | None = None,
+    combined: bool = True,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> WhatIfGrid:
     """Run a scenario at every combination of places of a few axes.
+
+    Without `combined` each axis moves alone, the others as they were given: a fraction of the runs.
 
     `vary` names them: "nic.bandwidth,nodes", or with values: ["nodes=2,4,8", "microbatches"];
     an unknown one is answered by a list of those that there are. `executor` is one of a sweep
@@ -168,7 +182,11 @@ def what_if(
     loaded = scenario_from(data, where, folder=folder, default_name=name)
     given = run(scenario, sets) if isinstance(scenario, str | Path) else run(loaded)
     axes = axes_for(loaded, given.cluster, data, asked)
-    places = list(product(*(range(len(axis.labels)) for axis in axes)))
+    places = [
+        at
+        for at in product(*(range(len(axis.labels)) for axis in axes))
+        if combined or sum(p != axis.given for p, axis in zip(at, axes, strict=True)) < 2
+    ]
     settings = [_settings(axes, at) for at in places]
     points = [_point(data, one, where, folder) for one in settings]
     unique = {point.key: point for point in points}
