@@ -85,6 +85,10 @@ class Layout(msgspec.Struct, frozen=True):
         by_place = replicas.reshape(degree, -1, replicas.shape[1])
         return by_place.transpose(1, 2, 0).reshape(-1, replicas.shape[1] * degree)
 
+    def same_experts(self, ep: int, *, whole: bool) -> Ints:
+        """Return, a row each, the ranks that hold the same experts, divided among `ep` ranks."""
+        return divided(self.holders(self.replicas(), whole=whole), ep)[1]
+
 
 def divided(rows: Ints, size: int) -> tuple[Ints, Ints]:
     """Return each row cut into neighbours of `size`, and the ranks at equal places in the cuts.

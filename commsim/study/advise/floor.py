@@ -5,7 +5,8 @@ Memory is exact: what a rank holds all the time, plus the activations that its s
 once. The floor is the time that a run needs even if all links are idle, the larger of two:
 
 - the first device's compute and its exposed collectives and messages in the order of the schedule,
-  parameters gathered by the end of its first forward, gradients reduced after their backward,
+  parameters gathered by the end of its first forward, gradients (of experts too) reduced after
+  their backward,
   all collectives of sharded parameters in sequence (and the SMs that they take from compute),
   and the all-reduce of a tied token table between the first and the last stage;
 - the bytes that all nodes send, over all of their NICs.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from commsim.study.advise.action_times import ActionTimes
 from commsim.study.advise.shards import Pace, Shards, Share, UnitTime
 from commsim.study.advise.traffic import StepTraffic
 from commsim.units import PS_PER_SECOND
-from commsim.workload import Work, execution_order
+from commsim.workload import Schedule, Work, execution_order
 from commsim.workload.training import (
     Actions,
     StageOps,
@@ -131,27 +131,39 @@ class Floor:
         data = plan.section.data_parallel
         if data.kind not in ("ddp", "zero"):
             return self._sharded(plan, device)
-        dense = {
-            stage.number: sum(unit.entries(expert=False) for unit in stage.units)
+        families = [
+            found
+            for expert in (False, True)
+            if (found := self._family(plan, device, expert=expert)) is not None
+        ]
+        moments = self._first_device(_ready(families))
+        gathered = sum(family.gathered for family in families)  # on one stream
+        end = moments.end
+        every = data.stage == 2 and not data.no_sync
+        most = max(family.reduced for family in families) * (plan.microbatches if every else 1)
+        overlapping = self._overlapping_end(device, end, most + gathered)
+        backwards = moments.backwards if every else _last(moments.backwards)
+        return max(overlapping, *(family.ends(backwards) for family in families))
+
+    def _family(self, plan: TrainingPlan, device: int, *, expert: bool) -> ReplicaTraffic | None:
+        """Return what replicas share of dense parameters, or of experts; None if nothing."""
+        axis, data = "edp" if expert else "dp", plan.section.data_parallel
+        entries = {
+            stage.number: sum(unit.entries(expert=expert) for unit in stage.units)
             for stage in sorted(plan.held(device), key=lambda stage: stage.part)
         }
-        whole = sum(dense.values())
-        gradients, parameters = whole * plan.gradient_width, whole * plan.width
-        kind = "all_reduce" if data.kind == "ddp" else "reduce_scatter"
-        reduced = self._of_replicas(kind, gradients)
-        gathered = self._of_replicas("all_gather", parameters) if data.kind == "zero" else 0
-        ready = zip(dense, accumulate(dense.values()), strict=True)
-        moments = self._first_device(
-            {stage: gathered * held // whole for stage, held in ready if gathered}
+        whole, ranks = sum(entries.values()), self._groups.ranks(axis)
+        if not whole or len(ranks) == 1:
+            return None
+
+        def takes(kind: str, width: int) -> int:
+            return self._action_times.idle(kind, whole * width, ranks, axis=axis)
+
+        reduced = takes(
+            "all_reduce" if data.kind == "ddp" else "reduce_scatter", plan.gradient_width
         )
-        if data.stage == 2 and not data.no_sync:
-            every = plan.microbatches * reduced
-            overlapping = self._overlapping_end(device, moments.end, every + gathered)
-            return max(overlapping, moments.first_backward + every)
-        end = 0
-        for stage in sorted(dense, key=lambda one: moments.last_backward[one]):
-            end = max(end, moments.last_backward[stage]) + reduced * dense[stage] // whole
-        return max(self._overlapping_end(device, moments.end, reduced + gathered), end)
+        gathered = takes("all_gather", plan.width) if data.kind == "zero" else 0
+        return ReplicaTraffic(entries, whole, reduced, gathered)
 
     def _sharded(self, plan: TrainingPlan, device: int) -> int:
         """Return when the first device has its gradients if parameters are sharded, in ps."""
@@ -172,7 +184,8 @@ class Floor:
         shards = Shards(
             plan, self._model, shards=len(inside), held=self._held(), within=within, between=between
         )
-        end = self._pipeline(self._sharded_paces(shards), {}).end
+        ends = self._sharded_paces(shards, at_the_ends=True)
+        end = self._pipeline(self._sharded_paces(shards), {}, at_the_ends=ends).end
         whole = sum(
             unit.entries(expert=False) for stage in plan.held(device) for unit in stage.units
         )
@@ -180,8 +193,10 @@ class Floor:
         reduced = within("reduce_scatter", whole * plan.gradient_width, expert=False)
         return max(end, plan.parameter_gathers * gathered + plan.gradient_reductions * reduced)
 
-    def _sharded_paces(self, shards: Shards) -> dict[Work, list[Pace]]:
-        """Return the pace of each kind of action, by stage."""
+    def _sharded_paces(
+        self, shards: Shards, *, at_the_ends: bool = False
+    ) -> dict[Work, list[Pace]]:
+        """Return the pace of each kind of action, by stage (see `Shards.pace`)."""
         if self._unit_times is None:
             self._unit_times = self._actions.of_each(self._action_times.of_units)
         found: dict[Work, list[Pace]] = {}
@@ -193,7 +208,9 @@ class Floor:
                 if key not in known:
                     units = self._actions.units(stage)
                     known[key] = shards.pace(
-                        work, [(units[number], time) for number, time in times]
+                        work,
+                        [(units[number], time) for number, time in times],
+                        at_the_ends=at_the_ends,
                     )
                 found[work].append(known[key])
         return found
@@ -232,9 +249,6 @@ class Floor:
         """Return the shares of a GPU that data-parallel collectives take."""
         return self._action_times.share("all_gather", _PROBE, self._groups.ranks("dp"))
 
-    def _of_replicas(self, kind: str, size: int) -> int:
-        return self._action_times.idle(kind, size, self._groups.ranks("dp"), axis="dp")
-
     def _tied(self) -> int:
         """Return the time (ps) of reducing a token table that both ends of a pipeline hold."""
         if not self.plan.tied_bytes:
@@ -257,9 +271,16 @@ class Floor:
         return self._moments[key]
 
     def _pipeline(
-        self, paces: Mapping[Work, Sequence[Pace]], gathered: Mapping[int, int]
+        self,
+        paces: Mapping[Work, Sequence[Pace]],
+        gathered: Mapping[int, int],
+        *,
+        at_the_ends: Mapping[Work, Sequence[Pace]] | None = None,
     ) -> StepMoments:
-        plan = self.plan
+        """Return when the first device ends; `at_the_ends` are the paces of a stage's first
+        forward and last gradient, if others."""
+        plan, outer = self.plan, at_the_ends or paces
+        limits = _limits(plan.schedule) if at_the_ends else {}
         first = plan.schedule.home[plan.schedule.pipes[0][0]]
         pipes = self._groups.ranks("pp")
         free = [0] * plan.schedule.devices
@@ -268,11 +289,11 @@ class Floor:
         ends: dict[tuple[int, int], int] = {}
         hops: dict[tuple[int, int], int] = {}
         sent: dict[tuple[int, int], int] = {}  # when a message may leave after the one before
-        firsts: dict[int, int] = {}
-        lasts: dict[int, int] = {}
+        backwards: list[tuple[int, int]] = []
         for at in execution_order(plan.schedule):
             work, stage, _ = at.action
-            pace = paces[work][stage]
+            edge = at.position in limits.get(stage, ())
+            pace = (outer if edge else paces)[work][stage]
             start = issued = max(free[at.device], busy[at.device] if pace.lead else 0)
             if at.producer is not None:
                 hop = (at.producer[0], at.device)
@@ -289,16 +310,61 @@ class Floor:
                 if work == Work.F:
                     end = max(end, gathered.get(stage, 0))
                 elif work != Work.I:
-                    firsts.setdefault(stage, start)
-                    lasts[stage] = start
+                    backwards.append((start, stage))
             ends[at.device, at.position] = free[at.device] = end
             busy[at.device] = max(busy[at.device], end + pace.tail if pace.tail else 0)
-        return StepMoments(max(free[first], busy[first], between), min(firsts.values()), lasts)
+        return StepMoments(max(free[first], busy[first], between), backwards)
+
+
+def _limits(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """Return at which positions of its device a stage has its first forward and last gradient."""
+    found: dict[int, tuple[int, int]] = {}
+    for actions in schedule.actions:
+        for position, (work, stage, _) in enumerate(actions):
+            first, last = found.get(stage, (-1, -1))
+            if work == Work.F:
+                first = position if first < 0 else first
+            elif work != Work.I:
+                last = position
+            found[stage] = first, last
+    return found
+
+
+class ReplicaTraffic(NamedTuple):
+    """Dense parameters of a device's stages, or experts: entries, ps to reduce and to gather."""
+
+    entries: dict[int, int]
+    whole: int
+    reduced: int
+    gathered: int
+
+    def ends(self, backwards: Sequence[tuple[int, int]]) -> int:
+        """Return when all is reduced (ps): a stage's gradients from the start of a backward on, one
+        after another."""
+        end = 0
+        for start, stage in backwards:
+            end = max(end, start) + self.reduced * self.entries[stage] // self.whole
+        return end
+
+
+def _last(backwards: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the last backward of each stage."""
+    return sorted((start, stage) for stage, start in {s: at for at, s in backwards}.items())
+
+
+def _ready(families: Sequence[ReplicaTraffic]) -> dict[int, int]:
+    """Return when each stage has its parameters (ps), which are gathered one after another."""
+    if not any(family.gathered for family in families):
+        return {}
+    found, end = {}, 0
+    for stage in families[0].entries:
+        end += sum(one.gathered * one.entries[stage] // one.whole for one in families)
+        found[stage] = end
+    return found
 
 
 class StepMoments(NamedTuple):
-    """When the first device ends, gets its first gradient, and begins each stage's last (ps)."""
+    """When the first device ends (ps), and when it begins the gradients of which stages."""
 
     end: int
-    first_backward: int
-    last_backward: dict[int, int]
+    backwards: list[tuple[int, int]]

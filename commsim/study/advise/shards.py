@@ -123,17 +123,24 @@ class Shards:
         self._within, self._between = within, between
         self._stack = stack_constants(str(plan.section.compute.stack))
 
-    def pace(self, work: Work, units: Sequence[tuple[Unit, UnitTime]]) -> Pace:
-        """Return the times of an action of `units`, which run in this order."""
+    def pace(
+        self, work: Work, units: Sequence[tuple[Unit, UnitTime]], *, at_the_ends: bool = False
+    ) -> Pace:
+        """Return the times of an action of `units`, which run in this order.
+
+        `at_the_ends`: the stage's first forward of the step, or its last gradient, which gather
+        and reduce what the other microbatches leave.
+        """
         gathers = [(0, 0)] * len(units)
         reductions = [(0, 0, 0)] * len(units)
         times = [time for _, time in units]
-        if work != Work.W and not self._plan.reshards_once:
+        once = at_the_ends and work == Work.F
+        if work != Work.W and (once or not self._plan.reshards_once):
             own = {unit: self._gathers(unit, forward=work == Work.F) for unit in dict(units)}
             each = {unit: self._gather(unit, sizes) for unit, sizes in own.items()}
             gathers = [each[unit] for unit, _ in units]
             times = self._all_copied(units, times, own, self._model.gather_copy)
-        if work in (Work.B, Work.W) and not self._plan.adds_up_whole:
+        if work in (Work.B, Work.W) and (at_the_ends or not self._plan.adds_up_whole):
             own = {unit: self._reductions(unit) for unit in dict(units)}
             summed = {unit: self._reduce(sizes) for unit, sizes in own.items()}
             reductions = [summed[unit] for unit, _ in units]

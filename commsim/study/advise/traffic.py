@@ -35,6 +35,8 @@ class AxisGroups:
             "dp": replicas,
             "ep": replicas[: parallel.ep],
         }
+        self._same = layout.same_experts(parallel.ep, whole=plan.split.whole_experts)
+        self._ranks["edp"] = self._same[0].tolist()
 
     def ranks(self, axis: str) -> tuple[int, ...]:
         """Return the ranks of the first group of an axis."""
@@ -45,7 +47,10 @@ class AxisGroups:
         if axis == "ring":
             rings = self.rows("cp")
             return [pair for ring in rings for pair in zip(ring, ring[1:] + ring[:1], strict=True)]
-        rows = self.layout.replicas() if axis == "dp" else self.layout.groups(axis)
+        if axis == "edp":
+            rows = self._same
+        else:
+            rows = self.layout.replicas() if axis == "dp" else self.layout.groups(axis)
         stage = self.layout.places()["pp"]
         return [tuple(row) for row in rows.tolist() if stage[row[0]] == 0]
 
@@ -117,8 +122,17 @@ class StepTraffic:
         """Return the seconds for gradients and parameters between replicas."""
         if not self._capacity or plan.sharers == 1:
             return 0.0
-        data, ranks = plan.section.data_parallel, groups.ranks("dp")
-        entries = sum(unit.entries(expert=False) for stage in plan.stages for unit in stage.units)
+        dense = self._shared_by(plan, groups, expert=False)
+        if plan.section.data_parallel.kind == "hsdp":
+            return dense
+        return dense + self._shared_by(plan, groups, expert=True)
+
+    def _shared_by(self, plan: TrainingPlan, groups: AxisGroups, *, expert: bool) -> float:
+        """Return the seconds for what replicas of dense parameters, or of experts, share."""
+        data, ranks = plan.section.data_parallel, groups.ranks("edp" if expert else "dp")
+        entries = sum(unit.entries(expert=expert) for stage in plan.stages for unit in stage.units)
+        if not entries or len(ranks) == 1:
+            return 0.0
         share = plan.layout.world / plan.layout.degree("pp") / len(ranks)  # groups of a stage
         gradients, parameters = entries * plan.gradient_width, entries * plan.width
         if data.kind == "ddp":
