@@ -48,12 +48,14 @@ def test_examples_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_a_template_runs(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Training with fewer microbatches; the tutorial runs it as it is."""
+    """Training on one node and one microbatch; the tutorial runs it as it is."""
     path = tmp_path / "mine.yaml"
     assert call(["new", kind, "-o", str(path)]) == 0
     command = ["topo", str(path)] if kind == "cluster" else ["run", str(path)]
     if kind == "training":
-        command += ["--set", "workload.training.batch.global=16"]
+        fewer = ("cluster.nodes=1", "workload.training.parallel.dp=4")
+        for setting in (*fewer, "workload.training.batch.global=4"):
+            command += ["--set", setting]
     assert call(command) == 0
     assert call(["new", kind, "-o", str(path)]) == 2
     assert "exists already" in capsys.readouterr().err

@@ -57,6 +57,16 @@ def test_a_recorded_lane_has_its_own_window_and_the_longest_is_the_step() -> Non
     assert window.step_time == 15
 
 
+def test_the_longest_is_no_later_one() -> None:
+    build = GraphBuilder()
+    for rank in range(2):
+        lane = build.lane(rank)
+        op = build.compute(lane, 1, name="a")
+        build.window(lane, op, op)
+    window = measured_window(timeline(build, [(3, 18), (100, 104)]))
+    assert (window.first, window.last, window.last_span) == (3, 18, 0)
+
+
 def test_a_lane_without_a_profiled_step_is_never_the_longest() -> None:
     build = GraphBuilder()
     marked, other = build.lane(0), build.lane(1)

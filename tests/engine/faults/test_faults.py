@@ -10,6 +10,7 @@ from helpers.share import later
 
 import commsim as cs
 from commsim.engine import FaultsSection, draw_dead, draw_faults
+from commsim.graph import OpKind
 from commsim.sections import decode
 
 REPLICAS: dict[str, Any] = {
@@ -71,6 +72,16 @@ def test_a_slow_gpu_costs_what_it_computes_longer() -> None:
     compute = healthy.metrics.breakdown.compute_s
     assert slow - healthy.metrics.step_time_s == pytest.approx(compute, rel=0.25)
     assert step(REPLICAS, slow_gpus=[{"rank": 3, "factor": 1.0}]) == healthy.metrics.step_time_s
+
+
+def test_the_gpu_that_is_named_is_the_slow_one() -> None:
+    work = {"program": {"ranks": {rank: [{"compute": "1ms"}] for rank in range(4)}}}
+    given = {"cluster": {"preset": "dgx-h100"}, "workload": work}
+    found = cs.run(given | {"faults": {"slow_gpus": [{"rank": 2, "factor": 2.0}]}}).timeline
+    compute = found.graph.kind == OpKind.COMPUTE
+    ranks = found.graph.lane_rank[found.graph.lane[compute]].tolist()
+    taken = ((found.end - found.start)[compute] / 1e9).tolist()
+    assert dict(zip(ranks, taken, strict=True)) == {0: 1.0, 1: 1.0, 2: 2.0, 3: 1.0}
 
 
 def test_a_link_at_half_rate_doubles_what_it_limits() -> None:

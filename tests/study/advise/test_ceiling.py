@@ -77,6 +77,7 @@ def utilization(
     return whole / least
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 @pytest.mark.parametrize("ceiling", CEILINGS, ids=lambda one: f"{one.node}-{one.precision}")
 def test_no_layout_of_8b_gets_above_what_was_measured(ceiling: Ceiling, kind: str) -> None:

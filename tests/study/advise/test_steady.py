@@ -27,10 +27,10 @@ CASES = [
     Candidate(Degrees(4, 2, 2, 1, 1), "1f1b", 1, 1, "none", "ddp"),
     Candidate(Degrees(2, 2, 4, 1, 1), "interleaved_1f1b", 2, 1, "none", "zero-1"),
     later(Candidate(Degrees(2, 2, 4, 1, 1), "gpipe", 1, 1, "full", "zero-1")),
-    Candidate(Degrees(2, 2, 4, 1, 1), "zb_h1", 1, 1, "none", "zero-2"),
+    later(Candidate(Degrees(2, 2, 4, 1, 1), "zb_h1", 1, 1, "none", "zero-2")),
     later(Candidate(Degrees(4, 1, 4, 1, 1), "zb_h1", 1, 1, "none", "fsdp")),
     later(Candidate(Degrees(2, 1, 4, 2, 1), "1f1b", 1, 1, "none", "zero-2")),
-    Candidate(Degrees(4, 4, 1, 1, 1), "1f1b", 1, 1, "none", "fsdp"),
+    later(Candidate(Degrees(4, 4, 1, 1, 1), "1f1b", 1, 1, "none", "fsdp")),
     later(Candidate(Degrees(4, 4, 1, 1, 1), "1f1b", 1, 1, "none", "ddp")),
 ]
 

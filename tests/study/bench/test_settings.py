@@ -173,6 +173,7 @@ def test_the_walk_finds_the_settings_that_people_change() -> None:
     assert len(EVERY) > 40
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize(
     "library", ["nccl", *(pytest.param(name, marks=pytest.mark.long) for name in LIBRARIES[1:])]
 )

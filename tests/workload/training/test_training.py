@@ -312,6 +312,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "parallel.layers_per_stage: 1 + 1 + 1 = 3 layers on 3 stages, the model has 4 layers",
     ),
     (
+        {
+            "parallel": {
+                "dp": 2,
+                "pp": 2,
+                "layers_per_stage": [1, 1, 1],
+                "schedule": "interleaved_1f1b",
+                "virtual_stages": 2,
+            }
+        },
+        "= 3 layers on 3 stages, the model has 4 layers and pp is 2 × 2 virtual stages",
+    ),
+    (
         {"parallel": {"pp": 4, "layers_per_stage": [2, 0, 1, 1]}},
         "parallel.layers_per_stage: stage 1 has no layer. Only the first",
     ),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commsim.libraries.nccl.tuning.partition import cut
+from commsim.libraries.nccl.tuning.partition import Cut, cut, interleaved
 from commsim.libraries.nccl.tuning.tables import tables_of
 
 CASE = {
@@ -52,5 +52,6 @@ def test_the_least_of_a_channel_doubled(version: str, channels: int) -> None:
 
 
 def test_nothing_needs_no_channel() -> None:
+    assert interleaved(0, 8) == Cut(0, 0, 0, 0)
     laid = cut(0, 4, traffic_per_byte=2, ll=False, most=16, total=16, tables=tables_of("2.30"))
     assert laid.channels == 0
