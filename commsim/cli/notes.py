@@ -17,7 +17,7 @@ _SHOWN = 5
 _WIDTH = 100
 _MATTER = (
     "self-check", "cut off", "does not", "not ", "no ", "approximat", "NCCL", "left out",
-    "compute:", "engine:", "library:", "defaults:",
+    "stack:", "compute:", "engine:", "library:", "defaults:",
 )  # fmt: skip
 """What a note that matters says, the most telling first: trust, limits, then what was assumed."""
 

@@ -21,6 +21,7 @@ __all__ = ["finding", "limit_name", "limit_text"]
 
 _TOGETHER = 1.01  # times of collectives that add up to more than this share of all ran together
 _NOTHING = 5e-4  # of the step: 0.0 % in a table
+_UNEVEN = 0.005  # of the step: ranks whose own steps end that far apart are named by their mean
 _FAR_MORE = 1.5  # times what half of the costliest part saves
 _ALL_COMPUTE = 0.95  # from this share on, compute is the finding
 _RESOURCES = MappingProxyType(
@@ -45,7 +46,7 @@ def finding(
     `subject` is what takes that long, with its verb; without it the timeline says it.
     """
     step = metrics.step_time_s
-    told = short_time(step * PS_PER_SECOND).replace(" ", "\N{NO-BREAK SPACE}")
+    told = _told(step)
     whole = metrics.breakdown.whole_s
     most = _costliest(limits)
     if not metrics.breakdown.compute_s and metrics.collectives:
@@ -55,9 +56,18 @@ def finding(
         return f"The run takes {told}."
     share = metrics.breakdown.compute_s / whole
     line = f"{subject or _subject(timeline)} {told}, {share:.1%} of it compute."
+    if abs(whole - step) > _UNEVEN * step:
+        line = (
+            f"{subject or _subject(timeline)} {told}, {_told(whole)} in the mean of the ranks,"
+            f" {share:.1%} of that compute."
+        )
     if share >= _ALL_COMPUTE or most is None:
         return line
     return f"{line} Most of the rest: {limit_text(most, step)}."
+
+
+def _told(seconds: float) -> str:
+    return short_time(seconds * PS_PER_SECOND).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def limit_name(limit: Limit) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from helpers.hand_made import timeline
+from msgspec.structs import replace
 
 from commsim.graph import Device, GraphBuilder
 from commsim.metrics import Limit, finding, limits, measure
@@ -214,6 +215,17 @@ def test_a_slow_stage_promises_the_run_of_equal_stages() -> None:
     promised = next(one for one in result.limits if one.kind == "imbalance").removed_s
     gained = result.metrics.step_time_s - run(even).metrics.step_time_s
     assert promised == pytest.approx(gained, rel=1e-9)
+
+
+def test_a_share_of_ranks_that_end_apart_is_of_their_mean() -> None:
+    """Ranks that take 2 ms each in the mean of a step that takes the last of them 3 ms."""
+    ran = run(program({0: [{"compute": "2ms"}], 1: [{"compute": "2ms"}]}))
+    apart = replace(ran.metrics, step_time_s=1.5 * ran.metrics.step_time_s)
+    told = [finding(ran.timeline, one, ()).replace("\xa0", " ") for one in (ran.metrics, apart)]
+    assert told == [
+        "The run takes 2 ms, 100.0% of it compute.",
+        "The run takes 3 ms, 2 ms in the mean of the ranks, 100.0% of that compute.",
+    ]
 
 
 def test_nothing_ran_nothing_limits() -> None:

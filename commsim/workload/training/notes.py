@@ -6,7 +6,7 @@ from typing import Any
 
 from commsim.models import FLOP_CONVENTIONS
 from commsim.units import format_size
-from commsim.workload.schedules import Work, peak_activations
+from commsim.workload.schedules import Work, peak_activations, usual_schedule
 from commsim.workload.training.bucketed import CPU_ADAM_PER_NODE
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.section import DataParallelSection
@@ -129,7 +129,15 @@ def _defaults(plan: TrainingPlan) -> list[str]:
     if section.parallel.pp > 1:
         used += [_setting("parallel.", section.parallel, name) for name in _DEFAULTED_PARALLEL]
     remarks = [text for text in used if text]
-    return [f"defaults: {', '.join(remarks)}"] if remarks else []
+    found = [f"defaults: {', '.join(remarks)}"] if remarks else []
+    if plan.taken.startswith("stack "):
+        kind = plan.taken.partition(" goes with ")[2].partition(",")[0]
+        stack = section.compute.stack
+        found.insert(
+            0,
+            f"stack: {stack} goes with {kind}; another kind may bring another: fix it (compute.stack)",
+        )
+    return found
 
 
 def _setting(prefix: str, section: Any, name: str) -> str:
@@ -141,5 +149,7 @@ def _setting(prefix: str, section: Any, name: str) -> str:
 
 
 def _default(section: Any, name: str) -> Any:
+    if name == "schedule":
+        return usual_schedule(section.virtual_stages)
     fields = section.__struct_fields__
     return section.__struct_defaults__[fields.index(name) - len(fields)]

@@ -76,6 +76,9 @@ def test_the_notes_name_the_defaults_taken() -> None:
     notes = build_training(section(**settings), cluster).notes
     assert any("stack torchtitan, which goes with fsdp, gradients fp32" in n for n in notes)
     assert any("stack torchtitan (2025), attention fa2" in n for n in notes)
+    assert [n for n in notes if n.startswith("stack: torchtitan goes with fsdp; another kind may")]
+    named = section(**settings, compute={"stack": "torchtitan"})
+    assert not [n for n in build_training(named, cluster).notes if n.startswith("stack:")]
 
 
 def test_an_unknown_stack_is_refused_with_the_nearest_one() -> None:
