@@ -135,7 +135,8 @@ def _defaults(plan: TrainingPlan) -> list[str]:
         stack = section.compute.stack
         found.insert(
             0,
-            f"stack: {stack} goes with {kind}; another kind may bring another: fix it (compute.stack)",
+            f"stack: {stack} goes with {kind}; another kind may bring another: fix it"
+            " (compute.stack)",
         )
     return found
 
