@@ -26,7 +26,7 @@ from commsim.study.advise.infeasible import nothing_fits
 from commsim.study.advise.kinds import LayoutKind, best_of_kinds
 from commsim.study.advise.layouts import LEAST_BLOCK, Candidate, candidate_of
 from commsim.study.advise.reasons import facts, reasons, waits_for
-from commsim.study.advise.search import MOST, Known, Search, search, slack_of
+from commsim.study.advise.search import MOST, SLACK, Known, Search, search
 from commsim.study.advise.settings import run_whole, settings_of, with_settings
 from commsim.study.advise.simulate import Pool, Ran, Worker, workers
 from commsim.study.advise.stacks import OtherStack, other_stacks
@@ -315,7 +315,7 @@ def _untried(found: Search, slowest: float) -> tuple[str, ...]:
 def _below_floors(found: Search) -> tuple[str, ...]:
     """Say so if runs were faster than their floors: others might be, that were not run."""
     below = [
-        1 - one.metrics.step_time_s * slack_of(one.candidate) / found.judged[one.candidate].floor
+        1 - one.metrics.step_time_s * SLACK / found.judged[one.candidate].floor
         for one in found.ran.values()
     ]
     most = max(below)

@@ -246,8 +246,14 @@ class Floor:
         return self._compute_times[device]
 
     def _held(self) -> Share:
-        """Return the shares of a GPU that data-parallel collectives take."""
-        return self._action_times.share("all_gather", _PROBE, self._groups.ranks("dp"))
+        """Return the shares of a GPU that collectives of replicas take at least.
+
+        Holders of the same experts are fewer, on fewer channels, than those of dense parameters.
+        """
+        axes = ("dp", "edp") if self.plan.model.shape.experts else ("dp",)
+        groups = [ranks for axis in axes if len(ranks := self._groups.ranks(axis)) > 1]
+        found = [self._action_times.share("all_gather", _PROBE, ranks) for ranks in groups]
+        return Share(min(one.sms for one in found), min(one.memory for one in found))
 
     def _tied(self) -> int:
         """Return the time (ps) of reducing a token table that both ends of a pipeline hold."""

@@ -23,15 +23,13 @@ from commsim.study.advise.judge import Judge, Judged, least_of
 from commsim.study.advise.layouts import Candidate, Degrees, variants_of
 from commsim.study.advise.simulate import Pool, Ran
 
-__all__ = ["MOST", "SLACK", "SURE", "Known", "Search", "search", "slack_of"]
+__all__ = ["MOST", "SLACK", "SURE", "Known", "Search", "search"]
 
 _WINDOW = 4
 SLACK = 1.003
 """How far a floor may lie above a step: what two short steps leave of a long one, and what hides
 at the edges of a step. None of all layouts of small cases (`test_floor.py`) is faster than its
 floor by more; a run that is says so in the notes."""
-_SHARDED_EXPERTS_SLACK = 1.05
-"""The same if experts are sharded: Mixtral on 64 H100, ep 8, runs 3.5 % under its floor."""
 SURE = {"zero-2": 1.02}
 """How far an estimate by thin models may lie above a step: buckets that are reduced in every
 microbatch fall otherwise over few layers (1.1 % in `test_few_layers.py`)."""
@@ -42,12 +40,6 @@ MOST = 300
 Allowed = Callable[[Candidate], bool]
 Entry = tuple[float, Candidate, "Known"]
 """The least seconds that a layout can take, the layout, and by what that is known."""
-
-
-def slack_of(candidate: Candidate) -> float:
-    """Return how far the floor of a layout may lie above its step, as a factor."""
-    sharded = candidate.shard == "fsdp" or candidate.shard.startswith("hsdp")
-    return _SHARDED_EXPERTS_SLACK if sharded and candidate.degrees.ep > 1 else SLACK
 
 
 class Known(IntEnum):
@@ -93,7 +85,7 @@ class Search:
         for judged in self.judge.ways(shape):
             self.judged[judged.candidate] = judged
             if judged.fits:
-                self.push(judged.floor / slack_of(judged.candidate), judged.candidate, Known.FLOOR)
+                self.push(judged.floor / SLACK, judged.candidate, Known.FLOOR)
 
     def push(self, seconds: float, candidate: Candidate, known: Known) -> None:
         """Queue a layout by the least that it can take."""

@@ -131,7 +131,11 @@ def test_floors_between_two_nodes_are_close(candidate: Candidate) -> None:
 
 @pytest.mark.parametrize(
     ("degrees", "shard", "least"),
-    [(Degrees(8, 1, 1, 1, 2), "zero-2", 0.98), (Degrees(8, 1, 1, 1, 4), "zero-1", 0.94)],
+    [
+        (Degrees(8, 1, 1, 1, 2), "zero-2", 0.97),
+        (Degrees(8, 1, 1, 1, 4), "zero-1", 0.93),
+        (Degrees(8, 1, 1, 1, 4), "fsdp", 0.9),  # gathered beside compute, on few channels
+    ],
 )
 def test_floors_know_what_holders_of_the_same_experts_share(
     degrees: Degrees, shard: str, least: float
