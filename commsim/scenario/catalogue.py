@@ -12,6 +12,7 @@ from pathlib import Path
 
 from commsim.cluster import preset_names
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.scenario.examples import EXAMPLES
 
 __all__ = ["scenario_names", "scenario_summary", "scenario_text"]
 
@@ -35,6 +36,12 @@ def scenario_text(name: str) -> str:
                 f"{name!r} is a cluster, not a scenario. `commsim topo {name}` describes it; in a"
                 f" scenario it stands as cluster: {{preset: {name}}}."
             )
+        for example in EXAMPLES:
+            if example.name == name:
+                raise ScenarioError(
+                    f"{name!r} is a recording, not a scenario: {example.summary}. Try"
+                    f" `{example.command}`."
+                )
         raise ScenarioError(
             f"{name!r} is neither a file nor a scenario that comes with commsim."
             f"{did_you_mean(name, known)} `commsim presets scenarios` lists them."

@@ -28,9 +28,10 @@ __all__ = ["Scenario", "ScenarioFile", "load_scenario", "read_scenario", "scenar
 
 
 _FOREIGN = (
-    "{}, not a scenario. `commsim presets show ddp` prints one to start from: the model, the"
+    "{}, not a scenario.{} `commsim presets show ddp` prints one to start from: the model, the"
     " parallel degrees and the batch go under workload.training."
 )
+_CONVERTED = " `commsim convert {} scenario.yaml` makes one of it."
 
 
 class SweepSection(Section, frozen=True):
@@ -148,7 +149,8 @@ def _read(name: str | Path) -> tuple[Any, str, str, str]:
             f" `commsim replay {path}`."
         )
     if path.suffix == ".toml":
-        raise ScenarioError(f"{path}: {_FOREIGN.format('a TOML file, as torchtitan reads')}")
+        told = _FOREIGN.format("a TOML file, as torchtitan reads", _CONVERTED.format(path))
+        raise ScenarioError(f"{path}: {told}")
     if path.suffix in (".yaml", ".yml") or os.path.exists(path):
         if not os.path.exists(path) or os.path.isdir(path):
             raise ScenarioError(f"{path}: there is no such file.")
@@ -175,7 +177,8 @@ def scenario_from(
     if not isinstance(data, dict):
         raise ScenarioError(f"{where}: a scenario is a mapping (name:, cluster:, workload:).")
     if other := foreign_config(data):
-        raise ScenarioError(f"{where}: {_FOREIGN.format(f'looks like {other}')}")
+        how = "" if "DeepSpeed" in other else _CONVERTED.format(where)
+        raise ScenarioError(f"{where}: {_FOREIGN.format(f'looks like {other}', how)}")
     file = decode(data, ScenarioFile, where)
     _check_work(data, file, where)
     if file.torch is not None:

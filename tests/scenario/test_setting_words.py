@@ -48,6 +48,8 @@ def test_a_setting_is_answered_with_the_right_one(
     [
         ("nemo.yaml", "trainer: {num_nodes: 4}\nmodel: {}\n", "looks like a NeMo configuration"),
         ("titan.toml", "[parallelism]\n", "a TOML file, as torchtitan reads"),
+        ("nemo.yaml", "trainer: {num_nodes: 4}\n", "nemo.yaml scenario.yaml` makes one of it"),
+        ("titan.toml", "[parallelism]\n", "titan.toml scenario.yaml` makes one of it"),
         ("ds.json", '{"zero_optimization": {}}', "looks like a DeepSpeed configuration"),
         ("miss.yaml", "workload: {training: {}}\n", "'workload.training.model' and 'workload"),
     ],
@@ -64,6 +66,8 @@ def test_a_folder_a_cluster_and_a_command_are_told_apart(
 ) -> None:
     assert "is a folder" in error_of(["run", str(tmp_path)], capsys)
     assert "is a cluster, not a scenario" in error_of(["run", "dgx-h100"], capsys)
+    told = "is a recording, not a scenario: DLRM on 8 V100"
+    assert told in error_of(["run", "example-dlrm"], capsys)
     assert "Here it is `commsim run`" in error_of(["simulate", "quickstart"], capsys)
 
 
