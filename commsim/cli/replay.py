@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
@@ -17,6 +18,11 @@ from commsim.cli.outputs import Outputs, output_options
 from commsim.cli.params import cluster_option, set_option
 from commsim.cli.progress import counting
 from commsim.cli.summary import columns
+from commsim.units import PS_PER_SECOND
+
+if TYPE_CHECKING:
+    from commsim.cluster import Cluster
+    from commsim.study.replay import Replay
 
 __all__ = ["replay"]
 
@@ -63,11 +69,28 @@ def replay(
             what_if=change,
             progress=progress,
         )
-    below = [found.headline] if found.headline else []
+    modelled = comm == "modelled" and found.measured is not None
+    below = [_modelled(found, place)] if modelled else []
+    below += [f"{'the recording itself: ' * modelled}{found.headline}"] if found.headline else []
     for heading, rows in found.tables.items():
-        below.append(f"{heading}:\n{columns(rows, right=range(len(rows[0])))}")
+        told = f"{heading}, as recorded" if modelled else heading
+        below.append(f"{told}:\n{columns(rows, right=range(len(rows[0])))}")
     command = _command(traces, cluster, nodes, comm, sets)
     return outputs.finish(replace(found.result, command=command), console, below=below)
+
+
+def _modelled(found: Replay, cluster: Cluster | None) -> str:
+    """Say what the modelled communication made of the step, and what it left as it was."""
+    from commsim.metrics import short_time
+
+    name = cluster.name if cluster is not None else "the cluster"
+    assert found.measured is not None
+    steps = found.result.metrics.step_time_s, found.measured.step_time_s
+    new, old = (short_time(step * PS_PER_SECOND) for step in steps)
+    return (
+        f"communication modelled over {name}: {new}, recorded {old}. GPUs and hosts compute as"
+        " recorded; --set compute.scale=0.5 makes them twice as fast."
+    )
 
 
 def _command(

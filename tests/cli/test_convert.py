@@ -45,7 +45,10 @@ def test_replay_prints_both_errors_and_writes_json(
     ]  # fmt: skip
     assert call(words) == 0
     printed = capsys.readouterr()
-    assert "modelled" in printed.out
+    assert "communication modelled over 1 x dgx-h100: " in printed.out
+    assert "GPUs and hosts compute as recorded" in printed.out
+    assert "the recording itself: measured step" in printed.out
+    assert "collectives, as recorded:" in printed.out
     assert "self-check: with recorded transfers every step is met within" in printed.err
     said = json.loads(out.read_text())
     assert {"measured", "error", "self_check", "late", "busbw"} <= said.keys()
