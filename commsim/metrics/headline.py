@@ -75,7 +75,8 @@ def limit_name(limit: Limit) -> str:
     if limit.kind in ("bandwidth", "latency"):
         at = f" ({limit.link})" if limit.link else ""
         over = _RESOURCES.get(limit.resource, "transfers")
-        return f"{limit.kind} of {over}: {limit.where}{at}"
+        word = "over" if limit.kind == "latency" else "of"
+        return f"{limit.kind} {word} {over}: {limit.where}{at}"
     if limit.kind == "pipeline":
         return f"waiting between {limit.where} of the pipeline"
     if limit.kind == "imbalance":
