@@ -7,6 +7,7 @@ runs one op at a time; overlapping communication slows compute by the rules of `
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 
 import msgspec
@@ -161,9 +162,11 @@ class ActionTimes:
     def _exchanged(self, item: WorkItem) -> int:
         """Return how long the links need for one step of all rings, in ps; latencies overlap."""
         key = (self.plan.layout, "ring", None)
-        rows = self.groups.rows("ring")
         if not self._contended:
-            return self._traffic.together("send_recv", item.size, rows[:1], key=(*key, "alone"))
+            return self._traffic.together(
+                "send_recv", item.size, lambda: self.groups.rows("ring")[:1], key=(*key, "alone")
+            )
+        rows = partial(self.groups.rows, "ring")
         return self._traffic.together("send_recv", item.size, rows, key=key)
 
     def share(self, kind: str, size: int, ranks: tuple[int, ...]) -> Share:
@@ -211,7 +214,7 @@ class ActionTimes:
         if len(ranks) < 2 or axis == "ep" or not (axis or hop) or not self._contended:
             return alone
         key = (self.plan.layout, axis, hop)
-        rows = self.groups.hops(*hop) if hop else self.groups.rows(axis)
+        rows = partial(self.groups.hops, *hop) if hop else partial(self.groups.rows, axis)
         return max(alone, self._traffic.together(kind, size, rows, key=key))
 
 

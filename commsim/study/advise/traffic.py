@@ -6,7 +6,7 @@ All groups of an axis are assumed to send the same bytes: the first is planned a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -84,15 +84,16 @@ class StepTraffic:
         self._shared: dict[object, float] = {}
 
     def together(
-        self, kind: str, size: int, rows: Sequence[tuple[int, ...]], *, key: object
+        self, kind: str, size: int, rows: Callable[[], Sequence[tuple[int, ...]]], *, key: object
     ) -> int:
         """Return how long the busiest link needs (ps) if all of `rows` run the same op at once.
 
-        Loads are those of a buffer of 64 MiB, in proportion; `key` names the rows.
+        Loads are those of a buffer of 64 MiB, in proportion; `key` names the rows, which are asked
+        for once.
         """
         if (kind, key) not in self._shared:
             used = np.zeros(len(self._cluster.links.capacity))
-            for row in rows:
+            for row in rows():
                 plan = self._library.plan(Request(kind, _PROBE, row), self._cluster)
                 for part in plan.parts:
                     for phase in part.phases:

@@ -266,12 +266,8 @@ def plan_shared_as(plan: TrainingPlan, section: TrainingSection) -> TrainingPlan
 
 def _expert_nodes(layout: Layout, cluster: Cluster, section: TrainingSection) -> int:
     """Return the NVLink domains that the first expert-parallel group lies on."""
-    found: list[int] = []
     holders = layout.holders(layout.replicas(), whole=whole_experts(section.parallel))
-    for rank in holders[0].tolist()[: section.parallel.ep]:
-        if all(cluster.local_route(first, rank) is None for first in found):
-            found.append(rank)
-    return len(found)
+    return len(set(cluster.domains[holders[0, : section.parallel.ep]].tolist()))
 
 
 def _microbatches(section: TrainingSection, where: str) -> int:
