@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from commsim.metrics.stages import lane_stages
 from commsim.timeline import Timeline
 from commsim.units import format_time
 from commsim.workload.schedules import title_of
@@ -22,10 +25,19 @@ def short_time(step: float) -> str:
 
 
 def schedule_words(timeline: Timeline) -> str:
-    """Name the schedule, its stages and microbatches: "1F1B, 8 stages × 16 microbatches"."""
+    """Name the schedule, its stages and microbatches: "1F1B, 8 stages × 16 microbatches".
+
+    Where devices hold several: "Interleaved 1F1B, 4 stages × 2 virtual × 8 microbatches".
+    """
     graph = timeline.graph
     schedule = str(graph.meta.get("schedule", ""))
     stages, microbatches = int(graph.stage.max()) + 1, int(graph.microbatch.max()) + 1
     name = title_of(schedule) if schedule else "Pipeline"
     plural = "" if microbatches == 1 else "es"
-    return f"{name}, {stages} stages × {microbatches} microbatch{plural}"
+    devices = len(np.unique(lane_stages(graph)[lane_stages(graph) >= 0]))
+    virtual = ""
+    if devices and stages > devices and stages % devices == 0:
+        each = stages // devices
+        virtual = "" if schedule == "dualpipe" else f" × {each} virtual"  # its two are copies
+        stages = devices
+    return f"{name}, {stages} stages{virtual} × {microbatches} microbatch{plural}"

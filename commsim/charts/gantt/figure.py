@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from commsim.arrays import Ints
+from commsim.arrays import Floats, Ints
 from commsim.charts.gantt.headline import headline
 from commsim.charts.gantt.hover import hover
-from commsim.charts.gantt.scene import Boxes, Scene, SceneRow, scene
+from commsim.charts.gantt.scene import Boxes, Scene, SceneRow, scene, strengths
 from commsim.charts.theme import (
     FAMILIES,
     GRID,
@@ -194,6 +194,13 @@ def _traces(timeline: Timeline, picture: Scene, size: int) -> list[dict[str, Any
     return [t for t in traces if t["name"] != "waiting"] + waiting
 
 
+def _colours(fill: str, strength: Floats, *, waits: bool) -> str | list[str]:
+    """Return the colour of boxes, one for all where they are equally strong."""
+    if waits or (strength == 1).all():
+        return tint(fill, 0.3) if waits else fill
+    return [tint(fill, one) for one in strength.tolist()]
+
+
 def _boxes(
     timeline: Timeline, picture: Scene, chosen: Ints, size: int, look: Family
 ) -> dict[str, Any]:
@@ -203,7 +210,7 @@ def _boxes(
     length = boxes.end - boxes.start
     part = length / (picture.end - picture.begin)
     marker: dict[str, Any] = {
-        "color": tint(look.fill, 0.3) if waits else look.fill,
+        "color": _colours(look.fill, strengths(timeline, boxes), waits=waits),
         # the white gap is drawn inside the box: a box of two pixels would vanish behind it
         "line": {"color": PAPER, "width": np.where(part * _PLOT > _WITH_GAP, 1.0, 0.0).tolist()},
     }

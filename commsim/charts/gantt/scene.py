@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from commsim.arrays import Bools, Ints
+from commsim.arrays import Bools, Floats, Ints
 from commsim.charts.theme import FAMILIES, family_of, shorten
 from commsim.graph import Device, Graph, OpKind, Phase
 from commsim.timeline import Timeline
@@ -31,12 +31,14 @@ __all__ = [
     "drawn_spans",
     "families",
     "scene",
+    "strengths",
 ]
 
 
 MAX_BOXES = 5_000  # what a browser draws as plotly boxes without a pause
 MAX_LANES = 64  # more rows than this are not legible on a page
 _PIXELS = 1_290  # of the time axis, on the pages that are usual
+_LIGHTEST = 0.6  # strength of the last virtual stage's colour
 _LOOKS_LONGER = 0.02  # of a row: more than this may not be painted beyond what was busy
 _SUB_ROWS = 3
 _LONGEST_NAME = 14  # letters of a thin row's name
@@ -84,7 +86,8 @@ class Boxes(msgspec.Struct, frozen=True, eq=False):
 
 
 class Scene(msgspec.Struct, frozen=True, eq=False):
-    """Everything a Gantt draws. `by_stage`: rows are pipeline stages, one lane each.
+    """Everything a Gantt draws. `by_stage`: rows are pipeline stages, one lane each; one that holds
+    several virtual stages is named by its first.
 
     `notes` say what is not drawn one to one.
     """
@@ -146,6 +149,16 @@ def drawn_spans(timeline: Timeline, lanes: Ints) -> Ints:
     if np.any(computes & ~on_cpu):
         keep &= ~on_cpu
     return np.flatnonzero(keep)
+
+
+def strengths(timeline: Timeline, boxes: Boxes) -> Floats:
+    """Return how strong each box's colour is: less for each further virtual stage of a device."""
+    graph = timeline.graph
+    stage = graph.stage[timeline.op[np.maximum(boxes.span, 0)]]
+    devices = len(np.unique(graph.lane[graph.stage >= 0])) or 1
+    virtual = -(-(int(graph.stage.max(initial=0)) + 1) // devices)
+    shown = (boxes.span >= 0) & (stage >= 0) & (virtual > 1)
+    return np.where(shown, 1 - (1 - _LIGHTEST) * (stage // devices) / max(virtual - 1, 1), 1.0)
 
 
 def below_compute(timeline: Timeline, spans: Ints) -> Bools:
@@ -222,15 +235,14 @@ def _rows(graph: Graph, lanes: Ints, sub_rows: list[str]) -> tuple[tuple[SceneRo
 
 
 def _stages(graph: Graph, lanes: Ints) -> list[int] | None:
-    """Return the stage of each lane if every lane is one stage of its own, else None."""
+    """Return the first stage of each lane if no two lanes share one and all hold as many."""
     tagged = graph.stage >= 0
-    lowest = np.full(len(graph.lane_rank), np.iinfo(np.int64).max)
-    highest = np.full(len(graph.lane_rank), -1, np.int64)
-    np.minimum.at(lowest, graph.lane[tagged], graph.stage[tagged])
-    np.maximum.at(highest, graph.lane[tagged], graph.stage[tagged])
-    stages: list[int] = highest[lanes].tolist()
-    one_each = len(lanes) > 1 and np.array_equal(lowest[lanes], highest[lanes])
-    return stages if one_each and len(np.unique(stages)) == len(stages) else None
+    held = np.unique(np.stack((graph.lane[tagged], graph.stage[tagged]), axis=1), axis=0)
+    lane, first, count = np.unique(held[:, 0], return_index=True, return_counts=True)
+    alone = len(np.unique(held[:, 1])) == len(held)
+    if len(lanes) < 2 or not alone or len(set(count.tolist())) != 1 or len(lane) != len(lanes):
+        return None
+    return [int(held[at, 1]) for at in first[np.searchsorted(lane, lanes)].tolist()]
 
 
 def _label(graph: Graph, lane: int, stages: list[int] | None, index: int) -> str:

@@ -8,7 +8,7 @@ from html import escape
 
 from commsim.charts.gantt.figure import legend_label, numbers, pixels_per_row
 from commsim.charts.gantt.headline import headline
-from commsim.charts.gantt.scene import Scene, scene
+from commsim.charts.gantt.scene import Scene, scene, strengths
 from commsim.charts.theme import (
     FAMILIES,
     FONT,
@@ -142,13 +142,13 @@ def _rows(picture: Scene, row: float) -> list[str]:
 def _boxes(timeline: Timeline, picture: Scene, row: float) -> list[str]:
     boxes, parts = picture.boxes, []
     labels = numbers(timeline, boxes)
-    columns = (*boxes.lists(), labels)
-    for at, family, waits, start, end, _, _, label in zip(*columns, strict=True):
+    columns = (*boxes.lists(), labels, strengths(timeline, boxes).tolist())
+    for at, family, waits, start, end, _, _, label, strength in zip(*columns, strict=True):
         strip, look = picture.rows[at], FAMILIES[family]
         left, right = _x(picture, start), _x(picture, end)
         gap = min(1.0, _GAP * (right - left))
         y, high = _TOP + strip.top * row, strip.height * row
-        fill = tint(look.fill, 0.3) if waits else look.fill
+        fill = tint(look.fill, 0.3 if waits else strength)
         wide = right - left - gap
         parts.append(
             f'<rect x="{left:.2f}" y="{y:.1f}" width="{wide:.2f}" height="{high:.1f}"'

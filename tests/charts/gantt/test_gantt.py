@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,20 @@ def hostile() -> Timeline:
 def boxes(figure: Any) -> int:
     """Count the boxes that stand for work: all bars but the first trace, the ground."""
     return sum(len(trace["x"]) for trace in figure.to_dict()["data"][1:])
+
+
+def test_virtual_stages_share_a_row_in_two_shades_of_their_colour() -> None:
+    """4 devices of 2 stages: half of the forwards of each row have the lighter blue."""
+    result = scenario("interleaved")
+    figure = gantt(result.timeline, metrics=result.metrics).to_dict()
+    assert "4 stages × 2 virtual × 8 microbatches" in figure["layout"]["title"]["text"]
+    for trace in figure["data"][1:]:
+        shades = Counter(trace["marker"]["color"])
+        assert sorted(shades.values()) == [32, 32]
+    drawn = gantt_svg(result.timeline, metrics=result.metrics)
+    assert all(drawn.count(f'fill="{shade}"') >= 32 for shade in shades)
+    assert "4 stages × 8 microbatches" in gantt_svg(scenario("1f1b").timeline)
+    assert isinstance(gantt(scenario("1f1b").timeline).to_dict()["data"][1]["marker"]["color"], str)
 
 
 def test_a_pipeline_has_a_box_per_op_with_its_microbatch() -> None:
