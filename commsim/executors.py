@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -110,8 +112,35 @@ class WorkerPool:
 
 def submitted(pool: Executor, call: Callable[..., T], *given: Any) -> Future[T]:
     """Give work to a worker. The first starts the workers, which no signal may cut in two."""
-    with _uninterrupted():
+    with _uninterrupted(), _script_at_rest():
         return pool.submit(call, *given)
+
+
+@contextmanager
+def _script_at_rest() -> Iterator[None]:
+    """Keep processes that start in the block from running the user's script again.
+
+    A spawned process imports it for what it defines (multiprocessing.spawn,
+    get_preparation_data). One that guards its work by `__name__` may be; another would begin its
+    work anew in every worker.
+    """
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    if path is None or getattr(main, "__spec__", None) is not None or _is_guarded(path):
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = path
+
+
+def _is_guarded(path: str) -> bool:
+    try:
+        return "__name__" in Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return True
 
 
 @contextmanager

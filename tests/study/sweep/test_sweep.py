@@ -314,3 +314,18 @@ def test_the_table_marks_points_that_do_not_fit(
     _, small, large = capsys.readouterr().out.splitlines()[:3]
     assert small.endswith("does not fit")
     assert "fit" not in large
+
+
+def test_a_script_needs_no_guard_around_its_sweep(tmp_path: Path) -> None:
+    """Workers are processes of their own, which would begin the script anew."""
+    script = tmp_path / "plain.py"
+    script.write_text(
+        "import commsim as cs\n"
+        "print('begun')\n"
+        "work = {'collectives': [{'op': 'all_reduce', 'bytes': '1MiB'}]}\n"
+        "scenario = {'cluster': {'preset': 'dgx-h100'}, 'workload': work}\n"
+        "vary = {'workload.collectives.0.bytes': ['1MiB', '2MiB']}\n"
+        "print(cs.sweep(scenario, vary, executor='processes:2'))\n"
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("begun\nSweep('the scenario', 2 points, 0 failed)\n", "")
