@@ -47,7 +47,14 @@ if TYPE_CHECKING:
     from commsim.sections import Section
     from commsim.study.advise import advise
     from commsim.study.bench import bench
-    from commsim.study.calibrate import Calibration, CheckResult, calibrate, check
+    from commsim.study.calibrate import (
+        Calibration,
+        CheckResult,
+        StepCalibration,
+        calibrate,
+        calibrate_steps,
+        check,
+    )
     from commsim.study.compare import compare
     from commsim.study.explain import explain
     from commsim.study.next_dollar import NextDollar, next_dollar
@@ -82,6 +89,7 @@ _WHERE = {
     "Scenario": "scenario",
     "ScheduleAsk": "workload.schedules",
     "Section": "sections",
+    "StepCalibration": "study.calibrate",
     "Sweep": "study.sweep",
     "Timeline": "timeline",
     "WhatIfGrid": "study.next_dollar.what_if",
@@ -89,6 +97,7 @@ _WHERE = {
     "advise": "study.advise",
     "bench": "study.bench",
     "calibrate": "study.calibrate",
+    "calibrate_steps": "study.calibrate",
     "check": "study.calibrate",
     "bound": "metrics",
     "compare": "study.compare",
@@ -138,6 +147,7 @@ __all__ = [
     "ScenarioError",
     "ScheduleAsk",
     "Section",
+    "StepCalibration",
     "Sweep",
     "Timeline",
     "TopologyError",
@@ -150,6 +160,7 @@ __all__ = [
     "bench",
     "bound",
     "calibrate",
+    "calibrate_steps",
     "check",
     "compare",
     "convert",

@@ -17,12 +17,13 @@ from commsim.cli.summary import columns
 from commsim.units import format_size
 
 if TYPE_CHECKING:
-    from commsim.study.calibrate import Calibration
+    from commsim.study.calibrate import Calibration, StepCalibration
 
 __all__ = ["calibrate", "check"]
 
 _FAILED = 1
 _logs = click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+_some_logs = click.argument("logs", nargs=-1, metavar="[LOG...]")
 _cluster = click.option(
     "--cluster", required=True, metavar="PRESET|FILE", help="What should have been measured."
 )
@@ -71,10 +72,20 @@ _on = click.option(
 
 
 @click.command(cls=GroupedCommand)
-@_logs
+@_some_logs
 @_cluster
 @_version
 @_on
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    metavar="PATH",
+    help="Kineto traces of training steps: slow GPUs, host launch.",
+)
+@click.option(
+    "--training", metavar="SCENARIO", help="The training of --trace: fits the speed of the GPUs."
+)
 @click.option(
     "-o",
     "--output",
@@ -95,35 +106,89 @@ def calibrate(
     cluster: str,
     version: str | None,
     on: tuple[int, int] | None,
+    traces: tuple[str, ...],
+    training: str | None,
     output: Path | None,
     json_path: Path | None,
     report: Path | None,
     quiet: bool,
 ) -> None:
-    """Say what is broken on a cluster, and fit a few of its figures to benchmark logs.
+    """Say what is broken on a cluster, and fit a few of its figures to logs and recorded steps.
 
     LOG is what a test of nccl-tests printed, its -J JSON, or what PARAM's comms benchmark printed.
     """  # fmt: skip
+    if not logs and not traces:
+        raise click.UsageError("give LOG of a benchmark, --trace of training steps, or both.")
+    if training is not None and not traces:
+        raise click.UsageError("--training says what --trace recorded: give that as well.")
+    if not logs and report is not None:
+        raise click.UsageError("--report draws tables of benchmarks: give LOG as well.")
     from commsim.study.calibrate import calibrate as study_calibrate
+    from commsim.study.calibrate import calibrate_steps
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     watched = not quiet and sys.stderr.isatty()
-    found = study_calibrate(
-        logs,
-        cluster,
-        version=version,
-        on=on,
-        progress=console.say if watched else lambda _: None,
-    )
-    _show(found, cluster, console)
-    if json_path == STDOUT:
-        from commsim.files import json_bytes
+    found = paced = None
+    if logs:
+        found = study_calibrate(
+            logs,
+            cluster,
+            version=version,
+            on=on,
+            progress=console.say if watched else lambda _: None,
+        )
+        _show(found, cluster, console)
+    if traces:
+        paced = calibrate_steps(traces, cluster, training=training)
+        _show_steps(paced, console)
+    _write(found, paced, console, output=output, json_path=json_path, report=report)
 
-        console.write(json_bytes(found.to_dict()).decode())
-    for path in (output, json_path, report):
-        if path is not None and path != STDOUT:
-            found.save(path)
-            console.say(f"wrote {path}")
+
+def _write(
+    found: Calibration | None,
+    paced: StepCalibration | None,
+    console: Console,
+    *,
+    output: Path | None,
+    json_path: Path | None,
+    report: Path | None,
+) -> None:
+    """Write what was asked for; the cluster has what logs say of links, and steps of GPUs."""
+    from commsim.files import json_bytes, write_json
+    from commsim.study.calibrate import joined, save_cluster
+
+    told = {} if found is None else found.to_dict()
+    if paced is not None:
+        told |= {"training": paced.to_dict()}
+    if json_path == STDOUT:
+        console.write(json_bytes(told).decode())
+    elif json_path is not None:
+        write_json(told, json_path)
+        console.say(f"wrote {json_path}")
+    if output is not None:
+        save_cluster(joined(found, paced), output)
+        console.say(f"wrote {output}")
+    if report is not None and found is not None:
+        found.save(report)
+        console.say(f"wrote {report}")
+
+
+def _show_steps(found: StepCalibration, console: Console) -> None:
+    for one in found.slow:
+        console.show(f"slow GPU: {one.says}")
+    if not found.slow and len({step.rank for step in found.steps}) > 1:
+        console.show("no GPU computes 10% longer than the others")
+    if found.times is not None:
+        console.show(f"GPUs compute {found.times:.3g} times as long as given")
+    if found.launch_s is not None:
+        console.show(f"a launch takes {found.launch_s * 1e6:.3g} us")
+    if found.before is not None and found.after is not None:
+        console.show(
+            f"compute of steps left out of the fit: off by {found.before:.1%} as given,"
+            f" {found.after:.1%} fitted"
+        )
+    for note in found.notes:
+        console.say(f"note: {note}")
 
 
 def _show(found: Calibration, cluster: str, console: Console) -> None:

@@ -8,6 +8,7 @@ runs a script without GPUs; `load` and `trace` put these together.
 
 from commsim.traces.capture import capture
 from commsim.traces.load import Imported, import_graph, load_trace
+from commsim.traces.rebuild.rank import RankPace, StepPace
 from commsim.traces.table import CollectiveRow, CollectiveTable, MessageRow
 from commsim.traces.trace import Trace
 
@@ -16,6 +17,8 @@ __all__ = [
     "CollectiveTable",
     "Imported",
     "MessageRow",
+    "RankPace",
+    "StepPace",
     "Trace",
     "capture",
     "import_graph",

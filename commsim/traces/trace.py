@@ -26,6 +26,7 @@ from commsim.traces.rebuild import (
 from commsim.traces.rebuild.rank import (
     HostAccount,
     OwnAccount,
+    RankPace,
     RankPart,
     waiting_like_communication,
 )
@@ -133,6 +134,11 @@ class Trace:
     def steps(self) -> dict[int, tuple[tuple[str, int], ...]]:
         """The profiled steps of each rank, by name, in ps; the last one is its window."""
         return {rank: part.steps for rank, part in self._parts.items()}
+
+    @property
+    def paces(self) -> dict[int, RankPace]:
+        """How fast each rank's GPU and host were, step by step."""
+        return {rank: part.pace for rank, part in self._parts.items()}
 
     @property
     def _windows(self) -> dict[int, tuple[int, int]]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,12 @@ from commsim.study.calibrate.predicted import (
     read_tables,
 )
 from commsim.study.calibrate.shrink import fit_that_carries
+from commsim.study.calibrate.training import StepCalibration
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Calibration", "calibrate", "fitted_to"]
+__all__ = ["Calibration", "calibrate", "fitted_to", "joined", "save_cluster"]
 
 _LEAST_ROWS = 4
 
@@ -104,7 +105,7 @@ class Calibration(msgspec.Struct, frozen=True, eq=False):
         """Write the cluster file (.yaml), the result (.json) or the charts (.html)."""
         path = Path(path)
         if path.suffix in (".yaml", ".yml"):
-            write_text(path, _as_yaml(self.cluster))
+            save_cluster(self.cluster, path)
         elif path.suffix == ".json":
             write_json(self.to_dict(), path)
         elif path.suffix == ".html":
@@ -250,13 +251,27 @@ def _written(
     return data
 
 
-def _as_yaml(cluster: dict[str, Any]) -> str:
-    """Return a cluster file: what it is one setting a line, what was measured a table a line."""
+def save_cluster(cluster: Mapping[str, Any], path: str | Path) -> None:
+    """Write a cluster file: what it is one setting a line, what was measured a table a line."""
     figures = {key: value for key, value in cluster.items() if key != "measured"}
-    measured = {"measured": cluster["measured"]}
-    return yaml.safe_dump(figures, sort_keys=False, width=100) + yaml.safe_dump(
-        measured, sort_keys=False, width=100, default_flow_style=None
-    )
+    text = yaml.safe_dump(figures, sort_keys=False, width=100)
+    if cluster.get("measured"):
+        measured = {"measured": cluster["measured"]}
+        text += yaml.safe_dump(measured, sort_keys=False, width=100, default_flow_style=None)
+    write_text(Path(path), text)
+
+
+def joined(found: Calibration | None, paced: StepCalibration | None) -> dict[str, Any]:
+    """Return one cluster of both: what logs say of links and launch, what steps say of GPUs."""
+    if found is None:
+        return {} if paced is None else dict(paced.cluster)
+    if paced is None:
+        return dict(found.cluster)
+    both = dict(found.cluster)
+    gpu = (paced.cluster.get("overrides") or {}).get("gpu")
+    if gpu is not None:
+        both["overrides"] = {**both["overrides"], "gpu": gpu}
+    return both
 
 
 def _charted(

@@ -10,6 +10,7 @@ from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage, Ran
 from commsim.traces.rebuild.rank.fragment import Fragment
 from commsim.traces.rebuild.rank.host_account import HostAccount
 from commsim.traces.rebuild.rank.own_account import OwnAccount
+from commsim.traces.rebuild.rank.pace import RankPace, StepPace
 from commsim.traces.rebuild.rank.part import RankPart, rank_part
 from commsim.traces.rebuild.rank.suspects import Suspect, waiting_like_communication
 
@@ -20,7 +21,9 @@ __all__ = [
     "KernelMessage",
     "OwnAccount",
     "RankCollectives",
+    "RankPace",
     "RankPart",
+    "StepPace",
     "Suspect",
     "rank_part",
     "waiting_like_communication",

@@ -19,6 +19,7 @@ from commsim.traces.rebuild.rank.fragment import Fragment, fragment_of
 from commsim.traces.rebuild.rank.gloo_waits import unsure_waits
 from commsim.traces.rebuild.rank.host_account import HostAccount
 from commsim.traces.rebuild.rank.own_account import OwnAccount, own_account, window_of
+from commsim.traces.rebuild.rank.pace import RankPace, pace_of
 from commsim.traces.rebuild.rank.streams import cross_stream, issue_order
 from commsim.traces.rebuild.rank.suspects import Suspect, suspects_of
 from commsim.traces.rebuild.rank.threads import pieces_of
@@ -36,6 +37,7 @@ class RankPart(msgspec.Struct, frozen=True, eq=False):
     without one) on the file's clock. `rank` and `world_size` are -1 if the file does not say.
     `step` is the profiled step in ps, -1 without one; `how` says how its streams were tied, ""
     if there are none; `account` is what its events add up to, None without GPU and Gloo;
+    `pace` is how fast its kernels ran, step by step;
     `unsure` is how long its threads waited for Gloo or worked, nobody knows which, in ps;
     `suspects` are kernels that may communicate, of no known library.
     """
@@ -52,6 +54,7 @@ class RankPart(msgspec.Struct, frozen=True, eq=False):
     window: tuple[int, int]
     how: str
     account: OwnAccount | HostAccount | None
+    pace: RankPace
     notes: tuple[str, ...]
     unsure: int = 0
     suspects: tuple[Suspect, ...] = ()
@@ -91,6 +94,7 @@ def rank_part(
         steps=tuple((event.name, event.end - event.start) for event in activity.steps),
         window=window_of(activity),
         account=own_account(activity),
+        pace=pace_of(activity),
         how=how if not activity.gpu.is_gloo.all() else "",
         notes=(
             *file.notes,
