@@ -8,7 +8,8 @@ once. The floor is the time that a run needs even if all links are idle, the lar
   parameters gathered by the end of its first forward, gradients (of experts too) reduced after
   their backward,
   all collectives of sharded parameters in sequence (and the SMs that they take from compute),
-  and the all-reduce of a tied token table between the first and the last stage;
+  and the all-reduce of a tied token table between the first and the last stage, once both have
+  reduced their gradients;
 - the bytes that all nodes send, over all of their NICs.
 """
 
@@ -142,8 +143,17 @@ class Floor:
         every = data.stage == 2 and not data.no_sync
         most = max(family.reduced for family in families) * (plan.microbatches if every else 1)
         overlapping = self._overlapping_end(device, end, most + gathered)
-        backwards = moments.backwards if every else _last(moments.backwards)
-        return max(overlapping, *(family.ends(backwards) for family in families))
+        own = moments.backwards[device]
+        ends = [family.ends(own if every else _last(own)) for family in families]
+        if plan.tied_bytes:  # the other end of the pipeline reduces its table with this one's
+            other = plan.schedule.home[plan.schedule.pipes[0][-1]]
+            there = moments.backwards[other]
+            ends += [
+                family.ends(there if every else _last(there))
+                for expert in (False, True)
+                if (family := self._family(plan, other, expert=expert)) is not None
+            ]
+        return max(overlapping, *ends)
 
     def _family(self, plan: TrainingPlan, device: int, *, expert: bool) -> ReplicaTraffic | None:
         """Return what replicas share of dense parameters, or of experts; None if nothing."""
@@ -295,7 +305,7 @@ class Floor:
         ends: dict[tuple[int, int], int] = {}
         hops: dict[tuple[int, int], int] = {}
         sent: dict[tuple[int, int], int] = {}  # when a message may leave after the one before
-        backwards: list[tuple[int, int]] = []
+        backwards: list[list[tuple[int, int]]] = [[] for _ in free]
         for at in execution_order(plan.schedule):
             work, stage, _ = at.action
             edge = at.position in limits.get(stage, ())
@@ -315,8 +325,8 @@ class Floor:
                 between = max(between + every, end + after)
                 if work == Work.F:
                     end = max(end, gathered.get(stage, 0))
-                elif work != Work.I:
-                    backwards.append((start, stage))
+            if work not in (Work.F, Work.I):
+                backwards[at.device].append((start, stage))
             ends[at.device, at.position] = free[at.device] = end
             busy[at.device] = max(busy[at.device], end + pace.tail if pace.tail else 0)
         return StepMoments(max(free[first], busy[first], between), backwards)
@@ -370,7 +380,7 @@ def _ready(families: Sequence[ReplicaTraffic]) -> dict[int, int]:
 
 
 class StepMoments(NamedTuple):
-    """When the first device ends (ps), and when it begins the gradients of which stages."""
+    """When the first device ends (ps), and when each device begins the gradients of its stages."""
 
     end: int
-    backwards: list[tuple[int, int]]
+    backwards: list[list[tuple[int, int]]]
