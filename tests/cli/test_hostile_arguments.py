@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def test_odd_arguments(line: str, told: str, capsys: pytest.CaptureFixture[str])
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
-    command = line.replace("commsim", f"{sys.executable} -m commsim")
+    command = re.sub(r"(?<!\S)commsim(?=\s)", f"{sys.executable} -m commsim", line)
     return subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT
     )

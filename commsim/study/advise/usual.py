@@ -65,7 +65,8 @@ class LayoutQueue:
         self._pool = Pool(scenario, executor)
         self._worker = worker = self._pool.local
         if usual:
-            worker.judge = UsualJudge(worker.section, worker.cluster, worker.library)
+            slows = scenario.file.engine.overlap_slowdown
+            worker.judge = UsualJudge(worker.section, worker.cluster, worker.library, slows=slows)
         self._search = Search(worker.judge)
         self._opened = False
         self._begun: dict[Candidate, Callable[[], Ran]] = {}

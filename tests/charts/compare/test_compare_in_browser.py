@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
@@ -28,11 +29,14 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of runs, and one of a log beside a cluster."""
+    """A page of runs, and one of a log, whose path is a long word, beside a cluster."""
     folder = tmp_path_factory.mktemp("pages")
+    log = folder / ("deep" * 30) / LOG.name
+    log.parent.mkdir()
+    copy(LOG, log)
     made: dict[str, tuple[Comparable, Comparable]] = {
         "runs": ("own-dgx-h100", "own-dgx-b200"),
-        "sizes": (LOG, "dgx-a100"),
+        "sizes": (str(log), "dgx-a100"),
     }
     for name, items in made.items():
         compare(*items).report(folder / f"{name}.html")
