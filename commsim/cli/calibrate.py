@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from commsim._version import __version__
 from commsim.cli.console import Console
 from commsim.cli.help import GroupedCommand
 from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option
@@ -157,7 +158,7 @@ def _write(
     from commsim.files import json_bytes, write_json
     from commsim.study.calibrate import joined, save_cluster
 
-    told = {} if found is None else found.to_dict()
+    told = {"schema": 1, "commsim": __version__} if found is None else found.to_dict()
     if paced is not None:
         told |= {"training": paced.to_dict()}
     if json_path == STDOUT:

@@ -101,7 +101,9 @@ def test_the_scale_of_compute_comes_back_and_the_file_trains_so_long(
     assert call([*line, str(cluster), "-o", str(mine), "--json", str(out)]) == 0
     said = capsys.readouterr().out
     assert "rank 3: the same kernels take 1.2 times as long" in said
-    found = json.loads(out.read_text())["training"]
+    written = json.loads(out.read_text())
+    assert written["schema"] == 1
+    found = written["training"]
     assert found["before"] == pytest.approx(1 - 1 / 1.3, abs=0.02)
     assert found["after"] < 0.02
     assert found["times"] > 1.25
