@@ -2,10 +2,12 @@
 How fast traces are imported: parsing of one file, and a whole run of many ranks.
 
     python benchmarks/import_speed.py [--ranks 64] [--megabytes 50] [--folder DIR]
+    python benchmarks/import_speed.py --parts [--megabytes 20]
 
 Files are generated: the mix of events of a torch 2.x trace of NCCL (CPU ops, launches, kernels,
 the flows between them), one all-reduce for every 200 kernels. Prints MB/s of one core and the
-memory for one file, and the seconds from files to a graph for all.
+memory for one file, and the seconds from files to a graph for all. With `--parts`: how fast each
+part of parsing is by itself, and what other ways of decoding would be.
 """
 
 from __future__ import annotations
@@ -15,13 +17,19 @@ import json
 import resource
 import tempfile
 import time
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from commsim.traces import load_trace
+from commsim.traces.formats.event_args import TieArgs
 from commsim.traces.formats.files import documents
 from commsim.traces.formats.kineto import read_kineto
+from commsim.traces.formats.kineto_columns import KinetoColumns
+from commsim.traces.formats.kineto_rows import KinetoFrame, KinetoRow, rows_in_pieces
 
 _OP_US = 14.0
 _BASE_NS, _BASE_US = 1_790_857_026_000_000_000, 4_393_289_180_634.914
@@ -33,7 +41,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--megabytes", type=float, default=50.0)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--parts", action="store_true")
     options = parser.parse_args()
+    if options.parts:
+        with tempfile.TemporaryDirectory(dir=options.folder) as made:
+            parts_of(generate(Path(made) / "rank0.json", 0, 1, options.megabytes).read_bytes())
+        return
     with tempfile.TemporaryDirectory(dir=options.folder) as made:
         folder = Path(made)
         files = [
@@ -71,6 +84,61 @@ def parse_one(file: Path) -> None:
     took = time.process_time() - begin
     print(f"one file of {size:.0f} MB: {size / took:.0f} MB/s on one core,"
           f" {(peak() - before) / size:.2f} times its size of memory")  # fmt: skip
+
+
+class _Nothing(msgspec.Struct, gc=False):
+    pass
+
+
+class _Typed(KinetoRow, gc=False):
+    args: TieArgs | None = None  # type: ignore[assignment]
+
+
+def parts_of(text: bytes) -> None:
+    """Print how fast one core does each part of parsing a text, and what else was tried."""
+    pieces = list(rows_in_pieces(text, KinetoFrame()))
+    events = text[text.index(b"[") :].rstrip(b"}\n")
+    decoded = {
+        "to whole rows": KinetoRow,
+        "to rows with typed arguments": _Typed,
+        "to structs without a field": _Nothing,
+        "to texts": msgspec.Raw,
+    }
+    works: dict[str, Callable[[], object]] = {
+        f"decode all at once {name}": partial(_decode, events, kind)
+        for name, kind in decoded.items()
+    }
+    works["decode piece by piece to rows"] = lambda: sum(
+        len(rows) for rows in rows_in_pieces(text, KinetoFrame())
+    )
+    works["rows to columns"] = lambda: columns_of(pieces)
+    works["columns to events in order"] = partial(_in_order, columns_of(pieces))
+    for name, work in works.items():
+        took = min(cpu_time(work) for _ in range(5))
+        print(f"{name:45} {len(text) / 1e6 / took:5.0f} MB/s")
+
+
+def columns_of(pieces: list[list[KinetoRow]]) -> KinetoColumns:
+    """Return what is kept of a file's rows."""
+    columns = KinetoColumns()
+    for rows in pieces:
+        columns.add(rows)
+    return columns
+
+
+def _decode(text: bytes, kind: Any) -> object:
+    return msgspec.json.decode(text, type=list[kind])
+
+
+def _in_order(columns: KinetoColumns) -> object:
+    return columns.events(columns.zero())
+
+
+def cpu_time(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of this process that a work takes."""
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
 
 
 def generate(path: Path, rank: int, world: int, megabytes: float) -> Path:

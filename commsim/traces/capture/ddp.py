@@ -71,6 +71,7 @@ class DistributedDataParallel(nn.Module):
         self.module = module
         self.process_group = device_mesh.get_group() if device_mesh else process_group
         self.require_backward_grad_sync = True
+        self._sends, self._reduces = True, False  # what the forward before asks for
         self._world = dist.get_world_size(self.process_group)
         self._as_view = gradient_as_bucket_view
         self._buffers_sent = broadcast_buffers
@@ -92,15 +93,22 @@ class DistributedDataParallel(nn.Module):
             param.register_post_accumulate_grad_hook(lambda p, i=index: self._on_grad(i))
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Run the module; send its buffers from the first rank before."""
+        """Run the module; send its buffers from the first rank before.
+
+        Whether gradients are reduced is settled here, not where the backward runs
+        (`_pre_forward`, `_post_forward` of torch, `Reducer::prepare_for_backward`).
+        """
         if self._joining:
             # Who has inputs left (Join.notify_join_context), and who will reduce gradients.
             for _ in range(2):
                 one = torch.ones(1, device=self._params[0].device)
                 dist.all_reduce(one, group=self.process_group, async_op=True)
-        if torch.is_grad_enabled() and self.require_backward_grad_sync:
+        if self._sends:
             self._send_buffers()
-        return self.module(*inputs, **kwargs)
+        found = self.module(*inputs, **kwargs)
+        self._sends = torch.is_grad_enabled() and self.require_backward_grad_sync
+        self._reduces |= self._sends
+        return found
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -164,7 +172,7 @@ class DistributedDataParallel(nn.Module):
         }
 
     def _on_grad(self, index: int) -> None:
-        if not self.require_backward_grad_sync:
+        if not self._reduces:
             return
         if not self._queued:
             self._queued = True
@@ -216,4 +224,4 @@ class DistributedDataParallel(nn.Module):
         if not self._rebuilt and not self._unused:
             self._rebuilt = True
             self._build(self._ready, self._limits)
-        self._ready, self._queued = [], False
+        self._ready, self._queued, self._reduces = [], False, False

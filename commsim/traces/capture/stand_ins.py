@@ -36,6 +36,7 @@ from commsim.traces.capture.recorder import (
     recorder,
 )
 from commsim.traces.capture.records import Sync
+from commsim.traces.capture.sync_batch_norm import install_sync_batch_norm
 from commsim.traces.capture.values import install_values
 
 __all__ = ["OnOneDevice", "install"]
@@ -52,6 +53,7 @@ def install(rank: int, world: int, local: int, per_node: int) -> None:
     _optimizers()
     _loaders()
     install_values()
+    install_sync_batch_norm()
     torch.nn.parallel.DistributedDataParallel = ddp.DistributedDataParallel
     torch.nn.parallel.distributed.DistributedDataParallel = ddp.DistributedDataParallel
     resize = torch.UntypedStorage.resize_

@@ -21,6 +21,7 @@ from commsim.traces.formats.events import EventKind, Events
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto_columns import KinetoColumns
 from commsim.traces.formats.kineto_rows import (
+    LEAVE_OUT,
     Distributed,
     KinetoFrame,
     OddPieceError,
@@ -77,7 +78,10 @@ def read_kineto(document: Document) -> KinetoFile:
     columns, frame, notes = _read(document)
     cut = bool(notes)
     if not columns:
-        raise TraceError(f"{document.name}: holds no complete event; there is nothing to replay.")
+        raise TraceError(
+            f"{document.name}: holds no complete event; there is nothing to replay."
+            f"{LEAVE_OUT if cut else ''}"
+        )
     if columns.lost:
         notes.append(f"{columns.lost} events have no possible time and are left out.")
     zero, base = columns.zero(), integer(frame.base, 0)

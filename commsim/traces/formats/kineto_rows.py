@@ -19,6 +19,7 @@ from commsim.errors import TraceError
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 
 __all__ = [
+    "LEAVE_OUT",
     "Distributed",
     "KinetoFrame",
     "KinetoRow",
@@ -27,6 +28,7 @@ __all__ = [
     "rows_of_whole",
 ]
 
+LEAVE_OUT = " Copy it again, or leave it out: the other ranks replay without it."
 _PIECE = 2**19  # bytes that are decoded at once: their rows stay in the processor's cache
 _CHUNK = 4096  # rows that are decoded at once, of a file that is read as a whole
 _KEY = b'"traceEvents"'
@@ -175,7 +177,7 @@ def _whole(document: Document, notes: list[str]) -> _WithTexts:
 def _salvaged(document: Document, notes: list[str]) -> _WithTexts:
     """Read a trace that ends in the middle, up to its last complete event."""
     end = _last_whole_event(document.data)
-    cut = f"{document.name}: cut off before its first complete event. Record or copy it again."
+    cut = f"{document.name}: cut off before its first complete event.{LEAVE_OUT}"
     if end < 0:
         raise TraceError(cut)
     try:

@@ -106,3 +106,43 @@ except KeyError as error:
     message = str(caught.value)
     assert "RuntimeError: the second" in message
     assert "caused by KeyError: 'the first'" in message
+
+
+def test_batch_norm_over_ranks_sends_its_statistics(tmp_path: Path) -> None:
+    """Forward mean, deviation and count of 32 channels are gathered, backward two sums reduced."""
+    graph = captured(
+        tmp_path,
+        """
+net = nn.Sequential(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32))
+net = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(net).cuda())
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(3):
+    net(torch.ones(4, 3, 8, 8, device="cuda")).sum().backward(); opt.step(); opt.zero_grad()
+net.eval()(torch.ones(4, 3, 8, 8))
+""",
+    )
+    table = graph.collectives
+    calls = [(kind, int(size)) for kind, size in zip(table.kind, table.size, strict=True)]
+    assert ("all_gather", 4 * 4 * (2 * 32 + 1)) in calls
+    assert ("all_reduce", 4 * 2 * 32) in calls
+    gradients = 4 * (32 * 3 * 9 + 3 * 32)
+    assert sum(size for kind, size in calls if kind == "all_reduce") == gradients + 4 * 2 * 32
+
+
+def test_the_forward_settles_what_a_backward_reduces(tmp_path: Path) -> None:
+    """Accumulation whose backward stands behind `no_sync` reduces once per step, as torch does."""
+    graph = captured(
+        tmp_path,
+        """
+net = DDP(nn.Linear(64, 64))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(3):
+    with net.no_sync():
+        loss = net(torch.ones(4, 64)).sum()
+    loss.backward()
+    net(torch.ones(4, 64)).sum().backward()
+    net.module(torch.ones(4, 64)).sum().backward()
+    opt.step(); opt.zero_grad()
+""",
+    )
+    assert sum(sizes(graph)) == LAYER

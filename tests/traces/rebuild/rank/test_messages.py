@@ -229,6 +229,17 @@ def test_a_broken_file_among_many_is_named(tmp_path: Path, monkeypatch: Any) -> 
         load_trace(tmp_path)
 
 
+def test_a_file_cut_before_its_first_event_can_be_left_out(tmp_path: Path) -> None:
+    exchange(tmp_path)
+    file = tmp_path / "rank1.json"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: whole.index(b"[", whole.index(b'"traceEvents"')) + 1])
+    with pytest.raises(TraceError, match=r"rank1\.json: .*leave it out"):
+        load_trace(tmp_path)
+    file.unlink()
+    assert load_trace(tmp_path).graph().names
+
+
 def test_a_process_that_dies_is_done_without(tmp_path: Path, monkeypatch: Any) -> None:
     from commsim.traces import parallel
 
