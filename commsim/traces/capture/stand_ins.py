@@ -89,11 +89,10 @@ def _groups(rank: int, world: int) -> None:
         finally:
             recorder.batch = -1
 
-    for module in (dist, distributed_c10d):
+    for module in (dist, distributed_c10d, device_mesh):  # the last asks for a world by itself
         module.init_process_group = init
         module.new_group = new_group
         module.batch_isend_irecv = batch
-    device_mesh.new_group = new_group
     dist.Work.wait = wait_for_work
     distributed_c10d.Work.wait = wait_for_work
     from torch._C._distributed_c10d import FakeWork

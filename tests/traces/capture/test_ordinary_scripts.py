@@ -24,6 +24,10 @@ opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for i in range(3):
     net(torch.ones(4, 64)).sum().backward(); opt.step(); opt.zero_grad()
 """
+MESH = """
+from torch.distributed.device_mesh import init_device_mesh
+net = DDP(nn.Linear(64, 64), device_mesh=init_device_mesh("cuda", (4,)))
+"""
 LAYER = 4 * (64 * 64 + 64)  # bytes of a layer's gradients
 
 
@@ -146,3 +150,10 @@ for i in range(3):
 """,
     )
     assert sum(sizes(graph)) == LAYER
+
+
+def test_a_mesh_makes_the_world_of_a_script_that_did_not(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    text = BEGIN.replace('dist.init_process_group("gloo")', MESH) + STEPS
+    path.write_text(text, encoding="utf-8")
+    assert sizes(capture(path, world_size=4)) == [LAYER]
