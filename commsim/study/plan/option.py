@@ -56,10 +56,14 @@ class PlanOption(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """ "96 dgx-h100 (768 GPUs)"; where racks are paid for whole, with what is paid."""
         gpus = f"{self.gpus:,} GPUs"
-        if self.paid_nodes is not None and self.paid_nodes != self.nodes:
-            paid = self.gpus // self.nodes * self.paid_nodes
-            gpus += f"; {self.paid_nodes:,} nodes, {paid:,} GPUs paid"
+        if self.paid_gpus != self.gpus:
+            gpus += f"; {self.paid_nodes:,} nodes, {self.paid_gpus:,} GPUs paid"
         return f"{self.nodes:,} {self.kind} ({gpus})"
+
+    @property
+    def paid_gpus(self) -> int:
+        """The GPUs of the nodes that are paid for: those of whole racks."""
+        return self.gpus // self.nodes * (self.paid_nodes or self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the option, ready for JSON."""

@@ -77,11 +77,11 @@ class PlanSearch:
 
     @property
     def winners(self) -> tuple[PlanOption | None, PlanOption | None, PlanOption | None]:
-        """The smallest, the cheapest and the fastest option that makes it."""
+        """The smallest (by GPUs paid), the cheapest and the fastest option that makes it."""
         good = self._good()
         priced = [option for option in good if option.cost is not None]
         return (
-            min(good, key=lambda one: (one.gpus, one.days), default=None),
+            min(good, key=lambda one: (one.paid_gpus, one.days), default=None),
             min(priced, key=lambda one: (one.cost or 0.0, one.days), default=None),
             min(good, key=lambda one: (one.days, one.gpus), default=None),
         )

@@ -26,6 +26,7 @@ from commsim.study.plan.question import (
     read_tokens,
     with_rack_parts,
 )
+from commsim.study.plan.search import PlanSearch
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 SMALL: dict[str, Any] = {
@@ -342,3 +343,19 @@ def test_what_is_said_of_a_winner_is_what_a_run_of_its_file_says(
         assert not [note for note in result.notes if "stack" in note and "goes with" in note]
     if memory == "7GB":
         assert "fsdp" in present(found.fastest).layout
+
+
+def test_the_smallest_pays_for_the_fewest_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 nodes of 4 in racks, 72 of them paid, are larger than 32 of 8 that take longer."""
+
+    def option(kind: str, nodes: int, each: int, days: float, paid: int | None) -> PlanOption:
+        return PlanOption(
+            kind=kind, nodes=nodes, gpus=nodes * each, layout="", step_s=1.0, days=days, mfu=None,
+            currency=None, per_hour=None, cost=None, energy_kwh=None, waits=(), scenario={},
+            memory_gib=1.0, paid_nodes=paid,
+        )  # fmt: skip
+
+    racks, boxes = option("racks", 64, 4, 46.0, 72), option("boxes", 32, 8, 55.0, 32)
+    assert (racks.gpus, racks.paid_gpus, boxes.paid_gpus) == (256, 288, 256)
+    monkeypatch.setattr(PlanSearch, "_good", lambda _: [racks, boxes])
+    assert object.__new__(PlanSearch).winners == (boxes, None, racks)
