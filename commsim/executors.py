@@ -112,12 +112,12 @@ class WorkerPool:
 
 def submitted(pool: Executor, call: Callable[..., T], *given: Any) -> Future[T]:
     """Give work to a worker. The first starts the workers, which no signal may cut in two."""
-    with _uninterrupted(), _script_at_rest():
+    with _uninterrupted(), _script_not_run_again():
         return pool.submit(call, *given)
 
 
 @contextmanager
-def _script_at_rest() -> Iterator[None]:
+def _script_not_run_again() -> Iterator[None]:
     """Keep processes that start in the block from running the user's script again.
 
     A spawned process imports it for what it defines (multiprocessing.spawn,

@@ -70,7 +70,7 @@ def replay(
             progress=progress,
         )
     modelled = comm == "modelled" and found.measured is not None
-    below = [_modelled(found, place)] if modelled else []
+    below = [_modelled(found, place, as_recorded=not change.changes_work)] if modelled else []
     below += [f"{'the recording itself: ' * modelled}{found.headline}"] if found.headline else []
     for heading, rows in found.tables.items():
         told = f"{heading}, as recorded" if modelled else heading
@@ -79,7 +79,7 @@ def replay(
     return outputs.finish(replace(found.result, command=command), console, below=below)
 
 
-def _modelled(found: Replay, cluster: Cluster | None) -> str:
+def _modelled(found: Replay, cluster: Cluster | None, *, as_recorded: bool) -> str:
     """Say what the modelled communication made of the step, and what it left as it was."""
     from commsim.metrics import short_time
 
@@ -87,9 +87,12 @@ def _modelled(found: Replay, cluster: Cluster | None) -> str:
     assert found.measured is not None
     steps = found.result.metrics.step_time_s, found.measured.step_time_s
     new, old = (short_time(step * PS_PER_SECOND) for step in steps)
+    told = f"communication modelled over {name}: {new}, recorded {old}."
+    if not as_recorded:
+        return told
     return (
-        f"communication modelled over {name}: {new}, recorded {old}. GPUs and hosts compute as"
-        " recorded; --set compute.scale=0.5 makes them twice as fast."
+        f"{told} GPUs and hosts compute as recorded; --set compute.scale=0.5 makes them twice as"
+        " fast."
     )
 
 

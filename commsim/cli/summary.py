@@ -66,9 +66,7 @@ def limits_table(result: Result) -> str:
         rows.append((f"  {limit_name(limit)}", f"{limit.removed_s / step:.1%}", half, tried))
     told = columns(rows, right=(1, 2))
     if any(limit.kind == "latency" for limit in result.limits):
-        told += (
-            "\n  (latency: what bytes do not explain, mostly the library's steps, not the links')"
-        )
+        told += "\n  (latency: what bytes do not explain, of the library's steps and of the links)"
     compute = result.metrics.breakdown.compute_s / step if step else 0.0
     gone = next((one.removed_s / step for one in result.limits if one.kind == "compute"), compute)
     if compute - gone > _HIDDEN:

@@ -49,6 +49,8 @@ def test_replay_prints_both_errors_and_writes_json(
     assert "GPUs and hosts compute as recorded" in printed.out
     assert "the recording itself: measured step" in printed.out
     assert "collectives, as recorded:" in printed.out
+    assert call([*words[:-2], "--set", "compute.scale=0.5"]) == 0
+    assert "compute as recorded" not in capsys.readouterr().out
     assert "self-check: with recorded transfers every step is met within" in printed.err
     said = json.loads(out.read_text())
     assert {"measured", "error", "self_check", "late", "busbw"} <= said.keys()
