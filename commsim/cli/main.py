@@ -14,15 +14,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import click
 
 from commsim._version import __version__
-from commsim.cli.console import reader_left
-from commsim.cli.help import write_commands
-from commsim.cli.params import quiet_group
+from commsim.cli.commands import COMMANDS, load
+from commsim.cli.terminal import quiet_group, reader_left, write_commands
 from commsim.errors import CommsimError, did_you_mean
 
 __all__ = ["call", "commsim", "entry"]
@@ -39,19 +37,6 @@ _OTHER_NAMES = {
 }  # fmt: skip
 
 
-_MODULES = {
-    "run": "run", "bench": "bench", "replay": "replay", "advise": "advise", "plan": "plan",
-    "calibrate": "calibrate", "check": "calibrate", "sweep": "sweep", "next": "next_dollar",
-    "compare": "compare", "capture": "capture", "convert": "convert", "explain": "explain",
-    "explore": "explore", "topo": "topo", "presets": "presets", "examples": "start",
-    "new": "start", "schema": "start", "completion": "start",
-}  # fmt: skip
-"""Every command, and the module of this room that holds it."""
-
-_FUNCTIONS = {"next": "next_dollar"}
-"""The function of a command that is not called as the command is: `next` is Python's."""
-
-
 class _Commands(click.Group):
     """The group of all commands: says where an option belongs that stands before the command.
 
@@ -60,29 +45,25 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return list(_MODULES)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, imported from its module."""
-        if cmd_name not in _MODULES:
-            return None
-        module = import_module(f"commsim.cli.{_MODULES[cmd_name]}")
-        made = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
-        return cast(click.Command, made)
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for."""
-        commands = ((name, self.get_command(ctx, name)) for name in _MODULES)
+        commands = ((name, self.get_command(ctx, name)) for name in COMMANDS)
         write_commands(((name, made) for name, made in commands if made is not None), formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; another name for it leads to the one that it has here."""
-        if args and args[0] not in _MODULES and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             other = _OTHER_NAMES.get(args[0])
             hint = f" Here it is `commsim {other}`." if other else ""
-            hint = hint or did_you_mean(args[0], _MODULES)
+            hint = hint or did_you_mean(args[0], COMMANDS)
             raise click.UsageError(
                 f"there is no command {args[0]!r}.{hint} `commsim --help` lists them.", ctx
             )
@@ -100,7 +81,7 @@ class _Commands(click.Group):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.NoSuchOption as error:
-            named = next((word for word in words if word in _MODULES), "COMMAND")
+            named = next((word for word in words if word in COMMANDS), "COMMAND")
             raise click.UsageError(
                 f"{error.option_name}: options stand behind the command they are for, like"
                 f" commsim {named} {error.option_name}. `commsim {named} --help` lists them.",

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from commsim.arrays import Ints
+from commsim.cluster.digraph import digraph
 from commsim.cluster.fabrics import Fabric, Nic
 from commsim.cluster.link_ends import LinkEnds, link_ends
 from commsim.cluster.nodes import GpuSpec, NodeSpec
@@ -316,28 +317,11 @@ class Cluster:
 
         For drawing and for questions about the topology; nothing hot uses it.
         """
-        import networkx
-
-        graph = networkx.DiGraph(name=self.name)
-        for node, template in enumerate(self.spec_of):
-            layout, domain = self._templates[template], int(self.domain_of_node[node])
-            for vertex, kind in layout.kind_of.items():
-                name = layout.full_name(vertex, node, domain)
-                graph.add_node(name, kind=kind, node=-1 if layout.is_shared(vertex) else node)
-        for vertex, kind in self.fabric.kind_of.items():
-            graph.add_node(vertex, kind=kind, node=-1)
-        links = self.links
-        for link, (a, b) in enumerate(zip(links.source, links.target, strict=True)):
-            graph.add_edge(
-                a,
-                b,
-                link=link,
-                kind=links.kinds[link],
-                bandwidth=float(links.bandwidth[link]),
-                efficiency=float(links.efficiency[link]),
-                latency=int(links.latency[link]),
-            )
-        return graph
+        nodes = [
+            (self._templates[kind], int(domain))
+            for kind, domain in zip(self.spec_of, self.domain_of_node, strict=True)
+        ]
+        return digraph(self.name, nodes, self.fabric, self.links)
 
     def _nics(
         self,

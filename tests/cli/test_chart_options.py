@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commsim.cli.charts import CHARTS, write_chart
+from commsim.cli.commands.charts import CHARTS, write_chart
 from commsim.cli.main import call
 from commsim.study.replay import replay
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commsim.cli.console import Console
 from commsim.cli.main import call
+from commsim.cli.terminal.console import Console
 
 TOO_LARGE = """
 cluster: {preset: dgx-h100, nodes: 1}

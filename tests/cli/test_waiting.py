@@ -14,8 +14,8 @@ import pytest
 import commsim as cs
 from commsim.cli import main
 from commsim.cli.main import call
-from commsim.cli.progress import counting
-from commsim.cli.waiting import Waiting, _in_lines, waiting
+from commsim.cli.terminal.progress import counting
+from commsim.cli.terminal.waiting_line import Waiting, _in_lines, waiting
 
 
 def test_the_rest_is_told_from_two_seconds_on() -> None:
@@ -34,7 +34,7 @@ def test_nothing_is_guessed_from_nothing(share: float) -> None:
 def test_a_line_a_minute_without_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commsim.cli.waiting._MINUTE", 0.001)
+    monkeypatch.setattr("commsim.cli.terminal.waiting_line._MINUTE", 0.001)
     for quiet, lines in ((False, True), (True, False)):
         with waiting("simulating ddp", quiet=quiet):
             while lines and "simulating ddp" not in capsys.readouterr().err:
@@ -106,7 +106,7 @@ def test_counted_work_tells_its_count_without_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First that it works, then how many pieces of how many; with --quiet nothing."""
-    monkeypatch.setattr("commsim.cli.progress.FIRST_LINE", 0.001)
+    monkeypatch.setattr("commsim.cli.terminal.progress.FIRST_LINE", 0.001)
     with counting("runs", quiet=False) as count:
         assert count is not None
         while "runs: none done yet" not in capsys.readouterr().err:

@@ -18,22 +18,30 @@ from commsim.workload.training.section import (
     is_sharded,
 )
 
-__all__ = ["gradient_precision", "with_defaults", "with_stack"]
+__all__ = ["StackDefaults", "gradient_precision", "with_defaults", "with_stack"]
 
 _REDUCED = ("ddp", "zero", "fsdp", "hsdp")
 
 
-def with_defaults(section: TrainingSection, *, where: str) -> tuple[TrainingSection, str]:
-    """Return the section with its stack's defaults filled in, and what was taken in words.
+class StackDefaults(msgspec.Struct, frozen=True):
+    """What a section left open and its stack filled in."""
+
+    chosen_by: str
+    """The kind of data parallelism that the stack goes with, "" if the section names a stack."""
+    settings: tuple[str, ...]
+    """Each with its value, as notes show it."""
+
+
+def with_defaults(section: TrainingSection, *, where: str) -> tuple[TrainingSection, StackDefaults]:
+    """Return the section with its stack's defaults filled in, and what was taken.
 
     Raises:
         ScenarioError: an unknown stack.
     """
-    data, taken = section.data_parallel, []
-    name = section.compute.stack
-    if name is None:
-        name = default_stack(_kind(data))
-        taken.append(f"stack {name}, which goes with {_kind(data)}")
+    data = section.data_parallel
+    taken: list[str] = []
+    chosen_by = "" if section.compute.stack else _kind(data)
+    name = section.compute.stack or default_stack(chosen_by)
     stack = stack_constants(name, where=f"{where}.compute.stack")
     if data.kind in _REDUCED:
         data = _reductions(data, section, stack, taken)
@@ -62,7 +70,7 @@ def with_defaults(section: TrainingSection, *, where: str) -> tuple[TrainingSect
         parallel=parallel,
         compute=msgspec.structs.replace(compute, stack=name),
     )
-    return filled, ", ".join(taken)
+    return filled, StackDefaults(chosen_by, tuple(taken))
 
 
 def with_stack(section: TrainingSection) -> TrainingSection:

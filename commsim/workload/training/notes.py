@@ -123,22 +123,20 @@ def _tensor(plan: TrainingPlan) -> str:
 
 def _defaults(plan: TrainingPlan) -> list[str]:
     """Name the settings that stand at their default."""
-    section = plan.section
-    used = [*([plan.taken] if plan.taken else [])]
-    used += [_setting("", section, name) for name in _DEFAULTED]
+    section, taken = plan.section, plan.taken
+    remarks = [*taken.settings, *(_setting("", section, name) for name in _DEFAULTED)]
     if section.parallel.pp > 1:
-        used += [_setting("parallel.", section.parallel, name) for name in _DEFAULTED_PARALLEL]
-    remarks = [text for text in used if text]
-    found = [f"defaults: {', '.join(remarks)}"] if remarks else []
-    if plan.taken.startswith("stack "):
-        kind = plan.taken.partition(" goes with ")[2].partition(",")[0]
+        remarks += [_setting("parallel.", section.parallel, name) for name in _DEFAULTED_PARALLEL]
+    found = []
+    if taken.chosen_by:
         stack = section.compute.stack
-        found.insert(
-            0,
-            f"stack: {stack} goes with {kind}; another kind may bring another: fix it"
-            " (compute.stack)",
+        remarks.insert(0, f"stack {stack}, which goes with {taken.chosen_by}")
+        found.append(
+            f"stack: {stack} goes with {taken.chosen_by}; another kind may bring another: fix it"
+            " (compute.stack)"
         )
-    return found
+    used = [text for text in remarks if text]
+    return [*found, *([f"defaults: {', '.join(used)}"] if used else [])]
 
 
 def _setting(prefix: str, section: Any, name: str) -> str:

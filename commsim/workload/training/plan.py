@@ -35,7 +35,7 @@ from commsim.workload.schedules import (
     paired,
 )
 from commsim.workload.training.checks import check_context, check_experts, check_settings
-from commsim.workload.training.defaults import with_defaults
+from commsim.workload.training.defaults import StackDefaults, with_defaults
 from commsim.workload.training.section import (
     WIDTH,
     DataParallelSection,
@@ -55,8 +55,7 @@ class TrainingPlan(msgspec.Struct, frozen=True):
     section: TrainingSection
     given: DataParallelSection
     """What the section itself says of data parallelism."""
-    taken: str
-    """The defaults of the stack that the section left open, in words."""
+    taken: StackDefaults
     where: str
     model: Model
     layout: Layout

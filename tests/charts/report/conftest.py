@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.browsing import Pages
-
-Open = Callable[..., Any]
+from helpers.viewer_pages import Open
 
 
 @pytest.fixture
@@ -29,3 +28,8 @@ def opened(browser_pages: Pages) -> Iterator[Open]:
 
         yield open_page
     assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reports")

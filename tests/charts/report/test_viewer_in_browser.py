@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from helpers.many_spans import many_spans
 from helpers.overlaps import OVERLAPS
 from helpers.share import share_of_each
 from helpers.star import Star
+from helpers.viewer_pages import Open, point_at, report_of, span_named, viewer
 
 from commsim.charts.report import ReportFacts, write_report
 from commsim.cluster import Cluster
@@ -35,20 +35,6 @@ pytestmark = [
 HOSTILE = "<script>document.title='hit'</script><b>bold</b>"
 MS = 10**9
 
-Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("reports")
-
-
-def report_of(name: str, folder: Path, *sets: str) -> Path:
-    path = folder / f"{name}{len(sets)}.html"
-    if not path.exists():
-        run(name, sets).report(path)
-    return path
-
 
 def written(timeline: Timeline, folder: Path, name: str = "made") -> Path:
     path = folder / f"{name}.html"
@@ -65,36 +51,6 @@ def hostile() -> Timeline:
         build.compute(lane, MS * (lane + 1), name=HOSTILE)
         build.collective(lane, world, "all_reduce", 2**20, stream=HOSTILE, name=HOSTILE)
     return simulate(build.build(), Star(2), library=Ideal("ring"))
-
-
-def viewer(page: Any, script: str, *arguments: Any) -> Any:
-    """Run `script` with `v` as the viewer and `a` as the arguments."""
-    return page.evaluate(
-        f"a => {{ const v = document.getElementById('viewer').viewer; {script} }}", list(arguments)
-    )
-
-
-def span_named(page: Any, name: str, rank: int) -> int:
-    """Return the first span of a rank with that name."""
-    found = viewer(page, """
-        const [name, rank] = a, d = v.data;
-        for (let i = 0; i < d.count; i++)
-          if (d.facts.words[d.meanings[d.what[i]][0]] === name
-              && ViewerData.laneOf(d, i).rank === rank) return i;
-        return -1;""", name, rank)  # fmt: skip
-    assert found >= 0
-    return int(found)
-
-
-def point_at(page: Any, span: int) -> tuple[int, int]:
-    """Move the mouse to the middle of a span; return where that is on the page."""
-    page.locator(".main").scroll_into_view_if_needed()
-    box = page.locator(".main").bounding_box()
-    at = viewer(page, "return v.place(a[0])", span)
-    x = round(box["x"] + (at["start"] + at["right"]) / 2)
-    y = round(box["y"] + at["y"] + at["height"] / 2)
-    page.mouse.move(x, y)
-    return x, y
 
 
 SECTIONS = {
@@ -175,89 +131,6 @@ def test_hover_has_bytes_and_bus_bandwidth(opened: Open, folder: Path) -> None:
     assert said == pytest.approx(wanted, rel=2e-3)
 
 
-def test_the_wheel_zooms_at_the_pointer(opened: Open, folder: Path) -> None:
-    page = opened(report_of("1f1b", folder))
-    span = span_named(page, "B3", 2)
-    x, _ = point_at(page, span)
-    box = page.locator(".main").bounding_box()
-    time_there = (
-        "const s = v.size(), w = v.view(); return w.t0 + (a[0] - s.gutter) / s.plot * (w.t1 - w.t0)"
-    )
-    before, whole = viewer(page, time_there, x - box["x"]), viewer(page, "return v.view()")
-    for _ in range(4):
-        page.mouse.wheel(0, -300)
-    narrow = 0.3 * (whole["t1"] - whole["t0"])
-    page.wait_for_function(
-        """narrow => { const w = document.getElementById('viewer').viewer.view();
-                       return w.t1 - w.t0 < narrow; }""",
-        arg=narrow,
-    )
-    wait_until_drawn(page)
-    assert viewer(page, time_there, x - box["x"]) == pytest.approx(before, rel=1e-6)
-    page.mouse.move(x + 1, box["y"] + viewer(page, "return v.place(a[0]).y", span) + 5)
-    assert page.locator(".tip .what").inner_text() == "B3"
-    page.mouse.dblclick(x, box["y"] + 60)
-    assert viewer(page, "return v.view()")["t1"] == whole["t1"]
-
-
-def test_drag_keys_and_minimap_move_the_view(opened: Open, folder: Path) -> None:
-    page = opened(report_of("1f1b", folder))
-    viewer(page, "v.setView(0, v.data.facts.reach / 4)")
-    box = page.locator(".main").bounding_box()
-    start = viewer(page, "return v.view().t0")
-    page.mouse.move(box["x"] + 800, box["y"] + 60)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 500, box["y"] + 60, steps=4)
-    page.mouse.up()
-    dragged = viewer(page, "return v.view().t0")
-    assert dragged > start
-    page.locator(".main").focus()
-    page.keyboard.press("ArrowRight")
-    assert viewer(page, "return v.view().t0") > dragged
-    wide = viewer(page, "const w = v.view(); return w.t1 - w.t0")
-    page.keyboard.press("+")
-    assert viewer(page, "const w = v.view(); return w.t1 - w.t0") < wide
-    page.keyboard.press("0")
-    assert viewer(page, "const w = v.view(); return [w.t0, w.t1]") == viewer(
-        page, "return [0, v.data.facts.reach]"
-    )
-    viewer(page, "v.setView(0, v.data.facts.reach / 10)")
-    small = page.locator(".map").bounding_box()
-    page.mouse.click(small["x"] + small["width"] - 40, small["y"] + 10)
-    assert viewer(page, "return v.view().t1 > 0.9 * v.data.facts.reach")
-
-
-def test_shift_and_drag_zooms_to_the_stretch(opened: Open, folder: Path) -> None:
-    page = opened(report_of("1f1b", folder))
-    box = page.locator(".main").bounding_box()
-    size = viewer(page, "return v.size()")
-    page.keyboard.down("Shift")
-    page.mouse.move(box["x"] + size["gutter"] + size["plot"] * 0.25, box["y"] + 60)
-    page.mouse.down()
-    page.mouse.move(box["x"] + size["gutter"] + size["plot"] * 0.5, box["y"] + 70, steps=3)
-    page.mouse.up()
-    page.keyboard.up("Shift")
-    view = viewer(page, "const w = v.view(), r = v.data.facts.reach; return [w.t0 / r, w.t1 / r]")
-    assert view == pytest.approx([0.25, 0.5], abs=0.01)
-
-
-def test_search_lights_what_it_finds_and_goes_there(opened: Open, folder: Path) -> None:
-    page = opened(report_of("1f1b", folder))
-    page.fill(".tools input", "b3")
-    assert page.locator(".tools .count").inner_text() == "4 spans"
-    page.keyboard.press("Enter")
-    chosen = viewer(page, "return v.tell(v.chosen())")
-    assert chosen[0] == "B3"
-    assert chosen[1].startswith("rank 3")  # the first in time
-    page.keyboard.press("Enter")
-    assert viewer(page, "return v.tell(v.chosen())")[1].startswith("rank 2")
-    assert "B3" in page.locator(".details").inner_text()
-    page.fill(".tools input", "no such thing")
-    assert page.locator(".tools .count").inner_text() == "nothing found"
-    page.fill(".tools input", "rank 2")
-    assert page.locator(".tools .count").inner_text() == "rank 2"
-
-
 def test_arrows_and_the_critical_path_draw_over_the_rows(opened: Open, folder: Path) -> None:
     page = opened(report_of("p2p-nonblocking", folder))
     drawn = """(() => { const c = document.querySelector(".over");
@@ -286,53 +159,6 @@ def test_names_from_traces_stay_text(opened: Open, folder: Path) -> None:
     assert tip.locator(".what").inner_text().startswith("<script>document.title")
     assert page.locator("script:has-text('hit'):not([type])").count() == 0
     assert page.locator("b").count() == 0
-
-
-def test_groups_fold_and_open(opened: Open, folder: Path) -> None:
-    page = opened(report_of("quickstart", folder, "engine.fold=off"))
-    page.select_option(".tools select", "node")
-    lines = viewer(page, "return v.lines().filter(l => l.kind === 'head').map(l => l.label)")
-    assert lines == ["node 0", "node 1"]
-    rows = viewer(page, "return v.lines().filter(l => l.kind === 'row').length")
-    page.locator(".main").scroll_into_view_if_needed()
-    box = page.locator(".main").bounding_box()
-    page.mouse.click(box["x"] + 10, box["y"] + 24 + 10)
-    assert viewer(page, "return v.lines().filter(l => l.kind === 'row').length") == rows / 2
-    page.mouse.click(box["x"] + 10, box["y"] + 24 + 10)
-    assert viewer(page, "return v.lines().filter(l => l.kind === 'row').length") == rows
-
-
-def test_touch_pinches_drags_and_taps(opened: Open, folder: Path) -> None:
-    page = opened(report_of("1f1b", folder), 380, 800, has_touch=True, is_mobile=True)
-    page.locator(".main").scroll_into_view_if_needed()
-    box = page.locator(".main").bounding_box()
-    cdp = page.context.new_cdp_session(page)
-
-    def touch(kind: str, *points: tuple[float, float]) -> None:
-        cdp.send("Input.dispatchTouchEvent", {
-            "type": kind,
-            "touchPoints": [{"x": box["x"] + x, "y": box["y"] + y, "id": k}
-                            for k, (x, y) in enumerate(points)],
-        })  # fmt: skip
-
-    whole = viewer(page, "const w = v.view(); return w.t1 - w.t0")
-    touch("touchStart", (150, 60), (220, 60))
-    for step in range(1, 5):
-        touch("touchMove", (150 - 15 * step, 60), (220 + 15 * step, 60))
-    touch("touchEnd")
-    zoomed = viewer(page, "const w = v.view(); return w.t1 - w.t0")
-    assert zoomed < 0.6 * whole
-    before = viewer(page, "return v.view().t0")
-    touch("touchStart", (250, 60))
-    for step in range(1, 6):
-        touch("touchMove", (250 - 20 * step, 60))
-    touch("touchEnd")
-    assert viewer(page, "return v.view().t0") > before
-    viewer(page, "v.setView(0, v.data.facts.reach)")
-    at = viewer(page, "return v.place(a[0])", span_named(page, "B0", 3))
-    page.touchscreen.tap(box["x"] + (at["start"] + at["right"]) / 2, box["y"] + at["y"] + 8)
-    assert "B0" in page.locator(".details").inner_text()
-    assert "rank 3" in page.locator(".details").inner_text()
 
 
 def test_what_is_rare_stays_visible_among_many(opened: Open, folder: Path) -> None:

@@ -37,6 +37,14 @@ def scenario(memory: str, gpus: int, nodes: int, nic: str, model: Any, batch: in
     return scenario_from(made, "x")
 
 
+def dgx_h100(nodes: int, model: Any, *, batch: int) -> Scenario:
+    """Return DGX H100 nodes that train a model, one sequence to a microbatch."""
+    training = {"model": model, "batch": {"global": batch, "micro": 1}}
+    cluster = {"preset": "dgx-h100", "nodes": nodes}
+    made = {"name": "x", "cluster": cluster, "workload": {"training": training}}
+    return scenario_from(made, "x")
+
+
 @pytest.mark.parametrize("given", [
     pytest.param(("2.8GB", 2, 2, "25Gbps", TABLE, 8), id="slow"),
     pytest.param(("2.8GB", 4, 1, "100Gbps", EXPERTS, 16), id="experts"),
@@ -152,13 +160,8 @@ def test_floors_know_what_holders_of_the_same_experts_share(
 
 def test_experts_take_fewer_sms_for_their_collectives_than_dense_parameters() -> None:
     """Eight holders on eight nodes, and 64 of the rest: with its share 1.9 % above the step."""
-    training = {
-        "model": {"preset": "mixtral-8x7b", "seq_len": 4096, "layers": 6},
-        "batch": {"global": 128, "micro": 1},
-    }
-    cluster = {"preset": "dgx-h100", "nodes": 8}
-    given = {"name": "x", "cluster": cluster, "workload": {"training": training}}
-    worker = Worker(scenario_from(given, "x"))
+    model = {"preset": "mixtral-8x7b", "seq_len": 4096, "layers": 6}
+    worker = Worker(dgx_h100(8, model, batch=128))
     judged = worker.judge.one(Candidate(Degrees(64, 1, 1, 1, 8), "1f1b", 1, 2, "none", "fsdp"))
     assert judged is not None
     step = worker.run(judged.candidate).metrics.step_time_s
@@ -167,13 +170,8 @@ def test_experts_take_fewer_sms_for_their_collectives_than_dense_parameters() ->
 
 def test_a_tied_table_waits_for_what_the_last_stage_reduces() -> None:
     """zb_h1 delays weight gradients there: 0.86 of the step if only the first stage counts."""
-    training = {
-        "model": {"preset": "gpt3-175b", "seq_len": 2048, "layers": 16},
-        "batch": {"global": 512, "micro": 1},
-    }
-    cluster = {"preset": "dgx-h100", "nodes": 64}
-    given = {"name": "x", "cluster": cluster, "workload": {"training": training}}
-    worker = Worker(scenario_from(given, "x"))
+    model = {"preset": "gpt3-175b", "seq_len": 2048, "layers": 16}
+    worker = Worker(dgx_h100(64, model, batch=512))
     layout = Candidate(Degrees(32, 4, 4, 1, 1), "zb_h1", 1, 2, "none", "zero-2", "ring")
     judged = worker.judge.one(layout)
     assert judged is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,17 @@ def measured(
         seconds = machine.seconds(table) * np.exp(noise.normal(0, 0.04, len(SIZES)))
         found.append(MeasuredTable(op, op, "float", nodes, GPUS, SIZES, seconds))
     return tuple(found)
+
+
+def written(tables: Iterable[MeasuredTable], log: Path, *, nodes: int) -> Path:
+    """Write what was measured as a log in JSON; return its path."""
+    rows = [
+        {"op": one.op, "size": size, "type": "float", "time_us": seconds * 1e6}
+        for one in tables
+        for size, seconds in zip(one.sizes, one.seconds.tolist(), strict=True)
+    ]
+    log.write_text(json.dumps({"system": {"gpus": nodes * GPUS, "nodes": nodes}, "results": rows}))
+    return log
 
 
 # HGX nodes with a PCIe switch to each two GPUs and NICs.
@@ -113,13 +124,7 @@ def test_an_op_slower_than_the_others_stays_out_of_the_file_and_fails_its_check(
     assert told.startswith("all_gather takes 1.")
     assert {one["op"] for one in found.cluster["measured"]} == set(ops) - {"all_gather"}
     found.save(tmp_path / "mine.yaml")
-    log = tmp_path / "bad.json"
-    rows = [
-        {"op": one.op, "size": size, "type": "float", "time_us": seconds * 1e6}
-        for one in tables
-        for size, seconds in zip(one.sizes, one.seconds.tolist(), strict=True)
-    ]
-    log.write_text(json.dumps({"system": {"gpus": GPUS, "nodes": 1}, "results": rows}))
+    log = written(tables, tmp_path / "bad.json", nodes=1)
     failed = {
         b.table.split()[-1] for b in cs.check(log, tmp_path / "mine.yaml").bands if not b.passed
     }
@@ -162,13 +167,7 @@ def test_a_broken_machines_times_are_no_yardstick(
     assert found.finding is not None
     assert found.cluster["measured"] == []
     found.save(tmp_path / "mine.yaml")
-    log = tmp_path / "today.json"
-    rows = [
-        {"op": one.op, "size": size, "type": "float", "time_us": seconds * 1e6}
-        for one in tables
-        for size, seconds in zip(one.sizes, one.seconds.tolist(), strict=True)
-    ]
-    log.write_text(json.dumps({"system": {"gpus": 2 * GPUS, "nodes": 2}, "results": rows}))
+    log = written(tables, tmp_path / "today.json", nodes=2)
     assert cs.check(log, tmp_path / "mine.yaml").faults == (found.finding.fault.name,)
     call(["check", str(log), "--cluster", str(tmp_path / "mine.yaml")])
     assert f"a broken machine ({found.finding.fault.name})" in capsys.readouterr().out

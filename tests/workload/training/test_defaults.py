@@ -14,7 +14,7 @@ from commsim.models import stack_constants, stack_names
 from commsim.models.constants import stack_on
 from commsim.sections import decode
 from commsim.workload import TrainingSection, build_training
-from commsim.workload.training.defaults import with_defaults
+from commsim.workload.training.defaults import StackDefaults, with_defaults
 
 
 def section(**settings: Any) -> TrainingSection:
@@ -38,9 +38,11 @@ def filled(**settings: Any) -> TrainingSection:
     ],
 )
 def test_the_stack_goes_with_how_replicas_are_kept_equal(data: dict[str, Any], stack: str) -> None:
-    found, said = with_defaults(section(data_parallel=data), where="x")
+    found, taken = with_defaults(section(data_parallel=data), where="x")
     assert found.compute.stack == stack
-    assert f"stack {stack}" in said
+    assert taken.chosen_by.startswith(data.get("kind", "ddp"))
+    named = section(data_parallel=data, compute={"stack": stack})
+    assert with_defaults(named, where="x") == (found, StackDefaults("", taken.settings))
 
 
 @pytest.mark.parametrize(("dp", "entries"), [(8, 40_000_000), (64, 64_000_000)])

@@ -11,10 +11,7 @@ from threading import Thread
 
 import click
 
-from commsim.cli.complete import scenarios
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import quiet_option, set_option
+from commsim.cli.terminal import Console, GroupedCommand, quiet_option, scenarios, set_option
 
 __all__ = ["explore"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from commsim.cli.console import Console
+from commsim.cli.terminal.console import Console
 
 __all__ = ["say_notes"]
 

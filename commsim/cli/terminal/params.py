@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from commsim.cli.complete import clusters, settings
+from commsim.cli.terminal.complete import clusters, settings
 
 __all__ = [
     "STDOUT",

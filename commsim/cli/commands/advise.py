@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import (
+from commsim.cli.terminal import (
+    FIRST_LINE,
     STDOUT,
+    Console,
+    GroupedCommand,
     OutputFile,
+    Waiting,
+    columns,
     executor_option,
     json_option,
     quiet_option,
     set_option,
+    waiting,
 )
-from commsim.cli.summary import columns
-from commsim.cli.waiting import FIRST_LINE, Waiting, waiting
 from commsim.units import format_time
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commsim.cli.complete import scenarios
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import (
+from commsim.cli.terminal import (
     STDOUT,
+    Console,
+    GroupedCommand,
     OutputFile,
+    counting,
     executor_option,
     json_option,
     quiet_option,
+    scenarios,
     set_option,
 )
-from commsim.cli.progress import counting
 
 if TYPE_CHECKING:
     from commsim.study.sweep import Sweep

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commsim.cli.bench import open_cluster
-from commsim.cli.complete import clusters
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import OutputFile, quiet_option, set_option
-from commsim.cli.summary import columns
+from commsim.cli.commands.bench import open_cluster
+from commsim.cli.terminal import (
+    Console,
+    GroupedCommand,
+    OutputFile,
+    clusters,
+    columns,
+    quiet_option,
+    set_option,
+)
 from commsim.files import write_text
 from commsim.units import format_bandwidth, format_size, format_time
 

@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from commsim.cli.charts import CHARTS, write_chart
-from commsim.cli.console import Console
-from commsim.cli.notes import say_notes
-from commsim.cli.params import (
+from commsim.cli.commands.charts import CHARTS, write_chart
+from commsim.cli.terminal import (
     STDOUT,
+    Console,
     OutputFile,
     OutputFolder,
     json_option,
+    limits_table,
     quiet_option,
+    say_notes,
+    summary,
     verbose_option,
+    what_if_table,
 )
-from commsim.cli.summary import limits_table, summary, what_if_table
 
 if TYPE_CHECKING:
     from commsim.study.next_dollar.what_if import WhatIfGrid

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import click
 
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import quiet_option, set_option
-from commsim.cli.summary import columns
+from commsim.cli.terminal import Console, GroupedCommand, columns, quiet_option, set_option
 
 __all__ = ["convert"]
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import (
+from commsim.cli.terminal import (
     STDOUT,
+    Console,
+    GroupedCommand,
     OutputFile,
     cluster_option,
+    columns,
     json_option,
     quiet_option,
     set_option,
 )
-from commsim.cli.summary import columns
 
 if TYPE_CHECKING:
     from commsim.cluster import Cluster

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import (
+from commsim.cli.terminal import (
     STDOUT,
+    Console,
+    GroupedCommand,
     OutputFile,
     OutputFolder,
+    columns,
     executor_option,
     json_option,
     quiet_option,
     set_option,
 )
-from commsim.cli.summary import columns
 from commsim.units import format_time
 
 if TYPE_CHECKING:

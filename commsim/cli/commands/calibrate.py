@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commsim._version import __version__
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option
-from commsim.cli.summary import columns
+from commsim.cli.terminal import (
+    STDOUT,
+    Console,
+    GroupedCommand,
+    OutputFile,
+    columns,
+    json_option,
+    quiet_option,
+)
 from commsim.units import format_size
 
 if TYPE_CHECKING:

@@ -10,10 +10,15 @@ from typing import Any
 
 import click
 
-from commsim.cli.complete import scenarios
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import STDOUT, OutputFile, json_option, quiet_option
+from commsim.cli.terminal import (
+    STDOUT,
+    Console,
+    GroupedCommand,
+    OutputFile,
+    json_option,
+    quiet_option,
+    scenarios,
+)
 
 __all__ = ["compare"]
 
@@ -73,7 +78,7 @@ def compare(
     """
     if len(items) < 2:
         raise click.UsageError("give two or more to compare.")
-    from commsim.cli.compare_text import comparison_text
+    from commsim.cli.commands.compare_text import comparison_text
     from commsim.study.compare import compare as study_compare
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)

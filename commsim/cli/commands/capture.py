@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from commsim.cli.console import Console
-from commsim.cli.params import quiet_option
+from commsim.cli.terminal import Console, quiet_option
 from commsim.errors import ScenarioError
 
 __all__ = ["capture"]

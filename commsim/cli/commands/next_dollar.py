@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commsim.cli.complete import scenarios
-from commsim.cli.console import Console
-from commsim.cli.help import GroupedCommand
-from commsim.cli.notes import say_notes
-from commsim.cli.params import (
+from commsim.cli.terminal import (
     STDOUT,
+    Console,
+    GroupedCommand,
     OutputFile,
+    columns,
+    counting,
     json_option,
     quiet_option,
+    say_notes,
+    scenarios,
     set_option,
     verbose_option,
 )
-from commsim.cli.progress import counting
-from commsim.cli.summary import columns
 
 if TYPE_CHECKING:
     from commsim.study.next_dollar import NextDollar

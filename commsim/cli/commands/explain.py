@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import OutputFile, silent_option
+from commsim.cli.terminal import GroupedCommand, OutputFile, silent_option
 
 __all__ = ["explain"]
 

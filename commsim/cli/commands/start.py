@@ -9,9 +9,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import OutputFile, silent_option
-from commsim.cli.summary import columns
+from commsim.cli.terminal import GroupedCommand, OutputFile, columns, silent_option
 
 __all__ = ["completion", "examples", "new", "schema"]
 

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from commsim.cli import complete
-from commsim.cli.bench import open_cluster
-from commsim.cli.help import GroupedCommand
-from commsim.cli.outputs import Outputs, output_options
-from commsim.cli.params import cluster_option, set_option
-from commsim.cli.progress import counting
-from commsim.cli.summary import columns
+from commsim.cli.commands.bench import open_cluster
+from commsim.cli.commands.outputs import Outputs, output_options
+from commsim.cli.terminal import GroupedCommand, cluster_option, columns, counting, set_option
+from commsim.cli.terminal import traces as complete_traces
 from commsim.units import PS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ __all__ = ["replay"]
 
 @click.command(cls=GroupedCommand)
 @click.argument(
-    "traces", nargs=-1, required=True, metavar="TRACE...", shell_complete=complete.traces
+    "traces", nargs=-1, required=True, metavar="TRACE...", shell_complete=complete_traces
 )
 @cluster_option
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")

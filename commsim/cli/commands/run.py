@@ -8,12 +8,8 @@ from typing import Any
 
 import click
 
-from commsim.cli.complete import scenarios
-from commsim.cli.help import GroupedCommand
-from commsim.cli.outputs import Outputs, output_options
-from commsim.cli.params import set_option
-from commsim.cli.progress import counting
-from commsim.cli.waiting import waiting
+from commsim.cli.commands.outputs import Outputs, output_options
+from commsim.cli.terminal import GroupedCommand, counting, scenarios, set_option, waiting
 
 __all__ = ["run"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from commsim.units import format_time
 
 if TYPE_CHECKING:
-    from commsim.cli.console import Console
+    from commsim.cli.terminal.console import Console
     from commsim.metrics import Metrics
     from commsim.study.next_dollar.what_if import WhatIfGrid
     from commsim.study.run import Result

@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import click
 
-from commsim.cli.complete import presets_of
-from commsim.cli.help import GroupedCommand
-from commsim.cli.params import silent_option
-from commsim.cli.summary import columns
+from commsim.cli.terminal import GroupedCommand, columns, presets_of, silent_option
 from commsim.errors import ScenarioError, did_you_mean
 
 __all__ = ["presets"]

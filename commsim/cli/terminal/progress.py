@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from commsim.cli.waiting import FIRST_LINE, waiting
+from commsim.cli.terminal.waiting_line import FIRST_LINE, waiting
 
 __all__ = ["counting"]
 

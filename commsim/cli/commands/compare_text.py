@@ -14,7 +14,7 @@ from commsim.charts.compare import (
     kind_text,
     quantity_text,
 )
-from commsim.cli.summary import columns
+from commsim.cli.terminal import columns
 
 __all__ = ["comparison_text"]
 

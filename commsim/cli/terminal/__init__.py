@@ -1,0 +1,57 @@
+"""
+What commands share at the terminal: options, completion, help, printing, notes and progress.
+
+In: what a user typed, and what a study returned. Out: text on stdout, the rest on stderr.
+"""
+
+from commsim.cli.terminal.complete import clusters, presets_of, scenarios, traces
+from commsim.cli.terminal.console import Console, reader_left
+from commsim.cli.terminal.help import GroupedCommand, write_commands
+from commsim.cli.terminal.notes import say_notes
+from commsim.cli.terminal.params import (
+    STDOUT,
+    OutputFile,
+    OutputFolder,
+    cluster_option,
+    executor_option,
+    json_option,
+    quiet_group,
+    quiet_option,
+    set_option,
+    silent_option,
+    verbose_option,
+)
+from commsim.cli.terminal.progress import counting
+from commsim.cli.terminal.result_text import columns, limits_table, summary, what_if_table
+from commsim.cli.terminal.waiting_line import FIRST_LINE, Waiting, waiting
+
+__all__ = [
+    "FIRST_LINE",
+    "STDOUT",
+    "Console",
+    "GroupedCommand",
+    "OutputFile",
+    "OutputFolder",
+    "Waiting",
+    "cluster_option",
+    "clusters",
+    "columns",
+    "counting",
+    "executor_option",
+    "json_option",
+    "limits_table",
+    "presets_of",
+    "quiet_group",
+    "quiet_option",
+    "reader_left",
+    "say_notes",
+    "scenarios",
+    "set_option",
+    "silent_option",
+    "summary",
+    "traces",
+    "verbose_option",
+    "waiting",
+    "what_if_table",
+    "write_commands",
+]
