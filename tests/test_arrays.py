@@ -1,11 +1,11 @@
-"""Distinct columns of a table, as numpy finds them."""
+"""Distinct values, and distinct columns of a table, as numpy finds them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from commsim.arrays import distinct_columns
+from commsim.arrays import distinct, distinct_columns
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -22,3 +22,14 @@ def test_distinct_columns_are_numpys(seed: int) -> None:
 def test_no_columns() -> None:
     first, number = distinct_columns(np.zeros((3, 0), np.int64))
     assert len(first) == len(number) == 0
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "float64"])
+def test_distinct_values_are_numpys(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    for size in ((0,), (1,), (50,), (7, 9)):
+        values = rng.integers(0, 20, size).astype(dtype)
+        before = values.copy()
+        assert distinct(values).tolist() == np.unique(values).tolist()
+        assert distinct(values).dtype == values.dtype
+        assert (values == before).all()

@@ -110,6 +110,8 @@ def _terminate(*_: object) -> NoReturn:
 def entry() -> NoReturn:
     """Run the command line and exit with its code."""
     signal.signal(signal.SIGTERM, _terminate)
+    # NumPy's OpenBLAS starts a thread per core when it is loaded, for matrices larger than ours.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A shell's `>&-` leaves none: what is printed goes nowhere, and files are written all the same.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")

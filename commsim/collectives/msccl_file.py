@@ -8,12 +8,15 @@ its `step`s in order. Attributes that only tell a GPU how to run (nthreads, hasd
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 __all__ = ["COLLECTIVES", "MscclAlgorithm", "MscclStep", "ThreadBlock", "Where", "read_msccl"]
 
@@ -33,7 +36,6 @@ STEPS = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
 """send; receive; receive + copy/reduce + send; local copy, local reduce; wait only."""
 
 _BUFFERS = ("i", "o", "s")
-_LARGEST_FILE = 64 << 20  # bytes
 _MOST_GPUS = 1024
 _MOST_CHUNKS = 1 << 16
 
@@ -100,8 +102,10 @@ def read_msccl(path: str | Path) -> MscclAlgorithm:
     Raises:
         ScenarioError: no such file, not XML, or not what MSCCL could load; says where.
     """
+    from commsim.collectives.msccl_xml import read_tree  # loads Python's reader of XML
+
     path = Path(path)
-    root = _tree(path)
+    root = read_tree(path)
     try:
         return _algorithm(root)
     except _FileError as wrong:
@@ -112,31 +116,7 @@ class _FileError(Exception):
     """Says what is wrong in a file, and where in it."""
 
 
-class _NoDoctype(ET.TreeBuilder):
-    """Builds the tree; refuses a DOCTYPE, which could define entities without bound."""
-
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Refuse."""
-        raise _FileError("a DOCTYPE is not allowed in an MSCCL file.")
-
-
-def _tree(path: Path) -> ET.Element:
-    if not path.is_file():
-        raise ScenarioError(f"{path}: there is no such file.")
-    if path.stat().st_size > _LARGEST_FILE:
-        raise ScenarioError(f"{path}: larger than {_LARGEST_FILE >> 20} MiB, too large to read.")
-    parser = ET.XMLParser(target=_NoDoctype())
-    try:
-        parser.feed(path.read_bytes())
-        root: ET.Element = parser.close()
-    except (ET.ParseError, ValueError, LookupError) as error:
-        raise ScenarioError(f"{path}: not XML ({error}).") from None
-    except _FileError as wrong:
-        raise ScenarioError(f"{path}: {wrong}") from None
-    return root
-
-
-def _algorithm(root: ET.Element) -> MscclAlgorithm:
+def _algorithm(root: Element) -> MscclAlgorithm:
     if root.tag != "algo":
         raise _FileError(f"the root element is <{root.tag[:40]}>, not <algo>.")
     coll = _text(root, "coll", "algo")
@@ -175,14 +155,14 @@ def _algorithm(root: ET.Element) -> MscclAlgorithm:
     )
 
 
-def _in_place(root: ET.Element) -> bool:
+def _in_place(root: Element) -> bool:
     """Return whether input and output share a buffer; a file for both ways must work in place."""
     if "inplace" not in root.attrib and "outofplace" not in root.attrib:
         return False
     return _number(root, "inplace", "algo", least=0, most=1, default=0) == 1
 
 
-def _block(gpu: int, number: int, tb: ET.Element, n: int) -> ThreadBlock:
+def _block(gpu: int, number: int, tb: Element, n: int) -> ThreadBlock:
     where = f"gpu {gpu}, tb {number}"
     send, receive = (_number(tb, side, where, least=-1, most=n - 1) for side in ("send", "recv"))
     if gpu in (send, receive):
@@ -204,7 +184,7 @@ def _block(gpu: int, number: int, tb: ET.Element, n: int) -> ThreadBlock:
     return ThreadBlock(gpu, number, send, receive, channel, steps)
 
 
-def _step(number: int, element: ET.Element, where: str) -> MscclStep:
+def _step(number: int, element: Element, where: str) -> MscclStep:
     kind = _text(element, "type", where)
     if kind not in STEPS:
         raise _FileError(f"{where}: type={kind[:40]!r} is none of {', '.join(STEPS)}.")
@@ -226,18 +206,16 @@ def _step(number: int, element: ET.Element, where: str) -> MscclStep:
     return MscclStep(number, kind, ends[0], ends[1], count, after)
 
 
-def _buffer(element: ET.Element, name: str, where: str) -> str:
+def _buffer(element: Element, name: str, where: str) -> str:
     value = _text(element, name, where)
     if value not in _BUFFERS:
         raise _FileError(f"{where}: {name}={value[:40]!r} is none of i, o, s.")
     return value
 
 
-def _children(
-    parent: ET.Element, tag: str, where: str, key: str, end: int
-) -> dict[int, ET.Element]:
+def _children(parent: Element, tag: str, where: str, key: str, end: int) -> dict[int, Element]:
     """Return the children `tag` of an element by their number; they have no other kind."""
-    found: dict[int, ET.Element] = {}
+    found: dict[int, Element] = {}
     for child in parent:
         if child.tag != tag:
             raise _FileError(f"{where}: <{str(child.tag)[:40]}> where <{tag}> belongs.")
@@ -248,7 +226,7 @@ def _children(
     return found
 
 
-def _text(element: ET.Element, name: str, where: str) -> str:
+def _text(element: Element, name: str, where: str) -> str:
     value = element.get(name)
     if value is None:
         raise _FileError(f"{where}: the attribute {name!r} is missing.")
@@ -256,7 +234,7 @@ def _text(element: ET.Element, name: str, where: str) -> str:
 
 
 def _number(
-    element: ET.Element, name: str, where: str, *, least: int, most: int, default: int | None = None
+    element: Element, name: str, where: str, *, least: int, most: int, default: int | None = None
 ) -> int:
     if default is not None and name not in element.attrib:
         return default

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from commsim.arrays import Floats, Ints
+from commsim.arrays import Floats, Ints, distinct
 from commsim.cluster import Links
 from commsim.engine.fluid_network import Flow
 from commsim.graph import Graph
@@ -153,7 +153,7 @@ def _memory(graph: Graph, start: Sequence[int], end: Sequence[int]) -> Memory:
     lane = graph.lane[ops]
     order = np.lexsort((change, when, lane))
     held = np.zeros(len(order), dtype=np.int64)
-    for one in np.unique(lane).tolist():
+    for one in distinct(lane).tolist():
         mine = lane[order] == one
         held[mine] = np.cumsum(change[order][mine])
     return Memory(lane[order], when[order], held)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from commsim.arrays import Ints
+from commsim.arrays import Ints, distinct
 from commsim.errors import ScenarioError
 
 __all__ = ["Axis", "Fold"]
@@ -80,7 +80,7 @@ class Fold(msgspec.Struct, frozen=True, eq=False):
     @property
     def representatives(self) -> list[int]:
         """The ranks to build lanes for, ascending."""
-        ranks: list[int] = np.unique(self.stands).tolist()
+        ranks: list[int] = distinct(self.stands).tolist()
         return ranks
 
     def multiplicities(self) -> Ints:
@@ -142,5 +142,5 @@ def _check(world: int, groups: Mapping[str, Ints], pairs: Mapping[str, Ints]) ->
     for name, ranks in members:
         if ranks.size and (ranks.min() < 0 or ranks.max() >= world):
             raise ScenarioError(f"fold: axis {name!r} has a rank outside 0..{world - 1}.")
-        if len(np.unique(ranks)) != len(ranks):
+        if len(distinct(ranks)) != len(ranks):
             raise ScenarioError(f"fold: axis {name!r} has a rank twice.")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from commsim.arrays import Floats, Ints
+from commsim.arrays import Floats, Ints, distinct
 from commsim.graph import OpKind
 from commsim.metrics.bandwidth import instance_numbers
 from commsim.timeline import LinkUse, Timeline
@@ -129,7 +129,7 @@ def _busiest(
     entries, owner = _entries(links, active)
     traffic = links.load_bytes[entries] * links.rate[active][owner]
     level = np.bincount(links.load_link[entries], weights=traffic, minlength=len(links.names))
-    mine = np.unique(links.load_link[_entries(links, own)[0]])
+    mine = distinct(links.load_link[_entries(links, own)[0]])
     if not len(mine):
         return -1, 0.0, 0.0
     # Equal links should not be told apart by the last bit of a sum of floats.

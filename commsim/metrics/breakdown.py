@@ -23,7 +23,7 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
-from commsim.arrays import Bools, Floats, Ints
+from commsim.arrays import Bools, Floats, Ints, distinct
 from commsim.graph import OpKind
 from commsim.metrics.intervals import Intervals, lengths, subtract, union
 from commsim.metrics.releases import Releases
@@ -130,7 +130,7 @@ def _ended_by(timeline: Timeline, gaps: Intervals) -> Ints:
     releases = Releases(timeline, timeline.on_gpu)
     ended_by = releases.of_gaps(gaps)
     stage = lane_stages(timeline.graph)
-    if len(np.unique(stage[stage >= 0])) > 1:
+    if len(distinct(stage[stage >= 0])) > 1:
         done = (releases.next_span(gaps) < 0) & (stage[gaps.line] >= 0)
         ended_by[done] = Releases.PEER
     return ended_by

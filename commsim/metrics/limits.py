@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from commsim.arrays import Bools, Floats, Ints
+from commsim.arrays import Bools, Floats, Ints, distinct
 from commsim.cluster import Cluster
 from commsim.graph import OpKind, joined_lanes
 from commsim.libraries import Library
@@ -234,7 +234,7 @@ class _LimitSearch:
         """Weigh the waits of stages for each other: messages between them then delay no stage."""
         timeline, graph = self._timeline, self._timeline.graph
         stage = lane_stages(graph)
-        stages = len(np.unique(stage[stage >= 0]))
+        stages = len(distinct(stage[stage >= 0]))
         if stages < 2:
             return
         between = np.zeros(len(timeline), dtype=np.bool_)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from commsim.arrays import Ints
+from commsim.arrays import Ints, distinct
 from commsim.graph import Graph, Phase
 from commsim.metrics.intervals import Intervals
 from commsim.timeline import Timeline
@@ -105,7 +105,7 @@ def _training(timeline: Timeline) -> Window | None:
     """Take the last step, between two optimizers' ends; None without two of them."""
     graph = timeline.graph
     step = np.where(graph.phase == Phase.OPTIMIZER, graph.step, -1)[timeline.op]
-    steps = np.unique(step[step >= 0])
+    steps = distinct(step[step >= 0])
     if len(steps) < 2:
         return None
     before, measured = int(steps[-2]), int(steps[-1])

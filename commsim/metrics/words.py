@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from commsim.arrays import distinct
 from commsim.metrics.stages import lane_stages
 from commsim.timeline import Timeline
 from commsim.units import format_time
@@ -34,7 +33,7 @@ def schedule_words(timeline: Timeline) -> str:
     stages, microbatches = int(graph.stage.max()) + 1, int(graph.microbatch.max()) + 1
     name = title_of(schedule) if schedule else "Pipeline"
     plural = "" if microbatches == 1 else "es"
-    devices = len(np.unique(lane_stages(graph)[lane_stages(graph) >= 0]))
+    devices = len(distinct(lane_stages(graph)[lane_stages(graph) >= 0]))
     virtual = ""
     if devices and stages > devices and stages % devices == 0:
         each = stages // devices

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 NOT_NEEDED = (
-    "asyncio", "dask", "http.client", "logging", "multiprocessing", "networkx", "numba", "pandas",
-    "plotly", "ssl", "tomllib", "torch", "urllib.request", "xml.sax",
+    "asyncio", "dask", "http.client", "logging", "multiprocessing", "networkx", "numba", "numpy.ma",
+    "pandas", "plotly", "ssl", "tomllib", "torch", "urllib.request", "xml.etree", "xml.sax",
 )  # fmt: skip
 OURS = 430
 """A plain run loads 422 modules of commsim; every one costs time before anything happens."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from commsim.arrays import Ints
+from commsim.arrays import Ints, distinct
 from commsim.charts.report.facts import ReportFacts, ReportSection, Residents
 from commsim.charts.report.markup import HEIGHTS, and_equal, area, table, text, time_ticks
 from commsim.metrics import lane_stages
@@ -115,7 +115,7 @@ def _drawing(timeline: Timeline, lane: int, base: int, top: float) -> str:
     mine = np.flatnonzero(memory.lane == lane)
     mine = mine[np.argsort(memory.time[mine], kind="stable")]
     time, held = memory.time[mine], memory.held[mine] + base
-    edges = np.unique(np.linspace(begin, end, _POINTS + 1).astype(np.int64))
+    edges = distinct(np.linspace(begin, end, _POINTS + 1).astype(np.int64))
     before = np.searchsorted(time, edges[:-1], side="right") - 1
     level = np.concatenate((held, [base]))[before].astype(np.float64)  # -1: before all
     cell = np.searchsorted(edges, time, side="right") - 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from commsim.arrays import Bools, Ints
+from commsim.arrays import Bools, Ints, distinct
 from commsim.charts.gantt import below_compute
 from commsim.graph import Device, OpKind
 from commsim.metrics import arrivals
@@ -82,7 +82,7 @@ def launchers(timeline: Timeline) -> Ints:
 def _host_rows(timeline: Timeline, spans: Ints) -> tuple[Ints, int]:
     """Return the host row of each span: a thread each, the last for all the rest; how many."""
     stream = timeline.graph.stream[timeline.op[spans]]
-    known = np.unique(stream)
+    known = distinct(stream)
     rows = np.minimum(np.searchsorted(known, stream), _HOST_ROWS - 1)
     return rows.astype(np.int64), min(len(known), _HOST_ROWS)
 
@@ -91,7 +91,7 @@ def _names(timeline: Timeline, spans: Ints, sub: Ints, per_lane: int) -> tuple[s
     stream = timeline.graph.stream[timeline.op[spans]]
     known = timeline.graph.streams
     return tuple(
-        ", ".join(known[one] for one in np.unique(stream[sub == row]).tolist())
+        ", ".join(known[one] for one in distinct(stream[sub == row]).tolist())
         for row in range(per_lane)
     )
 
@@ -114,7 +114,7 @@ def _sub_rows(timeline: Timeline, spans: Ints) -> tuple[Ints, int]:
     stream = timeline.graph.stream[timeline.op[spans[below]]]
     chosen = np.full(len(timeline.graph.streams), -1, np.int64)
     rows: list[list[int]] = []
-    for one in np.unique(stream).tolist():
+    for one in distinct(stream).tolist():
         fits = (
             at
             for at, row_of in enumerate(rows)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from commsim.arrays import Bools, Floats, Ints
+from commsim.arrays import Bools, Floats, Ints, distinct
 from commsim.cluster import Cluster, LinkEnds
 from commsim.engine.folding.refinement import Entries
 
@@ -88,7 +88,7 @@ def _levels(ends: LinkEnds) -> Ints:
     level = np.full(len(ends.number), -1)
     inside = np.zeros(len(level), np.bool_)
     inside[source[~network]] = inside[target[~network]] = True
-    joined = np.unique(np.concatenate((source[network], target[network])))
+    joined = distinct(np.concatenate((source[network], target[network])))
     level[joined[inside[joined]]] = 0
     reached = 0
     while True:

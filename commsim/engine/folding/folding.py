@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from commsim.arrays import Bools, Floats, Ints
+from commsim.arrays import Bools, Floats, Ints, distinct
 from commsim.cluster import Cluster
 from commsim.engine.copies import copy_phase
 from commsim.engine.folding.ample import ample_links
@@ -165,7 +165,7 @@ class FoldedPlanner(Planner):
         on = entries.of_links(ample)
         used, color = color_by_plans(self._color, on, cluster.links.capacity)
         self.link_color[used] = int(self.link_color.max(initial=-1)) + 1 + color
-        rest = np.unique(entries.link[self.link_color[entries.link] < 0])
+        rest = distinct(entries.link[self.link_color[entries.link] < 0])
         self.link_color[rest] = int(self.link_color.max(initial=-1)) + 1 + np.arange(len(rest))
 
     def _plan_keys(self) -> Hashes:

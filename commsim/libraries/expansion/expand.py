@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from commsim.arrays import Floats, Ints
+from commsim.arrays import Floats, Ints, distinct
 from commsim.cluster import NOWHERE, Links, Route
 from commsim.collectives import Program, dependencies
 from commsim.libraries.expansion.traffic import arrivals
@@ -133,7 +133,7 @@ def _in_sequence(
     messages: RoutedProgram, phase: Ints, arrival: Floats, links: Links
 ) -> tuple[PlanPhase, ...] | None:
     """Return one flow per phase, or None if some phase would be shorter than its bytes."""
-    numbers = np.unique(phase)
+    numbers = distinct(phase)
     if len(numbers) < 2:
         return None
     flows, before = [], 0

@@ -14,7 +14,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from commsim.arrays import Bools, Ints
+from commsim.arrays import Bools, Ints, distinct
 from commsim.cluster import Cluster
 from commsim.libraries.routing.routes import Router
 
@@ -108,7 +108,7 @@ def _fast_order(router: Router, ranks: tuple[int, ...], members: list[int]) -> l
             if i != j:
                 speed[i, j] = router.speed(ranks[members[i]], ranks[members[j]])
     both = np.minimum(speed, speed.T)
-    floors = np.unique(both[np.isfinite(both)])
+    floors = distinct(both[np.isfinite(both)])
     slowest = min(both[a, b] for a, b in neighbours(list(range(n))))
     best, low, high = None, int(np.searchsorted(floors, slowest)) + 1, len(floors)
     while low < high:  # the fastest floor at which a ring exists, by bisection
