@@ -32,7 +32,7 @@ from commsim.units import (
 __all__ = ["DecodesItself", "Durations", "Section", "decode"]
 
 T = TypeVar("T")
-_PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?\Z")
+_PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`)?\Z")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _CHOICE = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
 _EXPECTED = re.compile(r"Expected `(?P<types>[a-z |]+)`, got `[a-z]+`")
@@ -116,8 +116,7 @@ def _explain(message: str, kind: type, data: Any) -> str:
         known = _fields_at(kind, path)
         field = unknown["field"]
         listing = f" Known: {', '.join(known)}." if known else ""
-        other = setting_for(field)
-        hint = f" Here it is {other!r}." if other else did_you_mean(field, known)
+        hint = _hint(field, kind, path, known)
         what = f"unknown setting {field!r}.{hint}{listing}"
         path = f"{path}.{field}".lstrip(".")
     elif missing:
@@ -131,11 +130,40 @@ def _explain(message: str, kind: type, data: Any) -> str:
         options = _choices_at(kind, path)
         hint = value_hint(choice["value"]) or did_you_mean(choice["value"], options)
         what = f"{choice['value']!r} is not one of: {', '.join(options)}.{hint}"
+    elif expected and match and match["key"]:
+        key = next(one for one in _value_at(data, path) if not isinstance(one, str))
+        what = type_error_text(expected["types"], key)
     elif expected:
         what = type_error_text(expected["types"], _value_at(data, path))
     else:
         what = what.replace("`", "").rstrip(".") + "."
     return f"{path}: {what}" if path else what
+
+
+def _hint(field: str, kind: Any, path: str, known: list[str]) -> str:
+    """Say what an unknown setting is called here, or where the setting of that name stands."""
+    if other := setting_for(field):
+        return f" Here it is {other!r}."
+    plain = field.replace("-", "_")
+    if plain in known:
+        return f" Did you mean {plain!r}?"
+    from commsim.setting_paths import paths_of  # inspects types: only where something is wrong
+
+    of_name = [one for one in paths_of(kind) if one.endswith(f".{plain}")]
+    near = max((_shared(one, path) for one in of_name), default=0)
+    meant = dict.fromkeys(one for one in of_name if _shared(one, path) == near)
+    if 0 < len(meant) <= _FEW:
+        return f" Write {' or '.join(meant)}."
+    return did_you_mean(field, known)
+
+
+_FEW = 2  # settings of one name that are all said
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many steps two paths have in common from the top."""
+    steps = zip(one.split("."), other.split("."), strict=False)
+    return next((at for at, (a, b) in enumerate(steps) if a != b), len(other.split(".")))
 
 
 def _lacking(data: Any, kind: Any, path: str = "") -> list[str]:

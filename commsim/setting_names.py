@@ -45,6 +45,10 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "num_nodes": "cluster.nodes",
         "virtual_pipeline_model_parallel_size": "parallel.virtual_stages",
         "activation_checkpointing": "recompute",
+        "sp": "parallel.sequence_parallel",
+        "fp8": "precision: fp8",
+        "float8": "precision: fp8-cs",
+        "enable_float8": "precision: fp8-cs",
     }
 )
 _VALUES: Mapping[str, str] = MappingProxyType(
@@ -57,6 +61,12 @@ _VALUES: Mapping[str, str] = MappingProxyType(
         "hybrid_shard": "kind: hsdp",
         "ps": "kind: parameter_server",
         "dp": "kind: dataparallel",
+        "bfloat16": "bf16",
+        "float16": "fp16",
+        "float32": "fp32",
+        "float8": "fp8-cs",
+        "tensorwise": "fp8-cs",
+        "rowwise": "fp8-row",
     }
 )
 _FORMATS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -87,7 +97,9 @@ def setting_for(name: str) -> str:
 def value_hint(value: str) -> str:
     """Return what to write instead of another tool's `value`, "" if nothing is known."""
     known = _VALUES.get(value.lower(), "")
-    return f" Write {{{known}}}." if known else ""
+    if not known:
+        return ""
+    return f" Write {{{known}}}." if ":" in known else f" Write {known}."
 
 
 def foreign_config(data: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import inspect as types
 
 from commsim.scenario.section import ScenarioFile
-from commsim.scenario.setting_paths import paths_of
+from commsim.setting_paths import paths_of
 from commsim.units import Bandwidth, Duration, Size
 
 __all__ = ["scenario_schema", "setting_paths"]

@@ -126,7 +126,7 @@ def _changed(data: Any, sets: Iterable[str]) -> Any:
         path = text.partition("=")[0].strip()
         if path.partition(".")[0] in ScenarioFile.__struct_fields__:
             continue
-        from commsim.scenario.setting_paths import paths_of
+        from commsim.setting_paths import paths_of
 
         paths = dict.fromkeys(paths_of(ScenarioFile))
         meant = [one for one in paths if one.endswith(f".{path}")]
