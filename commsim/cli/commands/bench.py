@@ -151,6 +151,8 @@ def bench(
             f"{crossover.op}: from {crossover.size:,} B on, {crossover.to} beats"
             f" {crossover.before}{by_its_own}"
         )
+    for verdict in result.verdicts():
+        console.show(verdict)
     for change in result.choices:
         console.show(
             f"{change.op}: from {change.size:,} B on, {result.system['library']} takes {change.to}"

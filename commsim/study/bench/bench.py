@@ -23,6 +23,7 @@ from commsim.sections import Section, decode
 from commsim.study.bench.backend import AUTO, Backend, SimulatedBackend
 from commsim.study.bench.crossovers import Crossover, choice_changes, fastest_changes
 from commsim.study.bench.nccl_tests import BenchedShape, check_names, op_of, shape_of
+from commsim.study.bench.verdicts import Timed, verdicts
 from commsim.study.run import too_fast
 from commsim.units import MOST_BYTES, PS_PER_SECOND, format_size, parse_nccl_size
 
@@ -101,6 +102,10 @@ class BenchResult(msgspec.Struct, frozen=True):
             if row.time_us < kept.time_us:
                 best[row.op, row.size] = row
         return best
+
+    def verdicts(self) -> list[str]:
+        """Say which algorithm is fastest at all sizes, and which at none."""
+        return verdicts([Timed(r.op, r.size, r.algo, r.time_us) for r in self.results])
 
     def save_json(self, path: str | Path) -> None:
         """Write `to_dict` to a file."""
