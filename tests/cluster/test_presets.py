@@ -36,7 +36,12 @@ def some(name: str) -> Cluster:
 
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_builds_without_any_default_taken(name):
-    assert some(name).notes == ()
+    assert not [note for note in some(name).notes if "PCIe slot" not in note]
+
+
+def test_only_nics_that_are_faster_than_their_slots_are_bounded_by_them():
+    bounded = [name for name in preset_names() if some(name).notes]
+    assert bounded == ["pcie-l40s"]  # 400 Gb/s, where 16 lanes of PCIe 4 carry 252 at most
 
 
 @pytest.mark.parametrize("name", preset_names())

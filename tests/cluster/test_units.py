@@ -40,6 +40,14 @@ def test_bytes_for_bits_of_a_nic_are_named() -> None:
     assert "400Gbps" in note
 
 
+def test_a_nic_that_is_faster_than_its_slot_is_named() -> None:
+    """16 lanes at 32 GT/s, coded 128b/130b, carry 504 Gbps, 461 of them payload."""
+    assert not dgx(nic={"bandwidth": "450Gbps"}).notes
+    (note,) = dgx(nic={"bandwidth": "800Gbps"}).notes
+    assert "57.61 GB/s of payload (pcie: {generation: 5, width: 16})" in note
+    assert dgx(nic={"bandwidth": "800Gbps"}, pcie={"generation": 6}).notes == ()
+
+
 def test_part_of_a_node_draws_what_the_node_does() -> None:
     assert Cluster.preset("dgx-2", overrides={"gpu": {"count": 1}}).world_size == 1
 

@@ -52,10 +52,10 @@ def _against(facts: ReportFacts) -> str:
 def _efficiency(metrics: Metrics) -> list[Figure]:
     found = []
     if metrics.mfu is not None:
-        per_gpu = metrics.tflops_per_gpu
-        found.append(
-            Figure("MFU", percent(metrics.mfu), f"{per_gpu:.0f} TFLOP/s per GPU" if per_gpu else "")
-        )
+        per_gpu, remark = metrics.tflops_per_gpu, ""
+        if per_gpu and metrics.mfu:
+            remark = f"{per_gpu:.0f} of {per_gpu / metrics.mfu:,.0f} TFLOP/s per GPU"
+        found.append(Figure("MFU", percent(metrics.mfu), remark))
     if metrics.tokens_per_s is not None:
         each = metrics.tokens_per_s_per_gpu
         found.append(

@@ -39,7 +39,7 @@ def summary(
     if metrics.bubble_fraction is not None:
         rows.append(("bubble", f"{metrics.bubble_fraction:>19.1%}  of the stages' own span"))
     if metrics.mfu is not None:
-        rows.append(("MFU", f"{metrics.mfu:>19.1%}"))
+        rows.append(("MFU", f"{metrics.mfu:>19.1%}{_of_peak(metrics)}"))
     if metrics.tokens_per_s is not None:
         rows.append(("tokens", f"{metrics.tokens_per_s:,.0f} per second"))
     if metrics.cost is not None and metrics.cost.get("per_step") is not None:
@@ -117,6 +117,13 @@ def _account(metrics: Metrics) -> list[tuple[str, str]]:
         for part, name in PARTS.items()
         if (value := getattr(parts, f"{part}_s")) or part in _ALWAYS
     ]
+
+
+def _of_peak(metrics: Metrics) -> str:
+    """Say what MFU is a share of; a model without FLOPs has none."""
+    if not metrics.mfu or metrics.tflops_per_gpu is None:
+        return ""
+    return f"  of {metrics.tflops_per_gpu / metrics.mfu:,.4g} TFLOP/s"
 
 
 def _cost(cost: dict[str, float | str | None]) -> str:

@@ -17,6 +17,7 @@ from commsim.cluster.nodes.place import NodePlace
 from commsim.cluster.nodes.reader import Reader, defaults
 from commsim.cluster.nodes.spec import CpuSpec, NodeSpec, Wire
 from commsim.errors import ScenarioError
+from commsim.units import format_bandwidth
 
 __all__ = ["node_spec"]
 
@@ -99,14 +100,25 @@ def _check_watts(read: Reader, node: NodeSection, gpu: GpuSpec, gpus: int) -> No
 
 
 def _warnings(name: str, spec: NodeSpec) -> list[str]:
-    """Say which rates are beyond what is built, as bytes for bits make them."""
-    if spec.nic is None or spec.nic.wire.bandwidth <= _FASTEST_NIC:
+    """Say which rates are beyond what is built, as bytes for bits make them, and which do not come
+    through: a NIC is no faster than its slot.
+    """
+    if spec.nic is None:
         return []
-    rate = spec.nic.wire.bandwidth
-    return [
-        f"node {name}: nic.bandwidth is {rate * 8 / 1e9:g} Gbps, more than any NIC has: is it"
-        f" {rate / 1e9:g}Gbps, bits for bytes?"
-    ]
+    wire, pcie = spec.nic.wire, spec.pcie
+    rate, slot, found = wire.bandwidth, pcie.bandwidth * pcie.efficiency, []
+    if rate > _FASTEST_NIC:
+        found.append(
+            f"node {name}: nic.bandwidth is {rate * 8 / 1e9:g} Gbps, more than any NIC has: is it"
+            f" {rate / 1e9:g}Gbps, bits for bytes?"
+        )
+    if rate * wire.efficiency > slot:
+        found.append(
+            f"node {name}: its PCIe slot bounds a NIC: {format_bandwidth(slot)} of payload (pcie:"
+            f" {{generation: {pcie.generation}, width: {pcie.width}}}), less than nic.bandwidth,"
+            f" {format_bandwidth(rate)}."
+        )
+    return found
 
 
 def _cpu(read: Reader, own: CpuSection | None, *, is_worker: bool) -> CpuSection:

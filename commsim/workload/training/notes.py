@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commsim.models import FLOP_CONVENTIONS
+from commsim.models import FLOP_CONVENTIONS, peak_name
 from commsim.units import format_size
 from commsim.workload.schedules import Work, peak_activations, usual_schedule
 from commsim.workload.training.bucketed import CPU_ADAM_PER_NODE
@@ -21,7 +21,8 @@ def training_notes(plan: TrainingPlan, compute: tuple[str, ...]) -> tuple[str, .
     """Return the defaults in use, the conventions, and what is not simulated."""
     section, parallel = plan.section, plan.section.parallel
     notes = [*plan.model.notes, *_defaults(plan), *compute]
-    notes.append(f"FLOPs of MFU count {FLOP_CONVENTIONS[False]}")
+    peak = peak_name(section.precision)
+    notes.append(f"MFU: of the dense {peak} peak; its FLOPs count {FLOP_CONVENTIONS[False]}")
     if plan.sharers > 1 or section.data_parallel.kind == "dataparallel":
         notes.append(_replicas(plan))
     elif plan.given != DataParallelSection():
