@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -17,22 +18,26 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _Number = TypeVar("_Number", np.int64, np.int32, np.float64, np.uint8)
 
+_LARGEST = int(np.iinfo(np.int64).max)
 
-def distinct_columns(table: npt.NDArray[np.integer]) -> tuple[Ints, Ints]:
+
+def distinct_columns(rows: Iterable[npt.NDArray[np.integer]]) -> tuple[Ints, Ints]:
     """Return where each distinct column of a table of integers stands first, and each one's number.
 
-    As numpy's unique over axis 1, in its order, but by sorting whole numbers: it compares the
-    columns as bytes, which is ten times slower.
+    As numpy's unique over axis 1, in its order, but each column becomes one whole number that is
+    sorted: numpy compares columns as bytes, which is ten times slower, and copies the table.
     """
-    count = table.shape[1]
-    if not count:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.lexsort(table[::-1])  # stable: the first of equals comes first
-    ordered = table[:, order]
-    new = np.concatenate(([True], (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)))
-    number = np.empty(count, np.int64)
-    number[order] = np.cumsum(new) - 1
-    return order[new].astype(np.int64), number
+    key, span = np.zeros(0, np.int64), 0
+    for row in rows:
+        digit, width = _digits(row)
+        if span * width > _LARGEST:
+            key, span = _dense(key)
+        if span * width > _LARGEST:
+            digit, width = _dense(digit)
+        key = key * width + digit if span else digit
+        span = max(span, 1) * width
+    order, new = _sorted(key)
+    return order[new], _numbers(order, new)
 
 
 def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
@@ -45,3 +50,35 @@ def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     new[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     return ordered[new]
+
+
+def _digits(row: npt.NDArray[np.integer]) -> tuple[Ints, int]:
+    """Return integers less the smallest of them, and how many values they may have."""
+    if not len(row):
+        return np.zeros(0, np.int64), 1
+    low, high = int(row.min()), int(row.max())
+    if high - low >= _LARGEST:
+        return _dense(row)
+    return np.subtract(row, low, dtype=np.int64), high - low + 1
+
+
+def _dense(row: npt.NDArray[np.integer]) -> tuple[Ints, int]:
+    """Number the values of a row in their order; return the numbers and how many there are."""
+    order, new = _sorted(row)
+    return _numbers(order, new), int(new.sum())
+
+
+def _sorted(row: npt.NDArray[np.integer]) -> tuple[Ints, Bools]:
+    """Return the order of a row, first of equals first, and where in it a new value begins."""
+    order = row.argsort(kind="stable").astype(np.int64, copy=False)
+    ordered = row[order]
+    new = np.ones(len(row), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return order, new
+
+
+def _numbers(order: Ints, new: Bools) -> Ints:
+    """Return which of the sorted values each place has."""
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(new) - 1
+    return number

@@ -8,10 +8,13 @@ import pytest
 from commsim.arrays import distinct, distinct_columns
 
 
+@pytest.mark.parametrize("far", [False, True], ids=["near", "far apart"])
 @pytest.mark.parametrize("seed", range(20))
-def test_distinct_columns_are_numpys(seed: int) -> None:
+def test_distinct_columns_are_numpys(seed: int, far: bool) -> None:
     rng = np.random.default_rng(seed)
     table = rng.integers(-2, 3, (int(rng.integers(1, 5)), int(rng.integers(1, 60))))
+    if far:  # of three values a row, so that columns are equal, but no two rows fit in 64 bits
+        table = np.array([-(2**62), 0, 2**62 - seed])[table % 3]
     unique, first, where = np.unique(table, axis=1, return_index=True, return_inverse=True)
     ours, number = distinct_columns(table)
     assert ours.tolist() == first.tolist()

@@ -67,9 +67,12 @@ class FoldedPlanner(Planner):
         self._messages = self._collect(self.equivalent_messages(), self._message_orbit)
         self._copies = self._collect_copies()
         shifted = ShiftedPlans(cluster, partial(_made, cluster, library))
-        self._plans = [shifted.plans(request, rows) for request, rows in self._orbits]
-        self._first = np.concatenate(([0], np.cumsum([len(plans.of) for plans in self._plans])))
-        entries = _numbered_through(self._plans, self._first)
+        found = [shifted.plans(request, rows) for request, rows in self._orbits]
+        self._first = np.concatenate(([0], np.cumsum([len(plans.of) for plans in found])))
+        entries = _numbered_through(found, self._first)
+        # Of 100,000 ranks the loads are hundreds of MB: once joined, each orbit's own are let go.
+        self._plans = [replace(plans, entries=entries_of(())) for plans in found]
+        del found, shifted
         telling = entries.of(~self._negligible(entries, negligible)) if negligible else entries
         ample, capacity = ample_links(entries, cluster), cluster.links.capacity
         if apart is not None and apart.size:
@@ -244,6 +247,7 @@ def folded(
         if finer is None:
             return graph, planner
         world = len(graph.folding.lane_of)
+        del planner  # before the next one is made
         graph = refold(graph, finer)
     graph = refold(graph, np.arange(world))
     return graph, Planner(graph, cluster, library)

@@ -101,13 +101,10 @@ def loads_of(connections: Connections, router: Router) -> LinkLoads:
 def _merged(connections: Connections) -> tuple[Connections, Floats]:
     """Return connections of equal ends and NICs as one, and how many each stands for."""
     c = connections
-    keys = np.stack((c.source, c.target, c.out, c.into, c.relay))
-    first, where = distinct_columns(keys)
-    unique = keys[:, first]
-    where = where.reshape(-1)
+    first, where = distinct_columns((c.source, c.target, c.out, c.into, c.relay))
     share = np.bincount(where, weights=c.share).astype(np.float64)
-    source, target, out, into, relay = unique
-    merged = Connections(source, target, share, out, into, relay)
+    ends, nics = (c.source[first], c.target[first]), (c.out[first], c.into[first], c.relay[first])
+    merged = Connections(*ends, share, *nics)
     return merged, np.bincount(where).astype(np.float64)
 
 
@@ -122,14 +119,14 @@ def _within_nodes(
         return []
     source, target = connections.source[chosen], connections.target[chosen]
     kind = cluster.kind_of_node[cluster.node_of[source]]
-    keys = np.stack((kind, cluster.local_of[source], cluster.local_of[target]))
-    first, where = distinct_columns(keys)
-    starts = np.array([cluster.first_link(n) for n in cluster.node_of[source].tolist()])
+    places = cluster.local_of[source], cluster.local_of[target]
+    first, where = distinct_columns((kind, *places))
+    starts = cluster.first_of_node[0][cluster.node_of[source]]
     entries = []
     for number, at in enumerate(first.tolist()):
         route = cluster.local_route(int(source[at]), int(target[at]))
         assert route is not None
-        mine = np.flatnonzero(where.reshape(-1) == number)
+        mine = np.flatnonzero(where == number)
         offset = np.asarray(route.link, dtype=np.int64) - starts[at]
         entries.append(
             _spread(
@@ -176,12 +173,12 @@ def _at_nics(
     """Return what ranks and NICs of their nodes exchange, computed once per kind of place."""
     node = cluster.node_of[rank]
     starts, first_nic = (first[node] for first in cluster.first_of_node)
-    keys = np.stack((cluster.kind_of_node[node], cluster.local_of[rank], nic - first_nic))
-    first, where = distinct_columns(keys)
+    places = cluster.local_of[rank], nic - first_nic
+    first, where = distinct_columns((cluster.kind_of_node[node], *places))
     entries = []
     for number, at in enumerate(first.tolist()):
         route = way(int(rank[at]), int(nic[at]))
-        mine = np.flatnonzero(where.reshape(-1) == number)
+        mine = np.flatnonzero(where == number)
         offset = np.asarray(route.link, dtype=np.int64) - starts[at]
         link = (starts[mine][:, None] + offset).reshape(-1)
         entries.append(_spread(link, route, share[mine], count[mine]))
@@ -198,11 +195,10 @@ def _across(
 ) -> list[Entry]:
     """Return the entries between the leaves of NICs; `refuse(row)` raises if they never meet."""
     leaf = cluster.fabric.leaf_of_nic
-    keys = np.stack((leaf[out], leaf[into]))
-    first, where = distinct_columns(keys)
-    pairs = keys[:, first]
-    shares = np.bincount(where.reshape(-1), weights=share).astype(np.float64)
-    counts = np.bincount(where.reshape(-1), weights=count)
+    first, where = distinct_columns((leaf[out], leaf[into]))
+    pairs = np.stack((leaf[out[first]], leaf[into[first]]))
+    shares = np.bincount(where, weights=share).astype(np.float64)
+    counts = np.bincount(where, weights=count)
     entries = []
     ends = [(a, b) for a, b in pairs.T.tolist()]
     for number, route in enumerate(cluster.fabric.leaf_routes(ends, shares)):

@@ -135,11 +135,10 @@ class CommunicatorEdges:
         same_kind = kind[home] == kind[away]
         local = np.where(same_kind, cluster.local_of[target], cluster.local_of[source])
         peer = source - cluster.local_of[source] + local
-        keys = np.stack((kind[home], cluster.local_of[source], local))
-        first, where = distinct_columns(keys)
+        first, where = distinct_columns((kind[home], cluster.local_of[source], local))
         ends = zip(source[first].tolist(), peer[first].tolist(), strict=True)
         near = np.array([self._over_nvlink(a, b) for a, b in ends], dtype=np.bool_)
-        relays: Ints = np.where(near[where.reshape(-1)], peer, source)
+        relays: Ints = np.where(near[where], peer, source)
         return relays
 
     def _over_nvlink(self, a: int, b: int) -> bool:
@@ -168,13 +167,16 @@ class CommunicatorEdges:
 
     def _tree(self, channels: int) -> Connections:
         """Return both directions of every tree edge: sums go up, results come down."""
+        return self._named("tree", *self._tree_edges(channels), 1 / channels, leave=-1, enter=-1)
+
+    def _tree_edges(self, channels: int) -> tuple[Ints, Ints, Ints]:
+        """Return source, target and channel: what is left here, of millions of edges, is let go."""
         chosen = np.arange(channels) % self.comm.trees.channels
         up = self.comm.trees.up[chosen].astype(np.int64)
         row, child = np.nonzero(up >= 0)
-        parent, channel = up[row, child], chosen[row]
+        parent = up[row, child]
         source, target = np.concatenate((child, parent)), np.concatenate((parent, child))
-        channel = np.concatenate((channel, channel))
-        return self._named("tree", source, target, channel, 1 / channels, leave=-1, enter=-1)
+        return source, target, np.tile(chosen[row], 2)
 
     def _named(
         self,

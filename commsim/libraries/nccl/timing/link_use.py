@@ -78,15 +78,20 @@ def latency_of(connections: Connections, router: Router) -> Latency:
     if not len(connections.source):
         return Latency(0.0, 0.0, 0.0, 0.0)
     c = connections
-    columns = np.stack((c.source, c.target, c.out, c.into, c.relay))
+    columns = (c.source, c.target, c.out, c.into, c.relay)
     first, where = distinct_columns(columns)
-    unique = columns[:, first]
-    count = np.bincount(where.reshape(-1)).astype(np.float64)
+    unique = np.stack([column[first] for column in columns])
+    count = np.bincount(where).astype(np.float64)
     named = unique[2] >= 0
     ps, between = np.zeros(unique.shape[1]), named.copy()
     ps[named] = _by_nics(unique[:, named], router.cluster)
-    kinds = router.cluster.links.kinds
-    for at in np.flatnonzero(~named).tolist():
+    cluster = router.cluster
+    source, target = unique[:2]
+    inside = ~named & (cluster.node_of[source] == cluster.node_of[target])
+    ends = source[inside], target[inside]
+    ps[inside] = _within(cluster, *ends, cluster.local_of[ends[1]], _between_gpus(cluster))
+    kinds = cluster.links.kinds
+    for at in np.flatnonzero(~named & ~inside).tolist():
         route = router.route(int(unique[0, at]), int(unique[1, at]))
         ps[at] = route.latency
         between[at] = any(kinds[link] == "network" for link in route.link)
@@ -109,7 +114,7 @@ def _by_nics(columns: Ints, cluster: Cluster) -> Floats:
     ports, leaf = cluster.fabric.nic_links, cluster.fabric.leaf_of_nic
     found: Floats = (cluster.links.latency[ports[out]] + cluster.links.latency[ports[into]]) * 1.0
     index = cluster.nic_places[1]
-    found += _within(cluster, source, relay, cluster.local_of[relay], _to_relay(cluster))
+    found += _within(cluster, source, relay, cluster.local_of[relay], _between_gpus(cluster))
     found += _within(cluster, relay, out, index[out], cluster.to_nic)
     found += _within(cluster, target, into, index[into], lambda a, nic: cluster.from_nic(nic, a))
     pairs, where = np.unique(np.stack((leaf[out], leaf[into])), axis=1, return_inverse=True)
@@ -118,11 +123,11 @@ def _by_nics(columns: Ints, cluster: Cluster) -> Floats:
     return found
 
 
-def _to_relay(cluster: Cluster) -> Callable[[int, int], Route]:
-    """Return the route from a rank to the one that hands its data to a NIC: none to itself."""
+def _between_gpus(cluster: Cluster) -> Callable[[int, int], Route]:
+    """Return what gives the route from a rank to another of its node: none to itself."""
 
-    def way(rank: int, relay: int) -> Route:
-        return (cluster.local_route(rank, relay) if rank != relay else None) or NOWHERE
+    def way(rank: int, other: int) -> Route:
+        return (cluster.local_route(rank, other) if rank != other else None) or NOWHERE
 
     return way
 
@@ -135,8 +140,7 @@ def _within(
     Each pair of places in a kind of node is computed once.
     """
     kind = cluster.kind_of_node[cluster.node_of[rank]]
-    keys = np.stack((kind, cluster.local_of[rank], place))
-    first, where = distinct_columns(keys)
+    first, where = distinct_columns((kind, cluster.local_of[rank], place))
     ps = np.array([way(int(rank[at]), int(end[at])).latency for at in first.tolist()])
-    found: Floats = ps[where.reshape(-1)].astype(np.float64)
+    found: Floats = ps[where].astype(np.float64)
     return found
