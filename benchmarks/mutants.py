@@ -3,11 +3,13 @@ How many small faults in the program the tests notice: mutants by seed, each aga
 
     python benchmarks/mutants.py --count 200 --seed 0
     python benchmarks/mutants.py --count 200 --seed 0 --first 40 --last 60    # a part of them
+    python benchmarks/mutants.py --count 200 --seed 0 --reach FILE    # FILE by benchmarks/reach.py
 
 A mutant changes one place of one module: a comparison, an arithmetic sign, a constant, a
 condition. It is never written: a fork of this process imports the module as changed, collects the
 tests that say most about it (those that import it, that name what it defines, that stand where
 its own would) and runs them until one fails; who survives meets more of the tests of its room.
+With `--reach` those that enter the changed function come first: the nearest, then the quickest.
 Processor time is counted, not the clock's, so a busy machine gives the same verdicts. Prints each
 mutant with its verdict; at the end, tests that fail without any mutant.
 """
@@ -24,19 +26,22 @@ import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 
+import msgspec
 import numpy  # noqa: F401  (what every fork needs is imported once)
 import pytest
 import simpy  # noqa: F401
+from reach import Reach
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("engine", "libraries", "metrics", "workload", "traces", "study")
 NEAREST = 6  # test files that every mutant meets
+FILES = 30  # test files that one mutant's tests are taken from: each is imported anew
 FURTHER = 10  # those that survivors meet beside the catalogue of scenarios
 TEST_SECONDS = 60  # of processor time: no test takes a third of it, so the mutant hangs
 MUTANT_SECONDS = (
@@ -64,6 +69,7 @@ class Mutant:
     before: str
     after: str
     source: str
+    function: str = ""  # its qualified name, if the place is in one
 
     @property
     def module(self) -> str:
@@ -125,7 +131,31 @@ def mutant(path: Path, place: int) -> Mutant:
     changed(node)
     line = getattr(node, "lineno", 0)
     source = ast.unparse(ast.fix_missing_locations(tree))
-    return Mutant(path, line, before, ast.unparse(node), source)
+    return Mutant(path, line, before, ast.unparse(node), source, _owner(tree, node))
+
+
+def _owner(tree: ast.Module, place: ast.AST) -> str:
+    """Return the qualified name of the function whose body has a place; none for the module's."""
+    found = ""
+
+    def look(parent: ast.AST, inside: str, name: str) -> None:
+        nonlocal found
+        if parent is place:
+            found = name
+        for field, value in ast.iter_fields(parent):
+            body = field == "body" and isinstance(parent, ast.ClassDef | ast.FunctionDef)
+            for child in value if isinstance(value, list) else [value]:
+                if not isinstance(child, ast.AST):
+                    continue
+                if not body:
+                    look(child, inside, name)
+                elif isinstance(parent, ast.ClassDef):
+                    look(child, f"{inside}{parent.name}.", name)
+                elif isinstance(parent, ast.FunctionDef):
+                    look(child, f"{inside}{parent.name}.<locals>.", f"{inside}{parent.name}")
+
+    look(tree, "", "")
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -187,12 +217,17 @@ class Planted(SourceFileLoader):
 class Counted:
     """Ends a fork in which a test, or all of them, take more processor time than they may."""
 
-    def __init__(self, log: int) -> None:
+    def __init__(self, log: int, asked: Sequence[str]) -> None:
         self.log = log
+        self.place = {name: at for at, name in enumerate(asked) if "::" in name}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put one case of each test before the other cases of all."""
+        """Keep tests that are named, in that order; else put one case of each test first."""
+        if self.place:
+            named = [item for item in items if item.nodeid in self.place]
+            items[:] = sorted(named, key=lambda item: self.place[item.nodeid])
+            return
         seen: set[str] = set()
         firsts = []
         for item in items:
@@ -243,13 +278,35 @@ def _run(one: Mutant | None, tests: list[str], log: int) -> None:
     if one is not None:
         sys.meta_path.insert(0, Planted(one))
     words = ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-    os._exit(int(pytest.main([*words, *tests], plugins=[Counted(log)])))
+    files = dict.fromkeys(test.partition("::")[0] for test in tests)
+    status = int(pytest.main([*words, *files], plugins=[Counted(log, tests)]))
+    os._exit(0 if status == pytest.ExitCode.NO_TESTS_COLLECTED else status)
 
 
-def noticed_by(one: Mutant) -> str:
+def noticed_by(one: Mutant, reach: Reach | None) -> str:
     """Return the test that notices a mutant, nothing if it survives both rounds."""
     tests = tests_of(one.path)
+    first: Sequence[Path | str] = reaching(one, tests[:NEAREST], reach) if reach else ()
+    if first:
+        return verdict(one, first) or verdict(one, tests[:NEAREST])
     return verdict(one, tests[:NEAREST]) or verdict(one, tests[NEAREST:])
+
+
+def reaching(one: Mutant, nearest: Sequence[Path], reach: Reach) -> list[str]:
+    """Return the tests that enter the changed function: the nearest first, then the quickest."""
+    near = {str(path.relative_to(ROOT)) for path in nearest}
+    tests = reach.tests(f"{one.path.relative_to(ROOT)}:{one.function}")
+    found: list[str] = []
+    files: set[str] = set()
+    spent = 0.0
+    for test in sorted(tests, key=lambda test: test.partition("::")[0] not in near):
+        spent += reach.seconds[test]
+        if spent > MUTANT_SECONDS:
+            break
+        if len(files | {test.partition("::")[0]}) <= FILES:
+            files.add(test.partition("::")[0])
+            found.append(test)
+    return found
 
 
 def main() -> None:
@@ -259,13 +316,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the first mutant that is run")
     parser.add_argument("--last", type=int, help="where to stop, before this one")
+    parser.add_argument("--reach", type=Path, help="what reach.py wrote")
     asked = parser.parse_args()
+    reach = msgspec.json.decode(asked.reach.read_bytes(), type=Reach) if asked.reach else None
     every = drawn(asked.seed, asked.count)
     chosen = range(asked.count)[asked.first : asked.last]
     found: dict[int, str] = {}
     for number in chosen:
         one = mutant(*every[number])
-        found[number] = noticed_by(one)
+        found[number] = noticed_by(one, reach)
         where = f"{one.path.relative_to(ROOT)}:{one.line}: {one.before}  ->  {one.after}"
         print(f"{number}: {found[number] or 'SURVIVES'}: {where}", flush=True)
     tests = {by for by in found.values() if "::" in by and " in " not in by}
