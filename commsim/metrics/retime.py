@@ -21,7 +21,7 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-from commsim.arrays import Bools, Floats, Ints
+from commsim.arrays import Bools, Floats, Ints, distinct
 from commsim.graph import Phase
 from commsim.metrics.bandwidth import instance_numbers
 from commsim.metrics.releases import stream_predecessors
@@ -217,25 +217,33 @@ class Retiming:
         timeline, meets = self._timeline, [-1] * len(self._timeline)
         spans = np.flatnonzero(timeline.communicates)
         number = instance_numbers(timeline.graph, timeline.op[spans])
-        spans = spans[np.argsort(number, kind="stable")]
-        cuts = np.flatnonzero(np.diff(np.sort(number))) + 1
-        needed: list[list[int]] = []
-        for members in np.split(spans, cuts) if len(spans) else []:
-            start = timeline.start[members]
-            if (start == start[0]).all():
-                groups = [(members, members)]
+        order = np.argsort(number, kind="stable")
+        spans, number = spans[order], number[order]
+        first = np.flatnonzero(np.diff(number, prepend=-1))
+        counts = np.diff(first, append=len(spans))
+        several = counts > 1  # one is folded onto a lane: nobody else to wait for
+        if not several.any():
+            return [], meets
+        start = timeline.start[spans]
+        at_once = np.minimum.reduceat(start, first) == np.maximum.reduceat(start, first)
+        every, needed = spans.tolist(), list[list[int]]()
+        bounds = np.stack((first, first + counts, at_once))[:, several].T.tolist()
+        for begin, end, together in bounds:
+            if together:
+                groups = [(every[begin:end], every[begin:end])]
             else:  # members that started together waited for the same ones
+                members, moments = spans[begin:end], start[begin:end]
                 arrive = self._arrive[members]
                 groups = [
-                    (members[arrive <= moment], members[start == moment])
-                    for moment in np.unique(start)
+                    (members[arrive <= moment].tolist(), members[moments == moment].tolist())
+                    for moment in distinct(moments)
                 ]
             for waited, waiting in groups:
                 if len(waited) == 1 and len(waiting) == 1:
-                    continue  # folded onto one lane: nobody else to wait for
-                for span in waiting.tolist():
+                    continue
+                for span in waiting:
                     meets[span] = len(needed)
-                needed.append(waited.tolist())
+                needed.append(waited)
         return needed, meets
 
     def _waits_of_its_own(self) -> list[float]:

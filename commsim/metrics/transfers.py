@@ -165,20 +165,26 @@ def _ask_of(graph: Graph, op: int, library: Library, cluster: Cluster) -> _Ask |
 
 
 def _kinds_of_transfers(timeline: Timeline, spans: Ints) -> Ints:
-    """Number the transfers by op, axis of the group (its name without one), and bytes."""
+    """Number the transfers by op, axis of the group (its name without one), and bytes.
+
+    The numbers follow the order of spans.
+    """
     graph = timeline.graph
     ops = timeline.op[spans]
     collective = graph.kind[ops] == OpKind.COLLECTIVE
     table, messages = graph.collectives, graph.messages
+    axes = [group.axis or group.name for group in graph.groups]
+    called = zip(table.kind, table.group.tolist(), table.size.tolist(), strict=True)
+    sent = zip(messages.group.tolist(), messages.size.tolist(), strict=True)
     known: dict[tuple[str, str, int], int] = {}
-    found = []
-    for row, is_collective in zip(graph.item[ops].tolist(), collective.tolist(), strict=True):
-        one = table if is_collective else messages
-        group = graph.groups[int(one.group[row])]
-        kind = table.kind[row] if is_collective else MESSAGE
-        key = kind, group.axis or group.name, int(one.size[row])
-        found.append(known.setdefault(key, len(known)))
-    return np.array(found, dtype=np.int64)
+    of_call = [known.setdefault((kind, axes[at], size), len(known)) for kind, at, size in called]
+    of_message = [known.setdefault((MESSAGE, axes[at], size), len(known)) for at, size in sent]
+    number = np.array([*of_call, *of_message], dtype=np.int64)
+    item = graph.item[ops] + np.where(collective, 0, len(table))
+    _, first, found = np.unique(number[item], return_index=True, return_inverse=True)
+    by_first = np.empty(len(first), dtype=np.int64)
+    by_first[np.argsort(first)] = np.arange(len(first))
+    return by_first[found]
 
 
 def _samples(
