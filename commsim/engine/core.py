@@ -13,7 +13,7 @@ add a behaviour of your own, pass a generator function of the engine to `simulat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from commsim.engine.copies import Copies
 from commsim.engine.execution_plan import ExecutionPlan, execution_plan_of, uses_links
 from commsim.engine.fluid_network import FluidNetwork
 from commsim.engine.gc_paused import gc_paused
+from commsim.engine.lone_member import LoneMember
 from commsim.engine.message_level import send_messages
 from commsim.engine.planning import Planner
 from commsim.engine.recorder import Recorder
@@ -87,7 +88,7 @@ class Engine:
             self.copies = Copies(self.links, self.network)
         self._context = RunContext(self.env, self.recorder, self.network, send)
         self.sharing = Sharing(self.env, graph, cluster) if cluster and overlap_slowdown else None
-        self._collectives: list[Rendezvous | None] = [None] * len(graph.collectives)
+        self._collectives: list[Rendezvous | LoneMember | None] = [None] * len(graph.collectives)
         self._messages: list[Rendezvous | None] = [None] * len(graph.messages)
         self._execution_plans: dict[Plan, ExecutionPlan] = {}
         self._library = library
@@ -181,6 +182,7 @@ class Engine:
                 self.sharing.take(op, rendezvous.plan)
             if rendezvous.plan.copies_in:
                 yield from self._stage(rendezvous.plan.copies_in, member, op)
+                assert isinstance(rendezvous, Rendezvous)  # a lone member's plan copies nothing
                 rendezvous.copy_time[member] = self.env.now - arrived
             left = Event(self.env)
             rendezvous.arrive(member, op, lambda _: self.env.trigger(left))
@@ -233,7 +235,7 @@ class Engine:
             if not waits[later] and later in self.woken:
                 self.env.call(self.woken.pop(later))
 
-    def rendezvous_of(self, op: int) -> tuple[Rendezvous, int]:
+    def rendezvous_of(self, op: int) -> tuple[Rendezvous | LoneMember, int]:
         """Return the rendezvous that an op takes part in, and as which member."""
         row = self._item[op]
         if not self._in_group[op]:
@@ -246,23 +248,25 @@ class Engine:
         group = self._group[row]
         rendezvous = self._collectives[row]
         if rendezvous is None:
-            rendezvous = self._collectives[row] = Rendezvous(
-                self._context,
-                self._execution_plan(self._planner.collective(row), row),
-                self._expected[group],
-                self._queues[group],
-                self._position[row],
-                row,
-            )
+            rendezvous = self._collectives[row] = self._met(row, group)
         return rendezvous, self._member[group][self._lane[op]]
 
+    def _met(self, row: int, group: int) -> Rendezvous | LoneMember:
+        """Return what the members of a collective meet in."""
+        run_as = self._execution_plan(self._planner.collective(row), row)
+        expected, context = self._expected[group], self._context
+        queue, position = self._queues[group], self._position[row]
+        if len(expected) == 1 and run_as.alone:
+            return LoneMember(context, run_as, queue, position, row)
+        return Rendezvous(context, run_as, expected, queue, position, row)
+
     @property
-    def rendezvous(self) -> dict[tuple[int, int], Rendezvous]:
+    def rendezvous(self) -> dict[tuple[int, int], Rendezvous | LoneMember]:
         """What has been met for so far, by row: (0, row) collectives, (1, row) messages."""
-        tables = enumerate((self._collectives, self._messages))
+        tables: list[Sequence[Rendezvous | LoneMember | None]] = [self._collectives, self._messages]
         return {
             (table, row): found
-            for table, rows in tables
+            for table, rows in enumerate(tables)
             for row, found in enumerate(rows)
             if found is not None
         }

@@ -21,8 +21,8 @@ class ExecutionPlan(msgspec.Struct, frozen=True, eq=False):
     `joins[i]` is when the first data reaches member i on the idle clock (0 for all, unless they
     join as data reaches them), `late` whether that is after 0 for some. `first` are the members
     that data waits for, None if they follow from `joins`. `stops` belongs to the plan's parts.
-    `only` is the phase of a plan that has one and never stops: it runs without a process. `choice`
-    is what the record says.
+    `only` is the phase of a plan that has one and never stops: it runs without a process. `alone`:
+    a member that waits for nobody needs nothing but that phase. `choice` is what the record says.
     """
 
     plan: Plan
@@ -31,6 +31,7 @@ class ExecutionPlan(msgspec.Struct, frozen=True, eq=False):
     first: frozenset[int] | None
     stops: tuple[Stops, ...]
     only: PlanPhase | None
+    alone: bool
     choice: str
 
 
@@ -46,13 +47,16 @@ def execution_plan_of(plan: Plan, *, stepwise: bool) -> ExecutionPlan:
         only = plan.parts[0].phases[0] if plan.start != Start.EACH else None
     first = {Start.EAGER: frozenset({0}), Start.EACH: frozenset[int]()}.get(plan.start)
     channels = f", {plan.channels} channels" if plan.channels > 1 else ""
+    only = only if only is not None and only.idle else None
+    at_once = first is None and not any(joins) and not plan.copies_in and not plan.copies_out
     return ExecutionPlan(
         plan,
         joins,
         any(joins),
         first,
         stops,
-        only if only is not None and only.idle else None,
+        only,
+        only is not None and at_once,
         plan.algorithm and plan.algorithm + channels,
     )
 

@@ -22,9 +22,9 @@ from simpy.events import Event
 
 from commsim.arrays import Floats
 from commsim.engine.clock import Clock
-from commsim.engine.fair_share import AT_CAP, UNKNOWN, Flows, fair_again, fair_rates, limits_of
+from commsim.engine.fair_share import UNKNOWN, Flows, fair_again, fair_rates, limits_of
 from commsim.engine.many_flows import NEVER, SAME, FlowLog, ManyFlows
-from commsim.engine.phase_loads import PhaseLoads
+from commsim.engine.phase_facts import PhaseFacts
 from commsim.libraries import PlanPhase
 
 __all__ = ["Flow", "FluidNetwork"]
@@ -43,32 +43,30 @@ class Flow:
     """One coupled flow in the network; `left` is the share of its phase still to move."""
 
     __slots__ = (
-        "_loads", "cap", "goal", "left", "limit", "links", "network", "op", "phase", "rate",
+        "cap", "facts", "goal", "left", "limit", "links", "network", "op", "phase", "rate",
         "settled", "then", "unit", "wake",
     )  # fmt: skip
 
-    def __init__(self, network: FluidNetwork, phase: PlanPhase, op: int) -> None:
+    def __init__(self, network: FluidNetwork, facts: PhaseFacts, op: int) -> None:
         self.network = network
-        self.phase = phase
-        self.links: list[int] = network.phases.links(phase)
-        self.unit = network.phases.unit(phase)  # bytes per connection, 0 if they differ by link
+        self.facts = facts
+        self.phase = facts.phase
+        self.cap = facts.cap
+        self.links = facts.links
+        self.unit = facts.unit
         self.op = op
-        self.cap = _cap(phase)
         self.left = 1.0
         self.rate = 0.0
         self.limit = UNKNOWN  # the link that its rate follows from, or AT_CAP
         self.settled = network.env.now
         self.wake = NEVER
         self.then: Callable[[Any], None] | None = None  # called once the goal is reached
-        self._loads: dict[int, tuple[float, float]] | None = None
         self.goal = 0.0  # the share left once the goal is reached
 
     @property
     def loads(self) -> dict[int, tuple[float, float]]:
         """Bytes and connections by link."""
-        if self._loads is None:
-            self._loads = self.network.phases.by_link(self.phase)
-        return self._loads
+        return self.facts.loads
 
     def reach(self, fraction: float) -> Event:
         """Return an event that fires when `fraction` of the phase has moved, and then hold."""
@@ -142,8 +140,7 @@ class FluidNetwork:
         self._moved: dict[Flow, None] = {}  # flows that have come or gone at this instant
         self._changed: dict[int, None] = {}  # links that carry another share since this instant
         self._solving = False
-        self.phases = PhaseLoads()
-        self._free: dict[PlanPhase, tuple[float, int]] = {}
+        self._facts: dict[PlanPhase, PhaseFacts] = {}
         self._shares: dict[tuple[PlanPhase, ...], list[tuple[float, int]]] = {}
         self._wakes: list[tuple[int, int, Flow]] = []
         self._many: ManyFlows[Flow] | None = None  # all flows, while they are many
@@ -155,7 +152,10 @@ class FluidNetwork:
 
         `op` is an op whose data it moves, for the record; -1 for none.
         """
-        return Flow(self, phase, op)
+        facts = self._facts.get(phase)
+        if facts is None:
+            facts = self._facts[phase] = PhaseFacts(phase)
+        return Flow(self, facts, op)
 
     def activate(self, flow: Flow) -> None:
         """Activate a flow."""
@@ -175,7 +175,7 @@ class FluidNetwork:
             alone = alone and not self._on[link]
             self._on[link][flow] = None
         if alone and not self._touched:
-            rate, flow.limit = self._alone(flow)
+            rate, flow.limit = flow.facts.alone(self.capacity)
             flow.begin_at(rate)
             heapq.heappush(self._wakes, (flow.wake, self._count, flow))
             if not self.env.now <= self._alarm_at <= flow.wake:  # one set before then sees to it
@@ -188,7 +188,9 @@ class FluidNetwork:
         """Let a link carry the share `left` of what it is built for from now on."""
         self.capacity[link] = self._whole[link] * left
         self._listed = []
-        self._free, self._shares = {}, {}
+        self._shares = {}
+        for facts in self._facts.values():
+            facts.forget()
         if self._many is not None:
             self._many.set_capacity(link, float(self.capacity[link]))
         self._touched.update(self._on[link])
@@ -344,7 +346,7 @@ class FluidNetwork:
     def _rates(self, flows: list[Flow]) -> list[tuple[float, int]]:
         """Return the rates of flows that share links with no others, and what limits each."""
         if len(flows) <= _FEW and self._share_no_link(flows):
-            return [self._alone(flow) for flow in flows]
+            return [flow.facts.alone(self.capacity) for flow in flows]
         phases = tuple([flow.phase for flow in flows])
         rates = self._shares.get(phases)
         if rates is None:
@@ -360,7 +362,7 @@ class FluidNetwork:
             link=np.concatenate([p.link for p in phases]),
             load=np.concatenate([p.load for p in phases]),
             conns=np.concatenate([p.conns for p in phases]),
-            cap=np.array([_cap(phase) for phase in phases]),
+            cap=np.array([self._facts[phase].cap for phase in phases]),
         )
         rates = fair_rates(table, self.capacity)
         if rates.unfixed:
@@ -376,24 +378,6 @@ class FluidNetwork:
             len(self._on[link]) == 1 for flow in flows for link in flow.links
         )
 
-    def _alone(self, flow: Flow) -> tuple[float, int]:
-        """Return the rate of a flow that has its links to itself, and what limits it."""
-        found = self._free.get(flow.phase)
-        if found is None:
-            phase, found = flow.phase, (flow.cap, AT_CAP)
-            if len(phase.link):
-                rates = self.capacity[phase.link] / np.maximum(phase.load, 1e-300)
-                slowest = int(np.argmin(rates))
-                if rates[slowest] < flow.cap:
-                    found = (float(rates[slowest]), int(phase.link[slowest]))
-            self._free[phase] = found
-        return found
-
 
 def _trigger(event: Event, _: object) -> None:
     Clock.trigger(event)
-
-
-def _cap(phase: PlanPhase) -> float:
-    """Return the share of a phase that passes per ps on idle links."""
-    return 1.0 / max(phase.idle, 1)

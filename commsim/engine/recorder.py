@@ -39,14 +39,16 @@ class Recorder:
         self.served: list[tuple[LinkServices, int]] = []  # as columns, each of one op
         self.program_op: dict[int, int] = {}  # an op of each program
         self._templates: dict[PlanPhase, int] = {}
-        self._segments: list[tuple[int, int, int, float, int]] = []
+        self._whole: list[int] = []  # of each segment four in a row: template, start, end, op
+        self._rate: list[float] = []
         self._many: list[tuple[Ints, Ints, Ints, Floats, Ints]] = []  # as columns
 
     def segment(self, flow: Flow, now: int) -> None:
         """Note that a flow has progressed at its rate from when it was last settled to `now`."""
         phase, start = flow.phase, flow.settled
         if now > start and flow.rate > 0 and len(phase.link):
-            self._segments.append((self.template(phase), start, now, flow.rate, flow.op))
+            self._whole.extend((self.template(phase), start, now, flow.op))
+            self._rate.append(flow.rate)
 
     def template(self, phase: PlanPhase) -> int:
         """Return the number of the loads of a phase."""
@@ -97,9 +99,8 @@ class Recorder:
 
     def _columns(self) -> tuple[Ints, Ints, Ints, Floats, Ints]:
         """Return (template, start, end, rate, op) of all segments."""
-        rows = zip(*self._segments, strict=True) if self._segments else ((),) * 5
-        types = (np.int64, np.int64, np.int64, np.float64, np.int64)
-        single = [np.array(row, dtype) for row, dtype in zip(rows, types, strict=True)]
+        number, since, until, of = np.array(self._whole, np.int64).reshape(-1, 4).T
+        single = (number, since, until, np.array(self._rate, np.float64), of)
         columns = zip(single, *self._many, strict=True)
         template, start, end, rate, op = (np.concatenate(column) for column in columns)
         return template, start, end, rate, op

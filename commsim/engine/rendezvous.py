@@ -9,7 +9,7 @@ order), the plan runs, and each member leaves when the plan lets it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import simpy
@@ -41,16 +41,23 @@ class RunContext(msgspec.Struct, frozen=True, eq=False):
     send_messages: Callable[[Rendezvous], Process] | None
 
 
+class TakesTurns(Protocol):
+    """What begins when its turn in a group has come."""
+
+    def begin(self, freed_by: int) -> None:
+        """Start moving data; `freed_by` is the op whose end freed the slot, -1 if one was free."""
+
+
 class GroupQueue:
     """The collectives of one group, in issue order, at most `concurrency` at once."""
 
     def __init__(self, concurrency: int) -> None:
         self._free = concurrency
         self._turn = 0
-        self._waiting: dict[int, Rendezvous] = {}
+        self._waiting: dict[int, TakesTurns] = {}
         self._ended = -1  # an op of the collective that last gave its slot back
 
-    def enter(self, position: int, rendezvous: Rendezvous) -> None:
+    def enter(self, position: int, rendezvous: TakesTurns) -> None:
         """Queue a rendezvous that is ready to start; it starts when its turn comes."""
         self._waiting[position] = rendezvous
         self._start_next(waited=False)

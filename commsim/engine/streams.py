@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from simpy.events import Event
 
 from commsim.engine.clock import Clock
+from commsim.engine.lone_member import LoneMember
 from commsim.engine.recorder import Recorder
 from commsim.engine.rendezvous import Rendezvous
 from commsim.engine.sharing import Sharing
@@ -62,7 +63,7 @@ class Runner(Protocol):
     def end(self, op: int) -> None:
         """Record the end of an op."""
 
-    def rendezvous_of(self, op: int) -> tuple[Rendezvous, int]:
+    def rendezvous_of(self, op: int) -> tuple[Rendezvous | LoneMember, int]:
         """Return the rendezvous that an op takes part in, and as which member."""
 
 

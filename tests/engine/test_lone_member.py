@@ -1,0 +1,64 @@
+"""A collective of one simulated rank runs as a rendezvous of members would, event for event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from commsim.cluster import Cluster
+from commsim.engine import core, simulate
+from commsim.graph import Fold, Graph, GraphBuilder
+from commsim.libraries import Library
+from commsim.libraries.ideal import Ideal
+from commsim.libraries.nccl import Nccl
+from commsim.timeline import Timeline
+
+MS = 10**9
+COLUMNS = ("arrive", "start", "end", "cause", "cause_kind")
+
+
+def folded_graph(seed: int) -> Graph:
+    """Return what one rank does for 16: collectives of two groups on three streams, and work."""
+    rng = np.random.default_rng(seed)
+    nodes = np.arange(16).reshape(2, 8)
+    build = GraphBuilder(Fold.of(np.zeros(16, np.int64), {"tp": nodes, "dp": nodes.T.copy()}, {}))
+    lane, ended = build.lane(0), list[int]()
+    groups = [build.orbit("tp", 0), build.orbit("dp", 0)]
+    for _ in range(40):
+        after = rng.choice(ended, min(len(ended), 2), replace=False).tolist()
+        stream = str(rng.choice(["a", "b", "c"]))
+        if rng.random() < 0.3:
+            work = MS * int(rng.integers(0, 3))
+            ended.append(build.compute(lane, work, name="work", stream=stream, after=after))
+            continue
+        kind = str(rng.choice(["all_reduce", "all_gather", "reduce_scatter"]))
+        group, size = groups[int(rng.integers(2))], 1 << int(rng.integers(10, 28))
+        ended.append(build.collective(lane, group, kind, size, stream=stream, after=after))
+    return build.build()
+
+
+def run(graph: Graph, library: Library) -> Timeline:
+    return simulate(graph, Cluster.preset("dgx-h100", nodes=2), library=library)
+
+
+@pytest.mark.parametrize("library", [Ideal(), Nccl()], ids=["ideal", "nccl"])
+@pytest.mark.parametrize("seed", range(8))
+def test_timelines_are_those_of_rendezvous(
+    seed: int, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, made = folded_graph(seed), list[object]()
+    lone, plan_of = core.LoneMember, core.execution_plan_of
+    monkeypatch.setattr(core, "LoneMember", lambda *of: made.append(of) or lone(*of))
+    alone = run(graph, library)
+    assert len(made) == len(graph.collectives)
+    monkeypatch.setattr(
+        core, "execution_plan_of", lambda *a, **k: replace(plan_of(*a, **k), alone=False)
+    )
+    met = run(graph, library)
+    assert len(made) == len(graph.collectives)
+    for column in COLUMNS:
+        assert (getattr(alone, column) == getattr(met, column)).all(), column
+    for column in ("flow", "start", "end", "rate", "op"):
+        assert (getattr(alone.links, column) == getattr(met.links, column)).all(), column
+    assert dict(alone.choices) == dict(met.choices)
