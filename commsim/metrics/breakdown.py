@@ -6,13 +6,14 @@ add up to the window. Lengths are of unions of intervals, never sums of duration
 picoseconds.
 
     compute            a kernel computes
-    exposed transfer   bytes of a collective or message of this lane move
+    exposed transfer   bytes of a collective or message of this lane move, or what it needs next is
+                       on its way from another lane, for a time that is given (a pipeline's p2p)
     exposed copy       a copy to or from host memory runs
     waiting            for a peer: in a collective or message that cannot move yet, or with
                        nothing to run until work of another lane ends (of a pipeline stage that
                        is done: until the last stage is)
     host               nothing to run until the lane's own CPU has launched or done something
-    idle               nothing left to run, or a fixed delay
+    idle               nothing left to run, or a fixed delay of its own
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def account(timeline: Timeline, *, window: Window | None = None) -> Account:
     at_work = union(compute, comm, copy)
     gaps = subtract(window.on_lanes(), union(at_work, wait))
     ended_by = _ended_by(timeline, gaps)
-    held = gaps.take(ended_by == Releases.PEER)
+    held, travels = _travelling(timeline, gaps.take(ended_by == Releases.PEER))
+    comm = union(comm, travels)
     return Account(
         compute=compute,
         exposed_transfer=subtract(comm, compute),
@@ -122,6 +124,21 @@ def account(timeline: Timeline, *, window: Window | None = None) -> Account:
         idle=gaps.take(ended_by == Releases.NOBODY),
         comm=comm,
         held=held,
+    )
+
+
+def _travelling(timeline: Timeline, held: Intervals) -> tuple[Intervals, Intervals]:
+    """Part gaps that another lane ended: until its work was done, and while it was on its way."""
+    releases = Releases(timeline, timeline.on_gpu)
+    after = releases.next_span(held)
+    delay = np.zeros(len(held), dtype=np.int64)
+    some = after >= 0
+    delay[some] = releases.with_delays(after[some])[1]
+    left = np.maximum(held.start, held.end - delay)
+    waits, moves = left > held.start, left < held.end
+    return (
+        Intervals(held.line[waits], held.start[waits], left[waits]),
+        Intervals(held.line[moves], left[moves], held.end[moves]),
     )
 
 

@@ -63,7 +63,11 @@ def finding(
         )
     if share >= _ALL_COMPUTE or most is None:
         return line
-    return f"{line} Most of the rest: {limit_text(most, step)}."
+    travels = next((one for one in limits if one.kind == "p2p"), None)
+    told = limit_text(most, step)
+    if most.kind == "pipeline" and travels is not None:
+        told += f" ({travels.removed_s / step:.1%} if p2p took no time)"
+    return f"{line} Most of the rest: {told}."
 
 
 def _told(seconds: float) -> str:
@@ -79,6 +83,8 @@ def limit_name(limit: Limit) -> str:
         return f"{limit.kind} {word} {over}: {limit.where}{at}"
     if limit.kind == "pipeline":
         return f"waiting between {limit.where} of the pipeline"
+    if limit.kind == "p2p":
+        return f"what travels between {limit.where} of the pipeline (p2p)"
     if limit.kind == "imbalance":
         return f"imbalance: {limit.where} computes {limit.ratio:.3g} times the mean"
     return {"copy": "copies to and from host memory", "host": "waiting for the host"}.get(
@@ -101,6 +107,8 @@ def limit_text(limit: Limit, step: float) -> str:
         )
     if limit.kind == "pipeline":
         return f"pipeline stages wait for each other (the bubble); without that, {without} less"
+    if limit.kind == "p2p":
+        return f"what travels between pipeline stages (p2p); if it took no time, {without} less"
     if limit.kind == "imbalance":
         return (
             f"the others wait for {limit.where}, which computes {limit.ratio:.3g} times the mean;"

@@ -7,6 +7,7 @@ plan again without it (`retime`), not by adding up the time spent in it:
     bandwidth    of a kind of link: the transfers on it, but for what the fewest bytes would take
     latency      of those transfers: the rest of their time
     pipeline     stages wait for each other: each runs by itself instead
+    p2p          what travels between stages for a time that is given: it is there at once
     imbalance    a stage or a rank computes longer than the mean of those that it communicates
                  with: all compute the mean instead
     copy         to and from host memory
@@ -49,7 +50,7 @@ _UNEVEN = 0.02  # compute within this share of the mean counts as equal
 class Limit(msgspec.Struct, frozen=True):
     """A part of the step: what it is, and what the step (s) would save without it.
 
-    `kind` is bandwidth, latency, pipeline, imbalance, copy, host or compute; `resource` the kind
+    `kind` is bandwidth, latency, pipeline, p2p, imbalance, copy, host or compute; `resource` the kind
     of link for bandwidth, latency and copies, else "". `where` names what is meant: the ops and
     groups that move, the link that holds them back, the stage or the rank. `removed_s` is saved
     if the part took no time, `halved_s` if it took half (None if half has no meaning). `ratio`
@@ -248,6 +249,10 @@ class _LimitSearch:
         factor = np.where(between & timeline.communicates, 0.0, 1.0)
         limit = Limit("pipeline", "", f"{stages} stages", None, 0.0)
         yield _Weighed(limit, (Change(factor, detached=between),))
+        lane = graph.lane[graph.dep_op], np.repeat(graph.lane, np.diff(graph.dep_ptr))
+        if graph.dep_delay[lane[0] != lane[1]].any():
+            travels = Change(np.ones(len(timeline)), undelayed=timeline.kind == OpKind.COMPUTE)
+            yield _Weighed(Limit("p2p", "", limit.where, None, 0.0), (travels,))
 
     def _imbalance(self) -> Iterator[_Weighed]:
         """Weigh compute that is longer on some stage or rank than on the mean one."""

@@ -62,6 +62,12 @@ class Releases:
 
     def of_spans(self, spans: Ints) -> Ints:
         """Return the span that released each of `spans`, -1 if nothing did."""
+        return self.with_delays(spans)[0]
+
+    def with_delays(self, spans: Ints) -> tuple[Ints, Ints]:
+        """Return the span that released each of `spans` (-1 if nothing did), and how many ps after
+        its end.
+        """
         graph, end = self._timeline.graph, self._timeline.end
         ops = self._timeline.op[spans]
         count = graph.dep_ptr[ops + 1] - graph.dep_ptr[ops]
@@ -76,9 +82,9 @@ class Releases:
         row, by, delay = row[known], by[known], delay[known]
         # In order of row and of when each was done: the last entry of a row released it.
         order = np.lexsort((end[by] + delay, row))
-        found = np.full(len(ops), -1, dtype=np.int64)
-        found[row[order]] = by[order]
-        return found
+        found, after = np.full(len(ops), -1, dtype=np.int64), np.zeros(len(ops), dtype=np.int64)
+        found[row[order]], after[row[order]] = by[order], delay[order]
+        return found, after
 
 
 def stream_predecessors(timeline: Timeline) -> Ints:

@@ -57,3 +57,12 @@ def test_the_table_of_limits_says_what_runs_under_compute(
         r"\(compute is 9\d\.\d%, without it 8\d\.\d% is saved: transfers that ran under it would",
         capsys.readouterr().out,
     )
+
+
+def test_the_table_of_limits_says_why_twice_a_link_is_less_than_half_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(["run", "tensor-parallel", "-v"]) == 0
+    told = capsys.readouterr().out
+    assert "(twice NVLink is not twice as fast: the library has as many SMs and channels)" in told
+    assert "twice the NICs" not in told  # nothing goes over them

@@ -56,7 +56,9 @@ def test_a_gap_that_another_lane_ends_is_waiting_for_a_peer() -> None:
     given = build.compute(first, 1, name="F0")
     build.compute(second, 1, name="F1", after=[(given, 2)])
     parts = breakdown(timeline(build, [(0, 10), (12, 20)]))
-    assert parts.waiting.tolist() == [0, 12]
+    assert parts.waiting.tolist() == [0, 10]
+    assert parts.exposed_transfer.tolist() == [0, 2]  # on its way for a time that is given
+    assert parts.overlap()[1] == 0
     assert parts.idle.tolist() == [10, 0]  # 10-20 of the first: nothing left, and no pipeline
 
 

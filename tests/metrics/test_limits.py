@@ -259,3 +259,18 @@ def test_jobs_that_share_nothing_wait_for_nobody() -> None:
     found = [one for one in run({"cluster": BOX, "jobs": uneven}).limits if one.kind == "imbalance"]
     assert [one.where for one in found] == ["rank 3"]
     assert found[0].ratio == pytest.approx(1.8)
+
+
+def test_what_travels_between_stages_is_told_from_their_bubble() -> None:
+    """1F1B without p2p takes (m + p - 1)(f + b) = 33 ms, and the stages alone m (f + b) = 24."""
+    plain = pipeline(8, "1ms", "2ms")
+    plain["workload"]["pipeline"]["p2p"] = "1ms"
+    found = run(plain)
+    step = found.metrics.step_time_s
+    saved = {one.kind: one.removed_s for one in found.limits}
+    assert saved["p2p"] == pytest.approx(step - 33e-3)
+    assert saved["pipeline"] == pytest.approx(step - 24e-3)
+    parts = found.metrics.breakdown
+    assert parts.exposed_transfer_s > 0
+    assert parts.exposed_transfer_s + parts.waiting_s == pytest.approx(step - 24e-3)
+    assert f"({1 - 33e-3 / step:.1%} if p2p took no time)" in found.headline

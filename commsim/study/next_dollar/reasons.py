@@ -66,6 +66,8 @@ def idle_reason(resource: str, links: tuple[str, ...], uses: LinkUses, result: R
             return "what it holds is not known"
         fits = "it fits" if memory["fits"] else "it does not fit"
         return f"{memory['peak']:.3g} GiB at the peak: {fits}; more changes no time by itself"
+    if resource.endswith("_latency"):
+        return "that of the links is too little to be felt; what a library's step takes stays"
     return "nothing on the critical path waits for it"
 
 
