@@ -50,9 +50,9 @@ _UNEVEN = 0.02  # compute within this share of the mean counts as equal
 class Limit(msgspec.Struct, frozen=True):
     """A part of the step: what it is, and what the step (s) would save without it.
 
-    `kind` is bandwidth, latency, pipeline, p2p, imbalance, copy, host or compute; `resource` the kind
-    of link for bandwidth, latency and copies, else "". `where` names what is meant: the ops and
-    groups that move, the link that holds them back, the stage or the rank. `removed_s` is saved
+    `kind` is bandwidth, latency, pipeline, p2p, imbalance, copy, host or compute; `resource` the
+    kind of link for bandwidth, latency and copies, else "". `where` names what is meant: the ops
+    and groups that move, the link that holds them back, the stage or the rank. `removed_s` is saved
     if the part took no time, `halved_s` if it took half (None if half has no meaning). `ratio`
     is, of an imbalance, the longest compute over the mean. `setting` changes the run so that it
     saves about `halved_s`: "cluster.scale.nic=2"; None if no single setting does.

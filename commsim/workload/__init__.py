@@ -24,6 +24,7 @@ from commsim.workload.section import WorkloadSection, build_workload, chosen_kin
 from commsim.workload.training import (
     TrainingSection,
     build_training,
+    divide_layers,
     peak_memory,
     with_defaults,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "build_workload",
     "check_schedule",
     "chosen_kind",
+    "divide_layers",
     "execution_order",
     "load_schedule",
     "make_schedule",

@@ -102,6 +102,8 @@ def next_dollar(
     console.show(console.strong(found.headline))
     console.show("")
     console.show(_table(found))
+    for line in _alternatives(found):
+        console.show(line)
     reasons = [(f"  {one.title}:", one.why) for one in found.upgrades if one.why]
     if reasons:
         console.show("")
@@ -143,6 +145,30 @@ def _table(found: NextDollar) -> str:
         row += [_number(one.price_per_hour), _number(one.per_saved_second)] if gained else []
         rows.append(tuple(row))
     return columns(rows, right=range(2, len(heads)))
+
+
+def _alternatives(found: NextDollar) -> list[str]:
+    """Return the settings that shorten the step with what to type, then those that do not."""
+    least = _SHORTER * found.step_time_s
+    better = [one for one in found.alternatives if (one.saved_s or 0.0) >= least]
+    rows = [
+        (
+            f"  {one.title}",
+            _percent(one.saved_s, found.step_time_s),
+            " ".join(f"--set {text}" for text in one.sets),
+            "does not fit in memory" if one.fits is False else "",
+        )
+        for one in better
+    ]
+    lines = ["", "other settings, for nothing", columns(rows, right=(1,))] if rows else []
+    rest = [one.title for one in found.alternatives if one.saved_s is not None][len(better) :]
+    if rest:
+        lines += [] if lines else [""]
+        lines.append(f"other settings that save less than {_SHORTER:.1%}: {'; '.join(rest)}")
+    return lines
+
+
+_SHORTER = 0.001  # of the step
 
 
 def _percent(saved: float | None, step: float) -> str:

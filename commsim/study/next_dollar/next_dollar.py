@@ -16,6 +16,7 @@ from commsim.cluster import ClusterSection
 from commsim.errors import ScenarioError
 from commsim.files import write_json
 from commsim.scenario import read_scenario, scenario_from
+from commsim.study.next_dollar.alternatives import Alternative, SettingChange, setting_changes
 from commsim.study.next_dollar.money import doubled_price
 from commsim.study.next_dollar.reasons import hurts_words, idle_reason, link_uses
 from commsim.study.next_dollar.resources import BETTER, Resource, resources_of
@@ -79,12 +80,15 @@ class Upgrade(msgspec.Struct, frozen=True):
 
 
 class NextDollar(msgspec.Struct, frozen=True):
-    """What every resource is worth to a scenario's step, those that save most first."""
+    """What every resource is worth to a scenario's step, and which settings (`alternatives`) would
+    make it shorter for nothing; those that save most first.
+    """
 
     scenario: str
     result: Result
     upgrades: tuple[Upgrade, ...]
     runs: int
+    alternatives: tuple[Alternative, ...] = ()
 
     def __repr__(self) -> str:
         best = self.best
@@ -143,6 +147,7 @@ class NextDollar(msgspec.Struct, frozen=True):
             "step_time_s": self.step_time_s,
             "currency": self.currency,
             "upgrades": [msgspec.to_builtins(one) for one in self.upgrades],
+            "alternatives": [msgspec.to_builtins(one) for one in self.alternatives],
             "runs": self.runs,
             "notes": list(self.result.notes),
         }
@@ -198,7 +203,8 @@ def next_dollar(
     upgrades = [_priced(one, base, section, where, prices or {}) for one in found]
     order = {"hardware": 0, "size": 1, "setting": 2}
     upgrades.sort(key=lambda one: (order[one.kind], -(one.saved_s or 0.0)))
-    return NextDollar(loaded.name, base, tuple(upgrades), len(runs) + 1)
+    others = search.alternatives(setting_changes(loaded.file, base, where))
+    return NextDollar(loaded.name, base, tuple(upgrades), len(runs) + 1, others)
 
 
 class _Search:
@@ -223,6 +229,21 @@ class _Search:
         idle = [one for one in resources if self._uses.of(one.links)[0] and not self._gains(one)]
         hurts = self._hurts(idle)
         return [self._upgrade(one, saturates.get(one.key), hurts.get(one.key)) for one in resources]
+
+    def alternatives(self, changes: list[SettingChange]) -> tuple[Alternative, ...]:
+        """Run other settings; those that save most come first, those that cannot run last."""
+        self._runs.run(one.sets for one in changes)
+        found = [self._alternative(one) for one in changes]
+        return tuple(sorted(found, key=lambda one: (one.saved_s is None, -(one.saved_s or 0.0))))
+
+    def _alternative(self, change: SettingChange) -> Alternative:
+        ran = self._runs.result(change.sets)
+        if ran is None:
+            error = self._plain_error(change.sets)
+            return Alternative(change.title, change.sets, error=error)
+        step, memory = float(ran["step_time_s"]), ran["memory_gib"]
+        fits = None if memory is None else bool(memory["fits"])
+        return Alternative(change.title, change.sets, step, self._step - step, fits)
 
     def _run(self, resources: Iterable[Resource], better: Iterable[float]) -> None:
         wanted = [one.sets(times) for times in better for one in resources]
