@@ -28,7 +28,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 
@@ -196,6 +196,12 @@ def tests_of(path: Path) -> list[Path]:
     return [*best[:NEAREST], CATALOGUE, *best[NEAREST : NEAREST + FURTHER]]
 
 
+@cache
+def _in_process(file: Path) -> bool:
+    """Say whether a file's tests run here: a browser asks for more memory than a mutant has."""
+    return file.is_file() and "browser" not in file.read_text(encoding="utf-8")
+
+
 class Planted(SourceFileLoader):
     """Finds one module and loads it as a mutant has it."""
 
@@ -295,7 +301,8 @@ def noticed_by(one: Mutant, reach: Reach | None) -> str:
 def reaching(one: Mutant, nearest: Sequence[Path], reach: Reach) -> list[str]:
     """Return the tests that enter the changed function: the nearest first, then the quickest."""
     near = {str(path.relative_to(ROOT)) for path in nearest}
-    tests = reach.tests(f"{one.path.relative_to(ROOT)}:{one.function}")
+    entering = reach.tests(f"{one.path.relative_to(ROOT)}:{one.function}")
+    tests = [test for test in entering if _in_process(ROOT / test.partition("::")[0])]
     found: list[str] = []
     files: set[str] = set()
     spent = 0.0

@@ -7,7 +7,7 @@ by the links they load and how much, until nothing splits any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = ["Entries", "Hashes", "color_by_plans", "entries_of", "mix", "refine"]
 
 Hashes = npt.NDArray[np.uint64]
 
+_PART = 1 << 18
 _DIGITS = 9  # loads that agree to this many digits are equal
 
 
@@ -100,9 +101,9 @@ def entries_of(plans: Sequence[Plan]) -> Entries:
 def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints, Ints]:
     """Return stable colors of plans and of links (-1: a link that nothing uses)."""
     weight = _weights(entries)
-    used, link = np.unique(entries.link, return_inverse=True)
+    used, link, carried = _renumbered(entries.link, len(capacity))
     by_link = np.argsort(link, kind="stable")
-    link_starts = np.flatnonzero(np.diff(link[by_link], prepend=-1))
+    link_starts = np.cumsum(carried) - carried
     owners, plan_starts = np.unique(entries.plan, return_index=True)
     plan_color = _number(plan_keys)
     link_color = _number(_digits(capacity[used]))
@@ -110,10 +111,10 @@ def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints,
         before = plan_color.max() + link_color.max()
         # Sums of hashes tell multisets apart whatever their order; each key holds the old color,
         # so classes only ever split, and as many as before means that none did.
-        loaded = np.add.reduceat(mix(weight, plan_color[entries.plan])[by_link], link_starts)
+        loaded = np.add.reduceat(_mixed(weight, plan_color, entries.plan)[by_link], link_starts)
         link_color = _number(mix(link_color + 1, loaded))
         loads = np.zeros(len(plan_color), np.uint64)
-        loads[owners] = np.add.reduceat(mix(weight, link_color[link]), plan_starts)
+        loads[owners] = np.add.reduceat(_mixed(weight, link_color, link), plan_starts)
         plan_color = _number(mix(plan_color + 1, loads))
         if plan_color.max() + link_color.max() == before:
             break
@@ -124,14 +125,40 @@ def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints,
 
 def color_by_plans(plan_color: Ints, entries: Entries, capacity: Floats) -> tuple[Ints, Ints]:
     """Return the links of `entries` and their colors: equal if equal plans load them equally."""
-    used, link = np.unique(entries.link, return_inverse=True)
+    used, link, _ = _renumbered(entries.link, len(capacity))
     loaded = np.zeros(len(used), np.uint64)
-    np.add.at(loaded, link, mix(_weights(entries), plan_color[entries.plan]))
+    np.add.at(loaded, link, _mixed(_weights(entries), plan_color, entries.plan))
     return used, _number(mix(_digits(capacity[used]), loaded))
 
 
+def _renumbered(link: Ints, links: int) -> tuple[Ints, Ints, Ints]:
+    """Return the links of entries, ascending, the place of each entry there, and their numbers."""
+    count = np.bincount(link, minlength=links)
+    used = np.flatnonzero(count)
+    place = np.empty(len(count), np.int64)
+    place[used] = np.arange(len(used))
+    return used, place[link], count[used]
+
+
 def _weights(entries: Entries) -> Hashes:
-    return mix(mix(_digits(entries.load), _digits(entries.conns)), entries.phase + 1)
+    found = np.empty(len(entries.load), np.uint64)
+    for part in _parts(len(found)):
+        loads = mix(_digits(entries.load[part]), _digits(entries.conns[part]))
+        found[part] = mix(loads, entries.phase[part] + 1)
+    return found
+
+
+def _mixed(weight: Hashes, color: Ints, number: Ints) -> Hashes:
+    """Return each weight mixed with the color of its number."""
+    found = np.empty(len(weight), np.uint64)
+    for part in _parts(len(found)):
+        found[part] = mix(weight[part], color[number[part]])
+    return found
+
+
+def _parts(count: int) -> Iterator[slice]:
+    """Yield the parts of a column of millions, of which hashing would make copies."""
+    return (slice(at, at + _PART) for at in range(0, count, _PART))
 
 
 def _number(keys: Hashes) -> Ints:
