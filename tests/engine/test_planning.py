@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commsim.cluster import Cluster
 from commsim.engine.planning import Planner
+from commsim.errors import ScenarioError
 from commsim.graph import Device, GraphBuilder
-from commsim.libraries import Ideal
+from commsim.libraries import Ideal, Plan, Request
 
 CALLS = st.fixed_dictionaries(
     {
@@ -61,3 +64,34 @@ def test_rows_are_alike_where_their_requests_are(
     ):  # fmt: skip
         assert len(first) == len(set(requests))
         assert [requests[first[at]] for at in number] == requests
+
+
+class _Broken:
+    """A library with a fault of its own."""
+
+    name = "broken"
+    concurrency = 1
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        raise IndexError("its own")
+
+
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_only_a_rank_beyond_the_cluster_is_the_users_fault(nodes: int) -> None:
+    build = GraphBuilder()
+    group = build.group("dp", range(2))
+    for rank in range(2):
+        build.collective(build.lane(rank), group, "all_reduce", 8, stream="comm")
+    cluster = Cluster.preset("dgx-a100") if nodes else None
+    with pytest.raises(IndexError, match="its own"):
+        Planner(build.build(), cluster, _Broken()).collective(0)
+
+
+def test_a_rank_beyond_the_cluster_is_named() -> None:
+    build = GraphBuilder()
+    group = build.group("dp", (7, 8))
+    for rank in (7, 8):
+        build.collective(build.lane(rank), group, "all_reduce", 8, stream="comm")
+    graph, cluster = build.build(), Cluster.preset("dgx-a100")
+    with pytest.raises(ScenarioError, match="its group has rank 8, the cluster 8 GPUs"):
+        Planner(graph, cluster, Ideal()).collective(0)

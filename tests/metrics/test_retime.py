@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from commsim.graph import OpKind
+from commsim.engine import simulate
+from commsim.graph import GraphBuilder, OpKind
+from commsim.libraries import Ideal
 from commsim.metrics.retime import Change, Retiming
 from commsim.scenario import scenario_names
 from commsim.study.run import run
@@ -64,3 +67,14 @@ def test_less_time_for_a_part_never_makes_the_step_longer() -> None:
     for part in (1.0, 0.7, 0.3, 0.0):
         steps.append(retiming.step(Change(np.where(line.communicates, part, 1.0))))
     assert steps == sorted(steps, reverse=True)
+
+
+def test_a_window_within_a_run_is_timed_from_its_own_first_to_its_own_last() -> None:
+    """Of 5, 7 and 11 us in a row the window is the middle; its op twice as long adds 7."""
+    build = GraphBuilder()
+    lane = build.lane(0)
+    ops = [build.compute(lane, us * 10**6, stream="gpu", name=f"{us}") for us in (5, 7, 11)]
+    graph = replace(build.build(), window=np.array([[ops[1], ops[1]]]))
+    retiming = Retiming(simulate(graph, None, library=Ideal()))
+    assert retiming.step() == 7e6
+    assert retiming.step(Change(np.array([3.0, 2.0, 3.0]))) == 14e6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from helpers.share import later, share, share_of_each
 from helpers.star import Star
 
 from commsim.libraries import Ideal, Request
+from commsim.libraries.expansion import part_of
 from commsim.libraries.ideal import pieces
 
 LARGE = 1 << 32
@@ -79,3 +81,21 @@ def test_pieces_that_are_not_timed_take_as_long_as_those_before(
     assert some.leaves == pytest.approx(exact.leaves, rel=0.01)
     assert some.phases[0].load == pytest.approx(exact.phases[0].load)
     assert some.phases[0].conns == pytest.approx(exact.phases[0].conns)
+
+
+@pytest.mark.parametrize("count", [100, 1_000_000])
+def test_no_more_messages_are_laid_out_than_can_be_timed(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid: list[int] = []
+
+    def noted(messages: Any, *rest: Any, **more: Any) -> Any:
+        laid.append(len(messages.source))
+        return part_of(messages, *rest, **more)
+
+    monkeypatch.setattr(pieces, "part_of", noted)
+    monkeypatch.setattr(pieces, "_MOST_MESSAGES", 1000)
+    request = Request("all_reduce", 1 << 26, tuple(range(9)))
+    Ideal("tree", pieces=count).plan(request, Star(9, SPEED))
+    assert laid
+    assert max(laid) <= 1000

@@ -52,3 +52,14 @@ def test_types_that_torch_refuses_are_refused(dtype: str) -> None:
 def test_types_that_torch_hands_over_are_planned(dtype: str) -> None:
     request = Request("all_gather", 1 << 20, tuple(range(8)), dtype=dtype)
     assert Nccl().plan(request, PLACES["a node"]).idle > 0
+
+
+@pytest.mark.parametrize("op", ["broadcast", "reduce"])
+def test_a_chains_latency_hides_behind_the_iterations_before(op: str) -> None:
+    """As nccl-tests count: rank 0 does not wait for the last rank before it begins anew."""
+    cluster = PLACES["two nodes"]
+    rows = bench(cluster, op, ["64", "4G"]).results
+    ranks = tuple(range(cluster.world_size))
+    once = [Nccl().plan(Request(op, row.size, ranks, root=0), cluster).idle / 1e6 for row in rows]
+    assert rows[0].time_us < 0.7 * once[0]  # 64 bytes: 15 hops alone
+    assert 0.9 * once[1] < rows[1].time_us <= once[1]  # 4 GiB: hardly any of it is latency

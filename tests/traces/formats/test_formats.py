@@ -16,6 +16,7 @@ from commsim.graph import GraphBuilder, OpKind
 from commsim.libraries import Ideal, Recorded
 from commsim.traces import import_graph
 from commsim.traces.formats.files import Document
+from commsim.traces.formats.nccl_log import read_nccl_log
 from commsim.traces.formats.param.reader import read_param
 
 US = 1_000_000
@@ -319,3 +320,11 @@ def test_formats_are_not_mixed(tmp_path: Path) -> None:
     (tmp_path / "rank0.json").write_text(json.dumps(dump([entry("nccl:all_reduce", 1)])))
     with pytest.raises(TraceError, match="several formats"):
         import_graph(tmp_path)
+
+
+def test_an_nccl_log_of_a_part_knows_the_ranks_up_to_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text("".join(LOG.format(pid=40 + r, r=r) for r in (1, 0)))
+    records = read_nccl_log(Document("run.log", path.read_bytes()))
+    assert [(record.rank, record.world_size) for record in records] == [(0, 2), (1, 2)]
+    assert [len(record.calls) for record in records] == [3, 3]

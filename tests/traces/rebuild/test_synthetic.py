@@ -379,3 +379,25 @@ def test_repr_is_honest(two_ranks: Trace) -> None:
     assert repr(two_ranks) == "Trace(2 ranks, 1 collectives, longest step 1 ms)"
     assert repr(two_ranks.collectives) == "CollectiveTable(1 collectives, transfer 40 us in all)"
     assert "rank 1" in str(two_ranks.collectives)
+
+
+@pytest.mark.parametrize(("early", "waits"), [(1, True), (2, True), (3, False)])
+def test_a_wait_may_end_two_us_before_what_it_waits_for(
+    early: int, waits: bool, tmp_path: Path
+) -> None:
+    """Old traces have whole microseconds: start and end may each seem one early or late."""
+    record = Recording(0, world=1)
+    record.note("ProfilerStep#1", 0, 500)
+    record.kernel("producer", 10, 20, 200, stream=COMPUTE)
+    recorded = record.call("cudaEventRecord", 30, 1)
+    waited = record.call("cudaStreamWaitEvent", 40, 1)
+    record.event(
+        "cuda_sync", "Stream Wait Event", 41, 1, pid=0, tid=9, stream=9, correlation=waited,
+        wait_on_stream=COMPUTE, wait_on_cuda_event_record_corr_id=recorded,
+    )  # fmt: skip
+    record.kernel("consumer", 50, 220 - early, 10, stream=9)
+    record.save(tmp_path)
+    graph = load_trace(tmp_path).graph()
+    consumer, producer = op_named(graph, 0, "consumer"), op_named(graph, 0, "producer")
+    causes = graph.dep_op[graph.dep_ptr[consumer] : graph.dep_ptr[consumer + 1]].tolist()
+    assert (producer in causes) is waits

@@ -352,3 +352,14 @@ def test_each_step_of_a_ring_adds_to_what_is_there(monkeypatch: pytest.MonkeyPat
     assert extra[8, "B"] / extra[8, "F"] == pytest.approx(1 + 2 / 4, rel=1e-4)
     least = 3 * 2 * 8192 / 8 * 4096 * 6.25 / cluster.gpu(0).memory_bandwidth * 1e12
     assert least < extra[8, "F"] < 5 * least
+
+
+@pytest.mark.parametrize(("servers", "said"), [(None, 1), (2, 2)])
+def test_a_note_counts_servers_and_workers(servers: int | None, said: int) -> None:
+    data = {"kind": "parameter_server"} | ({"servers": servers} if servers else {})
+    settings: dict[str, Any] = {
+        "batch": {"global": 5 - said, "micro": 1}, "parallel": {"dp": 5}, "data_parallel": data,
+    }  # fmt: skip
+    workload, _ = run(5, **settings)
+    (note,) = [note for note in workload.notes if "parameter server" in note]
+    assert f"servers: {said}, the first ranks; workers: {5 - said};" in note

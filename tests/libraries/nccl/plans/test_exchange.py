@@ -64,3 +64,23 @@ def test_uneven_nodes_are_not_alike() -> None:
     cluster = Cluster.preset("dgx-h100", nodes=2)
     group = NcclGroup(Site(cluster), range(12))
     assert identical_nodes(group.edges) == []
+
+
+def test_identical_nodes_are_two_at_least_with_the_same_gpus_in_each() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=3)
+
+    def nodes(gpus: list[int]) -> list[int]:
+        return identical_nodes(NcclGroup(Site(cluster), gpus).edges)
+
+    assert nodes([0, 1, 8, 9, 16, 17]) == [0, 1, 2]
+    assert nodes([0, 1, 8, 10]) == []  # not the same GPUs
+    assert nodes([0, 1, 2, 3]) == []  # one node
+
+
+def test_many_ranks_of_one_node_are_counted_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Cluster.preset("dgx-h100")
+    times = []
+    for largest in (256, 4):
+        monkeypatch.setattr("commsim.libraries.nccl.plans.loads.LARGEST_EXCHANGE", largest)
+        times.append(bench(alone, "all_to_all", "64M").results[0].time_us)
+    assert times[0] == times[1]

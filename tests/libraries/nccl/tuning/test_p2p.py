@@ -165,3 +165,9 @@ def _blank(nodes: int, local: int, version: str) -> Communicator:
             "nChannels": 2, "graphs": {"ring": {**graph, **kinds}},
         }
     )  # fmt: skip
+
+
+def test_one_channel_starts_every_round_on_itself(recorded: Make) -> None:
+    plan = PeerToPeer(recorded("dgx_a100_1"), replace(Knobs(), max_p2p_nchannels=1))
+    assert plan.channels == 1
+    assert {each.base for each in plan.schedule(0)} == {0}
