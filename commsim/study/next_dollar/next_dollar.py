@@ -326,7 +326,7 @@ class _Search:
     def _change(self, resource: Resource, better: float) -> ResourceChange:
         sets = resource.sets(better)
         if sets is None:
-            return ResourceChange(better, (), error="not to be had: it is counted in whole numbers")
+            return ResourceChange(better, (), error="not to be had: all counts are whole numbers")
         if better < 1 and self._idle(resource):
             return ResourceChange(better, sets, self._step, 0.0)
         if better in BETTER[1:-1] and not (resource.kind == "hardware" and self._moves(resource)):
@@ -349,6 +349,8 @@ class _Search:
         saved: float | None,
         hurts: float | None,
     ) -> str:
+        if resource.kind == "size" and len(changes[-1].sets) > 2:
+            return f"twice as many take {changes[-1].sets[-1].rpartition('.')[2]}: the batch stays"
         if resource.kind != "hardware":
             return changes[-1].error or ""
         if saved is None:

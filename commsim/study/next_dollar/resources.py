@@ -7,6 +7,7 @@ A change is made of texts as `--set` takes them, so that anybody can run it agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import gcd
 
 import msgspec
 
@@ -16,7 +17,9 @@ from commsim.scenario import ScenarioFile
 from commsim.units import PS_PER_SECOND, format_bandwidth, format_size, format_time
 from commsim.workload import with_defaults
 
-__all__ = ["BETTER", "Resource", "resources_of"]
+__all__ = ["BETTER", "MICRO", "Resource", "resources_of"]
+
+MICRO = "workload.training.batch.micro"
 
 BETTER = (0.5, 1 / 1.1, 1.1, 2.0)
 """How many times better a resource is made: half, 10 % worse, 10 % better, twice."""
@@ -28,7 +31,8 @@ class Resource(msgspec.Struct, frozen=True):
     `kind`: hardware, size (what is bought as a whole: nodes), or setting (which costs nothing).
     `key` names it in results, `now` says what there is. `sets(better)` returns the changes that
     make it so many times better, None if that is not to be had; `links` are the kinds of the
-    timeline's links that it is, () for what has none.
+    timeline's links that it is, () for what has none. `offered`: which factors are worth a try
+    where nobody asked for them.
     """
 
     key: str
@@ -37,6 +41,7 @@ class Resource(msgspec.Struct, frozen=True):
     now: str
     sets: Callable[[float], tuple[str, ...] | None]
     links: tuple[str, ...] = ()
+    offered: Callable[[float], bool] = lambda _: True
 
 
 def resources_of(file: ScenarioFile, cluster: Cluster | None, where: str) -> list[Resource]:
@@ -92,19 +97,27 @@ def _hardware(cluster: Cluster, scale: Mapping[str, float]) -> Iterator[Resource
 
 
 def _size(file: ScenarioFile) -> Iterator[Resource]:
+    """Yield the nodes: the batch stays, and microbatches become as small as its share of a replica
+    asks for.
+    """
     training = file.workload.training
     nodes = file.cluster.nodes if file.cluster else None
     if training is None or not isinstance(nodes, int):
         return
-    replicas = training.parallel.dp
+    replicas, batch = training.parallel.dp, training.batch
+
+    def divides(better: float) -> bool:
+        return batch.global_ % (replicas * better) == 0
 
     def sets(better: float) -> tuple[str, ...] | None:
         many, dp = nodes * better, replicas * better
         if many != int(many) or dp != int(dp) or many < 1 or dp < 1:
             return None
-        return f"cluster.nodes={int(many)}", f"workload.training.parallel.dp={int(dp)}"
+        each = gcd(batch.micro, batch.global_ // int(dp)) if divides(better) else batch.micro
+        smaller = (f"{MICRO}={each}",) if each != batch.micro else ()
+        return f"cluster.nodes={int(many)}", f"workload.training.parallel.dp={int(dp)}", *smaller
 
-    yield Resource("nodes", "nodes, for more replicas", "size", f"{nodes:,}", sets)
+    yield Resource("nodes", "nodes, for more replicas", "size", f"{nodes:,}", sets, offered=divides)
 
 
 def _settings(file: ScenarioFile, where: str) -> Iterator[Resource]:

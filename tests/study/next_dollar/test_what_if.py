@@ -175,3 +175,18 @@ def test_a_page_of_a_point_runs_it_again(tmp_path: Path) -> None:
     page = found.points[1].page
     assert page is not None
     assert page["command"] == f"commsim run {path} --set workload.pipeline.microbatches=4"
+
+
+def test_more_nodes_take_smaller_microbatches_where_the_batch_asks_for_it() -> None:
+    """Of 128 sequences 32 replicas have 4 each; 24 have no whole number, and are not offered."""
+    (nodes,) = axes_of(["nodes"], "quickstart")
+    assert nodes.labels == ("1", "2", "4, micro 4", "8, micro 2", "16, micro 1")
+    assert settings(nodes)[2]["workload.training.batch.micro"] == "4"
+    (asked,) = axes_of(["nodes=2,3"], "quickstart")
+    assert asked.labels == ("2", "3")  # what was asked for runs, and says why it cannot
+
+
+def test_nodes_keep_the_microbatch_where_the_batch_follows() -> None:
+    nodes, _ = axes_of(["nodes=2,4", "microbatches=1,2"], "quickstart")
+    assert nodes.labels == ("2", "4")
+    assert "workload.training.batch.micro" not in settings(nodes)[1]

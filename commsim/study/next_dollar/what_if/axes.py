@@ -18,7 +18,7 @@ import msgspec
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.scenario import Scenario
-from commsim.study.next_dollar.resources import Resource, resources_of
+from commsim.study.next_dollar.resources import MICRO, Resource, resources_of
 from commsim.study.sweep import axis_of
 
 __all__ = ["MOST_POINTS", "Change", "WhatIfAxis", "axes_for", "axis_names"]
@@ -47,9 +47,7 @@ _FACTORS = (
 )
 """Factors of an axis without values, if there are one, two, three or four axes."""
 _TRAINING = "workload.training"
-_DP, _MICRO, _GLOBAL = (
-    f"{_TRAINING}.parallel.dp", f"{_TRAINING}.batch.micro", f"{_TRAINING}.batch.global",
-)  # fmt: skip
+_DP, _GLOBAL = f"{_TRAINING}.parallel.dp", f"{_TRAINING}.batch.global"
 
 
 class WhatIfAxis(msgspec.Struct, frozen=True):
@@ -71,7 +69,8 @@ class WhatIfAxis(msgspec.Struct, frozen=True):
 class _Known(msgspec.Struct, frozen=True):
     """What a name stands for: its words, what there is now, and changing it so many times.
 
-    `follows`: what it changes depends on other axes, even where it stays as it is.
+    `follows`: what it changes depends on other axes, even where it stays as it is. `offered` are
+    the factors that are tried where no values are given.
     """
 
     title: str
@@ -79,6 +78,7 @@ class _Known(msgspec.Struct, frozen=True):
     number: float | None
     times: Callable[[float], Change | None]
     follows: bool = False
+    offered: Callable[[float], bool] = lambda _: True
 
 
 def axis_names(scenario: Scenario, cluster: Cluster | None) -> list[str]:
@@ -109,6 +109,8 @@ def axes_for(
         )
     factors = _FACTORS[max(0, max(free, min(len(wanted), len(_FACTORS))) - 1)]
     axes = [_axis(one, known, data, factors) for one in wanted]
+    if any(axis.name == "microbatches" for axis in axes):  # the batch follows: none need be smaller
+        axes = [_with_microbatches_as_given(axis) for axis in axes]
     names = [axis.name for axis in axes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -124,6 +126,19 @@ def axes_for(
         )
     # microbatches go last: the global batch follows from the replicas that the others leave
     return tuple(sorted(axes, key=lambda axis: axis.name == "microbatches"))
+
+
+def _with_microbatches_as_given(axis: WhatIfAxis) -> WhatIfAxis:
+    """Return the axis of nodes without smaller microbatches, any other as it is."""
+    if axis.name != "nodes":
+        return axis
+
+    def kept(change: Change) -> Change:
+        return lambda before: {k: v for k, v in change(before).items() if k != MICRO}
+
+    labels = tuple(label.partition(",")[0] for label in axis.labels)
+    changes = tuple(kept(change) for change in axis.changes)
+    return msgspec.structs.replace(axis, labels=labels, changes=changes)
 
 
 def _split(asked: Iterable[str]) -> Iterator[str]:
@@ -166,7 +181,7 @@ def _of_resource(resource: Resource) -> _Known:
             number = float(resource.now.replace(",", ""))
         except ValueError:
             number = None  # a size in words
-    return _Known(resource.title, resource.now, number, times)
+    return _Known(resource.title, resource.now, number, times, offered=resource.offered)
 
 
 def _of_microbatches(now: int, replicas: int, micro: int) -> _Known:
@@ -176,7 +191,7 @@ def _of_microbatches(now: int, replicas: int, micro: int) -> _Known:
             return None
 
         def change(before: Mapping[str, str]) -> dict[str, str]:
-            dp, each = int(before.get(_DP, replicas)), int(before.get(_MICRO, micro))
+            dp, each = int(before.get(_DP, replicas)), int(before.get(MICRO, micro))
             return {_GLOBAL: str(dp * each * int(many))}
 
         return change
@@ -228,9 +243,10 @@ def _axis(
 
 
 def _by_factors(name: str, known: _Known, factors: tuple[float, ...]) -> WhatIfAxis:
-    places = [(factor, change) for factor in factors if (change := known.times(factor))]
-    if name == "nodes" and len(places) < 2:  # one node, or replicas that cannot be halved
-        places = [(f, change) for f in (1.0, 2.0, 4.0) if (change := known.times(f))]
+    if name == "nodes" and sum(known.times(one) is not None for one in factors) < 2:
+        factors = (1.0, 2.0, 4.0)  # one node, or replicas that cannot be halved
+    offered = [one for one in factors if one == 1.0 or known.offered(one)]
+    places = [(one, change) for one in offered if (change := known.times(one))]
     return _made(name, known, places)
 
 
@@ -246,15 +262,17 @@ def _made(name: str, known: _Known, places: list[tuple[float, Change]]) -> WhatI
     return WhatIfAxis(
         name,
         title,
-        tuple(_label(known, factor) for factor, _ in places),
+        tuple(_label(known, factor, change) for factor, change in places),
         tuple(change for _, change in places),
         given,
     )
 
 
-def _label(known: _Known, factor: float) -> str:
+def _label(known: _Known, factor: float, change: Change) -> str:
     if known.number is not None:
-        return f"{known.number * factor:,.12g}"
+        changed = {} if known.follows else change({})
+        smaller = f", micro {changed[MICRO]}" if MICRO in changed and len(changed) > 1 else ""
+        return f"{known.number * factor:,.12g}{smaller}"
     return f"x{factor:.4g}"
 
 
