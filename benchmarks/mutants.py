@@ -12,6 +12,10 @@ its own would) and runs them until one fails; who survives meets more of the tes
 With `--reach` those that enter the changed function come first: the nearest, then the quickest.
 Processor time is counted, not the clock's, so a busy machine gives the same verdicts. Prints each
 mutant with its verdict; at the end, tests that fail without any mutant.
+
+Left out are guards of what never happens, which no run can tell from their absence: `frozen` of
+values, `strict` of zip. `equivalent_mutants.yaml` names the others that change nothing, with why:
+they are not run, and the share is given without them too.
 """
 
 from __future__ import annotations
@@ -28,7 +32,6 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 
@@ -36,19 +39,18 @@ import msgspec
 import numpy  # noqa: F401  (what every fork needs is imported once)
 import pytest
 import simpy  # noqa: F401
+import yaml
+from mutant_tests import NEAREST, reaching, tests_of
 from reach import Reach
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("engine", "libraries", "metrics", "workload", "traces", "study")
-NEAREST = 6  # test files that every mutant meets
-FILES = 30  # test files that one mutant's tests are taken from: each is imported anew
-FURTHER = 10  # those that survivors meet beside the catalogue of scenarios
 TEST_SECONDS = 60  # of processor time: no test takes a third of it, so the mutant hangs
 MUTANT_SECONDS = (
     90  # of processor time, in each of the two rounds: what is not tried is not counted
 )
+GUARDS = ("frozen", "strict")
 MEMORY = 6 << 30  # bytes of address space: a mutant may ask for anything
-CATALOGUE = ROOT / "tests/scenarios/test_catalogue.py"
 
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -69,6 +71,7 @@ class Mutant:
     before: str
     after: str
     source: str
+    text: str  # the line as it is
     function: str = ""  # its qualified name, if the place is in one
 
     @property
@@ -79,18 +82,19 @@ class Mutant:
 
 
 def places(tree: ast.Module) -> list[ast.AST]:
-    """Return the nodes of a module that can be changed; types and docstrings are left out."""
-    annotations = {
+    """Return the nodes of a module that can be changed; types and guards are left out."""
+    left_out = {
         id(inner)
         for node in ast.walk(tree)
-        for field in ("annotation", "returns")
+        for field in ("annotation", "returns", "value")
         if (held := getattr(node, field, None)) is not None
+        and (field != "value" or (isinstance(node, ast.keyword) and node.arg in GUARDS))
         for inner in ast.walk(held)
     }
     return [
         node
         for node in ast.walk(tree)
-        if id(node) not in annotations
+        if id(node) not in left_out
         and (
             (isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS)
             or (isinstance(node, ast.BinOp) and type(node.op) in SIGNS)
@@ -125,13 +129,15 @@ def drawn(seed: int, count: int) -> list[tuple[Path, int]]:
 
 def mutant(path: Path, place: int) -> Mutant:
     """Return the mutant of a module at one of its places."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
     node = places(tree)[place]
     before = ast.unparse(copy.deepcopy(node))
     changed(node)
     line = getattr(node, "lineno", 0)
     source = ast.unparse(ast.fix_missing_locations(tree))
-    return Mutant(path, line, before, ast.unparse(node), source, _owner(tree, node))
+    whole = text.splitlines()[line - 1].strip()
+    return Mutant(path, line, before, ast.unparse(node), source, whole, _owner(tree, node))
 
 
 def _owner(tree: ast.Module, place: ast.AST) -> str:
@@ -156,50 +162,6 @@ def _owner(tree: ast.Module, place: ast.AST) -> str:
 
     look(tree, "", "")
     return found
-
-
-@lru_cache(maxsize=1)
-def test_files() -> dict[Path, str]:
-    """Return the text of every test file but those that read sources or open pages."""
-    away = ("docs", "fuzz", "benchmarks", "explore", "invariants")
-    return {
-        path: text
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if path.parent != ROOT / "tests"
-        and path.relative_to(ROOT / "tests").parts[0] not in away
-        and "browser" not in (text := path.read_text(encoding="utf-8"))
-    }
-
-
-def tests_of(path: Path) -> list[Path]:
-    """Return the test files that say most about a module, the best first, then the catalogue.
-
-    Counted are an import of the module, the names that it defines, and steps between the folder of
-    the test and the one where the module's own would stand.
-    """
-    inside = path.relative_to(ROOT / "commsim")
-    dotted = f"commsim.{'.'.join(inside.with_suffix('').parts)} "
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    names = [node.name for node in body if isinstance(node, kinds) and node.name[0] != "_"]
-    own = ROOT / "tests" / inside.parent
-
-    def nearness(item: tuple[Path, str]) -> tuple[float, int]:
-        test, text = item
-        steps = len(Path(os.path.relpath(test.parent, own)).parts)
-        named = sum(name in text for name in names)
-        mirrors = test == own / f"test_{inside.name}"
-        return (8 * mirrors + 4 * (dotted in text) + min(named, 3) - steps, named)
-
-    order = sorted(test_files().items(), key=nearness, reverse=True)
-    best = [test for test, _ in order if test != CATALOGUE]
-    return [*best[:NEAREST], CATALOGUE, *best[NEAREST : NEAREST + FURTHER]]
-
-
-@cache
-def _in_process(file: Path) -> bool:
-    """Say whether a file's tests run here: a browser asks for more memory than a mutant has."""
-    return file.is_file() and "browser" not in file.read_text(encoding="utf-8")
 
 
 class Planted(SourceFileLoader):
@@ -289,31 +251,21 @@ def _run(one: Mutant | None, tests: list[str], log: int) -> None:
     os._exit(0 if status == pytest.ExitCode.NO_TESTS_COLLECTED else status)
 
 
+def changing_nothing() -> dict[tuple[str, str, str], str]:
+    """Return why a mutant changes nothing, by its path, its line and the change."""
+    rows = yaml.safe_load((ROOT / "benchmarks/equivalent_mutants.yaml").read_text("utf-8"))
+    return {(row["path"], row["line"], row["change"]): row["why"] for row in rows}
+
+
 def noticed_by(one: Mutant, reach: Reach | None) -> str:
     """Return the test that notices a mutant, nothing if it survives both rounds."""
     tests = tests_of(one.path)
-    first: Sequence[Path | str] = reaching(one, tests[:NEAREST], reach) if reach else ()
+    first: Sequence[Path | str] = (
+        reaching((one.path, one.function), tests[:NEAREST], reach, MUTANT_SECONDS) if reach else ()
+    )
     if first:
         return verdict(one, first) or verdict(one, tests[:NEAREST])
     return verdict(one, tests[:NEAREST]) or verdict(one, tests[NEAREST:])
-
-
-def reaching(one: Mutant, nearest: Sequence[Path], reach: Reach) -> list[str]:
-    """Return the tests that enter the changed function: the nearest first, then the quickest."""
-    near = {str(path.relative_to(ROOT)) for path in nearest}
-    entering = reach.tests(f"{one.path.relative_to(ROOT)}:{one.function}")
-    tests = [test for test in entering if _in_process(ROOT / test.partition("::")[0])]
-    found: list[str] = []
-    files: set[str] = set()
-    spent = 0.0
-    for test in sorted(tests, key=lambda test: test.partition("::")[0] not in near):
-        spent += reach.seconds[test]
-        if spent > MUTANT_SECONDS:
-            break
-        if len(files | {test.partition("::")[0]}) <= FILES:
-            files.add(test.partition("::")[0])
-            found.append(test)
-    return found
 
 
 def main() -> None:
@@ -329,15 +281,22 @@ def main() -> None:
     every = drawn(asked.seed, asked.count)
     chosen = range(asked.count)[asked.first : asked.last]
     found: dict[int, str] = {}
+    known, same = changing_nothing(), 0
     for number in chosen:
         one = mutant(*every[number])
+        path, change = str(one.path.relative_to(ROOT)), f"{one.before} -> {one.after}"
+        where = f"{path}:{one.line}: {change}"
+        if why := known.get((path, one.text, change)):
+            same += 1
+            print(f"{number}: CHANGES NOTHING: {where}: {why}", flush=True)
+            continue
         found[number] = noticed_by(one, reach)
-        where = f"{one.path.relative_to(ROOT)}:{one.line}: {one.before}  ->  {one.after}"
         print(f"{number}: {found[number] or 'SURVIVES'}: {where}", flush=True)
     tests = {by for by in found.values() if "::" in by and " in " not in by}
     if tests and (failing := verdict(None, sorted(tests))):
         print(f"fails without a mutant, so it notices nothing: {failing}")
-    print(f"{sum(map(bool, found.values()))} of {len(chosen)} noticed")
+    noticed = sum(map(bool, found.values()))
+    print(f"{noticed} of {len(chosen)} noticed; {same} change nothing")
 
 
 if __name__ == "__main__":
