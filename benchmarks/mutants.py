@@ -52,6 +52,21 @@ MUTANT_SECONDS = (
 GUARDS = ("frozen", "strict")
 MEMORY = 6 << 30  # bytes of address space: a mutant may ask for anything
 
+CUSTOM = '''"""Loads one module as a mutant has it."""
+import importlib.util, sys
+from importlib.machinery import SourceFileLoader
+
+class Planted(SourceFileLoader):
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            return importlib.util.spec_from_file_location(name, {path!r}, loader=self)
+
+    def get_code(self, fullname):
+        return compile(open({changed!r}, encoding="utf-8").read(), {path!r}, "exec")
+
+sys.meta_path.insert(0, Planted({name!r}, {path!r}))
+'''
+
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -218,11 +233,13 @@ class Counted:
 
 def verdict(one: Mutant | None, tests: Iterable[Path | str]) -> str:
     """Run tests in a fork, with a mutant; return what noticed it, nothing if none did."""
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as folder:
         child = os.fork()
         if child == 0:
             try:
-                _run(one, [str(test) for test in tests], log.fileno())
+                if one is not None:
+                    _plant(one, Path(folder))
+                _run([str(test) for test in tests], log.fileno())
             finally:
                 os._exit(70)
         _, status = os.waitpid(child, 0)
@@ -233,7 +250,18 @@ def verdict(one: Mutant | None, tests: Iterable[Path | str]) -> str:
     return at if os.WEXITSTATUS(status) else ""
 
 
-def _run(one: Mutant | None, tests: list[str], log: int) -> None:
+def _plant(one: Mutant, folder: Path) -> None:
+    """Have this process load the changed module, and the interpreters that its tests start."""
+    sys.meta_path.insert(0, Planted(one))
+    (folder / "changed.py").write_text(one.source, encoding="utf-8")
+    (folder / "sitecustomize.py").write_text(
+        CUSTOM.format(name=one.module, path=str(one.path), changed=str(folder / "changed.py")),
+        encoding="utf-8",
+    )
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
+
+
+def _run(tests: list[str], log: int) -> None:
     """Run tests as this process, which ends with pytest's own exit status."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -243,8 +271,6 @@ def _run(one: Mutant | None, tests: list[str], log: int) -> None:
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
     os.environ["NUMBA_DISABLE_JIT"] = "1"  # its cache would stand for the changed source
-    if one is not None:
-        sys.meta_path.insert(0, Planted(one))
     words = ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
     files = dict.fromkeys(test.partition("::")[0] for test in tests)
     status = int(pytest.main([*words, *files], plugins=[Counted(log, tests)]))

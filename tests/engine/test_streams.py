@@ -71,7 +71,8 @@ def random_graph(seed: int, world: int) -> Graph:
         """Return a wait for one of a rank's last ops, with a delay now and then."""
         if not last[rank] or rng.random() < 0.4:
             return []
-        return [last[rank][int(rng.integers(len(last[rank])))]]
+        op = last[rank][int(rng.integers(len(last[rank])))]
+        return [(op, int(rng.choice([1, MS // 7]))) if rng.random() < 0.4 else op]
 
     for number in range(int(rng.integers(4, 10))):
         stream, size = f"s{rng.integers(3)}", int(rng.integers(1, 1 << 24))
@@ -160,3 +161,19 @@ def test_callbacks_do_what_processes_do_while_gpus_and_links_come_and_go(
         computes = (graph.kind == OpKind.COMPUTE) & (graph.duration > 0)
         slowed += bool((found.end - found.start > graph.duration)[computes].any())
     assert slowed > len(seeds) / 2
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2, 1000])
+@pytest.mark.parametrize("wait", [0, 5, 1000])
+def test_a_delay_counts_to_the_picosecond(delay: int, wait: int) -> None:
+    """Whether the stream comes to the op before its cause has ended (at 10 ps), or later."""
+    build = GraphBuilder()
+    lane = build.lane(0)
+    cause = build.compute(lane, 10, name="cause", stream="a")
+    build.compute(lane, wait, name="before", stream="b")
+    op = build.compute(lane, 3, name="op", stream="b", after=[(cause, delay)])
+    last = build.compute(lane, 4, name="last", stream="c", after=[(op, delay)])
+    line = simulate(build.build(), None, library=Ideal())
+    end = dict(zip(line.op.tolist(), line.end.tolist(), strict=True))
+    assert end[op] == max(wait, 10 + delay) + 3
+    assert end[last] == end[op] + delay + 4

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 import commsim as cs
 from commsim.cli.main import call
+from commsim.cluster import Cluster
+from commsim.scenario import load_scenario
 from commsim.study.next_dollar.alternatives import balanced
+from commsim.study.next_dollar.resources import resources_of
 
 TRAINING = "workload.training"
 SMALL: dict[str, Any] = {
@@ -68,3 +71,19 @@ def test_no_layer_is_lost_and_no_stage_is_left_empty(stages: list[tuple[int, int
 def test_layers_move_until_the_longest_stage_is_not_shorter_by_it() -> None:
     assert balanced([8, 8, 8, 8], [8.0, 8.0, 8.0, 12.0]) == [9, 9, 9, 5]  # 9 each
     assert balanced([4, 4], [4.0, 4.5]) == [4, 4]
+
+
+@pytest.mark.parametrize(("dp", "bucket"), [(1, False), (2, True), (4, True)])
+def test_buckets_are_a_setting_wherever_there_are_replicas(dp: int, bucket: bool) -> None:
+    work: dict[str, Any] = {
+        "cluster": {"preset": "dgx-h100", "nodes": 1, "overrides": {"gpu": {"count": 4}}},
+        "workload": {"training": {
+            "model": {"layers": 4, "hidden": 1024, "heads": 16, "vocab": 1000, "seq_len": 512},
+            "parallel": {"dp": dp, "tp": 4 // dp},
+            "batch": {"global": 8, "micro": 1},
+        }},
+    }  # fmt: skip
+    scenario = load_scenario(work)
+    cluster = Cluster.preset("dgx-h100", overrides={"gpu": {"count": 4}})
+    keys = [each.key for each in resources_of(scenario.file, cluster, scenario.where)]
+    assert ("bucket" in keys) is bucket

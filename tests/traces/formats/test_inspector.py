@@ -83,3 +83,11 @@ def test_compare_holds_it_against_the_cluster(tmp_path: Path) -> None:
     path.write_bytes(log(*SHOWN))
     found = cs.compare(path, "dgx-h100")
     assert "all_reduce" in str(found.to_dict())
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_collective_is_among_two_ranks_at_least(ranks: int) -> None:
+    few = record(0, 1, 50.0)
+    few["header"] |= {"n_ranks": ranks, "nnodes": 1}
+    tables = read_nccl_tests(log(record(0, 1, 50.0), few), "x.log")
+    assert [table.ranks for table in tables if table.ranks == ranks] == [ranks] * (ranks > 1)

@@ -240,3 +240,11 @@ def test_a_count_of_nodes_is_checked(nodes, topology):
         communicator_from_xml(topology("dgx1v"), nodes=nodes)
     with pytest.raises(ScenarioError, match="not a count of nodes"):
         cluster_from_xml(topology("dgx1v"), nodes=nodes)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_a_rack_of_few_nodes_is_one_domain(nodes):
+    back = cluster_from_xml(cluster_xml(Cluster.preset("gb200-nvl72", nodes=nodes)), source="r.xml")
+    assert len(back.node_names) == nodes
+    assert back.specs[0].domain_nodes == nodes
+    assert len(set(back.domain_of_node.tolist())) == 1
