@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine import core, simulate
+from commsim.engine.execution_plan import execution_plan_of
+from commsim.engine.lone_member import LoneMember
 from commsim.graph import Fold, Graph, GraphBuilder
 from commsim.libraries import Library
 from commsim.libraries.ideal import Ideal
@@ -48,12 +52,16 @@ def test_timelines_are_those_of_rendezvous(
     seed: int, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, made = folded_graph(seed), list[object]()
-    lone, plan_of = core.LoneMember, core.execution_plan_of
-    monkeypatch.setattr(core, "LoneMember", lambda *of: made.append(of) or lone(*of))
+
+    def noted(*of: Any) -> LoneMember:
+        made.append(of)
+        return LoneMember(*of)
+
+    monkeypatch.setattr(core, "LoneMember", noted)
     alone = run(graph, library)
     assert len(made) == len(graph.collectives)
     monkeypatch.setattr(
-        core, "execution_plan_of", lambda *a, **k: replace(plan_of(*a, **k), alone=False)
+        core, "execution_plan_of", lambda *a, **k: replace(execution_plan_of(*a, **k), alone=False)
     )
     met = run(graph, library)
     assert len(made) == len(graph.collectives)

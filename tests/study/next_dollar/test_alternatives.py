@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import commsim as cs
 from commsim.cli.main import call
 from commsim.cluster import Cluster
-from commsim.scenario import load_scenario
+from commsim.scenario import Scenario
 from commsim.study.next_dollar.alternatives import balanced
 from commsim.study.next_dollar.resources import resources_of
 
@@ -83,7 +83,7 @@ def test_buckets_are_a_setting_wherever_there_are_replicas(dp: int, bucket: bool
             "batch": {"global": 8, "micro": 1},
         }},
     }  # fmt: skip
-    scenario = load_scenario(work)
+    scenario = Scenario.load(work)
     cluster = Cluster.preset("dgx-h100", overrides={"gpu": {"count": 4}})
     keys = [each.key for each in resources_of(scenario.file, cluster, scenario.where)]
     assert ("bucket" in keys) is bucket

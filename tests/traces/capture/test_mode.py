@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -24,3 +25,22 @@ def test_a_storage_that_is_freed_and_taken_again_counts_what_changed(monkeypatch
     assert changes == [400, -400, 100, 200]
     del tensor, storage
     assert sum(changes) == 0
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_only_who_asks_for_an_overflow_is_told_that_there_is_none(asked):
+    """A thread of its own: nobody above asks, however few callers there are."""
+    from commsim.traces.capture import mode
+
+    answers: list[bool] = []
+
+    def has_overflow() -> None:
+        answers.append(mode._overflow_is_asked_for())
+
+    def norm() -> None:
+        answers.append(mode._overflow_is_asked_for())
+
+    thread = threading.Thread(target=has_overflow if asked else norm)
+    thread.start()
+    thread.join()
+    assert answers == [asked]
