@@ -31,8 +31,9 @@ NODES = {
     "H800-SXM5-80GB": "dgx-h100",
     "H200-SXM-141GB": "dgx-h200",
     "B200-SXM-180GB": "dgx-b200",
-    "B300-SXM-288GB": "aws-p6-b300",
+    "B300-SXM-288GB": "dgx-b300",
     "GB200-per-GPU": "gb200-nvl72",
+    "GB300-per-GPU": "gb300-nvl72",
     "GH200-96GB": "alps",
 }
 NCCL = {
@@ -109,9 +110,9 @@ def _cluster(row: Row) -> dict[str, Any]:
     if row.nics == 4 and row.gpu.startswith("A100") and row.node == 8:
         preset, nics = "abci-a", 4  # two GPUs share a NIC
         overrides["gpu"] = {"spec": row.gpu}
-    if nodes > 1 and row.gpu != "GB200-per-GPU":
+    if nodes > 1 and not row.gpu.startswith("GB"):
         overrides["nic"] = {"bandwidth": f"{row.network / nics * 8 / 1e9:g}Gbps"}
-    if inside != WHOLE.get(preset, 8) and row.gpu != "GB200-per-GPU":
+    if inside != WHOLE.get(preset, 8) and not row.gpu.startswith("GB"):
         overrides["gpu"] = overrides.get("gpu", {}) | {"count": inside}
     if row.gpu.startswith("H800"):
         overrides["gpu"] = overrides.get("gpu", {}) | {"spec": row.gpu}
@@ -143,7 +144,7 @@ def _training(row: Row) -> dict[str, Any]:
         "data_parallel": _data_parallel(row),
         "batch": {"global": row.microbatches * row.dp * row.micro, "micro": row.micro},
         "precision": row.precision,
-        "recompute": row.recompute,
+        "recompute": row.recompute if isinstance(row.recompute, str) else list(row.recompute),
         "compute": compute,
     }
 
@@ -176,8 +177,12 @@ def _parallel(row: Row) -> dict[str, Any]:
         parallel["tp_overlap"] = row.tp_overlap
     if row.capacity:
         parallel["expert_capacity"] = row.capacity
+    if (
+        row.dp * row.cp % row.ep
+    ):  # a group of experts spans tensor-parallel ranks, each with whole ones
+        parallel["etp"] = 1
     layers = row.shape.layers if row.shape else 0
-    if row.pp > 1 and layers % (row.pp * row.vpp):
+    if row.pp > 1 and layers % (row.pp * row.vpp) and sum(_uneven(row)) == layers:
         parallel["layers_per_stage"] = _uneven(row)
     return parallel
 

@@ -94,15 +94,16 @@ def compute_seconds(row: Row, fitted: Fitted) -> float:
 
 def _copies(row: Row, model: ComputeModel, held: int) -> float:
     """Return the seconds of a microbatch's copies between parameters and flat buffers or lists."""
-    shape, lists = _shape(row), 0
+    shape, lists, again = _shape(row), 0, 0
     units = make_parts(shape, (range(shape.layers),), tp=row.tp, ep=row.ep, copied=False)[0]
     for unit in units if model.stack.list_copy_us else ():
         for expert in (False, True):
             lists += 2 * len(gathered(unit, model.stack, expert=expert))
             lists += len(reduced(unit, model.stack, expert=expert))
             if row.recompute == "full" and unit.kind == LAYER:
-                lists += len(gathered_again(unit, model.stack, expert=expert))
-    moved = 2 * model.gather_copy(held).seconds + model.scatter_copy(held).seconds
+                anew = gathered_again(unit, model.stack, expert=expert)
+                lists, again = lists + len(anew), again + sum(anew)
+    moved = model.gather_copy(2 * held + again).seconds + model.scatter_copy(held).seconds
     return moved + lists * model.list_copies(row.dp * row.cp).seconds
 
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from msgspec.structs import replace
@@ -21,8 +21,10 @@ from table import read_table
 from commsim.cluster import GpuSpec
 from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.models import (
+    RECOMPUTE_MODULES,
     Experts,
     ModelShape,
+    Recompute,
     Split,
     model_names,
     model_preset,
@@ -46,6 +48,7 @@ GPUS = {
     "GH200": "GH200-96GB",
     "B200": "B200-SXM-180GB",
     "GB200": "GB200-per-GPU",
+    "GB300": "GB300-per-GPU",
     "B300": "B300-SXM-288GB",
     "MI300X": "MI300X",
     "MI250X": "MI250X",
@@ -100,7 +103,7 @@ class Row:
     ep: int = 1
     zero: int = 0
     sequence_parallel: bool = False
-    recompute: str = "none"
+    recompute: Recompute = "none"
     flash: bool = False
     schedule: str = "1f1b"
     micro: int = 1
@@ -270,7 +273,7 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         "ep": number("ep"),
         "zero": number("zero_stage", 0),
         "sequence_parallel": record.get("sequence_parallel") == "1",
-        "recompute": record.get("recompute", "") or "none",
+        "recompute": _recompute(record.get("recompute", "") or "none"),
         "flash": flash,
         "schedule": schedule,
         "micro": number("micro_batch"),
@@ -279,6 +282,13 @@ def _facts(record: dict[str, str]) -> dict[str, Any]:
         "note": text,
         "slower": SLOWER.get(record["gpu"]),
     }
+
+
+def _recompute(text: str) -> Recompute:
+    """Return what runs again: a kind, or the modules of Megatron's that a row joins by "+"."""
+    modules = tuple(text.split("+"))
+    known = set(modules) <= set(RECOMPUTE_MODULES)
+    return cast(Recompute, modules if known else text)
 
 
 def _attention(stack: str, flash: bool) -> str:

@@ -9,8 +9,8 @@ computed again lives as long as its backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from itertools import groupby
+from collections.abc import Callable, Hashable, Iterable
+from itertools import groupby, product
 from typing import TypeVar
 
 import numpy as np
@@ -33,6 +33,7 @@ from commsim.models import (
 from commsim.timeline import Timeline
 from commsim.workload.result import TrainingFacts
 from commsim.workload.schedules import Work
+from commsim.workload.training.gathering import gathered, gathered_again
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.stage_compiler import StageOps
 from commsim.workload.training.stages import EMBEDDING, HEAD, Unit, unit_kinds
@@ -286,14 +287,32 @@ def _whole_units(plan: TrainingPlan, device: int, stage: int) -> int:
     data = plan.section.data_parallel
     if stage < 3 or data.shard == 1:
         return 0
-    sizes = sorted(
-        sum(unit.entries(expert=expert) for expert in (False, True))
-        for held in plan.held(device)
-        for unit in held.units
-    )
-    keeps = data.shard == "grad_op" or plan.reshards_once
-    whole = sum(sizes) if keeps else sum(sizes[-1 - plan.gathers_ahead(forward=False) :])
-    return whole * plan.width + max(sizes, default=0) * plan.gradient_width
+    units = [unit for held in plan.held(device) for unit in held.units]
+    stack = stack_constants(str(plan.section.compute.stack))
+    if stack.list_copy_us:
+        whole, largest = _in_lists(units, stack)
+    else:
+        sizes = sorted(
+            sum(unit.entries(expert=expert) for expert in (False, True)) for unit in units
+        )
+        keeps = data.shard == "grad_op" or plan.reshards_once
+        whole = sum(sizes) if keeps else sum(sizes[-1 - plan.gathers_ahead(forward=False) :])
+        largest = max(sizes, default=0)
+    return whole * plan.width + largest * plan.gradient_width
+
+
+def _in_lists(units: Iterable[Unit], stack: Stack) -> tuple[int, int]:
+    """Return the entries of parameters and of gradients that are whole where lists are gathered.
+
+    One tensor at a time with the flat buffer of its collective, and what of a unit is kept from
+    its forward for its backward.
+    """
+    largest = kept = 0
+    for unit, expert in product(units, (False, True)):
+        sizes = gathered(unit, stack, expert=expert)
+        largest = max(largest, *sizes, 0)
+        kept = max(kept, sum(sizes) - sum(gathered_again(unit, stack, expert=expert)))
+    return max(kept, largest) + largest, 2 * largest
 
 
 def peak_memory(facts: TrainingFacts, timeline: Timeline) -> tuple[MemoryUse, int, str]:
