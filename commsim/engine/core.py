@@ -226,13 +226,14 @@ class Engine:
         now = self.recorder.end[op] = self.env.now
         if not self.facts[op] & RELEASES:
             return
-        after, waits = self._after, self.waits
-        for entry in range(after.first[op], after.first[op + 1]):
+        after, waits, ready_at = self._after, self.waits, self.ready_at
+        first = after.first
+        for entry in range(first[op], first[op + 1]):
             later, ready = after.op[entry], now + after.delay[entry]
-            if ready >= self.ready_at[later]:
-                self.ready_at[later], self._ready_by[later] = ready, op
-            waits[later] -= 1
-            if not waits[later] and later in self.woken:
+            if ready >= ready_at[later]:
+                ready_at[later], self._ready_by[later] = ready, op
+            waits[later] = left = waits[later] - 1
+            if not left and later in self.woken:
                 self.env.call(self.woken.pop(later))
 
     def rendezvous_of(self, op: int) -> tuple[Rendezvous | LoneMember, int]:

@@ -12,7 +12,6 @@ bits and end together.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from commsim.arrays import Floats
 from commsim.engine.clock import Clock
 from commsim.engine.fair_share import UNKNOWN, Flows, fair_again, fair_rates, limits_of
 from commsim.engine.many_flows import NEVER, SAME, FlowLog, ManyFlows
-from commsim.engine.phase_facts import PhaseFacts
+from commsim.engine.phase_facts import PhaseFacts, duration_of
 from commsim.libraries import PlanPhase
 
 __all__ = ["Flow", "FluidNetwork"]
@@ -92,16 +91,16 @@ class Flow:
             self.rate = rate
         self._find_end()
 
-    def begin_at(self, rate: float) -> None:
-        """Begin at a rate, with nothing to book yet; find out when the goal will be reached."""
-        self.rate = rate
-        self._find_end()
+    def begin_alone(self, capacity: Floats) -> None:
+        """Begin on idle links, with nothing to book yet; find out when the goal will be reached."""
+        self.rate, self.limit, whole = self.facts.alone(capacity)
+        if self.left == 1.0 and not self.goal:
+            self.wake = min(self.settled + whole, NEVER)
+        else:
+            self._find_end()
 
     def _find_end(self) -> None:
-        to_go = self.left - self.goal
-        # A thousandth of a ps of float noise must not cost a whole one.
-        time = to_go / self.rate if self.rate > 0 else float(NEVER)
-        self.wake = min(self.settled + max(math.ceil(time - 1e-3), 0), NEVER)
+        self.wake = min(self.settled + duration_of(self.left - self.goal, self.rate), NEVER)
 
     def arrive(self, now: int) -> None:
         """Reach the goal: book it exactly, and stop."""
@@ -170,15 +169,15 @@ class FluidNetwork:
                 self._one_by_one(self._many)
             self._solve_soon()
             return
-        alone = True
+        alone, on = True, self._on
         for link in flow.links:
-            alone = alone and not self._on[link]
-            self._on[link][flow] = None
+            others = on[link]
+            alone = alone and not others
+            others[flow] = None
         if alone and not self._touched:
-            rate, flow.limit = flow.facts.alone(self.capacity)
-            flow.begin_at(rate)
+            flow.begin_alone(self.capacity)
             heapq.heappush(self._wakes, (flow.wake, self._count, flow))
-            if not self.env.now <= self._alarm_at <= flow.wake:  # one set before then sees to it
+            if not flow.settled <= self._alarm_at <= flow.wake:  # one set before then sees to it
                 self._set_alarm()
         else:
             self._touch(flow)
@@ -250,10 +249,13 @@ class FluidNetwork:
 
     def _set_alarm(self) -> None:
         """Set the alarm for the end of the next flow."""
-        while self._wakes and self._stale(self._wakes[0]):
-            heapq.heappop(self._wakes)
-        if self._wakes:
-            self._wake_next(self._wakes[0][0])
+        wakes, known = self._wakes, self._flows
+        while wakes:
+            when, number, flow = wakes[0]
+            if known.get(flow) == number and flow.wake == when:
+                self._wake_next(when)
+                return
+            heapq.heappop(wakes)
 
     def _affected(self) -> list[Flow]:
         """Return the flows touched, and all connected to them through shared links."""
@@ -267,10 +269,6 @@ class FluidNetwork:
                     found.update(dict.fromkeys(more))
                     waiting += more
         return sorted(found, key=self._flows.__getitem__)
-
-    def _stale(self, entry: tuple[int, int, Flow]) -> bool:
-        wake, number, flow = entry
-        return self._flows.get(flow) != number or flow.wake != wake
 
     def _wake_next(self, when: int) -> None:
         """Set an alarm at `when`, unless an earlier one is set: that one sets the next."""
@@ -289,12 +287,13 @@ class FluidNetwork:
         if self._many is not None:
             self._end_many(self._many, now)
             return
-        while self._wakes and self._wakes[0][0] <= now:
-            entry = heapq.heappop(self._wakes)
-            if self._stale(entry):
+        on, known = self._on, self._flows
+        while self._wakes and self._wakes[0][0] <= now:  # what ends may make way for columns
+            wake, number, flow = heapq.heappop(self._wakes)
+            if known.get(flow) != number or flow.wake != wake:
                 continue
-            flow, on, alone = entry[2], self._on, True
-            del self._flows[flow]
+            alone = True
+            del known[flow]
             self._uneven -= not flow.unit
             for link in flow.links:
                 del on[link][flow]
@@ -346,7 +345,7 @@ class FluidNetwork:
     def _rates(self, flows: list[Flow]) -> list[tuple[float, int]]:
         """Return the rates of flows that share links with no others, and what limits each."""
         if len(flows) <= _FEW and self._share_no_link(flows):
-            return [flow.facts.alone(self.capacity) for flow in flows]
+            return [flow.facts.alone(self.capacity)[:2] for flow in flows]
         phases = tuple([flow.phase for flow in flows])
         rates = self._shares.get(phases)
         if rates is None:

@@ -4,13 +4,16 @@ What a phase of a plan puts on links, in the forms that the network needs; its f
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from commsim.arrays import Floats
 from commsim.engine.fair_share import AT_CAP
+from commsim.engine.many_flows import NEVER
 from commsim.libraries import PlanPhase
 
-__all__ = ["PhaseFacts"]
+__all__ = ["PhaseFacts", "duration_of"]
 
 
 class PhaseFacts:
@@ -27,7 +30,7 @@ class PhaseFacts:
         each = phase.load / phase.conns if len(phase.link) else np.ones(1)
         self.unit = float(each[0]) if np.ptp(each) <= 1e-12 * each[0] else 0.0
         self.cap = 1.0 / max(phase.idle, 1)
-        self._alone: tuple[float, int] | None = None
+        self._alone: tuple[float, int, int] | None = None
         self._loads: dict[int, tuple[float, float]] | None = None
 
     @property
@@ -38,20 +41,28 @@ class PhaseFacts:
             self._loads = dict(zip(self.links, entries, strict=True))
         return self._loads
 
-    def alone(self, capacity: Floats) -> tuple[float, int]:
-        """Return the rate of a flow that has its links to itself, and what limits it.
+    def alone(self, capacity: Floats) -> tuple[float, int, int]:
+        """Return the rate of a flow that has its links to itself, what limits it, and its time.
 
-        It is kept for links of this `capacity` (bytes per ps) until `forget`.
+        That is how long all of the phase takes, in ps. It is kept for links of this `capacity`
+        (bytes per ps) until `forget`.
         """
         if self._alone is None:
-            self._alone, phase = (self.cap, AT_CAP), self.phase
+            rate, limit, phase = self.cap, AT_CAP, self.phase
             if len(phase.link):
                 rates = capacity[phase.link] / np.maximum(phase.load, 1e-300)
                 slowest = int(np.argmin(rates))
                 if rates[slowest] < self.cap:
-                    self._alone = (float(rates[slowest]), int(phase.link[slowest]))
+                    rate, limit = float(rates[slowest]), int(phase.link[slowest])
+            self._alone = (rate, limit, duration_of(1.0, rate))
         return self._alone
 
     def forget(self) -> None:
         """Forget what followed from the capacity of links: it has changed."""
         self._alone = None
+
+
+def duration_of(share: float, rate: float) -> int:
+    """Return the ps in which `share` of a phase moves at `rate` (shares per ps), rounded up."""
+    # A thousandth of a ps of float noise must not cost a whole one.
+    return max(math.ceil(share / rate - 1e-3), 0) if rate > 0 else NEVER

@@ -47,7 +47,8 @@ class Recorder:
         """Note that a flow has progressed at its rate from when it was last settled to `now`."""
         phase, start = flow.phase, flow.settled
         if now > start and flow.rate > 0 and len(phase.link):
-            self._whole.extend((self.template(phase), start, now, flow.op))
+            number = self._templates.setdefault(phase, len(self._templates))
+            self._whole.extend((number, start, now, flow.op))
             self._rate.append(flow.rate)
 
     def template(self, phase: PlanPhase) -> int:
