@@ -35,7 +35,7 @@ _Needs = tuple[tuple[int, int], ...]
 """Spans that one waits for, each with a delay in ps."""
 _FEW = 4096  # spans times changes that are timed one by one
 _WAVE = 30  # of them take as long as a wave
-_AT_ONCE = 2**25  # numbers that a change of all spans at once may take, each way
+_AT_ONCE = 2**24  # spans times changes that are timed at once: some ten numbers for each of them
 
 
 class Change(msgspec.Struct, frozen=True, eq=False):

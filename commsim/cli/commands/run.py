@@ -46,17 +46,19 @@ def run(
 ) -> int:
     """Simulate a scenario: a YAML file, or a NAME from `commsim presets scenarios`."""
     console = outputs.console()
+    from commsim.engine import gc_paused
     from commsim.study.run import run as study_run
 
     if vary:
         return _varied(scenario, sets, vary, goodput, outputs)
     asked: dict[str, Any] = {"goodput": {}} if goodput else {}
-    with waiting(f"simulating {scenario}", quiet=outputs.quiet) as told:
-        result = study_run(
-            scenario, sets, progress=told.say, follow=told.follow, limit=limit, **asked
-        )
-    console.show(result.scenario)
-    return outputs.finish(result, console)
+    with gc_paused():  # to the end of the process: else all that stays is looked through once
+        with waiting(f"simulating {scenario}", quiet=outputs.quiet) as told:
+            result = study_run(
+                scenario, sets, progress=told.say, follow=told.follow, limit=limit, **asked
+            )
+        console.show(result.scenario)
+        return outputs.finish(result, console)
 
 
 def _varied(
