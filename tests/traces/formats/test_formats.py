@@ -328,3 +328,17 @@ def test_an_nccl_log_of_a_part_knows_the_ranks_up_to_the_last(tmp_path: Path) ->
     records = read_nccl_log(Document("run.log", path.read_bytes()))
     assert [(record.rank, record.world_size) for record in records] == [(0, 2), (1, 2)]
     assert [len(record.calls) for record in records] == [3, 3]
+
+
+@pytest.mark.parametrize(("exact", "ps"), [(-1, 5 * US), (0, 0), (7, 7)])
+def test_chakras_exact_duration_counts_before_its_microseconds(
+    exact: int, ps: int, tmp_path: Path
+) -> None:
+    """An attribute of commsim's own: `duration_ps`; 0 says that it takes no time."""
+    attribute = {"name": "duration_ps", "int64Val": exact}
+    node = {"id": 1, "name": "work", "type": "COMP_NODE", "durationMicros": 5, "attr": []}
+    last = node | {"id": 2, "durationMicros": 1, "ctrlDeps": [1]}
+    rows = [{"version": "0.0.4"}, node | {"attr": [attribute] if exact >= 0 else []}, last]
+    (tmp_path / "x.0.json").write_text("".join(json.dumps(row) for row in rows))
+    graph = import_graph(tmp_path / "x.0.json").graph
+    assert sorted(graph.duration.tolist()) == sorted([ps, 1 * US])

@@ -91,3 +91,13 @@ def test_a_collective_is_among_two_ranks_at_least(ranks: int) -> None:
     few["header"] |= {"n_ranks": ranks, "nnodes": 1}
     tables = read_nccl_tests(log(record(0, 1, 50.0), few), "x.log")
     assert [table.ranks for table in tables if table.ranks == ranks] == [ranks] * (ranks > 1)
+
+
+def test_ops_of_different_ranks_in_one_log_are_not_held_against_each_other(tmp_path: Path) -> None:
+    other = record(0, 2, 70.0, coll="AllGather")
+    other["header"] |= {"id": "0x2", "n_ranks": 8, "nnodes": 1}
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_bytes(log(record(0, 1, 50.0), other))
+    found = cs.compare(tmp_path / "a.log", tmp_path / "b.log").to_dict()
+    assert {table["op"] for table in found["tables"]} == {"all_reduce", "all_gather"}
+    assert not [text for text in found["warnings"] if "ranks" in text]

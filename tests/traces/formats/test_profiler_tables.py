@@ -161,6 +161,9 @@ def test_copies_and_fills_have_their_direction_and_bytes(tmp_path: Path) -> None
     assert any("copy engine" in note for note in trace.notes)
     (row,) = trace.collectives
     assert (row.op, row.size) == ("copy", 8_000_000)
+    graph = trace.graph()
+    names = {graph.op_name(op) for op in range(len(graph))}
+    assert {"Memcpy HtoD (Pinned -> Device)", "Memset (Device)", "add_kernel"} <= names
 
 
 def test_rccl_kernels_get_their_op_from_the_call_around_their_launch(tmp_path: Path) -> None:
