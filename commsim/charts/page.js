@@ -69,6 +69,13 @@
       layout.margin.l = Math.min(layout.margin.l, 8);
       layout.margin.r = Math.min(layout.margin.r, 8);
       layout.legend = {...layout.legend, x: 0, xanchor: "left", font: {size: 11}};
+      for (const [name, axis] of Object.entries(layout)) {  // sizes would touch: every other one
+        if (!name.startsWith("xaxis") || axis.type !== "log" || !axis.tickvals) continue;
+        const every = Math.ceil(axis.tickvals.length / 5), kept = (_, at) => at % every === 0;
+        layout[name] = {
+          ...axis, tickvals: axis.tickvals.filter(kept), ticktext: axis.ticktext.filter(kept),
+        };
+      }
     }
     return layout;
   }

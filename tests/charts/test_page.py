@@ -22,6 +22,7 @@ from commsim.charts import (
     link_use,
     memory,
     one_above_other,
+    save_figure,
     save_page,
     scaling,
     topology,
@@ -140,6 +141,26 @@ def test_charts_are_drawn_without_complaints(
     assert complaints == []
     page.close()
 
+
+def test_sizes_stand_apart_on_a_narrow_screen(browser: Any, tmp_path: Path) -> None:
+    """From 8 B to 1 GiB there are 28 powers of two, and room for five labels."""
+    made = bench(Cluster.preset("dgx-h100"), "all_reduce", [8, 2**30], algo=("ring", "tree"))
+    save_figure(busbw(made.to_dict()), tmp_path / "sizes.html")
+    page, complaints = opened(browser, tmp_path / "sizes.html", 380, "light")
+    gaps = page.evaluate(GAPS)
+    assert 3 <= len(gaps) <= 5
+    assert min(gaps) >= 6  # pixels
+    assert complaints == []
+    page.close()
+
+
+GAPS = """
+(() => {
+  const ticks = [...document.querySelectorAll('.xtick text')].map((t) => t.getBoundingClientRect());
+  ticks.sort((a, b) => a.left - b.left);
+  return ticks.slice(1).map((box, at) => box.left - ticks[at].right);
+})()
+"""
 
 CUT = """
 [...document.querySelectorAll('.js-plotly-plot')].flatMap((plot) => {

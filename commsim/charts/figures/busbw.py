@@ -96,8 +96,9 @@ def _title(bench: dict[str, Any], data: Bench) -> str:
 
 def _asked(data: Bench) -> str:
     """Return ", ring or tree" where two or three algorithms compete; more are in the legend."""
-    names = list(dict.fromkeys(str(row["algo"]) for row in data.rows))
-    return f", {' or '.join(sorted(names)).lower()}" if 2 <= len(names) <= 3 else ""
+    names = sorted({str(row["algo"]) for row in data.rows}, key=lambda name: (len(name), name))
+    plain = [name.lower() if name in ("Ring", "Tree") else name for name in names]
+    return f", {', '.join(plain[:-1])} or {plain[-1]}" if 2 <= len(names) <= 3 else ""
 
 
 def _subtitle(bench: dict[str, Any]) -> str:

@@ -72,11 +72,19 @@ class Fabric:
         if self.kind in ("rail_optimized", "fat_tree"):
             if len(leaves.names) > 1:
                 self._add_trunks(raw, payload)
-            elif self.spec.oversubscription > 1:
-                self.notes.append(
-                    f"fabric: all NICs hang on one leaf, so oversubscription"
-                    f" {self.spec.oversubscription:g} changes nothing."
-                )
+            self._say_who_needs_no_uplinks(len({nic.rail for nic in nics}))
+
+    def _say_who_needs_no_uplinks(self, rails: int) -> None:
+        thin = f"so oversubscription {self.spec.oversubscription:g} changes"
+        if self.spec.oversubscription <= 1:
+            return
+        if len(self.leaves.names) == 1:
+            self.notes.append(f"fabric: all NICs hang on one leaf, {thin} nothing.")
+        elif self.kind == "rail_optimized" and len(self.leaves.names) == rails:
+            self.notes.append(
+                f"fabric: all NICs of a rail hang on one leaf, {thin} only what goes from rail to"
+                " rail."
+            )
 
     def _attach(self, nic: Nic, leaf: str) -> int:
         """Add a NIC's two links; a switch's delay counts half at each of its sides."""

@@ -4,7 +4,7 @@
 const Curves = (() => {
   const NS = "http://www.w3.org/2000/svg", HEIGHT = 300, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 40;
   const NAMES = { nccl: "NCCL", gloo: "Gloo", ideal: "the textbook" };
-  const LOOKS = { Ring: 0, Tree: 1, NVLS: 2, "NVLS Tree": 3, NVLSTree: 3, CollNetDirect: 4, CollNetChain: 5 };
+  const LOOKS = { Ring: 0, Tree: 1, NVLS: 2, CollNetDirect: 3, NVLSTree: 4, CollNetChain: 5, PAT: 6 }; // as in charts of bench
 
   function svg(tag, parent, attributes, text) {
     const element = document.createElementNS(NS, tag);

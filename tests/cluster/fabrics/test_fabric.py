@@ -130,6 +130,16 @@ def test_an_oversubscription_without_trunks_is_noted():
     assert any("oversubscription 4 changes nothing" in note for note in cluster.notes)
 
 
+def test_an_oversubscription_that_rails_do_not_cross_is_noted():
+    """32 nodes hang on a leaf of each rail: 33 need a second one, and then its trunk."""
+    noted = "all NICs of a rail hang on one leaf"
+    for nodes, said in ((4, True), (32, True), (64, False)):
+        made = Cluster.preset("dgx-h100", nodes=nodes, fabric={"oversubscription": 4})
+        assert any(noted in note for note in made.notes) is said
+    full = Cluster.preset("dgx-h100", nodes=4)
+    assert not any(noted in note for note in full.notes)
+
+
 def test_even_paths_split_over_the_spines_that_are_told_apart():
     cluster = Cluster.preset("dgx-h100", nodes=4, fabric={"spines": 4})
     route = present(cluster.fabric_route(0, 1))
