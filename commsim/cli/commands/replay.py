@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["replay"]
 
 
+_ONE_CHANGE = (
+    "--what-if: a recording is replayed with one change at a time. Write it as a setting: --comm"
+    " modelled --cluster dgx-h100 --set scale.nic=2 (or compute.scale=0.5, data_parallel.size=64),"
+    " and `commsim compare` the JSON of both."
+)
+
+
 @click.command(cls=GroupedCommand)
 @click.argument(
     "traces", nargs=-1, required=True, metavar="TRACE...", shell_complete=complete_traces
@@ -38,6 +45,7 @@ __all__ = ["replay"]
     help="Take each collective's measured transfer time, or ask the library.",
 )
 @set_option
+@click.option("--what-if", "axes", multiple=True, hidden=True)
 @output_options
 def replay(
     traces: tuple[str, ...],
@@ -45,6 +53,7 @@ def replay(
     nodes: int | None,
     comm: str,
     sets: tuple[str, ...],
+    axes: tuple[str, ...],
     outputs: Outputs,
 ) -> int:
     """Replay recorded traces: align clocks, tell waiting from transfer, run the step again.
@@ -55,6 +64,8 @@ def replay(
     from commsim.study.replay import replay as study_replay
     from commsim.study.replay import split_sets
 
+    if axes:
+        raise click.UsageError(_ONE_CHANGE)
     console = outputs.console()
     change, others = split_sets(sets)
     place = open_cluster(cluster, nodes, others) if cluster is not None or others else None

@@ -116,6 +116,8 @@ def sweep(
         console.show(f"and {len(rows) - _SHOWN} more: write --csv or --json for all.")
     for setting in found.unmoved():
         console.show(f"{setting}: every value gives the same step here (`commsim next` says why).")
+    if beside := found.replicas_beside():
+        console.show(f'Replicas can follow: --vary "{beside}"')
     console.say(f"{len(rows)} points: {_counts(found)}.")
     if json_path == STDOUT:
         from commsim.files import json_bytes

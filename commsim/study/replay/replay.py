@@ -35,7 +35,7 @@ from commsim.study.replay.messages import message_table, pairs, pipeline, pipeli
 from commsim.study.replay.recorded_steps import recorded_steps, step_table
 from commsim.study.replay.self_check import AccountCheck, check_account
 from commsim.study.replay.what_if import WhatIf
-from commsim.study.run import Result, twice
+from commsim.study.run import Result, idle_gpus, twice
 from commsim.timeline import Timeline
 from commsim.traces import Imported, Trace, import_graph
 from commsim.units import format_time
@@ -248,6 +248,7 @@ def _timed(
         *notes,
         *timeline.notes,
         f"communication: {comm}.",
+        *(idle_gpus(graph, cluster) if comm == "modelled" else ()),
         *_verdict(check, accounts),
     ]
     extra = {

@@ -9,7 +9,7 @@ links allow.
 from commsim.study.run.captured import captured_summary
 from commsim.study.run.goodput import Goodput, goodput_of
 from commsim.study.run.guard import too_fast
-from commsim.study.run.hardware import KeptHardware
+from commsim.study.run.hardware import KeptHardware, idle_gpus
 from commsim.study.run.result import Result
 from commsim.study.run.run import run
 from commsim.study.run.twice import twice
@@ -20,6 +20,7 @@ __all__ = [
     "Result",
     "captured_summary",
     "goodput_of",
+    "idle_gpus",
     "run",
     "too_fast",
     "twice",

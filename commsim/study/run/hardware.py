@@ -10,10 +10,11 @@ from contextvars import ContextVar, Token
 from typing import Any
 
 from commsim.cluster import Cluster, build_cluster
+from commsim.graph import Graph
 from commsim.libraries import Library, make_library
 from commsim.scenario import Scenario
 
-__all__ = ["KeptHardware", "hardware_of"]
+__all__ = ["KeptHardware", "hardware_of", "idle_gpus"]
 
 _MOST_RUNS = 64  # on one cluster, before what is known of it is forgotten: plans of every size
 
@@ -71,3 +72,14 @@ def _made(scenario: Scenario, dead: Collection[tuple[int, int]] = ()) -> Hardwar
         None if file.cluster is None else build_cluster(file.cluster, scenario.where, dead=dead)
     )
     return cluster, make_library(file.library, cluster)
+
+
+def idle_gpus(graph: Graph, cluster: Cluster | None) -> list[str]:
+    """Say how many GPUs of a cluster a graph has no ranks for; nothing where all have work."""
+    ranks = int(graph.multiplicity.sum())
+    if cluster is None or ranks >= cluster.world_size:
+        return []
+    return [
+        f"ranks: {cluster.world_size - ranks:,} of the cluster's {cluster.world_size:,} GPUs have"
+        f" no work: it is of {ranks:,} ranks. They are counted in what the cluster costs."
+    ]

@@ -35,7 +35,7 @@ from commsim.study.run.captured import graph_workload
 from commsim.study.run.faulty import Strike, with_faults
 from commsim.study.run.goodput import goodput_of
 from commsim.study.run.guard import too_fast_plans
-from commsim.study.run.hardware import hardware_of
+from commsim.study.run.hardware import hardware_of, idle_gpus
 from commsim.study.run.jobs import run_jobs
 from commsim.study.run.result import Result
 from commsim.study.run.twice import twice
@@ -192,8 +192,16 @@ def run_once(
         after = (*after, f"memory: {memory}")
     if cluster is not None:
         metrics = priced(metrics, cluster)
+    unused = idle_gpus(graph, cluster) if kind in ("graph", "trace") else []
     guard = too_fast_plans(graph, cluster, library) if cluster is not None else ()
-    remarks = [*guard, *work.notes, *(cluster.notes if cluster else ()), *timeline.notes, *after]
+    remarks = [
+        *guard,
+        *unused,
+        *work.notes,
+        *(cluster.notes if cluster else ()),
+        *timeline.notes,
+        *after,
+    ]
     remarks += _chosen(scenario, library, graph)
     if file.sweep is not None:
         remarks.append(

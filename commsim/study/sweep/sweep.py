@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,6 +38,11 @@ COLUMNS = (
 """What a table of points shows of each run: keys of its JSON."""
 
 _SUFFIXES = (".csv", ".json", ".parquet", ".html")
+
+
+_DP = "workload.training.parallel.dp"
+_FILLS = re.compile(r"dp=(\d+) would use them all")
+_GIVEN = re.compile(r"\bdp=(\d+) (?:=|×)")
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -88,6 +94,25 @@ class Sweep(msgspec.Struct, frozen=True):
                 )
             ],
         }
+
+    def replicas_beside(self) -> str:
+        """Return the `vary` of two settings side by side that lets the replicas follow the one that
+        was varied, where that is why points did not run; "" elsewhere.
+        """
+        fills = [_FILLS.search(error or "") for error in self.errors]
+        said = next(filter(None, (_GIVEN.search(error or "") for error in self.errors)), None)
+        if len(self.axes) != 1 or not any(fills) or self.axes[0].path == _DP:
+            return ""
+        given = said[1] if said else "1"
+        places = [
+            (value, fill[1] if fill else given)
+            for ((_, value),), fill, error in zip(self.settings, fills, self.errors, strict=True)
+            if fill or error is None
+        ]
+        values, replicas = (
+            ",".join(str(one) for one in side) for side in zip(*places, strict=True)
+        )
+        return f"{self.axes[0].path}={values}; {_DP}={replicas}"
 
     def unmoved(self) -> list[str]:
         """Return the settings whose every value gives the same step, the others being equal."""

@@ -330,3 +330,19 @@ def test_a_script_needs_no_guard_around_its_sweep(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("begun\nSweep('the scenario', 2 points, 0 failed)\n", "")
+
+
+def test_replicas_that_should_follow_are_said() -> None:
+    """8 GPUs: tp 2 of the file goes with dp 4, tp 4 with 2; what was varied is typed as it is."""
+    training: dict[str, Any] = {
+        "model": {"preset": "gpt2-124m", "seq_len": 512},
+        "parallel": {"dp": 4, "tp": 2},
+        "batch": {"global": 8, "micro": 1},
+    }
+    scenario = {"cluster": {"preset": "dgx-h100"}, "workload": {"training": training}}
+    tp, dp = "workload.training.parallel.tp", "workload.training.parallel.dp"
+    found = cs.sweep(scenario, {tp: "2,4,3"}, executor="serial")
+    assert found.replicas_beside() == f"{tp}=2,4; {dp}=4,2"  # 3 divides no 8 GPUs
+    again = cs.sweep(scenario, [f"{tp}=2,4; {dp}=4,2"], executor="serial")
+    assert again.errors == (None, None)
+    assert again.replicas_beside() == ""
