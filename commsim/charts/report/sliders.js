@@ -6,7 +6,8 @@ const Sliders = (() => {
 
   async function start(place, facts) {
     const s = { facts: facts.sliders, places: facts.sliders.map(one => one.given), base: null, shown: -1 };
-    s.pages = JSON.parse(new TextDecoder().decode(await ViewerData.inflate(taken("pages"))));
+    const held = JSON.parse(new TextDecoder().decode(await ViewerData.inflate(taken("pages"))));
+    s.pages = held.pages.map(page => ({ ...page, sections: page.sections.map(([key, at]) => held.sections[key][at]) }));
     s.given = pointAt(s, s.places);
     s.base = remember();
     s.inputs = [...place.querySelectorAll("input[type=range]")];

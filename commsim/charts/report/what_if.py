@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -138,11 +138,30 @@ def slider_elements(runs: WhatIfRuns) -> Iterator[str]:
     ]
     data = json.dumps({"sliders": facts}, separators=(",", ":")).replace("<", "\\u003c")
     yield f'<script type="application/json" id="what-if-facts">{data}</script>\n'
-    pages = json.dumps(runs.pages, separators=(",", ":")).encode()
+    pages = json.dumps(_sections_once(runs.pages), separators=(",", ":")).encode()
     yield _element("pages", zlib.compress(pages, 9))
     for at, spans in enumerate(runs.spans):
         if spans:
             yield _element(str(at), spans)
+
+
+def _sections_once(pages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return pages whose sections are [key, number] into `sections`, each different one once.
+
+    Those of a kind stand together: they are alike, and deflate looks back 32 KiB, less than a page.
+    """
+    sections: dict[str, dict[str, int]] = {}
+    made = []
+    for page in pages:
+        places = []
+        for one in page.get("sections", ()):
+            known = sections.setdefault(one[0], {})
+            places.append([one[0], known.setdefault(json.dumps(one), len(known))])
+        made.append({**page, "sections": places})
+    return {
+        "sections": {key: list(map(json.loads, known)) for key, known in sections.items()},
+        "pages": made,
+    }
 
 
 def _element(key: str, data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from commsim.models import FLOP_CONVENTIONS, peak_name
@@ -36,6 +37,7 @@ def training_notes(plan: TrainingPlan, compute: tuple[str, ...]) -> tuple[str, .
             f"pipeline: {plan.schedule.name}, at most {float(most):g} microbatches live on a stage;"
             " sends do not hold compute, receives are posted one action ahead"
         )
+        notes += _uneven(plan)
     if parallel.tp > 1:
         notes.append(_tensor(plan))
     if parallel.cp > 1:
@@ -54,6 +56,20 @@ def training_notes(plan: TrainingPlan, compute: tuple[str, ...]) -> tuple[str, .
         )
     notes.append("left out: data loading, gradient clipping, the host beyond what issues kernels")
     return tuple(notes)
+
+
+def _uneven(plan: TrainingPlan) -> list[str]:
+    """Say how layers that do not divide over the parts of a pipeline were laid."""
+    parts = {stage.part: stage.units for stage in plan.stages}
+    counts = [sum(unit.layer >= 0 for unit in parts[part]) for part in sorted(parts)]
+    if plan.section.parallel.layers_per_stage is not None or len(set(counts)) < 2:
+        return []
+    runs = [(count, len(list(same))) for count, same in groupby(counts)]
+    told = " + ".join(f"{many} x {count}" if many > 1 else str(count) for count, many in runs)
+    return [
+        f"pipeline: {told} layers, as embedding and head count as one each; layers_per_stage lays"
+        " them otherwise"
+    ]
 
 
 def _replicas(plan: TrainingPlan) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from helpers.toy_cluster import SMALL, ToyCluster
 
+import commsim as cs
 from commsim.cluster import Cluster
 from commsim.libraries import Ideal, Request
 from commsim.models import compute_model
@@ -88,3 +89,19 @@ def test_layers_that_do_not_divide_leave_the_ends_lighter(
     parts = divide_layers(layers, pp, virtual, None, where="x")
     assert [len(part) for part in parts] == counts
     assert [layer for part in parts for layer in part] == list(range(layers))
+
+
+def test_layers_that_do_not_divide_are_said() -> None:
+    """Five layers, the embedding and the head are seven items: 4 + 3, which is 3 + 2 layers."""
+    training = {
+        "model": {"layers": 5, "hidden": 256, "heads": 4, "vocab": 1000, "seq_len": 128},
+        "parallel": {"dp": 4, "pp": 2},
+        "batch": {"global": 8, "micro": 1},
+    }
+    scenario = {"cluster": {"preset": "dgx-h100"}, "workload": {"training": training}}
+    said = "pipeline: 3 + 2 layers, as embedding and head count as one each"
+    assert any(note.startswith(said) for note in cs.run(scenario).notes)
+    listed = cs.run(scenario, ["workload.training.parallel.layers_per_stage=[3,2]"])
+    assert not any("layers_per_stage lays" in note for note in listed.notes)
+    even = cs.run(scenario, ["workload.training.model.layers=6"])
+    assert not any("layers_per_stage lays" in note for note in even.notes)
