@@ -138,7 +138,8 @@ const ViewerPaint = (() => {
   function box(ctx, data, pal, at, view, lit, i) {
     const scale = at.width / (view.t1 - view.t0), family = data.family[data.what[i]];
     const left = (data.begin[i] - view.t0) * scale, start = left + data.wait[i] * scale;
-    const end = start + data.length[i] * scale, gap = Math.min(pal.ratio, GAP * (end - left));
+    const end = start + data.length[i] * scale, wide = end - left;
+    const gap = wide < APART ? 0 : Math.min(pal.ratio, GAP * wide); // edges between pixels part narrow boxes
     const clip = value => at.x + Math.min(at.width, Math.max(0, value));
     const dim = lit && !lit[data.what[i]];
     if (start > left) {
