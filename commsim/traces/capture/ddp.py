@@ -75,7 +75,7 @@ class DistributedDataParallel(nn.Module):
         self._world = dist.get_world_size(self.process_group)
         self._as_view = gradient_as_bucket_view
         self._buffers_sent = broadcast_buffers
-        self._unused = find_unused_parameters and not static_graph
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB)
         self._limits = [MIB if bucket_cap_mb is None else cap, cap]
         ignored = set(getattr(module, _IGNORED, ()))
@@ -88,7 +88,7 @@ class DistributedDataParallel(nn.Module):
         self._ready: list[int] = []
         self._rebuilt = self._queued = False
         backwards = list(reversed(range(len(self._params))))
-        self._build(backwards, self._limits if self._unused else [sys.maxsize])
+        self._build(backwards, self._limits if self._unused() else [sys.maxsize])
         for index, param in enumerate(self._params):
             param.register_post_accumulate_grad_hook(lambda p, i=index: self._on_grad(i))
 
@@ -145,6 +145,16 @@ class DistributedDataParallel(nn.Module):
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Any) -> None:
         setattr(module, _IGNORED, list(names))
+
+    def _set_static_graph(self) -> None:
+        self.static_graph = True
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        return {}
+
+    def _unused(self) -> bool:
+        """Say whether every backward looks for parameters that got no gradient."""
+        return self.find_unused_parameters and not self.static_graph
 
     def _send_buffers(self) -> None:
         if not self._buffers_sent:
@@ -207,7 +217,7 @@ class DistributedDataParallel(nn.Module):
 
     def _finish(self) -> None:
         """Wait for all buckets, and give the parameters what was reduced."""
-        if self._unused:
+        if self._unused():
             used = torch.ones(len(self._params), dtype=torch.int32, device=self._params[0].device)
             dist.all_reduce(used, group=self.process_group, async_op=True).wait()
             for bucket in self._buckets:
@@ -221,7 +231,7 @@ class DistributedDataParallel(nn.Module):
                     if param.grad is not None:
                         param.grad.copy_(view)
             bucket.work, bucket.missing = None, len(bucket.params)
-        if not self._rebuilt and not self._unused:
+        if not self._rebuilt and not self._unused():
             self._rebuilt = True
             self._build(self._ready, self._limits)
         self._ready, self._queued, self._reduces = [], False, False

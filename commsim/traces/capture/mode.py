@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -41,11 +42,27 @@ class Capturing(TorchDispatchMode):
         if is_communication(namespace):
             return record_communication(func, namespace, name, args, kwargs)
         out = func(*args, **kwargs)
+        if name == "randint":
+            _draw(func, out, args, kwargs)
         if recorder.on:
             _track(out)
             if not is_free(namespace, name):
                 _record(func, f"{namespace}::{name}", name, args, kwargs, out)
         return out
+
+
+def _draw(func: Any, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Let few random integers be known, all the same: what is cut from `i` to `i + n` has length n.
+
+    They are 1, as every other number that is asked for, or the nearest that could be drawn.
+    """
+    given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+    if not isinstance(out, FakeTensor) or not 0 < out.numel() <= _FEW:
+        return
+    drawn = min(max(1, given.get("low", 0)), given["high"] - 1)
+    with unset_fake_temporarily():
+        out.constant = torch.full(out.shape, drawn, dtype=out.dtype)
+    out.fake_mode.fake_tensor_converter.add_constant_storage_mapping(out)
 
 
 def _record(
@@ -103,6 +120,7 @@ def _gone(key: int) -> None:
     recorder.freed(_alive.pop(key, 0))
 
 
+_FEW = 2**12
 _CALLERS = 8  # frames between a library's question and the op that answers it
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _alive: dict[int, int] = {}
@@ -110,7 +128,14 @@ _STANDS_FOR = {bool: False, int: 1, float: 1.0, complex: 1 + 0j}
 
 
 def value_of(tensor: Tensor) -> Any:
-    """Return a value if the program asks for one that is not known without a GPU."""
+    """Return a number that the program made itself, or one in place of what a GPU would tell.
+
+    Fake tensors keep a number through arithmetic with others (`constant`) until something unknown
+    is written to them.
+    """
+    if (constant := getattr(tensor, "constant", None)) is not None:
+        with unset_fake_temporarily():
+            return constant.item()
     kind: type = (
         bool
         if tensor.dtype == torch.bool

@@ -195,7 +195,7 @@ def _start(
                 "arguments": arguments,
                 "rank": rank,
                 "world": world,
-                "per_node": per_node,
+                "per_node": min(per_node, world),  # as torchrun says of a node that is not full
                 "step": step,
                 "output": str(folder / f"{rank}.json"),
             }

@@ -21,13 +21,18 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed import device_mesh, distributed_c10d
-from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from commsim.graph import Phase
 from commsim.traces.capture import ddp
 from commsim.traces.capture.calls import made_group, wait_for_work
+from commsim.traces.capture.library_checks import pass_checks
 from commsim.traces.capture.mode import resized
+from commsim.traces.capture.one_device import (
+    GeneratorAnywhere,
+    modules_on_one_device,
+    on_one_device_in_backwards,
+)
 from commsim.traces.capture.recorder import (
     CapturedEvent,
     Stream,
@@ -39,7 +44,7 @@ from commsim.traces.capture.records import Sync
 from commsim.traces.capture.sync_batch_norm import install_sync_batch_norm
 from commsim.traces.capture.values import install_values
 
-__all__ = ["OnOneDevice", "install"]
+__all__ = ["install"]
 
 
 def install(rank: int, world: int, local: int, per_node: int) -> None:
@@ -48,10 +53,13 @@ def install(rank: int, world: int, local: int, per_node: int) -> None:
     _meshes()
     _streams()
     _cuda(local, per_node)
-    _modules()
+    modules_on_one_device()
+    _fully_sharded_modules()
     _pipelines()
     _optimizers()
     _loaders()
+    on_one_device_in_backwards()
+    pass_checks()
     install_values()
     install_sync_batch_norm()
     torch.nn.parallel.DistributedDataParallel = ddp.DistributedDataParallel
@@ -170,6 +178,7 @@ def _streams() -> None:
         module.stream = StreamContext
     torch.Stream, torch.Event = Stream, CapturedEvent
     torch.cuda.default_stream = lambda device=None: Stream.made[0]
+    torch.Tensor.record_stream = lambda self, stream: None
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
     names = {
@@ -191,10 +200,17 @@ def _streams() -> None:
     context.lazy_init = lazy_init
 
 
-def _looks_closer(frame: Any, *names: str) -> bool:
-    """Say whether a library asks that would find out that "cuda" is none: it gets the CPU."""
-    asking = frame.f_globals.get("__name__", "torch")
-    return str(asking).startswith((*names, "lightning", "pytorch_lightning"))
+def _fully_sharded_modules() -> None:
+    """Let the first FSDP take the device that stands in for an accelerator."""
+    from torch.distributed.fsdp import _init_utils, fully_sharded_data_parallel
+
+    init = _init_utils._init_device_handle
+
+    def on_one_device(state: Any, module: Any, ignored: Any, device_id: Any) -> Any:
+        return init(state, module, ignored, torch.device("cpu"))
+
+    for module in (_init_utils, fully_sharded_data_parallel):
+        module._init_device_handle = on_one_device  # type: ignore[attr-defined]
 
 
 _PROPERTIES = SimpleNamespace(
@@ -208,10 +224,7 @@ def _cuda(local: int, per_node: int) -> None:
     cuda = torch.cuda
 
     def is_available() -> bool:
-        return not _looks_closer(sys._getframe(1), "torch")
-
-    def device_count() -> int:
-        return 0 if _looks_closer(sys._getframe(1)) else per_node
+        return not str(sys._getframe(1).f_globals.get("__name__", "torch")).startswith("torch")
 
     def synchronize(device: Any = None) -> None:
         recorder.add(Sync(-1))
@@ -219,7 +232,7 @@ def _cuda(local: int, per_node: int) -> None:
     answers: dict[str, Any] = {
         "is_available": is_available,
         "synchronize": synchronize,
-        "device_count": device_count,
+        "device_count": lambda: per_node,
         "current_device": lambda: local,
         "get_device_name": lambda device=None: _PROPERTIES.name,
         "get_device_properties": lambda device=None: _PROPERTIES,
@@ -253,73 +266,7 @@ def _cuda(local: int, per_node: int) -> None:
         begin(self, "cpu" if str(device_type).startswith("cuda") else device_type, *how, **more)
 
     torch.amp.autocast_mode.autocast.__init__ = autocast
-    torch.Generator = _Generator
-
-
-class _Generator(torch.Generator):
-    """A generator of random numbers on whatever device is asked for, which are never looked at."""
-
-    def __new__(cls, device: Any = None) -> Any:
-        return super().__new__(cls, device="cpu")
-
-
-class OnOneDevice(TorchFunctionMode):
-    """Takes "cuda" for the device that stands in for it, wherever torch is told a device."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is torch.device:
-            named = (*args[:1], *kwargs.values())
-            there = any(_is_cuda(value) or _is_number(value) for value in named)
-            return _here if there else func(*args, **kwargs)
-        if func is torch.Tensor.cuda:
-            return args[0].to("cpu")
-        if func is torch.Tensor.to and len(args) > 1 and _is_number(args[1]):
-            args = (args[0], _here, *args[2:])
-        if func is torch.Tensor.pin_memory:
-            return args[0]
-        if any(map(_is_cuda, args)):
-            args = tuple(_here if _is_cuda(arg) else arg for arg in args)
-        if _is_cuda(kwargs.get("device")) or _is_number(kwargs.get("device")):
-            kwargs = kwargs | {"device": _here}
-        if kwargs.get("pin_memory"):
-            kwargs = kwargs | {"pin_memory": False}
-        return func(*args, **kwargs)
-
-
-_here = torch.device("cpu")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_cuda(value: Any) -> bool:
-    if isinstance(value, torch.device):
-        return bool(value.type == "cuda")
-    return isinstance(value, str) and value.partition(":")[0] == "cuda"
-
-
-def _modules() -> None:
-    """Let modules move to the device that stands in, and run as they are written."""
-    parse = torch._C._nn._parse_to
-
-    def parse_to(*args: Any, **kwargs: Any) -> Any:
-        where = [_here if _is_cuda(one) or _is_number(one) else one for one in args]
-        if "device" in kwargs:
-            kwargs["device"] = _here
-        return parse(*where, **kwargs)
-
-    def compiled(model: Any = None, *how: Any, **more: Any) -> Any:
-        recorder.note("torch.compile: the program was captured as eager mode runs it, unfused.")
-        return (lambda function: function) if model is None else model
-
-    torch._C._nn._parse_to = parse_to
-    torch.compile = compiled
-    torch.nn.Module.compile = lambda self, *how, **more: compiled(self)
-    torch.nn.Module.cuda = lambda self, device=None: self.to("cpu")
+    torch.Generator = GeneratorAnywhere
 
 
 def _pipelines() -> None:

@@ -1,9 +1,9 @@
 """
 What a program is told that asks fake tensors for values, copies or saves them, or sends objects.
 
-No value is known, so every one is the stand-in of `mode.value_of`; the program waits for the GPU
-there, as it would. Objects go nowhere: every rank's is taken to be this rank's own. Nothing is
-written to checkpoints.
+No value is known but a number that the program wrote itself (`torch.tensor(0)`): every other one
+is the stand-in of `mode.value_of`; the program waits for the GPU there, as it would. All ranks are
+taken to have this rank's own numbers and objects. Nothing is written to checkpoints.
 """
 
 # mypy: allow-untyped-calls
@@ -11,6 +11,8 @@ written to checkpoints.
 from __future__ import annotations
 
 import copy
+import functools
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed import distributed_c10d
 
 from commsim.traces.capture.mode import value_of
@@ -42,6 +44,7 @@ def install_values() -> None:
         "gather_object": _gather_object,
         "broadcast_object_list": _broadcast_object_list,
         "scatter_object_list": _scatter_object_list,
+        "all_reduce": _known_sum(dist.all_reduce),
     }
     for module in (dist, distributed_c10d):
         for name, answer in answers.items():
@@ -73,6 +76,25 @@ def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
         made._is_param = True  # as Parameter.__new__ marks a tensor of another class
     memo[id(tensor)] = made.requires_grad_(tensor.requires_grad)
     return made
+
+
+def _known_sum(all_reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a known number become the sum of as many as there are ranks."""
+
+    @functools.wraps(all_reduce)
+    def reduce(
+        tensor: Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False
+    ) -> Any:
+        known = getattr(tensor, "constant", None)
+        with unset_fake_temporarily():
+            before = None if known is None else known.clone()
+        work = all_reduce(tensor, op, group, async_op)
+        if known is not None and op == dist.ReduceOp.SUM:
+            with unset_fake_temporarily():
+                known.copy_(before * dist.get_world_size(group))
+        return work
+
+    return reduce
 
 
 def _all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:

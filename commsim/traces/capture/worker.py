@@ -79,6 +79,7 @@ def _capture(job: Job) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from commsim.traces.capture import mode, stand_ins
+    from commsim.traces.capture.one_device import OnOneDevice
     from commsim.traces.capture.progress import writing_progress
     from commsim.traces.capture.recorder import recorder
 
@@ -91,7 +92,7 @@ def _capture(job: Job) -> None:
     try:
         with (
             writing_progress(job.output, steps.how_far),
-            stand_ins.OnOneDevice(),
+            OnOneDevice(),
             FakeTensorMode(allow_non_fake_inputs=True),
             mode.Capturing(),
         ):
@@ -243,7 +244,6 @@ _ADVICE = {
     "UnsupportedOperator": "This kernel has no fake version. Capture with the ops of torch itself, "
     "or give it one (torch.library.register_fake).",
     "FlexAttention": "It runs on a GPU alone: capture with scaled_dot_product_attention.",
-    "CUDAAccelerator": "Lightning looks for a real GPU: let it choose, accelerator='auto'.",
     "CUDA error": "A kernel that exists only on a GPU: capture with the ops of torch itself.",
 }
 

@@ -157,3 +157,25 @@ def test_a_mesh_makes_the_world_of_a_script_that_did_not(tmp_path: Path) -> None
     text = BEGIN.replace('dist.init_process_group("gloo")', MESH) + STEPS
     path.write_text(text, encoding="utf-8")
     assert sizes(capture(path, world_size=4)) == [LAYER]
+
+
+def test_batches_cut_at_random_places_keep_their_length(tmp_path: Path) -> None:
+    """As nanoGPT cuts them from one array: three products of 4 x 16 tokens per step."""
+    graph = captured(
+        tmp_path,
+        """
+import numpy as np
+data = np.zeros(1000, dtype=np.uint16)
+def batch():
+    at = torch.randint(len(data) - 16, (4,))
+    assert all(1 <= int(i) < len(data) - 16 for i in at)
+    return torch.stack([torch.from_numpy(data[i : i + 16].astype(np.int64)) for i in at])
+net = DDP(nn.Sequential(nn.Embedding(50, 64), nn.Linear(64, 64)))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(3):
+    net(batch().pin_memory().to("cuda")).sum().backward(); opt.step(); opt.zero_grad()
+""",
+    )
+    tokens = 4 * 16
+    # Forward, and backward by the weights and by the embedding's output: 2 m n k each.
+    assert graph.meta["capture"]["hardware_flops"] == 4 * 3 * 2 * tokens * 64 * 64
