@@ -273,7 +273,7 @@ class CommunicatorEdges:
         """Return the pairs of a node: each head adds up its part of S and hands it out again."""
         local, heads = _places(self.node), int(min(self.comm.local_ranks))
         source, target = np.nonzero(self.node[:, None] == self.node[None, :])
-        adds, hands_out = op != "all_gather", op != "reduce_scatter"
+        adds, hands_out = int(op != "all_gather"), int(op != "reduce_scatter")  # of bools `+` is or
         parts = adds * (local[target] < heads) + hands_out * (local[source] < heads)
         moves = (source != target) & (parts > 0)
         source, target, share = source[moves], target[moves], parts[moves] / heads
