@@ -22,11 +22,12 @@ from commsim.collectives.dependencies import dependencies
 from commsim.collectives.direct import all_to_all as direct_all_to_all
 from commsim.collectives.direct import all_to_all_v as direct_all_to_all_v
 from commsim.collectives.msccl import Custom, load_msccl
-from commsim.collectives.program import IN_NODE, Program, ProgramBuilder
+from commsim.collectives.program import IN_NETWORK, IN_NODE, Program, ProgramBuilder
 from commsim.collectives.walk import Move, Picture, Walk, walk
 
 __all__ = [
     "ALGORITHMS",
+    "IN_NETWORK",
     "IN_NODE",
     "Ask",
     "CollectiveAlgorithm",

@@ -1,6 +1,6 @@
 """
-NVLS, NVLSTree and PAT as messages: their chunk programs (`collectives`, proven by the checker) on
-the routes that NCCL takes.
+NVLS, NVLSTree, CollNet and PAT as messages: their chunk programs (proven by the checker) on the
+routes that NCCL takes.
 
 The timing model has one time for all of such a program. So all messages add latency and are handed
 out below the rate of their routes by one factor each, so that on an idle cluster the program
@@ -19,6 +19,12 @@ from commsim.cluster import Route
 from commsim.collectives import Program, program
 from commsim.libraries.expansion import lay, per_byte
 from commsim.libraries.nccl.plans.group import NcclGroup
+from commsim.libraries.nccl.plans.network_sums import (
+    between_ranks,
+    chains_over_nodes,
+    direct_over_nodes,
+    nvls_over_nodes,
+)
 from commsim.libraries.nccl.plans.routes import routes_between
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import default_terms, hop_latency, reach_latency
@@ -30,19 +36,20 @@ _MOST_MESSAGES = 16_384
 _MOST_PIECES = 32
 _ROUNDS = 40  # of the search for a factor: it takes five to ten
 _CLOSE = 1e-7  # relative
+_OVER_NODES = (Algorithm.NVLS, Algorithm.NVLSTree, Algorithm.CollNetDirect)
 
 
 def has_program(group: NcclGroup, op: str, choice: Choice) -> bool:
     """Return whether an algorithm's messages are known for a group."""
     ranks, nodes = group.comm.local_ranks, group.comm.n_nodes
-    match choice.algorithm:
-        case Algorithm.NVLS:
-            return nodes == 1
-        case Algorithm.NVLSTree:
-            return op == "all_reduce" and nodes > 1 and len(set(ranks)) == 1
-        case Algorithm.PAT:
-            return max(ranks) == 1
-    return False
+    if choice.algorithm == Algorithm.PAT:
+        return max(ranks) == 1
+    if choice.algorithm == Algorithm.NVLS and nodes == 1:
+        return True
+    over_nodes = op == "all_reduce" and nodes > 1 and len(set(ranks)) == 1
+    if choice.algorithm == Algorithm.CollNetChain:
+        return over_nodes and all(len(chain) == ranks[0] for chain in _chains(group))
+    return over_nodes and choice.algorithm in _OVER_NODES
 
 
 def laid_program(
@@ -82,10 +89,24 @@ def _shape(group: NcclGroup, op: str, choice: Choice) -> Program:
     n, m = group.comm.n_ranks, group.comm.local_ranks[0]
     if choice.algorithm == Algorithm.PAT:
         return program(op, "pat", n)
-    if choice.algorithm == Algorithm.NVLS:
+    if choice.algorithm == Algorithm.NVLS and n == m:
         return program(op, "nvls", n, pieces=_pieces(4 * n))
+    if choice.algorithm == Algorithm.NVLS:
+        return between_ranks(nvls_over_nodes(n, m, _pieces(5 * n)), m)
+    if choice.algorithm == Algorithm.CollNetDirect:
+        return between_ranks(direct_over_nodes(n, m, _pieces((2 * m - 1) * n)), m)
+    if choice.algorithm == Algorithm.CollNetChain:
+        chains = _chains(group)
+        each = len(chains) * (2 * m - 1) * group.comm.n_nodes
+        return between_ranks(chains_over_nodes(n, chains, _pieces(each)), m)
     between = 2 * (group.comm.n_nodes - 1) * m
     return program(op, "nvls_tree", n, per_node=m, pieces=_pieces(2 * (4 * n + between)))
+
+
+def _chains(group: NcclGroup) -> list[list[int]]:
+    """Return the places of a node along each channel of CollNetChain, from the network on."""
+    graph = group.comm.graphs["collnet_chain"]
+    return [list(channel.intra) for channel in graph.channels]
 
 
 def _pieces(messages: int) -> int:
