@@ -141,6 +141,13 @@ def call(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort) as error:
         if isinstance(error.__cause__ or error, _Terminated):  # click makes an Abort of it
             return _fail("terminated.", _TERMINATED)
+        if isinstance(error.__cause__, EOFError):  # of this too
+            return _fail(
+                f"a file is cut off ({error.__cause__}). If it is none of yours, a full disk may"
+                f" have cut what Python keeps of commsim: delete the folders __pycache__ in"
+                f" {os.path.dirname(os.path.dirname(__file__))}.",
+                2,
+            )
         return _fail("interrupted.", _INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has left; Python would complain again when it flushes at exit.

@@ -74,3 +74,23 @@ def test_no_home_and_no_utf_8(env: dict[str, str], tmp_path: Path) -> None:
     done = commsim("run", str(file), "-o", str(tmp_path / "x.html"), env=env)
     assert done.returncode == 0, done.stderr
     assert "größer – µs" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_bytecode_that_a_full_disk_cut_is_said(tmp_path: Path) -> None:
+    """Python before 3.12.8 keeps what it could write of a module, and fails on it ever after."""
+    script = "from commsim.cli.main import entry\nentry()"
+
+    def presets() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", script, "presets"], capture_output=True, text=True, check=False,
+            cwd=ROOT, env=ENV | {"PYTHONPYCACHEPREFIX": str(tmp_path)},
+        )  # fmt: skip
+
+    assert presets().returncode == 0
+    (kept,) = tmp_path.rglob("commsim/cli/commands/presets.*.pyc")
+    kept.write_bytes(kept.read_bytes()[:64])
+    done = presets()
+    assert done.returncode == 2
+    assert "a file is cut off" in done.stderr
+    assert "__pycache__" in done.stderr
+    assert "Traceback" not in done.stderr
