@@ -52,6 +52,21 @@ def viewer(page: Any, script: str, *arguments: Any) -> Any:
     return page.evaluate(f"a => {{ {start} {script} }}", list(arguments))
 
 
+def test_names_of_rows_are_whole_on_a_screen_that_has_room(opened: Open, tmp_path: Path) -> None:
+    """Stages of tp, pp and dp send on the stream of tp: the longest names that there are."""
+    run("dp-pp-tp").report(tmp_path / "page.html")
+    page = opened(tmp_path / "page.html")
+    drawn = viewer(page, """
+        const texts = [], draw = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+          texts.push(text); draw.call(this, text, ...at); };
+        v.redraw();
+        return texts;""")  # fmt: skip
+    assert "tp, pp +1 send, pp -1 send, embedding" in drawn
+    assert not [text for text in drawn if text.endswith("…")]
+    assert viewer(page, "return v.size().gutter < 0.2 * v.size().plot")
+
+
 def test_threads_of_the_host_have_rows_above_their_gpu(
     opened: Open, dlrm: Any, pages: dict[str, Path]
 ) -> None:

@@ -111,7 +111,7 @@ function keepPainted(c) {
     const context = c.main.getContext("2d");
     context.font = `12px ${getComputedStyle(c.stage).fontFamily}`;
     const widest = made.lines.reduce((most, line) => line.kind === "row" ? Math.max(most, context.measureText(line.label).width, 0.92 * context.measureText(line.name).width) : most, 34);
-    const gutter = Math.min(widest + 12, width < 600 ? 76 : 140);
+    const gutter = Math.min(widest + 12, width < 600 ? 76 : width < 1000 ? 140 : 200);
     const plot = width - gutter - (made.height > body ? BAR + 4 : 0);
     c.size = { width, height: AXIS + body, gutter, plot, body, content: made.height };
     for (const [canvas, tall] of [[c.main, c.size.height], [c.over, c.size.height], [c.map, MAP]]) {
