@@ -87,6 +87,21 @@ def ddp() -> Step:
     return training_step(nn.parallel.DistributedDataParallel(model(3), bucket_cap_mb=0.3))
 
 
+def ddp_join() -> Step:
+    """Data parallel with a batch more on every further rank: who is done shadows the others."""
+    net = nn.parallel.DistributedDataParallel(model(2), bucket_cap_mb=0.3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+
+    def step() -> None:
+        with net.join():
+            for _ in range(1 + dist.get_rank()):
+                net(torch.ones(ROWS, WIDTH)).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return step
+
+
 def ddp_real() -> Step:
     """Data parallel without held time: wide layers, so that the products take the time."""
     torch.manual_seed(0)
@@ -187,6 +202,7 @@ def p2p() -> Step:
 
 PROGRAMS: dict[str, Callable[[], Step]] = {
     "ddp": ddp,
+    "ddp-join": ddp_join,
     "ddp-real": ddp_real,
     "fsdp2": fsdp2,
     "tp": tp,

@@ -59,6 +59,7 @@ RUNS = {
     "ddp-2": Run("ddp", 2, execution_trace=True, pickled=True),
     "ddp-4": Run("ddp", 4),
     "ddp-4-late": Run("ddp", 4, late=(2, 0.030)),
+    "ddp-join-2": Run("ddp-join", 2),
     "ddp-real-2": Run("ddp-real", 2),
     "fsdp2-2": Run("fsdp2", 2),
     "fsdp2-4": Run("fsdp2", 4),

@@ -26,7 +26,7 @@ MS = 1_000_000_000
 
 
 @pytest.mark.share(0.5)
-@pytest.mark.parametrize("run", [*RUNS, "ddp-4-late", "1f1b-4-late"])
+@pytest.mark.parametrize("run", [*RUNS, "ddp-4-late", "1f1b-4-late", "ddp-join-2"])
 def test_the_account_of_every_recorded_run_is_met(run: str) -> None:
     found = replay(DATA / "gloo_runs" / run)
     assert found.result.extra["self_check"]["account"]["misses"] == []

@@ -17,7 +17,8 @@ from commsim.timeline import Timeline
 from commsim.traces import Trace, load_trace
 
 MS = 1_000_000_000
-ALL = [*RUNS, "ddp-4-late", "1f1b-4-late"]
+ALL = [*RUNS, "ddp-4-late", "1f1b-4-late", "ddp-join-2"]
+JOINED = [("ddp-join-2", rank) for rank in range(2)]  # recorded, and not captured
 
 
 def load(run: str) -> Trace:
@@ -48,7 +49,7 @@ def without_groups(calls: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.share(0.4)
-@pytest.mark.parametrize(("run", "rank"), RANKS)
+@pytest.mark.parametrize(("run", "rank"), RANKS + JOINED)
 def test_calls_are_those_of_the_program(run: str, rank: int) -> None:
     """Sequence, groups, bytes and types, from Kineto and the flight recorder."""
     assert communication(load(run).graph(), rank) == without_groups(told(run, rank))
