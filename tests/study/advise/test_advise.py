@@ -307,6 +307,19 @@ def test_nothing_fits_says_the_arithmetic_and_what_would() -> None:
     assert "nodes instead of 1" in said
 
 
+def test_the_layout_of_the_scenario_is_simulated_however_far_behind_it_is() -> None:
+    """One sequence through a pipeline of four: three of four GPUs always wait."""
+    work = data(box("40GB"), {**MEDIUM, "layers": 4, "hidden": 512, "heads": 8}, 1)
+    work["workload"]["training"]["parallel"] = {"pp": 4}
+    given = scenario_from(work, "a scenario")
+    advice = advise(given, top=1)
+    assert advice.given is not None
+    assert "pp 4" in advice.given.candidate.name
+    assert advice.given.rank > 1
+    whole = run(given).metrics.step_time_s
+    assert advice.given.metrics.step_time_s == pytest.approx(whole, rel=1e-9)
+
+
 def test_only_training_can_be_advised() -> None:
     with pytest.raises(ScenarioError, match=r"workload\.pipeline: advise is about training"):
         advise("1f1b")
