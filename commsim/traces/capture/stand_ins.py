@@ -210,7 +210,7 @@ def _fully_sharded_modules() -> None:
         return init(state, module, ignored, torch.device("cpu"))
 
     for module in (_init_utils, fully_sharded_data_parallel):
-        module._init_device_handle = on_one_device  # type: ignore[attr-defined]
+        vars(module)["_init_device_handle"] = on_one_device
 
 
 _PROPERTIES = SimpleNamespace(

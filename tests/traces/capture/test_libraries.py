@@ -264,5 +264,5 @@ def test_libraries_send_what_they_should(
         total[kind] += size * count
     half = GRADIENTS // 2
     assert total.keys() == expected.keys()
-    for kind, times in expected.items():
-        assert total[str(kind)] == pytest.approx(times * half, rel=2e-3)
+    for what, times in expected.items():
+        assert total[str(what)] == pytest.approx(times * half, rel=2e-3)
