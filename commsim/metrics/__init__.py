@@ -25,7 +25,7 @@ from commsim.metrics.cost import (
     rated_power,
 )
 from commsim.metrics.critical_path import CriticalPath, critical_path
-from commsim.metrics.headline import finding, limit_name, limit_text
+from commsim.metrics.headline import finding, limit_name, limit_remarks, limit_text
 from commsim.metrics.limits import Limit, limits
 from commsim.metrics.links import (
     UseOverTime,
@@ -76,6 +76,7 @@ __all__ = [
     "instances",
     "lane_stages",
     "limit_name",
+    "limit_remarks",
     "limit_text",
     "limits",
     "link_resource",

@@ -17,12 +17,13 @@ from commsim.metrics.words import op_label, schedule_words, short_time
 from commsim.timeline import Timeline
 from commsim.units import PS_PER_SECOND, format_bandwidth, format_size
 
-__all__ = ["finding", "limit_name", "limit_text"]
+__all__ = ["finding", "limit_name", "limit_remarks", "limit_text"]
 
 _TOGETHER = 1.01  # times of collectives that add up to more than this share of all ran together
 _NOTHING = 5e-4  # of the step: 0.0 % in a table
 _UNEVEN = 0.005  # of the step: ranks whose own steps end that far apart are named by their mean
 _FAR_MORE = 1.5  # times what half of the costliest part saves
+_FAR_LESS = 0.4  # of what a limit costs: half of its bandwidth's part would save 0.5
 _ALL_COMPUTE = 0.95  # from this share on, compute is the finding
 _RESOURCES = MappingProxyType(
     {
@@ -119,6 +120,26 @@ def limit_text(limit: Limit, step: float) -> str:
     if limit.kind == "host":
         return f"the GPUs wait for their host; CPUs twice as fast would save {half}"
     return f"compute; GPUs twice as fast would save {half}"
+
+
+def limit_remarks(limits: Sequence[Limit]) -> list[str]:
+    """Say what a table of limits does not: what latency holds, and why twice a bandwidth saves far
+    less than half of what its transfers cost.
+    """
+    told = []
+    if any(limit.kind == "latency" for limit in limits):
+        told.append("latency: what bytes do not explain, of the library's steps and of the links")
+    slow = {
+        limit.resource
+        for limit in limits
+        if limit.kind == "bandwidth" and (limit.halved_s or 0.0) < _FAR_LESS * limit.removed_s
+    }
+    if inside := {"nvlink", "c2c", "pcie", "cpu", "memory"} & slow:
+        link = "NVLink" if "nvlink" in inside else "PCIe"
+        told.append(f"twice {link} is not twice as fast: the library has as many SMs and channels")
+    if "network" in slow or "fabric" in slow:
+        told.append("twice the NICs are not twice as fast: the next link on the way is full first")
+    return told
 
 
 def _moved(limit: Limit) -> str:

@@ -9,7 +9,7 @@ from helpers.hand_made import timeline
 from msgspec.structs import replace
 
 from commsim.graph import Device, GraphBuilder
-from commsim.metrics import Limit, finding, limits, measure
+from commsim.metrics import Limit, finding, limit_remarks, limits, measure
 from commsim.study.run import Result, run
 from commsim.timeline import Cause
 
@@ -274,3 +274,16 @@ def test_what_travels_between_stages_is_told_from_their_bubble() -> None:
     assert parts.exposed_transfer_s > 0
     assert parts.exposed_transfer_s + parts.waiting_s == pytest.approx(step - 24e-3)
     assert f"({1 - 33e-3 / step:.1%} if p2p took no time)" in found.headline
+
+
+def test_remarks_say_why_twice_a_link_is_less_than_half_of_it() -> None:
+    def of(resource: str, halved: float) -> Limit:
+        return Limit("bandwidth", resource, "all-reduce on dp", None, 1.0, halved)
+
+    assert limit_remarks([of("nvlink", 0.5), of("network", 0.45)]) == []
+    (inside,) = limit_remarks([of("nvlink", 0.1), of("network", 0.5)])
+    assert inside.startswith("twice NVLink is not twice as fast")
+    (outside,) = limit_remarks([of("network", 0.1), Limit("copy", "pcie", "", None, 1.0, 0.1)])
+    assert outside.startswith("twice the NICs are not twice as fast")
+    (latency,) = limit_remarks([Limit("latency", "network", "", None, 1.0, 0.5)])
+    assert latency.startswith("latency: ")

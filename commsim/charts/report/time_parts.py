@@ -12,7 +12,7 @@ import numpy as np
 from commsim.charts.report.facts import ReportFacts, ReportSection
 from commsim.charts.report.markup import BarPart, legend, percent, stack, table, text
 from commsim.charts.theme import ACCOUNT, shorten
-from commsim.metrics import Limit, Metrics, RankTimes, bubbles, limit_name, op_label
+from commsim.metrics import Limit, Metrics, RankTimes, bubbles, limit_name, limit_remarks, op_label
 from commsim.units import format_time
 
 __all__ = ["breakdown_section", "bubble_section", "limits_section", "path_section", "waits_section"]
@@ -147,6 +147,7 @@ def limits_section(facts: ReportFacts) -> ReportSection | None:
         "The plan of this run timed again without each part, and with half of it. Not a new run:"
         " transfers keep the contention that they had"
     )
+    lead += "".join(f". {one[0].upper()}{one[1:]}" for one in limit_remarks(facts.limits))
     body = table(["part", "gone", "half"], rows, right=(1, 2))
     return ReportSection("limits", "What the step would save", lead, body)
 

@@ -20,7 +20,6 @@ __all__ = ["columns", "limits_table", "summary", "what_if_table"]
 _NONE = "–"
 _UNEVEN = 0.005  # ranks whose steps end that far apart: the account is of their mean
 _HIDDEN = 0.01  # of the step: transfers under compute from here on are worth a line
-_FAR_LESS = 0.4  # of what a limit costs: half of its bandwidth's part would save 0.5
 _ALWAYS = ("compute", "exposed_transfer", "waiting")  # parts that are shown though they be zero
 
 
@@ -57,7 +56,7 @@ def summary(
 
 def limits_table(result: Result) -> str:
     """Return what the step would save without each part, with half of it, and how to try that."""
-    from commsim.metrics import limit_name
+    from commsim.metrics import limit_name, limit_remarks
 
     step = result.metrics.step_time_s
     rows: list[tuple[str, ...]] = [("the step would be shorter without", "gone", "half", "")]
@@ -66,9 +65,7 @@ def limits_table(result: Result) -> str:
         tried = f"--set {limit.setting}" if half and limit.setting else ""
         rows.append((f"  {limit_name(limit)}", f"{limit.removed_s / step:.1%}", half, tried))
     told = columns(rows, right=(1, 2))
-    if any(limit.kind == "latency" for limit in result.limits):
-        told += "\n  (latency: what bytes do not explain, of the library's steps and of the links)"
-    told += _less_than_half(result)
+    told += "".join(f"\n  ({remark})" for remark in limit_remarks(result.limits))
     compute = result.metrics.breakdown.compute_s / step if step else 0.0
     gone = next((one.removed_s / step for one in result.limits if one.kind == "compute"), compute)
     if compute - gone > _HIDDEN:
@@ -76,22 +73,6 @@ def limits_table(result: Result) -> str:
             f"\n  (compute is {compute:.1%}, without it {gone:.1%} is saved: transfers that ran"
             " under it would stand alone)"
         )
-    return told
-
-
-def _less_than_half(result: Result) -> str:
-    """Say why twice a bandwidth saves far less than half of what its transfers cost."""
-    found = {
-        limit.resource
-        for limit in result.limits
-        if limit.kind == "bandwidth" and (limit.halved_s or 0.0) < _FAR_LESS * limit.removed_s
-    }
-    told = ""
-    if inside := {"nvlink", "c2c", "pcie", "cpu", "memory"} & found:
-        link = "NVLink" if "nvlink" in inside else "PCIe"
-        told = f"\n  (twice {link} is not twice as fast: the library has as many SMs and channels)"
-    if "network" in found or "fabric" in found:
-        told += "\n  (twice the NICs are not twice as fast: the next link on the way is full first)"
     return told
 
 
