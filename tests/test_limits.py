@@ -43,6 +43,18 @@ def test_a_graph_of_many_operations_is_refused_before_it_runs() -> None:
         cs.simulate(graph, None, library=cs.Ideal())
 
 
+def test_ranks_that_unfold_are_counted_before_they_are_copied() -> None:
+    """One rank's operations fit, those of 128 do not; no rank of them is laid down before."""
+    nodes = {"preset": "dgx-h100", "nodes": 16}
+    work = {"training": {**TRAINING, "batch": {"global": 128, "micro": 1}, "parallel": {"dp": 128}}}
+    data = {"cluster": nodes, "workload": work}
+    one = len(cs.run(data).timeline.graph)
+    limit = 20 * one * BYTES_PER_OP
+    assert cs.run(data, limit=limit).metrics.step_time_s > 0
+    with pytest.raises(cs.ScenarioError, match=rf"unfolded: {128 * one:,} operations of 128 lanes"):
+        cs.run({**data, "engine": {"fold": "off"}}, limit=limit)
+
+
 def test_the_machine_sets_the_limit_unless_one_is_stated() -> None:
     assert memory_limit() > 2**28
     with limited_to(None):

@@ -17,6 +17,7 @@ from commsim.arrays import Bools, Ints
 from commsim.errors import ScenarioError
 from commsim.graph.fold import Fold
 from commsim.graph.table import Collectives, Folding, Graph, Group, Messages, OpKind, op_columns
+from commsim.limits import BYTES_PER_OP, check_size
 
 __all__ = ["refold"]
 
@@ -27,7 +28,7 @@ def refold(graph: Graph, roles: Ints) -> Graph:
     Ranks on different lanes stay apart too. A graph that is not folded comes back as it is.
 
     Raises:
-        ScenarioError: ops depend on ops of other lanes.
+        ScenarioError: ops depend on ops of other lanes, or there are more than memory holds.
     """
     folding = graph.folding
     if folding is None:
@@ -52,6 +53,11 @@ class _Copies:
         held = np.bincount(graph.lane, minlength=len(graph.lane_rank))
         first = np.concatenate(([0], np.cumsum(held)))[self.lane_was]
         self.count = held[self.lane_was]
+        lanes, many = len(self.ranks), int(self.count.sum())
+        check_size(
+            many, BYTES_PER_OP, f"the work unfolded: {many:,} operations of {lanes:,} lanes",
+            "Let equal ranks fold (engine.fold: auto), or take fewer microbatches or ranks.",
+        )  # fmt: skip
         self.begin = np.concatenate(([0], np.cumsum(self.count)))
         self.lane = np.repeat(np.arange(len(self.ranks)), self.count)
         self.source = by_lane[np.repeat(first - self.begin[:-1], self.count) + _upto(self.lane)]
