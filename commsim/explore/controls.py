@@ -276,6 +276,6 @@ def _what_if(data: Mapping[str, Any]) -> list[Control]:
     ]  # fmt: skip
     found.append(
         _slider("oversubscription", "oversubscription", "What if", (1, 1.5, 2, 3, 4, 8), thin,
-                "cluster.fabric", unit="1 : ", hint="of the fabric's uplinks")
+                "cluster.fabric", unit="1 : ", hint="of leaves; nothing where all hang on one")
     )  # fmt: skip
     return found

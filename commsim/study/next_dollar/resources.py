@@ -13,6 +13,7 @@ import msgspec
 
 from commsim.cluster import Cluster, NodeSpec
 from commsim.errors import ScenarioError
+from commsim.models import peak_name
 from commsim.scenario import ScenarioFile
 from commsim.units import PS_PER_SECOND, format_bandwidth, format_size, format_time
 from commsim.workload import with_defaults
@@ -57,11 +58,15 @@ def resources_of(file: ScenarioFile, cluster: Cluster | None, where: str) -> lis
         )
     scale = file.cluster.scale
     factors = {name: getattr(scale, name) for name in scale.__struct_fields__}
-    return [*_hardware(cluster, factors), *_size(file), *_settings(file, where)]
+    training = file.workload.training
+    peak = "bf16" if training is None else peak_name(training.precision)
+    return [*_hardware(cluster, factors, peak), *_size(file), *_settings(file, where)]
 
 
-def _hardware(cluster: Cluster, scale: Mapping[str, float]) -> Iterator[Resource]:
-    """Yield what the cluster has; each is changed by a factor of `cluster.scale`."""
+def _hardware(cluster: Cluster, scale: Mapping[str, float], peak: str) -> Iterator[Resource]:
+    """Yield what the cluster has; each is changed by a factor of `cluster.scale`. Products run at
+    the `peak` of that name.
+    """
 
     def one(
         key: str, title: str, now: str, links: tuple[str, ...] = (), *, time: bool = False
@@ -73,7 +78,7 @@ def _hardware(cluster: Cluster, scale: Mapping[str, float]) -> Iterator[Resource
         return Resource(key, title, "hardware", now, sets, links)
 
     specs = cluster.specs
-    yield one("compute", "GPU FLOP/s", _each(specs, _flops))
+    yield one("compute", "GPU FLOP/s", _each(specs, lambda s: _flops(s, peak)))
     yield one("hbm", "GPU memory bandwidth", _each(specs, lambda s: _rate(s.gpu.memory_bandwidth)))
     yield one("gpu_memory", "GPU memory", _each(specs, lambda s: format_size(s.gpu.memory_bytes)))
     if any(spec.switch or spec.nvlink for spec in specs):
@@ -150,9 +155,10 @@ def _each(specs: tuple[NodeSpec, ...], tell: Callable[[NodeSpec], str]) -> str:
     return " | ".join(dict.fromkeys(told for spec in specs if (told := tell(spec))))
 
 
-def _flops(spec: NodeSpec) -> str:
-    rate = spec.gpu.tflops.get("bf16") or max(spec.gpu.tflops.values(), default=0.0)
-    return f"{rate:.4g} TFLOP/s" if rate else ""
+def _flops(spec: NodeSpec, peak: str) -> str:
+    rate = spec.gpu.tflops.get(peak) or max(spec.gpu.tflops.values(), default=0.0)
+    told = "" if peak == "bf16" else f" ({peak})"
+    return f"{rate:,.4g} TFLOP/s{told}" if rate else ""
 
 
 def _nvlink(spec: NodeSpec) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import commsim as cs
 from commsim.cli.main import call
 from commsim.cluster import Cluster
-from commsim.scenario import Scenario
+from commsim.scenario import Scenario, read_scenario, scenario_from
 from commsim.study.next_dollar.alternatives import balanced
 from commsim.study.next_dollar.resources import resources_of
 
@@ -87,3 +87,14 @@ def test_buckets_are_a_setting_wherever_there_are_replicas(dp: int, bucket: bool
     cluster = Cluster.preset("dgx-h100", overrides={"gpu": {"count": 4}})
     keys = [each.key for each in resources_of(scenario.file, cluster, scenario.where)]
     assert ("bucket" in keys) is bucket
+
+
+def test_the_peak_that_is_varied_is_that_of_the_precision() -> None:
+    """An H100 SXM has 989 dense TFLOP/s at 16 bits and 1,979 at 8."""
+    data, where, folder, _ = read_scenario(SMALL, [f"{TRAINING}.precision=fp8"])
+    file = scenario_from(data, where, folder=folder).file
+    (compute,) = (
+        one for one in resources_of(file, cs.Cluster.preset("dgx-h100"), where)
+        if one.key == "compute"
+    )  # fmt: skip
+    assert compute.now == "1,979 TFLOP/s (fp8)"
