@@ -54,8 +54,9 @@ def capture(
     """
     path = Path(script)
     _check(path, world_size, ranks, step)
-    record = _recorder(path, world_size, tuple(arguments), gpus_per_node, step, say)
-    found = record(dict.fromkeys(ranks)) if ranks else _all_roles(record, world_size, say)
+    with tempfile.TemporaryDirectory(prefix="commsim-capture-") as folder:
+        record = _recorder(path, world_size, tuple(arguments), gpus_per_node, step, say, folder)
+        found = record(dict.fromkeys(ranks)) if ranks else _all_roles(record, world_size, say)
     if world_size > len(found):
         say(f"putting {world_size} ranks together from {len(found)} of them")
     graph = assemble(found, script=path.name)
@@ -128,6 +129,7 @@ def _recorder(
     per_node: int,
     step: int,
     say: Callable[[str], None],
+    folder: str,
 ) -> Record:
     def record(ranks: Iterable[int]) -> dict[int, Recording]:
         return record_ranks(
@@ -138,6 +140,7 @@ def _recorder(
             per_node=per_node,
             step=step,
             say=say,
+            folder=folder,
         )
 
     return record
@@ -152,29 +155,43 @@ def record_ranks(
     per_node: int = 8,
     step: int = 2,
     say: Callable[[str], None] = lambda text: None,
+    folder: str | Path = "",
 ) -> dict[int, Recording]:
     """Capture some ranks of a script, two at a time, each in a process of its own.
+
+    In `folder` (or one of their own) they find what ranks captured before left there.
 
     Raises:
         TraceError: a process fails; with its reason.
     """
+    if not folder:
+        with tempfile.TemporaryDirectory(prefix="commsim-capture-") as own:
+            return record_ranks(
+                script,
+                ranks,
+                world=world,
+                arguments=arguments,
+                per_node=per_node,
+                step=step,
+                say=say,
+                folder=own,
+            )
     found: dict[int, Recording] = {}
-    with tempfile.TemporaryDirectory(prefix="commsim-capture-") as folder:
-        waiting, running = list(ranks), list[tuple[int, subprocess.Popen[bytes]]]()
-        try:
-            while waiting or running:
-                while waiting and len(running) < _AT_ONCE:
-                    rank = waiting.pop(0)
-                    say(f"capturing rank {rank} of {world}")
-                    job = (script, arguments, rank, world, per_node, step)
-                    running.append((rank, _start(Path(folder), *job)))
-                rank, process = running.pop(0)
-                output = str(Path(folder) / f"{rank}.json")
-                _check_end(rank, wait_and_tell(process, rank, output, say), Path(folder))
-                found[rank] = load_recording(Path(folder) / f"{rank}.json")
-        finally:
-            for _, process in running:
-                process.kill()
+    waiting, running = list(ranks), list[tuple[int, subprocess.Popen[bytes]]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < _AT_ONCE:
+                rank = waiting.pop(0)
+                say(f"capturing rank {rank} of {world}")
+                job = (script, arguments, rank, world, per_node, step)
+                running.append((rank, _start(Path(folder), *job)))
+            rank, process = running.pop(0)
+            output = str(Path(folder) / f"{rank}.json")
+            _check_end(rank, wait_and_tell(process, rank, output, say), Path(folder))
+            found[rank] = load_recording(Path(folder) / f"{rank}.json")
+    finally:
+        for _, process in running:
+            process.kill()
     return found
 
 

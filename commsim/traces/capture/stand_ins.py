@@ -14,6 +14,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ from commsim.traces.capture.one_device import (
     modules_on_one_device,
     on_one_device_in_backwards,
 )
+from commsim.traces.capture.pipelines import install_pipelines
 from commsim.traces.capture.recorder import (
     CapturedEvent,
     Stream,
@@ -47,15 +49,15 @@ from commsim.traces.capture.values import install_values
 __all__ = ["install"]
 
 
-def install(rank: int, world: int, local: int, per_node: int) -> None:
-    """Put all stand-ins in place for rank `rank` of `world`."""
+def install(rank: int, world: int, local: int, per_node: int, folder: Path) -> None:
+    """Put all stand-ins in place for rank `rank` of `world`; ranks leave notes in `folder`."""
     _groups(rank, world)
     _meshes()
     _streams()
     _cuda(local, per_node)
     modules_on_one_device()
     _fully_sharded_modules()
-    _pipelines()
+    install_pipelines(folder)
     _optimizers()
     _loaders()
     on_one_device_in_backwards()
@@ -267,45 +269,6 @@ def _cuda(local: int, per_node: int) -> None:
 
     torch.amp.autocast_mode.autocast.__init__ = autocast
     torch.Generator = GeneratorAnywhere
-
-
-def _pipelines() -> None:
-    """Note stage and microbatch of what a pipeline stage runs; its shapes are taken as given."""
-    from torch.distributed.pipelining import schedules
-    from torch.distributed.pipelining import stage as stages
-    from torch.distributed.pipelining._utils import InferenceMode
-
-    def warm_up(self: Any, held: list[Any], has_backward: bool, done: bool) -> None:
-        for stage in held:
-            if InferenceMode.needs_dynamic(stage._user_meta, has_backward):
-                raise ValueError(
-                    "PipelineStage: give input_args and output_args (tensors on the meta device"
-                    " will do): a capture has no other rank to ask for the shapes of its tensors."
-                )
-            stage._inference_mode = InferenceMode.STATIC
-
-    schedules._PipelineSchedule._warmup_p2p = warm_up
-    base = stages._PipelineStageBase
-    for name, at in (
-        ("forward_one_chunk", 0),
-        ("backward_one_chunk", 0),
-        ("backward_weight_one_chunk", 0),
-    ):
-        setattr(base, name, _within(getattr(base, name), at))
-
-
-def _within(function: Callable[..., Any], at: int) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def tagged(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = recorder.stage, recorder.microbatch
-        chunk = args[at] if args else next(v for k, v in kwargs.items() if k.endswith("chunk_id"))
-        recorder.stage, recorder.microbatch = self.stage_index, int(chunk)
-        try:
-            return function(self, *args, **kwargs)
-        finally:
-            recorder.stage, recorder.microbatch = before
-
-    return tagged
 
 
 def _optimizers() -> None:

@@ -84,7 +84,8 @@ def _capture(job: Job) -> None:
     from commsim.traces.capture.recorder import recorder
 
     torch.set_num_threads(1)
-    stand_ins.install(job.rank, job.world, job.rank % job.per_node, job.per_node)
+    folder = Path(job.output).parent
+    stand_ins.install(job.rank, job.world, job.rank % job.per_node, job.per_node, folder)
     steps = _Steps(job.step)
     steps.install()
     sys.argv = [job.script, *job.arguments]

@@ -198,16 +198,40 @@ def test_named_ranks(tmp_path: Path) -> None:
     assert sorted(graph.multiplicity.tolist()) == [1, 3]
 
 
-def test_stage_without_shapes(tmp_path: Path) -> None:
-    body = (
-        "from torch.distributed.pipelining import PipelineStage, ScheduleGPipe\n"
-        "stage = PipelineStage(layer, rank, 2, torch.device('cuda'))\n"
-        "ScheduleGPipe(stage, 2).step(x)\n"
+STAGES = """
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, {schedule}
+device = torch.device("cuda")
+parts = [nn.Linear(64, 64), nn.Sequential(nn.Linear(64, 64), {second}), *(nn.Identity(),) * 2]
+parts = parts[: 2 * {chunks}]
+stages = [PipelineStage(parts[i], i, len(parts), device) for i in range(rank, len(parts), 2)]
+pipeline = {schedule}(stages if {chunks} > 1 else stages[0], 4, loss_fn=nn.functional.mse_loss)
+full = torch.ones(8, 64, device=device)
+opt = torch.optim.SGD(parts[rank].parameters(), lr=0.1)
+for i in range(3):
+    pipeline.step(*((full,) if rank == 0 else ()), **(dict(target=full) if rank == 1 else {{}}))
+    opt.step(); opt.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks"), [("Schedule1F1B", 1), ("ScheduleInterleaved1F1B", 2)]
+)
+def test_stages_infer_their_shapes(schedule: str, chunks: int, tmp_path: Path) -> None:
+    """Each of 4 microbatches of 2 x 64 numbers crosses every border, and its gradient too."""
+    body = STAGES.format(schedule=schedule, chunks=chunks, second="nn.ReLU()")
+    graph = capture(script(tmp_path, body), world_size=2)
+    sizes = graph.size[graph.kind == OpKind.SEND]
+    assert sizes.tolist() == [2 * 64 * 4] * (2 * 4 * (2 * chunks - 1))
+
+
+def test_a_stage_of_another_shape_than_was_taken(tmp_path: Path) -> None:
+    """Stage 2, on rank 0, is captured before stage 1, whose outputs are no copy of stage 0's."""
+    body = STAGES.format(
+        schedule="ScheduleInterleaved1F1B", chunks=2, second="nn.Unflatten(1, (8, 8))"
     )
-    with pytest.raises(
-        TraceError, match="give input_args and output_args|Provide complete static metadata"
-    ):
-        captured(tmp_path, body)
+    with pytest.raises(TraceError, match=r"stage 1 has outputs of another shape .* input_args"):
+        capture(script(tmp_path, body), world_size=2)
 
 
 @pytest.mark.own_interpreter
