@@ -36,6 +36,17 @@ def test_every_setting_is_on_the_settings_page() -> None:
     }
 
 
+class SiteLoader(yaml.SafeLoader):
+    """MkDocs' own tag stands for a variable of the environment, or for its last item."""
+
+
+def variable(loader: SiteLoader, node: yaml.SequenceNode) -> Any:
+    return loader.construct_sequence(node)[-1]
+
+
+SiteLoader.add_constructor("!ENV", variable)
+
+
 def named(nav: Any) -> list[str]:
     """Return the files of a navigation."""
     if isinstance(nav, str):
@@ -44,7 +55,8 @@ def named(nav: Any) -> list[str]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    pages = named(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    config = yaml.load((ROOT / "mkdocs.yml").read_text(), SiteLoader)
+    pages = named(config["nav"])
     docs = ROOT / "docs"
     made = {"gallery.md", "changelog.md"} | {
         f"notebooks/{path.stem}.md" for path in (docs / "notebooks").glob("*.ipynb")
