@@ -68,3 +68,17 @@ def test_an_order_in_which_a_need_comes_late_has_no_waves():
     assert waves is not None
     assert waves.count == 2
     assert in_waves([2, 0, 1], np.array([0, 1, 1, 1]), needs, [[0, 2]], [0, -1, 0]) is None
+
+
+@pytest.mark.parametrize("links", [1, 4])
+def test_what_meets_arrives_a_wave_behind_what_its_last_member_needs(links: int) -> None:
+    """A chain of spans, one per wave; the first of a pair meets the one behind the chain's end."""
+    early, late = links, links + 1
+    first = np.array([0, *range(links), links - 1, links])  # the chain, the early, the late one
+    waves = in_waves(
+        range(links + 2), first, np.arange(links), [[early, late]], [-1] * links + [0, 0]
+    )
+    assert waves is not None
+    assert waves.count == links + 1
+    behind = in_waves([1, 0], np.array([0, 0, 1]), np.array([0]), [], [-1, -1])
+    assert behind is None  # what needs another comes before it

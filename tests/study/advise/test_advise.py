@@ -304,7 +304,7 @@ def test_nothing_fits_says_the_arithmetic_and_what_would() -> None:
     said = str(error.value)
     assert "none of" in said
     assert "of 1.9 GiB" in said
-    assert "nodes instead of 1" in said
+    assert "4 nodes instead of 1" in said
 
 
 def test_the_layout_of_the_scenario_is_simulated_however_far_behind_it_is() -> None:
