@@ -271,6 +271,29 @@ def test_the_page_plays_steps_and_fits(browser: Any, tmp_path: Path, width: int)
     page.close()
 
 
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_frame_that_is_not_laid_out_yet_complains_of_nothing(
+    browser: Any, tmp_path: Path
+) -> None:
+    explain("tree", 4).save(tmp_path / "page.html")
+    frame = "<iframe id=f src=page.html style='display:none;width:600px;height:400px'></iframe>"
+    (tmp_path / "outer.html").write_text(frame)
+    page = browser.new_page(bypass_csp=True)
+    complaints: list[str] = []
+    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto((tmp_path / "outer.html").as_uri())
+    inner = page.frames[1]
+    inner.wait_for_function("document.getElementById('stage')")
+    page.evaluate("document.getElementById('f').style.display = 'block'")
+    inner.wait_for_function("document.getElementById('stage').getAttribute('viewBox')")
+    assert "NaN" not in inner.evaluate("document.getElementById('stage').getAttribute('viewBox')")
+    assert complaints == []
+    page.close()
+
+
 def test_the_shares_of_steps_are_the_textbooks() -> None:
     for n in (3, 4, 8):
         ring = step_shares(walk(program("all_reduce", "ring", n)))
