@@ -225,3 +225,12 @@ def test_a_layout_whose_ranks_go_through_the_host() -> None:
         for off in (0, 1)
     ]  # fmt: skip
     assert 1.1 * steps[0] < steps[1]
+
+
+@pytest.mark.parametrize("text", ["root:x:0:0:root", "7", "- a", "true", ""])
+def test_next_of_a_file_that_is_no_mapping(text: str, tmp_path: Path) -> None:
+    """Seed 51985 of the words: a text file of the system."""
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(cs.ScenarioError, match=r"x\.yaml"):
+        cs.next_dollar(file, executor="serial")

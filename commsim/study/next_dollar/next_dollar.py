@@ -188,7 +188,8 @@ def next_dollar(
         ScenarioError: the scenario cannot run, has no cluster, or a price is of nothing it has.
     """
     data, where, folder, name = read_scenario(scenario, sets)
-    data = {key: value for key, value in data.items() if key != "sweep"} if data else data
+    if isinstance(data, Mapping):  # else it is refused as no scenario
+        data = {key: value for key, value in data.items() if key != "sweep"}
     loaded = scenario_from(data, where, folder=folder, default_name=name)
     base = run(loaded)
     resources = resources_of(loaded.file, base.cluster, where)
