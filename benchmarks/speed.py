@@ -62,15 +62,17 @@ A pipeline of 64 stages and 384 microbatches (Llama 3 405B on 256 GPUs of GB200,
 is 1.6 million ops: 9 s to build, 18 to run, 6 for what limits it, 2 GB. Its middle repeats; when it
 may be left out has not been proven.
 
-Kineto at 150 MB/s of one core: `python benchmarks/import_speed.py --parts --megabytes 20` had,
-beside other work, 300 MB/s for decoding events (msgspec, structs of the eight fields used, their
-arguments as text), 210 MB/s from structs to columns and 2,100 MB/s for putting them in order:
-117 MB/s for all. For 150, columns would have to be made at 350. Arguments decoded at once, and not
-only where they are used: 220 MB/s for 240. For 20 MB, columns by `astuple` and `zip` (a call per
-row and not one per field) took 138 ms where a comprehension per field takes 108, and 160 with the
-garbage collector, which so many tuples wake; rows kept by masks of NumPy 111 ms for 110. Decoding
-without a single field runs at 590 MB/s: what is left is the making of Python objects, which only a
-compiled reader would leave out.
+Kineto at 150 MB/s of one core, which one file of 50 MB is read at (161 MB/s; 64 ranks of that size,
+3.2 GB, come to a graph in 27 CPU seconds, 45 s on two busy cores, in 1.9 GB of the process that
+puts them together: `python benchmarks/import_speed.py`). What follows was measured earlier, when
+the same parts took 2.5 times as long: `--parts --megabytes 20` had, beside other work, 300 MB/s for
+decoding events (msgspec, structs of the eight fields used, their arguments as text), 210 MB/s from
+structs to columns and 2,100 MB/s for putting them in order: 117 MB/s for all. For 150, columns
+would have to be made at 350. Arguments decoded at once, and not only where they are used: 220 MB/s
+for 240. For 20 MB, columns by `astuple` and `zip` (a call per row and not one per field) took 138
+ms where a comprehension per field takes 108, and 160 with the garbage collector, which so many
+tuples wake; rows kept by masks of NumPy 111 ms for 110. Decoding without a single field runs at 590
+MB/s: what is left is the making of Python objects, which only a compiled reader would leave out.
 """
 
 

@@ -1,5 +1,5 @@
 """
-Read many large Kineto files at once, each in a process of its own.
+Read many large Kineto files, by several processes where they are much together.
 
 A process sends back a `RankPart`, which is small compared to the file it came from.
 """
@@ -23,7 +23,9 @@ from commsim.traces.rebuild.rank import RankPart, rank_part
 
 __all__ = ["large_kineto", "read_parts", "serve"]
 
-_LARGE = 4 * 2**20  # bytes on disk: less is read sooner than a process starts
+_LARGE = 4 * 2**20  # bytes on disk: less is read with all others
+_WORTH = 96 * 2**20  # bytes of text: two processes take as long to start as half of it to read
+_PACKED = 12  # bytes of a trace's text to one of its gzip
 _HEAD = 2**16
 _MOST = 16  # processes: each holds a file of its own in memory
 _LOOK = 0.2  # seconds between two looks at how far they are
@@ -56,7 +58,7 @@ def read_parts(files: Sequence[Path], tell: Callable[[int], None] | None) -> lis
         TraceError: a file cannot be read.
     """
     count = min(len(files), len(os.sched_getaffinity(0)), _MOST)
-    if count < 2:
+    if count < 2 or sum(map(_text, files)) < _WORTH:
         return [_counted(_read(file), at, tell) for at, file in enumerate(files)]
     parts: dict[int, RankPart] = {}
     with ThreadPoolExecutor(count) as pool:
@@ -70,6 +72,11 @@ def read_parts(files: Sequence[Path], tell: Callable[[int], None] | None) -> lis
         for job in jobs:
             job.result()
     return [parts[at] if at in parts else _read(file) for at, file in enumerate(files)]
+
+
+def _text(file: Path) -> int:
+    """Return about how many bytes a file has unpacked."""
+    return file.stat().st_size * (_PACKED if file.suffix == ".gz" else 1)
 
 
 def _ask(files: Sequence[Path], share: Sequence[int], parts: dict[int, RankPart]) -> None:

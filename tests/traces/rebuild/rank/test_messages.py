@@ -210,6 +210,7 @@ def test_reading_in_processes_gives_the_same(tmp_path: Path, monkeypatch: Any) -
 
     one = exchange(tmp_path).graph()
     monkeypatch.setattr(parallel, "_LARGE", 0)
+    monkeypatch.setattr(parallel, "_WORTH", 0)
     told: list[tuple[int, int]] = []
     other = load_trace(tmp_path, progress=lambda done, of: told.append((done, of))).graph()
     assert told[-1] == (2, 2)
@@ -225,6 +226,7 @@ def test_a_broken_file_among_many_is_named(tmp_path: Path, monkeypatch: Any) -> 
     exchange(tmp_path)
     (tmp_path / "rank1.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
     monkeypatch.setattr(parallel, "_LARGE", 0)
+    monkeypatch.setattr(parallel, "_WORTH", 0)
     with pytest.raises(TraceError, match=r"rank1\.json: holds no complete event"):
         load_trace(tmp_path)
 
@@ -245,5 +247,6 @@ def test_a_process_that_dies_is_done_without(tmp_path: Path, monkeypatch: Any) -
 
     one = exchange(tmp_path).graph()
     monkeypatch.setattr(parallel, "_LARGE", 0)
+    monkeypatch.setattr(parallel, "_WORTH", 0)
     monkeypatch.setattr(parallel, "_PROGRAM", "raise SystemExit(3)")
     assert len(load_trace(tmp_path).graph()) == len(one)
