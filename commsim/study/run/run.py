@@ -4,6 +4,7 @@ Run a scenario: build its cluster, its work and its library, simulate, measure.
 
 from __future__ import annotations
 
+import gc
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -54,6 +55,8 @@ __all__ = ["run"]
 Follow = Callable[[Callable[[], float]], None]
 """Takes a function that says which share of a simulation is done."""
 
+_MANY_GPUS = 50_000
+
 
 @gc_paused()
 def run(
@@ -79,7 +82,10 @@ def run(
     """
     bytes_allowed = parse_size(limit) if isinstance(limit, str) else limit
     with limited_to(bytes_allowed):
-        return _run(scenario, tuple(sets), settings, progress, follow)
+        result = _run(scenario, tuple(sets), settings, progress, follow)
+    if result.cluster is not None and result.cluster.world_size > _MANY_GPUS:
+        gc.collect()  # the collector may be paused, and what is left in cycles is 100 MB
+    return result
 
 
 def _run(
