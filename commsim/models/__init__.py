@@ -21,7 +21,8 @@ from commsim.models.catalogue import (
     model_presets,
     model_text,
 )
-from commsim.models.compute import ComputeModel, compute_model
+from commsim.models.choose_compute import compute_model
+from commsim.models.compute import ComputeModel
 from commsim.models.compute_section import ComputeSection, MeasuredTimes
 from commsim.models.constants import (
     Stack,

@@ -17,13 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from commsim.cluster import GpuSpec
-from commsim.errors import ScenarioError
 from commsim.models.attention import attention_backward, attention_forward
 from commsim.models.compute_section import ComputeSection
 from commsim.models.constants import (
     Stack,
-    default_stack,
-    gpu_constants,
 )
 from commsim.models.host import captured, paced
 from commsim.models.kernels import WIDE, KernelModel
@@ -31,16 +28,15 @@ from commsim.models.matmul import Matmul
 from commsim.models.measured import measured
 from commsim.models.not_fitted import not_fitted
 from commsim.models.operations import LOSS_FORWARD, BlockOps, embedding_ops, head_ops, layer_ops
-from commsim.models.precision import peak_name, recipe_of
+from commsim.models.precision import recipe_of
 from commsim.models.recompute import Recompute, modules_of
 from commsim.models.shape import ModelShape
 from commsim.models.split import Split, tensor_parallel_bytes
 from commsim.models.stragglers import slowest
-from commsim.models.used_stack import used_stack
 from commsim.models.work import NOTHING, Block, GpuWork
 from commsim.units import PS_PER_SECOND
 
-__all__ = ["ComputeModel", "compute_model"]
+__all__ = ["ComputeModel"]
 
 _MERGE_PASSES = 3  # read the partial result and the sum, write the sum
 _RING_MERGES = {"torch": (38, 26), "compiled": (10, 18)}
@@ -375,32 +371,3 @@ class ComputeModel(msgspec.Struct, frozen=True):
             cpu += self.stack.collective_us * collectives
             gpu = paced(gpu, ops, self.stack, issued=cpu * 1e-6, behind=behind)
         return work.lasting(gpu * self.section.scale)
-
-
-def compute_model(
-    gpu: GpuSpec,
-    *,
-    precision: str,
-    section: ComputeSection | None = None,
-    where: str = "training",
-    gpus: int = 1,
-) -> ComputeModel:
-    """Return the compute model of `gpu` at `precision`, by any of its names (`PRECISION_NAMES`).
-
-    `gpus` of its kind work in step.
-
-    Without a stack in the section, that of DistributedDataParallel's users is taken.
-
-    Raises:
-        ScenarioError: the GPU has no such precision, its generation is unknown and no
-            efficiency is given, or the stack is unknown.
-    """
-    section = section or ComputeSection()
-    if not gpu.tflops.get(peak_name(precision)):
-        having = ", ".join(gpu.tflops) or "none"
-        raise ScenarioError(f"{where}.precision: {gpu.name} has no {precision}; it has {having}.")
-    name = section.stack or default_stack("ddp")
-    stack = used_stack(name, section, gpu, precision, where=f"{where}.compute")
-    constants = gpu_constants(gpu, where=f"{where}.compute", flat=section.efficiency is not None)
-    kernels = KernelModel(gpu, precision, constants, stack, section.efficiency)
-    return ComputeModel(kernels, section, name, gpus)

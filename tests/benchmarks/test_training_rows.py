@@ -46,7 +46,7 @@ def test_the_words_of_a_row_tell_its_software(rows: dict[str, Any], case: str, s
 )
 def test_the_network_of_a_node(scripts: Any, text: str, gigabytes: float) -> None:
     """A small b is a bit: mistaking it once made a network eight times too fast."""
-    network = scripts("training_rows").node_network(text, "A100-80")
+    network = scripts("row_network").node_network(text, "A100-80")
     assert network == pytest.approx(gigabytes * 1e9)
 
 

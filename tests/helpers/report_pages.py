@@ -28,13 +28,14 @@ def four_ranks() -> Result:
     return run("ddp", ["engine.fold=off"])
 
 
-def hostile() -> Timeline:
+def hostile(name: str = HOSTILE) -> Timeline:
+    """Return two ranks whose every name is `name`."""
     build = GraphBuilder()
-    world = build.group(HOSTILE, range(2))
+    world = build.group(name, range(2))
     for lane in range(2):
         build.lane(lane)
-        build.compute(lane, MS * (lane + 1), name=HOSTILE)
-        build.collective(lane, world, "all_reduce", 2**20, stream=HOSTILE, name=HOSTILE)
+        build.compute(lane, MS * (lane + 1), name=name)
+        build.collective(lane, world, "all_reduce", 2**20, stream=name, name=name)
     return simulate(build.build(), Star(2), library=Ideal("ring"))
 
 

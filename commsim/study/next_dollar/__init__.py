@@ -9,8 +9,9 @@ several at once.
 """
 
 from commsim.study.next_dollar.alternatives import Alternative
-from commsim.study.next_dollar.next_dollar import NextDollar, ResourceChange, Upgrade, next_dollar
+from commsim.study.next_dollar.next_dollar import next_dollar
 from commsim.study.next_dollar.spare import differing, spare_words
+from commsim.study.next_dollar.upgrades import NextDollar, ResourceChange, Upgrade
 
 __all__ = [
     "Alternative",

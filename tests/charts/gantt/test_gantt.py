@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from helpers.report_pages import HOSTILE, MS, scenario
 from helpers.star import Star
 
 from commsim.charts import busbw, gantt, gantt_svg, link_use, save_figure
@@ -18,16 +19,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
 from commsim.study.bench import bench
-from commsim.study.run import Result, run
 from commsim.timeline import Timeline
-
-MS = 10**9
-HOSTILE = "<script>alert('x')</script>&amp;"
-
-
-@cache
-def scenario(name: str) -> Result:
-    return run(name)
 
 
 @cache

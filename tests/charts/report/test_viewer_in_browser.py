@@ -11,15 +11,12 @@ import pytest
 from helpers.frames import wait_until_drawn
 from helpers.many_spans import many_spans
 from helpers.overlaps import OVERLAPS
+from helpers.report_pages import hostile
 from helpers.share import share_of_each
-from helpers.star import Star
 from helpers.viewer_pages import Open, point_at, report_of, span_named, viewer
 
 from commsim.charts.report import ReportFacts, write_report
 from commsim.cluster import Cluster
-from commsim.engine import simulate
-from commsim.graph import GraphBuilder
-from commsim.libraries import Ideal
 from commsim.metrics import measure
 from commsim.scenario.catalogue import scenario_names
 from commsim.study.replay import replay
@@ -41,16 +38,6 @@ def written(timeline: Timeline, folder: Path, name: str = "made") -> Path:
     if not path.exists():
         write_report(ReportFacts(name, timeline, measure(timeline)), path)
     return path
-
-
-def hostile() -> Timeline:
-    build = GraphBuilder()
-    world = build.group(HOSTILE, range(2))
-    for lane in range(2):
-        build.lane(lane)
-        build.compute(lane, MS * (lane + 1), name=HOSTILE)
-        build.collective(lane, world, "all_reduce", 2**20, stream=HOSTILE, name=HOSTILE)
-    return simulate(build.build(), Star(2), library=Ideal("ring"))
 
 
 SECTIONS = {
@@ -151,7 +138,7 @@ def test_arrows_and_the_critical_path_draw_over_the_rows(opened: Open, folder: P
 
 
 def test_names_from_traces_stay_text(opened: Open, folder: Path) -> None:
-    page = opened(written(hostile(), folder, "hostile"))
+    page = opened(written(hostile(HOSTILE), folder, "hostile"))
     assert page.title() != "hit"
     point_at(page, 0)
     tip = page.locator(".tip")
