@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import click
@@ -57,8 +58,13 @@ def run(
             result = study_run(
                 scenario, sets, progress=told.say, follow=told.follow, limit=limit, **asked
             )
+        if len(result.timeline) > _MANY_SPANS:
+            gc.enable()
         console.show(result.scenario)
         return outputs.finish(result, console)
+
+
+_MANY_SPANS = 500_000  # what is worked out of so many leaves more in cycles than a pause is worth
 
 
 def _varied(

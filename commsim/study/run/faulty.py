@@ -4,6 +4,7 @@ A scenario with faults: a healthy run to hold it against, then a run per draw, a
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,10 @@ def with_faults(
     assert section is not None
     _check(scenario, section)
     healthy = once(scenario)
-    cluster, begin = healthy.cluster, int(measured_window(healthy.timeline).first)
+    base, cluster = healthy.metrics.step_time_s, healthy.cluster
+    begin = int(measured_window(healthy.timeline).first)
+    del healthy  # timelines are large: one is there at a time, and the collector may be paused
+    gc.collect()
     assert cluster is not None
     where, pool = f"{scenario.where}: faults", _Pool(Path(scenario.folder))
     draws: list[dict[str, Any]] = []
@@ -81,26 +85,29 @@ def with_faults(
         told = _told(drawn[-1] if drawn else DrawnFaults(), dead, result)
         return result, {"step_time_s": result.metrics.step_time_s, "faults": told}
 
+    shown = 0
     for sample in range(section.samples):
         progress(f"draw {sample + 1} of {section.samples}")
         result, told = sample_run(sample)
         draws.append(told)
-    order = np.argsort([draw["step_time_s"] for draw in draws], kind="stable")
-    middle = int(order[(len(order) - 1) // 2])
-    if len(draws) > 1:  # timelines are large: the one that is shown is made again
-        result = sample_run(middle)[0]
-    return _summary(section, healthy, result, draws, middle)
+        if section.samples > 1:
+            del result
+            gc.collect()
+    if section.samples > 1:  # the one that is shown is made again
+        order = np.argsort([draw["step_time_s"] for draw in draws], kind="stable")
+        shown = int(order[(len(order) - 1) // 2])
+        result = sample_run(shown)[0]
+    return _summary(section, base, result, draws, shown)
 
 
 def _summary(
     section: FaultsSection,
-    healthy: Result,
+    base: float,
     middle: Result,
     draws: list[dict[str, Any]],
     shown: int,
 ) -> Result:
     steps = np.array([draw["step_time_s"] for draw in draws])
-    base = healthy.metrics.step_time_s
     mean, p50, p99 = (float(v) for v in (steps.mean(), *np.quantile(steps, (0.5, 0.99))))
     longer = mean / base - 1 if base else 0.0
     many = f" (p50 {_time(p50)}, p99 {_time(p99)}, {len(steps)} draws)" if len(steps) > 1 else ""
