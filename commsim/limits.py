@@ -28,8 +28,9 @@ __all__ = [
 ]
 
 # Peak memory of a run over its number of operations (of message services on links, in steps),
-# measured from 100,000 to 400,000 of them: 1,300 to 1,700 bytes.
-BYTES_PER_OP = 2000  # of a run and its headline: 1.96 kB of 1.2 million ops, every rank different
+# measured from 100,000 to 400,000 of them: 1,300 to 1,700 bytes; with the headline, 1,960 of
+# 1.2 million where every rank differs.
+BYTES_PER_OP = 2000
 BYTES_PER_SERVICE = 1700
 BYTES_PER_MESSAGE = 150  # of a program that is alone on its links: its columns
 _SHARE = 0.9  # of the machine's memory
