@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -33,11 +33,9 @@ from commsim.metrics import Metrics, measure, priced
 from commsim.models import fits
 from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
 from commsim.study.run.captured import graph_workload
-from commsim.study.run.faulty import Strike, with_faults
 from commsim.study.run.goodput import goodput_of
 from commsim.study.run.guard import too_fast_plans
 from commsim.study.run.hardware import hardware_of, idle_gpus
-from commsim.study.run.jobs import run_jobs
 from commsim.study.run.result import Result
 from commsim.study.run.twice import twice
 from commsim.timeline import Timeline
@@ -49,6 +47,9 @@ from commsim.workload import (
     chosen_kind,
     peak_memory,
 )
+
+if TYPE_CHECKING:
+    from commsim.study.run.faulty import Strike
 
 __all__ = ["run"]
 
@@ -98,11 +99,15 @@ def _run(
     command = _command(scenario, sets) if not settings else ""
     scenario = _loaded(scenario, sets, settings)
     if scenario.file.jobs is not None:
+        from commsim.study.run.jobs import run_jobs
+
         return run_jobs(scenario, command=command, progress=progress)
     if scenario.file.faults is None:
         return _with_goodput(
             scenario, run_once(scenario, command=command, progress=progress, follow=follow)
         )
+    from commsim.study.run.faulty import with_faults
+
     found = with_faults(
         scenario, partial(run_once, command=command, progress=progress), progress=progress
     )
