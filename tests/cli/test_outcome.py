@@ -66,3 +66,19 @@ def test_the_table_of_limits_says_why_twice_a_link_is_less_than_half_of_it(
     told = capsys.readouterr().out
     assert "(twice NVLink is not twice as fast: the library has as many SMs and channels)" in told
     assert "twice the NICs" not in told  # nothing goes over them
+
+
+@pytest.mark.parametrize(
+    ("precision", "peak"), [("bf16", "of 989 TFLOP/s"), ("fp8", "of 1,979 TFLOP/s")]
+)
+def test_mfu_says_of_which_peak_it_is(
+    capsys: pytest.CaptureFixture[str], precision: str, peak: str
+) -> None:
+    """The dense peaks of NVIDIA's H100 data sheet, half of those with sparsity."""
+    assert (
+        call(["run", "quickstart", "-v", "--set", f"workload.training.precision={precision}"]) == 0
+    )
+    out, said = capsys.readouterr()
+    (row,) = [line for line in out.splitlines() if line.startswith("MFU")]
+    assert row.endswith(peak)
+    assert f"of the dense {precision} peak" in said
