@@ -278,3 +278,69 @@ def test_nvls_trees_beyond_two_nodes_halve_the_net_until_2_27(recorded: Make) ->
     assert at(four, "2.30").costs("all_reduce")[NVLSTREE].bandwidth == pytest.approx(
         8 * 45.5 * 32 / 62, rel=1e-6
     )
+
+
+def test_rings_of_ll_have_a_third_of_light_operations_in_a_node_until_2_20(recorded: Make) -> None:
+    comm = recorded("dgx_a100_1")
+    for op, share in (("all_gather", 3), ("broadcast", 3), ("reduce", 4), ("all_reduce", 4)):
+        cost = at(comm, "2.20").costs(op)[RING_LL]
+        ratio = {"all_gather": 8 / 7, "all_reduce": 8 / 14}.get(op, 1.0)
+        assert cost.bandwidth == pytest.approx(240 / share * ratio, rel=1e-6), op
+
+
+@pytest.mark.parametrize(("local", "share"), [(1, 0.7), (2, 0.92), (4, 0.92)])
+def test_rings_of_ll128_lose_three_tenths_with_one_rank_of_a_node_until_2_22(
+    local: int, share: float, recorded: Make
+) -> None:
+    comm = recorded("dgx_a100_2")
+    ring = replace(comm.graphs["ring"], bw_intra=10.0)
+    few = replace(
+        comm,
+        graphs={**comm.graphs, "ring": ring},
+        node_of=tuple(rank // local for rank in range(2 * local)),
+        local_ranks=(local,) * 2,
+    )
+    n = 2 * local
+    cost = at(few, "2.22").costs("all_gather")[RING_LL128]
+    assert cost.bandwidth == pytest.approx(ring.n_channels * 10 * share * n / (n - 1), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("version", "path", "on"),
+    [
+        ("2.18", PathType.NVL, True),
+        ("2.18", PathType.NVB, False),
+        ("2.27", PathType.NVB, True),
+        ("2.27", PathType.PIX, False),
+    ],
+)
+def test_ll128_by_path_within_a_node(
+    version: str, path: PathType, on: bool, recorded: Make
+) -> None:
+    comm = recorded("dgx_a100_1")
+    ring = replace(comm.graphs["ring"], type_intra=path)
+    there = replace(comm, graphs={**comm.graphs, "ring": ring})
+    assert (RING_LL128 in at(there, version).costs("all_reduce")) is on
+
+
+@pytest.mark.parametrize(
+    ("pair", "shares"),
+    # treeCorrectionFactor of Simple by log2(S / 64): trees have 23 of its 24 entries
+    [(TREE_SIMPLE, {21: 0.9, 22: 0.9, 23: 1.0, 24: 1.0}), (NVLSTREE, {22: 0.9, 23: 0.9, 24: 1.0})],
+)
+def test_where_the_correction_of_trees_ends(
+    pair: tuple[Algorithm, Protocol], shares: dict[int, float], recorded: Make
+) -> None:
+    comm = replace(
+        recorded("dgx_h100_2"),
+        version="2.30",
+        min_compute_capability=100,
+        max_compute_capability=100,
+    )
+    tuner = Tuner(comm)
+    cost = tuner.costs("all_reduce")[pair]
+    for doublings, share in shares.items():
+        size = 64 << doublings
+        (choice,) = tuner.candidates("all_reduce", [size])[pair]
+        expected = cost.latency + size / (1000 * cost.bandwidth * share)
+        assert choice.selection_us == pytest.approx(expected, rel=1e-5), doublings

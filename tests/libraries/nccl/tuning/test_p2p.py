@@ -171,3 +171,40 @@ def test_one_channel_starts_every_round_on_itself(recorded: Make) -> None:
     plan = PeerToPeer(recorded("dgx_a100_1"), replace(Knobs(), max_p2p_nchannels=1))
     assert plan.channels == 1
     assert {each.base for each in plan.schedule(0)} == {0}
+
+
+@pytest.mark.parametrize(("nodes", "per_peer"), [(4, 4), (5, 2), (8, 2), (9, 1)])
+def test_eight_peers_at_once_share_the_channels(nodes: int, per_peer: int, recorded: Make) -> None:
+    # a NIC of 48 GB/s takes four of sixteen channels at 14 GB/s; a batch is of eight ranks
+    plan = PeerToPeer(_scaled(recorded("dgx_h100_2"), nodes))
+    assert (plan.channels, plan.per_peer) == (16, per_peer)
+
+
+def test_only_nics_of_newer_releases_share_the_channels(recorded: Make) -> None:
+    # 12 NVLinks take 24 channels, so 32, to each of 63 peers of a node
+    alone = replace(recorded("dgx_a100_1"), node_of=(0,) * 64, local_ranks=(64,))
+    assert PeerToPeer(alone).per_peer == 32
+    # before 2.29 a channel for each NIC, however many peers there are
+    older = replace(_scaled(recorded("dgx_h100_2"), 9), version="2.27", local_nets=8)
+    assert PeerToPeer(older).per_peer == 8
+
+
+def test_nvlink_counts_where_a_node_has_two_ranks(recorded: Make) -> None:
+    comm = replace(recorded("dgx_h100_2"), peer_nvlinks=0, net_bandwidth=100.0)
+    one = replace(comm, node_of=(0, 1, 2, 3), local_ranks=(1,) * 4)
+    two = replace(comm, node_of=(0, 0, 1, 1), local_ranks=(2,) * 2)
+    assert PeerToPeer(one).per_peer == 8  # 100 GB/s over 14
+    assert PeerToPeer(two).per_peer == 2  # without NVLink
+
+
+def test_eight_rounds_of_a_node_start_on_one_channel(recorded: Make) -> None:
+    comm = replace(
+        recorded("dgx_h100_2"),
+        version="2.27",
+        node_of=(0,) * 16 + (1,) * 16,
+        local_ranks=(16,) * 2,
+    )
+    plan = PeerToPeer(comm, knobs_of({"NCCL_MAX_P2P_NCHANNELS": "4"}))
+    bases = [each.base for each in plan.schedule(0)]
+    # two batches to each node: rounds 0, 1, 2 and 3 of four channels, mirrored in two bits
+    assert bases == [0] * 8 + [2] * 8 + [1] * 8 + [3] * 8
