@@ -1,0 +1,136 @@
+"""NCCL's log, line by line: which rank a process is, who its members are, bytes of calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from commsim.errors import TraceError
+from commsim.traces.formats.files import Document
+from commsim.traces.formats.nccl_log import is_nccl_log, read_nccl_log
+from commsim.traces.formats.records import Issued, RankRecord
+
+
+def init(pid: int, comm: str, rank: int, nranks: int, number: str = "", device: int = 0) -> str:
+    said = f" commId {number}" if number else ""
+    return (
+        f"h:{pid}:{pid} [{device}] NCCL INFO ncclCommInitRank comm {comm} rank {rank} nranks"
+        f" {nranks} cudaDev 0 busId 1{said} - Init COMPLETE"
+    )
+
+
+def call(
+    pid: int, op: str = "AllReduce", comm: str = "0x5", nranks: int = 2, *, type_: int = 7,
+    root: int = 0, count: str = "a", elements: int = 10, device: int = 0,
+) -> str:  # fmt: skip
+    return (
+        f"h:{pid}:9 [{device}] NCCL INFO {op}: opCount {count} sendbuff 0x1 recvbuff 0x2 count"
+        f" {elements} datatype {type_} op 0 root {root} comm {comm} [nranks={nranks}] stream 0x7"
+    )
+
+
+def read(*lines: str) -> list[RankRecord]:
+    return read_nccl_log(Document("run.log", "\n".join(lines).encode()))
+
+
+def one(**settings: object) -> Issued:
+    first, second = init(40, "0x5", 0, 2, "0xab"), init(41, "0x6", 1, 2, "0xab")
+    (record,) = read(first, second, call(40, **settings))  # type: ignore[arg-type]
+    return record.calls[0]
+
+
+def test_lines_about_calls_make_a_log() -> None:
+    assert is_nccl_log(b"h NCCL INFO x opCount 1")
+    assert not is_nccl_log(b"NCCL INFO x")
+    assert not is_nccl_log(b"opCount 1")
+
+
+def test_a_call_is_read_whole() -> None:
+    assert one(count="1f") == Issued(
+        "all_reduce", sent=40, dtype="float32", group="0xab", ranks=(0, 1), root=-1, peer=0,
+        sequence=31, name="AllReduce",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "sent", "received", "root", "sequence"),
+    [
+        ("AllGather", 40, -1, -1, 10),
+        ("ReduceScatter", -1, 40, -1, 10),  # the count is that of what comes out
+        ("AlltoAll", 80, -1, -1, 10),  # and here that of one member's part
+        ("Broadcast", 40, -1, 1, 10),
+        ("Reduce", 40, -1, 1, 10),
+        ("Send", 40, -1, -1, -1),
+        ("Recv", 40, -1, -1, -1),
+    ],
+)
+def test_bytes_and_roots_by_op(op: str, sent: int, received: int, root: int, sequence: int) -> None:
+    found = one(op=op, root=1)
+    assert (found.sent, found.received, found.root, found.peer, found.sequence) == (
+        sent, received, root, 1, sequence,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "size"),
+    [
+        (0, "int8", 10), (1, "uint8", 10), (2, "int32", 40), (3, "uint32", 40), (4, "int64", 80),
+        (5, "uint64", 80), (6, "float16", 20), (7, "float32", 40), (8, "float64", 80),
+        (9, "bfloat16", 20), (99, "", -1),
+    ],
+)  # fmt: skip
+def test_types_are_nccls_own(number: int, dtype: str, size: int) -> None:
+    """ncclDataType_t of nccl.h."""
+    found = one(type_=number)
+    assert (found.dtype, found.sent) == (dtype, size)
+
+
+def test_a_root_outside_of_its_group_is_none() -> None:
+    assert [one(op="Broadcast", root=root).root for root in (-1, 0, 1, 2)] == [-1, 0, 1, -1]
+
+
+def test_a_process_is_the_rank_of_its_largest_communicator() -> None:
+    """Two of four are a group of their own; there global ranks 2 and 3 are 0 and 1."""
+    lines = [init(40 + rank, "0xa", rank, 4, "0x1") for rank in range(4)]
+    pair = [init(42 + member, "0xb", member, 2, "0x2") for member in range(2)]
+    found = read(*pair, *lines, call(43, comm="0xb", op="Broadcast", root=0), call(40, comm="0xa",
+                 nranks=4))  # fmt: skip
+    assert [(record.rank, record.world_size) for record in found] == [(0, 4), (3, 4)]
+    assert [record.calls[0].ranks for record in found] == [(0, 1, 2, 3), (2, 3)]
+    assert [record.calls[0].root for record in found] == [-1, 2]
+    assert [record.calls[0].group for record in found] == ["0x1", "0x2"]
+    assert {record.library for record in found} == {"nccl"}
+
+
+def test_a_group_of_which_a_member_is_missing_is_the_first_ranks() -> None:
+    found = read(init(40, "0x5", 0, 2, "0xab"), init(41, "0x5", 1, 2), call(40), call(41))
+    assert [record.calls[0].ranks for record in found] == [(0, 1), (0, 1)]
+    assert [record.calls[0].group for record in found] == ["0xab", "2 ranks"]
+    far = read(init(40, "0x5", 5, 8, "0xab"), call(40, nranks=8))
+    assert (far[0].rank, far[0].world_size, far[0].calls[0].ranks) == (5, 6, tuple(range(8)))
+
+
+def test_processes_without_a_communicator_are_ranks_in_order() -> None:
+    assert [record.rank for record in read(call(40))] == [0]
+    assert [record.rank for record in read(call(41), call(40))] == [0, 1]
+    one_process = read(call(40, device=1), call(40, device=0))
+    assert [record.rank for record in one_process] == [0, 1]
+    with pytest.raises(TraceError, match="which rank each process is"):
+        read(call(40), call(41), call(42))
+    with pytest.raises(TraceError, match="which rank each process is"):
+        read(call(40, nranks=1_000_000), call(41, nranks=1_000_000))
+    assert len(read(call(40, nranks=999_999), call(41, nranks=999_999))) == 2
+
+
+def test_two_processes_of_one_rank_are_told_apart_by_their_order() -> None:
+    found = read(init(40, "0x5", 1, 2), init(41, "0x5", 1, 2), call(41), call(40))
+    assert [record.rank for record in found] == [0, 1]
+
+
+def test_a_group_that_no_memory_holds_has_no_ranks() -> None:
+    assert read(call(40, nranks=1_000_000))[0].calls[0].ranks == ()
+    assert len(read(call(40, nranks=999_999))[0].calls[0].ranks) == 999_999
+
+
+def test_a_log_without_calls_is_refused() -> None:
+    with pytest.raises(TraceError, match="no line about a call. Log with NCCL_DEBUG=INFO"):
+        read(init(40, "0x5", 0, 2))
