@@ -124,12 +124,15 @@ def _energy(sides: Sequence[Side]) -> list[str]:
 
 
 def _advice(sides: Sequence[Side], currency: str | None) -> list[str]:
-    """Say which to take, if all do work that is priced or whose power is known."""
+    """Say which to take, if all do work that is priced or whose power is known.
+
+    What costs nothing has no price that another's could be a multiple of.
+    """
     money = [value_at(side.metrics, "cost.per_1e9_tokens") for side in sides]
     energy = [value_at(side.metrics, "cost.energy_kwh_per_1e9_tokens") for side in sides]
-    if currency is not None and None not in money:
+    if currency is not None and all(money):
         return [_take(sides, [float(one or 0) for one in money], currency, "money")]
-    if None not in energy:
+    if all(energy):
         return [_take(sides, [float(one or 0) for one in energy], "kWh", "energy")]
     return []
 

@@ -24,7 +24,7 @@ def tensor(elements: int, itemsize: int = 4, name: int = 1) -> list[Any]:
 
 
 def node(
-    name: str, inputs: list[Any], outputs: list[Any] = (), types: Any = (), rf_id: int = 1
+    name: str, inputs: list[Any], outputs: Any = (), types: Any = (), rf_id: int = 1
 ) -> dict[str, Any]:
     return {
         "name": name, "rf_id": rf_id, "inputs": inputs, "outputs": list(outputs),
@@ -144,7 +144,7 @@ def test_groups_by_every_name_that_they_have() -> None:
     assert read(node("## process_group:init ##", ["[{"])).groups == {}
 
 
-def c10d(name: str, *inputs: object, types: list[str] = ()) -> CommNode:
+def c10d(name: str, *inputs: object, types: Any = ()) -> CommNode:
     return one(node(f"c10d::{name}", list(inputs), types=types))
 
 

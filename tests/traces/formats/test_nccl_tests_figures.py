@@ -104,7 +104,7 @@ def test_processes_that_each_ran_alone_are_counted_once() -> None:
 
 
 def test_repeated_runs_are_one_table_and_others_are_left_out() -> None:
-    here = {"ranks": 8, "nodes": 1}
+    here: dict[str, Any] = {"ranks": 8, "nodes": 1}
     first = table(row(1), row(2), row(3, type="half"), row(4, redop="max"), **here)
     again = table(row(5), row(6, redop="max"), **here)
     (one,) = merged([first, again])
