@@ -41,10 +41,10 @@ def _side_by_side(ways: list[Route]) -> Route:
     """Return several ways as one, hop by hop, each with an even share."""
     if len(ways) == 1:
         return ways[0]
-    entries = sorted(
-        (hop, link, share / len(ways))
-        for way in ways
-        for link, share, hop in zip(way.link, way.share, way.hop, strict=True)
-    )
-    hops, links, shares = zip(*entries, strict=True)
+    carried: dict[tuple[int, int], float] = {}  # a link once in a hop, with all that it carries
+    for way in ways:
+        for link, share, hop in zip(way.link, way.share, way.hop, strict=True):
+            carried[hop, link] = carried.get((hop, link), 0.0) + share / len(ways)
+    hops, links = zip(*sorted(carried), strict=True)
+    shares = tuple(carried[place] for place in sorted(carried))
     return Route(links, shares, hops, int(np.max([way.latency for way in ways])))
