@@ -43,6 +43,7 @@ PS_PER_SECOND = 10**12
 MIB, GIB = 2**20, 2**30
 _MAX_PICOSECONDS = 2**62  # 53 days: past this, int64 arithmetic on times could overflow
 MOST_BYTES = 2**62
+_WRITTEN_OUT = 1e300  # no float holds every larger integer
 _SHOWN = 48  # characters of a quantity that messages show
 
 _DURATION = {"s": 10**12, "ms": 10**9, "us": 10**6, "µs": 10**6, "ns": 10**3, "ps": 1}
@@ -123,7 +124,7 @@ def _parse(text: Any, units: dict[str, Any], what: str, likely: str) -> float:
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise wrong
     if not isinstance(text, str):
-        if not math.isfinite(text):
+        if not -_WRITTEN_OUT < text < _WRITTEN_OUT:
             raise wrong
         raise UnitError(f"{shown} has no unit. Did you mean '{text:.12g}{likely}'? Units: {known}.")
     match = _NUMBER.match(text)

@@ -26,7 +26,7 @@ def scale_compute(graph: Graph, factor: float) -> Graph:
     Raises:
         ScenarioError: `factor` is not a positive number.
     """
-    if not (math.isfinite(factor) and factor > 0):
+    if not 0 < factor < math.inf:
         raise ScenarioError(f"compute.scale: {factor} is not a positive number.")
     compute = graph.kind == OpKind.COMPUTE
     timed, counted = compute & (graph.duration >= 0), compute & (graph.flops >= 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from commsim.errors import ScenarioError
+from commsim.limits import BYTES_PER_OP, check_size
 from commsim.sections import Section
 from commsim.workload.calls import WORLD, Batch, Call, MessageCall, NewGroup, read_call
 from commsim.workload.issue import Issuer, Rank
@@ -17,6 +18,9 @@ from commsim.workload.program_groups import GroupSection, check_groups, group_of
 from commsim.workload.result import Workload
 
 __all__ = ["GroupSection", "ProgramSection", "build_program"]
+
+_MOST_RANKS = 2**31
+_DIGITS = 20  # of a rank
 
 
 class ProgramSection(Section, frozen=True, kw_only=True):
@@ -57,6 +61,7 @@ def build_program(
         name: group_of(entry, f"{where}.groups.{name}") for name, entry in section.groups.items()
     }
     world = world_size if world_size is not None else _highest_rank(calls, groups) + 1
+    _check_world(world, len(calls.get("all", ())), where)
     listed = _programs(calls, world, where)
     made = made_groups(_new_groups(listed, where), world)
     for name in made:
@@ -83,7 +88,8 @@ def _read_ranks(section: ProgramSection, where: str) -> Calls:
     calls: Calls = {}
     for key, listed in section.ranks.items():
         path = f"{where}.ranks.{key}"
-        rank = int(key) if isinstance(key, str) and key.isdecimal() else key
+        number = isinstance(key, str) and key.isdecimal() and len(key) < _DIGITS
+        rank = int(key) if number else key
         if (isinstance(rank, str) and rank != "all") or (isinstance(rank, int) and rank < 0):
             raise ScenarioError(f"{path}: {key!r} is not a rank. Write a number, or all.")
         if rank in calls:
@@ -103,6 +109,16 @@ def _programs(calls: Calls, world: int, where: str) -> Listed:
         )
     keys = [(rank, rank if rank in calls else "all") for rank in range(world)]
     return [(rank, key, calls[key]) for rank, key in keys if key in calls]
+
+
+def _check_world(world: int, each: int, where: str) -> None:
+    """Refuse more ranks, each with so many calls, than memory has room for."""
+    if world > _MOST_RANKS:
+        raise ScenarioError(f"{where}: there is a rank above {_MOST_RANKS:,}. Name lower ones.")
+    what = f"{where}: {world:,} ranks (the highest that is named, plus one)"
+    if each:
+        what = f"{what}, of which each may make {each:,} calls,"
+    check_size(world, BYTES_PER_OP * max(1, each), what, "Name lower ranks.")
 
 
 def _new_groups(listed: Listed, where: str) -> dict[int, list[tuple[str, NewGroup]]]:

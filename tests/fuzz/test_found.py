@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.kineto_writer import Recording
+from helpers.paths import TESTS
 from msgspec.structs import replace
 
 import commsim as cs
 from commsim.engine import simulate
+from commsim.errors import UnitError
 from commsim.files import write_text
-from commsim.graph import GraphBuilder, member_lanes, validate
+from commsim.graph import GraphBuilder, member_lanes, scale_compute, validate
 from commsim.libraries import Ideal, library_of
+from commsim.libraries.nccl import cluster_from_xml
 from commsim.scenario import read_recipe
 from commsim.timeline import load_timeline, save_timeline
+from commsim.traces import import_graph
+from commsim.traces.formats import buffer_size, in_bytes, read_nccl_tests, splits_in_bytes
+from commsim.units import parse_bandwidth, parse_duration, parse_size
 
 CLUSTER = cs.Cluster.preset("dgx-h100")
 
@@ -234,3 +242,124 @@ def test_next_of_a_file_that_is_no_mapping(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(cs.ScenarioError, match=r"x\.yaml"):
         cs.next_dollar(file, executor="serial")
+
+
+@pytest.mark.parametrize("text", [";", " ", ""])
+def test_nothing_to_vary(text: str) -> None:
+    """Seed 147 of the words."""
+    with pytest.raises(cs.ScenarioError, match="--vary"):
+        cs.sweep("1f1b", [text])
+
+
+@pytest.mark.parametrize("read", [parse_duration, parse_size, parse_bandwidth])
+@pytest.mark.parametrize("number", [10**400, -(10**400), 10**301])
+def test_a_number_that_no_float_holds(read: Callable[[Any], Any], number: int) -> None:
+    """Seed 17534 of the collectives."""
+    with pytest.raises(UnitError, match="Write a number and a unit"):
+        read(number)
+    with pytest.raises(cs.ScenarioError, match="not a positive number"):
+        scale_compute(GraphBuilder().build(), -abs(number))
+
+
+LOG_HEAD = (
+    "# all_reduce_perf\n"
+    "#  Rank  0 Pid 1 on  lab device  0 [0x02] X\n"
+    "#  Rank  1 Pid 2 on  lab device  1 [0x03] X\n"
+)
+LOG_ROW = "1048576 262144 float sum -1 {time} 15.58 27.26 0 65.27 16.07 28.11 0\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        LOG_ROW.format(time="1e-310"),
+        LOG_ROW.format(time="1e305"),
+        LOG_ROW.replace("1048576", "9" * 400).format(time="67.31"),
+        LOG_ROW.replace("262144", "9" * 5000).format(time="67.31"),
+        f"# Out of bounds values : {'9' * 5000}\n",
+        f"#  Rank  {'9' * 5000} Pid 1 on  lab device  0 [0x02] X\n",
+    ],
+)
+def test_a_line_of_a_log_that_no_test_printed(line: str, tmp_path: Path) -> None:
+    """Seeds 3052 and 27641 of the logs."""
+    file, sound = tmp_path / "x.log", LOG_HEAD + LOG_ROW.format(time="67.31")
+    file.write_text(sound + line)
+    (table,) = read_nccl_tests(file.read_bytes(), "x.log")
+    assert [row.size for row in table.rows] == [2**20]
+    assert cs.compare(file, file)
+
+
+def test_a_number_with_a_sign_where_nccl_counts() -> None:
+    """Seed 27803 of NCCL's files; the same of a model's number."""
+    text = (TESTS / "data" / "nccl" / "dgx_a100.xml").read_text()
+    for name in ("sm", "modelid"):
+        damaged = re.sub(rf' {name}="(\d+)"', rf' {name}="-\1"', text)
+        with pytest.raises(cs.ScenarioError, match=f"{name} must be 0 or more"):
+            cluster_from_xml(damaged)
+
+
+def test_a_price_without_its_currency(tmp_path: Path) -> None:
+    """Seed 5281 of the results."""
+    told = cs.run("1f1b").to_dict() | {"cost": {"per_hour": 2.0}}
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(told))
+    assert cs.compare(file, file)
+
+
+@pytest.mark.parametrize("figure", ["bubble_fraction", "breakdown.comm_s"])
+def test_a_result_with_a_figure_below_nothing(figure: str, tmp_path: Path) -> None:
+    """Seed 28125 of the results."""
+    told = cs.run("1f1b").to_dict()
+    section, _, name = figure.rpartition(".")
+    (told[section] if section else told)[name] = -1
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(told))
+    with pytest.raises(cs.TraceError, match=name):
+        cs.compare(file, file)
+
+
+def test_a_buffer_of_more_bytes_than_can_be_counted() -> None:
+    """Seed 5406 of the recordings; all readers ask `in_bytes`."""
+    assert in_bytes(3, 4) == 12
+    assert in_bytes(2**61, 4) == in_bytes(-1, 4) == in_bytes(3, -1) == -1
+    assert splits_in_bytes((1, 2), 4) == (4, 8)
+    assert splits_in_bytes((2**60, 2**60), 4) == ()
+    assert buffer_size("all_gather", 2**61, -1, 4) == -1
+
+
+@pytest.mark.parametrize("rank", [2**63 - 1, 10**400, 2**30])
+def test_a_program_of_a_rank_beyond_all(rank: int) -> None:
+    """Seeds 5452 and 22583 of the libraries: refused before a list of so many ranks is made."""
+    calls = [{"all_reduce": {"bytes": "1MiB"}}]
+    program = {"ranks": {"all": calls, rank: calls}}
+    with pytest.raises(cs.ScenarioError, match="Name lower"):
+        cs.run({"workload": {"program": program}}, limit="1GiB")
+
+
+@pytest.mark.parametrize("name", ["s1²2", "s" + "9" * 5000])
+def test_a_switch_by_a_number_that_is_none(name: str) -> None:
+    """Digits that `int` does not take; names are sorted where a graph is in two parts."""
+    links = [{"between": ["node0", name]}, {"between": ["node1", "b"]}]
+    fabric = {"kind": "graph", "switches": [name, "b"], "links": links}
+    with pytest.raises(cs.ScenarioError, match="in 2 parts"):
+        cs.Cluster.preset("dgx-h100", nodes=2, fabric=fabric)
+
+
+def test_a_log_of_numbers_that_nccl_cannot_have_printed(tmp_path: Path) -> None:
+    line = (
+        "h:1:1 [0] NCCL INFO AllReduce: opCount a sendbuff 0x1 recvbuff 0x2 count 18 datatype 7"
+        " op 0 root 0 comm 0x55 [nranks=2] stream 0x7\n"
+    )
+    file, long = tmp_path / "x.log", "9" * 5000
+    damaged = [
+        line.replace(one, one[:-2] + long + one[-1:]) for one in ("count 18 ", "root 0 ", "=2]")
+    ]
+    file.write_text(line + "".join(damaged))
+    assert len(import_graph(file).graph) == 1
+    goal = tmp_path / "x.goal"
+    goal.write_text(f"num_ranks 1\nrank 0 {{\na: calc 5{long}\n}}\n")
+    assert len(import_graph(goal).graph) == 1
+    send, recv = (f"{way} 1{long}b {end}" for way, end in (("send", "to 1"), ("recv", "from 0")))
+    goal.write_text(f"num_ranks 2\nrank 0 {{\n{send}\n}}\nrank 1 {{\n{recv}\n}}\n")
+    with pytest.raises(cs.TraceError, match="no call is that large"):
+        import_graph(goal)

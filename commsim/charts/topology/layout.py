@@ -142,4 +142,5 @@ def _number(name: str) -> str:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Return a key by which leaf2 comes before leaf10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    parts = re.split(r"(\d{1,18})", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

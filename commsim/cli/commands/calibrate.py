@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,9 +48,9 @@ class _Placement(click.ParamType[tuple[int, int]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int]:
         """Return nodes and GPUs, or fail as a usage error."""
-        nodes, _, gpus = str(value).lower().partition("x")
-        if nodes.isdecimal() and gpus.isdecimal() and 0 < int(nodes) < 10**6 > int(gpus) > 0:
-            return int(nodes), int(gpus)
+        found = re.fullmatch(r"(\d{1,6})x(\d{1,6})", str(value).lower())
+        if found and int(found[1]) > 0 < int(found[2]):
+            return int(found[1]), int(found[2])
         self.fail(f"{value!r}: give nodes and GPUs on each, like 2x8.", param, ctx)
 
 

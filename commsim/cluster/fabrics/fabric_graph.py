@@ -21,8 +21,8 @@ from commsim.errors import ScenarioError, did_you_mean
 
 __all__ = ["graph_wiring"]
 
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
-_NODE = re.compile(r"node(\d+)(?:/nic(\d+))?\Z")
+_RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
+_NODE = re.compile(r"node(\d{1,9})(?:/nic(\d{1,9}))?\Z")
 _MOST = 65_536  # switches, and links between named ends
 
 
@@ -185,7 +185,7 @@ def _check_joined(
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
+    return [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d{1,18})", name)]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -57,7 +57,7 @@ class GpuSpec(msgspec.Struct, frozen=True):
     def sm(self) -> int:
         """The compute capability as NCCL writes it: 90 for "9.0"; 0 if there is none."""
         digits = self.compute_capability.replace(".", "")
-        return int(digits) if digits.isdigit() else 0
+        return int(digits) if digits.isdecimal() and len(digits) < 9 else 0
 
 
 @cache

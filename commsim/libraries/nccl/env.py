@@ -222,7 +222,7 @@ def _level(name: str, text: str) -> PathType:
     names = [kind.name for kind in PathType if kind < PathType.NET]
     if text.upper() in names:
         return PathType[text.upper()]
-    if not re.fullmatch(r"\d+", text):
+    if not re.fullmatch(r"\d{1,9}", text):
         raise ScenarioError(
             f"{name}={text}: not a path type.{did_you_mean(text.upper(), names)} "
             f"Give one of {', '.join(names)}."

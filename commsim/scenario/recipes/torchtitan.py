@@ -175,7 +175,7 @@ def _batch(draft: Draft, read: _Reader) -> None:
 def _rest(draft: Draft, read: _Reader) -> None:
     mode = str(read.get("mode", "activation_checkpoint", default="selective"))
     option = str(read.get("selective_ac_option", "activation_checkpoint", default="2"))
-    every = int(option) if mode == "selective" and option.isdecimal() else 0
+    every = int(option) if mode == "selective" and option.isdecimal() and len(option) < 9 else 0
     draft.training["recompute"] = {"none": "none", "full": "full"}.get(
         mode, "full" if every else "selective_op"
     )

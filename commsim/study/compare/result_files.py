@@ -16,6 +16,8 @@ __all__ = ["own_json", "what_it_holds"]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
 """A time, a rate or a cost: finite, and not negative."""
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
 
 class _Times(msgspec.Struct):
     compute_s: Amount
@@ -24,6 +26,7 @@ class _Times(msgspec.Struct):
     waiting_s: Amount
     host_s: Amount
     idle_s: Amount
+    comm_s: Amount = 0.0
 
 
 class _Use(msgspec.Struct):
@@ -64,13 +67,17 @@ class _Run(msgspec.Struct):
     cost: _Cost | None = None
     memory_gib: _Memory | None = None
     tokens_per_s: Amount | None = None
+    tokens_per_s_per_gpu: Amount | None = None
+    tflops_per_gpu: Amount | None = None
     mfu: Amount | None = None
+    hfu: Amount | None = None
+    bubble_fraction: Amount | None = None
     notes: list[str] = []
 
 
 class _ResultRow(msgspec.Struct):
     op: str
-    size: int
+    size: Count
     type: str
     time_us: Amount
     busbw_gbs: Amount | None
@@ -80,8 +87,8 @@ class _ResultRow(msgspec.Struct):
 
 
 class _System(msgspec.Struct):
-    gpus: int = 0
-    nodes: int = 0
+    gpus: Count = 0
+    nodes: Count = 0
 
 
 class _Bench(msgspec.Struct):

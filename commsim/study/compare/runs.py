@@ -227,6 +227,7 @@ def _warnings(sides: Sequence[Side]) -> list[str]:
         memory = side.metrics.get("memory_gib")
         if memory and memory.get("fits") is False:
             found.append(f"{side.name} does not fit: {memory['peak']:.1f} GiB on its fullest GPU.")
-    if len({side.metrics["cost"]["currency"] for side in sides if side.metrics.get("cost")}) > 1:
+    costs = [cost for side in sides if (cost := side.metrics.get("cost"))]
+    if len({cost.get("currency") for cost in costs}) > 1:
         found.append("Prices are in different currencies, or only some sides have one.")
     return found

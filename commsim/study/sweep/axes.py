@@ -88,7 +88,7 @@ def axes_of(
 def _axes_of_text(text: str | SweepAxis) -> list[SweepAxis]:
     if isinstance(text, SweepAxis):
         return [text]
-    first, *others = [axis_of(part) for part in _parts(text, ";") if part]
+    first, *others = [axis_of(part) for part in _parts(text, ";") if part] or [axis_of(text)]
     return [first, *(replace(axis, beside=first.path) for axis in others)]
 
 

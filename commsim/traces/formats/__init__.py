@@ -26,7 +26,7 @@ from commsim.traces.formats.nccl_tests import (
 from commsim.traces.formats.param import is_param_bench, read_param_bench, write_param
 from commsim.traces.formats.profiler_tables import ProfilerTable, recordings_of
 from commsim.traces.formats.records import Issued, RankRecord, buffer_size
-from commsim.traces.formats.values import dtype_of, integer, numbers_of
+from commsim.traces.formats.values import dtype_of, in_bytes, integer, numbers_of, splits_in_bytes
 
 __all__ = [
     "BAD_JSON",
@@ -48,6 +48,7 @@ __all__ = [
     "dtype_of",
     "find_files",
     "format_of",
+    "in_bytes",
     "integer",
     "is_bench_json",
     "is_kineto",
@@ -63,6 +64,7 @@ __all__ = [
     "record_of",
     "recordings_of",
     "register_format",
+    "splits_in_bytes",
     "write_chakra",
     "write_goal",
     "write_param",

@@ -11,6 +11,7 @@ from collections import Counter
 from commsim.ops import ROOTED
 from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
 from commsim.traces.formats.records import Issued, RankRecord
+from commsim.traces.formats.values import in_bytes, splits_in_bytes
 
 __all__ = ["record_of"]
 
@@ -67,8 +68,7 @@ def _issued(trace: ExecutionTrace, comm: CommNode, *, blocking: bool) -> Issued:
     op = comm.op
     ranks = trace.groups.get(comm.group, ())
     sent, received = (
-        count * comm.itemsize if count >= 0 and comm.itemsize > 0 else -1
-        for count in (comm.elements, comm.out_elements)
+        in_bytes(count, comm.itemsize) for count in (comm.elements, comm.out_elements)
     )
     peer = ranks[comm.peer] if 0 <= comm.peer < len(ranks) else comm.peer
     return Issued(
@@ -80,7 +80,7 @@ def _issued(trace: ExecutionTrace, comm: CommNode, *, blocking: bool) -> Issued:
         ranks=ranks,
         root=peer if op in ROOTED else -1,
         peer=peer,
-        splits=tuple(n * comm.itemsize for n in comm.splits) if op == "all_to_all_v" else (),
+        splits=splits_in_bytes(comm.splits, comm.itemsize) if op == "all_to_all_v" else (),
         sequence=comm.sequence,
         name=comm.name,
         blocking=blocking,

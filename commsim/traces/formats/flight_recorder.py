@@ -19,7 +19,7 @@ from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto import rank_in_name
 from commsim.traces.formats.plain_pickle import looks_pickled, plain_values
 from commsim.traces.formats.records import Issued, RankRecord
-from commsim.traces.formats.values import dtype_of, integer, numbers_of
+from commsim.traces.formats.values import dtype_of, in_bytes, integer, numbers_of
 
 __all__ = ["is_flight_recorder", "read_flight_recorder"]
 
@@ -134,7 +134,7 @@ def _bytes(entry: dict[str, Any], side: str) -> tuple[int, str]:
         return -1, ""
     dtype, itemsize = dtype_of(types[0] if isinstance(types, list | tuple) and types else "")
     elements = sum(_elements(shape) for shape in shapes)
-    return (elements * itemsize if itemsize > 0 and 0 <= elements < 2**60 else -1), dtype
+    return in_bytes(elements, itemsize), dtype
 
 
 def _elements(shape: Any) -> int:

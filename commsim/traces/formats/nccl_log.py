@@ -21,18 +21,20 @@ from commsim.errors import TraceError
 from commsim.ops import NCCL_TYPES, ROOTED, element_bytes, op_of
 from commsim.traces.formats.files import Data, Document
 from commsim.traces.formats.records import Issued, RankRecord
+from commsim.traces.formats.values import in_bytes
 
 __all__ = ["is_nccl_log", "read_nccl_log"]
 
+_N = r"\d{1,18}"  # as many digits as 64 bits hold
 _CALL = re.compile(
-    r"(?P<host>[^\s:]+):(?P<pid>\d+):\d+ \[(?P<device>-?\d+)\] (?:\d+ )?NCCL INFO (?P<op>\w+): "
-    r"opCount (?P<count>[0-9a-f]+) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (?P<elements>\d+) "
-    r"datatype (?P<type>\d+) op (?P<redop>\d+) root (?P<root>-?\d+) comm (?P<comm>\S+) "
-    r"\[nranks=(?P<nranks>\d+)\]"
+    rf"(?P<host>[^\s:]+):(?P<pid>{_N}):\d+ \[(?P<device>-?{_N})\] (?:\d+ )?NCCL INFO (?P<op>\w+): "
+    r"opCount (?P<count>[0-9a-f]{1,15}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?"
+    rf"count (?P<elements>{_N}) datatype (?P<type>{_N}) op (?P<redop>\d+) root (?P<root>-?{_N}) "
+    rf"comm (?P<comm>\S+) \[nranks=(?P<nranks>{_N})\]"
 )
 _INIT = re.compile(
-    r"(?P<host>[^\s:]+):(?P<pid>\d+):\d+ \[(?P<device>-?\d+)\] (?:\d+ )?NCCL INFO (?:\w+) comm "
-    r"(?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) nranks (?P<nranks>\d+).*?"
+    rf"(?P<host>[^\s:]+):(?P<pid>{_N}):\d+ \[(?P<device>-?{_N})\] (?:\d+ )?NCCL INFO (?:\w+) comm "
+    rf"(?P<comm>0x[0-9a-f]+) rank (?P<rank>{_N}) nranks (?P<nranks>{_N}).*?"
     r"(?:commId (?P<id>0x[0-9a-f]+))?.*?Init COMPLETE"
 )
 _ID = re.compile(r"commId (0x[0-9a-f]+)")
@@ -146,7 +148,7 @@ def _calls(
         at = int(found["type"])
         dtype = NCCL_TYPES[at] if at < len(NCCL_TYPES) else ""
         itemsize = element_bytes(dtype) if dtype else -1
-        part = int(found["elements"]) * itemsize if itemsize > 0 else -1
+        part = in_bytes(int(found["elements"]), itemsize)
         other = ranks[root] if 0 <= root < len(ranks) else -1
         yield Issued(
             op=op,

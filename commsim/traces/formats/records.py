@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from commsim.traces.formats.values import FAR
+
 __all__ = ["Issued", "RankRecord", "buffer_size"]
 
 
@@ -66,8 +68,13 @@ def buffer_size(op: str, sent: int, received: int, members: int) -> int:
     """Return S in bytes from the bytes that go in and come out of a call on one rank.
 
     S is the largest buffer that a rank holds; if only one side is known, the other follows
-    from the number of members.
+    from the number of members. -1: it is not known, or no buffer is so large.
     """
+    size = _largest(op, sent, received, members)
+    return size if size < FAR else -1
+
+
+def _largest(op: str, sent: int, received: int, members: int) -> int:
     if op == "all_gather" and sent >= 0 and members > 0:
         return max(received, sent * members)
     if op == "reduce_scatter" and received >= 0 and members > 0:

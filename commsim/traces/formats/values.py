@@ -4,11 +4,12 @@ Values as recordings write them: element types with their bytes, and numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from commsim.ops import element_type, op_of
 
-__all__ = ["FAR", "dtype_of", "integer", "numbers_of", "uneven_op"]
+__all__ = ["FAR", "dtype_of", "in_bytes", "integer", "numbers_of", "splits_in_bytes", "uneven_op"]
 
 FAR = 2**62
 """Larger integers are no sizes, ids or times: the sum of two would not fit in 64 bits."""
@@ -27,6 +28,18 @@ def integer(value: Any, missing: int = -1) -> int:
     except (TypeError, ValueError, OverflowError):
         return missing
     return number if abs(number) < FAR else missing
+
+
+def in_bytes(elements: int, itemsize: int) -> int:
+    """Return the bytes of so many elements; -1 if one is not known, or no buffer is so large."""
+    known = elements >= 0 and itemsize > 0 and elements * itemsize < FAR
+    return elements * itemsize if known else -1
+
+
+def splits_in_bytes(splits: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return splits of elements in bytes; nothing if `in_bytes` knows not what they sum to."""
+    known = in_bytes(sum(splits), itemsize) >= 0
+    return tuple(part * itemsize for part in splits) if known else ()
 
 
 def numbers_of(value: Any) -> tuple[int, ...]:

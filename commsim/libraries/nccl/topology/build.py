@@ -101,7 +101,8 @@ class _SystemBuilder:
         cpu.arch = _ARCH[arch]
         if cpu.arch == CpuArch.X86:
             cpu.vendor = _VENDOR.get(self._text(element, "vendor"), CpuVendor.INTEL)
-            cpu.family = self._int(element, "familyid"), self._int(element, "modelid")
+            family, model = (self._count(element, name) for name in ("familyid", "modelid"))
+            cpu.family = family, model
         cpu.cross_link = self._cpu_link(element, cpu)
         loose = 0
         for below in element.inside:
@@ -180,7 +181,7 @@ class _SystemBuilder:
             return
         gpu = self._new(pci, DeviceKind.GPU, parent.host, self._bus(pci, "busid"))
         gpu.rank, gpu.number = rank, self._int(element, "dev")
-        gpu.capability = self._int(element, "sm")
+        gpu.capability = self._count(element, "sm")
         gpu.gdr = self._int(element, "gdr", 0) != 0
         gpu.slot, gpu.device = self._slot(pci), self._int(pci, "device", 0)
         gpu.join(parent, PathType.PIX, self._pci_rate(pci))
@@ -375,6 +376,12 @@ class _SystemBuilder:
             raise self._wrong(element, name, text, "a whole number") from None
         if abs(number) >= 1 << 64:
             raise self._wrong(element, name, text, "a number of at most 64 bits")
+        return number
+
+    def _count(self, element: Element, name: str) -> int:
+        number = self._int(element, name)
+        if number < 0:
+            raise self._wrong(element, name, str(number), "0 or more")
         return number
 
     def _float(self, element: Element, name: str, default: float) -> float:

@@ -22,7 +22,7 @@ from commsim.yaml_file import read_own_yaml
 __all__ = ["Rules", "mbs", "rules_of"]
 
 _TABLE = Path(__file__).with_name("topology.yaml")
-_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 T = TypeVar("T")
 _OLDEST = (2, 18, 0)
 _LAST = 99

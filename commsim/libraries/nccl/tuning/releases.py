@@ -42,5 +42,5 @@ def starts_channels_slowly(version: str) -> bool:
 
 
 def _number(version: str) -> tuple[int, int] | None:
-    found = re.match(r"(\d+)\.(\d+)", version.strip())
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", version.strip())
     return (int(found[1]), int(found[2])) if found else None

@@ -93,7 +93,7 @@ def _parse(name: str, lines: Sequence[str]) -> tuple[int, list[_ReadRank]]:
             continue
         if current is None and text.startswith("num_ranks"):
             count = text.split()[-1]
-            world = int(count) if count.isdigit() and len(count) < 8 else _MAX_RANKS + 1
+            world = int(count) if count.isdecimal() and len(count) < 8 else _MAX_RANKS + 1
             if world > _MAX_RANKS:
                 raise TraceError(f"{name}: line {number}: {count[:40]!r} is no number of ranks.")
         elif current is None and (found := _RANK.fullmatch(text)):
@@ -150,18 +150,18 @@ def _call(found: re.Match[str], after: tuple[int, ...]) -> Issued:
         cpu = found["cpu"] or "0"
         return Issued(
             "compute",
-            duration=min(int(found["time"]), 2**50) * PS_PER_NS,
+            duration=min(int(found["time"][:19]), 2**50) * PS_PER_NS,
             name="calc",
             stream=f"cpu {cpu}",
             on_cpu=True,
             after=after,
         )
-    size = min(int(found["size"]), 2**60)
+    size = min(int(found["size"][:19]), 2**60)
     return Issued(
         found["way"],
         sent=size,
         received=size,
-        peer=min(int(found["peer"]), 2**40),
+        peer=min(int(found["peer"][:19]), 2**40),
         tag=int((found["tag"] or "0")[:12]),
         after=after,
     )

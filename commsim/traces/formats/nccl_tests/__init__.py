@@ -7,6 +7,7 @@ from commsim.traces.formats.nccl_tests.table import (
     BenchedTiming,
     NcclTests,
     described,
+    is_time,
     merged,
 )
 
@@ -17,6 +18,7 @@ __all__ = [
     "described",
     "is_bench_json",
     "is_nccl_tests",
+    "is_time",
     "merged",
     "read_bench_json",
     "read_nccl_tests",

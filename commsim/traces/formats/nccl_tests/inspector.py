@@ -18,7 +18,14 @@ import msgspec
 from commsim.errors import TraceError
 from commsim.ops import op_of
 from commsim.traces.formats.files import BAD_JSON
-from commsim.traces.formats.nccl_tests.table import PROGRAMS, BenchedRow, BenchedTiming, NcclTests
+from commsim.traces.formats.nccl_tests.table import (
+    PROGRAMS,
+    BenchedRow,
+    BenchedTiming,
+    NcclTests,
+    is_time,
+)
+from commsim.traces.formats.values import FAR
 
 __all__ = ["is_inspector_log", "read_inspector_log"]
 
@@ -99,7 +106,13 @@ def _take(line: bytes | bytearray, found: _Found) -> None:
         return
     head, perf = record.header, record.coll_perf
     op = op_of(perf.op) if perf else ""
-    sound = perf and perf.size > 0 and perf.time_us > 0 and 2 <= head.n_ranks <= _MOST_RANKS
+    sound = (
+        perf
+        and 0 < perf.size * head.n_ranks < FAR
+        and perf.time_us > 0
+        and is_time(perf.time_us)
+        and 2 <= head.n_ranks <= _MOST_RANKS
+    )
     if not perf or op not in PROGRAMS.values() or not sound or head.nnodes < 1:
         found.others += 1
         return

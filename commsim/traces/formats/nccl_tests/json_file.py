@@ -5,6 +5,7 @@ The JSON that nccl-tests writes with -J, version 1 (github NVIDIA/nccl-tests, sr
 from __future__ import annotations
 
 import math
+import re
 from pathlib import PurePosixPath
 
 import msgspec
@@ -16,11 +17,15 @@ from commsim.traces.formats.nccl_tests.table import (
     BenchedDevice,
     BenchedRow,
     BenchedTiming,
+    Count,
     NcclTests,
+    is_time,
     program_op,
 )
 
 __all__ = ["is_nccl_tests_json", "read_json"]
+
+_ROOT = re.compile(r"\s*(-?\d{1,18})\s*")
 
 
 class _Timing(msgspec.Struct, frozen=True):
@@ -34,9 +39,9 @@ class _Timing(msgspec.Struct, frozen=True):
 
 
 class _JsonRow(msgspec.Struct, frozen=True):
-    size: int
+    size: Count
     type: str
-    count: int = 0
+    count: Count = 0
     redop: str | None = None
     root: str | int | None = None
     out_of_place: _Timing | None = None
@@ -120,17 +125,16 @@ def _row(row: _JsonRow, source: str) -> BenchedRow:
     out, inside = _timing(row.out_of_place), _timing(row.in_place)
     if out is None and inside is None:
         raise TraceError(f"{source}: the row of {row.size} bytes has no time.")
-    root = str(row.root).strip().removeprefix("-")
-    sign = -1 if "-" in str(row.root) else 1
-    number = sign * int(root) if root.isdecimal() else None
-    return BenchedRow(row.size, row.count, row.type, row.redop, number, out, inside)
+    found = _ROOT.fullmatch(str(row.root))
+    root = int(found[1]) if found else None
+    return BenchedRow(row.size, row.count, row.type, row.redop, root, out, inside)
 
 
 def _timing(timing: _Timing | None) -> BenchedTiming | None:
     if timing is None:
         return None
     time = _number(timing.cpu_time if timing.time is None else timing.time)
-    if time is None:
+    if time is None or not is_time(time):
         return None
     algbw, busbw = _number(timing.alg_bw) or 0.0, _number(timing.bus_bw) or 0.0
     return BenchedTiming(time, algbw, busbw, _number(timing.nwrong))

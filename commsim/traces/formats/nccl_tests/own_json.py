@@ -12,24 +12,31 @@ from itertools import groupby
 import msgspec
 
 from commsim.errors import TraceError
-from commsim.traces.formats.nccl_tests.table import PROGRAMS, BenchedRow, BenchedTiming, NcclTests
+from commsim.traces.formats.nccl_tests.table import (
+    PROGRAMS,
+    BenchedRow,
+    BenchedTiming,
+    Count,
+    NcclTests,
+    is_time,
+)
 
 __all__ = ["is_bench_json", "read_bench_json"]
 
 
 class _System(msgspec.Struct):
-    gpus: int
-    nodes: int = 1
+    gpus: Count
+    nodes: Count = 1
     library: str = "nccl"
     version: str = ""
 
 
 class _Row(msgspec.Struct):
     op: str
-    size: int
+    size: Count
     time_us: float
     type: str = "float"
-    count: int = 0
+    count: Count = 0
 
 
 class _BenchFile(msgspec.Struct):
@@ -63,7 +70,7 @@ def read_bench_json(data: bytes | bytearray, source: str) -> tuple[NcclTests, ..
     unknown = sorted({row.op for row in read.results if row.op not in PROGRAMS.values()})
     if unknown:
         raise TraceError(f"{source}: results: there is no bench of {', '.join(unknown)}.")
-    rows = [row for row in read.results if row.size > 0 and row.time_us > 0]
+    rows = [row for row in read.results if row.size > 0 < row.time_us and is_time(row.time_us)]
     if not rows:
         raise TraceError(f"{source}: results: no row has a size and a time above zero.")
     rows.sort(key=lambda row: (row.op, row.type, row.size))

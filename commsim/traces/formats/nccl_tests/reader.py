@@ -34,22 +34,24 @@ from commsim.traces.formats.nccl_tests.table import (
     BenchedTiming,
     NcclTests,
     described,
+    is_time,
     program_op,
 )
 
 __all__ = ["is_nccl_tests", "load_nccl_tests", "read_nccl_tests"]
 
 _TYPE = "|".join(sorted(TYPES, key=len, reverse=True))
-_ROW = re.compile(rf"(?:^|[\s>\]:])(\d+)\s+(\d+)\s+({_TYPE})\s+(\S.*)$")
+_ROW = re.compile(rf"(?:^|[\s>\]:])(\d{{1,18}})\s+(\d{{1,18}})\s+({_TYPE})\s+(\S.*)$")
+_N = r"\d{1,18}"
 _PROGRAM = re.compile(rf"\b({'|'.join(PROGRAMS)})_perf(?:_mpi)?\b")
 _DEVICE = re.compile(
-    r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)"
+    rf"#\s+Rank\s+({_N})\s+(?:Group\s+({_N})\s+)?Pid\s+({_N})\s+on\s+(\S+)\s+device\s+({_N})"
     r"\s+\[[^\]]*\]\s*(.*)"
 )
 _SETTINGS = re.compile(r"#\s*nThread\s+\d+\s+nGpus\s+\d+\s+minBytes")
-_LIBRARY = re.compile(r"nccl-library=(\d+)")
+_LIBRARY = re.compile(r"nccl-library=(\d{1,9})")
 _SAID = re.compile(r"NCCL version (\d+)\.(\d+)(?:\.(\d+))?")
-_WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)")
+_WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})")
 _REDOPS = frozenset({"none", "sum", "prod", "max", "min", "avg", "mulsum"})
 _TIMESTAMP = re.compile(r"\s+\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\s*$")
 
@@ -199,7 +201,7 @@ def _row(cells: tuple[str, ...]) -> BenchedRow | None:
     if len(words) not in (4, 8) or None in timings:
         return None
     out_of_place = timings[0] if len(timings) == 2 else None
-    if root is not None and not re.fullmatch(r"-?\d+", root):
+    if root is not None and not re.fullmatch(rf"-?{_N}", root):
         return None
     return BenchedRow(
         size=int(size),
@@ -215,7 +217,7 @@ def _row(cells: tuple[str, ...]) -> BenchedRow | None:
 def _timing(words: list[str]) -> BenchedTiming | None:
     try:
         time, algbw, busbw = (float(word) for word in words[:3])
-        if not all(0 <= figure < math.inf for figure in (time, algbw, busbw)):
+        if not is_time(time) or not all(0 <= figure < math.inf for figure in (algbw, busbw)):
             return None
         return BenchedTiming(time, algbw, busbw, None if words[3] == "N/A" else float(words[3]))
     except (ValueError, IndexError):

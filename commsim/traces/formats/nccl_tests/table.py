@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import replace
@@ -19,14 +20,19 @@ __all__ = [
     "BenchedDevice",
     "BenchedRow",
     "BenchedTiming",
+    "Count",
     "NcclTests",
     "described",
+    "is_time",
     "merged",
     "program_op",
 ]
 
 TYPES = NCCL_TESTS_TYPES | {name: element_bytes(name) for name in ("fp8_e4m3", "fp8_e5m2")}
 """Bytes of an element by nccl-tests' name of its type, and by rccl-tests' where it differs."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Bytes or elements as a JSON file may state them."""
 
 PROGRAMS = {
     "all_reduce": "all_reduce",
@@ -113,6 +119,11 @@ class NcclTests(msgspec.Struct, frozen=True):
     def dtype(self) -> str:
         """The type of most rows."""
         return Counter(row.type for row in self.rows).most_common(1)[0][0]
+
+
+def is_time(us: float) -> bool:
+    """Whether a test can have taken so many us: none (it was not run), or 1 ps to 30 years."""
+    return us == 0 or 1e-6 <= us <= 1e15
 
 
 def program_op(program: str, source: str) -> str:

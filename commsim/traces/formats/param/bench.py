@@ -10,6 +10,7 @@ facebookresearch/param, comms.py (`reportBenchTimeColl`).
 
 from __future__ import annotations
 
+import math
 import re
 
 from msgspec.structs import replace
@@ -20,7 +21,9 @@ from commsim.traces.formats.nccl_tests import (
     BenchedTiming,
     NcclTests,
     described,
+    is_time,
 )
+from commsim.traces.formats.values import FAR
 
 __all__ = ["is_param_bench", "read_param_bench"]
 
@@ -81,6 +84,8 @@ def _row(figures: list[str], kind: str, op: str, source: str) -> BenchedRow:
     try:
         size, count = int(figures[0]), int(figures[1])
         median, algbw, busbw = (float(figures[place]) for place in (2, 7, 8))
+        if not (size < FAR and count < FAR and is_time(median) and max(algbw, busbw) < math.inf):
+            raise ValueError
     except ValueError:
         raise TraceError(
             f"{source}: a line of {op} is broken: {' '.join(figures[:9])}. Run it again, or take"

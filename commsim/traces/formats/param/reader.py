@@ -16,7 +16,7 @@ from commsim.ops import ROOTED, op_of
 from commsim.traces.formats.files import BAD_JSON, Data, Document
 from commsim.traces.formats.kineto import rank_in_name
 from commsim.traces.formats.records import Issued, RankRecord
-from commsim.traces.formats.values import dtype_of, integer, numbers_of
+from commsim.traces.formats.values import dtype_of, in_bytes, integer, numbers_of, splits_in_bytes
 
 __all__ = ["is_param", "read_param"]
 
@@ -101,10 +101,9 @@ def _call(
     group = _get(row, "group")
     ranks = groups.get(str(group), ())
     dtype, itemsize = dtype_of(row.get("dtype"))
-    scale = itemsize if itemsize > 0 else -1
-    sent, received = (_scaled(_get(row, side), scale) for side in ("in", "out"))
+    sent, received = (in_bytes(integer(_get(row, side)), itemsize) for side in ("in", "out"))
     op = op_of(name)
-    splits = tuple(n * scale for n in numbers_of(_get(row, "in_split"))) if scale > 0 else ()
+    splits = splits_in_bytes(numbers_of(_get(row, "in_split")), itemsize)
     if op == "all_to_all_v" and not splits:
         op = "all_to_all"
     elif op == "all_to_all" and splits and len(set(splits)) > 1:
@@ -123,8 +122,3 @@ def _call(
         name=name,
         blocking=blocking,
     )
-
-
-def _scaled(count: Any, itemsize: int) -> int:
-    number = integer(count)
-    return number * itemsize if number >= 0 and itemsize > 0 else -1

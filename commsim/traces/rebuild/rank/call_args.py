@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from commsim.traces.formats import Event, EventArgs, Events
+from commsim.traces.formats import Event, EventArgs, Events, in_bytes, splits_in_bytes
 from commsim.traces.rebuild.rank.calls import CollectiveCall
 
 __all__ = ["inside", "with_args"]
@@ -21,13 +21,13 @@ def with_args(
     """Take what torch 2.2 and later write on the kernel itself."""
     op = args.op or call.op
     uneven = op == "all_to_all_v"
-    elements = args.elements if uneven else args.most_elements
+    size = in_bytes(args.elements if uneven else args.most_elements, args.itemsize)
     return replace(
         call,
         op=op,
-        size=elements * args.itemsize if elements >= 0 and args.itemsize > 0 else call.size,
+        size=call.size if size < 0 else size,
         dtype=args.dtype or call.dtype,
-        splits=tuple(n * args.itemsize for n in args.splits) if uneven else (),
+        splits=splits_in_bytes(args.splits, args.itemsize) if uneven else (),
         group=args.group or call.group,
         ranks=groups.get(args.group) or args.ranks or call.ranks,
         sequence=args.sequence,

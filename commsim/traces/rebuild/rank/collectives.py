@@ -21,6 +21,8 @@ from commsim.traces.formats import (
     EventKind,
     ExecutionTrace,
     RankRecord,
+    in_bytes,
+    splits_in_bytes,
 )
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
 from commsim.traces.rebuild.rank.call_args import inside, with_args
@@ -218,20 +220,20 @@ def _with_dims(call: CollectiveCall, event: Event) -> CollectiveCall:
         return call
     if call.op in ("all_gather", "reduce_scatter", "gather", "scatter"):
         return replace(call, dtype=dtype)  # the input is not the whole of the buffer
-    return replace(call, size=elements * itemsize, dtype=dtype)
+    return replace(call, size=in_bytes(elements, itemsize), dtype=dtype)
 
 
 def _with_node(call: CollectiveCall, node: CommNode) -> CollectiveCall:
     """Take op, size, type, splits and group from the Execution Trace."""
     op = node.op or call.op
     elements = max(node.elements, node.out_elements) if op != "all_to_all_v" else node.elements
-    known = elements >= 0 and node.itemsize > 0
+    size = in_bytes(elements, node.itemsize)
     return replace(
         call,
         op=op,
         dtype=node.dtype or call.dtype,
-        size=elements * node.itemsize if known else call.size,
-        splits=tuple(n * node.itemsize for n in node.splits) if op == "all_to_all_v" else (),
+        size=call.size if size < 0 else size,
+        splits=splits_in_bytes(node.splits, node.itemsize) if op == "all_to_all_v" else (),
         root=node.peer if op in (*ROOTED, "send", "recv") else -1,
         group=node.group,
         sequence=-1,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from commsim.ops import ROOTED
-from commsim.traces.formats import Event, RankRecord, buffer_size
+from commsim.traces.formats import Event, RankRecord, buffer_size, in_bytes
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage
 from commsim.traces.rebuild.rank.gloo_groups import gloo_groups
@@ -29,10 +29,7 @@ def gloo_call(activity: Activity, index: int, *, gaps_are_work: bool) -> Collect
     assert work.launch is not None
     issued, op = activity.event(work.launch), gloo_op(work.event)
     typed = work.event.args if work.event.args.dtype else issued.args
-    sent, received = (
-        count * typed.itemsize if min(count, typed.itemsize) >= 0 else -1
-        for count in _sides(issued, op)
-    )
+    sent, received = (in_bytes(count, typed.itemsize) for count in _sides(issued, op))
     call = CollectiveCall(
         activity.rank,
         op,

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from commsim.ops import op_of
-from commsim.traces.formats import Event, EventKind, integer
+from commsim.traces.formats import Event, EventKind, in_bytes, integer
 from commsim.traces.rebuild.rank.activity import Activity, GpuOp
 from commsim.traces.rebuild.rank.call_args import inside, with_args
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage, Thread, ThreadCall
@@ -84,7 +84,7 @@ def _message(activity: Activity, event: Event) -> KernelMessage:
     return KernelMessage(
         op,
         _peer(op, event, ranks),
-        elements * args.itemsize if min(elements, args.itemsize) >= 0 else -1,
+        in_bytes(elements, args.itemsize),
         args.dtype,
         group=args.group,
     )
