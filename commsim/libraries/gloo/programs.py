@@ -105,7 +105,7 @@ def bcube_all_reduce(n: int) -> Program:
 def _group_sizes(n: int) -> list[int]:
     """Return the factors 2 of n, then what is left of it."""
     sizes = []
-    while n % 2 == 0 and n > 1:
+    while n % 2 == 0:
         sizes.append(2)
         n //= 2
     return [*sizes, n] if n > 1 else sizes
@@ -152,12 +152,12 @@ def halving_doubling(n: int) -> Program:
             for rank in range(size):
                 theirs = _range(rank ^ (1 << k), k + 1, largest)
                 build.reduce(theirs, first + rank, first + (rank ^ (1 << k)), step=k)
-    step = _between_blocks(build, blocks, halving)
+    last = _between_blocks(build, blocks, halving) + halving - 1
     for first, size in blocks:
         for k in reversed(range(size.bit_length() - 1)):
             for rank in range(size):
                 mine = _range(rank, k + 1, largest)
-                build.copy(mine, first + rank, first + (rank ^ (1 << k)), step=step + halving - k)
+                build.copy(mine, first + rank, first + (rank ^ (1 << k)), step=last - k)
     return build.build()
 
 

@@ -117,3 +117,87 @@ def test_bcube_takes_an_odd_factor_as_one_group() -> None:
 
 def test_a_barrier_tells_everybody_in_log_rounds() -> None:
     assert [programs.barrier(n).steps for n in (2, 3, 4, 5, 8, 9)] == [1, 2, 2, 3, 3, 4]
+
+
+def messages(program: Program) -> list[tuple[int, int, int, list[int]]]:
+    """Return (step, source, target, chunks) of every message, in order."""
+    rows = zip(
+        program.step.tolist(), program.source.tolist(), program.target.tolist(), strict=True
+    )
+    return [
+        (*row, program.chunk[program.message == number].tolist())
+        for number, row in enumerate(rows)
+    ]
+
+
+def test_a_tree_of_five_sends_four_messages() -> None:
+    """From member 3: places 0, then 0 and 1, then 0 alone, as place 5 is nobody's."""
+    assert messages(programs.broadcast(5, 3)) == [
+        (0, 3, 4, [0]), (1, 3, 0, [0]), (1, 4, 1, [0]), (2, 3, 2, [0]),
+    ]  # fmt: skip
+
+
+def test_what_is_sent_directly_is_sent_at_once() -> None:
+    assert messages(programs.gather(4, 2)) == [(0, 0, 2, [0]), (0, 1, 2, [1]), (0, 3, 2, [3])]
+    assert messages(programs.scatter(4, 2)) == [(0, 2, 0, [0]), (0, 2, 1, [1]), (0, 2, 3, [3])]
+    one = programs.message()
+    assert (one.n, one.root, one.share.tolist()) == (2, 0, [1.0])
+    assert messages(one) == [(0, 0, 1, [0])]
+
+
+def test_blocks_of_four_and_one() -> None:
+    """Ranks 0 to 3 halve by their low bit, then by the other; rank 4 is a block of its own."""
+    halving = [
+        (0, 0, 1, [2, 3]), (0, 1, 0, [0, 1]), (0, 2, 3, [2, 3]), (0, 3, 2, [0, 1]),
+        (1, 0, 2, [1]), (1, 1, 3, [3]), (1, 2, 0, [0]), (1, 3, 1, [2]),
+    ]  # fmt: skip
+    between = [
+        (2, 4, 0, [0]), (2, 4, 1, [2]), (2, 4, 2, [1]), (2, 4, 3, [3]),
+        (3, 0, 4, [0]), (3, 1, 4, [2]), (3, 2, 4, [1]), (3, 3, 4, [3]),
+    ]  # fmt: skip
+    doubling = [
+        (4, 0, 2, [0]), (4, 1, 3, [2]), (4, 2, 0, [1]), (4, 3, 1, [3]),
+        (5, 0, 1, [0, 1]), (5, 1, 0, [2, 3]), (5, 2, 3, [0, 1]), (5, 3, 2, [2, 3]),
+    ]  # fmt: skip
+    made = programs.halving_doubling(5)
+    assert messages(made) == halving + between + doubling
+    assert made.reduce.tolist() == [True] * 12 + [False] * 12
+    assert made.share.tolist() == [1 / 4] * 4
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 8, 12, 15])
+def test_no_step_is_left_out(n: int) -> None:
+    found = [programs.bcube_all_reduce(n), programs.halving_doubling(n), programs.barrier(n)]
+    found += [programs.broadcast(n, 0), programs.gather(n, 0), programs.scatter(n, 0)]
+    for program in found:
+        steps = np.unique(program.step)
+        assert steps.tolist() == list(range(len(steps))), program.algorithm
+
+
+def test_a_reduce_of_single_bytes_gathers_each() -> None:
+    """Two segments of a byte for each of two; the gather waits for what is in flight."""
+    made = programs.reduce(2, 0, 4, 1)
+    assert check(made) == []
+    assert messages(made) == [
+        (0, 0, 1, [2]), (0, 1, 0, [0]), (1, 0, 1, [3]), (1, 1, 0, [1]), (3, 1, 0, [2, 3]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("total", "n", "element", "size", "per_member"),
+    [
+        # a (2 n)-th of the buffer in whole elements, at most 1 MiB; whole rounds of members
+        (1000, 3, 4, 168, 2),
+        (1, 2, 1, 1, 2),
+        (0, 2, 4, 4, 2),
+        (16 * MIB, 8, 4, MIB, 2),
+        (16 * MIB + 4, 8, 4, MIB, 3),
+        (100 * MIB, 8, 4, MIB, 13),
+        # elements of 3 bytes do not fill a MiB: 349,525 of them
+        (16 * MIB, 8, 3, MIB - 1, 3),
+    ],
+)
+def test_segments_of_a_reduce(
+    total: int, n: int, element: int, size: int, per_member: int
+) -> None:
+    assert rings.reduce_segments(total, n, element) == rings.Segments(total, size, per_member)
