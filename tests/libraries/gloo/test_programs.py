@@ -121,12 +121,9 @@ def test_a_barrier_tells_everybody_in_log_rounds() -> None:
 
 def messages(program: Program) -> list[tuple[int, int, int, list[int]]]:
     """Return (step, source, target, chunks) of every message, in order."""
-    rows = zip(
-        program.step.tolist(), program.source.tolist(), program.target.tolist(), strict=True
-    )
+    rows = zip(program.step.tolist(), program.source.tolist(), program.target.tolist(), strict=True)
     return [
-        (*row, program.chunk[program.message == number].tolist())
-        for number, row in enumerate(rows)
+        (*row, program.chunk[program.message == number].tolist()) for number, row in enumerate(rows)
     ]
 
 
@@ -190,6 +187,7 @@ def test_a_reduce_of_single_bytes_gathers_each() -> None:
         (1000, 3, 4, 168, 2),
         (1, 2, 1, 1, 2),
         (0, 2, 4, 4, 2),
+        (0, 2, 1, 1, 2),
         (16 * MIB, 8, 4, MIB, 2),
         (16 * MIB + 4, 8, 4, MIB, 3),
         (100 * MIB, 8, 4, MIB, 13),
@@ -197,7 +195,30 @@ def test_a_reduce_of_single_bytes_gathers_each() -> None:
         (16 * MIB, 8, 3, MIB - 1, 3),
     ],
 )
-def test_segments_of_a_reduce(
-    total: int, n: int, element: int, size: int, per_member: int
-) -> None:
+def test_segments_of_a_reduce(total: int, n: int, element: int, size: int, per_member: int) -> None:
     assert rings.reduce_segments(total, n, element) == rings.Segments(total, size, per_member)
+
+
+def test_the_chunked_ring_sends_its_pairs_from_the_own_one_back() -> None:
+    """allreduce_ring_chunked.h: 2 rank - (i & ~1) + (i & 1), of 2 n chunks; rounds 0 to 2 n - 3."""
+    ring = rings.chunked_all_reduce(3, 6 * 1024, 4)
+    scatter, gather = ring.phases
+    assert (scatter.first, scatter.rounds, scatter.reduces) == (0, 4, True)
+    assert (gather.first, gather.rounds, gather.reduces) == (4, 4, False)
+    sent = [scatter.index(i).tolist() for i in range(4)] + [
+        gather.index(i).tolist() for i in (0, 1)
+    ]
+    assert sent == [[0, 2, 4], [1, 3, 5], [4, 0, 2], [5, 1, 3], [2, 4, 0], [3, 5, 1]]
+
+
+def test_rings_rest_for_a_step_between_their_halves() -> None:
+    scatter, gather = rings.all_reduce(3, 24, 4).phases
+    assert (scatter.first, scatter.rounds) == (0, 4)  # two segments of each of two others
+    assert (gather.first, gather.rounds) == (5, 4)
+    (only,) = rings.all_gather(3, 24).phases
+    assert (only.first, only.rounds) == (0, 4)
+    assert [only.index(i).tolist() for i in range(3)] == [[0, 2, 4], [1, 3, 5], [4, 0, 2]]
+
+
+def test_of_nothing_every_chunk_has_an_equal_share() -> None:
+    assert rings.shares(rings.all_gather(3, 0)).tolist() == [1 / 6] * 6
