@@ -8,7 +8,7 @@ import pytest
 from helpers.hand_made import timeline
 from msgspec.structs import replace
 
-from commsim.graph import Device, GraphBuilder
+from commsim.graph import Device, GraphBuilder, Tags
 from commsim.metrics import Limit, finding, limit_remarks, limits, measure
 from commsim.study.run import Result, run
 from commsim.timeline import Cause
@@ -287,3 +287,56 @@ def test_remarks_say_why_twice_a_link_is_less_than_half_of_it() -> None:
     assert outside.startswith("twice the NICs are not twice as fast")
     (latency,) = limit_remarks([Limit("latency", "network", "", None, 1.0, 0.5)])
     assert latency.startswith("latency: ")
+
+
+def uneven(spent: list[int], stages: list[int]) -> Limit | None:
+    """Ranks that compute so long (ps), each on its stage, and then meet; what evenness saves."""
+    build = GraphBuilder()
+    world = build.group("world", range(len(spent)))
+    times: list[tuple[int, ...]] = []
+    causes = {}
+    for rank, (work, stage) in enumerate(zip(spent, stages, strict=True)):
+        lane = build.lane(rank)
+        own = build.compute(lane, work, name="work", tags=Tags(stage=stage))
+        met = build.collective(lane, world, "all_reduce", 8, stream="comm", after=[(own, 0)])
+        causes[met] = (own, Cause.DEPENDENCY)
+        times += [(0, work), (work, max(spent), max(spent) + 1000)]
+    found = limits(timeline(build, times, causes=causes))
+    return next((one for one in found if one.kind == "imbalance"), None)
+
+
+@pytest.mark.parametrize(
+    ("spent", "stages", "where", "saved"),
+    [
+        ([110_000, 100_000], [-1, -1], "rank 0", 5_000),
+        ([100_000, 110_000], [-1, -1], "rank 1", 5_000),
+        ([110_000, 100_000], [0, 1], "stage 0", 5_000),
+        ([100_000, 110_000], [0, 1], "stage 1", 5_000),
+        # a rank that is over 2 % longer than its stage is named instead
+        ([120_000, 119_000, 80_000, 81_000], [0, 0, 1, 1], "stage 0", 20_000),
+        ([120_000, 117_000, 80_000, 83_000], [0, 0, 1, 1], "rank 0", 20_000),
+    ],
+)
+def test_who_computes_longest(spent: list[int], stages: list[int], where: str, saved: int) -> None:
+    found = uneven(spent, stages)
+    assert found is not None
+    mean = sum(spent) / len(spent)
+    assert found.where == where
+    assert found.ratio == pytest.approx(max(spent) / mean)
+    assert found.removed_s == pytest.approx(saved * 1e-12)
+    assert found.halved_s is None
+
+
+@pytest.mark.parametrize(
+    ("spent", "there"),
+    # two percent over the mean of 100,000 are equal
+    [([102_000, 98_000], False), ([102_100, 97_900], True), ([101_000, 100_000], False)],
+)
+def test_two_percent_over_the_mean_are_no_imbalance(spent: list[int], there: bool) -> None:
+    assert (uneven(spent, [-1, -1]) is not None) is there
+
+
+def test_a_rank_that_computes_nothing_is_not_in_the_mean() -> None:
+    found = uneven([120_000, 100_000, 0], [-1] * 3)
+    assert found is not None
+    assert found.ratio == pytest.approx(120 / 110)
