@@ -1,0 +1,140 @@
+"""What entries of faults mean: which ranks, NICs and links, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import commsim as cs
+from commsim.engine import FaultsSection, draw_dead, draw_faults
+from commsim.engine.faults.draw import DrawnFaults
+from commsim.errors import ScenarioError
+from commsim.sections import decode
+
+FOREVER = 2**62
+MS = 10**9
+
+
+@pytest.fixture(scope="module")
+def cluster() -> cs.Cluster:
+    """Two nodes of eight GPUs and NICs."""
+    return cs.Cluster.preset("dgx-h100", nodes=2)
+
+
+def dead(cluster: cs.Cluster, **one: Any) -> tuple[tuple[int, int], ...]:
+    return draw_dead(decode({"dead_nics": [one]}, FaultsSection, "t"), cluster, 0, where="faults")
+
+
+def drawn(cluster: cs.Cluster, **faults: Any) -> DrawnFaults:
+    section = decode(faults, FaultsSection, "t")
+    return draw_faults(section, cluster, 0, where="faults", pool=lambda _: np.ones(1))
+
+
+def test_dead_nics_by_name_and_by_number(cluster: cs.Cluster) -> None:
+    assert dead(cluster, node=1, nic=3) == ((1, 3),)
+    assert dead(cluster, node=1) == ((1, 0),)
+    assert dead(cluster, nic=3) == ((0, 3),)
+    assert dead(cluster, count=16) == tuple((n, i) for n in range(2) for i in range(8))
+    assert len(set(dead(cluster, count=5))) == 5
+    assert dead(cluster, share=1.0) == dead(cluster, count=16)
+    assert dead(cluster, share=0.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        ({"count": 17}, r"faults\.dead_nics\[0\]\.count: 17 of 16 cannot be"),
+        ({"node": 2}, r"there is no NIC 0 on node 2"),
+        ({"node": 1, "count": 2}, r"give exactly one of node and nic, count and share"),
+        ({"count": 1, "share": 0.5}, r"give exactly one of node and nic, count and share"),
+        ({}, r"give exactly one of node and nic, count and share"),
+    ],
+)
+def test_dead_nics_that_cannot_be(cluster: cs.Cluster, one: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        dead(cluster, **one)
+
+
+def test_slow_gpus_and_when(cluster: cs.Cluster) -> None:
+    def gpus(**one: Any) -> list[tuple[int, float, int | None, int]]:
+        found = drawn(cluster, slow_gpus=[{"factor": 1.5, **one}]).slow_gpus
+        return [(each.rank, each.factor, each.start, each.end) for each in found]
+
+    assert gpus(rank=15) == [(15, 1.5, None, FOREVER)]
+    assert gpus(rank=0, start="1ms") == [(0, 1.5, MS, FOREVER)]
+    assert gpus(rank=0, end="2ms") == [(0, 1.5, 0, 2 * MS)]
+    assert gpus(rank=0, start="1ms", end="2ms") == [(0, 1.5, MS, 2 * MS)]
+    assert [rank for rank, *_ in gpus(count=16)] == list(range(16))
+    with pytest.raises(
+        ScenarioError, match=r"slow_gpus\[0\]\.rank: there is no 16: 16 are counted"
+    ):
+        gpus(rank=16)
+
+
+def test_slow_links_and_when(cluster: cs.Cluster) -> None:
+    def windows(**one: Any) -> tuple[tuple[int, int], ...] | None:
+        (found,) = drawn(
+            cluster, slow_links=[{"link": "node0/nic0", "left": 0.5, **one}]
+        ).slow_links
+        assert found.left == 0.5
+        return found.windows
+
+    assert windows() is None
+    assert windows(start="1ms") == ((MS, FOREVER),)
+    assert windows(end="1ms") == ((0, MS),)
+    assert windows(start="1ms", end="7ms", down="1ms", every="3ms") == (
+        (MS, 2 * MS), (4 * MS, 5 * MS),
+    )  # fmt: skip
+    # the last one is cut where all end
+    assert windows(end="5ms", down="2ms", every="4ms") == ((0, 2 * MS), (4 * MS, 5 * MS))
+    assert len(windows(end="100s", down="0.5ms", every="1ms") or ()) == 100_000
+    with pytest.raises(ScenarioError, match=r"flaps 100,001 times, more than 100,000"):
+        windows(end="100001ms", down="0.5ms", every="1ms")
+    for wrong in ({"down": "2ms", "every": "2ms"}, {"down": "0ms", "every": "2ms"}):
+        with pytest.raises(ScenarioError, match="must be longer than `down`, and that above zero"):
+            windows(end="9ms", **wrong)
+
+
+def test_links_by_what_they_are_called(cluster: cs.Cluster) -> None:
+    def links(**one: Any) -> list[list[str]]:
+        found = drawn(cluster, slow_links=[{"left": 0.5, **one}]).slow_links
+        return [[cluster.links.names[link] for link in each.links] for each in found]
+
+    (both,) = links(link="node1/nic2")
+    assert len(both) == 2
+    assert all("node1/nic2" in name for name in both)
+    (one,) = links(link=both[0])
+    assert one == [both[0]]
+    # each NIC has a link there and one back
+    every = links(count=16)
+    assert len(every) == 16
+    assert all(len(pair) == 2 for pair in every)
+    assert both in every
+    # what is at no end of the network has its own links: a GPU's NVLink and PCIe
+    made = cluster.links
+    ends = zip(made.names, made.source, made.target, strict=True)
+    touching = [name for name, *both in ends if "node0/gpu0" in both]
+    assert links(link="node0/gpu0") == [touching]
+    assert len(touching) >= 4
+    with pytest.raises(ScenarioError, match="give exactly one of link, count and share"):
+        links(link="node0/nic0", count=1)
+    with pytest.raises(ScenarioError, match="did you mean 'node0/nic0'|node0/nic0"):
+        links(link="node0/nix0")
+
+
+def test_jitter_of_ranks_that_there_are(cluster: cs.Cluster) -> None:
+    (noise,) = drawn(cluster, jitter=[{"spread": 0.1, "ranks": [0, 15]}]).noise
+    assert (noise.spread, noise.ranks, noise.pool) == (0.1, (0, 15), None)
+    with pytest.raises(ScenarioError, match=r"jitter\[0\]\.ranks: there is no rank 16"):
+        drawn(cluster, jitter=[{"spread": 0.1, "ranks": [16]}])
+    with pytest.raises(ScenarioError, match="give exactly one of spread and trace"):
+        drawn(cluster, jitter=[{"spread": 0.1, "trace": "x.json"}])
+
+
+def test_nothing_drawn_is_no_fault(cluster: cs.Cluster) -> None:
+    assert not drawn(cluster)
+    assert drawn(cluster, jitter=[{"spread": 0.1}])
+    assert drawn(cluster, slow_gpus=[{"rank": 0, "factor": 2}])
+    assert drawn(cluster, slow_links=[{"link": "node0/nic0", "left": 0.5}])
