@@ -2,7 +2,8 @@
 Random valid scenarios: whatever is run on whatever, no rule of `helpers.invariants` is broken.
 
 A failure names its seed and prints the smallest scenario that still fails; the seed then goes
-into `SEEDS`. `python -m pytest -m long tests/invariants` runs 20,000.
+into `SEEDS`. `python -m pytest -m long tests/invariants` runs 20,000, as does
+`python benchmarks/random_work.py scenarios 0 20000` in several processes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.invariants import broken, exports_differ
+from helpers.invariants import exports_differ
 from helpers.paths import ROOT
 from helpers.random_scenarios import scenario
+from helpers.rule_checks import check
 from helpers.share import share, share_of_each
-from helpers.shrinking import shrunk
 
 import commsim as cs
 
@@ -38,28 +39,6 @@ SEEDS: dict[tuple[int, int], str] = {
 
 SUITES = share([range(start, start + 25) for start in range(0, 300, 25)], 1 / 6)
 LONG = [range(start, start + 100) for start in range(300, 20_000, 100)]
-
-
-def rules_broken(data: Any) -> set[str]:
-    """Return the rules that a scenario breaks; none if it is not valid."""
-    try:
-        return {rule for rule, _ in broken(cs.run(data))}
-    except cs.CommsimError:
-        return set()
-
-
-def check(seed: int, most: int) -> bool:
-    """Run the scenario of a seed, fail with the smallest that breaks the same rule."""
-    data = scenario(seed, most=most)
-    try:
-        found = broken(cs.run(data))
-    except cs.ScenarioError:
-        return False  # what a draw cannot know: Gloo's device memory, NICs that meet nowhere
-    if found:
-        rule, text = found[0]
-        least = shrunk(data, lambda smaller: rule in rules_broken(smaller))
-        pytest.fail(f"seed {seed}, most {most}: {rule}: {text}\n{json.dumps(least)}")
-    return True
 
 
 @pytest.mark.parametrize("seeds", SUITES, ids=str)
