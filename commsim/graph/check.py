@@ -9,6 +9,7 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.errors import ScenarioError
 from commsim.graph.table import CopyDirection, Graph, OpKind, member_lanes, op_columns
+from commsim.units import MOST_BYTES
 
 __all__ = ["validate"]
 
@@ -17,8 +18,9 @@ def validate(graph: Graph) -> None:
     """Check everything about a graph that does not need it to run.
 
     Raises:
-        ScenarioError: an index out of range, a negative duration, a root outside its group, an op
-            on a group without its rank, or dependencies that form a cycle (named by their ops).
+        ScenarioError: an index out of range, a negative duration or size, a root outside its
+            group, an op on a group without its rank, or dependencies that form a cycle (named by
+            their ops).
     """
     _check_columns(graph)
     _check_tables(graph)
@@ -56,6 +58,10 @@ def _check_tables(graph: Graph) -> None:
     for group in graph.groups:
         if len(set(group.ranks)) != len(group.ranks) or not group.ranks:
             raise ScenarioError(f"group {group.name!r}: ranks must be distinct and not empty.")
+    for what, sizes in (("collective", graph.collectives.size), ("message", graph.messages.size)):
+        wrong = sizes[(sizes < -1) | (sizes > MOST_BYTES)]  # -1 is unknown
+        if wrong.size:
+            raise ScenarioError(f"graph: a {what} of {wrong[0]:,} bytes: give 0 to 4 EiB.")
     for row, kind in enumerate(graph.collectives.kind):
         root = int(graph.collectives.root[row])
         group = graph.groups[graph.collectives.group[row]]

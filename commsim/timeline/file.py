@@ -123,6 +123,8 @@ def _links(arrays: Arrays, header: _TimelineHeader, graph: Graph) -> LinkUse:
         raise ValueError("a link's bandwidth is no number of bytes per second")
     if not np.all((load_bytes >= 0) & (load_bytes <= _MOST_BYTES)):
         raise ValueError("a link carries no number of bytes")
+    if np.any((load_bytes > 0) & (bandwidth[link] == 0)):
+        raise ValueError("a link without bandwidth carries bytes")
     if not np.all((rate >= 0) & (rate <= 1)):
         raise ValueError("a flow's rate is no share per picosecond")
     return LinkUse(

@@ -20,7 +20,14 @@ import commsim as cs
 from commsim.engine import simulate
 from commsim.errors import UnitError
 from commsim.files import write_text
-from commsim.graph import GraphBuilder, member_lanes, scale_compute, validate
+from commsim.graph import (
+    GraphBuilder,
+    load_graph,
+    member_lanes,
+    save_graph,
+    scale_compute,
+    validate,
+)
 from commsim.libraries import Ideal, library_of
 from commsim.libraries.nccl import cluster_from_xml
 from commsim.scenario import read_recipe
@@ -363,3 +370,24 @@ def test_a_log_of_numbers_that_nccl_cannot_have_printed(tmp_path: Path) -> None:
     goal.write_text(f"num_ranks 2\nrank 0 {{\n{send}\n}}\nrank 1 {{\n{recv}\n}}\n")
     with pytest.raises(cs.TraceError, match="no call is that large"):
         import_graph(goal)
+
+
+@pytest.mark.parametrize("size", [-(2**62), -2, 2**62 + 1])
+def test_a_graph_whose_collective_has_no_size(size: int, tmp_path: Path) -> None:
+    """Seed 49 of the graphs."""
+    graph = cs.run("sub-groups").timeline.graph
+    sizes = np.full_like(graph.collectives.size, size)
+    damaged = replace(graph, collectives=replace(graph.collectives, size=sizes))
+    save_graph(damaged, tmp_path / "g.npz")
+    with pytest.raises(cs.CommsimError, match="give 0 to 4 EiB"):
+        load_graph(tmp_path / "g.npz")
+
+
+def test_a_timeline_whose_bytes_go_over_a_link_without_bandwidth(tmp_path: Path) -> None:
+    """Seed 10051 of the timelines."""
+    work = {"collectives": [{"op": "all_reduce", "bytes": "1MiB"}]}
+    timeline = cs.run({"cluster": {"preset": "dgx-h100"}, "workload": work}).timeline
+    links = replace(timeline.links, bandwidth=np.zeros_like(timeline.links.bandwidth))
+    save_timeline(replace(timeline, links=links), tmp_path / "t.npz")
+    with pytest.raises(cs.TraceError, match="without bandwidth carries"):
+        load_timeline(tmp_path / "t.npz")

@@ -168,7 +168,7 @@ def _joins_and_exits(
         np.minimum.at(joins, ends[member], (arrival - alone)[member])
         np.maximum.at(leaves, ends[member], done[member])
     joins = np.where(np.isfinite(joins), np.maximum(joins, 0.0), 0.0)
-    if leaves.max(initial=0.0) >= 2**63:
+    if not leaves.max(initial=0.0) < 2**63:
         raise OverflowError("a program takes more ps than 64 bits hold")
     return np.floor(joins).astype(np.int64), np.ceil(leaves - 1e-3).astype(np.int64)
 
