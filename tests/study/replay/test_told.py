@@ -93,24 +93,25 @@ def message(
 
 
 def test_messages_by_pair_what_waited_longest_first() -> None:
-    """4000 bytes in 40 us are 0.1 GB/s."""
+    """6000 bytes in 60 us are 0.1 GB/s."""
     found = pairs(
         trace(
             message(0, 1, 10, 1000, (2, 0)), message(0, 1, 30, 3000, (0, 3)),
+            message(0, 1, 20, 2000),
             message(0, 1, 99, in_step=False),
             message(1, 0, 5, 0, (6, 0)), message(2, 1, 0, 8),
         )
     )  # fmt: skip
     assert [(row["source"], row["target"]) for row in found] == [(1, 0), (0, 1), (2, 1)]
     assert found[1] == {
-        "source": 0, "target": 1, "count": 2, "bytes": 4000, "transfer_s": pytest.approx(20e-6),
+        "source": 0, "target": 1, "count": 3, "bytes": 6000, "transfer_s": pytest.approx(20e-6),
         "bandwidth_gbs": pytest.approx(0.1), "source_wait_s": pytest.approx(2e-6),
-        "target_wait_s": pytest.approx(3e-6), "source_late": 1, "target_late": 1,
+        "target_wait_s": pytest.approx(3e-6), "source_late": 1, "target_late": 2,
     }  # fmt: skip
     assert [row["bandwidth_gbs"] for row in (found[0], found[2])] == [None, None]
     rows = message_table(found)
     assert rows[2] == (
-        "0", "1", "2", "3.906 KiB", "20 us", "0.1 GB/s", "2 us", "3 us", "1 times", "1 times",
+        "0", "1", "3", "5.859 KiB", "20 us", "0.1 GB/s", "2 us", "3 us", "1 times", "2 times",
     )  # fmt: skip
     assert rows[1][5] == "–"
     assert len(rows) == 4
