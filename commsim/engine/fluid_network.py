@@ -26,13 +26,13 @@ from commsim.engine.many_flows import NEVER, SAME, FlowLog, ManyFlows
 from commsim.engine.phase_facts import PhaseFacts, duration_of
 from commsim.libraries import PlanPhase
 
-__all__ = ["Flow", "FluidNetwork"]
+__all__ = ["UNSURE", "Flow", "FluidNetwork"]
 
 _FEW = 64  # flows up to which checking one by one for shared links is faster
 _MANY = 64  # flows above which only those are solved again whose rates can have changed
 _AS_COLUMNS = 512  # flows above which all of them are columns: fewer are faster one by one
 _KEPT = 4096  # sets of phases whose rates are kept: a step meets the same ones over and over
-_UNSURE = (
+UNSURE = (
     "links: some rates were not decided by fairness alone (coupled flows that load different"
     " links hardest); the order of links decided."
 )
@@ -365,7 +365,7 @@ class FluidNetwork:
         )
         rates = fair_rates(table, self.capacity)
         if rates.unfixed:
-            self._note(_UNSURE)
+            self._note(UNSURE)
         limits = [UNKNOWN] * len(phases)
         if len(phases) > _MANY // 2:  # else they are soon solved together again
             limits = limits_of(table, self.capacity, rates.rate).tolist()

@@ -163,6 +163,14 @@ class EagerPlanner(Planner):
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
 
+    def equivalent_collectives(self) -> tuple[Ints, Ints]:
+        """Return the first row of each different request, and the number of every row's."""
+        return self._planner.equivalent_collectives()
+
+    def equivalent_messages(self) -> tuple[Ints, Ints]:
+        """Return the first row of each different request, and the number of every row's."""
+        return self._planner.equivalent_messages()
+
     def collective(self, row: int) -> Plan:
         """Return the plan of collective `row`."""
         return self._planner.collective(row)

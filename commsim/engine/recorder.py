@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from commsim.arrays import Floats, Ints, distinct
+from commsim.arrays import Floats, Ints
 from commsim.cluster import Links
 from commsim.engine.fluid_network import Flow
 from commsim.graph import Graph
@@ -23,16 +23,19 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Collects times per op and segments per flow; `timeline` turns them into columns."""
+    """Collects times per op and segments per flow; `timeline` turns them into columns.
 
-    def __init__(self, graph: Graph) -> None:
+    `spans` are the columns of ops (arrive, start, end, cause and its kind) of a run that has
+    ended; without them there are none yet.
+    """
+
+    def __init__(self, graph: Graph, spans: Sequence[Any] = ()) -> None:
         count = len(graph)
         self._graph = graph
-        self.arrive = [-1] * count
-        self.start = [-1] * count
-        self.end = [-1] * count
-        self.cause = [-1] * count
-        self.cause_kind = [int(Cause.NONE)] * count
+        none = ([-1] * count for _ in range(4))
+        self.arrive, self.start, self.end, self.cause, self.cause_kind = (
+            spans or (*none, [int(Cause.NONE)] * count)
+        )
         self.notes: dict[str, None] = {}  # keeps the first of equal notes, in order
         self.choices: dict[int, str] = {}
         self.services: list[LinkService] = []
@@ -58,6 +61,12 @@ class Recorder:
     def segments(self, template: Ints, op: Ints, start: Ints, now: int, rate: Floats) -> None:
         """Note that flows have progressed at their rates, each from its start to `now`."""
         self._many.append((template, start, np.full(len(start), now), rate, op))
+
+    def add_columns(
+        self, template: Ints, start: Ints, end: Ints, rate: Floats, op: Ints
+    ) -> None:
+        """Note that flows have progressed at their rates, each from its start to its end."""
+        self._many.append((template, start, end, rate, op))
 
     def timeline(self, links: Links | None, *, notes: Sequence[str] = ()) -> Timeline:
         """Return the timeline, one span per op."""
@@ -154,11 +163,11 @@ def _memory(graph: Graph, start: Sequence[int], end: Sequence[int]) -> Memory:
     change = np.concatenate((graph.alloc[takes], -graph.free[gives]))
     lane = graph.lane[ops]
     order = np.lexsort((change, when, lane))
-    held = np.zeros(len(order), dtype=np.int64)
-    for one in distinct(lane).tolist():
-        mine = lane[order] == one
-        held[mine] = np.cumsum(change[order][mine])
-    return Memory(lane[order], when[order], held)
+    lane, held = lane[order], np.cumsum(change[order])
+    first = np.flatnonzero(np.diff(lane, prepend=-1))
+    before = np.concatenate(([0], held))[first]  # what the lanes before hold at last
+    held -= np.repeat(before, np.diff(first, append=len(lane)))
+    return Memory(lane, when[order], held)
 
 
 def _frozen(choices: dict[int, str]) -> Mapping[int, str]:

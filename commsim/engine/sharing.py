@@ -21,16 +21,26 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from commsim.arrays import Bools
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
 from commsim.graph import Device, Graph
 from commsim.libraries import Plan
 
-__all__ = ["Sharing"]
+__all__ = ["PS", "Sharing", "is_in_memory"]
 
 _LEAST = 0.1  # share of a GPU that compute keeps whatever communicates
 _MEMORY_BOUND = 0.5  # share of an op's time in which its bytes would pass at full bandwidth
 PS = 1e12
+
+
+def is_in_memory(graph: Graph, cluster: Cluster) -> Bools:
+    """Return per op whether its bytes of memory take most of its time."""
+    gpus = [cluster.gpu(rank) for rank in graph.lane_rank.tolist()]
+    bandwidth = np.array([gpu.memory_bandwidth or np.inf for gpu in gpus])
+    by_memory = graph.traffic / bandwidth[graph.lane] * PS
+    found: Bools = by_memory > _MEMORY_BOUND * graph.duration
+    return found
 
 
 class _Job:
@@ -76,9 +86,7 @@ class Sharing:
         self._on_gpu: list[bool] = (graph.device == Device.CUDA).tolist()
         gpus = [cluster.gpu(rank) for rank in graph.lane_rank.tolist()]
         self._gpus = [_Gpu(gpu.sm_count, gpu.memory_bandwidth) for gpu in gpus]
-        bandwidth = np.array([gpu.memory_bandwidth or np.inf for gpu in gpus])
-        by_memory = graph.traffic / bandwidth[graph.lane] * PS
-        self._in_memory: list[bool] = (by_memory > _MEMORY_BOUND * graph.duration).tolist()
+        self._in_memory: list[bool] = is_in_memory(graph, cluster).tolist()
         self._moved: dict[Plan, float] = {}  # bytes of memory per second, by plan
 
     def work(self, op: int, duration: int, done: Callable[[Any], None]) -> None:
