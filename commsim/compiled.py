@@ -9,6 +9,7 @@ per machine where numba may write its cache; without numba everything runs in th
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from typing import Any
 
 __all__ = ["NOTE", "can_compile", "compiled"]
 
-NOTE = "numba compiles an inner loop for this and later runs; that takes some ten seconds."
+NOTE = "numba compiles an inner loop for this and later runs; that takes up to a minute."
 
 
 @cache
@@ -51,9 +52,19 @@ def compiled(functions: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     made: dict[str, Any] = {}
     for function in functions:
         assert isinstance(function, FunctionType)
-        copy = FunctionType(function.__code__, {**function.__globals__, **made}, function.__name__)
+        copy = FunctionType(
+            function.__code__,
+            {**function.__globals__, **made},
+            function.__name__,
+            function.__defaults__,
+        )
         copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
-        made[function.__name__] = _jitted(numba, copy)
+        if function is functions[-1]:
+            copy.__qualname__ += f"_{_fingerprint(functions)}"
+            made[function.__name__] = _kept_jitted(numba, copy)
+        else:  # nothing but compiled code calls it: no way in from the interpreter is needed
+            inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+            made[function.__name__] = inner(copy)
     last = made[functions[-1].__name__]
     if not _kept(last):
         import logging
@@ -63,7 +74,17 @@ def compiled(functions: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     return last  # type: ignore[no-any-return]
 
 
-def _jitted(numba: Any, function: Callable[..., Any]) -> Any:
+def _fingerprint(functions: tuple[Callable[..., Any], ...]) -> str:
+    """Return a name for the code of some functions: numba looks for changes in one file alone."""
+    folders = dict.fromkeys(Path(function.__code__.co_filename).parent for function in functions)
+    digest = hashlib.sha256()
+    for folder in folders:
+        for file in sorted(folder.glob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _kept_jitted(numba: Any, function: Callable[..., Any]) -> Any:
     try:
         return numba.njit(cache=True)(function)
     except RuntimeError:  # no folder to write the cache to: compile in every process
@@ -72,6 +93,6 @@ def _jitted(numba: Any, function: Callable[..., Any]) -> Any:
 
 def _kept(dispatcher: Any) -> bool:
     """Return whether an earlier process has left this function compiled."""
-    path, code = dispatcher.stats.cache_path, dispatcher.py_func.__code__
-    index = f"*.{code.co_name}-{code.co_firstlineno}.py{sys.version_info[0]}{sys.version_info[1]}*"
+    path, name = dispatcher.stats.cache_path, dispatcher.py_func.__qualname__
+    index = f"*.{name}-*.py{sys.version_info[0]}{sys.version_info[1]}*"
     return path is not None and any(Path(path).glob(index))

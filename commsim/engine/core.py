@@ -45,7 +45,7 @@ from commsim.engine.streams import (
 )
 from commsim.graph import CopyDirection, Graph, OpKind, member_lanes
 from commsim.libraries import Copy, Library, Plan, library_of, links_of
-from commsim.timeline import Cause
+from commsim.timeline import Cause, Timeline
 
 __all__ = ["Engine"]
 
@@ -145,6 +145,10 @@ class Engine:
             self.env.call(EngineStream(self, lane, ops).begin, priority=_URGENT)
         with gc_paused():
             self.env.run()
+
+    def timeline(self) -> Timeline:
+        """Return the timeline of what has run."""
+        return self.recorder.timeline(self.links)
 
     def ready(self, op: int) -> Process:
         """Wait until each dependency of an op has ended, and its delay has passed."""

@@ -4,15 +4,46 @@ Deadlock: nothing can run and work is left; the error says which rank waits for 
 
 from __future__ import annotations
 
-from commsim.engine.core import Engine
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from commsim.engine.recorder import Recorder
 from commsim.errors import DeadlockError
+from commsim.graph import Graph
 
 __all__ = ["deadlock", "sends_wait"]
 
 _SHOWN = 16  # waiting ops that the message lists
 
 
-def sends_wait(engine: Engine) -> bool:
+class Met(Protocol):
+    """A collective or message for which some members have arrived."""
+
+    @property
+    def ops(self) -> dict[int, int]:
+        """The ops that have arrived, by member."""
+
+    def missing(self) -> list[int]:
+        """Return the members that have not arrived."""
+
+
+class Stopped(Protocol):
+    """An engine with no event left."""
+
+    @property
+    def graph(self) -> Graph:
+        """What it ran."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """What has happened."""
+
+    @property
+    def rendezvous(self) -> Mapping[tuple[int, int], Any]:
+        """What has been met for (a `Met` each): (0, row) collectives, (1, row) messages."""
+
+
+def sends_wait(engine: Stopped) -> bool:
     """Return whether some send has been posted and not received."""
     return any(
         kind == 1 and list(rendezvous.ops) == [0]
@@ -20,7 +51,7 @@ def sends_wait(engine: Engine) -> bool:
     )
 
 
-def deadlock(engine: Engine, *, eager: bool = False) -> DeadlockError:
+def deadlock(engine: Stopped, *, eager: bool = False) -> DeadlockError:
     """Return the error for an engine that has stopped with work left.
 
     It names each waiting rank, its op and the ranks it waits for, and a cycle if there is one.
@@ -51,7 +82,7 @@ def deadlock(engine: Engine, *, eager: bool = False) -> DeadlockError:
     return DeadlockError("\n".join([head, *lines]))
 
 
-def _waiting(engine: Engine) -> list[tuple[int, list[int]]]:
+def _waiting(engine: Stopped) -> list[tuple[int, list[int]]]:
     """Return (op, ranks it waits for) for every op that has arrived and not begun, by op."""
     graph, recorder = engine.graph, engine.recorder
     found = []
@@ -65,7 +96,7 @@ def _waiting(engine: Engine) -> list[tuple[int, list[int]]]:
     return sorted(found)
 
 
-def _edges(engine: Engine, waits: list[tuple[int, list[int]]]) -> dict[int, list[int]]:
+def _edges(engine: Stopped, waits: list[tuple[int, list[int]]]) -> dict[int, list[int]]:
     """Return, per rank, the ranks that it waits for."""
     graph = engine.graph
     edges: dict[int, list[int]] = {}

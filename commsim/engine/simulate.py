@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from commsim.cluster import Cluster
 from commsim.engine.core import Engine
 from commsim.engine.deadlock import deadlock, sends_wait
+from commsim.engine.executor import Work, check_executor, run_work
 from commsim.engine.folding import FoldedPlanner
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.engine.work_alone import is_work_alone, run_work_alone
@@ -35,11 +36,14 @@ class EngineSection(Section, frozen=True):
 
     `fold`: auto simulates equivalent ranks once if that changes nothing, off all of them.
     `overlap_slowdown`: communication takes SMs and memory bandwidth from compute.
+    `executor`: simpy (open to extensions), compiled (numba; the same timeline), or auto: compiled
+    for graphs of many operations, if numba is there.
     """
 
     network: str = "fluid"
     fold: str = "auto"
     overlap_slowdown: bool = True
+    executor: str = "auto"
 
 
 def simulate(
@@ -50,6 +54,7 @@ def simulate(
     network: str = "fluid",
     planner: Planner | None = None,
     overlap_slowdown: bool = True,
+    executor: str = "auto",
     extensions: Iterable[Extension] = (),
     follow: Callable[[Callable[[], float]], None] = lambda _: None,
 ) -> Timeline:
@@ -58,8 +63,8 @@ def simulate(
     `cluster` may be None if nothing is sent over links. `planner` saves planning anew what
     `folded` has planned. `overlap_slowdown`: communication takes SMs and memory bandwidth from
     compute. `extensions` are generator functions of the engine that run alongside the
-    ranks as SimPy processes. `follow` is given a function that says which share of the
-    operations has ended, for whoever asks while it runs.
+    ranks as SimPy processes. `executor` is as in `EngineSection`. `follow` is given a function
+    that says which share of the operations has ended, for whoever asks while it runs.
 
     Raises:
         ScenarioError: the graph does not fit the cluster, an op cannot be planned, or ranks that
@@ -71,6 +76,7 @@ def simulate(
             f"engine.network: unknown network {network!r}.{did_you_mean(network, _NETWORKS)}"
             f" Known: {', '.join(_NETWORKS)}."
         )
+    check_executor(executor)
     _check_fit(graph, cluster)
     check_size(
         len(graph), BYTES_PER_OP, f"the graph: {len(graph):,} operations",
@@ -80,27 +86,12 @@ def simulate(
     if cluster is None and not extensions and is_work_alone(graph):
         return run_work_alone(graph, follow).timeline(None)
     planner = planner or _planner(graph, cluster, library, network=network)
-
-    def run(planner: Planner) -> Engine:
-        engine = Engine(
-            graph,
-            cluster,
-            library,
-            planner=planner,
-            stepwise=network == "steps",
-            overlap_slowdown=overlap_slowdown,
-        )
-        follow(engine.share_done)
-        for extension in extensions:
-            engine.env.process(extension(engine))
-        engine.run()
-        return engine
-
-    engine = run(planner)
+    work = Work(graph, cluster, library, network, overlap_slowdown, extensions)
+    engine = run_work(executor, work, planner, follow)
     if not engine.done:
-        eager = sends_wait(engine) and run(EagerPlanner(planner)).done
+        eager = sends_wait(engine) and run_work(executor, work, EagerPlanner(planner), follow).done
         raise deadlock(engine, eager=eager)
-    timeline = engine.recorder.timeline(engine.links)
+    timeline = engine.timeline()
     return replace(timeline, links=replace(timeline.links, like=planner.equivalent_links()))
 
 

@@ -185,6 +185,7 @@ def run_once(
         network=file.engine.network,
         planner=planner,
         overlap_slowdown=file.engine.overlap_slowdown,
+        executor=file.engine.executor,
         extensions=extensions,
         follow=follow,
     )
