@@ -82,7 +82,7 @@ class ColumnsEngine:
         self._changes = tuple(extensions)
         if not all(isinstance(one, TimedChanges) for one in self._changes):
             raise NotInColumns("an extension that is a process of SimPy")
-        self._run: Any = compiled(KERNEL) if compile else run_events
+        self._run = _compiled() if compile else run_events
         self._phases = Phases()
         self._copies: dict[tuple[Route, int], PlanPhase] = {}
         self._plan_graph()
@@ -285,3 +285,12 @@ class ColumnsEngine:
             absent = [member for member in expected if member not in there]
             found[(0, at) if at < rows else (1, at - rows)] = Met(there, absent)
         return found
+
+
+def _compiled() -> Callable[[State, int, int], tuple[int, int]]:
+    """Return `run_events` as compiled code."""
+    from commsim.engine.columns.by_pointer import ByPointer  # needs numba
+
+    run = compiled(KERNEL)
+
+    return lambda state, most, component: run(ByPointer(state), most, component)
