@@ -65,7 +65,7 @@ def run_work(
     """
     reason = _why_simpy(executor, work)
     if reason is None:
-        from commsim.engine.columns import ColumnsEngine, NotInColumns
+        from commsim.engine.columns import ColumnsEngine, NotInColumnsError
 
         try:
             columns = ColumnsEngine(
@@ -75,12 +75,15 @@ def run_work(
                 planner=planner,
                 overlap_slowdown=work.overlap_slowdown,
                 extensions=work.extensions,
+                compile=can_compile(),
             )
             follow(columns.share_done)
             columns.run()
             return columns
-        except NotInColumns as error:
+        except NotInColumnsError as error:
             reason = str(error)
+        except OverflowError:
+            reason = "what takes longer than 2^63 ps"
     if executor == "compiled":
         raise ScenarioError(f"engine.executor: compiled cannot run {reason}. Take auto.")
     engine = Engine(

@@ -33,8 +33,9 @@ class Recorder:
         count = len(graph)
         self._graph = graph
         none = ([-1] * count for _ in range(4))
-        self.arrive, self.start, self.end, self.cause, self.cause_kind = (
-            spans or (*none, [int(Cause.NONE)] * count)
+        self.arrive, self.start, self.end, self.cause, self.cause_kind = spans or (
+            *none,
+            [int(Cause.NONE)] * count,
         )
         self.notes: dict[str, None] = {}  # keeps the first of equal notes, in order
         self.choices: dict[int, str] = {}
@@ -62,9 +63,7 @@ class Recorder:
         """Note that flows have progressed at their rates, each from its start to `now`."""
         self._many.append((template, start, np.full(len(start), now), rate, op))
 
-    def add_columns(
-        self, template: Ints, start: Ints, end: Ints, rate: Floats, op: Ints
-    ) -> None:
+    def add_columns(self, template: Ints, start: Ints, end: Ints, rate: Floats, op: Ints) -> None:
         """Note that flows have progressed at their rates, each from its start to its end."""
         self._many.append((template, start, end, rate, op))
 

@@ -8,22 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.random_graphs import MS, random_graph, same_timeline
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.engine.core import Engine
 from commsim.engine.streams import Process
-from commsim.graph import CopyDirection, Graph, GraphBuilder, OpKind
+from commsim.graph import GraphBuilder, OpKind
 from commsim.libraries import Ideal
 from commsim.libraries.nccl import Nccl
 from commsim.timeline import Timeline
 
-MS = 10**9
 CLUSTERS = {
     "dgx-1v": Cluster.preset("dgx-1v"),
     "two pcie-a100": Cluster.preset("pcie-a100", nodes=2),
 }
-COLUMNS = ("arrive", "start", "end", "cause", "cause_kind")
 
 
 class Reference:
@@ -59,56 +58,6 @@ class Reference:
             before, at = together[-1], at + len(together)
 
 
-def random_graph(seed: int, world: int) -> Graph:
-    """Return compute, copies, collectives, messages and batches of them, with dependencies."""
-    rng = np.random.default_rng(seed)
-    build = GraphBuilder()
-    lanes = [build.lane(rank, offset=int(rng.integers(0, MS))) for rank in range(world)]
-    everybody = build.group("world", range(world))
-    last: list[list[int]] = [[] for _ in lanes]
-
-    def after(rank: int) -> list[Any]:
-        """Return a wait for one of a rank's last ops, with a delay now and then."""
-        if not last[rank] or rng.random() < 0.4:
-            return []
-        op = last[rank][int(rng.integers(len(last[rank])))]
-        return [(op, int(rng.choice([1, MS // 7]))) if rng.random() < 0.4 else op]
-
-    for number in range(int(rng.integers(4, 10))):
-        stream, size = f"s{rng.integers(3)}", int(rng.integers(1, 1 << 24))
-        for rank in rng.choice(world, int(rng.integers(1, world + 1)), replace=False).tolist():
-            wait = after(rank)
-            op = build.compute(
-                lanes[rank], int(rng.integers(0, 2)) * int(rng.integers(MS)), name="c",
-                stream=stream, after=wait, traffic=float(rng.integers(0, 1 << 30)),
-            )  # fmt: skip
-            last[rank].append(op)
-            if rng.random() < 0.2:
-                way = CopyDirection.TO_HOST if rng.random() < 0.5 else CopyDirection.FROM_HOST
-                last[rank].append(
-                    build.host_copy(lanes[rank], size, way=way, name="copy", stream=stream)
-                )
-        if rng.random() < 0.5:
-            chosen = np.sort(rng.choice(world, int(rng.integers(2, world + 1)), replace=False))
-            group = build.group(f"g{number}", chosen.tolist())
-            for rank in chosen.tolist():
-                op = build.collective(
-                    lanes[rank], group, "all_reduce", size, stream=stream, after=after(rank)
-                )
-                last[rank].append(op)
-        else:
-            a, b = rng.choice(world, 2, replace=False).tolist()
-            batches = [build.batch(), build.batch()] if rng.random() < 0.5 else [-1, -1]
-            ways = ((a, b), (b, a)) if batches[0] >= 0 else ((a, b),)
-            for source, target in ways:
-                for rank, act, peer in ((source, build.send, target), (target, build.recv, source)):
-                    act(
-                        lanes[rank], peer, size, group=everybody, stream=stream,
-                        batch=batches[int(rank == b)],
-                    )  # fmt: skip
-    return build.build()
-
-
 def run(seed: int, where: str, network: str, **how: Any) -> Timeline:
     cluster, library = CLUSTERS[where], how.pop("library", Ideal())
     graph = random_graph(seed, cluster.world_size)
@@ -125,13 +74,6 @@ def faults(seed: int, engine: Engine) -> Process:
         engine.set_link(int(rng.integers(links)), float(rng.choice([0.1, 0.5, 1.0])))
 
 
-def same(found: Timeline, expected: Timeline) -> None:
-    for name in COLUMNS:
-        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
-    for name in ("start", "end", "rate", "op"):
-        assert np.array_equal(getattr(found.links, name), getattr(expected.links, name)), name
-
-
 @pytest.mark.parametrize("network", ["fluid", "steps"])
 @pytest.mark.parametrize("where", sorted(CLUSTERS))
 @pytest.mark.parametrize("seed", range(6))
@@ -141,7 +83,7 @@ def test_callbacks_do_what_processes_do(
     found = run(seed, where, network)
     monkeypatch.setattr(sys.modules["commsim.engine.core"], "EngineStream", Reference)
     expected = run(seed, where, network)
-    same(found, expected)
+    same_timeline(found, expected)
 
 
 @pytest.mark.long
@@ -156,7 +98,7 @@ def test_callbacks_do_what_processes_do_while_gpus_and_links_come_and_go(
         found = run(seed, "dgx-1v", "fluid", **how)
         with monkeypatch.context() as processes:
             processes.setattr(sys.modules["commsim.engine.core"], "EngineStream", Reference)
-            same(found, run(seed, "dgx-1v", "fluid", **how))
+            same_timeline(found, run(seed, "dgx-1v", "fluid", **how))
         graph = found.graph
         computes = (graph.kind == OpKind.COMPUTE) & (graph.duration > 0)
         slowed += bool((found.end - found.start > graph.duration)[computes].any())

@@ -7,6 +7,6 @@ the picosecond. Each module follows one of the engine's: `streams`, `meetings` (
 `layout` makes the tables, `loop` runs them.
 """
 
-from commsim.engine.columns.executor import ColumnsEngine, NotInColumns
+from commsim.engine.columns.executor import ColumnsEngine, NotInColumnsError
 
-__all__ = ["ColumnsEngine", "NotInColumns"]
+__all__ = ["ColumnsEngine", "NotInColumnsError"]

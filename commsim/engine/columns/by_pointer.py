@@ -91,7 +91,5 @@ def _table(context: Any, builder: Any, _kind: Any, address: Any, name: str) -> A
     data = builder.load(builder.gep(places, [ir.Constant(_WORD, at)]))
     length = builder.load(builder.gep(places, [ir.Constant(_WORD, at + 1)]))
     size = context.get_constant(types.intp, dtype_of(name).itemsize)
-    populate_array(
-        array, builder.inttoptr(data, array.data.type), [length], [size], size, None
-    )
+    populate_array(array, builder.inttoptr(data, array.data.type), [length], [size], size, None)
     return array._getvalue()

@@ -10,12 +10,37 @@ from __future__ import annotations
 from commsim.engine.columns.state import State
 
 __all__ = [
-    "ALARM", "ALL_ENDED", "ALL_PARTS", "ARRIVED", "BEGIN", "CHANGE", "EVENT_KERNEL", "FINISH",
-    "FULL_EVENTS", "JOB", "LATE", "LEAVE", "MOVE", "NORMAL", "OP_DONE", "OP_ENDED", "PART",
-    "PART_ENDED", "READY", "RUN_OP", "RUN_ROW", "SOLVE", "STAGE", "TOO_LONG", "URGENT", "WOKEN",
-    "FULL_TABLE", "pop", "push",
+    "ALARM",
+    "ALL_ENDED",
+    "ALL_PARTS",
+    "ARRIVED",
+    "BEGIN",
+    "CHANGE",
+    "EVENT_KERNEL",
+    "FINISH",
+    "FULL_TABLE",
+    "JOB",
+    "LATE",
+    "LEAVE",
+    "MOVE",
+    "NORMAL",
+    "OP_DONE",
+    "OP_ENDED",
+    "PART",
+    "PART_ENDED",
+    "READY",
+    "RUN_OP",
+    "RUN_ROW",
+    "SOLVE",
+    "STAGE",
+    "TOO_LONG",
+    "URGENT",
+    "WOKEN",
+    "pop",
+    "push",
 ]  # fmt: skip
 
+_LAST = 2**63 - 1  # ps
 URGENT, NORMAL, LATE = 0, 1 << 56, 2 << 56
 
 BEGIN, READY, WOKEN, OP_DONE, JOB, ALARM, SOLVE = 0, 1, 2, 3, 4, 5, 6
@@ -23,20 +48,21 @@ MOVE, FINISH, LEAVE, RUN_ROW, PART, PART_ENDED, ALL_PARTS, ARRIVED = 7, 8, 9, 10
 RUN_OP, OP_ENDED, ALL_ENDED, STAGE, CHANGE = 15, 16, 17, 18, 19
 """What an event is, and of which stream, op, collective, frame or change: see `loop.handle`."""
 
-FULL_EVENTS, FULL_TABLE, TOO_LONG = 1, 2, 4
+FULL_TABLE, TOO_LONG = 1, 2
 """Why a run has to be started again (with larger tables), or cannot be told in 64 bits."""
 
 
 def push(s: State, delay: int, urgency: int, kind: int, what: int, alarm: int = 0) -> None:
     """Set an event after `delay` ps."""
     run, heap = s.run[0], s.event
-    at, when = run.event_count, run.now + delay
+    at = run.event_count
     if at >= len(heap):
-        run.full |= FULL_EVENTS
+        run.full |= FULL_TABLE
         return
-    if when < run.now:
+    if delay > _LAST - run.now:
         run.full |= TOO_LONG
         return
+    when = run.now + delay
     turn = urgency + run.events
     run.events += 1
     run.event_count = at + 1

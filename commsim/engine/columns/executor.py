@@ -17,14 +17,20 @@ from commsim.cluster import Cluster, Links, Route
 from commsim.compiled import compiled
 from commsim.engine.columns.events import BEGIN, CHANGE, TOO_LONG, URGENT, push
 from commsim.engine.columns.layout import (
-    Phases, fill_changes, fill_gpus, fill_links, fill_ops, fill_plans, fill_rows,
+    Phases,
+    fill_changes,
+    fill_gpus,
+    fill_links,
+    fill_ops,
+    fill_plans,
+    fill_rows,
 )  # fmt: skip
 from commsim.engine.columns.loop import KERNEL, OVER, RATES, run_events
 from commsim.engine.columns.state import NEVER, State, table
 from commsim.engine.copies import copy_phase
 from commsim.engine.execution_plan import ExecutionPlan, execution_plan_of
 from commsim.engine.fair_share import Flows, fair_rates
-from commsim.engine.faults.windows import TimedChanges
+from commsim.engine.faults import TimedChanges
 from commsim.engine.fluid_network import UNSURE
 from commsim.engine.planning import Planner
 from commsim.engine.recorder import Recorder
@@ -33,13 +39,15 @@ from commsim.graph import CopyDirection, Graph, OpKind, member_lanes
 from commsim.libraries import Library, Plan, PlanPhase, Start, library_of, links_of
 from commsim.timeline import Timeline
 
-__all__ = ["ColumnsEngine", "Met", "NotInColumns"]
+__all__ = ["ColumnsEngine", "Met", "NotInColumnsError"]
 
 _EVENTS = 500_000  # per call: after these it can be interrupted, and asked how far it has come
+ROOM = 1.0
+"""Of the tables that may have to grow; if one is full, the run begins again with four times it."""
 _LEAST = 4096  # records of a table that may have to grow
 
 
-class NotInColumns(Exception):
+class NotInColumnsError(Exception):
     """This work is not for tables; the message says why."""
 
 
@@ -60,7 +68,7 @@ class ColumnsEngine:
     `compile`: by compiled code, which needs numba; else in the interpreter.
 
     Raises:
-        NotInColumns: a plan, or an extension, is one that only the engine on SimPy runs.
+        NotInColumnsError: a plan, or an extension, is one that only the engine on SimPy runs.
     """
 
     def __init__(
@@ -81,12 +89,12 @@ class ColumnsEngine:
         self._overlap = overlap_slowdown and cluster is not None
         self._changes = tuple(extensions)
         if not all(isinstance(one, TimedChanges) for one in self._changes):
-            raise NotInColumns("an extension that is a process of SimPy")
+            raise NotInColumnsError("an extension that is a process of SimPy")
         self._run = _compiled() if compile else run_events
         self._phases = Phases()
         self._copies: dict[tuple[Route, int], PlanPhase] = {}
         self._plan_graph()
-        self._state = self._tables(1)
+        self._state = self._tables(ROOM)
 
     def _plan_graph(self) -> None:
         """Ask for the plan of each collective and message, of equal ones once."""
@@ -103,7 +111,7 @@ class ColumnsEngine:
                 return len(self._plans) - 1
             if plan not in known:
                 if plan.start == Start.EACH:
-                    raise NotInColumns("collectives whose members wait for some of the others")
+                    raise NotInColumnsError("collectives whose members wait for some of the others")
                 known[plan] = len(self._plans)
                 self._plans.append(execution_plan_of(plan, stepwise=False))
             return known[plan]
@@ -116,7 +124,7 @@ class ColumnsEngine:
             numbers = np.array([number(make, row) for row in classes[0].tolist()], np.int64)
             self._numbers.append(numbers[classes[1]])
 
-    def _tables(self, room: int) -> State:
+    def _tables(self, room: float) -> State:
         """Return the tables before the run, with `room` times the usual for what comes and goes."""
         graph, libraries = self.graph, [g.library for g in self.graph.groups]
         found: dict[str, Any] = fill_ops(graph, self._cluster)
@@ -137,7 +145,7 @@ class ColumnsEngine:
             "job": streams + held, "segment": 64 * _LEAST, "member": 2 * lanes + _LEAST,
             "rate": 2 * lanes + _LEAST,
         }  # fmt: skip
-        found |= {name: table(name, (size + 64) * room) for name, size in sizes.items()}
+        found |= {name: table(name, int((size + 64) * room)) for name, size in sizes.items()}
         found["run"] = table("run", 1)
         state = State(**found)
         run = state.run[0]
@@ -145,7 +153,7 @@ class ColumnsEngine:
         run.alarm_at, run.sharing = NEVER, self._overlap
         for change in begins:
             push(state, 0, URGENT, CHANGE, change)
-        for stream in range(len(np.unique(found["op"].stream[: len(graph)])) if len(graph) else 0):
+        for stream in range(streams if len(graph) else 0):
             push(state, 0, URGENT, BEGIN, stream)
         return state
 
@@ -184,7 +192,7 @@ class ColumnsEngine:
             CommsimError: a plan that was come to cannot be made.
             OverflowError: it takes longer than 64 bits of picoseconds hold.
         """
-        room, component = 1, 0
+        room, component = ROOM, 0
         while True:
             why, wanted = self._run(self._state, _EVENTS, component)
             run = self._state.run[0]
@@ -270,8 +278,7 @@ class ColumnsEngine:
 
     @property
     def rendezvous(self) -> dict[tuple[int, int], Met]:
-        """What has been met for and has not ended, by row: (0, row) collectives, (1, row) messages.
-        """
+        """What has been met for and has not ended: (0, row) collectives, (1, row) messages."""
         state, rows = self._state, len(self.graph.collectives)
         members = [list(lanes.values()) for lanes in member_lanes(self.graph)]
         found: dict[tuple[int, int], Met] = {}

@@ -126,7 +126,7 @@ def spend(s: State, count: int) -> None:
 
 
 def fair_rates_of(s: State, count: int) -> int:
-    """Give the first `count` flows of `member` their fair `rate`; return 0 if filling gets stuck."""
+    """Give the first `count` flows of `member` their fair `rate`; 0 if filling gets stuck."""
     if number_links(s, count):
         for at in range(count):
             s.rate[at] = s.phase[s.flow[s.member[at]].phase].cap

@@ -10,13 +10,14 @@ import math
 
 import numpy as np
 
-from commsim.engine.columns.events import ALARM, FULL_TABLE, LATE, NORMAL, SOLVE, push
+from commsim.engine.columns.ends import is_next, pop_wake, push_wake, set_alarm
+from commsim.engine.columns.events import FULL_TABLE, LATE, SOLVE, push
 from commsim.engine.columns.filling import fair_rates_of
 from commsim.engine.columns.state import NEVER, State
 
 __all__ = [
     "FLOW_KERNEL", "THEN_DONE", "THEN_FINISH", "THEN_MOVED", "THEN_PART", "THEN_STAGE",
-    "end_flow", "free_flow", "go", "next_due", "run_component", "set_alarm", "set_link",
+    "end_flow", "free_flow", "go", "next_due", "run_component", "set_link",
     "solve", "solve_soon", "start_flow",
 ]  # fmt: skip
 
@@ -35,7 +36,7 @@ def duration_of(share: float, rate: float) -> int:
     time = share / rate - 1e-3
     if time >= 4e18:
         return NEVER
-    return max(math.ceil(time), 0)
+    return int(max(math.ceil(time), 0))
 
 
 def wake_at(settled: int, time: int) -> int:
@@ -98,81 +99,6 @@ def record(s: State, at: int) -> None:
         run.segments += 1
         made.template, made.start, made.end = phase.template, flow.settled, run.now
         made.op, made.rate = flow.op, flow.rate
-
-
-def push_wake(s: State, at: int) -> None:
-    """Queue the end of a flow."""
-    run, heap = s.run[0], s.wake
-    when, number = s.flow[at].wake, s.flow[at].number
-    place = run.wake_count
-    if place >= len(heap):
-        run.full |= FULL_TABLE
-        return
-    run.wake_count += 1
-    while place > 0:
-        up = (place - 1) >> 1
-        above = heap[up]
-        if above.when < when or (above.when == when and above.number <= number):
-            break
-        here = heap[place]
-        here.when, here.number, here.flow = above.when, above.number, above.flow
-        place = up
-    here = heap[place]
-    here.when, here.number, here.flow = when, number, at
-
-
-def pop_wake(s: State) -> None:
-    """Take the first end off the queue."""
-    run, heap = s.run[0], s.wake
-    count = run.wake_count - 1
-    run.wake_count = count
-    last = heap[count]
-    when, number, flow = last.when, last.number, last.flow
-    at = 0
-    while True:
-        down = 2 * at + 1
-        if down >= count:
-            break
-        below = heap[down]
-        if down + 1 < count:
-            other = heap[down + 1]
-            if other.when < below.when or (
-                other.when == below.when and other.number < below.number
-            ):
-                down += 1
-                below = other
-        if when < below.when or (when == below.when and number <= below.number):
-            break
-        here = heap[at]
-        here.when, here.number, here.flow = below.when, below.number, below.flow
-        at = down
-    here = heap[at]
-    here.when, here.number, here.flow = when, number, flow
-
-
-def is_next(s: State) -> bool:
-    """Return whether the first end in the queue still stands; others are stale."""
-    first = s.wake[0]
-    flow = s.flow[first.flow]
-    return bool(flow.active and flow.number == first.number and flow.wake == first.when)
-
-
-def wake_next(s: State, when: int) -> None:
-    """Set an alarm, unless an earlier one is set: that one sets the next."""
-    run = s.run[0]
-    if when >= NEVER or run.now <= run.alarm_at <= when:
-        return
-    run.alarm_at = when
-    push(s, max(when - run.now, 0), NORMAL, ALARM, 0)
-
-
-def set_alarm(s: State) -> None:
-    """Set the alarm for the end of the next flow."""
-    while s.run[0].wake_count > 0:
-        if is_next(s):
-            wake_next(s, s.wake[0].when)
-            return
-        pop_wake(s)
 
 
 def solve_soon(s: State) -> None:
@@ -410,7 +336,7 @@ def next_due(s: State) -> int:
 
 
 FLOW_KERNEL = (
-    duration_of, wake_at, start_flow, free_flow, know_alone, record, push_wake, pop_wake, is_next,
-    wake_next, set_alarm, solve_soon, touch_one, touch, put_on_links, take_off_links, find_end,
+    duration_of, wake_at, start_flow, free_flow, know_alone, record,
+    solve_soon, touch_one, touch, put_on_links, take_off_links, find_end,
     run_at, go, set_link, find_component, share_no_link, run_component, solve, end_flow, next_due,
 )  # fmt: skip

@@ -12,16 +12,32 @@ import numpy as np
 from commsim.arrays import Ints
 from commsim.cluster import Cluster, Links
 from commsim.engine.columns.state import (
-    BATCHED, COMPUTES, DEPENDS, IN_GROUP, IN_MEMORY, ON_GPU, RECEIVES, RELEASES, WORKS, State,
+    BATCHED,
+    COMPUTES,
+    DEPENDS,
+    IN_GROUP,
+    IN_MEMORY,
+    ON_GPU,
+    RECEIVES,
+    RELEASES,
+    WORKS,
     table,
 )  # fmt: skip
 from commsim.engine.execution_plan import ExecutionPlan
-from commsim.engine.faults.windows import TimedChanges
+from commsim.engine.faults import TimedChanges
 from commsim.engine.sharing import PS, is_in_memory
 from commsim.graph import Device, Graph, OpKind, member_lanes
 from commsim.libraries import PlanPhase, Start
 
-__all__ = ["Phases", "fill_changes", "fill_gpus", "fill_links", "fill_ops", "fill_plans", "fill_rows"]
+__all__ = [
+    "Phases",
+    "fill_changes",
+    "fill_gpus",
+    "fill_links",
+    "fill_ops",
+    "fill_plans",
+    "fill_rows",
+]
 
 _WHOM = {Start.EAGER: 1}
 _NOTHING = 2  # the target of the record that begins a series of changes
@@ -79,8 +95,11 @@ def fill_ops(graph: Graph, cluster: Cluster | None) -> dict[str, Any]:
     key = graph.lane * len(graph.streams) + graph.stream
     queued = table("queued", count)
     queued[:count] = np.argsort(key, kind="stable")
-    keys, first, of = np.unique(key[queued[:count]], return_index=True, return_inverse=True)
-    op.stream[queued[:count]] = of
+    keys = key[queued[:count]]
+    begins = np.diff(keys, prepend=-1) != 0
+    first = np.flatnonzero(begins)
+    op.stream[queued[:count]] = np.cumsum(begins) - 1
+    keys = keys[first]
     stream = table("stream", len(keys))
     stream.first[: len(keys)] = stream.at[: len(keys)] = first
     stream.last[: len(keys)] = np.append(first[1:], count)
@@ -91,7 +110,9 @@ def fill_ops(graph: Graph, cluster: Cluster | None) -> dict[str, Any]:
 
 def _rows(graph: Graph) -> Ints:
     """Return the row of each op that meets others: messages stand behind collectives."""
-    return graph.item + len(graph.collectives) * np.isin(graph.kind, (OpKind.SEND, OpKind.RECV))
+    messages = (graph.kind == OpKind.SEND) | (graph.kind == OpKind.RECV)
+    found: Ints = graph.item + len(graph.collectives) * messages
+    return found
 
 
 def _facts(graph: Graph, waits: Ints, cluster: Cluster | None) -> Ints:
@@ -162,7 +183,11 @@ def fill_plans(
     plan = table("plan", len(plans))
     plan.seen, plan.join, plan.only, plan.copies_in, plan.copies_out = -1, -1, -1, -1, -1
     columns: dict[str, list[Any]] = {
-        "join": [], "copy": [], "part": [], "part_phase": [], "stop": [],
+        "join": [],
+        "copy": [],
+        "part": [],
+        "part_phase": [],
+        "stop": [],
     }
     for at, run_as in enumerate(plans):
         if run_as is None:
@@ -190,9 +215,7 @@ def fill_plans(
     return tables
 
 
-def _parts(
-    made: Any, run_as: ExecutionPlan, phases: Phases, columns: dict[str, list[Any]]
-) -> None:
+def _parts(made: Any, run_as: ExecutionPlan, phases: Phases, columns: dict[str, list[Any]]) -> None:
     made.first_part, made.parts = len(columns["part"]), len(run_as.plan.parts)
     for part, stops in zip(run_as.plan.parts, run_as.stops, strict=True):
         first = len(columns["part_phase"])
@@ -234,11 +257,11 @@ def fill_gpus(graph: Graph, cluster: Cluster | None) -> Any:
 
 def fill_changes(every: Sequence[TimedChanges]) -> tuple[Any, list[int]]:
     """Return the table of changes of the cluster, and with which each series begins."""
-    rows: list[tuple[int, float, int, int, int, int]] = []
+    rows: list[tuple[int, float, int, int, int, bool]] = []
     begins = []
     for series in every:
         begins.append(len(rows))
-        rows.append((0, 1.0, -1, _NOTHING, len(rows) + 1, 0))
+        rows.append((0, 1.0, -1, _NOTHING, len(rows) + 1, False))
         for change in series.changes:
             for at, place in enumerate(change.places):
                 more = at + 1 < len(change.places)

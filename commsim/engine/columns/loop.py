@@ -4,23 +4,67 @@ The loop: take the next event and let it happen, until none is left or the calle
 
 from __future__ import annotations
 
+from commsim.engine.columns.ends import END_KERNEL, set_alarm
 from commsim.engine.columns.events import (
-    ALARM, ALL_ENDED, ALL_PARTS, ARRIVED, BEGIN, CHANGE, EVENT_KERNEL, FINISH, JOB, LEAVE, MOVE,
-    NORMAL, OP_DONE, OP_ENDED, PART, PART_ENDED, READY, RUN_OP, RUN_ROW, SOLVE, STAGE, pop, push,
+    ALARM,
+    ALL_ENDED,
+    ALL_PARTS,
+    ARRIVED,
+    BEGIN,
+    CHANGE,
+    EVENT_KERNEL,
+    FINISH,
+    JOB,
+    LEAVE,
+    MOVE,
+    NORMAL,
+    OP_DONE,
+    OP_ENDED,
+    PART,
+    PART_ENDED,
+    READY,
+    RUN_OP,
+    RUN_ROW,
+    SOLVE,
+    STAGE,
+    pop,
+    push,
 )  # fmt: skip
 from commsim.engine.columns.filling import FILLING_KERNEL
 from commsim.engine.columns.flows import (
-    FLOW_KERNEL, THEN_DONE, THEN_FINISH, THEN_MOVED, THEN_PART, free_flow, next_due, run_component,
-    set_alarm, set_link, solve, solve_soon,
+    FLOW_KERNEL,
+    THEN_DONE,
+    THEN_FINISH,
+    THEN_MOVED,
+    THEN_PART,
+    free_flow,
+    next_due,
+    run_component,
+    set_link,
+    solve,
+    solve_soon,
 )  # fmt: skip
 from commsim.engine.columns.gpus import GPU_KERNEL, end_job, set_pace
 from commsim.engine.columns.meetings import (
-    JOINING, MEETING_KERNEL, enter_parts, move, part_goes_on,
+    JOINING,
+    MEETING_KERNEL,
+    enter_parts,
+    move,
+    part_goes_on,
 )  # fmt: skip
 from commsim.engine.columns.state import NEVER, State
 from commsim.engine.columns.streams import (
-    STREAM_KERNEL, all_ended, begin_stream, done, finish, leave, one_ended, run_one, run_ready,
-    staged, woken,
+    STREAM_KERNEL,
+    all_ended,
+    begin_stream,
+    done,
+    finish,
+    leave,
+    one_ended,
+    run_one,
+    run_ready,
+    staged,
+    woken,
 )  # fmt: skip
 
 __all__ = ["KERNEL", "OVER", "PAUSE", "RATES", "run_events"]
@@ -104,7 +148,7 @@ def handle_row(s: State, kind: int, what: int, alarm: int) -> None:
     """Let an event of a collective or message happen."""
     if kind == MOVE:
         move(s, what)
-    elif kind == FINISH or kind == ALL_PARTS:
+    elif kind in (FINISH, ALL_PARTS):
         finish(s, what)
     elif kind == LEAVE:
         leave(s, what)
@@ -178,7 +222,7 @@ def run_events(s: State, most: int, component: int) -> tuple[int, int]:
 
 
 KERNEL = (
-    *EVENT_KERNEL, *FILLING_KERNEL, *FLOW_KERNEL, *GPU_KERNEL, *MEETING_KERNEL, *STREAM_KERNEL,
-    part, joined, end_due, change, handle_row, handle_op, run_events,
+    *EVENT_KERNEL, *FILLING_KERNEL, *END_KERNEL, *FLOW_KERNEL, *GPU_KERNEL, *MEETING_KERNEL,
+    *STREAM_KERNEL, part, joined, end_due, change, handle_row, handle_op, run_events,
 )  # fmt: skip
 """`run_events` after the functions that it calls, for a compiler."""

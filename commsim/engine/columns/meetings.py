@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from commsim.engine.columns.events import (
     ARRIVED,
-    FINISH,
     FULL_TABLE,
     LEAVE,
     MOVE,
@@ -50,7 +49,7 @@ def slot_of(s: State, row: int, lane: int) -> int:
             low = middle
         else:
             high = middle
-    return s.row[row].first + s.lane_slot[low].slot
+    return int(s.row[row].first + s.lane_slot[low].slot)
 
 
 def member_of(s: State, row: int, place: int) -> int:
@@ -76,7 +75,7 @@ def lowest_op(s: State, row: int) -> int:
     one = s.row[row]
     for at in range(one.first, one.first + one.count):
         if s.slot[at].op >= 0:
-            return s.slot[at].op
+            return int(s.slot[at].op)
     return -1
 
 

@@ -74,8 +74,8 @@ _COLUMNS: dict[str, list[tuple[str, str]]] = {
     "op": [
         ("duration", "i8"), ("ready_at", "i8"), ("arrive", "i8"), ("start", "i8"), ("end", "i8"),
         ("cause", "i4"), ("ready_by", "i4"), ("waits", "i4"), ("row", "i4"), ("lane", "i4"),
-        ("stream", "i4"), ("dependents", "i4"), ("batch", "i4"), ("facts", "i4"), ("cause_kind", "u1"),
-        ("woken", "u1"), ("mode", "u1"), ("stage", "u1"),
+        ("stream", "i4"), ("dependents", "i4"), ("batch", "i4"), ("facts", "i4"),
+        ("cause_kind", "u1"), ("woken", "u1"), ("mode", "u1"), ("stage", "u1"),
     ],
     "stream": [
         ("first", "i4"), ("last", "i4"), ("at", "i4"), ("op", "i4"), ("before", "i4"),

@@ -65,7 +65,7 @@ def slot_for(s: State, at: int) -> int:
     op = s.op[at]
     if op.facts & IN_GROUP:
         return slot_of(s, op.row, op.lane)
-    return s.row[op.row].first + (1 if op.facts & RECEIVES else 0)
+    return int(s.row[op.row].first) + (1 if op.facts & RECEIVES else 0)
 
 
 def copies(s: State, at: int, first: int, lead_stage: int) -> bool:
@@ -214,7 +214,6 @@ def run_ready(s: State, at: int) -> None:
 def woken(s: State, op: int) -> None:
     """Go on: all that an op depends on has ended."""
     at = s.op[op].stream
-    stream = s.stream[at]
     wait = s.op[op].ready_at - s.run[0].now
     if wait > 0 and not s.op[op].facts & BATCHED:
         push(s, wait, NORMAL, READY, at)

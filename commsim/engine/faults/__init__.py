@@ -11,11 +11,14 @@ from __future__ import annotations
 from commsim.engine.faults.apply import apart_links, degraded, roles_of, slowed
 from commsim.engine.faults.draw import DrawnFaults, draw_dead, draw_faults
 from commsim.engine.faults.section import FaultsSection
-from commsim.engine.faults.windows import in_windows
+from commsim.engine.faults.windows import Target, TimedChange, TimedChanges, in_windows
 
 __all__ = [
     "DrawnFaults",
     "FaultsSection",
+    "Target",
+    "TimedChange",
+    "TimedChanges",
     "apart_links",
     "degraded",
     "draw_dead",

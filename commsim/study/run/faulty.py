@@ -5,7 +5,7 @@ A scenario with faults: a healthy run to hold it against, then a run per draw, a
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Strike(msgspec.Struct, frozen=True):
     faults: DrawnFaults
     begin: int
 
-    def in_windows(self, graph: Graph, planner: Planner | None) -> list[Extension]:
+    def in_windows(self, graph: Graph, planner: Planner | None) -> Sequence[Extension]:
         """Return the extensions for what comes and goes."""
         lanes = None if graph.folding is None else graph.folding.lane_of
         like = np.zeros(0, np.int64) if planner is None else planner.equivalent_links()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -173,7 +173,7 @@ def run_once(
             graph = refold(graph, roles_of(strike.faults, cluster.world_size))
         apart = None if strike is None else apart_links(strike.faults)
         graph, planner = folded(graph, cluster, library, apart=apart)
-    extensions: list[Extension] = []
+    extensions: Sequence[Extension] = ()
     if strike is not None:
         graph = slowed(graph, strike.faults)
         extensions = strike.in_windows(graph, planner)
