@@ -115,27 +115,33 @@ def cost(work: Work) -> Cost:
 
     run()
     calls = python_calls(run)
-    peak = min(peak_memory(run) for _ in range(2))  # a worker's own threads may add to one of them
+    peak = peak_memory(run)
     ops = len(work.graph)
     return Cost(next(engines[-1].env._eid) / ops, calls / ops, peak / ops)
 
 
 def peak_memory(run: Callable[[], None]) -> int:
-    """Return the most bytes that a call holds at a time."""
+    """Return the most bytes that a call holds at a time, what waits for the collector included.
+
+    When the collector runs depends on the tests before: it does not here.
+    """
     gc.collect()
+    gc.disable()
     tracemalloc.start()
-    run()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 @pytest.mark.parametrize(("make", "budget"), [
-    pytest.param(ring, Cost(1.03, 38, 5400), id="ring"),
-    pytest.param(replicas_of_cut_layers, Cost(0.98, 18.3, 620), id="replicas of cut layers"),
+    pytest.param(ring, Cost(1.03, 38, 5500), id="ring"),
+    pytest.param(replicas_of_cut_layers, Cost(0.98, 18.3, 650), id="replicas of cut layers"),
     pytest.param(pipeline, Cost(1.36, 24.6, 680), id="pipeline"),
-    pytest.param(crossing, Cost(1.86, 124, 2170), id="crossing messages"),
-    pytest.param(messages, Cost(128, 9510, 215_000), id="messages"),
+    pytest.param(crossing, Cost(1.86, 124, 2620), id="crossing messages"),
+    pytest.param(messages, Cost(128, 9510, 226_000), id="messages"),
 ])  # fmt: skip
 def test_a_run_stays_in_its_budget(make: Callable[[], Work], budget: Cost) -> None:
     found = cost(make())
