@@ -5,7 +5,7 @@ Deadlock: nothing can run and work is left; the error says which rank waits for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from commsim.engine.recorder import Recorder
 from commsim.errors import DeadlockError
@@ -16,7 +16,7 @@ __all__ = ["deadlock", "sends_wait"]
 _SHOWN = 16  # waiting ops that the message lists
 
 
-class Met(Protocol):
+class MetSoFar(Protocol):
     """A collective or message for which some members have arrived."""
 
     @property
@@ -39,8 +39,8 @@ class Stopped(Protocol):
         """What has happened."""
 
     @property
-    def rendezvous(self) -> Mapping[tuple[int, int], Any]:
-        """What has been met for (a `Met` each): (0, row) collectives, (1, row) messages."""
+    def rendezvous(self) -> Mapping[tuple[int, int], MetSoFar]:
+        """What has been met for: (0, row) collectives, (1, row) messages."""
 
 
 def sends_wait(engine: Stopped) -> bool:

@@ -23,7 +23,7 @@ from commsim.libraries import Library
 if TYPE_CHECKING:
     from commsim.engine.columns import ColumnsEngine
 
-__all__ = ["COMPILED_FROM", "EXECUTORS", "Work", "check_executor", "run_work"]
+__all__ = ["COMPILED_FROM", "EXECUTORS", "EngineRun", "check_executor", "run_work"]
 
 EXECUTORS = ("auto", "simpy", "compiled")
 COMPILED_FROM = 200_000
@@ -31,7 +31,7 @@ COMPILED_FROM = 200_000
 _FIT = 2**31  # places in tables are 32 bits
 
 
-class Work(msgspec.Struct, frozen=True, eq=False):
+class EngineRun(msgspec.Struct, frozen=True, eq=False):
     """What is to run, and how: the arguments of `simulate`."""
 
     graph: Graph
@@ -56,7 +56,7 @@ def check_executor(executor: str) -> None:
 
 
 def run_work(
-    executor: str, work: Work, planner: Planner, follow: Callable[[Callable[[], float]], None]
+    executor: str, work: EngineRun, planner: Planner, follow: Callable[[Callable[[], float]], None]
 ) -> Engine | ColumnsEngine:
     """Return an engine that has run the work, all of it unless it is a deadlock.
 
@@ -101,7 +101,7 @@ def run_work(
     return engine
 
 
-def _why_simpy(executor: str, work: Work) -> str | None:
+def _why_simpy(executor: str, work: EngineRun) -> str | None:
     """Return why SimPy is to run some work; None if it is not."""
     if work.network == "steps":
         return "network: steps"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from commsim.cluster import Cluster
 from commsim.engine.core import Engine
 from commsim.engine.deadlock import deadlock, sends_wait
-from commsim.engine.executor import Work, check_executor, run_work
+from commsim.engine.executor import EngineRun, check_executor, run_work
 from commsim.engine.folding import FoldedPlanner
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.engine.work_alone import is_work_alone, run_work_alone
@@ -86,7 +86,7 @@ def simulate(
     if cluster is None and not extensions and is_work_alone(graph):
         return run_work_alone(graph, follow).timeline(None)
     planner = planner or _planner(graph, cluster, library, network=network)
-    work = Work(graph, cluster, library, network, overlap_slowdown, extensions)
+    work = EngineRun(graph, cluster, library, network, overlap_slowdown, extensions)
     engine = run_work(executor, work, planner, follow)
     if not engine.done:
         eager = sends_wait(engine) and run_work(executor, work, EagerPlanner(planner), follow).done
