@@ -13,9 +13,9 @@ With `--reach` those that enter the changed function come first: the nearest, th
 Processor time is counted, not the clock's, so a busy machine gives the same verdicts. Prints each
 mutant with its verdict; at the end, tests that fail without any mutant.
 
-Left out are guards of what never happens, which no run can tell from their absence: `frozen` of
-values, `strict` of zip. `equivalent_mutants.yaml` names the others that change nothing, with why:
-they are not run, and the share is given without them too.
+Left out are guards of what never happens, which no run can tell from their absence: `frozen`,
+`kw_only` and `eq` of values, `strict` of zip. `equivalent_mutants.yaml` names the others that
+change nothing, with why: they are not run, and the share is given without them too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TEST_SECONDS = 60  # of processor time: no test takes a third of it, so the muta
 MUTANT_SECONDS = (
     90  # of processor time, in each of the two rounds: what is not tried is not counted
 )
-GUARDS = ("frozen", "strict")
+GUARDS = ("frozen", "strict", "kw_only", "eq")
 MEMORY = 6 << 30  # bytes of address space: a mutant may ask for anything
 
 CUSTOM = '''"""Loads one module as a mutant has it."""

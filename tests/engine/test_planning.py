@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine.planning import Planner
@@ -95,3 +97,24 @@ def test_a_rank_beyond_the_cluster_is_named() -> None:
     graph, cluster = build.build(), Cluster.preset("dgx-a100")
     with pytest.raises(ScenarioError, match="its group has rank 8, the cluster 8 GPUs"):
         Planner(graph, cluster, Ideal()).collective(0)
+
+
+def test_how_long_each_member_was_recorded_to_stay_on() -> None:
+    """By place in the group for a collective, (sender, receiver) for a message; only if known."""
+    build = GraphBuilder()
+    group = build.group("dp", (1, 0))
+    lanes = [build.lane(rank) for rank in range(2)]
+    for _ in range(2):
+        for lane in lanes:
+            build.collective(lane, group, "all_reduce", 8, stream="comm")
+    for _ in range(2):
+        build.send(lanes[0], 1, 8, group=group, stream="p2p")
+        build.recv(lanes[1], 0, 8, group=group, stream="p2p")
+    graph = build.build()
+    # ranks 0 and 1 of the first all-reduce, its second only on rank 1, of messages the receiver
+    late = np.array([1, 2, 0, 7, 0, 3, 0, 0])
+    planner = Planner(replace(graph, duration=late), None, Ideal())
+    assert planner.collective_request(0).late == (2, 1)
+    assert planner.collective_request(1).late == (7, 0)
+    assert planner.message_request(0).late == (0, 3)
+    assert planner.message_request(1).late == ()

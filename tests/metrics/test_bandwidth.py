@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from helpers.hand_made import timeline
 
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.metrics import bandwidths, instances
+from commsim.metrics.window import Window
 from commsim.timeline import Timeline
 
 US = 10**6
@@ -119,3 +121,55 @@ def test_nothing_said_nothing_found() -> None:
     build = GraphBuilder()
     build.compute(build.lane(0), 1, name="x")
     assert bandwidths(timeline(build, [(0, 5)])) == ()
+
+
+def test_rows_of_collectives_and_of_messages_are_numbered_apart() -> None:
+    build = GraphBuilder()
+    pair = build.group("pair", [0, 1])
+    lanes = [build.lane(rank) for rank in range(2)]
+    for _ in range(2):
+        for lane in lanes:
+            build.collective(lane, pair, "all_gather", 0, stream="s")
+        build.send(0, 1, 1, group=pair, stream="p2p")
+        build.recv(1, 0, 1, group=pair, stream="p2p")
+    # gathers of nothing take time, one message takes none and the other a ps
+    times = [(0, 5), (0, 5), (5, 5), (5, 5), (6, 9), (6, 9), (9, 10), (9, 10)]
+    made = timeline(build, times)
+    found = instances(made)
+    assert found.op == ("all_gather", "all_gather", "send_recv", "send_recv")
+    assert found.item.tolist() == [0, 1, 0, 1]
+    assert found.size.tolist() == [0, 0, 1, 1]
+    gathers, messages = bandwidths(made)
+    assert (gathers.algbw, gathers.busbw) == (None, None)
+    assert (messages.bytes, messages.algbw, messages.busbw) == (2, 2e12, 2e12)
+
+
+def test_a_byte_in_a_ps_is_a_speed_and_no_time_is_none() -> None:
+    for end, speed in ((6, 1e12), (5, None)):
+        build = GraphBuilder()
+        pair = build.group("pair", [0, 1])
+        for rank in range(2):
+            build.collective(build.lane(rank), pair, "broadcast", 1, stream="s", root=0)
+        (use,) = bandwidths(timeline(build, [(5, end)] * 2))
+        assert use.algbw == speed
+
+
+@pytest.mark.parametrize(
+    ("step", "begin", "end", "first", "last", "counted"),
+    [
+        # two all-reduces that end at 14 and 30 us on both ranks
+        (-1, 14, 30, 0, 30, [0, 1]),
+        (-1, 15, 30, 0, 30, [1]),
+        (-1, 0, 29, 0, 30, [0]),
+        # of a step: those that end after its begin, until its end
+        (0, 0, 40, 14, 30, [1]),
+        (0, 0, 40, 13, 29, [0]),
+        (1, 0, 40, 14, 30, [1]),
+    ],
+)
+def test_what_ends_in_the_window_counts(
+    step: int, begin: int, end: int, first: int, last: int, counted: list[int]
+) -> None:
+    lanes = np.array([1, 1])
+    window = Window(begin * US * lanes, end * US * lanes, step, first * US, last * US, 0)
+    assert instances(two_ranks(), window=window).item.tolist() == counted

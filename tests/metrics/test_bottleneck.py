@@ -122,7 +122,20 @@ def test_what_holds_copies_back() -> None:
     assert resource([(0, 0, 50, 4.0), (1, 50, 60, 7.0), (2, 0, 100, 99.0)], [0, 1, 2]) == "pcie"
     # 20 ps over NVLink: 3.5 s
     assert resource([(0, 0, 50, 4.0), (1, 50, 70, 7.0), (2, 0, 100, 99.0)], [0, 1, 2]) == "nvlink"
+    # a fast one of 10 ps moves more than a slow one of 50: 4 s against 2.5 s
+    assert resource([(0, 0, 10, 40.0), (1, 10, 60, 2.0)], [0, 1]) == "pcie"
     # what nobody knows and what is no copy does not count
     assert resource([(0, 0, 50, 4.0), (1, 0, 90, 9.0)], [0, -1]) == "pcie"
     assert resource([(2, 0, 100, 99.0)], [2]) == ""
     assert resource([], []) == ""
+
+
+def test_each_transfer_meets_what_moves_at_its_own_moment() -> None:
+    """Stretches of 0 to 40, 50 to 60 and 70 to 100, read at 20, 55 and 85; and one of a ps at 0."""
+    loads = [{0: 1.0}] * 3
+    segments = [(0, 0, 40, 2 / PS), (1, 50, 60, 3 / PS), (2, 70, 100, 5 / PS)]
+    made = two_all_reduces(use(loads, segments, [0, 0, 2]))
+    begin, end = np.array([0, 45, 65, 0]), np.array([45, 65, 100, 1])
+    found = bottlenecks(made, np.array([0, 0, 1, 0]), begin, end)
+    assert found.link.tolist() == [0, 0, 0, 0]
+    assert found.used.tolist() == pytest.approx([0.2, 0.3, 0.5, 0.2])

@@ -71,3 +71,10 @@ def test_many_pairs_need_few_routes() -> None:
     source, target = np.nonzero(~np.eye(192, dtype=bool))
     calls = python_calls(lambda: Router(cluster).columns(source, target))
     assert calls < len(source) / 5
+
+
+def test_ways_within_a_node_within_a_rack_and_beyond_are_told_apart() -> None:
+    """Racks of 18 nodes of four GPUs: of rank 0 to GPU 1 of its node, of the next, of the rack."""
+    router = Router(Cluster.preset("gb200-nvl72", nodes=36))
+    source, target = np.zeros(3, np.int64), np.array([1, 5, 73])
+    held_to_single_routes(router.columns(source, target), source, target, router)

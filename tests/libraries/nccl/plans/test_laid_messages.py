@@ -209,3 +209,19 @@ def test_sends_that_meet_on_a_nic_share_it_as_messages_too() -> None:
     messages, flows = (sends(cluster, pairs, size, network) for network in ("steps", "fluid"))
     assert max(messages) >= 2 * wire
     assert max(messages) == pytest.approx(max(flows), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "algo", "each"),
+    [
+        # messages of a piece; 16,384 in all at most, and 32 pieces
+        (1, "NVLS", 4 * 8),
+        (16, "NVLS", 5 * 128),
+        (8, "NVLSTree", 2 * (4 * 64 + 2 * 7 * 8)),
+        (12, "CollNetDirect", 15 * 96),
+    ],
+)
+def test_as_many_pieces_as_messages_allow(nodes: int, algo: str, each: int) -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=nodes)
+    (expand,) = planned(cluster, "all_reduce", algo, 2**30).programs
+    assert len(expand().size) == each * min(32, 16_384 // each)

@@ -13,6 +13,7 @@ from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
 from commsim.libraries.nccl.timing.predict import latencies, time_runs
 from commsim.libraries.nccl.timing.programs import ring_edges
 from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind, NicWay, Runs
+from commsim.libraries.nccl.timing.shapes import program_time
 
 TERMS = default_terms()
 SIZES = 2.0 ** np.arange(2, 36, 0.5)
@@ -232,3 +233,108 @@ def test_latency_is_what_is_left_without_bytes(runs):
     assert (still == still[0]).all()
     assert (time_runs(run).program >= still).all()
     assert time_runs(runs(size=4.0)).program[0] == pytest.approx(still[0], rel=1e-3)
+
+
+LATENCIES = [
+    # shape, ranks, domains, rounds, and how often hop, reach and longest count for a few bytes
+    (ChunkShape.CHAIN, 8, 1, 1, (7, 0, 0)),
+    (ChunkShape.CHAIN, 16, 2, 1, (14, 1, 0)),
+    (ChunkShape.CHAIN, 4, 4, 1, (0, 3, 0)),
+    # up and down; one branch has the longest way of all instead of the mean one, up and down
+    (ChunkShape.TREE, 8, 1, 2, (14, 0, 0)),
+    (ChunkShape.TREE, 16, 2, 2, (14, 2 - 2, 2)),
+    (ChunkShape.TREE, 64, 8, 2, (14, 6 - 2, 2)),
+    # to the switch and back
+    (ChunkShape.NVLS, 8, 1, 2, (2, 0, 0)),
+    (ChunkShape.NVLS_TREE, 16, 2, 2, (2, 2 - 2, 2)),
+    (ChunkShape.NVLS_TREE, 72, 9, 2, (2, 8 - 2, 2)),
+    (ChunkShape.COLLNET, 16, 2, 2, (2, 0, 2)),
+    # a round for each doubling
+    (ChunkShape.PAT, 8, 8, 1, (0, 0, 3)),
+    (ChunkShape.PAT, 9, 9, 1, (0, 0, 4)),
+    # all at once
+    (ChunkShape.EXCHANGE, 8, 1, 1, (1, 0, 0)),
+    (ChunkShape.EXCHANGE, 16, 2, 1, (0, 0, 1)),
+    (ChunkShape.FAN, 16, 2, 1, (0, 0, 1)),
+    (ChunkShape.PAIR, 8, 1, 1, (1, 0, 0)),
+    (ChunkShape.PAIR, 16, 2, 1, (0, 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("shape", "ranks", "domains", "rounds", "times"), LATENCIES)
+def test_how_often_the_latency_of_a_way_counts(runs, shape, ranks, domains, rounds, times):
+    at = {"shape": shape, "ranks": ranks, "domains": domains, "rounds": rounds, "size": 8.0}
+    more = 1e-6
+    plain = program_time(runs(**at), TERMS)[0]
+    for name, expected in zip(("hop", "reach", "longest"), times, strict=True):
+        way = 0.8e-6 if name == "hop" else 1.5e-6
+        slower = program_time(runs(**at, **{name: way + more}), TERMS)[0]
+        assert (slower - plain) / more == pytest.approx(expected, abs=1e-3), name
+
+
+def test_what_shapes_pay_once_and_for_each_peer(runs):
+    more = 1e-6
+
+    def grown(shape, ranks, domains, **terms):
+        run = runs(shape=shape, ranks=ranks, domains=domains, size=8.0)
+        slower = program_time(run, msgspec.structs.replace(TERMS, **terms))[0]
+        return (slower - program_time(run, TERMS)[0]) / more
+
+    for shape, ranks, domains in ((ChunkShape.NVLS, 8, 1), (ChunkShape.NVLS_TREE, 16, 2)):
+        assert grown(shape, ranks, domains, nvls=TERMS.nvls + more) == pytest.approx(1)
+    near, far = TERMS.exchange_near + more, TERMS.exchange_peer + more
+    for ranks, domains, within, beyond in ((8, 1, 7, 0), (16, 2, 7, 8), (64, 8, 7, 56)):
+        at = (ChunkShape.EXCHANGE, ranks, domains)
+        assert grown(*at, exchange_near=near) == pytest.approx(within, abs=1e-6)
+        assert grown(*at, exchange_peer=far) == pytest.approx(beyond, abs=1e-6)
+    # NCCL's own 31 us of CollNetDirect, a microsecond for each rank of PAT
+    no_way = {"size": 0.0, "hop": 0.0, "reach": 0.0, "longest": 0.0}
+    assert program_time(runs(shape=ChunkShape.COLLNET, **no_way), TERMS)[0] == pytest.approx(31e-6)
+    evenly = msgspec.structs.replace(TERMS, skew=0.0)  # no longer waits of more ranks
+    nine, ten = (
+        program_time(runs(shape=ChunkShape.PAT, ranks=n, domains=n, rounds=1, **no_way), evenly)[0]
+        for n in (9, 10)
+    )
+    assert ten - nine == pytest.approx(1e-6, rel=1e-6)
+
+
+def slope(run, from_bytes, to_bytes):
+    """Seconds for a byte more, between two sizes."""
+    small, large = (
+        program_time(msgspec.structs.replace(run, size=np.array([size])), TERMS)[0]
+        for size in (from_bytes, to_bytes)
+    )
+    return (large - small) / (to_bytes - from_bytes)
+
+
+def test_a_byte_through_a_switch(runs):
+    """An all-reduce gives a GPU's port a byte of S; each chunk costs its channels; below a loop of
+    chunks the first one through holds the rest up.
+    """
+    run = runs(shape=ChunkShape.NVLS, ranks=8, domains=1, loop=2.0**24)
+    byte = 1 / 400e9 / TERMS.nvls_share[2]
+    chunk = TERMS.nvls_chunk / (16 * 2.0**19)
+    assert slope(run, 2.0**30, 2.0**31) == pytest.approx(byte + chunk, rel=1e-9)
+    filled = byte * (1 + TERMS.fill_nvls) + chunk
+    assert slope(run, 2.0**20, 2.0**23) == pytest.approx(filled, rel=1e-9)
+    gather = runs(shape=ChunkShape.NVLS, ranks=8, domains=1, rounds=1, local=1 / 400e9)
+    wires = 1 / 400e9 / TERMS.link[2, LinkKind.NVLINK, 2]
+    assert slope(gather, 2.0**30, 2.0**31) == pytest.approx(wires + chunk, rel=1e-9)
+
+
+def test_a_byte_that_the_network_reduces(runs):
+    at = {"shape": ChunkShape.COLLNET, "ranks": 16, "domains": 2}
+    nic = 1e-11 / TERMS.nic[TRANSPORTS.index("ib"), 2]
+    near = 1e-11 / TERMS.link[2, LinkKind.NVLINK, 2]
+    sizes = (2.0**20, 2.0**30)
+    assert slope(runs(**at, local=0.0, net=1e-11), *sizes) == pytest.approx(nic / TERMS.collnet)
+    assert slope(runs(**at, local=1e-11, net=0.0), *sizes) == pytest.approx(near)
+    pat = at | {"shape": ChunkShape.PAT, "ranks": 2, "rounds": 1}
+    assert slope(runs(**pat, local=0.0, net=1e-11), *sizes) == pytest.approx(nic)
+    assert slope(runs(**pat, local=1e-11, net=0.0), *sizes) == pytest.approx(near)
+    tree = at | {"shape": ChunkShape.NVLS_TREE, "loop": 2.0**10}
+    far = runs(**tree, local=0.0, net=1e-9)
+    assert slope(far, 2.0**26, 2.0**30) == pytest.approx(100 * nic, rel=1e-3)
+    # four stages of a loop of chunks: there and back, and the switches at either end
+    small = slope(msgspec.structs.replace(far, loop=np.array([2.0**32])), 2.0**26, 2.0**30)
+    assert small == pytest.approx(100 * nic * (1 + 4 * TERMS.fill_nvls_tree), rel=1e-3)
