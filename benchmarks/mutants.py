@@ -14,8 +14,9 @@ Processor time is counted, not the clock's, so a busy machine gives the same ver
 mutant with its verdict; at the end, tests that fail without any mutant.
 
 Left out are guards of what never happens, which no run can tell from their absence: `frozen`,
-`kw_only` and `eq` of values, `strict` of zip. `equivalent_mutants.yaml` names the others that
-change nothing, with why: they are not run, and the share is given without them too.
+`kw_only` and `eq` of values, `strict` of zip; and the -1 of `reshape`, for which numpy takes any
+negative number. `equivalent_mutants.yaml` names the others that change nothing, with why: they are
+not run, and the share is given without them too.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Mutant:
 
 
 def places(tree: ast.Module) -> list[ast.AST]:
-    """Return the nodes of a module that can be changed; types and guards are left out."""
+    """Return the nodes of a module that can be changed; what the module's docstring says is not."""
     left_out = {
         id(inner)
         for node in ast.walk(tree)
@@ -105,6 +106,14 @@ def places(tree: ast.Module) -> list[ast.AST]:
         if (held := getattr(node, field, None)) is not None
         and (field != "value" or (isinstance(node, ast.keyword) and node.arg in GUARDS))
         for inner in ast.walk(held)
+    }
+    left_out |= {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "reshape"
+        for length in node.args
+        if isinstance(length, ast.UnaryOp)
+        for inner in ast.walk(length)
     }
     return [
         node
