@@ -19,6 +19,7 @@ from commsim.libraries import (
     Plan,
     Recorded,
     Request,
+    Start,
     for_groups,
     library_of,
     links_of,
@@ -279,3 +280,46 @@ def test_a_folded_graph_is_refused_as_each_process_has_links() -> None:
         build.collective(build.lane(rank), group, "all_reduce", MIB, stream="c")
     with pytest.raises(ScenarioError, match="library gloo has links for each process"):
         simulate(build.build(), Cluster.preset("dgx-a100"), library=Gloo())
+
+
+def test_who_must_be_there_when() -> None:
+    """Members of rooted ops join as data reaches them: round by round down a binomial tree."""
+    tree = plan("broadcast", MIB, HostStar(4), root=0)
+    assert tree.start == Start.PATH
+    first, second, third, fourth = tree.parts[0].joins.tolist()
+    assert first == second
+    # a MiB at 1 GB/s later the root sends on, and who has it a little later
+    assert third - first == pytest.approx(MIB * 1000, abs=1)
+    assert third < fourth < third + 20 * US
+    assert plan("reduce", MIB, HostStar(4), root=0).start == Start.PATH
+    for kind in ("all_reduce", "all_gather", "all_to_all", "barrier"):
+        made = plan(kind, 0 if kind == "barrier" else MIB, HostStar(4))
+        assert made.start == Start.ALL
+        assert all(not part.joins.any() for part in made.parts)
+    assert plan("send_recv", MIB, HostStar(2)).start == Start.PAIR
+
+
+def test_pairs_of_a_node_are_done_before_those_of_several() -> None:
+    """The messages of an all-to-all need no other; those of a ring do."""
+    cluster = Cluster.preset("pcie-a100", nodes=2)
+    gloo, ranks = Gloo(costs=COSTS), tuple(range(cluster.world_size))
+    near, far = gloo.plan(Request("all_to_all", 64 * MIB, ranks, on_host=True), cluster).parts
+    assert near.idle < far.idle
+    assert len(gloo.plan(Request("all_gather", MIB, ranks, on_host=True), cluster).parts) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "ranks"),
+    [("all_reduce", 0, 4), ("send_recv", 0, 2), ("all_reduce", MIB, 1), ("barrier", 0, 1)],
+)
+def test_what_moves_nothing_costs_its_call(kind: str, size: int, ranks: int) -> None:
+    made = plan(kind, size, HostStar(ranks))
+    (part,) = made.parts
+    assert part.idle == COSTS.op_overhead
+    assert part.joins.tolist() == [0] * ranks
+    assert part.leaves.tolist() == [COSTS.op_overhead] * ranks
+    assert made.programs == ()
+
+
+def test_a_barrier_of_several_sends_though_it_has_no_bytes() -> None:
+    assert plan("barrier", 0, HostStar(4)).parts[0].idle > COSTS.op_overhead
