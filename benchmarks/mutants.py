@@ -4,6 +4,7 @@ How many small faults in the program the tests notice: mutants by seed, each aga
     python benchmarks/mutants.py --count 200 --seed 0
     python benchmarks/mutants.py --count 200 --seed 0 --first 40 --last 60    # a part of them
     python benchmarks/mutants.py --count 200 --seed 0 --reach FILE    # FILE by benchmarks/reach.py
+    python benchmarks/mutants.py --count 50 --seed 0 --rooms engine metrics
 
 A mutant changes one place of one module: a comparison, an arithmetic sign, a constant, a
 condition. It is never written: a fork of this process imports the module as changed, collects the
@@ -140,9 +141,9 @@ def changed(node: ast.AST) -> None:
         node.value = not node.value if isinstance(node.value, bool) else node.value + 1
 
 
-def drawn(seed: int, count: int) -> list[tuple[Path, int]]:
-    """Draw modules and numbers of their places, each place of all rooms as likely as any other."""
-    files = [path for room in ROOMS for path in sorted((ROOT / "commsim" / room).rglob("*.py"))]
+def drawn(seed: int, count: int, rooms: Sequence[str] = ROOMS) -> list[tuple[Path, int]]:
+    """Draw modules and numbers of their places, each place of the rooms as likely as any other."""
+    files = [path for room in rooms for path in sorted((ROOT / "commsim" / room).rglob("*.py"))]
     every = [
         (path, place)
         for path in files
@@ -311,9 +312,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first mutant that is run")
     parser.add_argument("--last", type=int, help="where to stop, before this one")
     parser.add_argument("--reach", type=Path, help="what reach.py wrote")
+    parser.add_argument("--rooms", nargs="+", default=ROOMS, help="where mutants are made")
     asked = parser.parse_args()
     reach = msgspec.json.decode(asked.reach.read_bytes(), type=Reach) if asked.reach else None
-    every = drawn(asked.seed, asked.count)
+    every = drawn(asked.seed, asked.count, asked.rooms)
     chosen = range(asked.count)[asked.first : asked.last]
     found: dict[int, str] = {}
     known, same = changing_nothing(), 0
