@@ -221,3 +221,15 @@ def test_wrong_faults_say_what_and_where(told: str, faults: dict[str, Any]) -> N
 def test_faults_need_a_cluster() -> None:
     with pytest.raises(cs.ScenarioError, match="needs a cluster that could break"):
         cs.run("1f1b", ["faults.jitter=[{spread: 0.1}]"])
+
+
+def test_a_gpu_that_is_slow_for_a_while_makes_up_for_nothing() -> None:
+    """Of 4 ms of work 1 is done by 1 ms, 1 more by 3 ms at half the pace, and the rest by 5 ms."""
+    scenario: dict[str, Any] = {
+        "cluster": {"preset": "dgx-h100"},
+        "workload": {"program": {"ranks": {0: [{"compute": "4ms"}]}}},
+    }
+    slow = {"rank": 0, "factor": 2, "start": "1ms", "end": "3ms"}
+    assert step(scenario) == pytest.approx(4e-3)
+    assert step(scenario, slow_gpus=[slow]) == pytest.approx(5e-3)
+    assert step(scenario, slow_gpus=[slow | {"end": "99ms"}]) == pytest.approx(7e-3)
