@@ -10,17 +10,13 @@ from __future__ import annotations
 from commsim.engine.columns.events import ALARM, FULL_TABLE, NORMAL, push
 from commsim.engine.columns.state import NEVER, State
 
-__all__ = ["END_KERNEL", "is_next", "pop_wake", "push_wake", "set_alarm"]
+__all__ = ["END_KERNEL", "pop_wake", "push_wake", "set_alarm", "stands"]
 
 
-def push_wake(s: State, at: int) -> None:
-    """Queue the end of a flow."""
+def sift_wake(s: State, when: int, number: int, flow: int) -> None:
+    """Put an end into the queue, which has room."""
     run, heap = s.run[0], s.wake
-    when, number = s.flow[at].wake, s.flow[at].number
     place = run.wake_count
-    if place >= len(heap):
-        run.full |= FULL_TABLE
-        return
     run.wake_count += 1
     while place > 0:
         up = (place - 1) >> 1
@@ -31,7 +27,30 @@ def push_wake(s: State, at: int) -> None:
         here.when, here.number, here.flow = above.when, above.number, above.flow
         place = up
     here = heap[place]
-    here.when, here.number, here.flow = when, number, at
+    here.when, here.number, here.flow = when, number, flow
+
+
+def stands(s: State, at: int) -> bool:
+    """Return whether an end in the queue is still that of its flow; others are stale."""
+    queued = s.wake[at]
+    flow = s.flow[queued.flow]
+    return bool(flow.active and flow.number == queued.number and flow.wake == queued.when)
+
+
+def push_wake(s: State, at: int) -> None:
+    """Queue the end of a flow; where the queue is full, without the ends that are stale."""
+    run = s.run[0]
+    if run.wake_count >= len(s.wake):
+        count = run.wake_count
+        run.wake_count = 0
+        for place in range(count):  # it is read ahead of where it is written
+            queued = s.wake[place]
+            if stands(s, place):
+                sift_wake(s, queued.when, queued.number, queued.flow)
+        if run.wake_count * 2 > len(s.wake):
+            run.full |= FULL_TABLE
+            return
+    sift_wake(s, s.flow[at].wake, s.flow[at].number, at)
 
 
 def pop_wake(s: State) -> None:
@@ -63,13 +82,6 @@ def pop_wake(s: State) -> None:
     here.when, here.number, here.flow = when, number, flow
 
 
-def is_next(s: State) -> bool:
-    """Return whether the first end in the queue still stands; others are stale."""
-    first = s.wake[0]
-    flow = s.flow[first.flow]
-    return bool(flow.active and flow.number == first.number and flow.wake == first.when)
-
-
 def wake_next(s: State, when: int) -> None:
     """Set an alarm, unless an earlier one is set: that one sets the next."""
     run = s.run[0]
@@ -82,10 +94,10 @@ def wake_next(s: State, when: int) -> None:
 def set_alarm(s: State) -> None:
     """Set the alarm for the end of the next flow."""
     while s.run[0].wake_count > 0:
-        if is_next(s):
+        if stands(s, 0):
             wake_next(s, s.wake[0].when)
             return
         pop_wake(s)
 
 
-END_KERNEL = (push_wake, pop_wake, is_next, wake_next, set_alarm)
+END_KERNEL = (sift_wake, stands, push_wake, pop_wake, wake_next, set_alarm)

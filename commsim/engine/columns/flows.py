@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from commsim.engine.columns.ends import is_next, pop_wake, push_wake, set_alarm
+from commsim.engine.columns.ends import pop_wake, push_wake, set_alarm, stands
 from commsim.engine.columns.events import FULL_TABLE, LATE, SOLVE, push
 from commsim.engine.columns.filling import fair_rates_of
 from commsim.engine.columns.state import NEVER, State
@@ -197,8 +197,10 @@ def run_at(s: State, at: int, rate: float) -> None:
         flow.left = max(flow.left - (run.now - flow.settled) * flow.rate, 0.0)
         flow.settled = run.now
         flow.rate = rate
+    before = flow.wake
     find_end(s, at)
-    push_wake(s, at)
+    if flow.wake != before:  # else it is queued for that
+        push_wake(s, at)
 
 
 def go(s: State, at: int, fraction: float) -> None:
@@ -321,9 +323,9 @@ def next_due(s: State) -> int:
     """Return a flow that ends now, off its links and no longer active; -1 if none does."""
     run = s.run[0]
     while run.wake_count > 0 and s.wake[0].when <= run.now:
-        stands, at = is_next(s), s.wake[0].flow
+        due, at = stands(s, 0), s.wake[0].flow
         pop_wake(s)
-        if not stands:
+        if not due:
             continue
         s.flow[at].active = 0
         run.active -= 1
