@@ -206,11 +206,15 @@ class _Copies:
         for kind, verb, before, now in sides:
             ops = np.flatnonzero(columns["kind"] == kind)
             was, peer = before[old.item[self.source[ops]]], now[columns["item"][ops]]
-            key = np.stack((columns["name"][ops], was, peer), axis=1)
-            for name, one, other in np.unique(key, axis=0).tolist():
-                if one != other and old.names[name] == f"{verb} {one}":
-                    new = place.setdefault(f"{verb} {other}", len(place))
-                    columns["name"][ops[(key == (name, one, other)).all(axis=1)]] = new
+            world = int(max(was.max(initial=0), peer.max(initial=0))) + 1
+            code = (columns["name"][ops] * world + was) * world + peer
+            codes, of = np.unique(code, return_inverse=True)
+            named = codes // world**2
+            for at, known in enumerate(codes.tolist()):
+                one, other = divmod(known % world**2, world)
+                if one != other and old.names[named[at]] == f"{verb} {one}":
+                    named[at] = place.setdefault(f"{verb} {other}", len(place))
+            columns["name"][ops] = named[of]
         return tuple(place)
 
     def _batches(self, old: Ints) -> Ints:
