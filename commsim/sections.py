@@ -35,7 +35,7 @@ T = TypeVar("T")
 _PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`)?\Z")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _CHOICE = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
-_EXPECTED = re.compile(r"Expected `(?P<types>[a-z |]+)`, got `[a-z]+`")
+_EXPECTED = re.compile(r"Expected `(?P<types>[a-z |]+)`(?:, got `[a-z]+`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 

@@ -23,6 +23,7 @@ MAX_BYTES = 2**20
 MAX_WRITTEN = 50_000  # keys and values: PyYAML takes two seconds for so many
 MAX_NODES = 200_000  # with aliases unpacked
 MAX_DEPTH = 64
+_MOST_DIGITS = 4_000  # more take long to read, and Python refuses 4,300
 
 
 class _Loader(yaml.SafeLoader):
@@ -67,7 +68,12 @@ for _name, _pattern, _first in _SCALARS:
 
 def _decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     """Read 08 as eight: YAML 1.2 has no octal numbers that start with a zero."""
-    return int(loader.construct_scalar(node))
+    text = loader.construct_scalar(node)
+    if len(text) > _MOST_DIGITS:
+        raise yaml.MarkedYAMLError(
+            problem=f"a number of {len(text):,} digits", problem_mark=node.start_mark
+        )
+    return int(text)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _decimal)

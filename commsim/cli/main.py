@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from commsim.errors import CommsimError, did_you_mean
 
 __all__ = ["call", "commsim", "entry"]
 
+_LONG = re.compile(r"[^\s:]{500,}")
 _INTERRUPTED, _PIPE_CLOSED, _TERMINATED = 130, 141, 143  # as shells report the signals
 
 
@@ -134,8 +136,12 @@ def call(arguments: Sequence[str]) -> int:
             return _PIPE_CLOSED
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        click.echo(_shown(told.getvalue()), nl=False, err=True)
         return error.exit_code
+    except SystemExit:  # click leaves so where nobody reads what it prints
+        return _PIPE_CLOSED
     except CommsimError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort) as error:
@@ -161,5 +167,10 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"commsim: {message}", err=True)
+    click.echo(f"commsim: {_shown(message)}", err=True)
     return code
+
+
+def _shown(message: str) -> str:
+    """Return a message in which a word of hundreds of characters does not hide what it says."""
+    return _LONG.sub(lambda word: f"{word[0][:60]}... ({len(word[0]):,} characters)", message)

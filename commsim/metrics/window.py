@@ -102,7 +102,7 @@ def _lane_limits(timeline: Timeline) -> tuple[Ints, Ints]:
 
 
 def _training(timeline: Timeline) -> Window | None:
-    """Take the last step, between two optimizers' ends; None without two of them."""
+    """Take the last step, between two optimizers' ends; None without two in order."""
     graph = timeline.graph
     step = np.where(graph.phase == Phase.OPTIMIZER, graph.step, -1)[timeline.op]
     steps = distinct(step[step >= 0])
@@ -112,7 +112,8 @@ def _training(timeline: Timeline) -> Window | None:
     first = int(timeline.end[step == before].max())
     ending = np.flatnonzero(step == measured)
     last_span = int(ending[np.argmax(timeline.end[ending])])
-    return _everywhere(graph, measured, first, int(timeline.end[last_span]), last_span)
+    last = int(timeline.end[last_span])
+    return None if last < first else _everywhere(graph, measured, first, last, last_span)
 
 
 def _whole(timeline: Timeline) -> Window:

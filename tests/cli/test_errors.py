@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -189,3 +190,46 @@ def test_a_cluster_file_is_read_as_strictly(
     path.write_text(text)
     assert call(["topo", str(path)]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "x" * 10_000], "is neither a file nor a scenario"),
+        (["run", "1f1b", "--set", f"workload.pipeline.stages={'9' * 5000}"], "5,000 digits"),
+        (["bench", "all_reduce", "--cluster", "dgx-h100", "-n", "9" * 5000], "not a valid integer"),
+    ],
+)
+def test_a_word_of_thousands_of_characters_hides_no_message(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert call(arguments) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert "characters)" in told
+    assert len(told) < 500
+
+
+@pytest.mark.parametrize("key", ["3.5", "~", "3"])
+def test_a_key_that_is_no_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(f"{PIPELINE}{key}: 1\n")
+    assert call(["run", str(path)]) == 2
+    assert "is not text" in capsys.readouterr().err
+
+
+def test_help_whose_reader_has_left() -> None:
+    """The code of a closed pipe, whatever prints: 1 would say that a comparison failed."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "commsim", "--help"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert done.returncode == 141
+    assert done.stderr == b""
