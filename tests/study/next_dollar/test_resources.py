@@ -9,7 +9,8 @@ import pytest
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
-from commsim.scenario import load_scenario
+from commsim.scenario import ScenarioFile
+from commsim.sections import decode
 from commsim.study.next_dollar.alternatives import balanced, setting_changes
 from commsim.study.next_dollar.resources import Resource, resources_of
 
@@ -33,7 +34,7 @@ def made(nodes: int, micro: int, batch: int, settings: Any, scale: Any = None) -
         "cluster": {"preset": "dgx-h100", "nodes": nodes} | ({"scale": scale} if scale else {}),
         "workload": {"training": training},
     }
-    return load_scenario(data).file, Cluster.preset("dgx-h100", nodes=nodes)
+    return decode(data, ScenarioFile, "x"), Cluster.preset("dgx-h100", nodes=nodes)
 
 
 def test_hardware_is_scaled_and_times_are_divided() -> None:
