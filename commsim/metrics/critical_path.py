@@ -145,7 +145,7 @@ class _Walk:
         return self._members[self._first[number] : self._first[number + 1]]
 
 
-def _members(timeline: Timeline) -> tuple[list[int], Ints, list[int]]:
+def _members(timeline: Timeline) -> tuple[Ints, Ints, Ints]:
     """Return (number, spans, first): span s is of instance `number[s]` (-1: it works), instance i
     has the spans `spans[first[i]:first[i + 1]]`."""
     graph = timeline.graph
@@ -156,7 +156,7 @@ def _members(timeline: Timeline) -> tuple[list[int], Ints, list[int]]:
     of_span = np.full(len(timeline), -1)
     of_span[spans] = number
     first = np.searchsorted(number[order], np.arange(count + 1))
-    return of_span.tolist(), spans[order], first.tolist()
+    return of_span, spans[order], first
 
 
 def _kinds(timeline: Timeline, span: Ints, delay: Bools) -> tuple[str, ...]:

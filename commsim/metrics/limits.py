@@ -129,17 +129,24 @@ class _LimitSearch:
 
     def all(self) -> Iterator[Limit]:
         """Yield a limit per part that the critical path or the stages show."""
-        asked = [*self._parts()]
-        if not asked:
-            return
-        changes = [Change(np.ones(len(self._timeline))), *(c for one in asked for c in one.changes)]
-        step, *shorter = Retiming(self._timeline, window=self._window).steps(changes)
-        times = iter(shorter)
-        for limit, own, busy in asked:
+        asked: list[tuple[Limit, int, float]] = []
+        steps = Retiming(self._timeline, window=self._window).steps(self._changes(asked))
+        step, times = steps[0], iter(steps[1:])
+        for limit, count, busy in asked:
             most = max(0.0, step - busy)
-            saved = [min(most, step - next(times)) / PS_PER_SECOND for _ in own]
+            saved = [min(most, step - next(times)) / PS_PER_SECOND for _ in range(count)]
             halved = saved[1] if len(saved) > 1 else None
             yield replace(limit, removed_s=saved[0], halved_s=halved)
+
+    def _changes(self, asked: list[tuple[Limit, int, float]]) -> Iterator[Change]:
+        """Yield no change, then those of each part; note the parts and how many changes they have.
+
+        They are made one part after the other: each is columns over all spans.
+        """
+        yield Change(np.ones(len(self._timeline)))
+        for limit, changes, busy in self._parts():
+            asked.append((limit, len(changes), busy))
+            yield from changes
 
     def _parts(self) -> Iterator[_Weighed]:
         shared = yield from self._links()

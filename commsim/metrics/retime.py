@@ -14,28 +14,30 @@ are left out: the answer says where to look, a run says what it is worth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import islice
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from commsim.arrays import Bools, Floats, Ints, distinct
+from commsim.arrays import Bools, Floats, Ints, Ints32
+from commsim.compiled import can_compile, compiled
 from commsim.graph import Phase
-from commsim.metrics.bandwidth import instance_numbers
+from commsim.metrics.meetings import Meetings, meetings
 from commsim.metrics.releases import stream_predecessors
+from commsim.metrics.retime_spans import KERNEL, UNKNOWN, Altered, SpanPlan, SpanTimes, time_spans
 from commsim.metrics.retime_waves import SpanWaves, in_waves
 from commsim.metrics.window import Window, arrivals, measured_window, span_of_op
 from commsim.timeline import Cause, Timeline
 
 __all__ = ["Change", "Retiming"]
 
-_Needs = tuple[tuple[int, int], ...]
-"""Spans that one waits for, each with a delay in ps."""
 _FEW = 4096  # spans times changes that are timed one by one
 _WAVE = 30  # of them take as long as a wave
-_AT_ONCE = 2**24  # spans times changes that are timed at once: some ten numbers for each of them
+_AT_ONCE = 2**22  # spans times changes that are timed at once: some ten numbers for each of them
+COMPILED_FROM = 2**20  # spans times changes: about as long as numba takes to load
 
 
 class Change(msgspec.Struct, frozen=True, eq=False):
@@ -55,57 +57,84 @@ class Retiming:
     def __init__(self, timeline: Timeline, *, window: Window | None = None) -> None:
         self._timeline = timeline
         self._window = window or measured_window(timeline)
-        self._arrive = arrivals(timeline)
-        # Whatever a span waited for had ended when it arrived, so the order of ends is an order
-        # in which each span comes after what it needs.
-        spans = np.arange(len(timeline))
-        self._order = np.lexsort((spans, timeline.start, timeline.end)).tolist()
-        self._offset = timeline.graph.lane_offset[timeline.lane].astype(np.float64).tolist()
-        self._before: list[int] = stream_predecessors(timeline).tolist()
-        self._waiting, self._waited, self._delay = self._dependencies()
-        self._members, self._meets = self._met_members()
-        self._slack = self._waits_of_its_own()
         self._step = self._step_of()
+        self._plan = _plan(timeline)
 
     def step(self, change: Change | None = None) -> float:
         """Return the step time in ps under `change`."""
         return self.steps([change or Change(np.ones(len(self._timeline)))])[0]
 
-    def steps(self, changes: Sequence[Change]) -> list[float]:
-        """Return the step time in ps under each of `changes`: faster together than one by one."""
-        spans = len(self._timeline)
+    def steps(self, changes: Iterable[Change]) -> list[float]:
+        """Return the step time in ps under each of `changes`: faster together than one by one.
+
+        No more of them are asked for than are timed at once.
+        """
+        spans, found, rest = len(self._timeline), list[float](), iter(changes)
         if not spans:
-            return [0.0] * len(changes)
-        some = max(1, _AT_ONCE // spans)
-        found: list[float] = []
-        for at in range(0, len(changes), some):
-            asked = changes[at : at + some]
-            waves = self._waves if spans * len(asked) >= _FEW else None
-            if waves is None or spans * len(asked) < _WAVE * waves.count:
-                found += [self._step(*self._times(one)) for one in asked]
-            else:
-                found += [self._step(*one) for one in self._together(waves, asked)]
+            return [0.0 for _ in rest]
+        while asked := [*islice(rest, max(1, _AT_ONCE // spans))]:
+            found += self._steps(asked)
         return found
+
+    def _steps(self, changes: Sequence[Change]) -> list[float]:
+        work = len(self._timeline) * len(changes)
+        fast = work >= COMPILED_FROM and can_compile()
+        waves = self._waves if work >= _FEW and not fast else None
+        if waves is None or work < _WAVE * waves.count:
+            return [self._step(*self._times(one, fast=fast)) for one in changes]
+        return [self._step(*one) for one in self._together(waves, changes)]
+
+    def _times(self, change: Change, *, fast: bool = False) -> tuple[Floats, Floats]:
+        """Return the new (arrival, end) of every span; `fast` if by compiled code."""
+        plan, spans = self._plan, len(self._timeline)
+        nobody = np.zeros(spans, dtype=np.bool_)
+        flags = (change.detached, change.undelayed)
+        columns: Any = (change.factor, *(nobody if flag is None else flag for flag in flags))
+        altered = Altered(*columns)
+        found: Any = (
+            np.full(spans, UNKNOWN),
+            np.zeros(spans),
+            np.full(len(plan.meeting) - 1, UNKNOWN),
+        )
+        if fast:
+            # Plain tuples: what numba keeps would name the classes, and fail once they are others.
+            compiled(KERNEL)(tuple(plan), tuple(altered), found)
+            return found[0], found[1]
+        altered = Altered(*(column.tolist() for column in columns))
+        times = SpanTimes(*(column.tolist() for column in found))
+        time_spans(self._lists, altered, times)
+        return np.array(times.arrive), np.array(times.end)
+
+    @cached_property
+    def _lists(self) -> SpanPlan:
+        """The plan for the interpreter."""
+        plan: Any = self._plan
+        return SpanPlan(*(column.tolist() for column in plan))
 
     @cached_property
     def _waves(self) -> SpanWaves | None:
         """The spans by waves; None if a need ends after what waits for it."""
-        return in_waves(self._order, *self._edges[:2], self._members, self._meets)
+        plan: Any = self._plan
+        met = Meetings(plan.meeting, plan.member, plan.meets)
+        return in_waves(plan.order.tolist(), *self._edges[:2], met)
 
     @cached_property
     def _edges(self) -> tuple[Ints, Ints, Ints]:
-        """What each span waits for as CSR: where it begins, the spans, the delays (ps)."""
-        before = np.array(self._before, dtype=np.int64)
-        follows = np.flatnonzero(before >= 0)
-        waiting = np.concatenate((follows, self._waiting))
+        """What each span waits for, the one before it too, as CSR: where it begins, the spans, the
+        delays (ps).
+        """
+        plan: Any = self._plan
+        follows = np.flatnonzero(plan.before >= 0)
+        waiting = np.repeat(np.arange(len(plan.before)), np.diff(plan.first))
+        waiting = np.concatenate((follows, waiting))
         order = np.argsort(waiting, kind="stable")
-        first = np.searchsorted(waiting[order], np.arange(len(before) + 1))
-        delay = np.concatenate((np.zeros(len(follows), dtype=np.int64), self._delay))
-        return first, np.concatenate((before[follows], self._waited))[order], delay[order]
+        first = np.searchsorted(waiting[order], np.arange(len(plan.before) + 1))
+        delay = np.concatenate((np.zeros(len(follows), dtype=np.int64), plan.delay))
+        return first, np.concatenate((plan.before[follows], plan.needs))[order], delay[order]
 
     def _together(self, waves: SpanWaves, changes: Sequence[Change]) -> list[tuple[Floats, Floats]]:
         """Return the new (arrival, end) of every span under each of `changes`."""
-        timeline, (first, needs, delay) = self._timeline, self._edges
+        timeline, plan, (first, needs, delay) = self._timeline, self._plan, self._edges
         delays = delay[:, None].astype(np.float64)
         alone = None
         if any(one.detached is not None or one.undelayed is not None for one in changes):
@@ -121,145 +150,10 @@ class Retiming:
                     alone[:, at] = one.detached
         lasting = np.stack([one.factor for one in changes], axis=1)
         lasting *= (timeline.end - timeline.start)[:, None]
-        begin, slack = np.array(self._offset), np.array(self._slack)
+        begin = timeline.graph.lane_offset[timeline.lane].astype(np.float64)
+        slack = np.array(plan.slack, dtype=np.float64)
         arrive, end = waves.times(begin, slack, lasting, delays, alone)
         return [(arrive[:, at], end[:, at]) for at in range(len(changes))]
-
-    def _times(self, change: Change) -> tuple[Floats, Floats]:
-        """Return the new (arrival, end) of every span."""
-        timeline = self._timeline
-        lasting = ((timeline.end - timeline.start) * change.factor).tolist()
-        begin, slack, members = self._offset, self._slack, self._members
-        earlier, (needs, meets) = self._before, self._changed(change)
-        unknown = -1.0
-        arrive, end = [unknown] * len(lasting), [0.0] * len(lasting)
-        met = [unknown] * len(members)
-
-        def arrival(span: int) -> float:
-            when: float = begin[span]
-            if (first := earlier[span]) >= 0 and end[first] > when:
-                when = end[first]
-            for before, delay in needs[span]:
-                ended = end[before] + delay
-                if ended > when:
-                    when = ended
-            arrive[span] = when
-            return when
-
-        for span in self._order:
-            start = arrive[span]
-            if start < 0:
-                start = begin[span]
-                if (first := earlier[span]) >= 0 and end[first] > start:
-                    start = end[first]
-                for before, delay in needs[span]:  # as in `arrival`: a call per span takes longer
-                    ended = end[before] + delay
-                    if ended > start:
-                        start = ended
-                arrive[span] = start
-            together = meets[span]
-            if together >= 0:
-                latest = met[together]
-                if latest < 0:
-                    waited = members[together]
-                    latest = max(a if (a := arrive[m]) >= 0 else arrival(m) for m in waited)
-                    met[together] = latest
-                if latest > start:
-                    start = latest
-            end[span] = start + slack[span] + lasting[span]
-        return np.array(arrive), np.array(end)
-
-    def _changed(self, change: Change) -> tuple[list[_Needs], list[int]]:
-        """Return the needs of each span and what it meets, without those that a change undoes."""
-        needs, meets = self._needs, self._meets
-        if change.detached is not None:
-            needs, meets, lane = needs.copy(), meets.copy(), self._timeline.lane.tolist()
-            for span in np.flatnonzero(change.detached).tolist():
-                if needs[span]:
-                    own = lane[span]
-                    needs[span] = tuple((b, delay) for b, delay in needs[span] if lane[b] == own)
-                meets[span] = -1
-        if change.undelayed is not None:
-            needs, none = needs.copy(), change.undelayed.tolist()
-            for span, own_needs in enumerate(needs):
-                if own_needs:
-                    needs[span] = tuple((b, 0 if none[b] else delay) for b, delay in own_needs)
-        return needs, meets
-
-    def _dependencies(self) -> tuple[Ints, Ints, Ints]:
-        """Return (waiting, waited, delay in ps) of all needs of spans beside their streams'."""
-        timeline, graph = self._timeline, self._timeline.graph
-        span_of = span_of_op(timeline)
-        first, counts = graph.dep_ptr[timeline.op], np.diff(graph.dep_ptr)[timeline.op]
-        waiting = np.repeat(np.arange(len(timeline)), counts)
-        entry = np.arange(len(waiting)) - np.repeat(np.cumsum(counts) - counts - first, counts)
-        waited, delay = span_of[graph.dep_op[entry]], graph.dep_delay[entry]
-        queued = np.flatnonzero((timeline.cause_kind == Cause.QUEUE) & (timeline.cause >= 0))
-        waiting = np.concatenate((waiting[waited >= 0], queued))
-        delay = np.concatenate((delay[waited >= 0], np.zeros(len(queued), dtype=np.int64)))
-        waited = np.concatenate((waited[waited >= 0], timeline.cause[queued]))
-        by_span = np.argsort(waiting, kind="stable")
-        return waiting[by_span], waited[by_span], delay[by_span]
-
-    @cached_property
-    def _needs(self) -> list[_Needs]:
-        """What each span waits for beside its stream's, each with a delay (ps)."""
-        spans, first = np.unique(self._waiting, return_index=True)
-        rows = list(zip(self._waited.tolist(), self._delay.tolist(), strict=True))
-        bounds = [*first.tolist(), len(rows)]
-        needs: list[_Needs] = [()] * len(self._timeline)
-        for span, low, high in zip(spans.tolist(), bounds, bounds[1:], strict=False):
-            needs[span] = tuple(rows[low:high])
-        return needs
-
-    def _met_members(self) -> tuple[list[list[int]], list[int]]:
-        """Return lists of members that were waited for, and per span which it is; -1 for work."""
-        timeline, meets = self._timeline, [-1] * len(self._timeline)
-        spans = np.flatnonzero(timeline.communicates)
-        number = instance_numbers(timeline.graph, timeline.op[spans])
-        order = np.argsort(number, kind="stable")
-        spans, number = spans[order], number[order]
-        first = np.flatnonzero(np.diff(number, prepend=-1))
-        counts = np.diff(first, append=len(spans))
-        several = counts > 1  # one is folded onto a lane: nobody else to wait for
-        if not several.any():
-            return [], meets
-        start = timeline.start[spans]
-        at_once = np.minimum.reduceat(start, first) == np.maximum.reduceat(start, first)
-        every, needed = spans.tolist(), list[list[int]]()
-        bounds = np.stack((first, first + counts, at_once))[:, several].T.tolist()
-        for begin, end, together in bounds:
-            if together:
-                groups = [(every[begin:end], every[begin:end])]
-            else:  # members that started together waited for the same ones
-                members, moments = spans[begin:end], start[begin:end]
-                arrive = self._arrive[members]
-                groups = [
-                    (members[arrive <= moment].tolist(), members[moments == moment].tolist())
-                    for moment in distinct(moments)
-                ]
-            for waited, waiting in groups:
-                if len(waited) == 1 and len(waiting) == 1:
-                    continue
-                for span in waiting:
-                    meets[span] = len(needed)
-                needed.append(waited)
-        return needed, meets
-
-    def _waits_of_its_own(self) -> list[float]:
-        """Return how long after its last need each span started: latency that stays."""
-        start, arrive = self._timeline.start, self._arrive
-        latest, meets = arrive.copy(), np.array(self._meets, dtype=np.int64)
-        if self._members:
-            counts = np.array([len(members) for members in self._members])
-            waited = np.fromiter(chain.from_iterable(self._members), np.int64, int(counts.sum()))
-            last = np.maximum.reduceat(arrive[waited], np.cumsum(counts) - counts)
-            latest[meets >= 0] = last[meets[meets >= 0]]
-        ended = self._timeline.end
-        queued = self._timeline.cause_kind == Cause.QUEUE
-        latest[queued] = np.maximum(latest[queued], ended[self._timeline.cause[queued]])
-        found: list[float] = np.maximum(start - latest, 0).astype(np.float64).tolist()
-        return found
 
     def _step_of(self) -> Callable[[Floats, Floats], float]:
         """Return how the step is read from new arrivals and ends, as `measured_window` does."""
@@ -278,3 +172,62 @@ class Retiming:
         earlier = of_step[optimizer & (of_step < step)].max()
         past = np.flatnonzero(optimizer & (of_step == earlier))
         return lambda _, end: float(end[now].max() - end[past].max())
+
+
+def _plan(timeline: Timeline) -> SpanPlan:
+    """Return the columns of a timeline, of small numbers where they suffice: they may be many."""
+    # Whatever a span waited for had ended when it arrived, so the order of ends is an order in
+    # which each span comes after what it needs.
+    order = np.lexsort((timeline.start, timeline.end)).astype(np.int32)
+    arrive = arrivals(timeline)
+    met = meetings(timeline, arrive)
+    first, need, delay = _needs(timeline)
+    columns: Any = {
+        "order": order,
+        "lane": timeline.lane.astype(np.int32),
+        "offset": timeline.graph.lane_offset,
+        "before": stream_predecessors(timeline).astype(np.int32),
+        "began": timeline.start,
+        "ended": timeline.end,
+        "slack": _waits_of_its_own(timeline, arrive, met),
+        "first": first,
+        "needs": need,
+        "delay": delay,
+        "meets": met.of,
+        "meeting": met.first,
+        "member": met.member,
+    }
+    return SpanPlan(**columns)
+
+
+def _needs(timeline: Timeline) -> tuple[Ints, Ints32, Ints]:
+    """Return what spans need beside what is before them on their streams, as CSR: where the needs
+    of each begin, the spans that are needed, the delays (ps).
+    """
+    graph, spans = timeline.graph, len(timeline)
+    counts = np.diff(graph.dep_ptr)[timeline.op]
+    waiting = np.repeat(np.arange(spans, dtype=np.int32), counts)
+    begin = graph.dep_ptr[timeline.op] - np.cumsum(counts) + counts
+    entry = np.arange(len(waiting)) + begin[waiting]
+    need, delay = span_of_op(timeline)[graph.dep_op[entry]], graph.dep_delay[entry]
+    known = need >= 0
+    queued = np.flatnonzero((timeline.cause_kind == Cause.QUEUE) & (timeline.cause >= 0))
+    waiting = np.concatenate((waiting[known], queued.astype(np.int32)))
+    need = np.concatenate((need[known], timeline.cause[queued])).astype(np.int32)
+    delay = np.concatenate((delay[known], np.zeros(len(queued), dtype=np.int64)))
+    first = np.concatenate(([0], np.cumsum(np.bincount(waiting, minlength=spans))))
+    if len(queued):
+        order = np.argsort(waiting, kind="stable")
+        need, delay = need[order], delay[order]
+    return first, need, delay
+
+
+def _waits_of_its_own(timeline: Timeline, arrive: Ints, met: Meetings) -> Ints:
+    """Return how long after its last need each span started: latency that stays."""
+    latest = arrive.copy()
+    together = met.of >= 0
+    latest[together] = met.latest(arrive)[met.of[together]]
+    queued = timeline.cause_kind == Cause.QUEUE
+    latest[queued] = np.maximum(latest[queued], timeline.end[timeline.cause[queued]])
+    waited: Ints = np.maximum(timeline.start - latest, 0)
+    return waited

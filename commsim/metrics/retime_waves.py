@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
+from commsim.metrics.meetings import Meetings
 
 __all__ = ["SpanWaves", "in_waves"]
 
@@ -23,7 +24,7 @@ class SpanWaves:
     """The spans of a plan by the wave in which they arrive, and by that in which they end.
 
     `arrives` and `ends` are these waves per span, `first` and `needs` are what each waits for, as
-    CSR; `members` are lists of spans that are waited for together, `meets` the list of each, or -1.
+    CSR; `meetings` are the spans that are waited for together.
     """
 
     def __init__(
@@ -32,8 +33,7 @@ class SpanWaves:
         ends: Ints,
         first: Ints,
         needs: Ints,
-        members: Sequence[Sequence[int]],
-        meets: Ints,
+        meetings: Meetings,
     ) -> None:
         count = int(ends.max()) + 1
         self.count = count
@@ -47,23 +47,20 @@ class SpanWaves:
         )
         self._edge, self._need = entry, at_end[needs[entry]]
         self._arrived = _places(self._arriving)[self._ending]
-        self._gather(arrives, members, meets)
+        self._gather(arrives, meetings)
 
-    def _gather(self, arrives: Ints, members: Sequence[Sequence[int]], meets: Ints) -> None:
+    def _gather(self, arrives: Ints, meetings: Meetings) -> None:
         """Lay out what is met by the wave in which the last of its members arrives."""
-        sizes = np.array([len(one) for one in members], dtype=np.int64)
-        flat = np.fromiter((one for some in members for one in some), np.int64, int(sizes.sum()))
-        start = np.cumsum(sizes) - sizes
-        wave = np.maximum.reduceat(arrives[flat], start) if len(sizes) else sizes
+        sizes, start, wave = np.diff(meetings.first), meetings.first[:-1], meetings.latest(arrives)
         order = np.argsort(wave, kind="stable")
         self._met_cuts = _cuts(wave, self.count)
         self._member_cuts = np.concatenate(([0], np.cumsum(sizes[order])))
-        entry = np.arange(len(flat)) + np.repeat(
+        entry = np.arange(len(meetings.member)) + np.repeat(
             start[order] - self._member_cuts[:-1], sizes[order]
         )
-        self._member = _places(self._arriving)[flat[entry]]
+        self._member = _places(self._arriving)[meetings.member[entry]]
         met = np.append(_places(order), len(order))  # the last: nobody is met
-        self._met = met[meets[self._ending]]
+        self._met = met[meetings.of[self._ending]]
 
     def times(
         self, begin: Floats, slack: Floats, lasting: Floats, delay: Floats, alone: Bools | None
@@ -114,13 +111,15 @@ def in_waves(
     order: Sequence[int],
     first: Ints,
     needs: Ints,
-    members: Sequence[Sequence[int]],
-    meets: Sequence[int],
+    meetings: Meetings,
 ) -> SpanWaves | None:
     """Return the waves of spans; None if `order` is none in which each comes after its needs."""
     cuts, flat = first.tolist(), needs.tolist()
     arrives, ends = [-1] * len(order), [-1] * len(order)
-    met = [-1] * len(members)
+    members, places, meets = (
+        column.tolist() for column in (meetings.member, meetings.first, meetings.of)
+    )
+    met = [-1] * len(meetings)
 
     def arrival(span: int) -> int:
         """Return the wave of a span, -1 if that of a need is not known."""
@@ -148,16 +147,15 @@ def in_waves(
         together = meets[span]
         if together >= 0:
             if met[together] < 0:
-                waves = [
-                    w if (w := arrives[one]) >= 0 else arrival(one) for one in members[together]
-                ]
+                waited = members[places[together] : places[together + 1]]
+                waves = [w if (w := arrives[one]) >= 0 else arrival(one) for one in waited]
                 if min(waves) < 0:
                     return None
                 met[together] = max(waves)
             wave = max(wave, met[together])
         ends[span] = wave
-    arriving, ending, meeting = (np.array(one, dtype=np.int64) for one in (arrives, ends, meets))
-    return SpanWaves(arriving, ending, first, needs, members, meeting)
+    arriving, ending = (np.array(one, dtype=np.int64) for one in (arrives, ends))
+    return SpanWaves(arriving, ending, first, needs, meetings)
 
 
 def _cuts(waves: Ints, count: int) -> list[int]:

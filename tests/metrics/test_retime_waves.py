@@ -7,7 +7,9 @@ import pytest
 
 from commsim.graph import OpKind
 from commsim.metrics import retime
+from commsim.metrics.meetings import Meetings
 from commsim.metrics.retime import Change, Retiming
+from commsim.metrics.retime_spans import time_spans
 from commsim.metrics.retime_waves import in_waves
 from commsim.study.replay import replay
 from commsim.study.run import run
@@ -49,6 +51,42 @@ def test_waves_give_the_times_of_the_loop_for_a_recording():
     check(replay("example-dlrm").result.timeline)
 
 
+def check_compiled(line):
+    pytest.importorskip("numba", reason="compiled code is of the extra fast")
+    plan = Retiming(line)
+    for one in changes(line):
+        for fast, slow in zip(plan._times(one, fast=True), plan._times(one), strict=True):
+            assert (fast == slow).all()
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_compiled_code_gives_the_times_of_the_loop(name):
+    check_compiled(run(name).timeline)
+
+
+def test_compiled_code_gives_the_times_of_the_loop_for_a_recording():
+    check_compiled(replay("example-dlrm").result.timeline)
+
+
+@pytest.mark.parametrize("numba", [True, False], ids=["numba", "without"])
+def test_what_is_asked_for_at_once_is_compiled_if_it_is_much(numba, monkeypatch):
+    line, calls = run("dp-pp").timeline, []
+    plan, asked = Retiming(line), changes(line)
+    expected = [plan._step(*plan._times(one)) for one in asked]
+
+    def kernel(*columns):
+        calls.append(columns)
+        time_spans(*columns)
+
+    monkeypatch.setattr(retime, "compiled", lambda _: kernel)
+    monkeypatch.setattr(retime, "can_compile", lambda: numba)
+    monkeypatch.setattr(retime, "COMPILED_FROM", 2 * len(line))
+    assert plan.steps(asked) == expected
+    assert len(calls) == numba * len(asked)
+    assert plan.step(asked[1]) == expected[1]
+    assert len(calls) == numba * len(asked)
+
+
 @pytest.mark.parametrize("wave", [0, 10**9], ids=["waves", "loop"])
 def test_steps_are_those_that_are_asked_for_one_by_one(wave, monkeypatch):
     line = run("dp-pp").timeline
@@ -61,13 +99,20 @@ def test_steps_are_those_that_are_asked_for_one_by_one(wave, monkeypatch):
     assert [plan.step(one) for one in asked] == expected
 
 
+def met(members: list[int], of: list[int]) -> Meetings:
+    """Return at most one meeting, of `members`."""
+    first = [0, len(members)] if members else [0]
+    return Meetings(*(np.array(column, dtype=np.int32) for column in (first, members, of)))
+
+
 def test_an_order_in_which_a_need_comes_late_has_no_waves():
-    first, needs, meets = np.array([0, 1, 1]), np.array([1]), [-1, -1]
-    assert in_waves([0, 1], first, needs, [], meets) is None
-    waves = in_waves([1, 0], first, needs, [], meets)
+    first, needs, nobody = np.array([0, 1, 1]), np.array([1]), met([], [-1, -1])
+    assert in_waves([0, 1], first, needs, nobody) is None
+    waves = in_waves([1, 0], first, needs, nobody)
     assert waves is not None
     assert waves.count == 2
-    assert in_waves([2, 0, 1], np.array([0, 1, 1, 1]), needs, [[0, 2]], [0, -1, 0]) is None
+    pair = met([0, 2], [0, -1, 0])
+    assert in_waves([2, 0, 1], np.array([0, 1, 1, 1]), needs, pair) is None
 
 
 @pytest.mark.parametrize("links", [1, 4])
@@ -75,10 +120,9 @@ def test_what_meets_arrives_a_wave_behind_what_its_last_member_needs(links: int)
     """A chain of spans, one per wave; the first of a pair meets the one behind the chain's end."""
     early, late = links, links + 1
     first = np.array([0, *range(links), links - 1, links])  # the chain, the early, the late one
-    waves = in_waves(
-        range(links + 2), first, np.arange(links), [[early, late]], [-1] * links + [0, 0]
-    )
+    pair = met([early, late], [-1] * links + [0, 0])
+    waves = in_waves(range(links + 2), first, np.arange(links), pair)
     assert waves is not None
     assert waves.count == links + 1
-    behind = in_waves([1, 0], np.array([0, 0, 1]), np.array([0]), [], [-1, -1])
+    behind = in_waves([1, 0], np.array([0, 0, 1]), np.array([0]), met([], [-1, -1]))
     assert behind is None  # what needs another comes before it
