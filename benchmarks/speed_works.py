@@ -259,6 +259,41 @@ def microbatches(count: int) -> Run:
     )
 
 
+def noise(gpus: int) -> Run:
+    """Run a training step whose every GPU has jitter of its own, and say what limits it.
+
+    Two runs of all ranks: a healthy one, which has to take as long as the same step folded, and
+    one with jitter, which has to take longer.
+    """
+    from commsim import run
+
+    replicas = max(gpus // 32, 1)
+    scenario: dict[str, Any] = {
+        "cluster": {"preset": "dgx-h100", "nodes": gpus // 8},
+        "faults": {"jitter": [{"spread": 0.03}]},
+        "workload": {"training": {
+            "model": {"preset": "llama3-70b", "seq_len": 8192},
+            "parallel": {"dp": replicas, "tp": 8, "pp": 4, "sequence_parallel": True},
+            "batch": {"global": 4 * replicas, "micro": 1},
+        }},
+    }  # fmt: skip
+    whole = {**scenario, "engine": {"fold": "off"}}
+    healthy = run({name: part for name, part in scenario.items() if name != "faults"})
+    graph, step = healthy.timeline.graph, healthy.metrics.step_time_s
+    ops = int(graph.multiplicity[graph.lane].sum())
+
+    def call() -> Any:
+        found = run(whole)
+        assert found.headline
+        return found
+
+    def check(found: Any) -> None:
+        _same(found.extra["faults"]["healthy_step_time_s"], step)
+        assert found.metrics.step_time_s > step
+
+    return Run(call, 2 * ops, check)
+
+
 def on_record(name: str, **settings: Any) -> Run:
     """Run a scenario of the catalogue, against its figures on record."""
     from commsim import run
@@ -362,6 +397,8 @@ WORKS = (
          "ops one after the other by idle times"),
     Work("DP x TP, 64 ranks, unfolded", "layers", (12, 48), "ops",
          lambda depth: layers(64, depth=depth), "ops one after the other by idle times"),
+    Work("training step with jitter, unfolded", "GPUs", (512, 4096), "ops", noise,
+         "its healthy run folded"),
     Work("1F1B, 8 stages", "microbatches", (64, 512), "ops", microbatches,
          "(m + 7)(F + B)"),
     Work("Llama 3 405B, 16,384 GPUs", "steps", (1,), "runs", lambda _: on_record("llama3-405b"),

@@ -35,6 +35,7 @@ def works() -> Iterator[Any]:
         ("flows", 90),
         ("layers", 16),
         ("microbatches", 9),
+        ("noise", 32),
     ],
 )
 def test_a_small_one_of_each_has_its_answer(works: Any, name: str, size: int) -> None:
