@@ -16,7 +16,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.metrics.bandwidth import instance_numbers
-from commsim.metrics.breakdown import account
+from commsim.metrics.breakdown import Account, account
 from commsim.metrics.intervals import before, union
 from commsim.metrics.releases import Releases
 from commsim.metrics.stages import lane_stages
@@ -44,10 +44,9 @@ def waits(timeline: Timeline, *, window: Window | None = None) -> tuple[Wait, ..
     window = window or measured_window(timeline)
     if window.step_time <= 0:
         return ()
-    lane, peer, time = (
-        np.concatenate(columns)
-        for columns in zip(_in_transfers(timeline, window), _held(timeline, window), strict=True)
-    )
+    parts = account(timeline, window=window)
+    both = _in_transfers(timeline, window, parts), _held(timeline, window, parts)
+    lane, peer, time = (np.concatenate(columns) for columns in zip(*both, strict=True))
     graph, lanes = timeline.graph, len(timeline.graph.lane_rank)
     pair, row = np.unique(lane * lanes + peer, return_inverse=True)
     spent = np.bincount(row, weights=time, minlength=len(pair))
@@ -70,9 +69,8 @@ def waits(timeline: Timeline, *, window: Window | None = None) -> tuple[Wait, ..
     return tuple(sorted(found, key=lambda one: (-one.seconds, one.rank, one.peer)))
 
 
-def _in_transfers(timeline: Timeline, window: Window) -> tuple[Ints, Ints, Ints]:
+def _in_transfers(timeline: Timeline, window: Window, parts: Account) -> tuple[Ints, Ints, Ints]:
     """Return (lane, peer, ps) of what each collective and message waited for its last member."""
-    parts = account(timeline, window=window)
     at_work = union(parts.compute, parts.comm, parts.exposed_copy)
     every = np.flatnonzero(timeline.communicates)
     arrive = arrivals(timeline)
@@ -95,9 +93,9 @@ def _in_transfers(timeline: Timeline, window: Window) -> tuple[Ints, Ints, Ints]
     return lane, peer, end - begin - before(at_work, lane, end) + before(at_work, lane, begin)
 
 
-def _held(timeline: Timeline, window: Window) -> tuple[Ints, Ints, Ints]:
+def _held(timeline: Timeline, window: Window, parts: Account) -> tuple[Ints, Ints, Ints]:
     """Return (lane, peer, ps) of the gaps that work of another lane ended."""
-    gaps = account(timeline, window=window).held
+    gaps = parts.held
     releases = Releases(timeline, timeline.on_gpu)
     after = releases.next_span(gaps)
     by = np.full(len(gaps), window.last_span, dtype=np.int64)
