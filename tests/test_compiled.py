@@ -95,7 +95,9 @@ class FakeNumba:
         cache_path = None
 
     @classmethod
-    def njit(cls, function: object = None, *, cache: bool = False) -> object:
+    def njit(cls, function: object = None, *, cache: bool = False, **inner: bool) -> object:
+        if inner:  # of what only compiled code calls
+            return cls.njit
         if cache:
 
             def refuse(_: object) -> object:

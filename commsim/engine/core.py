@@ -27,7 +27,6 @@ from commsim.engine.execution_plan import ExecutionPlan, execution_plan_of, uses
 from commsim.engine.fluid_network import FluidNetwork
 from commsim.engine.gc_paused import gc_paused
 from commsim.engine.lone_member import LoneMember
-from commsim.engine.message_level import send_messages
 from commsim.engine.planning import Planner
 from commsim.engine.recorder import Recorder
 from commsim.engine.rendezvous import GroupQueue, Rendezvous, RunContext
@@ -82,6 +81,8 @@ class Engine:
         )
         send = None
         if self.stepwise and self.links is not None:
+            from commsim.engine.message_level import send_messages
+
             self.network = StepNetwork(self.env, self.links, self.recorder)
             send = partial(send_messages, self.network)
         if self.links is not None:
