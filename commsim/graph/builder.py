@@ -34,6 +34,9 @@ from commsim.graph.table import CopyDirection, Device, Graph, Group, OpKind
 __all__ = ["GraphBuilder"]
 
 
+_MOST_RANKS = 2**31
+
+
 class GraphBuilder:
     """Collects ops; `build` turns them into a validated Graph. Tags never change when one runs.
 
@@ -57,7 +60,12 @@ class GraphBuilder:
         """Add a rank to simulate; return its lane. `offset` in ps delays its first ops.
 
         With a fold, the multiplicity is that of the rank's class.
+
+        Raises:
+            ScenarioError: a rank that no cluster has.
         """
+        if rank >= _MOST_RANKS:
+            raise ScenarioError(f"there is a rank above {_MOST_RANKS:,}: {rank}. Name lower ones.")
         if self._orbits is not None:
             multiplicity = self._orbits.multiplicity(rank)
         self._lanes.append((rank, multiplicity, offset))

@@ -391,3 +391,12 @@ def test_a_timeline_whose_bytes_go_over_a_link_without_bandwidth(tmp_path: Path)
     save_timeline(replace(timeline, links=links), tmp_path / "t.npz")
     with pytest.raises(cs.TraceError, match="without bandwidth carries"):
         load_timeline(tmp_path / "t.npz")
+
+
+def test_a_collective_of_a_rank_beyond_all() -> None:
+    data = {
+        "cluster": {"preset": "dgx-h100", "nodes": 2},
+        "workload": {"collectives": [{"op": "all_reduce", "bytes": "1MiB", "group": [0, 2**64]}]},
+    }
+    with pytest.raises(cs.ScenarioError, match="rank above"):
+        cs.run(data)
