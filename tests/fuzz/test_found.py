@@ -395,7 +395,6 @@ def test_a_timeline_whose_bytes_go_over_a_link_without_bandwidth(tmp_path: Path)
 
 def test_a_collective_of_a_rank_beyond_all() -> None:
     data = {
-        "cluster": {"preset": "dgx-h100", "nodes": 2},
         "workload": {"collectives": [{"op": "all_reduce", "bytes": "1MiB", "group": [0, 2**64]}]},
     }
     with pytest.raises(cs.ScenarioError, match="rank above"):
