@@ -34,7 +34,7 @@ from commsim.graph.table import CopyDirection, Device, Graph, Group, OpKind
 __all__ = ["GraphBuilder"]
 
 
-_MOST_RANKS = 2**31
+_MOST_RANKS = 2**63
 
 
 class GraphBuilder:
