@@ -1,94 +1,132 @@
 """
-Which tests call which functions of the program, and the processor time each test takes.
+Which tests run which lines of the program, and the processor time each test takes.
 
-    python benchmarks/reach.py FILE
+    pip install coverage
+    python benchmarks/reach.py FILE [TESTS ...]
 
-Runs the default suite once, in this process, with a note of every function that a test or its
-fixtures enter, and writes what was seen to FILE (JSON). `mutants.py --reach FILE` then runs a
-mutant of a function against the tests that enter it, the quickest first, so that more of those
-that could notice are tried in the same time.
+Runs the default suite but its browser tests once, in this process, with coverage.py's contexts,
+and writes what was seen to FILE (JSON). `mutants.py --reach FILE` then runs a mutant against the
+tests that run its line. With TESTS only these are run, and what FILE knows of others stays.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
-import sys
+import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import msgspec
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAM = str(ROOT / "commsim")
+KINDS = "not long and not benchmark and not browser"
 
 
 class Reach(msgspec.Struct):
-    """Processor time of each test, and which tests enter a function.
+    """Processor time of each test in s, and which tests run a line.
 
-    A function is called `path:qualified name`, the tests are places in `seconds`.
+    `lines` has for each file and line a place in `groups`, a group the places of tests in `names`.
     """
 
-    seconds: dict[str, float]
-    entered: dict[str, list[int]]
+    names: list[str]
+    times: list[float]
+    groups: list[list[int]]
+    lines: dict[str, dict[int, int]]
 
-    def tests(self, function: str) -> list[str]:
-        """Return the tests that enter a function, the quickest first."""
-        names = list(self.seconds)
-        found = [names[at] for at in self.entered.get(function, [])]
-        return sorted(found, key=self.seconds.__getitem__)
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Return the processor time of each test, in s."""
+        return dict(zip(self.names, self.times, strict=True))
+
+    def tests(self, file: str, lines: Iterable[int]) -> list[str]:
+        """Return the tests that run one of some lines of a file."""
+        known = self.lines.get(file, {})
+        groups = {known[line] for line in lines if line in known}
+        return [self.names[at] for at in sorted({at for one in groups for at in self.groups[one]})]
 
 
 class Noted:
-    """Notes for each test which functions of the program it enters."""
+    """Has coverage.py note under each test's name what it runs, and notes its time."""
 
-    def __init__(self) -> None:
+    def __init__(self, coverage: Any) -> None:
+        self.coverage = coverage
         self.seconds: dict[str, float] = {}
-        self.entered: dict[str, list[int]] = defaultdict(list)
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Run one test, its fixtures included, under a trace of calls."""
-        seen: set[CodeType] = set()
-
-        def entered(frame: FrameType, _event: str, _argument: Any) -> None:
-            seen.add(frame.f_code)
-
-        began = _spent()
-        sys.settrace(entered)
+        """Run one test, its fixtures included, in a context of its own."""
+        self.coverage.switch_context(item.nodeid)
+        began = os.times()
         try:
             return (yield)
         finally:
-            sys.settrace(None)
-            at = len(self.seconds)
-            self.seconds[item.nodeid] = round(_spent() - began, 3)
-            for name in {_name(code) for code in seen if code.co_filename.startswith(PROGRAM)}:
-                self.entered[name].append(at)
+            ended = os.times()
+            spent = ended.user + ended.system - began.user - began.system
+            self.seconds[item.nodeid] = round(spent, 3)
+            self.coverage.switch_context("")
 
 
-def _name(code: CodeType) -> str:
-    return f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_qualname}"
+def reach_of(seconds: dict[str, float], data: Any) -> Reach:
+    """Return what coverage.py's data say, each group of tests once."""
+    place = {name: at for at, name in enumerate(seconds)}
+    lines = {
+        str(Path(file).relative_to(ROOT)): {
+            line: [place[name] for name in contexts if name in place]
+            for line, contexts in data.contexts_by_lineno(file).items()
+        }
+        for file in data.measured_files()
+    }
+    return _grouped(seconds, lines)
 
 
-def _spent() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+def joined(first: Reach, second: Reach) -> Reach:
+    """Return what two runs saw; of a test in both what the second saw."""
+    again = set(second.names)
+    seconds = {**first.seconds, **second.seconds}
+    place = {name: at for at, name in enumerate(seconds)}
+    lines: dict[str, dict[int, list[int]]] = defaultdict(dict)
+    for file in {**first.lines, **second.lines}:
+        for line in {**first.lines.get(file, {}), **second.lines.get(file, {})}:
+            before = [name for name in first.tests(file, [line]) if name not in again]
+            lines[file][line] = [place[name] for name in (*before, *second.tests(file, [line]))]
+    return _grouped(seconds, lines)
+
+
+def _grouped(seconds: dict[str, float], lines: dict[str, dict[int, list[int]]]) -> Reach:
+    groups: dict[tuple[int, ...], int] = {}
+    grouped = {
+        file: {
+            line: groups.setdefault(tuple(sorted(tests)), len(groups))
+            for line, tests in found.items()
+            if tests
+        }
+        for file, found in lines.items()
+    }
+    return Reach(list(seconds), list(seconds.values()), [list(one) for one in groups], grouped)
 
 
 def main() -> None:
     """Run the suite under the note and write what was seen."""
+    import coverage
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("tests", nargs="*", default=[str(ROOT / "tests")])
     asked = parser.parse_args()
-    noted = Noted()
-    words = ["-q", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+    os.environ["NUMBA_DISABLE_JIT"] = "1"  # compiled code has no lines
+    measured = coverage.Coverage(data_file=None, source=[str(ROOT / "commsim")], config_file=False)
+    noted = Noted(measured)
+    words = ["-q", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-m", KINDS]
+    measured.start()
     pytest.main([*words, *asked.tests], plugins=[noted])
-    asked.file.write_bytes(msgspec.json.encode(Reach(noted.seconds, noted.entered)))
+    measured.stop()
+    found = reach_of(noted.seconds, measured.get_data())
+    if asked.file.exists():
+        found = joined(msgspec.json.decode(asked.file.read_bytes(), type=Reach), found)
+    asked.file.write_bytes(msgspec.json.encode(found))
 
 
 if __name__ == "__main__":

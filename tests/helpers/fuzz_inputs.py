@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -31,17 +31,29 @@ from commsim.scenario import read_recipe
 from commsim.timeline import load_timeline, save_timeline
 from commsim.traces import import_graph
 from commsim.units import parse_size
+from helpers import fuzz_samples as samples
 from helpers.invariants import numbers
+from helpers.kept import Account, account
 from helpers.mutators import MUTATORS, damaged_words
 from helpers.paths import ROOT, TESTS
 
-__all__ = ["INPUTS", "SEEDS", "Input", "ReaderError", "attempt", "is_tried"]
+__all__ = [
+    "EACH", "INPUTS", "NOT_KEPT", "SEEDS", "Input", "ReaderError", "Refused", "account_of_answers",
+    "answer_of", "attempt", "is_tried", "valid",
+]  # fmt: skip
 
 GLOO = TESTS / "data" / "gloo_runs"
 CPU_SECONDS = 10
-SEEDS = 30_000  # of each kind, over a million in all
-_DEAR, _DEAR_SEEDS = ("training.yaml", "words7.json"), 10_000  # each runs whole steps, or many
+SEEDS = 24_000  # of each kind, over a million in all
+_DEAR_SEEDS = 3_000  # of those that run whole steps, or many
+_DEAR = {
+    "training.yaml", "collectives.yaml", "jobs.yaml", "faults.yaml", "goodput.yaml", "offload.yaml",
+    "fabric.yaml", "words7.json", "words8.json", "words9.json", "words10.json", "words12.json",
+}  # fmt: skip
 _MEMORY = "200MB"  # a run of more than 100,000 operations is refused: in time, by its size
+EACH = 12  # of each kind, by default
+NOT_KEPT = ("graph.npz", "timeline.npz", "fr_rank0.pickle")
+"""Inputs whose bytes depend on the version of a library, or of commsim."""
 CODES = {0, 1, 2, 3, 4, 5}
 
 
@@ -59,11 +71,26 @@ class Input:
     read: Callable[[Path], Any]
 
 
+class Refused(NamedTuple):
+    """What a damaged input was refused with: the kind of error."""
+
+    error: str
+
+
 def attempt(kind: Input, seed: int, folder: Path) -> bool:
     """Damage an input by a seed and read it; return whether it was read, not refused.
 
     Raises:
         ReaderError: another exception, a number that is none, too long, or a wrong exit code.
+    """
+    return not isinstance(answer_of(kind, seed, folder), Refused)
+
+
+def answer_of(kind: Input, seed: int, folder: Path) -> Any:
+    """Return what the reader of a damaged input says, or that it was refused.
+
+    Raises:
+        ReaderError: as `attempt`.
     """
     random = Random(f"{kind.name} {seed}")
     data = valid(kind.name)
@@ -79,7 +106,7 @@ def attempt(kind: Input, seed: int, folder: Path) -> bool:
     except (cs.CommsimError, click.ClickException) as error:
         if not str(error) and not isinstance(error, click.ClickException):
             raise ReaderError("an error without a word") from error
-        return False
+        return Refused(type(error).__name__)
     except ReaderError:
         raise
     except BaseException as error:
@@ -94,12 +121,22 @@ def attempt(kind: Input, seed: int, folder: Path) -> bool:
     for where, value in numbers(answer):
         if not math.isfinite(value) or (value < 0 and where.endswith("_s")):
             raise ReaderError(f"{where} is {value}")
-    return True
+    return answer
 
 
 def is_tried(kind: Input, seed: int) -> bool:
-    """Whether a long run tries this seed: of what takes longest, the first third alone."""
+    """Whether a long run tries this seed: of what takes longest, the first ones alone."""
     return seed < _DEAR_SEEDS or kind.name not in _DEAR
+
+
+def account_of_answers(kind: Input, count: int, folder: Path) -> Account:
+    """Return the account of what becomes of a kind's first damaged inputs, by their seed."""
+    answers: dict[str, Any] = {}
+    for seed in range(count):
+        answer = answer_of(kind, seed, folder)
+        answers[str(seed)] = answer.error if isinstance(answer, Refused) else answer
+    text = json.dumps(answers, default=str).replace(str(folder), "FOLDER")
+    return account(json.loads(text), depth=2)
 
 
 class _TooLong(BaseException):
@@ -194,7 +231,7 @@ def _called(words: list[str]) -> Any:
         raise ReaderError((sink.getvalue() + told.getvalue())[-300:])
     if code:
         raise cs.CommsimError(sink.getvalue() or told.getvalue())
-    return {}
+    return {"printed": told.getvalue()}
 
 
 def _command(path: Path) -> Any:
@@ -281,92 +318,27 @@ def _chakra() -> bytes:
     return _through(write, ".0.et")
 
 
-_CHAKRA = {
-    "workload_graph": [
-        {"Id": 1, "Name": "a", "NodeType": 4, "is_cpu_op": False, "runtime": 5, "data_deps": []},
-        {"Id": 2, "Name": "b", "NodeType": 7, "comm_type": 0, "comm_size": 4096, "data_deps": [1]},
-    ]
-}
-_PARAM = [
-    {"comms": "init", "pg_id": 0, "global_ranks": [0, 1]},
-    {"comms": "all_to_allv", "req": 1, "in_msg_size": 10, "out_msg_size": 10,
-     "in_split": [5, 5], "dtype": "Int", "pg_id": 0},
-    {"comms": "wait", "req": 1},
-    {"comms": "send", "dst_rank": 1, "src_rank": 0, "in_msg_size": 5, "dtype": "Int"},
-]  # fmt: skip
-_GOAL = (
-    "num_ranks 2\nrank 0 {\na: calc 500\nb: send 1024b to 1 tag 5 cpu 0\nb requires a\n}\n"
-    "rank 1 {\na: recv 1024b from 0 tag 5\nb: calc 7\nb irequires a\n}\n"
-)
-_NCCL_LOG = (
-    "h:1:1 [0] NCCL INFO AllReduce: opCount a sendbuff 0x1 recvbuff 0x2 count 18 datatype 7 op 0"
-    " root 0 comm 0x55 [nranks=2] stream 0x7\n"
-)
-_FLIGHT = {
-    "version": "2.10",
-    "entries": [
-        {"record_id": at, "pg_id": 0, "process_group": ["0", "default_pg"],
-         "collective_seq_id": at, "p2p_seq_id": 0, "profiling_name": "nccl:all_reduce",
-         "is_p2p": False, "input_sizes": [[256, 4]], "input_dtypes": ["BFloat16"],
-         "output_sizes": [[256, 4]], "output_dtypes": ["BFloat16"], "state": "completed",
-         "time_created_ns": at}
-        for at in (1, 2)
-    ],
-    "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
-}  # fmt: skip
-_CLUSTER = """
-preset: dgx-h100
-nodes: 2
-fabric: {kind: fat_tree, oversubscription: 2, nodes_per_leaf: 1}
-overrides: {nic: {bandwidth: 200Gbps}, gpu: {count: 4}}
-scale: {nic: 2, compute: 0.5}
-"""
-_TRAINING = """
-cluster: {preset: dgx-h100}
-workload:
-  training:
-    model: {layers: 2, hidden: 256, heads: 4, vocab: 1024, seq_len: 128}
-    parallel: {dp: 2, tp: 2, pp: 2}
-    data_parallel: {kind: zero, stage: 1}
-    batch: {global: 8, micro: 1}
-library: {name: nccl, env: {NCCL_PROTO: Simple}}
-engine: {network: fluid, fold: auto}
-faults: {samples: 2, slow_gpus: [{rank: 1, factor: 1.3}], jitter: [{spread: 0.1}]}
-"""
-_COLLECTIVES = """
-cluster: {preset: dgx-h100, nodes: 2}
-library: {name: nccl}
-engine: {network: steps}
-workload:
-  collectives:
-  - {op: all_reduce, bytes: 1MiB, group: [0, 1, 8, 9]}
-  - {op: broadcast, bytes: 1MiB, group: [2, 3], root: 2}
-  - {op: all_to_all_v, group: [4, 5], splits: [[0, 4kB], [2kB, 0]]}
-"""
-_WORDS = [
-    "run 1f1b --set workload.pipeline.stages=3 --json x.json",
-    "bench all_reduce --cluster dgx-h100 -b 8 -e 1M --algo ring --library ideal",
-    "topo dgx-h100 --nodes 2 --nccl",
-    "compare 1f1b gpipe --tolerance 0.1",
-    "explain ring --op all_reduce -n 4",
-    "sweep 1f1b --vary workload.pipeline.microbatches=2,4 --executor serial",
-    "presets show 1f1b",
-    "next ddp",
-]
-
-
 INPUTS: tuple[Input, ...] = (
     *(
         Input(f"{name}.yaml", make, ("yaml", "yaml", "yaml", "lines", "bytes"), _run)
         for name, make in {
-            "training": _text(_TRAINING),
-            "collectives": _text(_COLLECTIVES),
+            "training": _text(samples.TRAINING),
+            "collectives": _text(samples.COLLECTIVES),
             "batched": _catalogue("batched-exchange"),
             "libraries": _catalogue("two-libraries"),
             "pipeline": _catalogue("zero-bubble"),
+            "interleaved": _catalogue("interleaved"),
+            "jobs": _catalogue("two-jobs"),
+            "faults": _catalogue("faults"),
+            "goodput": _catalogue("goodput"),
+            "server": _catalogue("parameter-server"),
+            "offload": _catalogue("zero-offload"),
+            "graph": _catalogue("graph"),
+            "staging": _catalogue("gloo-staging"),
+            "fabric": _catalogue("dragonfly"),
         }.items()
     ),
-    Input("cluster.yaml", _text(_CLUSTER), ("yaml", "yaml", "lines"), _cluster),
+    Input("cluster.yaml", _text(samples.CLUSTER), ("yaml", "yaml", "lines"), _cluster),
     Input("nccl.xml", _file("nccl", "dgx_a100.xml"), ("xml", "xml", "bytes"), _cluster),
     Input("msccl.xml", _file("msccl", "ring_all_reduce.xml"), ("xml", "xml", "bytes"), _algorithm),
     Input("tests.log", _file("nccl_tests", "a100_8_v2.19.4.log"), ("lines", "bytes"), _compared),
@@ -375,12 +347,12 @@ INPUTS: tuple[Input, ...] = (
           _replayed),
     Input("et_rank0.json", _unpacked("gloo_runs", "p2p-2", "rank0.et.json.gz"),
           ("json", "json", "bytes"), _imported),
-    Input("chakra.0.json", _plain(_CHAKRA), ("json", "json", "bytes"), _imported),
+    Input("chakra.0.json", _plain(samples.CHAKRA), ("json", "json", "bytes"), _imported),
     Input("chakra.0.et", _chakra, ("bytes",), _imported),
-    Input("param_rank0.json", _plain(_PARAM), ("json", "json", "bytes"), _imported),
-    Input("x.goal", _text(_GOAL), ("lines", "lines", "bytes"), _imported),
-    Input("run.log", _text(_NCCL_LOG * 3), ("lines", "lines", "bytes"), _imported),
-    Input("fr_rank0.json", _plain(_FLIGHT), ("json", "json", "bytes"), _imported),
+    Input("param_rank0.json", _plain(samples.PARAM), ("json", "json", "bytes"), _imported),
+    Input("x.goal", _text(samples.GOAL), ("lines", "lines", "bytes"), _imported),
+    Input("run.log", _text(samples.NCCL_LOG * 3), ("lines", "lines", "bytes"), _imported),
+    Input("fr_rank0.json", _plain(samples.FLIGHT), ("json", "json", "bytes"), _imported),
     Input("fr_rank0.pickle", _file("gloo_runs", "ddp-2", "rank0.fr.pickle"), ("bytes",), _imported),
     Input("graph.npz", _graph, ("arrays", "arrays", "arrays", "bytes"),
           lambda path: _simulated(load_graph(path))),
@@ -398,7 +370,7 @@ INPUTS: tuple[Input, ...] = (
           "torchrun --nproc_per_node 8 pretrain_gpt.py ${ARGS[@]} --tensor-model-parallel-size 8"
           " --micro-batch-size 1 --global-batch-size=128\n"), ("lines", "lines", "bytes"), _recipe),
     *(Input(f"words{at}.json", _plain(line.split()), ("words",), _command)
-      for at, line in enumerate(_WORDS)),
+      for at, line in enumerate(samples.WORDS)),
     Input("arguments.json", _plain({
         "preset": {"name": "dgx-h100", "nodes": 2, "fabric": {"kind": "fat_tree"}},
         "bench": {"op": "all_reduce", "sizes": "1MiB", "library": "nccl"},

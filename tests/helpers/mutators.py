@@ -46,9 +46,58 @@ def bytes_damaged(data: bytes, random: Random) -> bytes:
     return bytes(made)
 
 
+def near(value: Any, random: Random) -> Any:
+    """Return what somebody else might have written: a number beside it, another unit or choice."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return random.choice((value + 1, value - 1, 2 * value, value // 2, 3 * value, -value, 0, 1))
+    if isinstance(value, float):
+        return value * random.choice((0.5, 2.0, 0.999, 1000.0, 0.001, -1.0)) + random.choice((0, 1))
+    if not isinstance(value, str):
+        return value
+    if number := re.search(r"\d+", value):
+        new = str(abs(near(int(number[0][:18]), random)))
+        return value[: number.start()] + new + value[number.end() :]
+    alike = [group for group in CHOICES if value in group]
+    return random.choice(random.choice(alike)) if alike else value
+
+
+CHOICES: tuple[tuple[str, ...], ...] = (
+    ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather",
+     "scatter", "barrier", "all_to_all_v", "send", "recv", "batch"),
+    ("nccl", "gloo", "ideal"),
+    ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "dualpipe", "naive"),
+    ("ring", "tree", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"),
+    ("Simple", "LL", "LL128"),
+    ("fluid", "steps"),
+    ("auto", "on", "off", "none", "full", "selective"),
+    ("float", "half", "bf16", "fp16", "fp32", "fp8", "int8", "BFloat16", "Float", "Long", "Int"),
+    ("ddp", "fsdp", "zero", "parameter_server"),
+    ("fat_tree", "rail_optimized", "rail_only", "torus", "dragonfly", "single_switch"),
+    ("dgx-h100", "dgx-a100", "dgx-b200", "gb200-nvl72", "aws-p5", "aws-p4d"),
+)  # fmt: skip
+"""Words that stand in each other's place: some are refused there, with what is known."""
+
+
 def _tree(value: Any, random: Random) -> Any:
-    """Change one to three places of plain data: drop, double, swap, or put something wild."""
+    """Change one to three places of plain data.
+
+    Half of the time to what another might have written there, so that it is mostly read; else
+    drop, double, swap, or put something wild.
+    """
     made = copy.deepcopy(value)
+    if random.random() < 0.5:
+        for _ in range(random.choice((1, 1, 2, 3))):
+            leaves = [
+                (parent, key)
+                for parent, key in _places(made)
+                if not isinstance(parent[key], dict | list)
+            ]
+            if leaves:
+                parent, key = random.choice(leaves)
+                parent[key] = near(parent[key], random)
+        return made
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         places = _places(made)
         if not places:
@@ -107,6 +156,7 @@ def xml_damaged(data: bytes, random: Random) -> bytes:
         elements = list(re.finditer(r"<[^<>]*/>", text))
         if values and (random.random() < 0.7 or not elements):
             at, new = random.choice(values), random.choice([*_WORDS, random.choice(values)[0]])
+            new = str(near(at[0], random)) if random.random() < 0.5 else new
         elif elements:
             at = random.choice(elements)
             new = random.choice(("", at[0] * 2, random.choice(elements)[0]))
@@ -136,6 +186,7 @@ def lines_damaged(data: bytes, random: Random) -> bytes:
             if words:
                 word = random.choice(words)
                 new = random.choice((*_WORDS, word[0] * 2, word[0] + "0"))
+                new = near(word[0], random) if random.random() < 0.5 else new
                 lines[at] = lines[at][: word.start()] + new + lines[at][word.end() :]
     return "\n".join(lines).encode("utf-8", "replace")
 
@@ -147,7 +198,9 @@ def table_damaged(data: bytes, random: Random) -> bytes:
         row = random.choice(rows)
         way = random.randrange(4)
         if way == 0 and row:
-            row[random.randrange(len(row))] = random.choice((*_WORDS, random.choice(row)))
+            at = random.randrange(len(row))
+            near_it = str(near(row[at], random))
+            row[at] = random.choice((random.choice(_WORDS), random.choice(row), near_it))
         elif way == 1 and row:
             del row[random.randrange(len(row))]
         elif way == 2:
@@ -184,13 +237,15 @@ def arrays_damaged(data: bytes, random: Random) -> bytes:
         elif values.size:
             at = random.randrange(values.size)
             wild: Any = random.choice(_NUMBERS)
-            if values.dtype.kind == "f":
+            if random.random() < 0.5:
+                wild = near(values.reshape(-1)[at].item(), random)
+            elif values.dtype.kind == "f":
                 wild = random.choice((np.nan, np.inf, -1.0, 1e308, 0.0))
             elif values.dtype.kind == "u":
                 wild = random.randrange(256)
-            elif values.dtype.kind == "i":
+            if values.dtype.kind in "iu":
                 limits = np.iinfo(values.dtype)
-                wild = max(min(wild, limits.max), limits.min)
+                wild = int(max(min(wild, limits.max), limits.min))
             with np.errstate(all="ignore"):
                 values.reshape(-1)[at] = wild
         arrays[name] = values
@@ -208,7 +263,10 @@ def damaged_words(words: list[str], random: Random) -> list[str]:
     made = list(words)
     for _ in range(random.randint(1, 3)):
         at, way = random.randrange(len(made)), random.randrange(5)
-        if way == 0 and len(made) > 1:
+        if random.random() < 0.5:
+            name, equals, value = made[at].rpartition("=")
+            made[at] = f"{name}{equals}{near(value, random)}"
+        elif way == 0 and len(made) > 1:
             del made[at]
         elif way == 1:
             made.insert(at, made[at])

@@ -10,7 +10,7 @@ from helpers.invariants import broken
 from helpers.random_scenarios import scenario
 from helpers.shrinking import shrunk
 
-__all__ = ["BrokenRuleError", "check"]
+__all__ = ["BrokenRuleError", "check", "checked"]
 
 
 class BrokenRuleError(AssertionError):
@@ -23,16 +23,26 @@ def check(seed: int, most: int) -> bool:
     Raises:
         BrokenRuleError: it ran and breaks a rule.
     """
+    return checked(seed, most) is not None
+
+
+def checked(seed: int, most: int) -> cs.Result | None:
+    """Return the run of a seed's scenario that breaks no rule; none if it was refused.
+
+    Raises:
+        BrokenRuleError: it ran and breaks a rule.
+    """
     data = scenario(seed, most=most)
     try:
-        found = broken(cs.run(data))
+        result = cs.run(data)
+        found = broken(result)
     except cs.ScenarioError:
-        return False  # what a draw cannot know: Gloo's device memory, NICs that meet nowhere
+        return None  # what a draw cannot know: Gloo's device memory, NICs that meet nowhere
     if found:
         rule, text = found[0]
         least = shrunk(data, lambda smaller: rule in _rules_broken(smaller))
         raise BrokenRuleError(f"seed {seed}, most {most}: {rule}: {text}\n{json.dumps(least)}")
-    return True
+    return result
 
 
 def _rules_broken(data: Any) -> set[str]:

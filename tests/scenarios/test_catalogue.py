@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from helpers.kept import Account, account, kept, moved, spans
 from helpers.paths import ROOT
 from helpers.share import later
 
@@ -19,10 +20,18 @@ LONG = {"llama3-405b", "own-fabric-thin", "buy-aws-p5"}
 
 
 @cache
-def result(name: str) -> dict[str, Any]:
-    """Return the JSON of a scenario, but for what takes as long again: who limits it."""
+def said(name: str) -> tuple[dict[str, Any], Account]:
+    """Return the JSON of a scenario, but for what takes as long again: who limits it.
+
+    Beside it stands its account.
+    """
     found = run(name)
-    return {**found.metrics.to_dict(), **found.extra}
+    data = {**found.metrics.to_dict(), **found.extra}
+    return data, account({**data, "timeline": spans(found.timeline)})
+
+
+def result(name: str) -> dict[str, Any]:
+    return said(name)[0]
 
 
 @pytest.mark.share(0.2)
@@ -31,6 +40,7 @@ def test_every_scenario_says_what_limits_it(name: str) -> None:
     found = run(name)
     assert all(one.removed_s > 0 for one in found.limits)
     assert found.headline.endswith(".")
+    assert moved(kept("limits")[name], account(found.to_dict())) == []
 
 
 @pytest.mark.parametrize("name", [later(name) if name in LONG else name for name in NAMES])
@@ -44,6 +54,12 @@ def test_the_expected_figures(name: str) -> None:
             found = found[int(step) if step.isdecimal() else step]
         exact = isinstance(value, str)
         assert found == (value if exact else pytest.approx(value, rel=1e-6)), path
+
+
+@pytest.mark.parametrize("name", [later(name) if name in LONG else name for name in NAMES])
+def test_nothing_that_a_run_says_has_moved(name: str) -> None:
+    """But where `benchmarks/kept_figures.py` wrote it again."""
+    assert moved(kept("catalogue")[name], said(name)[1]) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
