@@ -1,24 +1,41 @@
-"""Types of numpy arrays, named once; distinct values of an array, distinct columns of a table."""
+"""Types of numpy arrays, named once; distinct values and columns; long columns without copies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Floats", "Ints", "Ints32", "Singles", "distinct", "distinct_columns"]
+__all__ = [
+    "Bools",
+    "Floats",
+    "Ints",
+    "Ints32",
+    "Singles",
+    "Whole",
+    "distinct",
+    "distinct_columns",
+    "narrow",
+    "parts",
+    "taken",
+]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Ints32: TypeAlias = npt.NDArray[np.int32]
 Floats: TypeAlias = npt.NDArray[np.float64]
+Whole: TypeAlias = npt.NDArray[np.signedinteger]
+"""Whole numbers in 32 bits or in 64: what is computed from them is made 64 bits wide first."""
 Singles: TypeAlias = npt.NDArray[np.float32]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _Number = TypeVar("_Number", np.int64, np.int32, np.float64, np.uint8)
+_Any = TypeVar("_Any", bound=np.generic)
 
 _LARGEST = int(np.iinfo(np.int64).max)
+_LARGEST_32 = int(np.iinfo(np.int32).max)
+_PART = 1 << 18
 
 
 def distinct_columns(rows: Iterable[npt.NDArray[np.integer]]) -> tuple[Ints, Ints]:
@@ -50,6 +67,25 @@ def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     new[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     return ordered[new]
+
+
+def narrow(values: Whole) -> Whole:
+    """Return whole numbers in 32 bits if all of them fit, in 64 if not."""
+    fit = values.min(initial=0) >= -_LARGEST_32 and values.max(initial=0) <= _LARGEST_32
+    return values.astype(np.int32 if fit else np.int64, copy=False)
+
+
+def parts(count: int) -> Iterator[slice]:
+    """Yield the parts of a column of millions, of which whole copies would fill the memory."""
+    return (slice(at, at + _PART) for at in range(0, count, _PART))
+
+
+def taken(values: npt.NDArray[_Any], at: Whole) -> npt.NDArray[_Any]:
+    """Return `values[at]`, for which numpy would copy a long `at` of 32 bits to 64."""
+    found = np.empty(len(at), values.dtype)
+    for part in parts(len(at)):
+        found[part] = values[at[part]]
+    return found
 
 
 def _digits(row: npt.NDArray[np.integer]) -> tuple[Ints, int]:

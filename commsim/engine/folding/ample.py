@@ -38,11 +38,7 @@ def ample_links(entries: Entries, cluster: Cluster) -> Bools:
     down = (level[target] > 0) & (level[source] == level[target] + 1)
     if not (up | down).any():
         return ample
-    own = entries.link < len(links)  # a library's own links have no ends
-    phase, link, load = entries.plan[own], entries.link[own], entries.load[own]
-    phase = phase * (int(entries.phase.max(initial=0)) + 1) + entries.phase[own]
-    used = np.zeros(len(links), np.bool_)
-    used[link] = True
+    used = entries.on(len(links))[: len(links)]  # a library's own links have no ends
     for rows, end, feeds in (
         (up, source, (level[target] == level[source] + 1, target)),
         (down, target, (level[source] == level[target] + 1, source)),
@@ -51,31 +47,34 @@ def ample_links(entries: Entries, cluster: Cluster) -> Bools:
         below = np.bincount(
             at[feeding & used], weights=links.capacity[feeding & used], minlength=len(level)
         )
-        share = _largest_share(phase, link, load, rows, end, feeding, at)
+        share = _largest_share(entries, rows, end, feeding, at)
         bound = share * below[end]
         ample |= rows & used & (bound <= links.capacity * _EXACT)
     return ample
 
 
-def _largest_share(
-    phase: Ints, link: Ints, load: Floats, rows: Bools, end: Ints, feeding: Bools, at: Ints
-) -> Floats:
+def _largest_share(entries: Entries, rows: Bools, end: Ints, feeding: Bools, at: Ints) -> Floats:
     """Return per link the most that a phase puts on it, as a share of what it puts on those below.
 
     `end` is the lower end of each of `rows`, `at` the end at which each of `feeding` meets it.
     """
     nodes = int(max(end.max(), at.max())) + 1
-    fed = feeding[link]
-    keys, where = np.unique(phase[fed] * nodes + at[link[fed]], return_inverse=True)
-    below = np.bincount(where, weights=load[fed], minlength=len(keys))
-    mine = rows[link]
-    key = phase[mine] * nodes + end[link[mine]]
-    place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
-    known = keys[place] == key if len(keys) else np.zeros(len(key), np.bool_)
-    share = np.full(len(key), np.inf)
-    share[known] = load[mine][known] / below[place[known]]
+    phases = int(entries.flows.phase.max(initial=0)) + 1
     largest = np.zeros(len(end))
-    np.maximum.at(largest, link[mine], share)
+    for own in entries.in_parts():
+        part = own.of_links(rows | feeding)
+        phase = part.plan.astype(np.int64) * phases + part.phase  # times nodes: beyond 32 bits
+        link, load = part.link, part.load
+        fed = feeding[link]
+        keys, where = np.unique(phase[fed] * nodes + at[link[fed]], return_inverse=True)
+        below = np.bincount(where, weights=load[fed], minlength=len(keys))
+        mine = rows[link]
+        key = phase[mine] * nodes + end[link[mine]]
+        place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
+        known = keys[place] == key if len(keys) else np.zeros(len(key), np.bool_)
+        share = np.full(len(key), np.inf)
+        share[known] = load[mine][known] / below[place[known]]
+        np.maximum.at(largest, link[mine], share)
     return largest
 
 

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from commsim.arrays import Bools, Floats, Ints, distinct
+from commsim.arrays import Bools, Floats, Ints
 from commsim.cluster import Cluster
 from commsim.engine.copies import copy_phase
 from commsim.engine.folding.ample import ample_links
@@ -168,7 +168,7 @@ class FoldedPlanner(Planner):
         on = entries.of_links(ample)
         used, color = color_by_plans(self._color, on, cluster.links.capacity)
         self.link_color[used] = int(self.link_color.max(initial=-1)) + 1 + color
-        rest = distinct(entries.link[self.link_color[entries.link] < 0])
+        rest = np.flatnonzero(entries.on(len(ample)) & (self.link_color < 0))
         self.link_color[rest] = int(self.link_color.max(initial=-1)) + 1 + np.arange(len(rest))
 
     def _plan_keys(self) -> Hashes:
@@ -186,13 +186,15 @@ class FoldedPlanner(Planner):
         used = self.link_color >= 0
         first = np.full(int(self.link_color.max(initial=-1)) + 1, links)
         np.minimum.at(first, self.link_color[used], np.flatnonzero(used))
-        kept = first[self.link_color[entries.link]] == entries.link
-        orbit = np.searchsorted(self._first, entries.plan[kept], side="right") - 1
-        phases = np.maximum(int(entries.phase.max(initial=0)) + 1, 1)
-        key = (orbit * phases + entries.phase[kept]) * links + entries.link[kept]
+        lowest = np.zeros(links + 1, np.bool_)
+        lowest[first] = True
+        kept = entries.of_links(lowest[:links])
+        orbit = np.searchsorted(self._first, kept.plan, side="right") - 1
+        phases = int(kept.flows.phase.max(initial=0)) + 1
+        key = (orbit * phases + kept.phase) * links + kept.link  # orbits and phases are 64 bits
         keys, where = np.unique(key, return_inverse=True)
-        load = _sums(where, entries.load[kept], len(keys))
-        conns = _sums(where, entries.conns[kept], len(keys))
+        load = _sums(where, kept.load, len(keys))
+        conns = _sums(where, kept.conns, len(keys))
         owner, link = np.divmod(keys, links)
         plans = []
         for number in range(len(self._orbits)):

@@ -14,38 +14,81 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from commsim.arrays import Bools, Floats, Ints
+from commsim.arrays import Bools, Floats, Ints, Whole, distinct_columns, narrow, parts, taken
 from commsim.libraries import Plan
 
-__all__ = ["Entries", "Hashes", "color_by_plans", "entries_of", "mix", "refine"]
+__all__ = ["Entries", "Hashes", "PhaseLoads", "color_by_plans", "entries_of", "mix", "refine"]
 
 Hashes = npt.NDArray[np.uint64]
 
-_PART = 1 << 18
 _DIGITS = 9  # loads that agree to this many digits are equal
 
 
-class Entries(msgspec.Struct, frozen=True, eq=False):
-    """What the phases of many plans do to links: one entry per (plan, phase, link)."""
+class PhaseLoads(msgspec.Struct, frozen=True, eq=False):
+    """What a phase of a plan puts on a link: the `phase`, bytes and connections."""
 
-    plan: Ints
     phase: Ints
-    link: Ints
     load: Floats
     conns: Floats
+
+
+class Entries(msgspec.Struct, frozen=True, eq=False):
+    """What the phases of many plans do to links: one entry per (plan, phase, link), by plan.
+
+    Thousands of plans do the same, each on its links, and one plan does the same on thousands of
+    links: `flow` is the row of `flows` that says what. Columns are of 32 bits if that holds them.
+    """
+
+    plan: Whole
+    link: Whole
+    flow: Whole
+    flows: PhaseLoads
 
     @classmethod
     def joined(cls, parts: Sequence[Entries]) -> Entries:
         """Return all entries of several."""
-        whole = {
-            column: np.concatenate([getattr(part, column) for part in parts])
-            for column in cls.__struct_fields__
-        }
-        return cls(**whole)
+        flows = [part.flows for part in parts]
+        first = np.cumsum([0, *(len(own.load) for own in flows)])
+        flow = [
+            taken(narrow(np.arange(low, high)), part.flow)
+            for low, high, part in zip(first[:-1], first[1:], parts, strict=True)
+        ]
+        return cls(
+            plan=np.concatenate([part.plan for part in parts]),
+            link=np.concatenate([part.link for part in parts]),
+            flow=np.concatenate(flow),
+            flows=PhaseLoads(
+                np.concatenate([own.phase for own in flows]),
+                np.concatenate([own.load for own in flows]),
+                np.concatenate([own.conns for own in flows]),
+            ),
+        )
+
+    @property
+    def phase(self) -> Ints:
+        """The phase of each entry, made anew."""
+        return taken(self.flows.phase, self.flow)
+
+    @property
+    def load(self) -> Floats:
+        """The bytes of each entry, made anew."""
+        return taken(self.flows.load, self.flow)
+
+    @property
+    def conns(self) -> Floats:
+        """The connections of each entry, made anew."""
+        return taken(self.flows.conns, self.flow)
+
+    def on(self, links: int) -> Bools:
+        """Return which links have entries: `links` of them, or up to the last that has."""
+        found = np.zeros(max(links, int(self.link.max(initial=-1)) + 1), np.bool_)
+        for part in parts(len(self.link)):
+            found[self.link[part]] = True
+        return found
 
     def numbered(self, plans: Ints) -> Entries:
         """Return the same entries, plan i being called `plans[i]`."""
-        return replace(self, plan=plans[self.plan])
+        return replace(self, plan=taken(narrow(plans), self.plan))
 
     def by_plan(self) -> Entries:
         """Return the entries in the order of their plans."""
@@ -53,27 +96,36 @@ class Entries(msgspec.Struct, frozen=True, eq=False):
             return self
         return self._kept(np.argsort(self.plan, kind="stable"))
 
+    def in_parts(self) -> Iterator[Entries]:
+        """Yield the entries of some plans after those of others, all of a plan together."""
+        at = 0
+        for part in parts(len(self.plan)):
+            last = min(part.stop, len(self.plan)) - 1
+            if last >= at:
+                end = int(np.searchsorted(self.plan, self.plan[last], side="right"))
+                yield self._kept(slice(at, end))
+                at = end
+
     def of(self, plans: Bools) -> Entries:
         """Return the entries of the plans that are True."""
-        return self._kept(plans[self.plan])
+        return self._kept(taken(plans, self.plan))
 
     def of_links(self, links: Bools) -> Entries:
         """Return the entries on the links that are True; links beyond these are not."""
-        known = self.link < len(links)
-        kept = np.zeros(len(self.link), np.bool_)
-        kept[known] = links[self.link[known]]
-        return self._kept(kept)
+        known = np.zeros(max(len(links), int(self.link.max(initial=-1)) + 1), np.bool_)
+        known[: len(links)] = links
+        return self._kept(taken(known, self.link))
 
     def without(self, links: Bools) -> Entries:
         """Return the entries on all but the links that are True."""
-        beyond = np.zeros(int(self.link.max(initial=-1)) + 1, np.bool_)
-        beyond[: len(links)] = links[: len(beyond)]
-        return self._kept(~beyond[self.link])
+        if not links.any():
+            return self
+        others = np.ones(max(len(links), int(self.link.max(initial=-1)) + 1), np.bool_)
+        others[: len(links)] = ~links
+        return self._kept(taken(others, self.link))
 
-    def _kept(self, kept: Bools | Ints) -> Entries:
-        return Entries(
-            self.plan[kept], self.phase[kept], self.link[kept], self.load[kept], self.conns[kept]
-        )
+    def _kept(self, kept: Bools | Ints | slice) -> Entries:
+        return Entries(self.plan[kept], self.link[kept], self.flow[kept], self.flows)
 
 
 def entries_of(plans: Sequence[Plan]) -> Entries:
@@ -89,32 +141,32 @@ def entries_of(plans: Sequence[Plan]) -> Entries:
         return np.repeat(np.array(values, dtype=np.int64), counts)
 
     none = np.zeros(0)
+    link = np.concatenate([none, *(phase.link for _, _, phase in rows)])
+    number = spread([number for _, number, _ in rows])
+    load = np.concatenate([none, *(phase.load for _, _, phase in rows)])
+    conns = np.concatenate([none, *(phase.conns for _, _, phase in rows)])
+    first, flow = distinct_columns((number, load.view(np.int64), conns.view(np.int64)))
     return Entries(
-        plan=spread([at for at, _, _ in rows]),
-        phase=spread([number for _, number, _ in rows]),
-        link=np.concatenate([none, *(phase.link for _, _, phase in rows)]).astype(np.int64),
-        load=np.concatenate([none, *(phase.load for _, _, phase in rows)]),
-        conns=np.concatenate([none, *(phase.conns for _, _, phase in rows)]),
+        plan=narrow(spread([at for at, _, _ in rows])),
+        link=narrow(link.astype(np.int64)),
+        flow=narrow(flow),
+        flows=PhaseLoads(number[first], load[first], conns[first]),
     )
 
 
 def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints, Ints]:
     """Return stable colors of plans and of links (-1: a link that nothing uses)."""
-    weight = _weights(entries)
-    used, link, carried = _renumbered(entries.link, len(capacity))
-    by_link = np.argsort(link, kind="stable")
-    link_starts = np.cumsum(carried) - carried
-    owners, plan_starts = np.unique(entries.plan, return_index=True)
+    weight = _weights(entries.flows)
+    used, link = _renumbered(entries, len(capacity))
     plan_color = _number(plan_keys)
     link_color = _number(_digits(capacity[used]))
     while entries.link.size:
         before = plan_color.max() + link_color.max()
         # Sums of hashes tell multisets apart whatever their order; each key holds the old color,
         # so classes only ever split, and as many as before means that none did.
-        loaded = np.add.reduceat(_mixed(weight, plan_color, entries.plan)[by_link], link_starts)
+        loaded = _summed(weight, entries.flow, plan_color, entries.plan, link, len(used))
         link_color = _number(mix(link_color + 1, loaded))
-        loads = np.zeros(len(plan_color), np.uint64)
-        loads[owners] = np.add.reduceat(_mixed(weight, link_color, link), plan_starts)
+        loads = _summed(weight, entries.flow, link_color, link, entries.plan, len(plan_color))
         plan_color = _number(mix(plan_color + 1, loads))
         if plan_color.max() + link_color.max() == before:
             break
@@ -125,40 +177,36 @@ def refine(plan_keys: Hashes, entries: Entries, capacity: Floats) -> tuple[Ints,
 
 def color_by_plans(plan_color: Ints, entries: Entries, capacity: Floats) -> tuple[Ints, Ints]:
     """Return the links of `entries` and their colors: equal if equal plans load them equally."""
-    used, link, _ = _renumbered(entries.link, len(capacity))
-    loaded = np.zeros(len(used), np.uint64)
-    np.add.at(loaded, link, _mixed(_weights(entries), plan_color, entries.plan))
+    used, link = _renumbered(entries, len(capacity))
+    weight = _weights(entries.flows)
+    loaded = _summed(weight, entries.flow, plan_color, entries.plan, link, len(used))
     return used, _number(mix(_digits(capacity[used]), loaded))
 
 
-def _renumbered(link: Ints, links: int) -> tuple[Ints, Ints, Ints]:
-    """Return the links of entries, ascending, the place of each entry there, and their numbers."""
-    count = np.bincount(link, minlength=links)
-    used = np.flatnonzero(count)
-    place = np.empty(len(count), np.int64)
+def _renumbered(entries: Entries, links: int) -> tuple[Ints, Whole]:
+    """Return the links of entries, ascending, and the place of each entry there."""
+    on = entries.on(links)
+    used = np.flatnonzero(on)
+    place = np.zeros(len(on), np.int64)
     place[used] = np.arange(len(used))
-    return used, place[link], count[used]
+    return used, taken(narrow(place), entries.link)
 
 
-def _weights(entries: Entries) -> Hashes:
-    found = np.empty(len(entries.load), np.uint64)
-    for part in _parts(len(found)):
-        loads = mix(_digits(entries.load[part]), _digits(entries.conns[part]))
-        found[part] = mix(loads, entries.phase[part] + 1)
+def _weights(flows: PhaseLoads) -> Hashes:
+    return mix(mix(_digits(flows.load), _digits(flows.conns)), flows.phase + 1)
+
+
+def _summed(
+    weight: Hashes, flow: Whole, color: Ints, number: Whole, where: Whole, count: int
+) -> Hashes:
+    """Return, by `where` the entries are, the sum of their weights mixed with their colors.
+
+    The weight is that of an entry's flow, the color that of its number.
+    """
+    found = np.zeros(count, np.uint64)
+    for part in parts(len(flow)):
+        np.add.at(found, where[part], mix(weight[flow[part]], color[number[part]]))
     return found
-
-
-def _mixed(weight: Hashes, color: Ints, number: Ints) -> Hashes:
-    """Return each weight mixed with the color of its number."""
-    found = np.empty(len(weight), np.uint64)
-    for part in _parts(len(found)):
-        found[part] = mix(weight[part], color[number[part]])
-    return found
-
-
-def _parts(count: int) -> Iterator[slice]:
-    """Yield the parts of a column of millions, of which hashing would make copies."""
-    return (slice(at, at + _PART) for at in range(0, count, _PART))
 
 
 def _number(keys: Hashes) -> Ints:

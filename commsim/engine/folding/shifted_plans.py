@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from commsim.arrays import Bools, Ints
+from commsim.arrays import Bools, Ints, narrow
 from commsim.cluster import Cluster, Shifts
 from commsim.engine.folding.refinement import Entries, entries_of
 from commsim.libraries import Plan, Request
@@ -116,11 +116,10 @@ class ShiftedPlans:
         if link is None:
             return None
         return Entries(
-            np.repeat(np.arange(times), len(own.link)),
-            np.tile(own.phase, times),
-            link.reshape(-1),
-            np.tile(own.load, times),
-            np.tile(own.conns, times),
+            plan=np.repeat(narrow(np.arange(times)), len(own.link)),
+            link=narrow(link.reshape(-1)),
+            flow=np.tile(own.flow, times),
+            flows=own.flows,
         )
 
 

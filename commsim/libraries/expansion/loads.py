@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from commsim.arrays import Floats, Ints, distinct_columns
+from commsim.arrays import Floats, Ints, Whole, distinct_columns
 from commsim.cluster import Cluster, Route
 from commsim.libraries.routing import Router
 
@@ -34,9 +34,9 @@ class Connections(msgspec.Struct, frozen=True, eq=False):
     source: Ints
     target: Ints
     share: Floats
-    out: Ints
-    into: Ints
-    relay: Ints
+    out: Whole
+    into: Whole
+    relay: Whole
 
     @staticmethod
     def of(source: Ints, target: Ints, share: Floats | float) -> Connections:
@@ -77,6 +77,7 @@ def loads_of(connections: Connections, router: Router) -> LinkLoads:
     if not len(connections.source):
         return no_loads()
     merged, count = _merged(connections)
+    del connections  # millions, of a tree of 100,000 ranks
     cluster = router.cluster
     within = cluster.node_of[merged.source] == cluster.node_of[merged.target]
     alone = np.array([spec.domain_nodes == 1 for spec in cluster.specs])

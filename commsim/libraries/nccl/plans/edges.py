@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from commsim.arrays import Bools, Floats, Ints, distinct_columns
+from commsim.arrays import Bools, Floats, Ints, Whole, distinct_columns, narrow
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries.expansion import Connections
@@ -169,14 +169,14 @@ class CommunicatorEdges:
         """Return both directions of every tree edge: sums go up, results come down."""
         return self._named("tree", *self._tree_edges(channels), 1 / channels, leave=-1, enter=-1)
 
-    def _tree_edges(self, channels: int) -> tuple[Ints, Ints, Ints]:
+    def _tree_edges(self, channels: int) -> tuple[Whole, Whole, Whole]:
         """Return source, target and channel: what is left here, of millions of edges, is let go."""
         chosen = np.arange(channels) % self.comm.trees.channels
         up = self.comm.trees.up[chosen].astype(np.int64)
         row, child = np.nonzero(up >= 0)
         parent = up[row, child]
         source, target = np.concatenate((child, parent)), np.concatenate((parent, child))
-        return source, target, np.tile(chosen[row], 2)
+        return narrow(source), narrow(target), np.tile(narrow(chosen)[row], 2)
 
     def _named(
         self,
@@ -220,7 +220,7 @@ class CommunicatorEdges:
         return second.astype(np.int64)
 
     def _between(self, source: Ints, target: Ints, share: float) -> Connections:
-        none = np.full(len(source), -1)
+        none = np.full(len(source), -1, np.int32)  # holds any NIC and rank: each has named links
         shares = np.full(len(source), share)
         return Connections(
             self.gpus[source], self.gpus[target], shares, none, none.copy(), none.copy()

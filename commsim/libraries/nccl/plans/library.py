@@ -241,6 +241,8 @@ def _flow(group: NcclGroup, loads: OpLoads, size: int, idle: int, lead: int) -> 
     load = loads.bytes_in(size, idle * 1e-12, group.cluster.links.capacity)
     moves = load > 0
     conns = loads.share * (loads.conns.sum() / loads.share.sum() if loads.share.any() else 1.0)
+    if moves.all():  # of thousands of plans that are kept, none has links of its own
+        return PlanPhase(idle, loads.link, load, conns, lead)
     return PlanPhase(idle, loads.link[moves], load[moves], conns[moves], lead)
 
 
