@@ -5,6 +5,7 @@ How many small faults in the program the tests notice: mutants by seed, each aga
     python benchmarks/mutants.py --reach FILE --count 200 --seed 0 --jobs 2
     python benchmarks/mutants.py --reach FILE --count 50 --seed 0 --rooms engine metrics/waits.py
     python benchmarks/mutants.py --reach FILE --all --rooms metrics/waits.py    # every place
+    python benchmarks/mutants.py --reach FILE --count 200 --seed 0 --again OUT  # survivors of OUT
 
 A mutant changes one place of one module: a comparison, an arithmetic sign, a constant, a
 condition. It is never written: a fork of this process gets the changed code and runs the tests
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,13 +97,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the first mutant that is run")
     parser.add_argument("--last", type=int, help="where to stop, before this one")
+    parser.add_argument("--again", type=Path, help="only what survived in this printout")
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="folders or files of commsim")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for a mutant's tests")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     asked = parser.parse_args()
     reach = msgspec.json.decode(asked.reach.read_bytes(), type=Reach)
     every = drawn(asked.seed, None if asked.all else asked.count, asked.rooms)
-    chosen = range(len(every))[asked.first : asked.last]
+    chosen = list(range(len(every))[asked.first : asked.last])
+    if asked.again:
+        survived = re.findall(r"^(\d+): SURVIVES", asked.again.read_text(), re.MULTILINE)
+        chosen = [number for number in chosen if number in set(map(int, survived))]
     known, same, times = changing_nothing(), 0, reach.seconds
     given: list[Given] = []
     for number in chosen:

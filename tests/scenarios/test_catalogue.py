@@ -34,6 +34,12 @@ def result(name: str) -> dict[str, Any]:
     return said(name)[0]
 
 
+@pytest.mark.parametrize("name", [later(name) if name in LONG else name for name in NAMES])
+def test_nothing_that_a_run_says_has_moved(name: str) -> None:
+    """But where `benchmarks/kept_figures.py` wrote it again."""
+    assert moved(kept("catalogue")[name], said(name)[1]) == []
+
+
 @pytest.mark.share(0.2)
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
 def test_every_scenario_says_what_limits_it(name: str) -> None:
@@ -54,12 +60,6 @@ def test_the_expected_figures(name: str) -> None:
             found = found[int(step) if step.isdecimal() else step]
         exact = isinstance(value, str)
         assert found == (value if exact else pytest.approx(value, rel=1e-6)), path
-
-
-@pytest.mark.parametrize("name", [later(name) if name in LONG else name for name in NAMES])
-def test_nothing_that_a_run_says_has_moved(name: str) -> None:
-    """But where `benchmarks/kept_figures.py` wrote it again."""
-    assert moved(kept("catalogue")[name], said(name)[1]) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
