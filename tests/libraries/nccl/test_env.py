@@ -56,8 +56,19 @@ def test_an_empty_environment_leaves_the_defaults() -> None:
         ("NCCL_NVLS_ENABLE", False, "nvls_enable", 0),
         ("NCCL_P2P_LEVEL", "NVL", "p2p_level", PathType.NVL),
         ("NCCL_P2P_LEVEL", "phb", "p2p_level", PathType.PHB),
-        ("NCCL_P2P_LEVEL", "0", "p2p_level", PathType.LOC),
-        ("NCCL_P2P_LEVEL", "3", "p2p_level", PathType.PHB),
+        *(
+            ("NCCL_P2P_LEVEL", str(number), "p2p_level", level)
+            for number, level in enumerate(
+                (PathType.LOC, PathType.PIX, PathType.PXB, PathType.PHB)
+                + (PathType.SYS,) * 4  # no number is farther
+            )
+        ),
+        ("NCCL_P2P_LEVEL", "999999999", "p2p_level", PathType.SYS),
+        ("NCCL_P2P_LEVEL", "SYS", "p2p_level", PathType.SYS),
+        ("NCCL_MAX_NCHANNELS", "-0x10", "max_nchannels", -16),
+        ("NCCL_MAX_NCHANNELS", "-010", "max_nchannels", -8),
+        ("NCCL_MAX_NCHANNELS", "0", "max_nchannels", 0),
+        ("NCCL_P2P_DISABLE", "2", "p2p_disable", True),
         ("NCCL_NET_GDR_LEVEL", "5", "net_gdr_level", PathType.SYS),
         ("NCCL_THREAD_THRESHOLDS", "8 8 64 16 8 64", "thread_thresholds", (8, 8, 64, 16, 8, 64)),
     ],
@@ -79,7 +90,16 @@ def test_an_unknown_variable_is_refused_with_a_suggestion(name: str, suggestion:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("NCCL_NTHREADS", "many"), ("NCCL_P2P_LEVEL", "NVLINK"), ("NCCL_P2P_DISABLE", "yes")],
+    [
+        ("NCCL_NTHREADS", "many"),
+        ("NCCL_P2P_LEVEL", "NVLINK"),
+        ("NCCL_P2P_DISABLE", "yes"),
+        ("NCCL_P2P_LEVEL", "NET"),
+        ("NCCL_P2P_LEVEL", "DIS"),
+        ("NCCL_P2P_LEVEL", "-1"),
+        ("NCCL_P2P_LEVEL", "1234567890"),
+        ("NCCL_NET_MERGE_LEVEL", "NVLINK"),
+    ],
 )
 def test_a_value_that_nccl_cannot_read_is_refused(name: str, value: str) -> None:
     with pytest.raises(ScenarioError, match=f"{name}={value}"):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from commsim.cluster import Cluster
+from commsim.cluster import Cluster, Links, Route
 from commsim.libraries.nccl.env import knobs_of
+from commsim.libraries.nccl.plans import detours
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
+from commsim.libraries.nccl.shapes import PathType
 
 
 def loaded(preset: str, nodes: int, op: str, env: dict[str, Any]) -> tuple[dict[str, float], float]:
@@ -57,3 +60,31 @@ def test_without_gpudirect_what_leaves_a_node_passes_its_memory(op: str) -> None
 
 
 _MEMORY_PER_WIRE = 1.0  # of a link out of a NIC and one into another: in and out of two memories
+
+
+@pytest.mark.parametrize(
+    ("ends", "kinds", "level"),
+    [
+        (["gpu0", "nvswitch", "gpu1"], ["nvlink", "nvlink"], PathType.NVL),
+        (["gpu0", "gpu1"], ["nvlink"], PathType.NVL),
+        (["gpu0", "pcie0", "gpu1"], ["pcie", "pcie"], PathType.PIX),
+        (["gpu0", "pcie0", "pcie1", "gpu1"], ["pcie"] * 3, PathType.PXB),
+        (["gpu0", "pcie0", "pcie1", "pcie2", "gpu1"], ["pcie"] * 4, PathType.PXB),
+        (["gpu0", "cpu0", "gpu1"], ["pcie", "pcie"], PathType.PHB),
+        (["gpu0", "pcie0", "cpu0", "pcie1", "gpu1"], ["pcie"] * 4, PathType.PHB),
+        (["gpu0", "cpu0", "cpu1", "gpu1"], ["pcie", "cpu", "pcie"], PathType.SYS),
+    ],
+)
+def test_ways_have_the_names_that_nccl_gives_them(
+    ends: list[str], kinds: list[str], level: PathType
+) -> None:
+    """A PCIe switch is PIX, several are PXB, a CPU is PHB, and from one to another SYS."""
+    count, ends = len(kinds), [f"node0/{end}" for end in ends]
+    ones = np.ones(count)
+    links = Links(
+        (*"abcd",)[:count], tuple(kinds), ("",) * count, ones, ones, ones,
+        np.zeros(count, np.int64), tuple(ends[:-1]), tuple(ends[1:]),
+    )  # fmt: skip
+    way = Route(tuple(range(count)), (1.0,) * count, tuple(range(count)), 0)
+    kept = [most for most in PathType if detours._within(most, links)(way)]
+    assert kept == [most for most in PathType if most >= level]

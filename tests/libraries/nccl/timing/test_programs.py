@@ -109,13 +109,26 @@ def test_a_single_broadcast_takes_its_chain(runs, domains):
     assert few * (1 - 1e-12) <= program_time(run, TERMS)[0] <= more
 
 
-@pytest.mark.parametrize("shape", [ChunkShape.RING, ChunkShape.TREE])
-def test_messages_add_up_to_what_an_edge_carries(runs, shape):
-    run = runs(shape=shape, size=1 << 28)
-    edges = (ring_edges if shape == ChunkShape.RING else tree_edges)(run, TERMS)
-    carried = edges.message[0] * edges.count[0] * 16
-    expected = 2 * 15 / 16 * (1 << 28) if shape == ChunkShape.RING else 1 << 28
-    assert carried == pytest.approx(expected, rel=1e-12)
+@pytest.mark.parametrize(("make", "shape", "carried"), [
+    (ring_edges, ChunkShape.RING, 2 * 15 / 16),
+    (chain_edges, ChunkShape.CHAIN, 1.0),
+    (tree_edges, ChunkShape.TREE, 1.0),
+])  # fmt: skip
+@pytest.mark.parametrize("protocol", [0, 1, 2])
+def test_messages_add_up_to_what_an_edge_carries(runs, make, shape, carried, protocol):
+    run = runs(shape=shape, size=1 << 28, protocol=protocol)
+    edges = make(run, TERMS)
+    assert edges.message[0] * edges.count[0] * 16 == pytest.approx(carried * (1 << 28), rel=1e-12)
+    # a piece is cut where it fills what its buffer holds back, at least into one
+    held = {
+        ChunkShape.RING: [(1 << 28) / 256] * 3,
+        ChunkShape.CHAIN: [2.0**19 / 8] * 2 + [2.0**19 * TERMS.fill_chain],
+        ChunkShape.TREE: [2.0**19 / 8] * 2 + [2.0**19 * TERMS.fill_tree[2]],
+    }[shape][protocol]
+    assert edges.message[0] == pytest.approx(held, rel=1e-12)
+    assert make(runs(shape=shape, size=16.0, protocol=protocol), TERMS).count[0] == (
+        30 if shape is ChunkShape.RING else 1
+    )
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2])

@@ -129,6 +129,10 @@ def test_thresholds_of_the_environment(recorded: Make) -> None:
     assert found == [1, 2, 64, 0, 8, 6]
     assert made.threshold(DIRECT, SIMPLE) == 512
     assert made.width(RING, LL, 1).channels == 16
+    nine = widths(recorded("dgx_h100_2"), Knobs(thread_thresholds=(1, 2, 3, 4, 5, 6, 7, 7, 7)))
+    found = [nine.threshold(each, way) for each in (TREE, RING) for way in (LL, LL128, SIMPLE)]
+    assert found == [1, 2, 3, 4, 5, 6]
+    assert [nine.threshold(DIRECT, way) for way in (LL, LL128, SIMPLE)] == [8, 8, 512]
 
 
 @pytest.mark.parametrize(
