@@ -124,9 +124,12 @@ def _members(source: _Unpacked, path: Path, limits: FileLimits) -> Iterator[Docu
                 if content is None or name.startswith("."):
                     continue  # "._x" is what macOS adds next to x
                 yield _member(f"{path}:{member.name}", content, member.size, limits)
+        early = source.lacks_a_record()
     except tarfile.TarError as error:
         if not count:
             raise TraceError(f"{path}: not a readable archive ({error}).") from None
+        early = True
+    if early:
         yield Document(f"{path} (end of archive)", b"", cut=True)
 
 
@@ -175,6 +178,10 @@ class _Unpacked(io.RawIOBase):
         taken, self._ready = self._ready, bytearray()
         return taken
 
+    def lacks_a_record(self) -> bool:
+        """Say whether an archive ended inside a record: tarfile takes that for its end."""
+        return self.cut or (self._unzip is None and self._unpacked % tarfile.BLOCKSIZE > 0)
+
     def _fill(self, count: int) -> None:
         while len(self._ready) < count:
             block = self._next_block()
@@ -205,17 +212,20 @@ class _Unpacked(io.RawIOBase):
     def _take_packed(self) -> bytes:
         """Return packed bytes, starting the next gzip member where one ended."""
         assert self._unzip is not None
-        rest = b""
-        if self._unzip.eof:
-            rest = self._unzip.unused_data
-            rest += b"" if rest else self._file.read(_BLOCK)
-            if not rest.startswith(_GZIP):
-                return b""
-            self._unzip = zlib.decompressobj(wbits=31)
-        else:
-            rest = self._file.read(_BLOCK)
-        self._packed += len(rest)
+        if not self._unzip.eof:
+            return self._read_packed()
+        rest = self._unzip.unused_data
+        if len(rest) < len(_GZIP):
+            rest += self._read_packed()
+        if not rest.startswith(_GZIP):
+            return b""
+        self._unzip = zlib.decompressobj(wbits=31)
         return rest
+
+    def _read_packed(self) -> bytes:
+        block = self._file.read(_BLOCK)
+        self._packed += len(block)
+        return block
 
     def _check(self) -> None:
         limits = self._limits
