@@ -137,8 +137,12 @@ def _owners(run: _Run) -> tuple[dict[str, int], bool]:
         fits, key=lambda pair: (-fits[pair], abs(places[pair[1]] - devices.index(pair[0])))
     )
     owners: dict[str, int] = {}
+    for device, pid in order:  # one GPU for each process that has calls of any
+        if fits[device, pid] and device not in owners and pid not in owners.values():
+            owners[device] = pid
     for device, pid in order:
-        if device not in owners and (pid not in owners.values() or len(owners) >= len(pids)):
+        spare = pid not in owners.values() or set(owners.values()) == set(pids)
+        if device not in owners and (fits[device, pid] or spare):
             owners[device] = pid
     sure = all(
         fits[device, owners[device]] > fits[device, pid]
