@@ -16,7 +16,7 @@ from commsim.libraries.nccl.topology.build import system_of
 from commsim.libraries.nccl.topology.from_cluster import cluster_xml
 from commsim.libraries.nccl.topology.rules import rules_of
 from commsim.libraries.nccl.topology.to_cluster import cluster_from_xml
-from commsim.libraries.nccl.topology.xml_file import Element, read_xml, write_xml
+from commsim.libraries.nccl.topology.xml_file import MAX_BYTES, Element, read_xml, write_xml
 
 MACHINES = ["dgx1v", "dgx_a100", "dgx_h100", "pcie4_sw_100g"]
 
@@ -248,3 +248,73 @@ def test_a_rack_of_few_nodes_is_one_domain(nodes):
     assert len(back.node_names) == nodes
     assert back.specs[0].domain_nodes == nodes
     assert len(set(back.domain_of_node.tolist())) == 1
+
+
+def test_a_file_may_be_16_mib():
+    text = "<system/>" + " " * (16 * 2**20 - 9)
+    assert len(text) == MAX_BYTES
+    assert read_xml(text, "big.xml") == Element("system")
+    with pytest.raises(ScenarioError, match=r"big.xml: 16 MiB are too much"):
+        read_xml(text + " ", "big.xml")
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_elements_may_be_64_deep(extra):
+    depth = 64 + extra
+    text = "<system>" + "\n<pci>" * (depth - 1) + "</pci>" * (depth - 1) + "</system>"
+    if extra:
+        with pytest.raises(ScenarioError, match=r"deep.xml:65: more than 64 levels"):
+            read_xml(text, "deep.xml")
+        return
+    element, levels = read_xml(text, "deep.xml"), 1
+    while element.inside:
+        (element,), levels = element.inside, levels + 1
+    assert (levels, element.line) == (64, 64)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_elements_may_be_65536(extra):
+    text = "<system>" + "<a/>" * (65_535 + extra) + "</system>"
+    if extra:
+        with pytest.raises(ScenarioError, match="65536 elements are no machine"):
+            read_xml(text, "many.xml")
+    else:
+        assert len(read_xml(text, "many.xml").inside) == 65_535
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<system>\n<cpu>\n", "my.xml:3: not XML: no element found"),
+        ("<system/><system/>", "my.xml:1: not XML: junk after document element"),
+        ("\n\n<cpu/>", "my.xml: holds <cpu>; an NCCL topology is one <system> element"),
+        ("\n<!DOCTYPE system><system/>", r"my.xml:2: a document type"),
+    ],
+)
+def test_the_line_of_what_is_wrong_is_said(text, words):
+    with pytest.raises(ScenarioError, match=words):
+        read_xml(text, "my.xml")
+
+
+def test_elements_are_compared_without_their_lines():
+    assert Element("gpu", {"dev": "0"}, line=3) == Element("gpu", {"dev": "0"}, line=8)
+    assert Element("gpu", {"dev": "0"}) != Element("gpu", {"dev": "1"})
+    assert Element("gpu").line == 0
+
+
+def test_a_file_is_written_by_levels():
+    root = Element("system", {"version": "1"})
+    cpu = root.add("cpu", numaid=0, tag_of='<&">\n')
+    cpu.add("pci").add("gpu", dev=1)
+    cpu.add("nic")
+    assert write_xml(root) == (
+        '<system version="1">\n'
+        '  <cpu numaid="0" tag_of="&lt;&amp;&quot;&gt;&#10;">\n'
+        "    <pci>\n"
+        '      <gpu dev="1"/>\n'
+        "    </pci>\n"
+        "    <nic/>\n"
+        "  </cpu>\n"
+        "</system>\n"
+    )
+    assert [e.tag for e in cpu.all("nic")] == ["nic"]
