@@ -159,6 +159,17 @@ def test_splits_bound_by_their_busiest_gpu() -> None:
     assert found.cut == "out of GPU 2"
 
 
+def test_who_neither_sends_nor_receives_adds_no_latency() -> None:
+    """GPUs 0 and 1 of one node exchange; GPU 8 of another is in the group, and gets nothing."""
+    cluster = nodes("dgx-h100", 2)
+    across = bound(cluster, "all_reduce", 8, [0, 8]).seconds
+    for splits in ([[0, 8], [0, 0]], [[0, 0], [8, 0]], [[0, 8], [8, 0]]):
+        pair = bound(cluster, "all_to_all_v", 8, [0, 1], splits=splits).seconds
+        wider = [[*splits[0], 0], [*splits[1], 0], [0, 0, 0]]
+        found = bound(cluster, "all_to_all_v", 8, [0, 1, 8], splits=wider).seconds
+        assert 0 < found <= pair < across
+
+
 def test_one_gpu_alone_and_unknown_ops() -> None:
     cluster = nodes("dgx-h100", 1)
     assert bound(cluster, "all_reduce", GIB, [3]).seconds == 0

@@ -69,6 +69,30 @@ def test_use_over_time_is_the_exact_step_function() -> None:
     assert use.share.tolist() == pytest.approx([0.4, 0.5, 0.1, 0.0])
 
 
+@pytest.mark.parametrize("points", [3, 4, 1000])
+def test_as_many_steps_as_points_are_kept_exactly(points: int) -> None:
+    """0-10, 10-40 and 40-100: three steps, which two points cannot say."""
+    segments = [(0, 0, 10, 0.5), (0, 10, 40, 1.0)]
+    timeline_ = run(link_use([1e12], [{0: 1.0}], segments))
+    use = use_over_time(timeline_, np.array([0]), points=points)
+    assert use.time.tolist() == [0, 10, 40, 100]
+    assert use.share.tolist() == pytest.approx([0.5, 1.0, 0.0])
+    half = use_over_time(timeline_, np.array([0]), points=2)
+    assert half.time.tolist() == [0, 50, 100]
+    assert half.share.tolist() == pytest.approx([35 / 50, 0.0])
+
+
+def test_links_are_used_together_by_what_is_on_those_that_are_asked_for() -> None:
+    """Flow 0 puts 3 bytes on link 0 and 5 on link 1, flow 1 puts 2 on link 2, all in 100 ps."""
+    links = link_use(
+        [1e12, 1e12, 2e12], [{0: 3.0, 1: 5.0}, {2: 2.0}], [(0, 0, 100, 0.01), (1, 0, 100, 0.01)]
+    )
+    found = run(links)
+    for chosen, share in (([0], 0.03), ([1], 0.05), ([2], 0.01), ([0, 1], 0.04), ([1, 2], 7 / 300)):
+        use = use_over_time(found, np.array(chosen))
+        assert use.share.tolist() == pytest.approx([share])
+
+
 def test_each_resampled_part_has_the_mean_of_its_own_stretch() -> None:
     use = use_over_time(two_flows(), np.array([0]), points=3)
     third = 100 / 3

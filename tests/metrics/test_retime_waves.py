@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.hand_made import timeline
 
-from commsim.graph import OpKind
+from commsim.graph import GraphBuilder, OpKind
 from commsim.metrics import retime
 from commsim.metrics.meetings import Meetings
 from commsim.metrics.retime import Change, Retiming
@@ -126,3 +127,23 @@ def test_what_meets_arrives_a_wave_behind_what_its_last_member_needs(links: int)
     assert waves.count == links + 1
     behind = in_waves([1, 0], np.array([0, 0, 1]), np.array([0]), met([], [-1, -1]))
     assert behind is None  # what needs another comes before it
+
+
+def test_two_that_meet_once_start_together() -> None:
+    """One meeting in all: who comes at 0 waits for who comes at 70, and 30 later if that one is."""
+    build = GraphBuilder()
+    pair = build.group("pair", [0, 1])
+    for rank in range(2):
+        lane = build.lane(rank)
+        build.compute(lane, 1, name="work", stream="comm")
+        build.collective(lane, pair, "all_reduce", 8, stream="comm")
+    line = timeline(build, [(0, 10), (10, 70, 80), (0, 70), (70, 70, 80)])
+    plan = Retiming(line)
+    waves = plan._waves
+    assert waves is not None
+    doubled = Change(np.array([1.0, 1.0, 2.0, 1.0]))
+    alone = Change(np.ones(4), detached=np.array([False, True, False, False]))
+    (_, end), (_, later), (_, apart) = plan._together(waves, [Change(np.ones(4)), doubled, alone])
+    assert end.tolist() == [10, 80, 70, 80]
+    assert later.tolist() == [10, 150, 140, 150]
+    assert apart.tolist() == [10, 20, 70, 80]

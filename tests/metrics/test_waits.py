@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from helpers.hand_made import timeline
 
-from commsim.graph import GraphBuilder
+from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.metrics import measure, waits
 from commsim.study.run import run
 
@@ -69,3 +69,52 @@ def test_two_waits_at_once_count_once() -> None:
 
 def test_nobody_waits_in_an_empty_run() -> None:
     assert waits(timeline(GraphBuilder(), [])) == ()
+
+
+def test_a_peer_of_the_same_stage_or_of_none_is_skew_and_of_another_a_bubble() -> None:
+    """Ranks 0 and 1 are stage 0, rank 2 is stage 1, rank 3 is of no stage; pairs meet one by one.
+
+    Rank 0 waits 100 ps for 1, then 1 waits 80 ps for 2, 2 waits 60 ps for 0, 2 waits 50 ps for 3
+    and 3 waits 40 ps for 2.
+    """
+    build, times = GraphBuilder(), []
+    met = [
+        ((0, 1), (0, 100), 100), ((1, 2), (110, 190), 190), ((2, 0), (200, 260), 260),
+        ((2, 3), (270, 320), 320), ((3, 2), (330, 370), 370),
+    ]  # fmt: skip
+    groups = [build.group(f"pair{at}", sorted(pair)) for at, (pair, *_) in enumerate(met)]
+    for rank, stage in enumerate((0, 0, 1, -1)):
+        lane = build.lane(rank)
+        tags = Tags(Phase.FORWARD, stage=stage)
+        for group, (pair, came, start) in zip(groups, met, strict=True):
+            if rank in pair:
+                build.collective(lane, group, "all_reduce", 8, stream="comm", tags=tags)
+                times.append((came[pair.index(rank)], start, start + 10))
+    found = [(one.rank, one.peer, one.stage, one.kind) for one in waits(timeline(build, times))]
+    assert (0, 1, 0, "skew") in found
+    assert (1, 2, 1, "bubble") in found
+    assert (2, 0, 0, "bubble") in found
+    assert (2, 3, None, "skew") in found
+    assert (3, 2, 1, "skew") in found
+
+
+def meetings_of_two(*late: int, until: int) -> list[tuple[int, int, int]]:
+    """Return (rank, peer, ps) where ranks 2i and 2i + 1 meet, the second so many ps after 0."""
+    build, times = GraphBuilder(), []
+    for at, ps in enumerate(late):
+        group = build.group(f"pair{at}", [2 * at, 2 * at + 1])
+        for rank, came in ((2 * at, 0), (2 * at + 1, ps)):
+            lane = build.lane(rank)
+            build.collective(lane, group, "all_reduce", 8, stream="comm")
+            build.compute(lane, 1, name="work")
+            times += [(came, ps, ps), (ps, until)]
+    found = waits(timeline(build, times))
+    return [(one.rank, one.peer, round(one.seconds * 1e12)) for one in found]
+
+
+def test_a_thousandth_of_the_step_is_told_and_less_is_not() -> None:
+    assert meetings_of_two(999, 1000, 1001, until=1_000_000) == [(4, 5, 1001), (2, 3, 1000)]
+
+
+def test_the_longest_comes_first_and_equal_ones_by_rank() -> None:
+    assert meetings_of_two(30, 50, 30, until=100) == [(2, 3, 50), (0, 1, 30), (4, 5, 30)]

@@ -14,7 +14,7 @@ from commsim.models import stack_constants, stack_names
 from commsim.models.constants import stack_on
 from commsim.sections import decode
 from commsim.workload import TrainingSection, build_training
-from commsim.workload.training.defaults import StackDefaults, with_defaults
+from commsim.workload.training.defaults import StackDefaults, gradient_precision, with_defaults
 
 
 def section(**settings: Any) -> TrainingSection:
@@ -70,6 +70,101 @@ def test_products_overlap_tensor_parallel_collectives_where_the_stack_does() -> 
     assert filled(parallel=parallel).parallel.tp_overlap == "none"
     whole = {"dp": 32, "tp": 2}
     assert filled(parallel=whole, compute={"stack": "nemo"}).parallel.tp_overlap == "none"
+
+
+def settings_taken(**settings: Any) -> tuple[str, ...]:
+    return with_defaults(section(**settings), where="x")[1].settings
+
+
+MOE = {**SMALL, "experts": {"experts": 16, "top_k": 2, "expert_ffn": 8}}
+
+
+def test_what_concerns_tensor_parallelism_is_named_where_there_is_some() -> None:
+    for tp in (1, 2, 3):
+        taken = settings_taken(parallel={"dp": 64, "tp": tp, "sequence_parallel": tp > 1})
+        assert ("tp_overlap none" in taken) == (tp > 1)
+        assert filled(parallel={"dp": 64, "tp": tp}).parallel.tp_overlap == "none"
+    given = {"dp": 32, "tp": 2, "sequence_parallel": True, "tp_overlap": "full"}
+    assert not any(one.startswith("tp_overlap") for one in settings_taken(parallel=given))
+    assert filled(parallel=given, compute={"stack": "nemo"}).parallel.tp_overlap == "full"
+
+
+@pytest.mark.parametrize("ep", [1, 2, 4])
+def test_what_concerns_experts_is_taken_where_they_are_spread(ep: int) -> None:
+    how: dict[str, Any] = {"model": MOE, "compute": {"stack": "nemo"}}
+    found = filled(parallel={"dp": 64, "ep": ep}, **how).parallel
+    assert found.dispatcher == ("deepep" if ep > 1 else None)
+    taken = settings_taken(parallel={"dp": 64, "ep": ep}, **how)
+    assert ("dispatcher deepep" in taken) == (ep > 1)
+    given = {"dp": 64, "ep": ep, "dispatcher": "alltoall"}
+    assert filled(parallel=given, **how).parallel.dispatcher == "alltoall"
+    assert not any(one.startswith("dispatcher") for one in settings_taken(parallel=given, **how))
+
+
+def test_a_stack_that_pairs_does_so_where_schedule_and_replicas_allow_it() -> None:
+    def pairs(data: dict[str, Any], **parallel: Any) -> tuple[bool | None, bool]:
+        how: dict[str, Any] = {
+            "model": MOE, "compute": {"stack": "nemo-26.06"}, "data_parallel": data,
+            "parallel": {"dp": 32, "ep": 2, "pp": 2, **parallel},
+        }  # fmt: skip
+        return filled(**how).parallel.expert_overlap, "expert_overlap true" in settings_taken(**how)
+
+    assert pairs({}) == (True, True)
+    assert pairs({}, schedule="interleaved_1f1b", virtual_stages=2) == (True, True)
+    assert pairs({}, schedule="gpipe") == (False, False)
+    assert pairs({"kind": "fsdp"}) == (False, False)
+    assert pairs({}, expert_overlap=False) == (False, False)
+    assert pairs({}, expert_overlap=True) == (True, False)
+    assert pairs({}, ep=1) == (None, False)
+    other: dict[str, Any] = {"model": MOE, "parallel": {"dp": 32, "ep": 2, "pp": 2}}
+    assert filled(**other).parallel.expert_overlap is False
+
+
+def test_a_first_bucket_is_no_larger_than_a_bucket() -> None:
+    """torch's: 25 MiB, the first 1 MiB; Megatron's grow by dp x cp."""
+    for bucket, first in ((2**19, 2**19), (2**20, 2**20), (2**21, 2**20)):
+        data = {"bucket": f"{bucket}B"}
+        found = filled(compute={"stack": "megatron-2020"}, data_parallel=data).data_parallel
+        assert (found.bucket, found.first_bucket) == (bucket, first)
+    wide = filled(parallel={"dp": 32, "cp": 3}).data_parallel
+    assert wide.bucket == 4 * 96_000_000
+
+
+@pytest.mark.parametrize(
+    ("data", "pp", "no_sync", "reshard"),
+    [
+        ({}, 1, False, "microbatch"),
+        ({}, 2, True, "step"),
+        ({"shard": "grad_op"}, 1, False, None),
+        ({"shard": "grad_op"}, 2, True, None),
+        ({"no_sync": False, "reshard": "microbatch"}, 2, False, "microbatch"),
+    ],
+)
+def test_when_whole_parameters_are_given_up(
+    data: dict[str, Any], pp: int, no_sync: bool, reshard: str | None
+) -> None:
+    how: dict[str, Any] = {"data_parallel": {"kind": "fsdp", **data}, "parallel": {"pp": pp}}
+    found = filled(**how).data_parallel
+    assert (found.no_sync, found.reshard) == (no_sync, reshard)
+    taken = settings_taken(**how)
+    assert ("no_sync true" in taken) == (no_sync and "no_sync" not in data)
+    assert ("reshard step" in taken) == (pp > 1 and not data)
+
+
+@pytest.mark.parametrize(
+    ("precision", "stack", "gradients"),
+    [
+        ("fp16", "megatron", "fp16"), ("fp32", "nemo", "fp32"), ("tf32", "nemo", "fp32"),
+        ("bf16", "megatron", "fp32"), ("bf16", "nemo", "bf16"), ("fp8", "megatron", "fp32"),
+        ("fp8", "nemo", "bf16"),
+    ],
+)  # fmt: skip
+def test_gradients_are_reduced_in_what_the_stack_keeps_them_in(
+    precision: str, stack: str, gradients: str
+) -> None:
+    assert gradient_precision(precision, stack_constants(stack)) == gradients
+    taken = settings_taken(precision=precision, compute={"stack": stack})
+    assert (f"gradients {gradients}" in taken) == (precision not in ("fp32", "tf32"))
 
 
 def test_the_notes_name_the_defaults_taken() -> None:

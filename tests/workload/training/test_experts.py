@@ -7,17 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.toy_cluster import SMALL
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.libraries import Ideal
+from commsim.models import GpuWork
 from commsim.sections import decode
 from commsim.study.run import run
 from commsim.workload import TrainingSection, build_training
 from commsim.workload.training import plan_training
 from commsim.workload.training.axes import Axes
+from commsim.workload.training.expert_routing import ExpertRouting
 from commsim.workload.training.plan import TrainingPlan
+from commsim.workload.training.work_items import WorkList
 
 EXPERTS = {"experts": 16, "top_k": 4, "expert_ffn": 256}
 MODEL = {**SMALL, "hidden": 256, "heads": 8, "seq_len": 512, "experts": EXPERTS}
@@ -164,6 +168,65 @@ def test_shared_experts_run_while_tokens_travel(layout: dict[str, Any]) -> None:
     assert hidden > 0
     gathers = 2 * MODEL["layers"] * exposed if "tp" in layout else 0
     assert after - beside_it == pytest.approx(hidden + gathers, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gated", "forward", "backward"),
+    [(False, (3.0, 3.0), (3.0, 3.0)), (True, (4.0, 2.0), (2.0, 4.0))],
+)
+def test_shared_experts_run_by_their_products_before_and_after(
+    gated: bool, forward: tuple[float, float], backward: tuple[float, float]
+) -> None:
+    """Of 6 us: two products of three with a gate run before, one of two without; and W last."""
+    plan = planned()
+    shape = replace(plan.model.shape, gated=gated)
+    for back, parts in ((False, forward), (True, backward)):
+        made, routing = WorkList(), ExpertRouting(shape, plan.split, 2, 1.5, False, False)
+        routing.write(made, GpuWork(2e-6), shared=GpuWork(6e-6, 60.0), backward=back)
+        taken = [(one.kind, one.duration / 1e6) for one in made.items if one.kind == "compute"]
+        assert taken == [("compute", parts[0]), ("compute", 3.0), ("compute", parts[1])]
+        flops = [one.flops for one in made.items if one.flops]
+        assert flops == pytest.approx([10 * part for part in parts])
+
+
+@pytest.mark.parametrize("ep", [1, 2])
+@pytest.mark.parametrize("shared", [0.0, 1e-6])
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("copied", [False, True])
+def test_the_items_of_routed_experts_in_order(
+    ep: int, shared: float, skewed: bool, backward: bool, copied: bool
+) -> None:
+    plan = planned()
+    split = replace(plan.split, ep=ep, tp=2)
+    routing = ExpertRouting(plan.model.shape, split, 2, 1.5, skewed, copied)
+    made, beside = WorkList(), shared > 0
+    routing.write(made, GpuWork(2e-6), shared=GpuWork(shared), backward=backward)
+    copies = 4 * 2 * 512 * 256  # of every token's two bytes an entry
+    there, back = ("to_skewed", "from_skewed") if skewed else ("all_to_all", "all_to_all")
+    first, last = (back, there) if backward else (there, back)
+    own = [("compute", 0, False)] if beside else []
+    expected = [
+        *([(first, copies, beside)] if ep > 1 else []),
+        *own,
+        *([("all_gather", 3 * copies, False)] if copied else []),
+        ("compute", 0, False),
+        *([("reduce_scatter", 3 * copies, False)] if copied else []),
+        *([(last, copies, beside)] if ep > 1 else []),
+        *own,
+    ]
+    assert [(one.kind, one.size, one.beside) for one in made.items] == expected
+
+
+def test_only_a_forward_s_dispatch_has_a_byte_per_entry() -> None:
+    plan = planned(parallel={"dp": 16, "ep": 16, "dispatcher": "deepep-fp8"})
+    for backward in (False, True):
+        made = WorkList()
+        routing = ExpertRouting(plan.model.shape, replace(plan.split, tp=2), 2, 1.0, False, True)
+        routing.write(made, GpuWork(2e-6), backward=backward)
+        first, gathered, _, scattered, last = (one.size for one in made.items)
+        assert gathered == scattered == 2 * last
+        assert first == (last if backward else pytest.approx(last / 2, abs=1))
 
 
 def test_divided_experts_meet_all_copies_under_megatron() -> None:
