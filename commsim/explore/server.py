@@ -19,7 +19,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from commsim.errors import ScenarioError
-from commsim.explore.process import WorkerProcess
+from commsim.explore.process import Question, WorkerProcess
 
 __all__ = ["ExplorerServer"]
 
@@ -42,6 +42,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_Asked = tuple[Question, dict[str, Any]]
 _SCRIPTS = ("choices.js", "curves.js", "answer.js", "explore.js")
 
 
@@ -134,14 +135,15 @@ class _Handler(BaseHTTPRequestHandler):
         if name not in ("run", "curves", "report", "stop"):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page.")
             return
-        if (request := self._request()) is None:
+        if (found := self._request()) is None:
             return
+        question, request = found
         if name == "stop":
-            self._explorer.worker.stop()
+            self._explorer.worker.stop(question)
             self._send(b"{}", "application/json")
             return
         self._begin(HTTPStatus.OK, "application/x-ndjson")
-        self._pass_on(self._explorer.worker.ask({**request, "ask": name}))
+        self._pass_on(self._explorer.worker.ask(question, {**request, "ask": name}))
 
     def _pass_on(self, answers: Iterator[Mapping[str, Any]]) -> None:
         """Write answers as they come, each a chunk."""
@@ -186,8 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return name
 
-    def _request(self) -> dict[str, Any] | None:
-        """Return what the page says; None where it was refused."""
+    def _request(self) -> _Asked | None:
+        """Return what the page asks; None where it was refused."""
         if self.headers.get_content_type() != "application/json":
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "JSON is expected.")
             return None
@@ -239,15 +241,21 @@ def _text(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
 
 
-def _understood(found: Any) -> dict[str, Any] | None:
-    """Return a request of this page: `chosen` values by control, the `op` of curves; else None."""
-    if not isinstance(found, dict) or not set(found) <= {"chosen", "op"}:
+def _understood(found: Any) -> _Asked | None:
+    """Return which question of the page it is, `chosen` values by control and the `op` of curves.
+
+    None where it is no request of this page.
+    """
+    if not isinstance(found, dict) or not set(found) <= {"page", "question", "chosen", "op"}:
         return None
+    page, number = found.get("page"), found.get("question")
     chosen, op = found.get("chosen", {}), found.get("op", "all_reduce")
+    if not isinstance(page, str) or not isinstance(number, int) or not isinstance(op, str):
+        return None
     plain = isinstance(chosen, dict) and all(
         isinstance(value, str | int | float | bool) for value in chosen.values()
     )
-    return {"chosen": chosen, "op": op} if plain and isinstance(op, str) else None
+    return (Question(page, number), {"chosen": chosen, "op": op}) if plain else None
 
 
 def _json(message: Mapping[str, Any]) -> bytes:

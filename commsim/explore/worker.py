@@ -3,8 +3,8 @@ The process that simulates for the page: `python -m commsim.explore.worker`.
 
 Lines of JSON come in and go out. The first line in says which scenario; the first one out is
 {"kind": "hello"} with its controls, or {"kind": "failed"} with an error. Then each {"id", "ask",
-"chosen"} is answered by lines of that id, the last of which has the kind "end". SIGINT ends the
-answer that is being made, and nothing else: a request says as "stops" how many were sent before it.
+"chosen"} is answered by lines of that id, the last of which has the kind "end". {"stop": id} ends
+the answer of that id.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TextIO
+from threading import Thread
+from typing import Any
 
 from msgspec.structs import replace
 
 from commsim.charts import live_assets
 from commsim.errors import CommsimError, ScenarioError
 from commsim.explore.controls import check_choices, controls_of, has_experts
+from commsim.explore.line import Answer, Line, write
 from commsim.explore.settings import command_line, with_choices
 from commsim.models import model_names
 from commsim.scenario import read_scenario, scenario_from
@@ -30,13 +32,8 @@ __all__ = ["OPS", "Exploration", "main"]
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 """The collectives whose curves can be asked for."""
 
-Answer = dict[str, Any]
 _WHERE = "the scenario"
 _KEPT = 24  # answers of some 100 kB that a slider may come back to
-
-
-class _Stopped(BaseException):
-    """The answer that is being made is not wanted any more."""
 
 
 class Exploration:
@@ -157,66 +154,6 @@ class Exploration:
         return self.curves(chosen, request["op"])
 
 
-class _Line:
-    """Answers requests one by one. SIGINT stops the one being answered, between two messages."""
-
-    def __init__(self, exploration: Exploration, out: TextIO) -> None:
-        self._exploration, self._out = exploration, out
-        self._heard = self._meant_before = 0
-        self._stoppable = False
-        signal.signal(signal.SIGINT, self._stop)
-
-    def _stop(self, *_: object) -> None:
-        self._heard += 1
-        if self._stoppable:
-            self._stoppable = False
-            raise _Stopped
-
-    def work(self, requests: TextIO) -> None:
-        """Answer requests until there are no more."""
-        for line in requests:
-            request = json.loads(line)
-            self._meant_before = request["stops"]
-            try:
-                self._answer(request)
-            except _Stopped:
-                self._write({"id": request["id"], "kind": "stopped"})
-            self._stoppable = False
-            self._write({"id": request["id"], "kind": "end"})
-
-    def _answer(self, request: Answer) -> None:
-        number = request["id"]
-
-        def tell(message: Mapping[str, Any]) -> None:
-            """Write a message whole, then go on, unless nobody wants the rest."""
-            self._stoppable = False
-            self._write({"id": number, **message})
-            if self._heard > self._meant_before:
-                raise _Stopped
-            self._stoppable = True
-
-        try:
-            tell({"kind": "progress", "doing": "building the work"})
-            for answer in self._exploration.answers(
-                request, lambda doing: tell({"kind": "progress", "doing": doing})
-            ):
-                tell(answer)
-        except CommsimError as problem:
-            tell(self._exploration.error(problem))
-        except MemoryError:
-            text = "out of memory. Choose fewer GPUs, layers or microbatches."
-            tell({"kind": "error", "controls": [], "message": text})
-
-    def _write(self, message: Mapping[str, Any]) -> None:
-        write(self._out, message)
-
-
-def write(out: TextIO, message: Mapping[str, Any]) -> None:
-    """Write one message as a line."""
-    out.write(json.dumps(message, separators=(",", ":")) + "\n")
-    out.flush()
-
-
 def main() -> None:
     """Answer on standard output what is asked on standard input."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -228,11 +165,13 @@ def main() -> None:
         code = problem.exit_code if isinstance(problem, CommsimError) else 2
         write(out, {"kind": "failed", "message": str(problem), "exit_code": code})
         return
-    line = _Line(exploration, out)
+    line = Line(exploration, out)
+    signal.signal(signal.SIGINT, line.bell)
     write(out, {"kind": "hello", **exploration.hello()})
     import commsim.explore.answers  # noqa: F401  (while the browser opens)
 
-    line.work(sys.stdin)
+    Thread(target=line.listen, args=(sys.stdin,), daemon=True).start()
+    line.work()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -20,6 +21,10 @@ pytestmark = [
 ]
 Open = Callable[..., Any]
 
+LONG = """() => {
+  Choices.set({ nodes: 1000, tp: 8, microbatches: 512, model: "llama3-70b" });
+  Choices.all.get("nodes").input.dispatchEvent(new Event("input"));
+}"""
 OVERLAPS = """() => {
   const seen = [...document.querySelectorAll(
     "aside label, aside select, aside input, aside output, aside legend, #headline, .figures div,"
@@ -160,10 +165,60 @@ def test_curves_of_another_collective_and_a_long_run_that_is_stopped(opened: Ope
     drawn = page.locator("#plot svg[aria-label$='all_gather']")
     expect(drawn).to_be_visible()
     assert "over all 32 GPUs" in page.inner_text("#curves-words")
-    page.evaluate(
-        """() => { Choices.set({ nodes: 1000, tp: 8, microbatches: 512, model: "llama3-70b" });
-                   Choices.all.get("nodes").input.dispatchEvent(new Event("input")); }"""
-    )
+    page.evaluate(LONG)
     expect(page.locator("#doing")).to_contain_text("building")  # the worker has begun
     page.click("#stop")
     expect(page.locator("#doing")).to_have_text("stopped")
+
+
+def test_a_stop_that_overtakes_its_question(opened: Open) -> None:
+    from playwright.sync_api import expect
+
+    page = opened()
+    on_its_way: list[Any] = []
+    page.route("**/run", lambda route: on_its_way.append(route))
+    with page.expect_request("**/run"):
+        page.evaluate(LONG)
+    with page.expect_response("**/stop"):
+        page.click("#stop")
+    (question,) = on_its_way
+    question.continue_()
+    expect(page.locator("#doing")).to_have_text("stopped")
+    page.unroute("**/run")
+    choose(page, "nodes", "4", 3)  # the next is answered
+    assert page.inner_text("#doing").startswith("answered")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"kind": "stopped"}, "stopped"),
+        ({"kind": "error", "message": "Too large.", "controls": []},
+         "what is shown is the answer before"),
+    ],
+)  # fmt: skip
+def test_the_clock_does_not_write_over_the_last_word(
+    opened: Open,
+    server: ExplorerServer,
+    monkeypatch: pytest.MonkeyPatch,
+    message: dict[str, Any],
+    words: str,
+) -> None:
+    """It ticks once more between the last word and the end of the answer."""
+    from playwright.sync_api import expect
+
+    said: SimpleQueue[Any] = SimpleQueue()
+    page = opened()
+    doing = page.locator("#doing")
+    monkeypatch.setattr(server.worker, "ask", lambda *_: iter(said.get, None))
+    page.clock.install()
+    page.evaluate(LONG)
+    page.clock.run_for(1_000)
+    said.put({"kind": "progress", "doing": "measuring"})
+    expect(doing).to_contain_text("measuring")
+    said.put(message)
+    expect(doing).to_have_text(words)
+    page.clock.run_for(1_000)
+    said.put(None)
+    settled(page, 2)
+    expect(doing).to_have_text(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from commsim.errors import ScenarioError
 from commsim.explore import ExplorerServer
+from commsim.explore.process import Question
 
 JSON = {"Content-Type": "application/json"}
+FIRST = {"page": "a page", "question": 1}
+Questions = Iterator[Question]
 
 
 def asked(
@@ -79,13 +83,13 @@ def test_nothing_else_is_handed_out(server: ExplorerServer, path: str) -> None:
 )
 def test_others_are_refused(server: ExplorerServer, headers: dict[str, str]) -> None:
     assert asked(server, "GET", "", **headers)[0] == 403
-    assert asked(server, "POST", "run", {"chosen": {}}, **headers)[0] == 403
+    assert asked(server, "POST", "run", FIRST, **headers)[0] == 403
 
 
-def test_a_forwarded_port_is_this_machine_too(server: ExplorerServer) -> None:
+def test_a_forwarded_port_is_this_machine_too(server: ExplorerServer, questions: Questions) -> None:
     """`ssh -L 9000:127.0.0.1:8417` shows the page under another port."""
     there = {"Host": "localhost:9000", "Origin": "http://localhost:9000"}
-    assert asked(server, "POST", "stop", {}, **there)[0] == 200
+    assert asked(server, "POST", "stop", body(next(questions)), **there)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -95,11 +99,14 @@ def test_a_forwarded_port_is_this_machine_too(server: ExplorerServer) -> None:
         ("[]", 400),
         ("[" * 9000, 400),
         ('"run"', 400),
-        ({"chosen": {"nodes": [1]}}, 400),
-        ({"chosen": []}, 400),
-        ({"op": 3}, 400),
-        ({"source": "/etc/passwd"}, 400),
-        ({"chosen": {}, "ask": "report"}, 400),
+        ({**FIRST, "chosen": {"nodes": [1]}}, 400),
+        ({**FIRST, "chosen": []}, 400),
+        ({**FIRST, "op": 3}, 400),
+        ({**FIRST, "source": "/etc/passwd"}, 400),
+        ({**FIRST, "chosen": {}, "ask": "report"}, 400),
+        ({"chosen": {}}, 400),
+        ({"page": 1, "question": 1}, 400),
+        ({"page": "a page", "question": "1"}, 400),
         ("x" * 20_000, 413),
     ],
 )
@@ -128,16 +135,39 @@ def test_a_length_must_be_one(server: ExplorerServer) -> None:
     connection.close()
 
 
-def test_a_run_comes_line_by_line(server: ExplorerServer) -> None:
-    status, text, headers = asked(server, "POST", "run", {"chosen": {"microbatches": 4}})
+def body(question: Question, **said: Any) -> dict[str, Any]:
+    return {"page": question.page, "question": question.number, **said}
+
+
+def kinds_of(text: str) -> list[str]:
+    return [json.loads(line)["kind"] for line in text.splitlines()]
+
+
+def test_a_run_comes_line_by_line(server: ExplorerServer, questions: Questions) -> None:
+    status, text, headers = asked(
+        server, "POST", "run", body(next(questions), chosen={"microbatches": 4})
+    )
     assert (status, headers["Content-Type"]) == (200, "application/x-ndjson")
-    kinds = [json.loads(line)["kind"] for line in text.splitlines()]
+    kinds = kinds_of(text)
     assert kinds[0] == "progress"
     assert kinds[-1] == "run"
 
 
-def test_a_value_that_is_not_offered_is_an_error_in_one_sentence(server: ExplorerServer) -> None:
-    _, text, _ = asked(server, "POST", "run", {"chosen": {"schedule": "/etc/passwd.csv"}})
+def test_a_stop_may_arrive_before_its_question(
+    server: ExplorerServer, questions: Questions
+) -> None:
+    stopped, later = body(next(questions)), body(next(questions))
+    asked(server, "POST", "stop", stopped)
+    assert kinds_of(asked(server, "POST", "run", stopped)[1]) == ["stopped"]
+    assert kinds_of(asked(server, "POST", "run", later)[1])[-1] == "run"
+
+
+def test_a_value_that_is_not_offered_is_an_error_in_one_sentence(
+    server: ExplorerServer, questions: Questions
+) -> None:
+    _, text, _ = asked(
+        server, "POST", "run", body(next(questions), chosen={"schedule": "/etc/passwd.csv"})
+    )
     (error,) = [json.loads(line) for line in text.splitlines() if '"error"' in line]
     assert error["message"] == "schedule: '/etc/passwd.csv' is not among its values."
 

@@ -1,23 +1,17 @@
-"""The worker: what it says first, what it answers, and that it stops when it is told to."""
+"""The worker: what it says first, and what it answers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
-from time import sleep
 from typing import Any
 
 import pytest
 
 from commsim.errors import CommsimError, ScenarioError
-from commsim.explore.process import WorkerProcess
-from commsim.explore.server import ExplorerServer
 from commsim.explore.worker import Exploration
 from commsim.libraries.nccl.plans.group import NcclGroup
-
-LONG = {"nodes": 1000, "tp": 8, "microbatches": 512, "model": "llama3-70b"}
 
 
 @pytest.fixture(scope="module")
@@ -144,79 +138,3 @@ def test_a_scenario_without_a_choice_is_refused() -> None:
 @pytest.mark.parametrize("name", ["1f1b", "all-gather", "llama3-405b", "two-jobs", "faults"])
 def test_other_scenarios_can_be_explored(name: str) -> None:
     assert Exploration(name).hello()["controls"]
-
-
-def test_a_wrong_scenario_is_told_before_anything_is_shown() -> None:
-    worker = WorkerProcess("no-such-scenario")
-    try:
-        assert worker.hello()["kind"] == "failed"
-        assert "neither a file nor a scenario" in worker.hello()["message"]
-    finally:
-        worker.close()
-
-
-def test_the_latest_question_ends_the_one_before(server: ExplorerServer) -> None:
-    worker = server.worker
-    worker.hello()
-    long = worker.ask({"ask": "run", "chosen": LONG})
-    assert next(long)["kind"] == "progress"
-    process = worker.process_id
-    short = [answer["kind"] for answer in worker.ask({"ask": "run", "chosen": {}})]
-    assert short[-1] == "run"
-    assert [answer["kind"] for answer in long][-1] == "stopped"
-    assert worker.process_id == process  # it lives on, with what it knows
-
-
-def test_stopping_by_itself(server: ExplorerServer) -> None:
-    answers = server.worker.ask({"ask": "run", "chosen": LONG})
-    next(answers)
-    server.worker.stop()
-    assert [answer["kind"] for answer in answers][-1] == "stopped"
-    server.worker.stop()  # nothing runs: nothing happens
-
-
-def test_all_parts_of_the_page_hear_what_the_worker_says_first() -> None:
-    """They ask side by side, before it has said anything."""
-    worker = WorkerProcess("llama3-8b")
-    heard: list[dict[str, Any]] = []
-    asking = [Thread(target=lambda: heard.append(worker.hello()), daemon=True) for _ in range(6)]
-    for thread in asking:
-        thread.start()
-    for thread in asking:
-        thread.join(60)
-    worker.close()
-    assert [message["kind"] for message in heard] == ["hello"] * 6
-
-
-def test_a_question_that_comes_while_models_are_loaded_stops_the_first() -> None:
-    worker = WorkerProcess("llama3-8b")
-    try:
-        worker.hello()
-        heard: list[dict[str, Any]] = []
-        first = Thread(target=lambda: heard.extend(worker.ask({"ask": "run", "chosen": LONG})))
-        first.start()
-        while worker.asked == 0:
-            sleep(0.001)
-        process = worker.process_id
-        assert list(worker.ask({"ask": "run", "chosen": {}}))[-1]["kind"] == "run"
-        first.join()
-        assert heard[-1]["kind"] == "stopped"
-        assert worker.process_id == process
-    finally:
-        worker.close()
-
-
-def test_a_worker_that_died_is_told_and_replaced() -> None:
-    worker = WorkerProcess("llama3-8b")
-    try:
-        worker.hello()
-        answers = worker.ask({"ask": "run", "chosen": LONG})
-        next(answers)
-        worker.kill()
-        last = list(answers)[-1]
-        assert last["kind"] == "error"
-        assert "ended" in last["message"]
-        again = [answer["kind"] for answer in worker.ask({"ask": "run", "chosen": {}})]
-        assert again[-1] == "run"
-    finally:
-        worker.close()

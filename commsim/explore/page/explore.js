@@ -4,7 +4,8 @@
 (() => {
   const byId = id => document.getElementById(id);
   const WAIT = 150; // milliseconds that a slider rests before its value is asked
-  let turn = 0, rest = 0, began = 0, clock = 0, curvesOf = "", start = null;
+  const page = crypto.randomUUID(); // which numbers its questions, so that a stop can say up to which
+  let turn = 0, asked = 0, rest = 0, began = 0, clock = 0, curvesOf = "", start = null;
 
   async function begin() {
     start = await (await fetch("start")).json();
@@ -44,9 +45,12 @@
 
   function later() { clearTimeout(rest); rest = setTimeout(ask, WAIT); }
 
+  const post = (name, body) => fetch(name, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ page, question: asked, ...body }) });
+
   /* Asks the server; `each` gets every line of its answer until it is done or asked anew. */
   async function lines(name, body, each) {
-    const response = await fetch(name, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+    asked += 1;
+    const response = await post(name, body);
     if (!response.ok) throw new Error(await response.text());
     const reader = response.body.getReader(), decoder = new TextDecoder();
     let kept = "";
@@ -70,14 +74,14 @@
         if (mine !== turn) return;
         if (message.kind === "progress") doing(message.doing);
         if (message.kind === "error") problem(message);
-        if (message.kind === "stopped") { byId("doing").textContent = "stopped"; byId("result").classList.add("stale"); }
+        if (message.kind === "stopped") { ended("stopped"); byId("result").classList.add("stale"); }
         if (message.kind === "step") { first = performance.now(); problem(null); Answer.show(message); choose(); }
         if (message.kind === "run") { answered = true; problem(null); if (first) Answer.complete(message); else Answer.show(message); choose(); }
       });
     } catch (error) { if (mine === turn) problem({ message: gone(error), controls: [] }); }
     if (mine !== turn) return;
     busy(false);
-    if (answered) { byId("doing").textContent = `answered in ${(((first || performance.now()) - began) / 1e3).toFixed(1)} s`; await askCurves(mine, chosen); }
+    if (answered) { ended(`answered in ${(((first || performance.now()) - began) / 1e3).toFixed(1)} s`); await askCurves(mine, chosen); }
     if (mine === turn) document.body.dataset.settled = String(mine);
   }
 
@@ -120,16 +124,22 @@
     byId("doing").textContent = seconds < 0.5 ? `${what} …` : `${what} … ${seconds.toFixed(1)} s`;
   }
 
+  /* The last word on a question: the clock rests first, which would write over it. */
+  function ended(text) {
+    busy(false);
+    byId("doing").textContent = text;
+  }
+
   function problem(message) {
     const place = byId("problem");
     place.hidden = !message;
     place.textContent = message ? message.message : "";
     byId("result").classList.toggle("stale", Boolean(message));
-    if (message) byId("doing").textContent = Answer.latest() ? "what is shown is the answer before" : "";
+    if (message) ended(Answer.latest() ? "what is shown is the answer before" : "");
     Choices.blame(message ? message.controls : [], message ? message.message : "");
   }
 
-  async function stop() { await fetch("stop", { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" }); }
+  async function stop() { await post("stop", {}); }
 
   function save(name, kind, text) {
     const link = document.createElement("a");
