@@ -45,7 +45,7 @@ __all__ = [
 GLOO = TESTS / "data" / "gloo_runs"
 CPU_SECONDS = 10
 SEEDS = 25_000  # of each kind, over a million in all
-_DEAR_SEEDS = 3_000  # of those that run whole steps, or many
+_DEAR_SEEDS = 1_000  # of those that run whole steps, or many
 _DEAR = {
     "training.yaml", "collectives.yaml", "jobs.yaml", "faults.yaml", "goodput.yaml", "offload.yaml",
     "fabric.yaml", "words7.json", "words8.json", "words9.json", "words10.json", "words12.json",
