@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commsim.cluster import Cluster
+from commsim.cluster import NOWHERE, Cluster, Links, Route
 from commsim.libraries.expansion.traffic import (
     LinkService,
     RunningProgram,
@@ -82,3 +82,58 @@ def test_a_free_link_serves_a_message_as_any_link_would(
     assert 0 < alone < len(found[1])
     monkeypatch.setattr(Traffic, "_serve_alone", lambda *_: None)
     assert found == run()
+
+
+def two_at_once() -> tuple[Traffic, list[LinkService]]:
+    """Return a link of 1 TB/s and 1 us with messages of a megabyte from 0 to 1 and from 2 to 3."""
+    speed = np.array([1e12])
+    one = Links(
+        ("wire",), ("network",), ("",), speed, np.ones(1), speed, np.array([10**6]), ("",), ("",)
+    )
+    way = Route((0,), (1.0,), (0,), 10**6)
+    messages = RoutedProgram(
+        np.array([0, 2]), np.array([1, 3]), np.full(2, 1e6), np.zeros(2, np.int64), (way,),
+        np.zeros(3, np.int64), np.zeros(0, np.int64),
+        Delays(np.array([5.0, 7.0]), np.array([0.0, 11.0]), np.zeros(0)),
+    )  # fmt: skip
+    log: list[LinkService] = []
+    traffic = Traffic(log)
+    traffic.add(RunningProgram(messages, [hops_of(way, one)], absent=[3]), 100.0)
+    return traffic, log
+
+
+def test_time_goes_on_up_to_and_including_the_moment_asked_for() -> None:
+    traffic, log = two_at_once()
+    arrives = 105 + 2 * 10**6
+    assert traffic.next_time() == 105
+    assert traffic.advance(104) == []
+    assert log == []
+    assert traffic.advance(105) == []
+    assert log == [(0, 105.0, 105.0 + 10**6, 1.0, 0)]
+    assert traffic.advance(arrives - 1) == []
+    assert traffic.next_time() == arrives
+    assert traffic.advance(arrives) == [(arrives, 0, 0)]
+    assert traffic.next_time() == float("inf")
+
+
+def test_a_message_to_an_absent_member_waits_for_it_and_its_hold() -> None:
+    traffic, log = two_at_once()
+    traffic.advance(float("inf"))
+    traffic.join(0, 3, 5 * 10**6)
+    begins = 5 * 10**6 + 7
+    assert traffic.next_time() == begins
+    # a microsecond of wire, one of latency, then what software adds
+    assert traffic.advance(float("inf")) == [(begins + 2 * 10**6 + 11, 0, 1)]
+    assert log[1] == (0, begins, begins + 10**6, 1.0, 0)
+
+
+def test_programs_have_numbers_of_their_own() -> None:
+    traffic, _ = two_at_once()
+    other = RunningProgram(
+        RoutedProgram(
+            np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1), np.zeros(1, np.int64),
+            (NOWHERE,), np.zeros(2, np.int64), np.zeros(0, np.int64),
+        ), [()], (),
+    )  # fmt: skip
+    assert traffic.add(other, 50.0) == 1
+    assert traffic.advance(60) == [(50.0, 1, 0)]

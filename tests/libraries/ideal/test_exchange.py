@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from helpers.share import share_of_each
 
-from commsim.cluster import Cluster
+from commsim.cluster import NOWHERE, Cluster
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal, Request
+from commsim.libraries.ideal import exchange
+from commsim.libraries.ideal.exchange import in_turns
+from commsim.libraries.plan import RoutedProgram
 from commsim.libraries.routing import Router
 
 SIZE = 1 << 30
@@ -97,3 +100,43 @@ def test_pairs_within_nodes_have_what_pairs_over_the_network_leave_them() -> Non
     assert near.idle < far.idle
     assert np.max(use / cluster.links.capacity) == pytest.approx(1.0, rel=0.01)
     assert (use <= cluster.links.capacity * (1 + 1e-9)).all()
+
+
+def pairs_of(n: int) -> RoutedProgram:
+    """Return a message of 48 bytes from each of n members to each other."""
+    source, target = np.nonzero(~np.eye(n, dtype=bool))
+    count = len(source)
+    return RoutedProgram(
+        source, target, np.full(count, 48.0), np.arange(count), (NOWHERE,) * count,
+        np.zeros(count + 1, np.int64), np.zeros(0, np.int64),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("most", "slices"), [
+    (11, 1), (12, 1), (23, 1), (24, 2), (36, 3), (12 * 16, 16), (12 * 17, 16), (32_768, 16),
+])  # fmt: skip
+def test_connections_send_a_slice_each_in_turn(
+    most: int, slices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "_MOST_MESSAGES", most)
+    made = in_turns(pairs_of(4), 4)
+    assert len(made.size) == 12 * slices
+    assert made.size.tolist() == [48 / slices] * (12 * slices)
+    ends = list(zip(made.source.tolist(), made.target.tolist(), strict=True))
+    assert ends == ends[:12] * slices
+    assert len(set(ends)) == 12
+    kept = pairs_of(4)
+    assert all(
+        (kept.source[route], kept.target[route]) == pair
+        for route, pair in zip(made.route.tolist(), ends, strict=True)
+    )
+    assert made.dep_ptr.tolist() == [0] * (12 * slices + 1)
+    assert len(made.dep) == 0
+
+
+def test_distances_follow_one_another_by_the_golden_ratio() -> None:
+    """Of five: parts of 1/phi times 0 to 4 are 0, .618, .236, .854 and .472."""
+    made = in_turns(pairs_of(5), 5)
+    distance = ((made.target - made.source) % 5).tolist()
+    assert distance[:20] == [2] * 5 + [4] * 5 + [1] * 5 + [3] * 5
+    assert made.source[:20].tolist() == [0, 1, 2, 3, 4] * 4

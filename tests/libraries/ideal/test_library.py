@@ -131,3 +131,22 @@ def test_zero_bytes_take_the_latency() -> None:
 def test_what_a_library_section_refuses(section: LibrarySection, words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
         make_library(section)
+
+
+@pytest.mark.parametrize(("algorithm", "steps"), [("ring", 31), ("halving_doubling", 5)])
+def test_large_groups_go_by_the_algorithm_that_is_asked_for(algorithm: str, steps: int) -> None:
+    plan = Ideal(algorithm).plan(everybody("all_gather", 0, 32), Star(32))
+    assert plan.idle == steps * 2 * US
+
+
+@pytest.mark.parametrize("n", [15, 16, 17, 18])
+def test_rings_take_2_n_less_2_steps_of_an_nth_whether_long_or_short(n: int) -> None:
+    """Up to 16 members message by message, beyond in closed form."""
+    for kind, rounds in (("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1)):
+        plan = Ideal("ring").plan(everybody(kind, n * 10**6, n), Star(n))
+        assert plan.idle == rounds * (n - 1) * (2 * US + 10**9)  # a megabyte at 1 GB/s
+        part = plan.parts[0]
+        assert part.leaves.tolist() == [plan.idle] * n
+        assert part.phases[-1].link.tolist() == list(range(2 * n))
+        sent = sum(phase.load for phase in part.phases)
+        assert sent == pytest.approx(np.full(2 * n, rounds * (n - 1) * 10**6))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from helpers.star import Star
 from commsim.libraries import Ideal, Request
 from commsim.libraries.expansion import part_of
 from commsim.libraries.ideal import pieces
+from commsim.libraries.ideal.pieces import Pipeline
+from commsim.libraries.plan import PlanPart, PlanPhase
 
 LARGE = 1 << 32
 SPEED = 1e9
@@ -99,3 +103,72 @@ def test_no_more_messages_are_laid_out_than_can_be_timed(
     Ideal("tree", pieces=count).plan(request, Star(9, SPEED))
     assert laid
     assert max(laid) <= 1000
+
+
+GRID = [1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 18, 23, 28, 36, 44, 56, 69, 87, 108, 136]
+"""A quarter more pieces each time, in whole numbers."""
+
+
+def best_of(
+    cost: Callable[[int], float], starts: list[float], most: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, list[int]]:
+    """Return the best number of pieces where k of them take `cost(k)`, and those tried."""
+    tried: list[int] = []
+
+    def arrived(messages: range, links: object) -> np.ndarray:
+        tried.append(len(messages))
+        return np.array([cost(len(messages))])
+
+    monkeypatch.setattr(pieces, "arrivals", arrived)
+    made: Any = Pipeline(cast("Any", range), lambda made, size: cast("Any", made), 1.0,
+                         Star(2).links, window=True)  # fmt: skip
+    return made._tried(starts, most), tried
+
+
+@pytest.mark.parametrize("best", [1, 2, 7, 36, 108, 136])
+@pytest.mark.parametrize("starts", [[0.0], [1.0], [30.0], [1e9], [1.0, 200.0]])
+def test_the_best_of_the_numbers_is_found_from_anywhere(
+    best: int, starts: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, tried = best_of(lambda k: abs(math.log(k / best)), starts, 136, monkeypatch)
+    assert found == best
+    assert set(tried) <= set(GRID)
+    assert len(tried) == len(set(tried))
+
+
+@pytest.mark.parametrize("start", [5.0, 87.0])
+def test_a_single_worse_number_is_no_end(start: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """23 pieces are best; one number on either way to it is worse than both beside it."""
+    bumps = {9: 5.0, 15: 5.0, 44: 5.0, 56: 0.0}
+    found, _ = best_of(
+        lambda k: abs(math.log(k / 23)) + bumps.get(k, 0.0), [start], 136, monkeypatch
+    )
+    assert found == 23
+
+
+@pytest.mark.parametrize(("most", "last"), [(1, 1), (2, 2), (8, 8), (9, 9), (100, 100), (136, 136)])
+def test_no_more_pieces_are_tried_than_asked_for(
+    most: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert best_of(lambda k: -k, [1e9], most, monkeypatch)[0] == last
+    monkeypatch.setattr(pieces, "_MOST_TRIED", 23)
+    assert best_of(lambda k: -k, [1e9], 136, monkeypatch)[0] == 23  # messages in all
+    monkeypatch.setattr(pieces, "_MOST_TRIED", 22)
+    assert best_of(lambda k: -k, [1e9], 136, monkeypatch)[0] == 18
+
+
+def test_a_part_that_goes_on_keeps_the_shares_of_its_phases() -> None:
+    def phase(idle: int, load: float) -> PlanPhase:
+        return PlanPhase(idle, np.array([0]), np.array([load]), np.ones(1))
+
+    part = PlanPart(
+        (phase(10, 4.0), phase(11, 8.0), phase(19, 2.0)),
+        np.array([0, 5, 0]),
+        np.array([-1, 0, 40]),
+    )
+    longer = pieces._continued(part, 20, 1.5)
+    # 60 ps in place of 40; what rounding leaves is the last one's
+    assert [flow.idle for flow in longer.phases] == [15, 16, 29]
+    assert [flow.load.tolist() for flow in longer.phases] == [[6.0], [12.0], [3.0]]
+    assert longer.joins.tolist() == [0, 5, 0]
+    assert longer.leaves.tolist() == [-1, 20, 60]

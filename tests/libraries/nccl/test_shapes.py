@@ -13,6 +13,7 @@ from commsim.libraries.nccl.shapes import (
     CpuVendor,
     PathType,
     Pattern,
+    Protocol,
     SearchGraph,
     Trees,
 )
@@ -72,3 +73,18 @@ def test_links_of_a_rank_in_a_tree_leave_out_what_is_not_there() -> None:
 def test_what_switches_add_up_is_named_by_them(algorithm: Algorithm) -> None:
     plain = (Algorithm.Tree, Algorithm.Ring, Algorithm.PAT)
     assert algorithm.in_network is (algorithm not in plain)
+
+
+def test_numbers_are_those_of_nccl() -> None:
+    """The order in which the tuner scans, best path first, and the CPUs of topology files."""
+    names = {
+        Algorithm: (0, "Tree Ring CollNetDirect CollNetChain NVLS NVLSTree PAT"),
+        Protocol: (0, "LL LL128 Simple"),
+        PathType: (0, "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS NET DIS"),
+        Pattern: (1, "BALANCED_TREE SPLIT_TREE TREE RING NVLS COLLNET_DIRECT"),
+        CpuArch: (1, "X86 POWER ARM MIXED"),
+        CpuVendor: (1, "INTEL AMD ZHAOXIN MIXED"),
+    }
+    for kind, (first, words) in names.items():
+        found = [(member.name, member.value) for member in kind]
+        assert found == [(name, first + at) for at, name in enumerate(words.split())]

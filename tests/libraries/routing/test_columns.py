@@ -78,3 +78,14 @@ def test_ways_within_a_node_within_a_rack_and_beyond_are_told_apart() -> None:
     router = Router(Cluster.preset("gb200-nvl72", nodes=36))
     source, target = np.zeros(3, np.int64), np.array([1, 5, 73])
     held_to_single_routes(router.columns(source, target), source, target, router)
+
+
+def test_a_way_within_a_node_is_none_between_nodes_of_the_same_places() -> None:
+    """Where each connection between nodes has a path by its hash."""
+    fabric = {"kind": "fat_tree", "nodes_per_leaf": 2, "ecmp": "hash"}
+    router = Router(cluster_from({"preset": "dgx-h100", "nodes": 5, "fabric": fabric}, "x"))
+    for place in range(3):
+        pairs = [(8, 0), (16, 1), (24, 2), (0, 1), (1, 0)]
+        pairs.insert(place, (0, 9))
+        source, target = np.array(pairs).T
+        held_to_single_routes(router.columns(source, target), source, target, router)

@@ -43,3 +43,8 @@ def test_latency_of_fast_edges_hides_behind_a_slow_one():
 def test_a_latency_larger_than_a_slow_service_shows_at_each_step():
     # All 31 hops of an all-gather over 4 x 8, four of them through the network.
     assert in_closed_form(31, 8, (30.0, 1.0), (40.0, 2.0)) == 27 * 31.0 + 4 * 42.0
+
+
+def test_a_ring_without_local_edges_is_as_slow_as_the_network():
+    assert in_closed_form(6, 1, (50.0, 90.0), (2.0, 3.0)) == 6 * 5.0
+    assert in_closed_form(6, 2, (0.0, 90.0), (0.0, 3.0)) == 6 * 90.0

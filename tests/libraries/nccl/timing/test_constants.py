@@ -9,7 +9,13 @@ import pytest
 import yaml
 
 import commsim.libraries.nccl.timing.constants as module
-from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms, read_values, terms_of
+from commsim.libraries.nccl.timing.constants import (
+    TRANSPORTS,
+    default_terms,
+    read_values,
+    terms_of,
+    usual_launch,
+)
 
 TABLE = yaml.safe_load(Path(module.__file__).with_name("timing.yaml").read_text())
 
@@ -60,3 +66,43 @@ def test_no_share_of_a_link_is_above_one():
     single = [terms.tree_far, terms.tree_net, terms.root_rate, terms.collnet, terms.nvls_tree]
     for shares in (terms.link, terms.nic, terms.nvls_share, terms.exchange_net, single):
         assert (np.asarray(shares) <= 1).all()
+
+
+def test_hops_over_pcie_and_host_memory():
+    """PCIe as in NCCL's latency table for rings; LL128 between the two fitted through memory."""
+    values, hop = read_values(), default_terms().hop * 1e6
+    nvlink = [values[f"hop.nvlink_{protocol}"] for protocol in ("LL", "LL128", "Simple")]
+    assert hop[0] == pytest.approx(nvlink)
+    pcie = [nvlink[0] * 1.0 / 0.6, nvlink[1] * 2.5 / 1.9, nvlink[2] * 5.7 / 3.4]
+    assert hop[1] == pytest.approx(pcie)
+    low, high = values["hop.host_LL"], values["hop.host_Simple"]
+    assert hop[2] == pytest.approx([low, np.sqrt(low * high), high])
+
+
+def test_payload_shares_of_links_and_nics():
+    """LL and LL128 of NVLink were fitted; elsewhere LL has 8 of 16 bytes and LL128 120 of 128."""
+    values, terms = read_values(), default_terms()
+    framing = np.array([0.5, 120 / 128, 1.0])
+    fitted = np.array([values["rate.nvlink_LL"], values["rate.nvlink_LL128"], 1.0])
+    for at, generation in enumerate(("ampere", "ampere", "hopper", "blackwell")):
+        assert terms.link[at, 0] == pytest.approx(values[f"rate.nvlink_{generation}"] * fitted)
+        assert terms.link[at, 1] == pytest.approx(values["rate.pcie"] * framing)
+        assert terms.link[at, 2] == pytest.approx(values["rate.shm"] * framing)
+    for at, name in enumerate(TRANSPORTS):
+        share = values.get(f"rate.nic_{name}", values["rate.nic"])
+        assert terms.nic[at] == pytest.approx(share * framing), name
+
+
+def test_channels_copy_as_each_generation_does():
+    values, terms = read_values(), default_terms()
+    fitted = np.array([values["rate.channel_LL"], values["rate.channel_LL128"], 1.0])
+    for at, generation in enumerate(("volta", "ampere", "hopper", "hopper")):
+        simple = values[f"rate.channel_{generation}"] * 1e9
+        assert terms.channel[at] == pytest.approx(simple * fitted)
+
+
+def test_a_host_of_old_releases_takes_more_or_less_to_launch():
+    values = read_values()
+    assert usual_launch() == pytest.approx(values["launch.host"] * 1e-6)
+    assert usual_launch(old=True) == pytest.approx(usual_launch() * default_terms().launch_old)
+    assert default_terms().launch_old != 1

@@ -11,9 +11,12 @@ from commsim.libraries.expansion.ring_clock import ring_arrivals
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
 from commsim.libraries.nccl.timing.programs import (
     ProgramEdges,
+    branch_delay,
     chain_edges,
+    levels_of,
     ring_edges,
     tree_edges,
+    tree_share,
 )
 from commsim.libraries.nccl.timing.runs import ChunkShape
 from commsim.libraries.nccl.timing.shapes import program_time
@@ -148,3 +151,45 @@ def test_no_edge_has_a_negative_latency(runs):
                 edges = make(run, TERMS)
                 assert (edges.hop >= 0).all()
                 assert (edges.reach >= 0).all()
+
+
+@pytest.mark.parametrize(("ranks", "domains", "flows"), [
+    (2, 1, 1), (2, 2, 1), (3, 1, 2), (8, 1, 2), (4, 2, 2), (16, 2, 2), (3, 3, 3), (24, 3, 3),
+])  # fmt: skip
+@pytest.mark.parametrize("protocol", [0, 1, 2])
+def test_a_trees_busiest_gpu_copies_so_many_flows(runs, ranks, domains, flows, protocol):
+    """Where no wire limits it; what meets no other flow has a channel's whole rate."""
+    run = runs(
+        shape=ChunkShape.TREE, ranks=ranks, domains=domains, protocol=protocol, size=1 << 30,
+        port=1e30, nics=1, nic_rate=1e30,
+    )  # fmt: skip
+    copy = TERMS.channel[2, protocol] * (TERMS.tree_far if domains > 2 else 1)
+    edges = tree_edges(run, TERMS)
+    assert edges.local[0] == pytest.approx(copy / flows, rel=1e-9)
+    assert edges.local_alone[0] == pytest.approx(copy, rel=1e-9)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2])
+def test_what_wires_leave_to_the_channels_of_a_tree(runs, protocol):
+    """Slow wires, each counted both ways: the first message up has them twice over."""
+    at = {"shape": ChunkShape.TREE, "protocol": protocol, "size": 1 << 30}
+    for domains in (2, 3):
+        run = runs(ranks=8 * domains, domains=domains, local=1e-6, net=2e-6, **at)
+        edges = tree_edges(run, TERMS)
+        near = TERMS.link[2, 0, protocol] / (16 * 1e-6)
+        left = TERMS.tree_net if domains > 2 else 1.0
+        far = TERMS.nic[0, protocol] * left / (16 * 2e-6)
+        assert edges.local[0] == pytest.approx(near, rel=1e-3)
+        assert edges.net[0] == pytest.approx(far, rel=1e-3)
+        assert edges.local_alone[0] == pytest.approx(2 * near, rel=1e-3)
+        assert edges.net_alone[0] == pytest.approx(2 * far, rel=1e-3)
+
+
+@pytest.mark.parametrize(("domains", "levels"), [
+    (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4),
+])  # fmt: skip
+def test_levels_and_branches_of_a_tree(runs, domains, levels):
+    run = runs(ranks=8 * domains, domains=domains, reach=2e-6, longest=5e-6)
+    assert levels_of(run)[0] == levels
+    assert branch_delay(run)[0] == pytest.approx(6e-6 if domains > 1 else 0.0)
+    assert tree_share(run, TERMS)[0] == (TERMS.tree_net if domains > 2 else 1.0)

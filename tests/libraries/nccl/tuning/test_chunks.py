@@ -169,7 +169,8 @@ def test_collnet_direct(least: int, chunk: int, below: int, recorded: Make) -> N
 @pytest.mark.parametrize(
     ("least", "chunk", "below"),
     [
-        # a chain of eight ranks; 64, 8 and 1 chunks for each
+        # a chain of eight ranks; 64, 8 and 1 chunks for each, of 256 KiB at most
+        (1 << 40, 256 * K, 256 * K),
         (512 * 256 * K, 256 * K, 128 * K),
         (64 * 128 * K, 128 * K, 64 * K),
         (8 * 64 * K, 64 * K, 32 * K),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from commsim.libraries.nccl.communicator.record import recorded_communicator
 from commsim.libraries.nccl.env import Knobs, knobs_of
-from commsim.libraries.nccl.shapes import Communicator
+from commsim.libraries.nccl.shapes import Communicator, CpuArch
 from commsim.libraries.nccl.tuning.p2p import PeerToPeer
 
 Make = Callable[[str], Communicator]
@@ -208,3 +208,91 @@ def test_eight_rounds_of_a_node_start_on_one_channel(recorded: Make) -> None:
     bases = [each.base for each in plan.schedule(0)]
     # two batches to each node: rounds 0, 1, 2 and 3 of four channels, mirrored in two bits
     assert bases == [0] * 8 + [2] * 8 + [1] * 8 + [3] * 8
+
+
+K, M = 1 << 10, 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks", "least", "most", "used"),
+    [
+        # one node: 64 KiB on a channel at least, 16 MiB at most, and from 4 to 32 channels
+        ("dgx_a100_1", 8, 4, 32, {
+            0: 1, 1: 1, 64 * K: 1, 64 * K + 1: 2, 128 * K: 2, 128 * K + 1: 3, 192 * K + 1: 4,
+            64 * M: 4, 64 * M + 1: 8, 128 * M: 8, 128 * M + 1: 16, 256 * M: 16, 256 * M + 1: 32,
+            1 << 40: 32,
+        }),
+        # between nodes a half to a whole chunk of 128 KiB
+        ("dgx_h100_2", 8, 1, 4, {
+            0: 1, 1: 1, 128 * K: 1, 128 * K + 1: 2, 256 * K: 2, 256 * K + 1: 4, 1 << 40: 4,
+        }),
+        ("dgx_h100_2", 1, 4, 4, {
+            64 * K: 1, 64 * K + 1: 2, 128 * K: 2, 128 * K + 1: 3, 192 * K + 1: 4, 1 << 40: 4,
+        }),
+    ],
+)  # fmt: skip
+def test_channels_of_a_message(
+    case: str, ranks: int, least: int, most: int, used: dict[int, int], recorded: Make
+) -> None:
+    comm = recorded(case)
+    nodes = comm.n_nodes
+    local = (ranks,) * nodes
+    comm = replace(
+        comm, node_of=tuple(node for node in range(nodes) for _ in range(ranks)), local_ranks=local
+    )
+    plan = PeerToPeer(comm)
+    assert (plan._least(), plan.per_peer) == (least, most)
+    for size, channels in used.items():
+        made = plan.message(size, remote=nodes > 1)
+        assert made.channels == channels, size
+        assert made.size == size
+
+
+@pytest.mark.parametrize(
+    ("size", "chunk", "steps"),
+    [
+        # a quarter of a chunk of 128 KiB, a half from a whole one on, a whole from eight on
+        (1, 32 * K, 1),
+        (32 * K + 1, 32 * K, 2),
+        (128 * K - 1, 32 * K, 4),
+        (128 * K, 64 * K, 2),
+        (M - 1, 64 * K, 4),  # on four channels
+        (M, 128 * K, 2),
+        (M + 1, 128 * K, 3),  # parts end at whole pages
+        (8 * M, 128 * K, 16),
+    ],
+)
+def test_chunks_between_nodes(size: int, chunk: int, steps: int, recorded: Make) -> None:
+    message = PeerToPeer(recorded("dgx_h100_2")).message(size, remote=True)
+    assert (message.protocol.name, message.chunk, message.steps) == ("Simple", chunk, steps)
+
+
+@pytest.mark.parametrize(
+    ("more", "env", "chunk"),
+    [
+        ({}, {}, 128 * K),
+        ({"min_compute_capability": 100}, {}, 128 * K),
+        ({"cpu_arch": CpuArch.ARM}, {}, 128 * K),
+        ({"cpu_arch": CpuArch.ARM, "min_compute_capability": 99}, {}, 128 * K),
+        ({"cpu_arch": CpuArch.ARM, "min_compute_capability": 100}, {}, 256 * K),
+        ({}, {"NCCL_P2P_NET_CHUNKSIZE": 64 * K}, 64 * K),
+        ({}, {"NCCL_BUFFSIZE": 512 * K}, 64 * K),
+    ],
+)
+def test_the_largest_chunk_between_nodes(
+    more: dict[str, Any], env: dict[str, int], chunk: int, recorded: Make
+) -> None:
+    comm = replace(recorded("dgx_h100_2"), **more)
+    assert PeerToPeer(comm, knobs_of(env)).chunk == chunk
+
+
+@pytest.mark.parametrize(
+    ("nvlinks", "chunk", "per_peer"),
+    [(0, 128 * K, 2), (1, 512 * K, 2), (2, 512 * K, 4), (3, 512 * K, 8), (12, 512 * K, 32)],
+)
+def test_a_node_with_and_without_nvlink(
+    nvlinks: int, chunk: int, per_peer: int, recorded: Make
+) -> None:
+    """Two channels for each NVLink to a peer, and one for none; a power of two of them."""
+    plan = PeerToPeer(replace(recorded("dgx_a100_1"), peer_nvlinks=nvlinks))
+    assert (plan.chunk, plan.per_peer) == (chunk, per_peer)

@@ -1,0 +1,86 @@
+"""Sends and exchanges by hand: latency, what each peer costs, and the narrowest limit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
+from commsim.libraries.nccl.timing.edges import hop_latency, reach_latency
+from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind
+from commsim.libraries.nccl.timing.shapes import program_time
+
+TERMS = default_terms()
+IB = TRANSPORTS.index("ib")
+S = float(1 << 26)
+WINDOW = float(1 << 19)
+NEAR_CHANNEL = float(TERMS.channel[2, 2])
+
+
+def blend(sharpness: float, *limits: float) -> float:
+    return float(sum(limit**sharpness for limit in limits) ** (1 / sharpness))
+
+
+def local(port: float) -> float:
+    """Return the seconds for a byte on an NVLink of so many seconds for each."""
+    return float(port / TERMS.link[2, LinkKind.NVLINK, 2])
+
+
+def net(wire: float) -> float:
+    return float(wire / TERMS.nic[IB, 2] / TERMS.exchange_net[IB])
+
+
+def filled(message: float, channels: float, rate: float) -> float:
+    return float(TERMS.fill_exchange * min(message / channels, WINDOW) / rate)
+
+
+@pytest.mark.parametrize(("port", "nic"), [(1e-12, 1e-12), (1e-9, 1e-12), (1e-12, 1e-9)])
+@pytest.mark.parametrize("channels", [1.0, 4.0])
+@pytest.mark.parametrize("size", [S, 4096.0])
+def test_a_send_to_the_next_rank(runs, port, nic, channels, size):
+    at = {"shape": ChunkShape.PAIR, "rounds": 1, "size": size, "peer_channels": channels}
+    wires = {"local": port, "net": nic, "longest": 2e-6}
+    near_run, far_run = (runs(**at, **wires, ranks=8 * nodes, domains=nodes) for nodes in (1, 2))
+    near = hop_latency(near_run, TERMS)[0] + filled(size, channels, NEAR_CHANNEL)
+    near += size * blend(16, local(port), 1 / (NEAR_CHANNEL * channels))
+    assert program_time(near_run, TERMS)[0] == pytest.approx(near, rel=1e-9)
+    way = np.array([2e-6])
+    far = reach_latency(far_run, TERMS, np.array([size]), route=way)[0]
+    far += filled(size, channels, TERMS.pair_channel)
+    far += size * blend(4, net(nic), 1 / (TERMS.pair_channel * channels))
+    assert program_time(far_run, TERMS)[0] == pytest.approx(max(near, far), rel=1e-9)
+
+
+@pytest.mark.parametrize("shape", [ChunkShape.EXCHANGE, ChunkShape.FAN])
+@pytest.mark.parametrize(("port", "nic"), [(1e-14, 1e-14), (1e-9, 1e-12), (1e-12, 1e-9)])
+@pytest.mark.parametrize(("ranks", "domains", "used"), [
+    # channels towards other nodes: two for each rank there, of sixteen
+    (8, 1, 2), (9, 3, 12), (16, 2, 16), (12, 2, 12), (4, 2, 4),
+])  # fmt: skip
+def test_messages_between_one_rank_and_each_other(runs, shape, port, nic, ranks, domains, used):
+    run = runs(
+        shape=shape, rounds=1, size=S, ranks=ranks, domains=domains, local=port, net=nic,
+        longest=2e-6,
+    )  # fmt: skip
+    each = ranks // domains
+    outer = ranks - each
+    message = S / ranks
+    copies = (ranks - 1) / ranks / (NEAR_CHANNEL * 16)
+    far = blend(4, net(nic), outer / ranks / (TERMS.pair_channel * used)) if outer else 0.0
+    wires = blend(16, blend(16, local(port), far), copies)
+    first = (
+        reach_latency(run, TERMS, np.array([message]), route=np.array([2e-6]))[0]
+        if outer
+        else hop_latency(run, TERMS)[0]
+    )
+    expected = first + (each - 1) * TERMS.exchange_near + outer * TERMS.exchange_peer[IB]
+    expected += outer * filled(message, 2, TERMS.pair_channel) + wires * S
+    assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_collective_in_the_network(runs):
+    run = runs(shape=ChunkShape.COLLNET, size=S, local=1e-11, net=1e-11, longest=2e-6, hop=1e-6)
+    near = 1e-11 / TERMS.link[2, LinkKind.NVLINK, 2]
+    far = 1e-11 / TERMS.nic[IB, 2] / TERMS.collnet
+    expected = 31e-6 + 2 * (1e-6 + 2e-6) + S * blend(16, near, far)
+    assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
