@@ -60,10 +60,9 @@ def system_of(
         ScenarioError: an attribute is missing or wrong, or no GPU is left.
     """
     builder = _SystemBuilder(source, rules, ranks, nets)
-    for cpu in root.all("cpu"):
-        builder.add_cpu(cpu)
-    for cpu in root.all("cpu"):
-        builder.add_side_links(cpu)
+    sockets = [(builder.add_cpu(cpu), cpu) for cpu in root.all("cpu")]
+    for socket, cpu in sockets:
+        builder.add_side_links(socket, cpu)
     builder.flatten_switches()
     builder.connect_cpus()
     builder.sort_links()
@@ -90,8 +89,8 @@ class _SystemBuilder:
         self._nets = nets
         self._ignored: dict[str, int] = {}
 
-    def add_cpu(self, element: Element) -> None:
-        """Add a NUMA domain and all that hangs on it."""
+    def add_cpu(self, element: Element) -> TopologyDevice:
+        """Add a NUMA domain and all that hangs on it, and return it."""
         host = self._host(element)
         numa = self._int(element, "numaid")
         cpu = self._new(element, DeviceKind.CPU, host, numa)
@@ -115,6 +114,7 @@ class _SystemBuilder:
                 loose += 1
             else:
                 self._ignore(below)
+        return cpu
 
     def _host(self, element: Element) -> int:
         digest = element.attributes.get("host_hash", "0")
@@ -209,16 +209,16 @@ class _SystemBuilder:
         net.asic = self._int(element, "guid") if guid else -1 - (nic.host << 32) - number
         nic.join(net, PathType.NET, net.bandwidth)
 
-    def add_side_links(self, cpu: Element) -> None:
+    def add_side_links(self, socket: TopologyDevice, cpu: Element) -> None:
         """Add the NVLinks, then the C2C links, of the GPUs below a CPU."""
-        host = self._host(cpu)
-        found = list(self._side_links(cpu, host))
+        found = list(self._side_links(cpu, socket.host))
         for gpu, element in found:
             if element.tag == "nvlink":
-                self._add_nvlink(gpu, element)
+                self._add_nvlink(gpu, element, socket)
         for gpu, element in found:
             if element.tag == "c2c":
-                self._add_c2c(gpu, element)
+                rate = self._int(element, "bw") * self._int(element, "count")
+                gpu.join(socket, PathType.C2C, rate)
 
     def _side_links(self, element: Element, host: int) -> Iterator[tuple[TopologyDevice, Element]]:
         for pci in element.all("pci"):
@@ -228,7 +228,7 @@ class _SystemBuilder:
                     yield from ((gpu, link) for link in slot.inside)
             yield from self._side_links(pci, host)
 
-    def _add_nvlink(self, gpu: TopologyDevice, element: Element) -> None:
+    def _add_nvlink(self, gpu: TopologyDevice, element: Element, socket: TopologyDevice) -> None:
         count = self._int(element, "count")
         if count < 1:
             raise self._wrong(element, "count", str(count), "1 or more")
@@ -241,28 +241,11 @@ class _SystemBuilder:
             if other is not None:
                 gpu.connect(other, PathType.NVL, rate)
         elif kind == "0x068001":
-            gpu.join(self._socket(gpu), PathType.NVL, rate)
+            gpu.join(socket, PathType.NVL, rate)
         else:
             switches = self.system.of(DeviceKind.NVS)
             switch = switches[0] if switches else self.system.add(DeviceKind.NVS, 0, 0)
             gpu.join(switch, PathType.NVL, rate)
-
-    def _add_c2c(self, gpu: TopologyDevice, element: Element) -> None:
-        rate = self._int(element, "bw") * self._int(element, "count")
-        gpu.join(self._socket(gpu), PathType.C2C, rate)
-
-    @staticmethod
-    def _socket(device: TopologyDevice) -> TopologyDevice:
-        """Return the CPU above a device on the PCI tree."""
-        while device.kind != DeviceKind.CPU:
-            above = [
-                link.remote
-                for link in device.links
-                if link.type == PathType.PIX
-                and link.remote.kind in (DeviceKind.PCI, DeviceKind.CPU)
-            ]
-            device = above[-1]
-        return device
 
     def flatten_switches(self) -> None:
         """Merge the two levels that Broadcom's PCIe 4 and 5 switches show into one."""

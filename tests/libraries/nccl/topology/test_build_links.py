@@ -132,3 +132,18 @@ def test_links_are_paired_with_the_way_back():
     (oneway,) = (x for x in lone.gpus[0].links if x.type == PathType.NVL)
     assert oneway.reverse == -1
     assert present(lone.find(DeviceKind.GPU, 0, at(0x81))).links[0].type == PathType.PIX
+
+
+@pytest.mark.parametrize("width", ["4", "16"])
+def test_a_link_to_the_socket_passes_any_tree_of_switches(width):
+    """Whichever of a switch's links is the widest: its own upwards, or one to another switch."""
+    power = Element("nvlink", {"target": "0", "count": "3", "tclass": "0x068001"})
+    inner = [
+        bridge(2, gpu(0, power, link_width=width), link_width=width),
+        bridge(3, gpu(1, c2c(200_000), link_width="8"), gpu(2), link_width="8"),
+    ]
+    system = built(cpu(), cpu(bridge(1, *inner), numa=1))
+    first, second, third = system.gpus
+    assert ("NVL", "CPU", 1, 60_000) in links(first)
+    assert ("C2C", "CPU", 1, 200_000) in links(second)
+    assert [kind for _, kind, _, _ in links(third)] == ["PCI"]
