@@ -35,12 +35,12 @@ def bridge(bus: int, *inside: Element, **attributes: str) -> Element:
 
 
 def gpu(
-    rank: int | None, *links: Element, bus: int | None = None, sm: int = 80, gdr: str = "1",
-    **attributes: str,
+    rank: int | None, *links: Element, bus: int | None = None, dev: int | None = None,
+    sm: int = 80, gdr: str = "1", **attributes: str,
 ) -> Element:  # fmt: skip
     """Return a GPU in its slot (bus 0x80 + rank); `links` are its NVLinks and C2C links."""
     number = bus if bus is not None else 0x80 + (rank or 0)
-    own = {"dev": str(rank or 0), "sm": str(sm), "gdr": gdr}
+    own = {"dev": str(rank or 0 if dev is None else dev), "sm": str(sm), "gdr": gdr}
     if rank is not None:
         own["rank"] = str(rank)
     slot = {"class_": "0x030200", "device": "0x20f1"} | attributes

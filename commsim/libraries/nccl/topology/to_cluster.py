@@ -79,7 +79,6 @@ def cluster_from_xml(
         )
     settings = decode(dict(fabric), FabricSection, source) if fabric is not None else None
     section = ClusterSection(
-        name=None if nodes * len(hosts) == 1 else f"{nodes * len(hosts)} x {sections[0].name}",
         nodes=nodes * len(hosts),
         node=sections[0],
         fabric=settings,

@@ -125,7 +125,7 @@ def test_a_generation_has_its_speed(generation, speed):
 
 
 @pytest.mark.parametrize(
-    ("generation", "width", "wanted"), [(1, 1, "1"), (5, 16, "32"), (3, 16, "8")]
+    ("generation", "width", "wanted"), [(1, 1, "1"), (5, 16, "32"), (6, 16, "32"), (3, 16, "8")]
 )
 def test_an_uplinks_width_follows_from_its_rate(generation, width, wanted):
     """In lanes of the node's PCIe 4: at least one, at most 32."""

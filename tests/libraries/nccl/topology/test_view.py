@@ -67,6 +67,13 @@ def test_paths_have_their_type_and_gigabytes():
     assert len(path_tables(machine(2))) == 1
 
 
+def test_gpus_are_called_by_rank_and_ports_by_number():
+    text = write_xml(root(cpu(gpu(0, bus=0x20, dev=5), gpu(3, bus=0x21, dev=0), nic(0x10, net(7)))))
+    pairs, nets = path_tables(text)
+    assert pairs.heads == ("", "GPU 0", "GPU 3")
+    assert nets.heads == ("", "NET 7")
+
+
 def test_a_table_shows_sixteen_devices():
     (sixteen,) = path_tables(machine(16))
     assert sixteen.title == "Paths between GPUs: type and GB/s"
