@@ -27,7 +27,7 @@ __all__ = ["ProcessEvents", "is_step", "plain_call"]
 
 _VERSION = re.compile(r"_v\d+(?:_ptsz|_ptds)?$")
 _STEP = re.compile(
-    r"(?:train|training|global|optimizer)?[ _-]?(?:step|iter|iteration)\W*(\d*)", re.I
+    r"(?:train|training|global|optimizer)?[ _-]?(?:step|iter|iteration)[\W_]*(\d*)", re.I
 )
 _MOST_NS, _LONGEST_NS = 2**60, 2**53  # no clock says more; no recording takes 100 days
 _NCCL = re.compile(r"(?:NCCL:)?nccl(?=[A-Z])")
