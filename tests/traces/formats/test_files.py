@@ -56,7 +56,7 @@ def test_files_come_as_given_and_those_of_a_folder_sorted(tmp_path: Path) -> Non
     (tmp_path / "in").mkdir()
     for name in ("in/b.json", "in/a.json", "z.odd"):
         (tmp_path / name).touch()
-    given = [str(tmp_path / "z.odd"), tmp_path / "in"]
+    given: list[str | Path] = [str(tmp_path / "z.odd"), tmp_path / "in"]
     assert find_files(given) == [
         tmp_path / "z.odd",
         tmp_path / "in/a.json",

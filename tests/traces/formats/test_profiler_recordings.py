@@ -85,6 +85,13 @@ def test_a_gpu_is_the_process_most_of_whose_calls_its_work_follows() -> None:
     assert not any("do not tell" in note for file in files for note in file.notes)
 
 
+def test_of_two_processes_whose_calls_fit_each_has_one() -> None:
+    """Process 7's calls fit GPU 0 and, more of them, GPU 1; process 8's fit GPU 0 as well."""
+    calls = [call(0, 7, 1), call(0, 7, 2), call(0, 7, 3), call(0, 8, 1)]
+    work = [kernel(5, "GPU 0", 1), kernel(6, "GPU 1", 2), kernel(7, "GPU 1", 3)]
+    assert [file.pid for file in read(*work, *calls)] == ["8", "7"]
+
+
 def test_what_calls_leave_open_goes_in_order_and_is_said() -> None:
     both = [call(0, 7), call(0, 8)]
     files = read(kernel(5, "GPU 0"), kernel(6, "GPU 1"), *both)
@@ -200,6 +207,30 @@ def test_work_that_says_when_it_was_launched_has_a_call_there() -> None:
         ("mm", 30, 2, 7),
     ]
     assert file.notes == ()
+    (file,) = read(kernel(20, "0", 0, launched=0, thread=4, pid=7))
+    assert file.notes == ()
+
+
+def test_what_a_table_does_not_say_of_calls_and_ranges() -> None:
+    """No launch, thread 0, and steps counted from 0."""
+    (file,) = read(
+        kernel(20, "0"), call(1, 7, -1),
+        a_range("step", 2, 3, pid=-1), a_range("step", 4, 5, pid=-1),
+        Row(EventKind.ANNOTATION, "aten::mm, seq = 7", 6, 7),
+        Row(EventKind.ANNOTATION, "a, b", 8, 9),
+        Row(EventKind.ANNOTATION, "NCCL:ncclAllReduce", 10, 11),
+        Row(EventKind.ANNOTATION, "ncclOdd", 12, 13),
+    )  # fmt: skip
+    assert [(e.name, e.kind, e.thread[1], e.correlation) for e in file.events] == [
+        ("launch", EventKind.RUNTIME, "7", 0),
+        ("ProfilerStep#0", EventKind.ANNOTATION, "0", 0),
+        ("ProfilerStep#1", EventKind.ANNOTATION, "0", 0),
+        ("aten::mm", EventKind.CPU_OP, "0", 0),
+        ("a", EventKind.ANNOTATION, "0", 0),
+        ("nccl:all_reduce", EventKind.ANNOTATION, "0", 0),
+        ("ncclOdd", EventKind.ANNOTATION, "0", 0),
+        ("mm", EventKind.KERNEL, "7", 1),
+    ]
 
 
 def test_bytes_and_streams_of_work_are_kept_and_unknown_ones_are_stream_0() -> None:
