@@ -113,8 +113,22 @@ def meetings_of_two(*late: int, until: int) -> list[tuple[int, int, int]]:
 
 
 def test_a_thousandth_of_the_step_is_told_and_less_is_not() -> None:
-    assert meetings_of_two(999, 1000, 1001, until=1_000_000) == [(4, 5, 1001), (2, 3, 1000)]
+    assert meetings_of_two(99, 100, 101, until=100_000) == [(4, 5, 101), (2, 3, 100)]
 
 
 def test_the_longest_comes_first_and_equal_ones_by_rank() -> None:
     assert meetings_of_two(30, 50, 30, until=100) == [(2, 3, 50), (0, 1, 30), (4, 5, 30)]
+
+
+def test_a_gap_before_the_first_op_is_for_the_lane_that_ended_it() -> None:
+    """Rank 0 begins at 50, after rank 1's work; rank 2 is at work until the end."""
+    build = GraphBuilder()
+    for rank in range(3):
+        build.lane(rank)
+    first = build.compute(0, 50, name="after")
+    before = build.compute(1, 50, name="before")
+    build.compute(2, 100, name="long")
+    build.depend(first, before)
+    found = waits(timeline(build, [(50, 100), (0, 50), (0, 100)]))
+    assert [(one.rank, one.peer) for one in found] == [(0, 1)]
+    assert found[0].seconds == pytest.approx(50e-12)

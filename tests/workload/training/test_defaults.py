@@ -84,9 +84,36 @@ def test_what_concerns_tensor_parallelism_is_named_where_there_is_some() -> None
         taken = settings_taken(parallel={"dp": 64, "tp": tp, "sequence_parallel": tp > 1})
         assert ("tp_overlap none" in taken) == (tp > 1)
         assert filled(parallel={"dp": 64, "tp": tp}).parallel.tp_overlap == "none"
+    alone = {"dp": 64, "sequence_parallel": True}
+    assert filled(parallel=alone, compute={"stack": "nemo"}).parallel.tp_overlap == "none"
     given = {"dp": 32, "tp": 2, "sequence_parallel": True, "tp_overlap": "full"}
     assert not any(one.startswith("tp_overlap") for one in settings_taken(parallel=given))
     assert filled(parallel=given, compute={"stack": "nemo"}).parallel.tp_overlap == "full"
+
+
+def test_a_stack_s_graphs_are_taken_unless_some_are_named() -> None:
+    assert filled(compute={"stack": "nemo"}).compute.cuda_graph == "experts"
+    assert "cuda_graph experts" in settings_taken(compute={"stack": "nemo"})
+    given = {"stack": "nemo", "cuda_graph": "none"}
+    assert filled(compute=given).compute.cuda_graph == "none"
+    assert not any(one.startswith("cuda_graph") for one in settings_taken(compute=given))
+    assert filled().compute.cuda_graph is None
+    assert not any(one.startswith("cuda_graph") for one in settings_taken())
+
+
+@pytest.mark.parametrize(
+    ("data", "buckets"),
+    [({}, True), ({"kind": "zero", "stage": 1}, True), ({"kind": "zero", "stage": 2}, True),
+     ({"kind": "zero", "stage": 3}, False), ({"kind": "fsdp"}, False)],
+)  # fmt: skip
+def test_buckets_are_for_replicas_that_hold_whole_parameters(
+    data: dict[str, Any], buckets: bool
+) -> None:
+    found = filled(data_parallel=data).data_parallel
+    assert (found.bucket is not None) == (found.first_bucket is not None) == buckets
+    assert (found.overlap is not None) == buckets
+    taken = settings_taken(data_parallel=data)
+    assert ("overlap true" in taken) == any(one.startswith("bucket ") for one in taken) == buckets
 
 
 @pytest.mark.parametrize("ep", [1, 2, 4])

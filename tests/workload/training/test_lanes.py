@@ -88,7 +88,8 @@ def test_the_first_op_waits_for_what_was_received_and_for_the_action_before() ->
     chain(collective, REDUCE, after=(4, 5), ends=(2, 3))
     assert waits(collective) == [("all_reduce", [3, 4, 5])]
     assert chain(Build(), after=(4,)).ends() == [4]
-    assert chain(Build()).last == -1
+    empty = chain(Build())
+    assert (empty.last, empty.on_compute) == (-1, False)
 
 
 def test_what_runs_beside_an_item_is_waited_for_where_it_is_joined() -> None:

@@ -54,7 +54,8 @@ class Model:
         return Block(EMBEDDING, us(1)[0], NOTHING, us(2)[0])
 
     def head(self, shape: ModelShape, split: Split) -> Block:
-        return Block(HEAD, *us(3, 4, 5))
+        forward, backward, weight = us(3, 4, 5)
+        return Block(HEAD, forward, backward, weight)
 
     def microbatch(self) -> GpuWork:
         return us(7)[0]
