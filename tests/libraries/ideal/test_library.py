@@ -150,3 +150,14 @@ def test_rings_take_2_n_less_2_steps_of_an_nth_whether_long_or_short(n: int) -> 
         assert part.phases[-1].link.tolist() == list(range(2 * n))
         sent = sum(phase.load for phase in part.phases)
         assert sent == pytest.approx(np.full(2 * n, rounds * (n - 1) * 10**6))
+
+
+@pytest.mark.parametrize("setting", ["channels", "pieces"])
+def test_a_setting_of_0_chooses_by_itself(setting: str) -> None:
+    request, cluster = everybody("broadcast", 1 << 20, 4, root=0), Star(4)
+    usual = make_library(LibrarySection("ideal")).plan(request, cluster)
+    chosen = make_library(LibrarySection("ideal", **{setting: 0})).plan(request, cluster)
+    assert chosen.idle == usual.idle
+    assert make_library(LibrarySection("gloo", interface=0)).name == "gloo"
+    with pytest.raises(ScenarioError, match=f"library.{setting}: must not be negative"):
+        make_library(LibrarySection("ideal", **{setting: -1}))

@@ -137,11 +137,13 @@ def test_the_best_of_the_numbers_is_found_from_anywhere(
 
 
 @pytest.mark.parametrize("start", [5.0, 87.0])
-def test_a_single_worse_number_is_no_end(start: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """23 pieces are best; one number on either way to it is worse than both beside it."""
-    bumps = {9: 5.0, 15: 5.0, 44: 5.0, 56: 0.0}
+@pytest.mark.parametrize("worse", [(18, 28), (9, 15, 44), (12, 36), (9, 18, 28, 44)])
+def test_a_single_worse_number_is_no_end(
+    start: float, worse: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """23 pieces are best; one number on the way to it is worse than both beside it."""
     found, _ = best_of(
-        lambda k: abs(math.log(k / 23)) + bumps.get(k, 0.0), [start], 136, monkeypatch
+        lambda k: abs(math.log(k / 23)) + 5.0 * (k in worse), [start], 136, monkeypatch
     )
     assert found == 23
 
