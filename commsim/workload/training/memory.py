@@ -262,8 +262,9 @@ def resident_memory(plan: TrainingPlan, device: int) -> MemoryUse:
 
 def _kept_gradient(plan: TrainingPlan, stack: Stack) -> int:
     """Return the bytes per gradient between steps: FSDP casts it to its parameter's type."""
-    sharded = plan.section.data_parallel.kind in ("fsdp", "hsdp")
-    return stack.parameter_width if sharded else plan.gradient_width
+    if plan.section.data_parallel.kind not in ("fsdp", "hsdp"):
+        return plan.gradient_width
+    return _widths(plan, stack).get("parameter_width", plan.width)
 
 
 def _widths(plan: TrainingPlan, stack: Stack) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from commsim.timeline import Timeline
 from commsim.workload import peak_memory
 from commsim.workload.schedules import SCHEDULES, make_schedule, peak_activations
 from commsim.workload.training import plan_training, step
+from commsim.workload.training.memory import _counted, _place, _places, _swing
 from commsim.workload.training.section import TrainingSection
+from commsim.workload.training.stages import Unit
+from commsim.workload.training.work_items import WorkItem
 
 P = 4 * 784 + 256 + 8 + 256
 EIGHT = {**SMALL, "layers": 8}
@@ -199,3 +203,94 @@ def test_selective_recompute_of_fused_attention_runs_nothing_again() -> None:
         assert said == (how == "selective")
     assert facts["selective"] == facts["none"]
     assert facts["full"] > facts["none"]
+
+
+def item(unit: int, alloc: int = 0, free: int = 0, kind: str = "compute") -> WorkItem:
+    return WorkItem(unit, "x", -1, kind, alloc=alloc, free=free)
+
+
+def test_a_work_list_rises_and_ends_as_often_as_its_units_are_repeated() -> None:
+    """Three times a unit that takes 10 and leaves 6, then two that take 1 and give back 5."""
+    grows, shrinks = item(0, 10, 4), item(1, 1, 5)
+    assert _swing((grows,), (3,)) == (6 + 6 + 10, 18)
+    assert _swing((grows, shrinks), (3, 2)) == (22, 10)
+    assert _swing((grows, shrinks), (1, 1)) == (10, 2)
+    assert _swing((item(0, 3), item(0, 4, 7)), (1,)) == (7, 0)
+    assert _swing((item(0, 3, 3), item(0, 4, 4)), (1,)) == (4, 0)
+    assert _swing((item(1, 2), item(0, 5)), (1, 1)) == (7, 7)
+    assert _swing((), ()) == (0, 0)
+
+
+def test_of_equal_units_in_a_row_the_second_stands_for_the_rest() -> None:
+    units = tuple(Unit("layer", number, ()) for number in range(7))
+    kinds = ("a", "b", "b", "b", "c", "c", "b")
+    found, repeats = _counted(kinds, units)
+    assert [unit.layer for unit in found] == [0, 1, 2, 4, 5, 6]
+    assert repeats == (1, 1, 2, 1, 1, 1)
+
+
+def test_a_unit_begins_with_its_first_compute_and_ends_with_its_last() -> None:
+    moves = item(0, kind="all_reduce")
+    assert _places([moves, item(0), moves, item(0), moves, item(1)]) == {0: (1, 3), 1: (5, 5)}
+    assert _places([item(2), moves]) == {2: (0, 0)}
+    assert _places([moves]) == {}
+
+
+@pytest.mark.parametrize(
+    ("devices", "staged", "rank", "full", "words"),
+    [
+        ((0,), False, 0, {0}, "on the GPU"),
+        ((0, 0), False, 0, {0, 1}, "on every GPU"),
+        ((0, 0), False, 1, {1}, "on GPU 1"),
+        ((0, 0, 1, 1), True, 2, {2, 3}, "on stage 1"),
+        ((0, 0, 1, 1), True, 2, {2}, "on stage 1 (GPU 2)"),
+        ((0, 0, 1, 1), True, 0, {0, 1, 2, 3}, "on every GPU"),
+    ],
+)
+def test_the_fullest_gpus_are_named(
+    devices: tuple[int, ...], staged: bool, rank: int, full: set[int], words: str
+) -> None:
+    facts: Any = SimpleNamespace(device_of_rank=devices, staged=staged)
+    assert _place(facts, rank, frozenset(full), list(range(len(devices)))) == words
+
+
+def test_a_run_holds_its_context_and_a_buffer_per_group() -> None:
+    """512 MiB, and 153.6 MB for each of tensor, pipeline and data parallelism."""
+    for parallel, groups in (
+        ({"dp": 8}, 1),
+        ({"dp": 4, "tp": 2}, 2),
+        ({"dp": 2, "tp": 2, "pp": 2}, 3),
+    ):
+        facts = training(8, parallel=parallel).training
+        assert facts is not None
+        assert facts.resident[0].runtime == 2**29 + groups * 153_600_000
+
+
+def test_gradients_that_leave_by_buckets_hold_two_of_them_at_most() -> None:
+    whole = 2 * P
+    for bucket in (100, whole // 2, whole):
+        data = {"kind": "zero", "stage": 2, "offload": "cpu", "bucket": f"{bucket}B"}
+        facts = training(4, data_parallel=data).training
+        assert facts is not None
+        assert facts.resident[0].buffers == min(2 * bucket, whole // 4)
+
+
+def test_what_trains_in_fp32_has_four_bytes_of_everything() -> None:
+    """Parameter, gradient and two moments, without a copy; by 4 ranks under FSDP."""
+    for data, shards in (({"gradients": "fp32"}, 1), ({"kind": "fsdp", "gradients": "fp32"}, 4)):
+        facts = training(4, precision="fp32", data_parallel=data).training
+        assert facts is not None
+        use = facts.resident[0]
+        held = (use.parameters, use.gradients, use.optimizer)
+        assert held == (4 * P / shards, 4 * P / shards, 8 * P / shards)
+
+
+def test_one_replica_is_whole_whatever_it_is_called() -> None:
+    for data in ({"kind": "fsdp"}, {"kind": "zero", "stage": 3}, {"kind": "zero", "stage": 1}):
+        facts = training(2, parallel={"tp": 2}, data_parallel=data).training
+        plain = training(2, parallel={"tp": 2}).training
+        assert facts is not None
+        assert plain is not None
+        assert facts.resident[0].parameters == plain.resident[0].parameters
+        assert facts.resident[0].optimizer == plain.resident[0].optimizer
+        assert facts.resident[0].buffers == 0
