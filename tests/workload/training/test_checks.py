@@ -61,6 +61,15 @@ def test_each_kind_has_its_own_settings(kind: str, name: str) -> None:
     )
 
 
+def test_what_is_no_setting_of_a_kind_names_those_that_are() -> None:
+    said = refused({"kind": "dataparallel", "no_sync": True})
+    assert said == (
+        "t.data_parallel.no_sync: not a setting of kind dataparallel; it has none of these. To"
+        ' change the kind, replace all of it: --set "t.data_parallel={kind: dataparallel}".'
+    )
+    assert "; it has no_sync, gradients. To" in refused({"stage": 1})
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
