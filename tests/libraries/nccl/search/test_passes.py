@@ -87,6 +87,20 @@ def test_what_is_relaxed_first_between_nodes(asked, crossed, pattern):
     assert tried(machine, *ALL)[: len(wanted)] == wanted
 
 
+@pytest.mark.parametrize("inter", [False, True])
+def test_no_search_accepts_what_is_not_connected(inter):
+    """Where some device has no way at all, the limit still ends before that."""
+    machine = Machine(
+        inter=inter, nearest=(SYS, SYS), farthest=(DIS, DIS), speeds=(30,), capability=70
+    )
+    one, _ = passes(machine)
+    one.run()
+    names = ("type_inter", "type_intra") if inter else ("type_intra",)
+    wanted = [(SYS, SYS), (NET, SYS), (NET, NET)] if inter else [(SYS,), (NET,)]
+    found = list(dict.fromkeys(tried(machine, *names)))
+    assert found == wanted
+
+
 def test_hopper_tries_a_plain_tree_after_each_balanced_one():
     for capability, plain in ((90, True), (89, False)):
         machine = Machine(capability=capability, inter=False, farthest=(NVL, NVL), speeds=(30,))
