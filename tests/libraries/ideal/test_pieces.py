@@ -159,6 +159,22 @@ def test_no_more_pieces_are_tried_than_asked_for(
     assert best_of(lambda k: -k, [1e9], 136, monkeypatch)[0] == 18
 
 
+def test_all_channels_of_an_op_have_as_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def best(pipeline: Pipeline) -> int:
+        asked.append(pipeline.size)
+        return len(asked)
+
+    monkeypatch.setattr(Pipeline, "best_count", best)
+    library, cluster = Ideal("tree", channels=2), Star(6)
+    for size in (600, 1200):
+        library.plan(Request("all_reduce", size, tuple(range(6))), cluster)
+    assert asked == [300.0, 0.0, 600.0, 0.0]  # with the bytes, and the latency alone
+    library.plan(Request("broadcast", 1200, tuple(range(6)), root=0), cluster)
+    assert len(asked) == 6
+
+
 def test_a_part_that_goes_on_keeps_the_shares_of_its_phases() -> None:
     def phase(idle: int, load: float) -> PlanPhase:
         return PlanPhase(idle, np.array([0]), np.array([load]), np.ones(1))

@@ -11,10 +11,15 @@ from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind
 from commsim.libraries.nccl.timing.shapes import program_time
 
 TERMS = default_terms()
-IB = TRANSPORTS.index("ib")
+WIRE = TRANSPORTS.index("slingshot")  # whose proxies lose time
 S = float(1 << 26)
 WINDOW = float(1 << 19)
 NEAR_CHANNEL = float(TERMS.channel[2, 2])
+
+
+def test_slingshot_loses_part_of_a_nic_in_exchanges():
+    assert TERMS.exchange_net[WIRE] < 0.9
+    assert TERMS.exchange_net[TRANSPORTS.index("ib")] == 1.0
 
 
 def blend(sharpness: float, *limits: float) -> float:
@@ -27,7 +32,7 @@ def local(port: float) -> float:
 
 
 def net(wire: float) -> float:
-    return float(wire / TERMS.nic[IB, 2] / TERMS.exchange_net[IB])
+    return float(wire / TERMS.nic[WIRE, 2] / TERMS.exchange_net[WIRE])
 
 
 def filled(message: float, channels: float, rate: float) -> float:
@@ -38,7 +43,13 @@ def filled(message: float, channels: float, rate: float) -> float:
 @pytest.mark.parametrize("channels", [1.0, 4.0])
 @pytest.mark.parametrize("size", [S, 4096.0])
 def test_a_send_to_the_next_rank(runs, port, nic, channels, size):
-    at = {"shape": ChunkShape.PAIR, "rounds": 1, "size": size, "peer_channels": channels}
+    at = {
+        "shape": ChunkShape.PAIR,
+        "rounds": 1,
+        "size": size,
+        "peer_channels": channels,
+        "transport": WIRE,
+    }
     wires = {"local": port, "net": nic, "longest": 2e-6}
     near_run, far_run = (runs(**at, **wires, ranks=8 * nodes, domains=nodes) for nodes in (1, 2))
     near = hop_latency(near_run, TERMS)[0] + filled(size, channels, NEAR_CHANNEL)
@@ -60,7 +71,7 @@ def test_a_send_to_the_next_rank(runs, port, nic, channels, size):
 def test_messages_between_one_rank_and_each_other(runs, shape, port, nic, ranks, domains, used):
     run = runs(
         shape=shape, rounds=1, size=S, ranks=ranks, domains=domains, local=port, net=nic,
-        longest=2e-6,
+        longest=2e-6, transport=WIRE,
     )  # fmt: skip
     each = ranks // domains
     outer = ranks - each
@@ -73,14 +84,22 @@ def test_messages_between_one_rank_and_each_other(runs, shape, port, nic, ranks,
         if outer
         else hop_latency(run, TERMS)[0]
     )
-    expected = first + (each - 1) * TERMS.exchange_near + outer * TERMS.exchange_peer[IB]
+    expected = first + (each - 1) * TERMS.exchange_near + outer * TERMS.exchange_peer[WIRE]
     expected += outer * filled(message, 2, TERMS.pair_channel) + wires * S
     assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_collective_in_the_network(runs):
-    run = runs(shape=ChunkShape.COLLNET, size=S, local=1e-11, net=1e-11, longest=2e-6, hop=1e-6)
+    run = runs(
+        shape=ChunkShape.COLLNET,
+        size=S,
+        local=1e-11,
+        net=1e-11,
+        longest=2e-6,
+        hop=1e-6,
+        transport=WIRE,
+    )
     near = 1e-11 / TERMS.link[2, LinkKind.NVLINK, 2]
-    far = 1e-11 / TERMS.nic[IB, 2] / TERMS.collnet
+    far = 1e-11 / TERMS.nic[WIRE, 2] / TERMS.collnet
     expected = 31e-6 + 2 * (1e-6 + 2e-6) + S * blend(16, near, far)
     assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
