@@ -155,6 +155,14 @@ def test_searches_put_off_are_run_if_they_may_have_spent_all(searches, count, en
     assert len(searches.ran) == (count if ends else 1)
 
 
+def test_the_budget_is_counted_to_the_last_unit(searches):
+    """One unit over, and 31 shares put off: they may have spent one unit more than there are."""
+    budgets, _ = made(searches)
+    assert spend(budgets, searches, -1)
+    put_off(budgets, searches, 31)
+    assert budgets.run(trial(20)) is None
+
+
 def test_searches_put_off_that_spent_little_end_nothing(searches):
     budgets, _ = made(searches)
     put_off(budgets, searches, 40, left=ONE)
