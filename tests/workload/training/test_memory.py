@@ -18,9 +18,10 @@ from commsim.study.run import run as run_scenario
 from commsim.timeline import Timeline
 from commsim.workload import peak_memory
 from commsim.workload.schedules import SCHEDULES, make_schedule, peak_activations
-from commsim.workload.training import plan_training, step
-from commsim.workload.training.memory import _counted, _place, _places, _swing
+from commsim.workload.training import memory, plan_training, step
+from commsim.workload.training.memory import _counted, _place, _places, _swing, with_memory
 from commsim.workload.training.section import TrainingSection
+from commsim.workload.training.stage_compiler import StageOps
 from commsim.workload.training.stages import Unit
 from commsim.workload.training.work_items import WorkItem
 
@@ -234,6 +235,27 @@ def test_a_unit_begins_with_its_first_compute_and_ends_with_its_last() -> None:
     assert _places([moves, item(0), moves, item(0), moves, item(1)]) == {0: (1, 3), 1: (5, 5)}
     assert _places([item(2), moves]) == {2: (0, 0)}
     assert _places([moves]) == {}
+
+
+def test_a_unit_keeps_from_its_forward_until_its_weight_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each keeps 100 and takes 30 more as it runs again; unit 1 has no weight gradient apart."""
+    monkeypatch.setattr(memory, "_activations", lambda *_: (100, 30))
+    units = tuple(Unit("layer", number, ()) for number in range(3))
+    made = StageOps(
+        forward=(item(0), item(0, kind="all_reduce"), item(0), item(1)),
+        backward=(item(1), item(0), item(0)),
+        input_backward=(item(1), item(0)),
+        weight=(item(0), item(2)),
+    )
+    anything: Any = None
+    found = with_memory(made, anything, anything, units)
+    held = [[(one.alloc, one.free) for one in row] for row in (found.forward, found.backward)]
+    assert held == [[(100, 0), (0, 0), (0, 0), (100, 0)], [(30, 130), (30, 0), (0, 130)]]
+    assert [(one.alloc, one.free) for one in found.input_backward] == [(30, 130), (30, 30)]
+    assert [(one.alloc, one.free) for one in found.weight] == [(0, 100), (0, 0)]
+    assert [one.kind for one in found.forward] == [one.kind for one in made.forward]
 
 
 @pytest.mark.parametrize(

@@ -213,3 +213,24 @@ def test_units_gathered_ahead_are_those_asked_for_or_the_stack_s() -> None:
     for prefetch in (0, 1, 3):
         plan = planned(data_parallel={"kind": "fsdp", "prefetch": prefetch})
         assert [plan.gathers_ahead(forward=way) for way in (True, False)] == [prefetch] * 2
+
+
+def test_a_split_is_what_its_settings_say() -> None:
+    ring, heads = (
+        planned(parallel={"dp": 4, "cp": 2, "context": how}) for how in ("ring", "ulysses")
+    )
+    assert (ring.split.ulysses, heads.split.ulysses) == (False, True)
+    assert (ring.split.cp, ring.split.micro, ring.split.seq, ring.split.tokens) == (2, 1, 16, 8)
+    assert planned().split.loss_parallel
+    assert not planned(compute={"stack": "kempnerforge"}).split.loss_parallel
+
+
+@pytest.mark.parametrize("skew", [1, 1.5, 2])
+def test_experts_that_get_more_than_the_mean_exchange_unevenly(skew: float) -> None:
+    model = {**DEFAULT["model"], "experts": {"experts": 8, "top_k": 2, "expert_ffn": 8}}
+    plan = planned(parallel={"dp": 8, "ep": 8, "expert_skew": skew}, model=model)
+    anything: Any = None
+    compiler = plan.compiler(anything, load=1.25)
+    assert (compiler.skewed, compiler.load) == (skew > 1, 1.25)
+    assert plan.compiler(anything).load == 1.0
+    assert (compiler.tp_overlap, compiler.context, compiler.width) == ("none", "ring", 2)
