@@ -128,8 +128,12 @@ def _statement(rank: _ReadRank, text: str) -> bool:
 
 
 def _calls(name: str, rank: _ReadRank) -> Iterator[Issued]:
+    begun: list[list[int]] = [[] for _ in rank.found]
     for op, on in rank.begun:
-        rank.needs[op] += rank.needs[on]
+        begun[op].append(on)
+    for op in dict.fromkeys([*in_order(begun), *range(len(begun))]):
+        for on in begun[op]:
+            rank.needs[op] += rank.needs[on]
     order = in_order(rank.needs)
     if len(order) < len(rank.found):
         kept = set(order)
