@@ -130,7 +130,10 @@ def _product(func: Any, name: str, args: tuple[Any, ...], flops: float) -> Produ
         at = 1 if name.endswith("backward") else 0
         q, k = args[at], args[at + 1]
         batch, heads, queries, width = q.shape
-        return Product(_ATTENTION[name], queries, k.shape[2], width, batch * heads, _dtype(q))
+        causal = bool(_given(func, args, "is_causal"))
+        return Product(
+            _ATTENTION[name], queries, k.shape[2], width, batch * heads, _dtype(q), causal
+        )
     return None if not flops else Product("other", 0, 0, 0, 0, _dtype(tensors(args)[0]))
 
 
