@@ -130,6 +130,19 @@ def test_what_holds_copies_back() -> None:
     assert resource([], []) == ""
 
 
+def test_copies_over_several_links_weigh_bytes_by_progress() -> None:
+    """30 bytes a unit on PCIe at 1 for 10 ps are 3 s of 100 bytes/s, 1 on NVLink at 10 is 2.5."""
+    build = GraphBuilder()
+    lane = build.lane(0)
+    build.copy(lane, 10, name="out", size=100)
+    build.copy(lane, 10, name="in", size=100)
+    segments = [(0, 0, 10, 1.0), (1, 0, 10, 10.0)]
+    links = use([{2: 30.0}, {1: 1.0}], segments, [0, 1])
+    assert copy_resource(timeline(build, [(0, 10), (0, 10)], links=links)) == "pcie"
+    links = use([{2: 24.0}, {1: 1.0}], segments, [0, 1])
+    assert copy_resource(timeline(build, [(0, 10), (0, 10)], links=links)) == "nvlink"
+
+
 def test_each_transfer_meets_what_moves_at_its_own_moment() -> None:
     """Stretches of 0 to 40, 50 to 60 and 70 to 100, read at 20, 55 and 85; and one of a ps at 0."""
     loads = [{0: 1.0}] * 3

@@ -119,40 +119,6 @@ def test_the_headline_names_a_host_that_launches_too_late() -> None:
     assert found[0].removed_s == pytest.approx((612 - 200) * 1e-12)  # only the kernels are left
 
 
-@pytest.mark.parametrize(("delay", "told"), [(1, False), (2, False), (3, True)])
-def test_a_host_counts_with_the_latency_of_what_it_launches(delay: int, told: bool) -> None:
-    """Of 1000 ps a launch of 3 and its latency: from more than 0.5 % on it is looked at."""
-    build = GraphBuilder()
-    lane = build.lane(0)
-    launch = build.compute(lane, 3, name="launch", stream="cpu", device=Device.CPU)
-    kernel = build.compute(lane, 1, name="kernel", stream="gpu", after=[(launch, delay)])
-    causes = {kernel: (launch, Cause.DEPENDENCY)}
-    line = timeline(build, [(0, 3), (3 + delay, 1000)], causes=causes)
-    hosts = [one for one in limits(line) if one.kind == "host"]
-    assert [one.removed_s for one in hosts] == (
-        [pytest.approx((3 + delay) * 1e-12)] if told else []
-    )
-
-
-@pytest.mark.parametrize(("long", "ratio"), [(104, None), (105, 105 / 102.5), (120, 120 / 110)])
-def test_compute_within_two_percent_of_the_mean_counts_as_equal(
-    long: int, ratio: float | None
-) -> None:
-    """Two ranks that meet compute 100 ps and a little more; the step would end with the mean."""
-    build, times = GraphBuilder(), []
-    pair = build.group("pair", [0, 1])
-    for rank, took in ((0, 100), (1, long)):
-        lane = build.lane(rank)
-        build.compute(lane, took, name="work", stream="comm")
-        build.collective(lane, pair, "all_reduce", 8, stream="comm")
-        times += [(0, took), (took, long, long + 1)]
-    found = [one for one in limits(timeline(build, times)) if one.kind == "imbalance"]
-    assert [one.ratio for one in found] == ([] if ratio is None else [pytest.approx(ratio)])
-    for one in found:
-        assert one.where == "rank 1"
-        assert one.removed_s == pytest.approx((long - 100) / 2 * 1e-12)
-
-
 def halved(scenario: dict[str, Any], kind: str) -> tuple[float, float]:
     """Return what a limit promises for twice the bandwidth, as a share, and the step (s)."""
     result = run(scenario)

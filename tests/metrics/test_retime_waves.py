@@ -147,3 +147,5 @@ def test_two_that_meet_once_start_together() -> None:
     assert end.tolist() == [10, 80, 70, 80]
     assert later.tolist() == [10, 150, 140, 150]
     assert apart.tolist() == [10, 20, 70, 80]
+    for change, expected in ((doubled, later), (alone, apart)):
+        assert plan._times(change)[1].tolist() == expected.tolist()

@@ -130,7 +130,7 @@ def test_choices_of_forwards_ahead_keep_the_cap_and_drop_from_device_to_device()
 def test_an_order_has_to_be_shorter_by_a_thousandth_to_come_before_an_earlier_one() -> None:
     found = [Filled((), span) for span in range(4)]
     assert _first_that_pays(found, [1000, 999, 2000, 1500]).span == 0
-    assert _first_that_pays(found, [1000, 998, 997.5, 996]).span == 3
+    assert _first_that_pays(found, [1000, 998, 998, 996]).span == 3
     assert _first_that_pays(found, [5, 5, 4, 4]).span == 2
     assert _first_that_pays(found, [10_000, 9_991, 9_989, 9_985]).span == 2
 
