@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.libraries import Ideal, Request
+from commsim.libraries.expansion import ring_clock
 from commsim.libraries.expansion.ring_clock import ring_arrivals
 from commsim.libraries.ideal import library as ideal
 
@@ -39,6 +40,29 @@ def test_a_repeating_ring_is_worked_out_once_per_edge() -> None:
     assert ring_arrivals(latency, service, 46) == pytest.approx(
         recurrence(latency, service, 46), rel=1e-12
     )
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 5])
+@pytest.mark.parametrize("times", [2, 3])
+def test_any_number_of_steps_round_a_repeating_ring(period: int, times: int) -> None:
+    rng = np.random.default_rng(period * times)
+    for steps in range(1, 4 * period * times):
+        latency = np.tile(rng.uniform(0, 5, period), times)
+        service = np.tile(rng.exponential(3, period), times)
+        assert ring_arrivals(latency, service, steps) == pytest.approx(
+            recurrence(latency, service, steps), rel=1e-12
+        ), steps
+
+
+def test_blocks_of_edges_are_worked_out_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few edges are looked at together: one, three or all of seven."""
+    rng = np.random.default_rng(2)
+    latency, service = rng.uniform(0, 5, 7), rng.exponential(3, 7)
+    for most in (1, 7, 14, 20, 21, 49):
+        monkeypatch.setattr(ring_clock, "_LARGEST_BLOCK", most)
+        assert ring_arrivals(latency, service, 12) == pytest.approx(
+            recurrence(latency, service, 12), rel=1e-12
+        ), most
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])

@@ -12,7 +12,7 @@ from commsim.cluster import Cluster, Links, Route
 from commsim.collectives import program
 from commsim.errors import ScenarioError
 from commsim.libraries.routing import Router, switch_routes
-from commsim.libraries.routing.switches import _part
+from commsim.libraries.routing.switches import _part, _until_switch
 
 
 def halves(algorithm: str, n: int, ranks: list[int], cluster: Cluster, **more: Any) -> Any:
@@ -76,3 +76,17 @@ def test_a_rank_alone_on_its_switch() -> None:
         halves("nvls", 2, [0, 8], cluster, pieces=1)
     with pytest.raises(ScenarioError, match="nothing to add"):
         halves("sharp", 2, [0, 1], cluster, pieces=1)
+
+
+def test_links_between_gpus_are_no_switch() -> None:
+    mesh = Cluster.preset("dgx-1v", nodes=2)
+    near, far = (Router(mesh).route(0, rank) for rank in (1, 8))
+    with pytest.raises(ScenarioError, match="nvls: needs an NVSwitch between the GPUs"):
+        _until_switch(near, mesh, True, "nvls")
+    with pytest.raises(ScenarioError, match="sharp: needs a network switch"):
+        _until_switch(near, mesh, False, "sharp")
+    up = _until_switch(far, mesh, False, "sharp")
+    assert mesh.links.kinds[up.link[-1]] == "network"
+    assert all(mesh.links.kinds[link] != "network" for link in up.link[:-1])
+    with pytest.raises(ScenarioError, match="nvls: needs an NVSwitch"):
+        _until_switch(far, mesh, True, "nvls")

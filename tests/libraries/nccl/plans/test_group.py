@@ -13,6 +13,7 @@ from commsim.cluster import Cluster
 from commsim.cluster.section import cluster_from
 from commsim.errors import ScenarioError
 from commsim.libraries import Plan, Request
+from commsim.libraries.nccl.plans.group import NcclGroup, Site
 from commsim.libraries.nccl.plans.library import Nccl
 from commsim.metrics.bound import bound
 
@@ -87,3 +88,14 @@ def test_ranks_dealt_over_nodes_in_turn_take_as_long_as_node_by_node(algo: str, 
         for ranks in (tuple(range(16)), in_turn)
     ]
     assert times[1] == pytest.approx(times[0], rel=0.01)
+
+
+@pytest.mark.parametrize(("op", "away"), [("send_recv", 1), ("all_to_all", 8), ("gather", 8)])
+def test_routes_of_sends_go_to_the_next_rank_or_half_way_round(op: str, away: int) -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=2)
+    group = NcclGroup(Site(cluster), range(16))
+    routed = group._routed(op, None)
+    ends = sorted(zip(routed.source.tolist(), routed.target.tolist(), strict=True))
+    assert ends == [(rank, (rank + away) % 16) for rank in range(16)]
+    alone = NcclGroup(Site(cluster), [3])._routed("all_to_all", None)
+    assert (alone.source.tolist(), alone.target.tolist()) == ([3], [3])

@@ -70,7 +70,8 @@ def test_no_share_of_a_link_is_above_one():
 
 def test_hops_over_pcie_and_host_memory():
     """PCIe as in NCCL's latency table for rings; LL128 between the two fitted through memory."""
-    values, hop = read_values(), default_terms().hop * 1e6
+    values = read_values()
+    hop = terms_of(values).hop * 1e6
     nvlink = [values[f"hop.nvlink_{protocol}"] for protocol in ("LL", "LL128", "Simple")]
     assert hop[0] == pytest.approx(nvlink)
     pcie = [nvlink[0] * 1.0 / 0.6, nvlink[1] * 2.5 / 1.9, nvlink[2] * 5.7 / 3.4]
@@ -81,7 +82,8 @@ def test_hops_over_pcie_and_host_memory():
 
 def test_payload_shares_of_links_and_nics():
     """LL and LL128 of NVLink were fitted; elsewhere LL has 8 of 16 bytes and LL128 120 of 128."""
-    values, terms = read_values(), default_terms()
+    values = read_values()
+    terms = terms_of(values)
     framing = np.array([0.5, 120 / 128, 1.0])
     fitted = np.array([values["rate.nvlink_LL"], values["rate.nvlink_LL128"], 1.0])
     for at, generation in enumerate(("ampere", "ampere", "hopper", "blackwell")):
@@ -94,7 +96,8 @@ def test_payload_shares_of_links_and_nics():
 
 
 def test_channels_copy_as_each_generation_does():
-    values, terms = read_values(), default_terms()
+    values = read_values()
+    terms = terms_of(values)
     fitted = np.array([values["rate.channel_LL"], values["rate.channel_LL128"], 1.0])
     for at, generation in enumerate(("volta", "ampere", "hopper", "hopper")):
         simple = values[f"rate.channel_{generation}"] * 1e9
