@@ -17,6 +17,7 @@ from commsim.libraries.nccl.topology.paths import Path
 
 PIX, PXN, PHB = PathType.PIX, PathType.PXN, PathType.PHB
 FULL = 1 << 14
+FAST: Any = {"link_speed": "64.0 GT/s PCIe"}
 
 
 def search_of(*cpus, inter=True):
@@ -118,18 +119,17 @@ def test_a_balanced_tree_takes_half_for_each_of_two_gpus():
 )
 def test_nets_of_one_port_share_it_in_whole_gigabytes(rate, own, shared):
     """A GPU alone with two NETs of 12.5 GB/s; 2 of 2.999 GB/s are taken of the port."""
-    fast = {"link_speed": "64.0 GT/s PCIe"}
-    for attributes, channels in (({}, own), ({"guid": "0x7"}, shared)):
-        ports = nic(0x10, *(net(i, gdr="1", **attributes) for i in range(2)), **fast)
-        search = search_of(cpu(bridge(1, gpu(0, **fast), ports)))
+    cases: Any = ({}, own), ({"guid": "0x7"}, shared)
+    for attributes, channels in cases:
+        ports = nic(0x10, *(net(i, gdr="1", **attributes) for i in range(2)), **FAST)
+        search = search_of(cpu(bridge(1, gpu(0, **FAST), ports)))
         best, _ = found(search, Pattern.RING, rate, most=16, same_channels=True)
         assert best.channels == channels
 
 
 def test_channels_start_at_one_nic_after_the_other():
-    fast = {"link_speed": "64.0 GT/s PCIe"}
-    ports = [nic(0x10 + i, net(i, gdr="1"), **fast) for i in range(3)]
-    search = search_of(cpu(bridge(1, gpu(0, **fast), *ports)))
+    ports = [nic(0x10 + i, net(i, gdr="1"), **FAST) for i in range(3)]
+    search = search_of(cpu(bridge(1, gpu(0, **FAST), *ports)))
     best, left = found(search, Pattern.RING, 6_000, most=5)
     assert [row[0] for row in best.inter] == [0, 1, 2, 0, 1]
     assert left == PERFECT
