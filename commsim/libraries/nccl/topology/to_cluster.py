@@ -121,7 +121,7 @@ class _Host:
                 f" {self._gpus[0].capability}) is taken for a {name}."
             )
         return NodeSection(
-            name=self._source.rsplit("/", 1)[-1].removesuffix(".xml"),
+            name=self._source.rpartition("/")[2].removesuffix(".xml"),
             gpu=GpuSection(count=len(self._gpus), spec=name),
             nvlink=self._nvlink(domain),
             c2c=self._c2c(),

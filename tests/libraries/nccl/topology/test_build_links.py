@@ -90,6 +90,7 @@ def test_nvlinks_join_gpus_switches_and_sockets():
         ("PIX", "PCI", at(1), 12_000),
     ]  # fmt: skip
     assert links(switch) == [("NVL", "GPU", at(0x81), 120_000), ("NVL", "GPU", at(0x80), 80_000)]
+    assert (switch.host, switch.bus) == (0, 0)
     assert links(system.cpus[0])[0] == ("NVL", "GPU", at(0x81), 60_000)
 
 
