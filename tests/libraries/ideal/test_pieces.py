@@ -12,11 +12,13 @@ import pytest
 from helpers.share import later, share, share_of_each
 from helpers.star import Star
 
+from commsim.collectives import program
 from commsim.libraries import Ideal, Request
-from commsim.libraries.expansion import part_of
+from commsim.libraries.expansion import arrivals, busiest, lay, part_of
 from commsim.libraries.ideal import pieces
 from commsim.libraries.ideal.pieces import Pipeline
 from commsim.libraries.plan import PlanPart, PlanPhase
+from commsim.libraries.routing import Router
 
 LARGE = 1 << 32
 SPEED = 1e9
@@ -157,6 +159,48 @@ def test_no_more_pieces_are_tried_than_asked_for(
     assert best_of(lambda k: -k, [1e9], 136, monkeypatch)[0] == 23  # messages in all
     monkeypatch.setattr(pieces, "_MOST_TRIED", 22)
     assert best_of(lambda k: -k, [1e9], 136, monkeypatch)[0] == 18
+
+
+def pipeline(size: float, *, window: bool, n: int = 9) -> Pipeline:
+    """Return a tree over n GPUs of 1 GB/s each way, 2 us apart."""
+    router = Router(Star(n, SPEED))
+    return Pipeline(
+        lambda count: program("all_reduce", "tree", n, pieces=count),
+        lambda made, carried: lay(made, carried, range(n), range(n), router),
+        size, router.cluster.links, window,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "count"), [
+    # the root's child sends and gets S three times, a byte takes 1 ns and a hop 2 us
+    (30_000.0, 45),
+    (20_001.0, 31),
+    (1_000.0, program("all_reduce", "tree", 9, pieces=1).steps + 2),  # as many as are under way
+])  # fmt: skip
+def test_too_many_messages_to_try_leave_a_piece_a_hop(
+    size: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "_MOST_TRIED", 1)
+    assert pipeline(size, window=True).best_count() == count
+    assert pipeline(size, window=False).best_count() > count
+
+
+def test_without_latency_and_bytes_one_piece_is_enough() -> None:
+    assert pipeline(0.0, window=True).best_count() == 1
+    assert pipeline(1.0, window=False).best_count() == 1
+    assert pipeline(1e12, window=True).best_count() == pipeline(1e12, window=False).best_count()
+
+
+def test_the_fill_of_a_pipeline_costs_half_a_percent() -> None:
+    """Without a window: k pieces, whose fill is a k-th of that of one."""
+    whole = pipeline(1e9, window=False)
+    count = whole.best_count()
+    latency = float(arrivals(whole.lay(whole.program(1), 0.0), whole.links).max())
+    wires = busiest(whole.messages(1), whole.links)
+    for k, least in ((count, 0.0), (count - 1, 0.005)):
+        time = float(arrivals(whole.messages(1), whole.links).max())
+        fill = (time - latency - wires) / k
+        assert (fill / (latency + wires) > 0.005) is (least > 0)
 
 
 def test_all_channels_of_an_op_have_as_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,11 +111,11 @@ def test_whose_messages_are_known() -> None:
 def test_software_between_nodes_within_them_and_at_a_switch() -> None:
     """What a route takes is in the latency already; a switch is half of a hop away."""
     made, picked = group(2), choice(Algorithm.NVLSTree, 1 << 22)
-    ends = [(0, 1), (0, 8), (3, -1), (-1, 4), (9, 8)]
-    program = messages(ends, [[]] * 5, 4096.0)
+    ends = [(0, 1), (0, 8), (3, -1), (-1, 4), (9, 8), (1, 0), (8, 0)]
+    program = messages(ends, [[]] * 7, 4096.0)
     runs, terms = made.runs("all_reduce", [picked.size], [picked]), default_terms()
     hop = hop_latency(runs, terms)[0] * 1e12
     reach = reach_latency(runs, terms, np.array([4096.0]))[0] * 1e12
-    links = np.array([1e5, 2e5, 3e4, hop, 0.0])
+    links = np.array([1e5, 2e5, 3e4, hop, 0.0, 0.0, 0.0])
     found = _software(made, picked, program, links)
-    assert found == pytest.approx([hop - 1e5, reach - 2e5, hop / 2 - 3e4, 1.0, hop])
+    assert found == pytest.approx([hop - 1e5, reach - 2e5, hop / 2 - 3e4, 1.0, hop, hop, reach])

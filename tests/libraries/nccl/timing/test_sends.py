@@ -1,4 +1,4 @@
-"""Sends and exchanges by hand: latency, what each peer costs, and the narrowest limit."""
+"""Sends, exchanges and chains by hand: latency, what each peer costs, and the narrowest limit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from commsim.libraries.nccl.timing.constants import TRANSPORTS, default_terms
 from commsim.libraries.nccl.timing.edges import hop_latency, reach_latency
+from commsim.libraries.nccl.timing.programs import chain_edges
 from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind
 from commsim.libraries.nccl.timing.shapes import program_time
 
@@ -103,3 +104,41 @@ def test_a_collective_in_the_network(runs):
     far = 1e-11 / TERMS.nic[WIRE, 2] / TERMS.collnet
     expected = 31e-6 + 2 * (1e-6 + 2e-6) + S * blend(16, near, far)
     assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def chained(ranks: int, domains: int) -> tuple[int, int]:
+    """Return the edges of a chain within domains and between them."""
+    return ranks - domains, domains - 1
+
+
+@pytest.mark.parametrize(("ranks", "domains"), [(2, 1), (2, 2), (3, 1), (4, 2), (3, 3), (16, 2)])
+@pytest.mark.parametrize(("port", "nic"), [(1e-14, 1e-14), (1e-8, 1e-14), (1e-14, 1e-8)])
+def test_a_chain_of_pieces(runs, ranks, domains, port, nic):
+    """Latency of every edge, the first piece over all of them, the rest over the slowest."""
+    at = {"shape": ChunkShape.CHAIN, "rounds": 1, "channels": 4, "local": port, "net": nic,
+          "ranks": ranks, "domains": domains, "hop": 1e-6, "reach": 2e-6}  # fmt: skip
+    inner, nets = chained(ranks, domains)
+    for size in (S, 64.0):
+        run = runs(**at, size=size)
+        edges = chain_edges(run, TERMS)
+        near = float(edges.message[0] / edges.local[0]) if inner else 0.0
+        far = float(edges.message[0] / edges.net[0]) if nets else 0.0
+        hop, reach, count = (float(x[0]) for x in (edges.hop, edges.reach, edges.count))
+        assert count == max(size / 4 / (TERMS.fill_chain * WINDOW), 1)
+        first = inner * near + nets * far
+        rest = (count - 1) * max(near, far)
+        expected = inner * hop + nets * reach + first + rest
+        assert program_time(run, TERMS)[0] == pytest.approx(expected, rel=1e-9)
+        # repeated: one edge of each kind, or an eighth of the way there and back
+        once = (near if inner else 0) + (far if nets else 0) + rest
+        hidden = (hop if inner else reach) + once
+        ahead = max((hop + 1e-6) if inner else 0, (reach + 2e-6) if nets else 0)
+        again = program_time(runs(**at, size=size, repeated=True), TERMS)[0]
+        assert again == pytest.approx(max(hidden, ahead / 8), rel=1e-9)
+
+
+def test_a_far_hop_there_and_back_is_what_repeated_chains_wait_for(runs):
+    run = runs(shape=ChunkShape.CHAIN, rounds=1, size=64.0, ranks=4, domains=2, hop=1e-6,
+               reach=1e-3, repeated=True)  # fmt: skip
+    reach = chain_edges(run, TERMS).reach[0]
+    assert program_time(run, TERMS)[0] == pytest.approx((reach + 1e-3) / 8, rel=1e-9)
