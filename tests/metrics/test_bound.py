@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import permutations
 
 import networkx
@@ -17,7 +18,7 @@ from commsim.cluster.section import cluster_from
 from commsim.collectives import algorithms_for
 from commsim.errors import ScenarioError
 from commsim.libraries import Ideal, Request
-from commsim.metrics.bound import bound
+from commsim.metrics.bound import Bound, bound, slowest
 from commsim.metrics.bound_cuts import cuts_of
 from commsim.ops import ROOTED
 
@@ -168,6 +169,19 @@ def test_who_neither_sends_nor_receives_adds_no_latency() -> None:
         wider = [[*splits[0], 0], [*splits[1], 0], [0, 0, 0]]
         found = bound(cluster, "all_to_all_v", 8, [0, 1, 8], splits=wider).seconds
         assert 0 < found <= pair < across
+
+
+@pytest.mark.parametrize(
+    ("latency", "by_latency"), [(0.0, False), (0.9, False), (1.0, False), (1.01, True), (2.0, True)]
+)
+def test_a_bound_that_is_latency_by_more_than_half_is_of_the_slowest_to_arrive(
+    latency: float, by_latency: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    module = sys.modules["commsim.metrics.bound"]
+    monkeypatch.setattr(module, "slowest_link", lambda *_, by_latency: asked.append(by_latency))
+    slowest(nodes("dgx-h100", 1), [0, 1], Bound(2.0, "proven", "out of GPU 0", latency))
+    assert asked == [by_latency]
 
 
 def test_one_gpu_alone_and_unknown_ops() -> None:

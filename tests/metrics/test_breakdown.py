@@ -84,6 +84,22 @@ def test_a_stage_that_is_done_waits_for_the_others() -> None:
     assert parts.idle.tolist() == [0, 0]
 
 
+def test_the_first_op_of_a_pipeline_waits_for_its_own_launch() -> None:
+    """Op 0 of stage 0 is launched by 10; stage 1 begins at 20, and rank 2 is no stage."""
+    build = GraphBuilder()
+    for rank in range(3):
+        build.lane(rank)
+    first = build.compute(0, 1, name="F0", stream="gpu", tags=Tags(Phase.FORWARD, stage=0))
+    launch = build.compute(0, 1, name="launch", stream="cpu", device=Device.CPU)
+    build.compute(1, 1, name="F1", after=[(first, 0)], tags=Tags(Phase.FORWARD, stage=1))
+    build.compute(2, 1, name="other")
+    build.depend(first, launch)
+    parts = breakdown(timeline(build, [(10, 20), (0, 10), (20, 30), (0, 5)]))
+    assert parts.host.tolist() == [10, 0, 0]
+    assert parts.waiting.tolist() == [10, 20, 0]  # a stage that is done, and one that begins
+    assert parts.idle.tolist() == [0, 0, 25]
+
+
 def test_a_message_that_cannot_move_yet_is_waiting_and_a_late_one_is_not() -> None:
     """The receiver waits from 2 to 10; the sender, which comes last, never."""
     build = GraphBuilder()

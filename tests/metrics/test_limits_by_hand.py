@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from helpers.hand_made import timeline
 
 from commsim.graph import Device, GraphBuilder
 from commsim.metrics import limits
-from commsim.metrics.limits import _listed
+from commsim.metrics.limits import _culprit, _listed
 from commsim.timeline import Cause
 
 
@@ -70,3 +71,23 @@ def test_ops_are_named_by_the_time_that_they_take() -> None:
 def test_up_to_three_ops_of_a_fifth_of_the_time_are_named(times: list[int], told: str) -> None:
     ops = zip("abcdef", "xxyyyy", strict=True)
     assert _listed(dict(zip(ops, times, strict=False))) == told
+
+
+@pytest.mark.parametrize(
+    ("stage", "spent", "told"),
+    [
+        ([0, 0, 1, 1], [50, 50, 100, 100], "stage 1"),
+        ([0, 0, 1, 1], [50, 50, 98, 100], "stage 1"),
+        ([0, 0, 1, 1], [50, 50, 97, 100], "rank 7"),
+        ([0, 0, 0, 1], [50, 50, 50, 100], "stage 1"),
+        ([1, 0, 0, 1], [0, 50, 50, 100], "stage 1"),  # what does not compute is no measure
+        ([0, 1, 0, 0], [100, 100, 100, 100], "stage 0"),
+        ([-1, -1, -1, -1], [50, 50, 100, 100], "rank 7"),
+        ([0, 0, -1, -1], [50, 50, 100, 100], "rank 7"),
+    ],
+)
+def test_who_computes_longest_is_a_stage_unless_it_stands_out_of_it(
+    stage: list[int], spent: list[float], told: str
+) -> None:
+    ranks = np.array([1, 3, 5, 7])
+    assert _culprit(ranks, np.array(stage), np.array(spent, dtype=np.float64), 3) == told

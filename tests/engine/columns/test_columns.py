@@ -292,19 +292,17 @@ class RandomPlans(Ideal):
         return PlanPart(tuple(phases), joins.astype(np.int64), leaves)
 
 
-def test_any_plan_is_run_alike() -> None:
-    """Among them some whose rates are not decided by fairness alone, which the notes say."""
-    notes: set[str] = set()
-    for seed in range(25):
-        cluster, by = CLUSTERS["dgx-1v"], RandomPlans(seed)
-        graph, faults = random_graph(seed, cluster.world_size), [changes(seed, cluster)]
-        how: dict[str, Any] = {"extensions": faults if seed % 2 else []}
-        expected = simulate(graph, cluster, library=by, executor="simpy", **how)
-        found = in_columns(graph, cluster, by, **how)
-        same_timeline(found, expected)
-        assert found.notes == expected.notes
-        notes |= set(found.notes)
-    assert any("not decided by fairness alone" in note for note in notes)
+@pytest.mark.parametrize("seed", range(25))
+def test_any_plan_is_run_alike(seed: int) -> None:
+    cluster, by = CLUSTERS["dgx-1v"], RandomPlans(seed)
+    graph, faults = random_graph(seed, cluster.world_size), [changes(seed, cluster)]
+    how: dict[str, Any] = {"extensions": faults if seed % 2 else []}
+    expected = simulate(graph, cluster, library=by, executor="simpy", **how)
+    found = in_columns(graph, cluster, by, **how)
+    same_timeline(found, expected)
+    assert found.notes == expected.notes
+    if seed < 2:  # rates that are not decided by fairness alone are said
+        assert any("not decided by fairness alone" in note for note in found.notes)
 
 
 @pytest.mark.skipif(not can_compile(), reason="numba (extra fast) is not installed")
