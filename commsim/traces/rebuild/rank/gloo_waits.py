@@ -29,7 +29,6 @@ from commsim.traces.rebuild.rank.gloo_work import gloo_op
 
 __all__ = ["found_done", "gloo_waits", "unsure_waits"]
 
-_SHORT = 20_000_000  # ps: calling Python between two ops takes less than 20 us
 _RESUMED = 1_000_000_000  # ps: a thread that waited goes on within a millisecond
 _AT_ONCE = 200_000_000  # ps: a wait for what is done takes less, the profiler's frames included
 _WAIT_TENSOR = "_c10d_functional::wait_tensor"
@@ -98,8 +97,6 @@ def _all_waits(activity: Activity, thread: Thread) -> Iterator[tuple[Wait, bool]
         spans += [(start, end, False) for start, end in _gaps(thread)]
     for start, end, sure in sorted(spans):
         over = [(e, i) for e, i in left if e <= end and _call(activity, i)[0] <= start]
-        if not over or (over[-1][0] <= start and end - start < _SHORT):
-            continue
         inside = [e for e, _ in over if e > start]
         if not inside:
             continue

@@ -153,6 +153,16 @@ def test_a_gap_that_ends_within_a_millisecond_of_the_collective_is_taken_for_wai
     assert waits_of(found, gaps_are_work=True) == [sure]
 
 
+def test_a_functional_wait_is_seen_without_frames() -> None:
+    record = Recording(0)
+    record.note("ProfilerStep#1", 0, 2000)
+    record.op("c10d::send", 10, 10)
+    record.note("gloo:send", 12, 688)
+    record.op("_c10d_functional::wait_tensor", 300, 401)
+    found = activity_of(read_kineto(Document("x", json.dumps(record.content()).encode())), 0)
+    assert waits_of(found) == [(300, 700)]
+
+
 def test_a_thread_waits_for_what_it_issued_itself() -> None:
     record = Recording(0)
     record.note("ProfilerStep#1", 0, 2000)
