@@ -303,6 +303,34 @@ def test_rails_are_compared_where_both_are_stated(rails, one):
         (("0x7", "1"), ("0x8", "1"), False),
     ],
 )  # fmt: skip
-def test_a_rail_is_a_port_of_a_card_where_none_is_stated(first, second, one):
-    ports = [port(i, guid=g, port=p, rail="-1") for i, (g, p) in enumerate((first, second))]
+@pytest.mark.parametrize("rails", [("-1", "-1"), ("-1", "3"), ("3", "-1")])
+def test_a_rail_is_a_port_of_a_card_unless_both_are_stated(first, second, one, rails):
+    ports = [
+        port(i, guid=guid, port=number, rail=rails[i])
+        for i, (guid, number) in enumerate((first, second))
+    ]
     assert search_of(cpu(gpu(0), *ports))._one_rail(0, 1) == one
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(12_000, 1), (12_001, 0), (6_000, 2), (6_001, 1)])
+def test_a_port_is_used_to_its_last_gigabyte(rate, channels):
+    search = search_of(cpu(bridge(1, gpu(0), port(0, speed=96_000))))
+    assert found(search, Pattern.RING, rate, same_channels=True)[0].channels == channels
+
+
+def test_the_first_channel_follows_the_numbers_but_behind_a_switch():
+    """Three GPUs alike: in order, then freely, which is backwards; behind a switch freely alone."""
+    alike = bridge(1, *(gpu(i) for i in range(3)), port(0))
+    best, left = found(search_of(cpu(alike)), Pattern.RING, 6_000, most=2)
+    assert (best.intra, left) == ([[0, 1, 2], [0, 2, 1]], PERFECT)
+    switched = [bridge(1 + i, gpu(i, nvlink(None, 4)), port(i)) for i in range(3)]
+    best, left = found(search_of(cpu(*switched)), Pattern.RING, 6_000, most=1, cross_nic=1)
+    assert (best.intra, left) == ([[0, 2, 1]], PERFECT)
+
+
+def test_a_channel_may_start_at_any_gpu_near_its_nic():
+    """A row of three with the NIC's own GPU in its middle: the chain begins at the other one."""
+    near = bridge(1, gpu(0, nvlink(0x81), nvlink(0x82)), gpu(1, nvlink(0x80)), port(0))
+    row = cpu(near, bridge(2, gpu(2, nvlink(0x80))))
+    best, _ = found(search_of(row), Pattern.TREE, 6_000, most=1, intra=PathType.NVL, inter=PHB)
+    assert (best.intra, best.inter) == ([[1, 0, 2]], [[0, 0]])
