@@ -12,6 +12,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal, LibrarySection, Request, Start, make_library
 from commsim.libraries.expansion.expand import coupled
+from commsim.libraries.ideal.pieces import Pipeline
 
 GIB = 2**30
 
@@ -161,3 +162,23 @@ def test_a_setting_of_0_chooses_by_itself(setting: str) -> None:
     assert make_library(LibrarySection("gloo", interface=0)).name == "gloo"
     with pytest.raises(ScenarioError, match=f"library.{setting}: must not be negative"):
         make_library(LibrarySection("ideal", **{setting: -1}))
+
+
+@pytest.mark.parametrize(("algorithm", "op", "window"), [
+    ("tree", "all_reduce", True), ("tree", "reduce", True), ("tree", "broadcast", False),
+    ("double_tree", "all_reduce", True), ("double_tree", "broadcast", False),
+    ("ring", "reduce", False), ("ring", "broadcast", False),
+])  # fmt: skip
+def test_only_trees_that_add_have_so_many_pieces_under_way(
+    algorithm: str, op: str, window: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+
+    def best(pipeline: Pipeline) -> int:
+        found.append(pipeline.window)
+        return 1
+
+    monkeypatch.setattr(Pipeline, "best_count", best)
+    root = -1 if op == "all_reduce" else 0
+    Ideal(algorithm).plan(everybody(op, 1000, 4, root), Star(4))
+    assert found == [window]

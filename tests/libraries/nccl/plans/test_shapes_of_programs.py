@@ -20,7 +20,7 @@ from commsim.libraries.nccl.plans.messages import (
     programs_of,
 )
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
-from commsim.libraries.nccl.timing import ProgramEdges
+from commsim.libraries.nccl.timing import ProgramEdges, chain_edges, default_terms
 
 
 def rows(shape: _Shape) -> list[tuple[int, int, list[int]]]:
@@ -148,3 +148,26 @@ def test_a_single_rank_and_other_algorithms_have_no_programs() -> None:
     assert programs_of(group(1), "all_reduce", collnet, -1, lead=0, idle=0) == ()
     two = NcclGroup(Site(Cluster.preset("dgx-h100")), [0, 1])
     assert len(programs_of(two, "all_reduce", choice, -1, lead=0, idle=10**6)) == 4
+
+
+@pytest.mark.parametrize("size", [3_000_000, 40_000, 1 << 22])
+def test_a_message_of_a_chain_takes_the_latency_and_the_pace_of_its_edge(size: int) -> None:
+    """A whole number of messages, each as long as so many parts of one of the closed form."""
+    made = group(2)
+    choice = Choice(
+        "broadcast", size, Algorithm.Ring, Protocol.Simple, 4, 4, 512, 1 << 17, 1 << 16, 0.0
+    )
+    timed = chain_edges(made.runs("broadcast", [size], [choice], root=0), default_terms())
+    exact = float(timed.count[0])
+    count = max(round(exact), 1)
+    program = programs_of(made, "broadcast", choice, 0, lead=9, idle=10**9)[0]()
+    delays: Any = program.delays
+    assert len(program.size) == 15 * count
+    assert delays.hold.tolist() == [9.0] * len(program.size)
+    node = made.edges.node
+    far = node[program.source] != node[program.target]
+    pace = np.where(far, timed.net_service[0], timed.local_service[0]) * 1e12
+    hop = np.where(far, timed.reach[0], timed.hop[0]) * 1e12
+    links = np.array([route.latency for route in program.routes])[program.route]
+    assert delays.pace == pytest.approx(pace * exact / count)
+    assert delays.after == pytest.approx(np.maximum(hop + pace * (1 - exact / count) - links, 0))

@@ -9,8 +9,10 @@ import pytest
 from commsim.cluster import Cluster
 from commsim.libraries.nccl.env import knobs_of
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
+from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
 from commsim.libraries.nccl.timing.constants import TRANSPORTS
 from commsim.libraries.nccl.timing.runs import ChunkShape, LinkKind, NicWay, Runs
+from commsim.libraries.nccl.timing.wires import _window
 
 RING = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
 
@@ -137,3 +139,49 @@ def test_windows_are_those_of_nccls_chunks():
         )
     )
     assert large == 4 * small
+
+
+@pytest.mark.parametrize(("protocol", "shape", "window"), [
+    # LL: 8 bytes of a thread's 16, LL128: 15 on average; Simple a tree's chunk or a ring's slice
+    (Protocol.LL, ChunkShape.RING, 8 * 384), (Protocol.LL, ChunkShape.TREE, 8 * 384),
+    (Protocol.LL128, ChunkShape.RING, 15 * 384), (Protocol.LL128, ChunkShape.TREE, 15 * 384),
+    (Protocol.Simple, ChunkShape.RING, 1000), (Protocol.Simple, ChunkShape.CHAIN, 1000),
+    (Protocol.Simple, ChunkShape.TREE, 4000),
+])  # fmt: skip
+def test_what_arrives_before_the_next_rank_goes_on(protocol, shape, window):
+    choice = Choice("all_reduce", 1 << 20, Algorithm.Ring, protocol, 8, 8, 384, 4000, 1000, 0.0)
+    assert _window(shape, choice) == window
+
+
+def test_runs_of_collectives_by_their_choices():
+    made = group("dgx-h100", nodes=2)
+    for algorithm, op, shape in (
+        (Algorithm.Ring, "all_reduce", ChunkShape.RING),
+        (Algorithm.Ring, "broadcast", ChunkShape.CHAIN),
+        (Algorithm.Ring, "reduce", ChunkShape.CHAIN),
+        (Algorithm.Tree, "all_reduce", ChunkShape.TREE),
+        (Algorithm.NVLS, "all_reduce", ChunkShape.COLLNET),
+        (Algorithm.NVLSTree, "all_reduce", ChunkShape.NVLS_TREE),
+    ):
+        choice = Choice(op, 1 << 20, algorithm, Protocol.Simple, 6, 8, 384, 4000, 1000, 0.0)
+        found = made.runs(op, [1 << 20], [choice], root=0)
+        assert (found.shape[0], found.channels[0], found.peer_channels[0]) == (shape, 6, 1)
+        assert found.loop[0] == 6 * 8 * 4000  # eight heads of NVLS
+        assert found.rounds[0] == (2 if op == "all_reduce" else 1)
+        assert (found.ranks[0], found.domains[0]) == (16, 2)
+        assert not found.repeated[0]
+        assert not found.old[0]
+
+
+def test_runs_of_sends_by_their_messages():
+    made = group("dgx-h100", nodes=2)
+    for op, each in (("all_to_all", 1 << 16), ("send_recv", 1 << 20)):
+        found = made.runs(op, [1 << 20])
+        message = made.pairwise.message(each, remote=True)
+        assert found.channels[0] == made.pairwise.channels
+        assert found.peer_channels[0] == message.channels
+        assert (found.window[0], found.loop[0]) == (message.chunk, 0)
+        assert found.protocol[0] == message.protocol
+    alone = group("dgx-h100")
+    near = alone.pairwise.message(1 << 17, remote=False)
+    assert alone.runs("all_to_all", [1 << 20]).window[0] == near.chunk
