@@ -29,6 +29,7 @@ from msgspec.structs import replace
 __all__ = ["Recovery", "away", "best_interval", "longest_interval", "progress", "standing"]
 
 _ROUNDS = 200
+_MANY = 1e6  # nodes in repair at a time, of which a thousandth more or less is rare
 
 
 class Recovery(msgspec.Struct, frozen=True):
@@ -111,9 +112,13 @@ def standing(one: Recovery) -> float:
     load = one.hardware * one.repair
     if one.elastic or load <= 0:
         return 0.0
+    if load > _MANY:  # as good as always so many
+        return max(0.0, 1 - one.spares / load)
     blocked = 1.0
     for servers in range(1, one.spares + 2):  # Erlang B, by its recursion
         blocked = load * blocked / (servers + load * blocked)
+        if blocked == 0.0:  # as it stays from here on
+            break
     return blocked
 
 
@@ -122,10 +127,13 @@ def away(one: Recovery) -> float:
     load = one.hardware * one.repair
     if not one.elastic or load <= 0:
         return 0.0
-    most = math.ceil(one.spares + load + 12 * math.sqrt(load) + 40)
-    chance, lost = math.exp(-load), 0.0
-    for missing in range(1, most):
-        chance *= load / missing
+    if load > _MANY:  # as good as always so many
+        return replicas_lost(one, math.ceil(load) - one.spares)
+    spread = 12 * math.sqrt(load) + 40
+    first = max(1, one.spares + 1, math.floor(load - spread))
+    lost = 0.0
+    for missing in range(first, math.ceil(load + spread)):
+        chance = math.exp(missing * math.log(load) - load - math.lgamma(missing + 1))
         lost += chance * replicas_lost(one, missing - one.spares)
     return min(lost, 1.0)
 
