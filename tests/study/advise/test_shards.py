@@ -18,10 +18,12 @@ UNIT = UnitTime(100, 100, 0)
 class Plain(Shards):
     """Units of 100 ps, each gathered in so many and reduced in 7, and 3 between HSDP's copies."""
 
-    def __init__(self, gather: int = 10, *, ahead: int = 1, once: bool = False,
+    def __init__(self, gather: int = 10, *, ahead: int = 1, back: int = 1, once: bool = False,
                  whole: bool = False) -> None:  # fmt: skip
         self._plan: Any = SimpleNamespace(
-            reshards_once=once, adds_up_whole=whole, gathers_ahead=lambda forward: ahead
+            reshards_once=once,
+            adds_up_whole=whole,
+            gathers_ahead=lambda forward: ahead if forward else back,
         )
         self._model: Any = SimpleNamespace(gather_copy=None, scatter_copy=None)
         self._held, self.took = FREE, gather
@@ -77,6 +79,12 @@ def test_gathers_longer_than_units(ahead: int, takes: int, late: int) -> None:
     assert (found.takes, found.lead, found.late) == (takes, 150, late)
 
 
+def test_a_backward_gathers_as_far_ahead_as_backwards_do() -> None:
+    """Of 151 ps, none ahead: 151 to 251, 402 to 502; with the second there already 251 to 351."""
+    found = pace(Plain(150, back=0), Work.I)
+    assert (found.takes, found.lead, found.late) == (502 - 151, 151, 351)
+
+
 def test_when_an_action_ends() -> None:
     """Its message may come before its gather is done, between, or after the second one is."""
     one = Pace(takes=200, lead=10, late=150)
@@ -105,6 +113,39 @@ def test_a_unit_beside_communication_slows_what_slows_least_first(
     """30 ps of waits, 30 by memory at 0.8 of the pace (37.5), 40 by arithmetic at half (80)."""
     assert beside(UnitTime(100, 40, 30), communicates, Share(0.5, 0.2)) == took
     assert beside(UnitTime(100, 30, 40), communicates, Share(0.2, 0.5)) == took
+
+
+@pytest.mark.parametrize(
+    ("recompute", "again", "kind", "forward", "sizes"),
+    [
+        ("none", True, LAYER, False, (8, 8)), ("none", True, LAYER, True, (8, 8)),
+        ("full", True, LAYER, True, (8, 8)), ("full", False, LAYER, False, (8, 8)),
+        ("full", True, "head", False, (8, 8)), ("full", True, LAYER, False, (8, 8, 8)),
+    ],
+)  # fmt: skip
+def test_a_layer_that_runs_again_is_gathered_again(
+    recompute: Any, again: bool, kind: str, forward: bool, sizes: tuple[int, ...]
+) -> None:
+    """Tensors of 5 and 6 entries, padded to 8 each; the backward keeps the last one."""
+    plan: Any = SimpleNamespace(section=SimpleNamespace(
+        recompute=recompute, compute=SimpleNamespace(stack="x"),
+        parallel=SimpleNamespace(ep=2)))  # fmt: skip
+    made = Shards.__new__(Shards)
+    made._plan, made._sizes = plan, {False: 8, True: 4}
+    made._stack = SimpleNamespace(gather_by="tensor", kept_within=4, whole_below=0, list_copy_us=1)  # type: ignore[assignment]
+    unit: Any = SimpleNamespace(kind=kind, again=again, tensors=[
+        SimpleNamespace(entries=5, expert=False), SimpleNamespace(entries=6, expert=False),
+        SimpleNamespace(entries=3, expert=True)])  # fmt: skip
+    assert made._gathers(unit, forward=forward) == {False: sizes, True: (4,)}
+    assert made._reductions(unit) == {False: (8, 8), True: (4,)}
+
+
+def test_experts_are_sharded_among_the_holders_of_the_same_ones() -> None:
+    plan: Any = SimpleNamespace(section=SimpleNamespace(
+        parallel=SimpleNamespace(ep=4), compute=SimpleNamespace(stack="torch-fsdp")))  # fmt: skip
+    model: Any = None
+    made = Shards(plan, model, shards=8, held=FREE, within=None, between=None)  # type: ignore[arg-type]
+    assert made._sizes == {False: 8, True: 2}
 
 
 def sized(dense: int, experts: int, *, width: int = 2, fp8: bool = False) -> Any:

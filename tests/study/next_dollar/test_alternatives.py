@@ -27,11 +27,14 @@ SMALL: dict[str, Any] = {
     },
 }
 
+HEARD: list[int] = []
+"""How many runs there were to be, each time that this was said."""
+
 
 @pytest.fixture(scope="module")
 def found() -> Any:
     """The next dollar of `SMALL`."""
-    return cs.next_dollar(SMALL, executor="serial")
+    return cs.next_dollar(SMALL, executor="serial", progress=lambda done, of: HEARD.append(of))
 
 
 def test_other_settings_save_what_runs_of_them_say(found: Any) -> None:
@@ -43,6 +46,17 @@ def test_other_settings_save_what_runs_of_them_say(found: Any) -> None:
         step = cs.run(SMALL, one.sets).metrics.step_time_s
         assert (one.step_time_s, one.saved_s) == (step, found.step_time_s - step)
         assert one.fits is True
+
+
+def test_hardware_comes_first_then_size_then_settings_each_by_what_it_saves(found: Any) -> None:
+    kinds = [one.kind for one in found.upgrades]
+    order = ["hardware", "size", "setting"]
+    assert kinds == sorted(kinds, key=order.index)
+    assert set(kinds) == set(order)
+    for kind in order:
+        saved = [one.saved_s or 0.0 for one in found.upgrades if one.kind == kind]
+        assert saved == sorted(saved, reverse=True)
+    assert found.runs == HEARD[-1] + 1  # and the scenario as it is
 
 
 def test_a_large_vocabulary_gives_its_stage_fewer_layers(found: Any) -> None:
