@@ -121,11 +121,16 @@ def test_the_answer_has_as_many_as_were_asked_for_and_the_place_of_ones_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     others: list[int] = []
+
+    def elsewhere(scenario: Any, worker: Any, order: Any) -> list[Any]:
+        others.append(len(order))
+        return []
+
     for name, value in {
         "reasons": lambda one, found: ("because",), "waits_for": lambda metrics: ("peers",),
         "settings_of": lambda worker, one: {}, "facts": lambda *_: ["a fact"],
         "best_of_kinds": lambda found, best: (best.micro,),
-        "other_stacks": lambda scenario, worker, order: others.append(len(order)) or [],
+        "other_stacks": elsewhere,
     }.items():  # fmt: skip
         monkeypatch.setattr(sys.modules[MODULE], name, value)
     worker: Any = SimpleNamespace(

@@ -110,7 +110,9 @@ def test_an_unsharded_step_is_reckoned_once_for_each_way_to_gather() -> None:
         _moments={}, _unsharded_paces=None, _pipeline=pipeline, _action_times=SimpleNamespace(
             serial=None), _actions=SimpleNamespace(of_each=lambda timed: {F: [100, 150]}),
     )  # fmt: skip
-    answers = [Floor._first_device(made, gathered) for gathered in ({}, {0: 5}, {}, {0: 5})]
+    answers: list[Any] = [
+        Floor._first_device(made, gathered) for gathered in ({}, {0: 5}, {}, {0: 5})
+    ]
     assert answers == ["moments 1", "moments 2"] * 2
     assert asked[0] == ({F: [Pace(100, late=100), Pace(150, late=150)]}, {})
 
@@ -149,11 +151,12 @@ def test_sharded_parameters_take_their_pipeline_or_all_their_collectives(
                                 between=lambda size: (0, 2)),
         _sharded_paces=lambda shards, at_the_ends=False: ("ends" if at_the_ends else "usual"),
         _pipeline=lambda paces, gathered, at_the_ends: SimpleNamespace(
-            end=end if (paces, gathered, at_the_ends) == ("usual", {}, "ends") else 0),
+            end=last[0] if (paces, gathered, at_the_ends) == ("usual", {}, "ends") else 0),
     )  # fmt: skip
     every = 5 * 30 * 2 + 3 * 30 * 4
-    for end in (every - 1, every + 1):
-        assert Floor._sharded(made, plan, 0) == max(end, every)
+    last = [0]
+    for last[0] in (every - 1, every + 1):
+        assert Floor._sharded(made, plan, 0) == max(last[0], every)
     axis = "dp" if shard == "all" else ""
     assert asked[0] == ("all_gather", inside, axis)
     assert asked[1] == ("reduce_scatter", inside, axis)

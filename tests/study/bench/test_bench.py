@@ -48,6 +48,7 @@ def test_what_ran_on_what() -> None:
     assert (found.system["gpus"], found.system["nodes"], found.system["library"]) == (6, 3, "ideal")
     (row,) = found.results
     assert row.algbw_gbs == pytest.approx(1024 / row.time_us * 1e-3)
+    assert row.algbw_gbs is not None
     assert row.busbw_gbs == pytest.approx(row.algbw_gbs * 2 * 5 / 6)
     (sent,) = bench(DGX, "send_recv", 1024, library="ideal").results
     assert sent.busbw_gbs == sent.algbw_gbs

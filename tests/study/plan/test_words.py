@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from commsim.study.plan.option import PlanOption
+from commsim.study.plan.search import PlanSearch
 from commsim.study.plan.words import changes_of, decides_of, headline_of
 
 
@@ -94,6 +95,25 @@ def test_what_the_fastest_costs_in_gpus() -> None:
     assert told[1] == "fastest: 2 times the GPUs of the smallest for 2 times the speed"
     assert len(list(decides_of(found, A, None, A))) == 2
     assert list(decides_of(found, None, None, B)) == ["nothing else"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "budget", "makes"),
+    [
+        (20 * 86400, None, True), (20 * 86400 - 1, None, False), (None, None, True),
+        (None, 1000.0, True), (None, 999.9, False), (20 * 86400, 1000.0, True),
+        (1, 1000.0, False),
+    ],
+)  # fmt: skip
+def test_an_option_makes_it_up_to_the_last_second_and_the_last_coin(
+    seconds: float | None, budget: float | None, makes: bool
+) -> None:
+    """Twenty days for 1,000."""
+    asked = SimpleNamespace(seconds=seconds, budget=budget)
+    search: Any = SimpleNamespace(_question=asked)
+    assert PlanSearch.makes_it(search, A) is makes
+    unpriced = option("c", 4, 20.0, None)
+    assert PlanSearch.makes_it(search, unpriced) is (makes and budget is None)
 
 
 def question(sequences: int = 1024, seconds: float | None = 1.0) -> Any:

@@ -10,11 +10,11 @@ from helpers.kineto_writer import Recording, late_rank
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
-from commsim.graph import Graph, GraphBuilder, OpKind
+from commsim.graph import Device, Graph, GraphBuilder, OpKind
 from commsim.libraries import Ideal
 from commsim.study.replay.errors import worst
 from commsim.study.replay.replay import Replay, replay
-from commsim.study.replay.what_if import WhatIf, grown, split_sets
+from commsim.study.replay.what_if import WhatIf, grown, split_sets, with_library
 
 MS, US = 1_000_000_000, 1_000_000
 
@@ -238,3 +238,43 @@ def test_the_slowest_rank_replaced_computes_like_the_others() -> None:
     for wrong in ("fastest", "7"):
         with pytest.raises(ScenarioError, match=r"replace\.rank"):
             split_sets([f"replace.rank={wrong}"])[0].applied(graph)
+
+
+def test_another_library_takes_every_group_but_those_of_recorded_times() -> None:
+    """On a GPU with NCCL, where data was on the CPU; compute stays where it is."""
+    build = GraphBuilder()
+    lane, host = build.lane(0), {"device": Device.CPU, "stream": "s"}
+    build.compute(lane, 5, name="work", device=Device.CPU)
+    for library in ("gloo", "recorded", "ideal"):
+        group = build.group(library, [0, 1], library=library)
+        build.collective(lane, group, "all_reduce", 8, **host)  # type: ignore[arg-type]
+    graph = build.build()
+    moved = with_library(graph, "nccl")
+    assert [group.library for group in moved.groups] == ["nccl", "recorded", "nccl"]
+    on = dict(zip(moved.kind.tolist(), moved.device.tolist(), strict=True))
+    assert on == {OpKind.COMPUTE: Device.CPU, OpKind.COLLECTIVE: Device.CUDA}
+    stays = with_library(graph, "gloo")
+    assert [group.library for group in stays.groups] == ["gloo", "recorded", "gloo"]
+    assert stays.device.tolist() == graph.device.tolist()
+
+
+@pytest.mark.parametrize(
+    ("word", "changes"),
+    [
+        ("compute.scale=1", False),
+        ("compute.scale=0.5", True),
+        ("data_parallel.size=0", False),
+        ("data_parallel.size=1", True),
+        ("replace.rank=0", True),
+        ("library.version=2.20", False),
+    ],
+)
+def test_what_changes_the_work_itself(word: str, changes: bool) -> None:
+    assert change(word).changes_work is changes
+
+
+def test_a_version_stays_as_it_was_written() -> None:
+    for word in ("library.version=2.20", 'library.version="2.20"', "library.version='2.20'"):
+        library = change(word).library
+        assert library is not None
+        assert library.get("version") == "2.20"

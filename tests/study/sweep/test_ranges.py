@@ -1,0 +1,54 @@
+"""Ranges and lists of values at their edges; results kept by key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commsim.errors import ScenarioError
+from commsim.study.sweep.axes import axes_of, axis_of, combinations
+from commsim.study.sweep.points import Outcome
+from commsim.study.sweep.store import Store
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("x=0..3+1", ["0", "1", "2", "3"]), ("x=1..1+1", ["1"]), ("x=1..1x2", ["1"]),
+        ("x=1..10x3", ["1", "3", "9"]), ("x=0..1+0.25", ["0", "0.25", "0.5", "0.75", "1"]),
+        ("x=0.1..0.3+0.1", ["0.1", "0.2", "0.3"]), ("x=1,4..5,9", ["1", "4", "5", "9"]),
+        ("x={a: [1, 2], b: 3},4", ["{a: [1, 2], b: 3}", "4"]),
+        ("x='a,b',\"c,'d\",e", ["'a,b'", "\"c,'d\"", "e"]),
+    ],
+)  # fmt: skip
+def test_values_of_a_range_or_a_list(text: str, values: list[str]) -> None:
+    assert list(axis_of(text).values) == values
+
+
+@pytest.mark.parametrize("text", ["x=2..1+1", "x=1..2+0", "x=1..2x1", "x=1..2x0.5", "x=0..2x2"])
+def test_ranges_that_go_nowhere(text: str) -> None:
+    with pytest.raises(ScenarioError, match="the range goes nowhere"):
+        axis_of(text)
+
+
+def test_combinations_are_counted_before_they_are_made() -> None:
+    many = axes_of({"a": "1..1000", "b": "1..1000"})
+    with pytest.raises(ScenarioError, match="1,000,000 points are more than a sweep takes"):
+        combinations(many)
+    beside = axes_of({"a": "1..1000", "b": "1..1000"}, zipped=True)
+    assert combinations(beside)[-1] == (("a", "1000"), ("b", "1000"))
+
+
+@pytest.mark.parametrize("count", [0, 1, 500, 501, 1200])
+def test_any_number_of_keys_is_asked_for_at_once(tmp_path: Path, count: int) -> None:
+    keys = [f"key {at}" for at in range(count)]
+    with Store(tmp_path / "kept.sqlite") as store:
+        for key in keys[::7]:
+            store.put(Outcome(key, {"key": key}, None))
+        store.put(Outcome("wrong", None, "an error"))
+        found = store.get([*keys, *keys, "wrong", "never"])
+    assert found == {
+        **{key: Outcome(key, {"key": key}, None) for key in keys[::7]},
+        "wrong": Outcome("wrong", None, "an error"),
+    }
