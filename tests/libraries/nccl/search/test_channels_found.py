@@ -283,7 +283,7 @@ def test_where_a_channel_may_start(pattern, cross, channel, at, may):
     """With NICs swapped, an odd ring where the one before it ended."""
     search = search_of(pair())
     search._trial = Trial(pattern, 1, 4, PHB, PHB, cross_nic=cross, channels=channel)
-    search._trial.inter = [[0, 1]] * (channel + 1)
+    search._trial.inter = [[1, 0]] * (channel - 1) + [[0, 1], [1, 0]]
     assert search._may_start(at) == may
 
 
@@ -334,3 +334,57 @@ def test_a_channel_may_start_at_any_gpu_near_its_nic():
     row = cpu(near, bridge(2, gpu(2, nvlink(0x80))))
     best, _ = found(search_of(row), Pattern.TREE, 6_000, most=1, intra=PathType.NVL, inter=PHB)
     assert (best.intra, best.inter) == ([[1, 0, 2]], [[0, 0]])
+
+
+def test_a_nic_too_narrow_is_passed_over_for_the_next():
+    """In turns from the widest on: 0, 2, then 1, which has 3 GB/s, so 0 again; 0 is full, so 2."""
+    fast = [nic(0x10 + i, net(i, gdr="1", speed=(24_000 if i == 1 else 100_000)), **FAST)
+            for i in range(3)]  # fmt: skip
+    search = search_of(cpu(bridge(1, gpu(0, **FAST), *fast)))
+    best, left = found(search, Pattern.RING, 6_000, most=4)
+    assert [row[0] for row in best.inter] == [0, 2, 0, 2]
+    assert left == PERFECT
+
+
+def test_collnet_needs_a_way_to_every_gpu():
+    apart = cpu(gpu(0), port(0, coll="1")), cpu(gpu(1, bus=0x80), port(1, coll="1"), host="1")
+    best, _ = found(search_of(*apart), Pattern.COLLNET_DIRECT, 3_000, most=2, collnet=True)
+    assert best.channels == 0
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(10_000, 2), (10_001, 1), (20_000, 1), (20_001, 0)])
+def test_two_collnet_heads_take_all_of_it_to_each_other(rate, channels):
+    best, _ = found(
+        search_of(meshed(2)), Pattern.COLLNET_DIRECT, rate, bw_inter=3_000, most=2, collnet=True
+    )
+    assert best.channels == channels
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(20_600, 3), (20_601, 2), (27_467, 1)])
+def test_three_nvls_heads_take_four_times_of_each(rate, channels):
+    """82.4 GB/s: twice of the head, once of the others; two heads three times, one head twice."""
+    three = cpu(*(gpu(i, nvlink(None, 4), sm=90) for i in range(3)))
+    best, _ = found(search_of(three, inter=False), Pattern.NVLS, rate, most=3, intra=PathType.NVL)
+    assert best.channels == channels
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(20_600, 1), (20_601, 0)])
+def test_nvls_tries_one_new_head_for_each_channel(rate, channels):
+    """The first NIC's GPU has 41.2 GB/s, the second four times that: NCCL stops at the first."""
+    uneven = cpu(
+        bridge(1, gpu(0, nvlink(None, 2), sm=90), port(0)),
+        bridge(2, gpu(1, nvlink(None, 8), sm=90), port(1)),
+    )
+    best, _ = found(search_of(uneven), Pattern.NVLS, rate, bw_inter=3_000, intra=PathType.NVL)
+    assert best.channels == channels
+
+
+def test_the_same_order_begins_where_its_first_channel_does():
+    """From 1 over 0 to 2 there are two links at each step; in order, one from 1 to 2."""
+    ends = gpu(0, nvlink(0x81, 2), nvlink(0x82, 2)), gpu(1, nvlink(0x80, 2), nvlink(0x82))
+    row = cpu(bridge(1, *ends, port(0)), gpu(2, nvlink(0x80, 2), nvlink(0x81)))
+    best, _ = found(
+        search_of(row), Pattern.TREE, 20_000, bw_inter=3_000, most=2, intra=PathType.NVL,
+        inter=PIX, same_channels=True,
+    )  # fmt: skip
+    assert best.intra == [[1, 0, 2], [1, 0, 2]]
