@@ -109,7 +109,8 @@ class CommunicatorEdges:
         own, count = self._nics.own, self._nics.count
         ways = np.minimum(count[relay], count[target])
         if not np.all(ways):
-            rank = int(relay[ways == 0][0] if count[relay].min(initial=1) == 0 else target[0])
+            at = int(np.argmin(ways))
+            rank = int(relay[at] if count[relay[at]] == 0 else target[at])
             raise ScenarioError(
                 f"rank {rank} has no NIC to leave its node by. Give the node NICs"
                 " (cluster: nics), or keep the group within one node."

@@ -140,9 +140,19 @@ def test_places_within_nodes() -> None:
     assert _places(np.array([0, 1, 0, 0, 1, 2])).tolist() == [0, 0, 1, 2, 1, 0]
 
 
-def test_nodes_without_nics_cannot_be_left() -> None:
+@pytest.mark.parametrize(("without", "pairs", "named"), [
+    ([3], [(0, 8), (3, 9)], 3),
+    ([3], [(0, 8), (8, 3)], 3),  # it cannot be entered either
+    ([3, 9], [(0, 8), (0, 9), (3, 8)], 9),  # the first that is met
+    ([3, 9], [(0, 8), (3, 9), (8, 0)], 3),
+])  # fmt: skip
+def test_the_rank_without_a_nic_is_named(
+    without: list[int], pairs: list[tuple[int, int]], named: int
+) -> None:
     edges = edges_of(list(range(16)))
-    edges._nics.count[3] = 0
+    edges._nics.count[without] = 0
     edges._pxn = False
-    with pytest.raises(ScenarioError, match="rank 3 has no NIC to leave its node by"):
-        edges.exchange()
+    source, target = np.array(pairs).T
+    with pytest.raises(ScenarioError, match=f"rank {named} has no NIC to leave its node by"):
+        edges.pairs(source, target, 1.0)
+    assert len(edges.pairs(source[:1], target[:1], 1.0).source) == 1
