@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from commsim.libraries.nccl.plans.laid_messages import (
     _solve,
     has_program,
 )
+from commsim.libraries.nccl.plans.network_sums import chains_over_nodes
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
 from commsim.libraries.nccl.timing import default_terms, hop_latency, reach_latency
 from commsim.libraries.plan import RoutedProgram
@@ -119,3 +121,24 @@ def test_software_between_nodes_within_them_and_at_a_switch() -> None:
     links = np.array([1e5, 2e5, 3e4, hop, 0.0, 0.0, 0.0])
     found = _software(made, picked, program, links)
     assert found == pytest.approx([hop - 1e5, reach - 2e5, hop / 2 - 3e4, 1.0, hop, hop, reach])
+
+
+@pytest.mark.parametrize(("ranks", "chains"), [(4, [[0, 1]]), (6, [[2, 0, 1], [1, 2, 0]])])
+def test_steps_of_chains_that_end_in_the_network(ranks: int, chains: list[list[int]]) -> None:
+    """Up a chain of m in steps 0 to m - 2, into the network and out of it, and down again."""
+    m, pieces = len(chains[0]), 2
+    made = chains_over_nodes(ranks, chains, pieces)
+    assert len(made.share) == len(chains) * pieces
+    expected = set()
+    for channel, chain in enumerate(chains):
+        for piece in range(pieces):
+            chunk = channel * pieces + piece
+            for first in range(0, ranks, m):
+                way = [first + place for place in reversed(chain)] + [ranks]
+                for step, (a, b) in enumerate(pairwise(way)):
+                    expected.add((chunk, a, b, piece + step, True))
+                for step, (a, b) in enumerate(pairwise(way[::-1])):
+                    expected.add((chunk, a, b, piece + m + step, False))
+    of = made.message
+    columns = (made.chunk, made.source[of], made.target[of], made.step[of], made.reduce[of])
+    assert set(zip(*(column.tolist() for column in columns), strict=True)) == expected

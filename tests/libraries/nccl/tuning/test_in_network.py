@@ -221,6 +221,11 @@ def test_notes_name_each_that_was_asked_for_and_cannot(recorded: Make) -> None:
     # what a list only excludes was not asked for: six of seven are left of it
     assert Tuner(comm, Knobs(algo="^Tree")).choose("all_reduce", 8).notes == ()
     assert Tuner(comm).choose("all_reduce", 8).notes == ()
+    # where five are left, each of them was
+    assert Tuner(comm, Knobs(algo="^Tree,PAT")).choose("all_reduce", 8).notes == tuple(
+        f"NCCL_ALGO: {name} finds no channels on this hardware; left out."
+        for name in ("CollNetDirect", "CollNetChain", "NVLS", "NVLSTree")
+    )
 
 
 @pytest.mark.parametrize(
