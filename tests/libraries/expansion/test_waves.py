@@ -150,8 +150,8 @@ def test_what_waves_cannot_tell_is_left_to_traffic() -> None:
     some[5] = 0.0
     assert waves_of(replace(messages, size=some), hops, 0.0) is None
     later = messages.dep.copy()
-    for other in (len(messages.size) - 1, 40):  # message 40 is the first that waits for any
-        later[0] = other
+    for needed in (len(messages.size) - 1, 40):  # message 40 is the first that waits for any
+        later[0] = needed
         assert waves_of(replace(messages, dep=later), hops, 0.0) is None
     other = messages.target.copy()
     other[0] = 7  # one route for two connections
