@@ -13,7 +13,8 @@ US = 1_000_000
 def typical(*rows: tuple[int, int, int], starts: list[int]) -> list[int]:
     """Return what each kind takes; rows are (op, kind, when the cause ended), by op."""
     op, kind, ended = (np.array(column) for column in zip(*rows, strict=True))
-    return _typical(np.array(starts), op, ended, kind, _first_of_each(op)).tolist()
+    found: list[int] = _typical(np.array(starts), op, ended, kind, _first_of_each(op)).tolist()
+    return found
 
 
 def test_the_middle_of_those_that_a_kind_alone_released() -> None:
