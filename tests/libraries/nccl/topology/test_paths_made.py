@@ -302,3 +302,15 @@ def test_two_paths_joined_are_of_the_worse_type_but_c2c_with_pcie(one, other, pl
     ways = PathType[one], PathType[other]
     assert _merged(*ways, c2c=False).name == plain
     assert _merged(*ways, c2c=True).name == over_c2c
+
+
+def test_of_two_ways_alike_the_first_one_found_is_taken():
+    """From 0 to 3 over 1 or over 2, with a link at each step; 3 lists 2 first."""
+    square = [
+        gpu(i, *(nvlink(0x80 + j) for j in others))
+        for i, others in enumerate([(1, 2), (0, 3), (0, 3), (2, 1)])
+    ]
+    paths, gpus, _ = made(cpu(*square))
+    path = paths.between(gpus[0], gpus[3])
+    assert (path.type.name, path.bandwidth) == ("NVB", 20_000)
+    assert [end.rank for end in paths.ends(path)] == [2, 3]
