@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from commsim.errors import ScenarioError
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal, Libraries, Recorded, Request, Start, for_groups
-from commsim.libraries.plan import Plan, PlanPart, PlanPhase, empty_phase
 
 
 def test_every_member_leaves_after_the_recorded_time_and_what_it_was_late() -> None:
@@ -64,23 +62,3 @@ def test_groups_that_are_played_back_run_as_their_streams_say() -> None:
     assert several.of("gloo").name == "gloo"
     assert several.of("") is several.of("ideal")
     assert (several.name, several.concurrency) == ("ideal", 1)
-
-
-def test_a_plan_takes_as_long_as_its_longest_part() -> None:
-    one = np.zeros(1, np.int64)
-    flow = PlanPhase(10, one, np.ones(1), np.ones(1), lead=3, tail=4)
-    parts = (
-        PlanPart((flow, empty_phase(5)), one, one),
-        PlanPart((empty_phase(21),), one, one),
-    )
-    assert [part.idle for part in parts] == [22, 21]
-    assert Plan(parts, Start.ALL, 1).idle == 22
-    assert Plan((), Start.ALL, 1).idle == 0
-    assert len(empty_phase(5).link) == len(empty_phase(5).load) == 0
-
-
-def test_what_a_request_and_a_plan_say_if_nothing_is_said() -> None:
-    request = Request("all_reduce", 8, (0,))
-    assert (request.root, request.recorded, request.eager, request.on_host) == (-1, -1, 0, False)
-    plan = Plan((), Start.ALL, 1)
-    assert (plan.channels, plan.sms, plan.touched, plan.stays, plan.awaits) == (1, 0, 0.0, (), ())
