@@ -330,6 +330,26 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any], words: str) -> None:
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(("schedule", "given", "more"), [
+    ("1f1b", 3, ""), ("1f1b", 5, ""), ("zb_v", 3, ", or 8 for the virtual stages"),
+    ("dualpipe", 8, ""),
+])  # fmt: skip
+def test_a_list_has_a_time_for_each_stage_or_virtual_stage(
+    schedule: str, given: int, more: str
+) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        build_pipeline(pipeline(stages=4, forward=["1ms"] * given, schedule=schedule))
+    said = f"{given} times for 4 stages. Give one time, or 4 of them{more}."
+    assert str(caught.value) == f"pipeline.forward: {said}"
+
+
+def test_without_a_way_back_it_takes_the_longest_of_the_others() -> None:
+    both = {"schedule": "interleaved_1f1b", "stages": 3, "microbatches": 3, "virtual_stages": 2}
+    for hops, back in ((["1ms"], 1), (["1ms", "4ms"], 4), (["1ms", "4ms", "2ms"], 2)):
+        when = ends(run(**both, forward="2ms", backward="4ms", p2p=hops))
+        assert when[Phase.FORWARD, 0, 3][0] == when[Phase.FORWARD, 0, 2][1] + back * MS
+
+
 def test_virtual_stages_are_interleaved_without_a_word() -> None:
     said = pipeline(virtual_stages=2, microbatches=8, schedule="interleaved_1f1b")
     assert pipeline(virtual_stages=2, microbatches=8) == said
