@@ -17,6 +17,8 @@ from commsim.graph.table import Device, Graph, OpKind, op_columns
 
 __all__ = ["add_work", "insert_work", "replace_rank", "scale_compute", "slowest_rank"]
 
+_LONGEST = 2.0**62  # ps: an op alone; what ends beyond 2^63 is refused where it is run
+
 
 def scale_compute(graph: Graph, factor: float) -> Graph:
     """Return `graph` with the duration (and FLOPs and traffic) of all compute times `factor`.
@@ -24,10 +26,17 @@ def scale_compute(graph: Graph, factor: float) -> Graph:
     CPU and GPU work; copies, communication and the latencies of launches stay.
 
     Raises:
-        ScenarioError: `factor` is not a positive number.
+        ScenarioError: `factor` is not a positive number, or makes work too long for the clock.
     """
     if not 0 < factor < math.inf:
         raise ScenarioError(f"compute.scale: {factor} is not a positive number.")
+    most = max(graph.flops.max(initial=0.0), graph.traffic.max(initial=0.0))
+    longest = float(graph.duration.max(initial=1))
+    if longest * factor > _LONGEST or float(most) * factor == math.inf:
+        raise ScenarioError(
+            f"compute.scale: {factor:g} makes work longer than the clock counts (2^63 ps, 106 days)."
+            " Give a smaller one."
+        )
     compute = graph.kind == OpKind.COMPUTE
     timed, counted = compute & (graph.duration >= 0), compute & (graph.flops >= 0)
     duration = graph.duration.copy()

@@ -46,6 +46,15 @@ def test_scaling_compute_leaves_transfers_and_delays(pair: Graph) -> None:
     assert (pair.duration[pair.duration > 0] >= MS).all()
 
 
+@pytest.mark.parametrize(("factor", "held"), [(2**62 / (3 * MS), True), (2**53, False)])
+def test_work_that_no_clock_counts_is_refused(pair: Graph, factor: float, held: bool) -> None:
+    if held:
+        assert scale_compute(pair, factor).duration.max() == 2**62
+    else:
+        with pytest.raises(ScenarioError, match=r"compute.scale: 9.0072e\+15 makes work longer"):
+            scale_compute(pair, factor)
+
+
 def test_added_work_counts_past_the_slack(pair: Graph) -> None:
     assert lane_ends(add_work(pair, rank=0, before_collective=0, duration=MS)) == [5 * MS + 5] * 2
     assert (
