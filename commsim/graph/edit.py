@@ -34,8 +34,8 @@ def scale_compute(graph: Graph, factor: float) -> Graph:
     longest = float(graph.duration.max(initial=1))
     if longest * factor > _LONGEST or float(most) * factor == math.inf:
         raise ScenarioError(
-            f"compute.scale: {factor:g} makes work longer than the clock counts (2^63 ps, 106 days)."
-            " Give a smaller one."
+            f"compute.scale: {factor:g} makes work longer than the clock counts (2^63 ps, 106"
+            " days). Give a smaller one."
         )
     compute = graph.kind == OpKind.COMPUTE
     timed, counted = compute & (graph.duration >= 0), compute & (graph.flops >= 0)
