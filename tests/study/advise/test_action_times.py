@@ -196,3 +196,13 @@ def test_exchanges_are_steps_of_rings_and_the_others_collectives_of_their_axis()
     made.asked.clear()
     assert made._held_by(ring) == made._held_by(gather) == (0.2, 0.25)
     assert made.asked == [("send_recv", 8, (0, 1), ""), ("all_gather", 8, (0, 1, 2), "bfloat16")]
+
+
+def test_rings_share_links_unless_each_is_timed_alone() -> None:
+    """All four pairs of the rings, or the first of them."""
+    ring = moves(8, EXCHANGE, axis="cp")
+    for contended, pairs in ((True, 4), (False, 1)):
+        made = real(planned(), contended=contended)
+        made.groups.rows = lambda axis: [axis] * 4
+        made._traffic.together = lambda kind, size, rows, key: len(rows())
+        assert made._alone(ring) == pairs

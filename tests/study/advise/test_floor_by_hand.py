@@ -247,6 +247,7 @@ def test_one_replica_shares_nothing_and_a_tied_table_waits_for_the_last_stage() 
     assert replicas(tied, *late) == 703
     tied.tied_bytes = 8
     assert replicas(tied, *late) == 650 + 300
+    assert replicas(tied, dense(30), None, None, dense(300, stage=1)) == 650 + 300
     every = replicated(kind="zero", stage=2, no_sync=False)
     every.tied_bytes = 8
     assert replicas(every, *late) == 550 + 2 * 300

@@ -136,6 +136,7 @@ def test_sharded_parameters_take_their_pipeline_or_all_their_collectives(
         return 2 * size if kind == "all_reduce" else size
 
     asked: list[Any] = []
+    last = [0]  # when the pipeline ends
     monkeypatch.setattr(sys.modules["commsim.study.advise.floor"], "Shards", shards)
     units = [SimpleNamespace(entries=lambda expert, own=own: 1000 if expert else own)
              for own in (10, 20)]  # fmt: skip
@@ -154,7 +155,6 @@ def test_sharded_parameters_take_their_pipeline_or_all_their_collectives(
             end=last[0] if (paces, gathered, at_the_ends) == ("usual", {}, "ends") else 0),
     )  # fmt: skip
     every = 5 * 30 * 2 + 3 * 30 * 4
-    last = [0]
     for last[0] in (every - 1, every + 1):
         assert Floor._sharded(made, plan, 0) == max(last[0], every)
     axis = "dp" if shard == "all" else ""

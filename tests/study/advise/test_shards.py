@@ -85,6 +85,13 @@ def test_a_backward_gathers_as_far_ahead_as_backwards_do() -> None:
     assert (found.takes, found.lead, found.late) == (502 - 151, 151, 351)
 
 
+def test_the_first_units_gather_leads() -> None:
+    made: Any = Plain()
+    made._gathers = lambda unit, forward: unit
+    made._gather = lambda unit, sizes: (10 if sizes == "unit 0" else 30, 0)
+    assert pace(made, Work.F).lead == 10
+
+
 def test_when_an_action_ends() -> None:
     """Its message may come before its gather is done, between, or after the second one is."""
     one = Pace(takes=200, lead=10, late=150)
@@ -178,6 +185,7 @@ def test_layers_are_gathered_in_fp8_and_other_units_in_the_width_of_parameters()
 def test_gradients_are_reduced_within_a_shard_and_dense_ones_between_copies() -> None:
     """4 bytes an entry; each of two ranks reduces its half of the dense ones with its copies."""
     assert sized(2, 2)._reduce({False: (4, 6), True: (8,)}) == (40, 320, 20_000)
+    assert sized(4, 2)._reduce({False: (4,), True: ()}) == (16, 0, 4_000)
 
 
 def test_copies_add_to_a_unit_as_memory_traffic() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commsim.libraries import Request
-from commsim.study.advise.traffic import StepTraffic
+from commsim.study.advise.traffic import AxisGroups, StepTraffic
 from commsim.workload import Work
 from commsim.workload.training.work_items import COMPUTE, EXCHANGE, WorkItem
 
@@ -30,7 +30,7 @@ class Planned:
 
     def plan(self, request: Request, cluster: Any) -> Any:
         self.asked.append(request)
-        size, kernel = float(request.size), [9] if request.size == PROBE else []
+        size, kernel = float(request.size), [5] if request.size == PROBE else []
         phases = [
             SimpleNamespace(link=np.array([0, 2]), load=np.array([size, 7 * size])),
             SimpleNamespace(
@@ -59,7 +59,7 @@ def test_only_what_leaves_a_node_counts() -> None:
 def test_groups_together_are_held_up_by_their_busiest_link() -> None:
     """Of three groups: 3 x size over node0's NIC at 1e9, 21 within at 9e9, 6 over node1's at 3e9.
 
-    Link 9 is the kernel's, not the cluster's.
+    Link 5 is the kernel's, not the cluster's.
     """
     made = traffic()
     rows = [(0, 1), (2, 3), (4, 5)]
@@ -186,3 +186,22 @@ def test_what_is_sent_inside_a_step() -> None:
     between = 2 * 30 * 6 * 8 / 2
     found = traffic().inside(given, actions, Groups())
     assert found == pytest.approx((4 * (5 + 5 + 7 + 70) + between) / 4e9)
+
+
+def test_rows_of_an_axis_are_those_of_the_first_stage() -> None:
+    """Eight ranks: pairs of a ring, the replicas of each, and the stages of every pipeline."""
+    layout = {
+        "cp": np.array([[0, 1], [2, 3], [4, 5], [6, 7]]),
+        "pp": np.array([[0, 4], [1, 5], [2, 6], [3, 7]]),
+    }
+    made: Any = object.__new__(AxisGroups)
+    made._same = np.array([[0], [4]])
+    made.layout = SimpleNamespace(
+        groups=layout.__getitem__, replicas=lambda: np.array([[0, 2], [1, 3], [4, 6], [5, 7]]),
+        places=lambda: {"pp": np.array([0, 0, 0, 0, 1, 1, 1, 1])},
+    )  # fmt: skip
+    assert made.rows("cp") == [(0, 1), (2, 3)]
+    assert made.rows("ring") == [(0, 1), (1, 0), (2, 3), (3, 2)]
+    assert made.rows("dp") == [(0, 2), (1, 3)]
+    assert made.rows("edp") == [(0,)]
+    assert made.hops(1, 0) == [(4, 0), (5, 1), (6, 2), (7, 3)]

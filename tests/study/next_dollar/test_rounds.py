@@ -135,9 +135,9 @@ def test_a_gain_ends_where_another_doubling_saves_less_than_a_hundredth() -> Non
     assert made._saturates(resource("a", most=2.0)) is None
     assert [made._gains(resource(key)) for key in "ef"] == [False, True]
     runs.ran.clear()
-    found = made.upgrades([resource(key) for key in "abcef"])
+    found = made.upgrades([resource(key) for key in "fabce"])
     assert {one.resource: one.saturates for one in found} == {
-        "a": None, "b": 2.0, "c": 4.0, "e": None, "f": None,
+        "f": None, "a": None, "b": 2.0, "c": 4.0, "e": None,
     }  # fmt: skip
     assert 4.0 not in runs.of("f")  # three are followed
     assert 8.0 not in runs.of("b")
@@ -147,9 +147,11 @@ def test_a_gain_ends_where_another_doubling_saves_less_than_a_hundredth() -> Non
 @pytest.mark.parametrize("begins", [0.9, 0.6, 0.3, 0.05, 1 / 64])
 def test_less_is_felt_from_some_share_on(begins: float) -> None:
     """A step 1 s longer below a share of what there is: found to a sixteenth of an octave."""
-    made, _ = searching(a=lambda times: STEP + (1.0 if times <= begins else 0.99))
+    made, runs = searching(a=lambda times: STEP + (1.0 if times <= begins else 0.99))
     found = made._hurts([resource("a")])
     assert found["a"] <= begins
+    halved = sum(begins < 1 / 2**power for power in range(1, 7)) + 1
+    assert len(runs.of("a")) == halved + 4
     assert found["a"] * 2 ** (1 / 16) > begins * (1 - 1e-9)
 
 
@@ -284,6 +286,8 @@ def test_a_price_over_what_it_saves() -> None:
     assert found.price_per_hour == 4.0
     assert found.worth_per_hour == pytest.approx(30 * 25 / 75)
     assert found.per_saved_second == pytest.approx(4.0 / (48 * 25))
+    little = priced(0.01, prices={"nic": 0.5})
+    assert little.per_saved_second == pytest.approx(4.0 / (48 * 0.01))
     for saved in (0.0, -5.0):
         lost = priced(saved, prices={"nic": 0.5})
         assert (lost.price_per_hour, lost.per_saved_second) == (4.0, None)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from commsim.study.plan.option import PlanOption
+from commsim.study.plan.question import node_counts, odd_part
 from commsim.study.plan.search import PlanSearch
 from commsim.study.plan.words import changes_of, decides_of, headline_of
 
@@ -114,6 +115,21 @@ def test_an_option_makes_it_up_to_the_last_second_and_the_last_coin(
     assert PlanSearch.makes_it(search, A) is makes
     unpriced = option("c", 4, 20.0, None)
     assert PlanSearch.makes_it(search, unpriced) is (makes and budget is None)
+
+
+@pytest.mark.parametrize(
+    ("unit", "most", "counts"),
+    [
+        (1, 20, [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20]), (1, 3, [1, 2, 3]),
+        (2, 16, [1, 2, 4, 6, 8, 10, 12, 14, 16]), (9, 44, [1, 3, 9, 18, 27, 36]),
+        (9, 8, [1, 3]), (1, 0, []),
+    ],
+)  # fmt: skip
+def test_sizes_by_quarters_of_whole_racks_and_parts_of_one(
+    unit: int, most: int, counts: list[int]
+) -> None:
+    assert list(node_counts(unit, most)) == counts
+    assert [odd_part(number) for number in (1, 8, 18, 72)] == [1, 1, 9, 9]
 
 
 def question(sequences: int = 1024, seconds: float | None = 1.0) -> Any:
