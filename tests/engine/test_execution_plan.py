@@ -52,7 +52,8 @@ def test_a_member_is_alone_if_it_waits_for_nobody_and_copies_nothing() -> None:
     assert (eager.only, eager.alone, eager.first) == (one, False, frozenset({0}))
     assert execution_plan_of(plan(one, start=Start.EACH), stepwise=False).first == frozenset()
     route: Any = Route
-    for copies in ({"copies_in": (route,)}, {"copies_out": (route,)}):
+    staged: list[dict[str, Any]] = [{"copies_in": (route,)}, {"copies_out": (route,)}]
+    for copies in staged:
         found = execution_plan_of(plan(one, **copies), stepwise=False)
         assert (found.only, found.alone) == (one, False)
 
@@ -109,7 +110,9 @@ def test_facts_of_a_phase_on_links() -> None:
     slow = np.array([9.0, 9.0, 0.2, 9.0, 9.0, 0.12])
     assert facts.alone(slow) == (0.01, AT_CAP, 100)  # kept until it is forgotten
     facts.forget()
-    assert facts.alone(slow) == (pytest.approx(0.12 / 24), 5, 200)
+    rate, limit, took = facts.alone(slow)
+    assert rate == pytest.approx(0.12 / 24)
+    assert (limit, took) == (5, 200)
     assert PhaseFacts(phase(links=(0, 1), load=[12.0, 13.0])).unit == 0.0
     nothing = PhaseFacts(phase(idle=0, links=()))
     assert (nothing.cap, nothing.unit, nothing.alone(slow)) == (1.0, 1.0, (1.0, AT_CAP, 1))

@@ -12,6 +12,7 @@ from commsim.models import build_model
 from commsim.sections import decode
 from commsim.workload import TrainingSection
 from commsim.workload.training.checks import check_context, check_experts, check_settings
+from commsim.workload.training.section import ParallelSection, whole_experts
 
 EXPERTS = {"experts": 8, "top_k": 2, "expert_ffn": 8}
 HSDP = {"kind": "hsdp", "shard": 2}
@@ -177,6 +178,15 @@ def test_what_goes_with_the_axes(parallel: dict[str, Any], said: str) -> None:
     found = refused(parallel={"dp": 8, **parallel})
     assert said in found
     assert bool(said) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("tp", "etp", "whole"), [(1, 1, False), (2, 1, True), (2, 2, False), (2, None, False)]
+)
+def test_experts_are_whole_where_tensor_parallelism_is_around_attention_alone(
+    tp: int, etp: int | None, whole: bool
+) -> None:
+    assert whole_experts(ParallelSection(tp=tp, etp=etp)) == whole
 
 
 @pytest.mark.parametrize("kind", ["dataparallel", "parameter_server"])
