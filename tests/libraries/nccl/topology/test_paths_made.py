@@ -128,6 +128,7 @@ def test_pxn_hands_over_to_a_gpu_up_to_pxb_from_its_nic(level, found):
 def test_pxn_needs_gpudirect_and_leave():
     assert way(*ends_of(made(beside("PIX", gdr="0"))))[0] == "PHB"
     assert way(*ends_of(made(beside("PIX"), env={"NCCL_PXN_DISABLE": 1})))[0] == "PHB"
+    assert way(*ends_of(made(beside("PIX"), env={"NCCL_NET_GDR_READ": 0})))[0] == "PHB"
 
 
 def ends_of(of_machine):
@@ -314,3 +315,14 @@ def test_of_two_ways_alike_the_first_one_found_is_taken():
     path = paths.between(gpus[0], gpus[3])
     assert (path.type.name, path.bandwidth) == ("NVB", 20_000)
     assert [end.rank for end in paths.ends(path)] == [2, 3]
+
+
+def test_nvlink_over_two_gpus_is_no_way_even_where_pcie_is_longer():
+    """A row of four, each below a switch of its own: the ends are four PCIe links apart."""
+    row = [
+        bridge(1 + i, gpu(i, *(nvlink(0x80 + j, 2) for j in (i - 1, i + 1) if 0 <= j < 4)))
+        for i in range(4)
+    ]
+    paths, gpus, _ = made(cpu(*row))
+    assert way(paths, gpus[0], gpus[2]) == ("NVB", 40_000, 2)
+    assert way(paths, gpus[0], gpus[3]) == ("PHB", 12_000, 4)
