@@ -11,7 +11,7 @@ import pytest
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.libraries import Request
-from commsim.scenario import JobSection
+from commsim.scenario import JobSection, scenario_from
 from commsim.sections import decode
 from commsim.study.run import jobs as told_of
 from commsim.study.run.guard import _largest, _plainly_above, in_network, too_fast
@@ -132,6 +132,13 @@ def test_links_that_carry_bytes_of_several_what_takes_longest_first() -> None:
     found = told_of._shared_links(whole, shares, ["a", "b"])
     assert [one["link"] for one in found] == [f"l{at}" for at in range(12, 2, -1)]
     assert found[0]["bytes"] == {"a": 120.0, "b": 1.0}
+
+
+def test_jobs_need_a_cluster_and_one_of_them_at_least() -> None:
+    one = {"name": "a", "nodes": 1, "workload": WORK}
+    for given in ({"jobs": [one]}, {"cluster": {"preset": "dgx-h100"}, "jobs": []}):
+        with pytest.raises(ScenarioError, match="need a cluster to run on, and at least one job"):
+            told_of.run_jobs(scenario_from(given, "x"))
 
 
 WORK = {"collectives": [{"op": "barrier", "bytes": "0B"}]}
