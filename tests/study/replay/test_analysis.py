@@ -118,3 +118,5 @@ def test_collectives_that_took_longest_in_the_order_they_ran() -> None:
     assert table[9] == ("9", "all_reduce", "dp", "unknown", "3 us", "~200 us", "1", "~0")
     assert table[11][5:] == ("unknown", "–", "unknown")
     assert len(collective_table(trace(*rows[:7]))) == 8
+    empty = collective_table(trace(row(size=0), row(size=1)))
+    assert [line[3] for line in empty[1:]] == ["0 B", "1 B"]

@@ -278,3 +278,20 @@ def test_a_version_stays_as_it_was_written() -> None:
         library = change(word).library
         assert library is not None
         assert library.get("version") == "2.20"
+
+
+@pytest.mark.parametrize("words", [(), ("compute.scale=0.5",), ("data_parallel.size=2",)])
+def test_what_was_measured_beside_communication_is_not_slowed_once_more(
+    folder: Path, dgx: Cluster, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    module = sys.modules["commsim.study.replay.replay"]
+    simulate, slows = module.simulate, []
+
+    def watched(*given: object, overlap_slowdown: bool = True, **settings: object) -> object:
+        slows.append(overlap_slowdown)
+        return simulate(*given, overlap_slowdown=overlap_slowdown, **settings)
+
+    monkeypatch.setattr(module, "simulate", watched)
+    replay(folder, cluster=dgx, comm="modelled", what_if=change(*words))
+    assert slows
+    assert not any(slows)
