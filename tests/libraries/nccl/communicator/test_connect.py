@@ -14,7 +14,8 @@ from commsim.cluster import Cluster
 from commsim.cluster.section import cluster_from
 from commsim.errors import ScenarioError
 from commsim.libraries.nccl.communicator.communicator import communicator_from_xml, communicator_of
-from commsim.libraries.nccl.communicator.connect import double_tree
+from commsim.libraries.nccl.communicator.connect import Chains, connect_rings, double_tree
+from commsim.libraries.nccl.shapes import PathType, Pattern, SearchGraph
 
 
 @given(st.integers(1, 600))
@@ -239,3 +240,20 @@ def test_a_gpu_without_a_compute_capability_counts_as_the_oldest():
     comm = communicator_of(cluster_from({"node": node}, "test"), [0, 1])
     assert comm.min_compute_capability == 70
     assert any("no NVIDIA compute capability" in note for note in comm.notes)
+
+
+@pytest.mark.parametrize(
+    ("cross", "channels", "swaps"), [(2, 2, True), (1, 2, False), (0, 2, False), (2, 3, False)]
+)
+def test_every_odd_node_exchanges_pairs_of_rings_where_nics_are_swapped(cross, channels, swaps):
+    """Two ranks in each of three nodes: forth on even channels, back on odd ones."""
+    graph = SearchGraph(Pattern.RING, (), 1.0, 1.0, PathType.NVL, PathType.PIX, cross_nic=cross)
+    chains = [
+        Chains(graph, np.array([[2 * n + c % 2, 2 * n + 1 - c % 2] for c in range(channels)]))
+        for n in range(3)
+    ]
+    rings = connect_rings(chains, channels).tolist()
+    forth, back = ([0, 1, 3, 2, 4, 5], [0, 2, 3, 5, 4, 1]) if swaps else (
+        [0, 1, 2, 3, 4, 5], [0, 3, 2, 5, 4, 1]
+    )  # fmt: skip
+    assert rings == [forth, back, forth][:channels]

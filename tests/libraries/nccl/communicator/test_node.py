@@ -48,6 +48,15 @@ def test_nics_count_up_to_a_switch_away_and_if_leave_is_given():
     assert together == [(0, 1, 2, 3)]
 
 
+def test_nics_count_behind_a_second_switch():
+    """PXB: as far as GPUDirect works by itself."""
+    first, second = sockets(100_000)
+    for number, socket in enumerate((first, second)):
+        switch = socket.inside[0]
+        switch.inside.append(bridge(8 + number, switch.inside.pop()))
+    assert parts_of(first, second) == [(0, 1), (2, 3)]
+
+
 def test_one_gpu_that_is_far_from_nics_keeps_both_together():
     """Both must reach a NIC faster: here the second socket has none."""
     first, second = sockets(100_000)
