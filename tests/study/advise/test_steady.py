@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from commsim.scenario import Scenario, scenario_from
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.simulate import Worker
-from commsim.study.advise.steady import Short, extended, few
+from commsim.study.advise.steady import Short, extended, few, short_counts
 
 MODEL = {"layers": 8, "hidden": 2048, "heads": 16, "vocab": 32000, "seq_len": 2048}
 
@@ -69,6 +69,15 @@ def test_few_microbatches_are_run_as_they_are() -> None:
     assert few(11, layers=800, stages=4, schedule="1f1b") is None
     assert few(12, layers=800, stages=4, schedule="1f1b") == (4, 8)
     assert few(64, layers=2, stages=4, schedule="1f1b") is None
+    assert few(124, layers=2, stages=4, schedule="1f1b") is None  # 248 layers to run, not 250
+    assert few(125, layers=2, stages=4, schedule="1f1b") == (4, 8)
+
+
+def test_whole_rounds_of_a_pipeline_are_run() -> None:
+    assert short_counts(4, "1f1b") == (4, 8)
+    assert short_counts(4, "interleaved_1f1b", virtual=2) == (8, 12)
+    assert short_counts(2, "zb_h1") == (4, 6)
+    assert short_counts(1, "1f1b") == (2, 4)
 
 
 def test_rates_are_carried_on_by_what_a_step_does() -> None:
