@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_combinations_are_counted_before_they_are_made() -> None:
         combinations(many)
     beside = axes_of({"a": "1..1000", "b": "1..1000"}, zipped=True)
     assert combinations(beside)[-1] == (("a", "1000"), ("b", "1000"))
+
+
+def test_as_many_points_as_a_sweep_takes_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["commsim.study.sweep.axes"], "_MOST_VALUES", 6)
+    assert len(combinations(axes_of({"a": [1, 2, 3], "b": [1, 2]}))) == 6
+    with pytest.raises(ScenarioError, match="8 points are more than a sweep takes"):
+        combinations(axes_of({"a": [1, 2, 3, 4], "b": [1, 2]}))
 
 
 @pytest.mark.parametrize("count", [0, 1, 500, 501, 1200])
