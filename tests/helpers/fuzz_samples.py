@@ -78,7 +78,7 @@ WORDS = [
     "presets show 1f1b",
     "next ddp",
     "run ddp --set workload.training.batch.global=64 --what-if bucket,nvlink --limit 1GB",
-    "advise dp-pp --top 2 --executor serial --set workload.training.batch.global=32",
+    "advise ddp --executor serial --set workload.training.batch.global=32",
     "bench all_to_all --cluster dgx-a100 --nodes 2 -b 1K -e 1M -f 4 -d half --library gloo",
     "bench broadcast --cluster aws-p5 -g 4 -b 64K -e 64K --proto LL --env NCCL_MAX_NCHANNELS=4",
     "replay example-dlrm --comm modelled --cluster dgx-h100 --set compute.scale=0.5",
