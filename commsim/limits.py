@@ -18,6 +18,7 @@ from commsim.errors import ScenarioError
 from commsim.units import GIB, format_size
 
 __all__ = [
+    "BYTES_PER_LINK",
     "BYTES_PER_MESSAGE",
     "BYTES_PER_OP",
     "BYTES_PER_SERVICE",
@@ -33,6 +34,7 @@ __all__ = [
 BYTES_PER_OP = 2000
 BYTES_PER_SERVICE = 1700
 BYTES_PER_MESSAGE = 150  # of a program that is alone on its links: its columns
+BYTES_PER_LINK = 900  # of a fabric: 440 MiB for 500,000 between groups of a dragonfly
 _SHARE = 0.9  # of the machine's memory
 _UNKNOWN = 8 * GIB  # taken for a machine that does not say what it has
 _CGROUP = Path("/sys/fs/cgroup/memory.max")

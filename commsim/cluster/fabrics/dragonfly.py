@@ -19,6 +19,7 @@ from commsim.cluster.fabrics.fabric_section import FabricSpec
 from commsim.cluster.fabrics.leaves import Nic
 from commsim.cluster.fabrics.wiring import SwitchLink, Wiring, nodes_on_leaves
 from commsim.errors import ScenarioError
+from commsim.limits import BYTES_PER_LINK, check_size
 
 __all__ = ["dragonfly_wiring"]
 
@@ -31,7 +32,8 @@ def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
     have the ports.
 
     Raises:
-        ScenarioError: the nodes do not fill whole groups, or fill one only.
+        ScenarioError: the nodes do not fill whole groups, or fill one only; or there are more links
+            than fit in memory.
     """
     nodes = 1 + max(nic.node for nic in nics)
     per_node = math.ceil(len(nics) / nodes)
@@ -49,6 +51,13 @@ def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
     uplinks = max(1, math.ceil(per_leaf * per_node / ratio - 1e-9))
     between = spec.global_links or math.ceil(in_group * uplinks / (groups - 1))
     spines = spec.spines or _fewest_spines(spec.radix, in_group, uplinks, between * (groups - 1))
+    pairs = groups * (groups - 1) // 2
+    check_size(
+        pairs * min(between, spines * spines),
+        BYTES_PER_LINK,
+        f"{spec.where}: the links between each two of {groups:,} groups",
+        "Give leaves_per_group and nodes_per_leaf, so that groups are larger and fewer.",
+    )
     leaves = [f"group{g}/leaf{leaf}" for g in range(groups) for leaf in range(in_group)]
     tops = [f"group{g}/spine{spine}" for g in range(groups) for spine in range(spines)]
     trunk = per_leaf * per_node * nics[0].bandwidth / ratio

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from commsim.cluster import Cluster, Route, cluster_from
 from commsim.cluster.describe import bisection_bandwidth, describe
 from commsim.errors import ScenarioError
+from commsim.limits import BYTES_PER_LINK, limited_to
 
 GBPS = 1e9 / 8
 NODE = {"gpu": {"count": 1, "spec": "H100-SXM5-80GB"}, "nic": {"count": 1, "bandwidth": "400Gbps"}}
@@ -123,6 +124,14 @@ def test_a_dragonfly_has_no_more_spines_than_its_cables_fill():
         fabric={"kind": "dragonfly_plus", "nodes_per_leaf": 2, "leaves_per_group": 2},
     )
     assert len({name for name in nodes.links.source if "spine" in name}) == 4 * 2
+
+
+def test_a_dragonfly_of_too_many_groups_is_refused_by_its_size():
+    """Each two of 20 groups are joined by one link, 190 in all, of 900 bytes."""
+    with limited_to(190 * BYTES_PER_LINK):
+        assert dragonfly(20, 2, global_links=1).world_size > 0
+    with limited_to(190 * BYTES_PER_LINK - 1), pytest.raises(ScenarioError, match="of 20 groups"):
+        dragonfly(20, 2, global_links=1)
 
 
 def test_a_dragonfly_joins_each_two_groups_by_so_many_links_dealt_to_their_spines():
