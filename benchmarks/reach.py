@@ -54,6 +54,7 @@ class Noted:
     def __init__(self, coverage: Any) -> None:
         self.coverage = coverage
         self.seconds: dict[str, float] = {}
+        self.failed: set[str] = set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -67,6 +68,11 @@ class Noted:
             spent = ended.user + ended.system - began.user - began.system
             self.seconds[item.nodeid] = round(spent, 3)
             self.coverage.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what fails, as a test of compiled code does here: it would notice any mutant."""
+        if report.failed:
+            self.failed.add(report.nodeid)
 
 
 def reach_of(seconds: dict[str, float], data: Any) -> Reach:
@@ -123,7 +129,8 @@ def main() -> None:
     measured.start()
     pytest.main([*words, *asked.tests], plugins=[noted])
     measured.stop()
-    found = reach_of(noted.seconds, measured.get_data())
+    passed = {test: took for test, took in noted.seconds.items() if test not in noted.failed}
+    found = reach_of(passed, measured.get_data())
     if asked.file.exists():
         found = joined(msgspec.json.decode(asked.file.read_bytes(), type=Reach), found)
     asked.file.write_bytes(msgspec.json.encode(found))
