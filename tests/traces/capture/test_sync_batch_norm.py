@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,14 +18,14 @@ def test_sync_batch_norm_is_batch_norm_of_what_its_ranks_have(
     """Alone, or not training, it is BatchNorm; of two, it sends 2 x 3 channels and a count."""
     from commsim.traces.capture import sync_batch_norm
 
-    sent = []
+    sent: list[Any] = []
     monkeypatch.setattr(sync_batch_norm, "_members", lambda group: members)
     monkeypatch.setattr(
-        sync_batch_norm.dist, "all_gather_into_tensor",
+        torch.distributed, "all_gather_into_tensor",
         lambda out, own, group: sent.append((out.numel(), own.tolist())),
     )  # fmt: skip
     monkeypatch.setattr(
-        sync_batch_norm.dist, "all_reduce", lambda sums, group: sent.append(sums.numel())
+        torch.distributed, "all_reduce", lambda sums, group: sent.append(sums.numel())
     )
     torch.manual_seed(0)
     x = torch.randn(4, 3, 5, 5)
@@ -43,7 +45,7 @@ def test_sync_batch_norm_is_batch_norm_of_what_its_ranks_have(
         assert torch.allclose(of[0].grad, of[1].grad, atol=1e-5)
     else:
         (gathered, own), reduced = sent
-        assert (gathered, len(own), own[-1], reduced) == (14, 7, 1.0, 6)
+        assert [gathered, len(own), own[-1], reduced] == [14, 7, 1.0, 6]
         assert torch.allclose(torch.tensor(own[:3]), x.mean((0, 2, 3)), atol=1e-5)
         assert torch.allclose(torch.tensor(own[3:6]), x.var((0, 2, 3)), atol=1e-5)
 
@@ -51,10 +53,10 @@ def test_sync_batch_norm_is_batch_norm_of_what_its_ranks_have(
 def test_sync_batch_norm_gives_only_the_gradients_that_are_asked_for(monkeypatch):
     from commsim.traces.capture import sync_batch_norm
 
-    sent = []
+    sent: list[Any] = []
     monkeypatch.setattr(sync_batch_norm, "_members", lambda group: 2)
-    monkeypatch.setattr(sync_batch_norm.dist, "all_gather_into_tensor", lambda *given: None)
-    monkeypatch.setattr(sync_batch_norm.dist, "all_reduce", lambda sums, group: sent.append(1))
+    monkeypatch.setattr(torch.distributed, "all_gather_into_tensor", lambda *given: None)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda sums, group: sent.append(1))
     norm = torch.nn.SyncBatchNorm(3)
     norm.bias.requires_grad_(False)
     sync_batch_norm._forward(norm, torch.randn(4, 3)).sum().backward()
