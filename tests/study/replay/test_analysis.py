@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+import commsim as cs
+from commsim.libraries import Ideal
 from commsim.study.replay.analysis import (
+    _predicted,
     busbw,
     busbw_table,
     collective_table,
@@ -120,3 +123,12 @@ def test_collectives_that_took_longest_in_the_order_they_ran() -> None:
     assert len(collective_table(trace(*rows[:7]))) == 8
     empty = collective_table(trace(row(size=0), row(size=1)))
     assert [line[3] for line in empty[1:]] == ["0 B", "1 B"]
+
+
+def test_what_a_library_takes_is_known_of_ranks_that_the_cluster_has() -> None:
+    cluster = cs.Cluster.preset("dgx-h100")
+    op, size, dtype = "all_reduce", 2**20, "float32"
+    assert _predicted(op, (0, 7), size, dtype, cluster, Ideal())
+    assert _predicted(op, (0, 8), size, dtype, cluster, Ideal()) is None
+    assert _predicted(op, (0, 7), size, dtype, None, Ideal()) is None
+    assert _predicted(op, (0, 7), size, dtype, cluster, None) is None
