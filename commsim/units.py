@@ -58,6 +58,9 @@ _BANDWIDTH = (
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*\Z")
 
 
+_LEAST_BANDWIDTH = 1 / 8  # bytes per second
+
+
 class Duration(int):
     """A time in integer picoseconds, as read from text with a unit."""
 
@@ -90,10 +93,12 @@ def parse_size(text: Any) -> Size:
 
 
 def parse_bandwidth(text: Any) -> Bandwidth:
-    """Read "400Gbps" as 50e9 bytes per second; zero and negative raise UnitError."""
+    """Read "400Gbps" as 50e9 bytes per second; less than 1 bps raises UnitError."""
     value = _parse(text, _BANDWIDTH, "a bandwidth", "Gbps")
     if value <= 0:
         raise UnitError(f"{_shown(text)}: a bandwidth must be above zero.")
+    if value < _LEAST_BANDWIDTH:
+        raise UnitError(f"{_shown(text)} is less than a bit per second.")
     return Bandwidth(value)
 
 

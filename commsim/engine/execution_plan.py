@@ -70,10 +70,34 @@ def _stops(part: PlanPart, *, joining: bool, leaving: bool) -> Stops:
     """Return what happens on the way, in order; nothing for what all do at the ends."""
     acts: dict[int, list[tuple[bool, int]]] = {}
     if joining:
+        moving = _moving(part)
         for member, when in enumerate(part.joins.tolist()):
-            acts.setdefault(when, []).append((True, member))
+            acts.setdefault(_within(moving, when), []).append((True, member))
     if leaving:
         early = (part.leaves >= 0) & (part.leaves < part.idle)
         for member in np.flatnonzero(early).tolist():
             acts.setdefault(int(part.leaves[member]), []).append((False, member))
     return sorted(acts.items())
+
+
+def _moving(part: PlanPart) -> list[tuple[int, int]]:
+    """Return from when to when each phase of a part moves data, on the idle clock."""
+    found, before = [], 0
+    for phase in part.phases:
+        if phase.idle:
+            begin = before + phase.lead
+            found.append((begin, begin + phase.idle))
+            before = begin + phase.idle + phase.tail
+    return found
+
+
+def _within(moving: list[tuple[int, int]], when: int) -> int:
+    """Return when a member is waited for that joins at `when`: while data moves.
+
+    Of nothing, the last member joins at the very end; the part ends without it if it is not waited
+    for a picosecond before. Who joins at 0 is there when the part begins.
+    """
+    for begin, end in moving:
+        if when < end:
+            return max(when, begin) if when else 0
+    return moving[-1][1] - 1 if moving and when else when

@@ -16,9 +16,17 @@ from commsim.errors import ScenarioError
 from commsim.graph import Device, Graph, OpKind
 from commsim.libraries import Library, Plan, PlanPhase, Request, Start, library_of
 
-__all__ = ["EagerPlanner", "Planner"]
+__all__ = ["EagerPlanner", "Planner", "takes_too_long"]
 
 _SPEAKS = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
+
+
+def takes_too_long(request: Request) -> ScenarioError:
+    """Return the error of an op whose time 64 bits of ps do not hold."""
+    return ScenarioError(
+        f"{request.kind} of {request.size} bytes takes longer than commsim can hold (2^63 ps, 106"
+        " days). Give a smaller size, or more bandwidth."
+    )
 
 
 class Planner:
@@ -52,10 +60,7 @@ class Planner:
                 request, self._cluster
             )
         except OverflowError:
-            raise ScenarioError(
-                f"{request.kind} of {request.size} bytes takes longer than commsim can hold (2^63"
-                " ps, 106 days). Give a smaller size."
-            ) from None
+            raise takes_too_long(request) from None
         except IndexError:
             if self._cluster is None or max(request.ranks) < self._cluster.world_size:
                 raise
@@ -67,7 +72,11 @@ class Planner:
     def message(self, row: int) -> Plan:
         """Return the plan of message `row`."""
         library = self._libraries[int(self._graph.messages.group[row])]
-        return library.plan(self.message_request(row), self._cluster)
+        request = self.message_request(row)
+        try:
+            return library.plan(request, self._cluster)
+        except OverflowError:
+            raise takes_too_long(request) from None
 
     def equivalent_collectives(self) -> tuple[Ints, Ints]:
         """Return the first row of each different request, and the number of every row's."""

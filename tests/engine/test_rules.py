@@ -10,6 +10,7 @@ import pytest
 from helpers.star import US, Star
 from msgspec.structs import replace
 
+import commsim as cs
 from commsim.cluster import Cluster
 from commsim.engine import Engine, simulate
 from commsim.errors import DeadlockError, ScenarioError
@@ -132,11 +133,29 @@ class Reached(Ideal):
 
 
 def test_whom_data_reaches_at_the_end_starts_there() -> None:
+    """A picosecond before, so that the end waits for it."""
     build, world = lanes(3)
     for lane in range(3):
         build.collective(lane, world, "broadcast", MIB, stream="compute", root=0)
     timeline = simulate(build.build(), Star(3), library=Reached("ring"))
-    assert timeline.start[2] == timeline.end[2] == timeline.end.max()
+    assert timeline.start[2] == timeline.end[2] - 1
+    assert timeline.end[2] == timeline.end.max()
+
+
+def test_a_broadcast_of_nothing_waits_for_whom_it_reaches_last() -> None:
+    """Nothing moves, so the last member joins as it ends; it is late, and is waited for."""
+    ranks = {
+        str(rank): [
+            {"compute": f"{start}us"},
+            {"broadcast": {"group": "three", "bytes": 0, "root": 4, "as": "h"}},
+            {"wait": "h"},
+        ]
+        for rank, start in ((4, 700), (14, 1700), (15, 1900))
+    }
+    program = {"groups": {"three": [4, 14, 15]}, "ranks": ranks}
+    cluster = {"preset": "dgx-h100", "nodes": 2}
+    found = cs.run({"cluster": cluster, "workload": {"program": program}})
+    assert found.timeline.end.max() == pytest.approx(1900 * US, abs=US / 100)
 
 
 def test_a_message_moves_when_both_ends_are_posted() -> None:

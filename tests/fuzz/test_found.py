@@ -399,3 +399,16 @@ def test_a_collective_of_a_rank_beyond_all() -> None:
     }
     with pytest.raises(cs.ScenarioError, match="rank above"):
         cs.run(data)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "setting", "told"),
+    [
+        ("goodput", "cluster.overrides.c2c.bandwidth=1bps", "takes longer than commsim can hold"),
+        ("goodput", "cluster.overrides.c2c.bandwidth=1e-300Gbps", "less than a bit per second"),
+        ("torus", "cluster.node.nic.bandwidth=1e-300Gbps", "less than a bit per second"),
+    ],
+)
+def test_a_link_of_next_to_no_bandwidth(scenario: str, setting: str, told: str) -> None:
+    with pytest.raises(cs.CommsimError, match=told):
+        cs.run(scenario, sets=[setting])
