@@ -407,8 +407,10 @@ def test_a_collective_of_a_rank_beyond_all() -> None:
         ("goodput", "cluster.overrides.c2c.bandwidth=1bps", "takes longer than commsim can hold"),
         ("goodput", "cluster.overrides.c2c.bandwidth=1e-300Gbps", "less than a bit per second"),
         ("torus", "cluster.node.nic.bandwidth=1e-300Gbps", "less than a bit per second"),
+        ("dp-pp-tp", "cluster.overrides.nic.count=1000000000", "more than commsim can hold"),
+        ("dp-pp-tp", "cluster.overrides.nic.count=0", "is not a count"),
     ],
 )
-def test_a_link_of_next_to_no_bandwidth(scenario: str, setting: str, told: str) -> None:
+def test_links_that_are_next_to_none_or_too_many(scenario: str, setting: str, told: str) -> None:
     with pytest.raises(cs.CommsimError, match=told):
         cs.run(scenario, sets=[setting])

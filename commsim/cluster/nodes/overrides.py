@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from commsim.cluster.nodes.node import NodeSection, PcieSwitchSection, merged
 from commsim.cluster.nodes.place import NodePlace
+from commsim.cluster.nodes.spec import MAX_GPUS
 from commsim.cluster.nodes.transports import RDMA
 
 __all__ = ["overridden"]
@@ -63,7 +64,9 @@ def _has_matrix(base: NodeSection) -> bool:
 def _other_nics(base: NodeSection, changes: NodeSection, notes: list[str]) -> NodeSection:
     count = changes.nic.count if changes.nic else None
     have = base.nic.count if base.nic else None
-    if base.nic is None or count is None or have is None or count == have or count < 1:
+    if base.nic is None or count is None or have is None or count == have:
+        return base
+    if not 1 <= count <= MAX_GPUS:  # what reads it says so
         return base
     fewer = bool(changes.gpu and changes.gpu.count)
     places = (_beside_gpus(base) if fewer else []) or list(range(have))
