@@ -34,6 +34,7 @@ SEEDS: dict[tuple[int, int], str] = {
     (27, 16): "the same over PCIe",
     (111, 16): "the same, an all-gather among eight",
     (2510, 16): "the flow of a send without bytes, in slices on links that others use",
+    (6775, 16): "a broadcast of nothing did not wait for the last of its members",
     (13307, 16): "a link to two NICs of one GPU stood twice in a hop, as two free links would",
 }
 """(seed, most GPUs) of what once failed: why."""
