@@ -16,7 +16,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers.fuzz_inputs import EACH, INPUTS, NOT_KEPT, account_of_answers
-from helpers.kept import KEPT, Account, account, account_of_run, kept, moved, spans, write
+from helpers.kept import (
+    KEPT,
+    Account,
+    account,
+    account_of_run,
+    account_without_limits,
+    kept,
+    moved,
+    write,
+)
 from helpers.paths import ROOT
 from helpers.rule_checks import checked
 
@@ -28,12 +37,7 @@ RANDOM = range(300)
 
 def catalogue() -> dict[str, Account]:
     """Return the account of every scenario that comes along, but for what limits it."""
-    found: dict[str, Account] = {}
-    for name in NAMES:
-        result = run(name)
-        data = {**result.metrics.to_dict(), **result.extra}
-        found[name] = account({**data, "timeline": spans(result.timeline)})
-    return found
+    return {name: account_without_limits(run(name)) for name in NAMES}
 
 
 def limits() -> dict[str, Account]:

@@ -3,8 +3,9 @@ Figures that are kept: a short account of all that a run says, to see when any o
 
 `account(data)` takes a tree as JSON has it and returns for each place (the path, lists as `[]`) how
 many values stand there and one figure of them all: for numbers a sum of their logarithms, each
-weighted by where it stands, so that a change of one of them by a thousandth shows, as does an
-exchange of two; for texts a checksum. `benchmarks/kept_figures.py` writes `tests/data/kept`.
+weighted by where it stands, so that a change of one of ten thousand by a thousandth shows, as does
+an exchange of neighbours; for texts a checksum. `benchmarks/kept_figures.py` writes the files in
+`tests/data/kept`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ import commsim as cs
 from commsim.timeline import Timeline
 from helpers.paths import ROOT
 
-__all__ = ["KEPT", "Account", "account", "account_of_run", "kept", "moved", "spans", "write"]
+__all__ = [
+    "KEPT", "Account", "account", "account_of_run", "account_without_limits", "kept", "moved",
+    "write",
+]  # fmt: skip
 
 KEPT = ROOT / "tests/data/kept"
 SMALLEST = 1e-12  # what is below this counts as nothing: seconds of a picosecond do not
 PERIOD = 89  # weights go from 1 to this and again: a prime, so that no usual length is a multiple
-CLOSE = 1e-3  # of a figure: a picosecond of a few short ops, which last digits may decide
+CLOSE, RELATIVE = 2e-4, 1e-12  # of a figure: a picosecond of a short op; last digits of a sum
 
 Account = dict[str, list[float]]
 """How many values stand at a place, the figure of the numbers, the checksum of the texts."""
@@ -45,10 +49,16 @@ def account(data: Any, depth: int | None = None) -> Account:
 
 def account_of_run(result: cs.Result, depth: int | None = None) -> Account:
     """Return the account of a run: its JSON, and the times of its spans."""
-    return account({**result.to_dict(), "timeline": spans(result.timeline)}, depth)
+    return account({**result.to_dict(), "timeline": _spans(result.timeline)}, depth)
 
 
-def spans(timeline: Timeline) -> dict[str, list[int]]:
+def account_without_limits(result: cs.Result) -> Account:
+    """Return the account of a run but for what limits it, which takes as long again to find."""
+    data = {**result.metrics.to_dict(), **result.extra, "timeline": _spans(result.timeline)}
+    return account(data)
+
+
+def _spans(timeline: Timeline) -> dict[str, list[int]]:
     """Return the columns of a timeline by name."""
     names = ("lane", "op", "kind", "arrive", "start", "end")
     return {name: getattr(timeline, name).tolist() for name in names}
@@ -93,7 +103,7 @@ def moved(before: Account, after: Account) -> list[str]:
 
 
 def _same(before: list[float], after: list[float]) -> bool:
-    number = math.isclose(before[1], after[1], rel_tol=1e-10, abs_tol=CLOSE)
+    number = math.isclose(before[1], after[1], rel_tol=RELATIVE, abs_tol=CLOSE)
     return number and (before[0], before[2]) == (after[0], after[2])
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from helpers.kept import Account, account, kept, moved, spans
+from helpers.kept import Account, account, account_without_limits, kept, moved
 from helpers.paths import ROOT
 from helpers.share import later
 
@@ -27,7 +27,7 @@ def said(name: str) -> tuple[dict[str, Any], Account]:
     """
     found = run(name)
     data = {**found.metrics.to_dict(), **found.extra}
-    return data, account({**data, "timeline": spans(found.timeline)})
+    return data, account_without_limits(found)
 
 
 def result(name: str) -> dict[str, Any]:
