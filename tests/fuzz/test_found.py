@@ -399,18 +399,3 @@ def test_a_collective_of_a_rank_beyond_all() -> None:
     }
     with pytest.raises(cs.ScenarioError, match="rank above"):
         cs.run(data)
-
-
-@pytest.mark.parametrize(
-    ("scenario", "setting", "told"),
-    [
-        ("goodput", "cluster.overrides.c2c.bandwidth=1bps", "takes longer than commsim can hold"),
-        ("goodput", "cluster.overrides.c2c.bandwidth=1e-300Gbps", "less than a bit per second"),
-        ("torus", "cluster.node.nic.bandwidth=1e-300Gbps", "less than a bit per second"),
-        ("dp-pp-tp", "cluster.overrides.nic.count=1000000000", "more than commsim can hold"),
-        ("dp-pp-tp", "cluster.overrides.nic.count=0", "is not a count"),
-    ],
-)
-def test_links_that_are_next_to_none_or_too_many(scenario: str, setting: str, told: str) -> None:
-    with pytest.raises(cs.CommsimError, match=told):
-        cs.run(scenario, sets=[setting])

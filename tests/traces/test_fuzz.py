@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from helpers.fuzz_samples import CHAKRA, PARAM
 from helpers.paths import TESTS
 
 from commsim.errors import TraceError
@@ -20,23 +21,12 @@ WILD = (b"9223372036854775808", b"-1", b"1e308", b"null", b"[]", b"{}", b'"x"', 
 
 
 def seeds() -> dict[str, bytes]:
-    calls = [
-        {"comms": "init", "pg_id": 0, "global_ranks": [0, 1]},
-        {"comms": "all_to_allv", "req": 1, "in_msg_size": 10, "out_msg_size": 10,
-         "in_split": [5, 5], "dtype": "Int", "pg_id": 0},
-        {"comms": "wait", "req": 1},
-        {"comms": "send", "dst_rank": 1, "src_rank": 0, "in_msg_size": 5, "dtype": "Int"},
-    ]  # fmt: skip
-    nodes = [
-        {"Id": 1, "Name": "a", "NodeType": 4, "is_cpu_op": False, "runtime": 5, "data_deps": []},
-        {"Id": 2, "Name": "b", "NodeType": 7, "comm_type": 0, "comm_size": 4096, "data_deps": [1]},
-    ]
     return {
         "fr_rank0.pickle": (GLOO / "ddp-2/rank0.fr.pickle").read_bytes(),
         "et_rank0.json": gzip.decompress((GLOO / "p2p-2/rank0.et.json.gz").read_bytes()),
         "kineto_rank0.json": gzip.decompress((GLOO / "p2p-2/rank0.json.gz").read_bytes()),
-        "param_rank0.json": json.dumps(calls).encode(),
-        "chakra.0.json": json.dumps({"workload_graph": nodes}).encode(),
+        "param_rank0.json": json.dumps(PARAM).encode(),
+        "chakra.0.json": json.dumps(CHAKRA).encode(),
         "x.goal": b"num_ranks 2\nrank 0 {\na: calc 500\nb: send 1024b to 1 tag 5 cpu 0\n"
         b"b requires a\n}\nrank 1 {\na: recv 1024b from 0 tag 5\nb: calc 7\nb irequires a\n}\n",
         "run.log": b"h:1:1 [0] NCCL INFO AllReduce: opCount a sendbuff 0x1 recvbuff 0x2 count 18 "
