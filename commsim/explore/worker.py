@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from commsim.charts import live_assets
 from commsim.errors import CommsimError, ScenarioError
 from commsim.explore.controls import check_choices, controls_of, has_experts
-from commsim.explore.line import Answer, Line, write
+from commsim.explore.request_queue import Answer, RequestQueue, write
 from commsim.explore.settings import command_line, with_choices
 from commsim.models import model_names
 from commsim.scenario import read_scenario, scenario_from
@@ -165,13 +165,13 @@ def main() -> None:
         code = problem.exit_code if isinstance(problem, CommsimError) else 2
         write(out, {"kind": "failed", "message": str(problem), "exit_code": code})
         return
-    line = Line(exploration, out)
-    signal.signal(signal.SIGINT, line.bell)
+    requests = RequestQueue(exploration, out)
+    signal.signal(signal.SIGINT, requests.interrupt)
     write(out, {"kind": "hello", **exploration.hello()})
     import commsim.explore.answers  # noqa: F401  (while the browser opens)
 
-    Thread(target=line.listen, args=(sys.stdin,), daemon=True).start()
-    line.work()
+    Thread(target=requests.listen, args=(sys.stdin,), daemon=True).start()
+    requests.work()
 
 
 if __name__ == "__main__":

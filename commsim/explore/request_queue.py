@@ -1,9 +1,9 @@
 """
-The line of requests at the worker: answered one by one, and left where nobody wants the answer.
+The requests of the worker: answered one by one, and left where nobody wants the answer.
 
-A stop names the request that it ends. It is noted before the bell (SIGINT) rings, so that it holds
-wherever the work is: a request that is still to begin is not begun, one that has ended is left
-alone, and the bell rings until the one that is meant has ended.
+A stop names the request that it ends. It is noted before the work is interrupted (SIGINT), so that
+it holds wherever the work is: a request that is still to begin is not begun, one that has ended is
+left alone, and the work is interrupted until the one that is meant has ended.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Protocol, TextIO
 
 from commsim.errors import CommsimError
 
-__all__ = ["Answer", "Line", "write"]
+__all__ = ["Answer", "RequestQueue", "write"]
 
 Answer = dict[str, Any]
-_BETWEEN_BELLS = 0.05  # seconds
+_BETWEEN_INTERRUPTS = 0.05  # seconds
 
 
 class _Stopped(BaseException):
@@ -38,8 +38,8 @@ class _Answering(Protocol):
     def error(self, problem: CommsimError, /) -> Answer: ...
 
 
-class Line:
-    """One thread listens, the main one works; SIGINT rings the bell in it. Numbers count up."""
+class RequestQueue:
+    """One thread listens, the main one works, and is interrupted by SIGINT. Numbers count up."""
 
     def __init__(self, answering: _Answering, out: TextIO) -> None:
         self._answering, self._out = answering, out
@@ -54,7 +54,7 @@ class Line:
                 message = json.loads(text)
                 if "stop" in message:
                     self.drop(message["stop"])
-                    self._ring()
+                    self._interrupt_work()
                 else:
                     self._waiting.put(message)
         finally:
@@ -64,16 +64,16 @@ class Line:
         """Note that no answer up to this one is wanted."""
         self._unwanted = number
 
-    def _ring(self) -> None:
-        """Ring until the work has ended: once may be in vain.
+    def _interrupt_work(self) -> None:
+        """Interrupt until the work has ended: once may be in vain.
 
         What is raised in a `__del__` or in the callback of a weak reference is dropped by Python.
         """
         while self._ended < self._unwanted:
             interrupt_main()
-            sleep(_BETWEEN_BELLS)
+            sleep(_BETWEEN_INTERRUPTS)
 
-    def bell(self, *_: object) -> None:
+    def interrupt(self, *_: object) -> None:
         """Interrupt the answer being made if it is unwanted, and not being left already."""
         if self._stoppable and not _leaving():
             self._look()
@@ -113,7 +113,7 @@ class Line:
         self._stoppable = False
         self._look()
         self._tell(message)
-        self._stoppable = True  # before the look: a stop is seen there, or its bell is heard
+        self._stoppable = True  # before the look: a stop is seen there, or interrupts
         self._look()
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""The line of requests: wherever a stop falls, it ends the request that it names, and no other."""
+"""The queue of requests: wherever a stop falls, it ends the request that it names, and no other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from commsim.errors import CommsimError, ScenarioError
-from commsim.explore import line as line_module
-from commsim.explore.line import Line
+from commsim.explore import request_queue as queue_module
+from commsim.explore.request_queue import RequestQueue
 
 WHOLE = ["progress", "progress", "step", "progress", "run", "end"]
 Say = Callable[[str], None]
@@ -60,23 +60,23 @@ def kinds(out: StringIO, number: int) -> list[str]:
     return [message["kind"] for message in said if message["id"] == number]
 
 
-class Ringing:
+class Interrupting:
     """Stops the first request before a certain line of the code that is traced is run."""
 
-    def __init__(self, line: Line, work: Work, at: int) -> None:
-        self._line, self._work, self._left = line, work, at
+    def __init__(self, requests: RequestQueue, work: Work, at: int) -> None:
+        self._requests, self._work, self._left = requests, work, at
         self.done: int | None = None
 
-    def __call__(self, frame: FrameType, event: str, _: Any) -> Ringing | None:
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Interrupting | None:
         code = frame.f_code
-        if code.co_filename != line_module.__file__ and code is not Work.answers.__code__:
+        if code.co_filename != queue_module.__file__ and code is not Work.answers.__code__:
             return None
         if event == "line":
             self._left -= 1
             if self._left < 0 and self.done is None:
                 self.done = self._work.done.count(1)
-                self._line.drop(1)
-                self._line.bell()
+                self._requests.drop(1)
+                self._requests.interrupt()
         return self
 
 
@@ -86,15 +86,15 @@ def stopped_at(at: int) -> tuple[StringIO, int, int | None]:
     Return what is said, the steps of the first, and how many of them were made before the stop.
     """
     work, out = Work(), StringIO()
-    line = Line(work, out)
-    line.listen([request(1), request(2)])
-    ringing, before = Ringing(line, work, at), sys.gettrace()
-    sys.settrace(ringing)
+    requests = RequestQueue(work, out)
+    requests.listen([request(1), request(2)])
+    interrupting, before = Interrupting(requests, work, at), sys.gettrace()
+    sys.settrace(interrupting)
     try:
-        line.work()
+        requests.work()
     finally:
         sys.settrace(before)
-    return out, work.done.count(1), ringing.done
+    return out, work.done.count(1), interrupting.done
 
 
 def test_a_stop_before_any_line_of_the_work() -> None:
@@ -121,14 +121,14 @@ def test_a_stop_of_an_error() -> None:
 
     class Stopped(Doing):
         def error(self, problem: CommsimError) -> dict[str, Any]:
-            line.drop(1)
-            line.bell()
+            requests.drop(1)
+            requests.interrupt()
             return super().error(problem)
 
     out = StringIO()
-    line = Line(Stopped(fail), out)
-    line.listen([request(1)])
-    line.work()
+    requests = RequestQueue(Stopped(fail), out)
+    requests.listen([request(1)])
+    requests.work()
     assert kinds(out, 1) == ["progress", "stopped", "end"]
 
 
@@ -137,19 +137,19 @@ def test_a_stop_that_others_make_an_error_of(error: type[Exception]) -> None:
     """NumPy, interrupted, says that arrays cannot be compared."""
 
     def does() -> None:
-        line.drop(1)
+        requests.drop(1)
         heard = False
         try:
-            line.bell()
+            requests.interrupt()
         except BaseException:
             heard = True
         if heard:
             raise error
 
     out = StringIO()
-    line = Line(Doing(does), out)
-    line.listen([request(1), request(2)])
-    line.work()
+    requests = RequestQueue(Doing(does), out)
+    requests.listen([request(1), request(2)])
+    requests.work()
     assert kinds(out, 1) == ["progress", "stopped", "end"]
     assert kinds(out, 2) == WHOLE
 
@@ -158,60 +158,62 @@ def test_an_error_of_ours_is_no_stop() -> None:
     def fail() -> None:
         raise TypeError
 
-    line = Line(Doing(fail), StringIO())
-    line.listen([request(1)])
+    requests = RequestQueue(Doing(fail), StringIO())
+    requests.listen([request(1)])
     with pytest.raises(TypeError):
-        line.work()
+        requests.work()
 
 
-def test_a_bell_that_python_drops_is_heard_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_that_python_drops_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What is raised in a `__del__` goes to a hook, and the work on."""
     dropped: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: dropped.append(found.exc_type))
 
     class Deaf:
         def __del__(self) -> None:
-            line.drop(1)
-            line.bell()
+            requests.drop(1)
+            requests.interrupt()
 
     def does() -> None:
         Deaf()
         assert len(dropped) == 1
-        line.bell()
+        requests.interrupt()
 
     work, out = Doing(does), StringIO()
-    line = Line(work, out)
-    line.listen([request(1)])
-    line.work()
+    requests = RequestQueue(work, out)
+    requests.listen([request(1)])
+    requests.work()
     assert kinds(out, 1) == ["progress", "stopped", "end"]
     assert work.done == []
 
 
-def test_a_bell_does_not_disturb_what_cleans_up() -> None:
+def test_an_interrupt_does_not_disturb_what_cleans_up() -> None:
     """Neither a `finally` that an answer is left by, nor what fails within it."""
     cleaned: list[str] = []
 
     def does() -> None:
-        line.drop(1)
+        requests.drop(1)
         try:
-            line.bell()
+            requests.interrupt()
         finally:
-            line.bell()
+            requests.interrupt()
             try:
                 raise ValueError
             except ValueError:
-                line.bell()
+                requests.interrupt()
             cleaned.append("all")
 
     out = StringIO()
-    line = Line(Doing(does), out)
-    line.listen([request(1)])
-    line.work()
+    requests = RequestQueue(Doing(does), out)
+    requests.listen([request(1)])
+    requests.work()
     assert kinds(out, 1) == ["progress", "stopped", "end"]
     assert cleaned == ["all"]
 
 
-def test_the_bell_rings_until_the_request_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_interrupted_until_the_request_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     rung: list[int] = []
 
     def ring() -> None:
@@ -219,11 +221,11 @@ def test_the_bell_rings_until_the_request_has_ended(monkeypatch: pytest.MonkeyPa
         if len(rung) == 3:
             raise InterruptedError
 
-    monkeypatch.setattr(line_module, "interrupt_main", ring)
-    line = Line(Work(), StringIO())
+    monkeypatch.setattr(queue_module, "interrupt_main", ring)
+    requests = RequestQueue(Work(), StringIO())
     stop = json.dumps({"stop": 1})
     with pytest.raises(InterruptedError):
-        line.listen([request(1), stop])
-    line.work()
-    line.listen([stop])  # it has ended: there is nothing to ring for
+        requests.listen([request(1), stop])
+    requests.work()
+    requests.listen([stop])  # it has ended: there is nothing to ring for
     assert len(rung) == 3
