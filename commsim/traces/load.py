@@ -33,6 +33,7 @@ from commsim.traces.formats import (
     format_of,
     record_of,
     recordings_of,
+    wrong_encoding,
 )
 from commsim.traces.parallel import large_kineto, read_parts
 from commsim.traces.rebuild import assemble
@@ -236,6 +237,8 @@ def _check_other(document: Document) -> None:
     name = document.name
     if not document.data.strip():
         raise TraceError(f"{name}: is empty. Record or copy the trace again.")
+    if (wrong := wrong_encoding(document.data)) is not None:
+        raise TraceError(f"{name}: {wrong}")
     if not name.lower().endswith((".json", ".json.gz", ".pt", ".gz")):
         return
     try:

@@ -81,8 +81,7 @@ class Side(msgspec.Struct, frozen=True, eq=False):
     @property
     def gpus(self) -> int:
         """Ranks that ran, 0 if the file does not say."""
-        ranks = self.metrics.get("ranks") or ()
-        return sum(int(row["multiplicity"]) for row in ranks)
+        return sum(row["multiplicity"] for row in self.metrics.get("ranks") or ())
 
     @property
     def tokens(self) -> float | None:
@@ -102,10 +101,8 @@ def open_run(source: Source) -> Side:
         return _ran(source, run(source.held), source.held)
     if source.kind == "ran":
         return _ran(source, source.held)
-    if source.kind == "result":
-        notes = tuple(str(note) for note in source.held.get("notes") or ())
-        kind = "replay" if "measured" in source.held else "result"
-        return Side(source.name, kind, False, source.held, {}, notes)
+    if source.kind in ("result", "replay"):
+        return Side(source.name, source.kind, False, source.held, {}, tuple(source.held["notes"]))
     if source.kind in ("trace", "recorded"):
         return _recorded(source)
     raise ScenarioError(f"{source.name}: has no work to run. Give a scenario that uses it.")

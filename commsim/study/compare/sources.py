@@ -18,11 +18,18 @@ from commsim.libraries import LibrarySection
 from commsim.scenario import Scenario, example_path, scenario_from, scenario_names, scenario_text
 from commsim.study.bench import BenchResult
 from commsim.study.compare.benched import BenchedCluster
-from commsim.study.compare.result_files import own_json, what_it_holds
+from commsim.study.compare.result_files import read_own_json
 from commsim.study.replay import Replay
 from commsim.study.run import Result
 from commsim.traces import Trace
-from commsim.traces.formats import NcclTests, documents, is_nccl_tests, merged, read_nccl_tests
+from commsim.traces.formats import (
+    NcclTests,
+    documents,
+    is_nccl_tests,
+    merged,
+    read_nccl_tests,
+    wrong_encoding,
+)
 from commsim.yaml_file import parse_yaml, read_yaml
 
 __all__ = ["Comparable", "Source", "place_of", "recognise"]
@@ -34,9 +41,9 @@ _CLUSTER_KEYS = frozenset({"preset", "node", "nodes", "fabric", "overrides"})
 class Source(msgspec.Struct, frozen=True, eq=False):
     """One thing to compare. `held` is what `kind` says it is:
 
-    scenario: Scenario; cluster: Place; result: a run's JSON; trace: a path; bench: a bench's
-    JSON; log: tables of nccl-tests; ran: a Result; recorded: a Trace. `written` is the scenario
-    as plain data.
+    scenario: Scenario; cluster: Place; result, replay: a run's JSON; trace: a path; bench: a
+    bench's JSON; log: tables of nccl-tests; ran: a Result; recorded: a Trace. `written` is the
+    scenario as plain data.
     """
 
     name: str
@@ -120,15 +127,15 @@ def _file(path: Path) -> Source:
         raise TraceError(f"{name}: is empty.")
     if is_nccl_tests(data):
         return Source(name, "log", merged(read_nccl_tests(data, name)))
+    if (wrong := wrong_encoding(data)) is not None:
+        raise TraceError(f"{name}: {wrong}")
     if head not in (b"{", b"["):
         raise TraceError(
             f"{name}: is nothing that can be compared. Give a scenario (.yaml), the JSON of run,"
             " replay or bench, a trace of torch.profiler, or the output of nccl-tests."
         )
-    held = own_json(data) if head == b"{" else None
-    if held is None:
-        return Source(name, "trace", path)
-    return Source(name, what_it_holds(held, name), held)
+    own = read_own_json(data, name) if head == b"{" else None
+    return Source(name, "trace", path) if own is None else Source(name, own.kind, own.data)
 
 
 def place_of(source: Source) -> BenchedCluster | None:

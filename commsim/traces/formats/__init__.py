@@ -12,7 +12,14 @@ from commsim.traces.formats.event_args import EventArgs
 from commsim.traces.formats.events import Event, EventKind, Events
 from commsim.traces.formats.execution_calls import record_of
 from commsim.traces.formats.execution_trace import CommNode, ExecutionTrace
-from commsim.traces.formats.files import BAD_JSON, Document, documents, find_files, is_tar
+from commsim.traces.formats.files import (
+    BAD_JSON,
+    Document,
+    documents,
+    find_files,
+    is_tar,
+    wrong_encoding,
+)
 from commsim.traces.formats.goal import write_goal
 from commsim.traces.formats.kineto import KinetoFile, is_kineto, read_kineto
 from commsim.traces.formats.nccl_tests import (
@@ -68,4 +75,5 @@ __all__ = [
     "write_chakra",
     "write_goal",
     "write_param",
+    "wrong_encoding",
 ]

@@ -20,13 +20,18 @@ import msgspec
 from commsim.errors import TraceError
 from commsim.units import format_size
 
-__all__ = ["BAD_JSON", "Data", "Document", "FileLimits", "documents", "find_files", "is_tar"]
+__all__ = [
+    "BAD_JSON", "Data", "Document", "FileLimits", "documents", "find_files", "is_tar",
+    "wrong_encoding",
+]  # fmt: skip
 
 Data = bytes | bytearray
 BAD_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 """What msgspec raises over JSON that is none."""
 _BLOCK = 2**20
 _GZIP, _USTAR_AT, _USTAR = b"\x1f\x8b", 257, b"ustar"
+_UTF_8_MARK = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
 _SUFFIXES = (
     ".json", ".json.gz", ".gz", ".tgz", ".tar", ".et", ".xml", ".pkl", ".pickle", ".goal", ".log",
     ".sqlite", ".csv", "_results.db",
@@ -85,6 +90,15 @@ def is_tar(head: bytes) -> bool:
     return head[_USTAR_AT : _USTAR_AT + len(_USTAR)] == _USTAR
 
 
+def wrong_encoding(data: Data) -> str | None:
+    """Return what to tell whoever wrote text in UTF-16, as PowerShell's `>` does; else None."""
+    if not data.startswith(_UTF_16):
+        return None
+    return (
+        "is UTF-16, and UTF-8 is read. Write it again (in PowerShell: `| Out-File -Encoding utf8`)."
+    )
+
+
 def _looks_right(path: Path) -> bool:
     name = path.name.lower()
     known = name.endswith(_SUFFIXES) or _DUMP.search(name) is not None
@@ -105,6 +119,8 @@ def documents(path: Path, limits: FileLimits = _LIMITS) -> Iterator[Document]:
                 yield from _members(source, path, limits)
             else:
                 data = source.read_all()
+                if data.startswith(_UTF_8_MARK):
+                    del data[: len(_UTF_8_MARK)]
                 yield Document(str(path), data, source.cut)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror or error}).") from None
