@@ -52,7 +52,7 @@ def finish_times(case: dict[str, Any]) -> list[float]:
     def run(number: int, flow: dict[str, Any]) -> Generator[simpy.Event, Any, None]:
         route = np.unique([place[link] for link in flow["route"]])
         latency = sum(case["links"][place[link]].get("latency", 0.0) for link in flow["route"])
-        yield env.timeout(to_picoseconds(flow["start"] + latency))
+        yield env.timeout(to_picoseconds(flow["start"] + latency, "a start"))
         if not flow["size"] or not len(route):
             ends[number] = env.now
             return

@@ -1,5 +1,6 @@
 """
-How large a run may be: the memory that it may take, by what each operation of it needs.
+How large a run may be: the memory that it may take, by what each operation of it needs; and how
+long: the simulated time that its clock can hold.
 
 The number of operations is checked while they are made, so that what is too large is refused
 before it fills the machine. Without a stated limit it is nine tenths of the machine's memory, or of
@@ -15,7 +16,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from commsim.errors import ScenarioError
-from commsim.units import GIB, format_size
+from commsim.units import GIB, MOST_PICOSECONDS, format_size, format_time
 
 __all__ = [
     "BYTES_PER_LINK",
@@ -26,6 +27,7 @@ __all__ = [
     "limited_to",
     "memory_limit",
     "most",
+    "too_long",
 ]
 
 # Peak memory of a run over its number of operations (of message services on links, in steps),
@@ -76,6 +78,17 @@ def check_size(count: int, each: int, what: str, advice: str) -> None:
             f"{what} need about {format_size(count * each)} of memory, more than the limit of"
             f" {format_size(memory_limit())}. {advice} Or raise the limit (--limit)."
         )
+
+
+def too_long(what: str, advice: str) -> ScenarioError:
+    """Return the error for something that takes more simulated time than the clock can hold.
+
+    `what` says what takes so long, `advice` how it gets shorter.
+    """
+    return ScenarioError(
+        f"{what} takes longer than commsim can hold ({format_time(MOST_PICOSECONDS)}, 53 days)."
+        f" {advice}"
+    )
 
 
 def _machine() -> int:

@@ -18,6 +18,7 @@ __all__ = [
     "GIB",
     "MIB",
     "MOST_BYTES",
+    "MOST_PICOSECONDS",
     "PS_PER_MS",
     "PS_PER_NS",
     "PS_PER_SECOND",
@@ -41,8 +42,9 @@ PS_PER_MS = 10**9
 PS_PER_SECOND = 10**12
 """Time is integer picoseconds."""
 MIB, GIB = 2**20, 2**30
-_MAX_PICOSECONDS = 2**62  # 53 days: past this, int64 arithmetic on times could overflow
 MOST_BYTES = 2**62
+MOST_PICOSECONDS = 2**62
+"""53 days: of times below it, the sum of two and every difference fit in 64 bits."""
 _WRITTEN_OUT = 1e300  # no float holds every larger integer
 _SHOWN = 48  # characters of a quantity that messages show
 
@@ -76,8 +78,8 @@ class Bandwidth(float):
 def parse_duration(text: Any) -> Duration:
     """Read "3us" as 3,000,000 picoseconds. Zero is allowed; negative raises UnitError."""
     value = _parse(text, _DURATION, "a time", "ms") if text != 0 else 0.0
-    if value > _MAX_PICOSECONDS:
-        raise UnitError(f"{_shown(text)} is longer than commsim can hold ({format_time(2**62)}).")
+    if value > MOST_PICOSECONDS:
+        raise _too_long(_shown(text))
     return Duration(round(value))
 
 
@@ -117,9 +119,15 @@ def parse_nccl_size(text: str) -> int:
     return int(parse_size(text))
 
 
-def to_picoseconds(seconds: float) -> int:
-    """Round a time in seconds to integer picoseconds."""
+def to_picoseconds(seconds: float, what: str) -> int:
+    """Round the time in seconds of `what` to integer ps; more than 53 days raise UnitError."""
+    if not seconds * PS_PER_SECOND <= MOST_PICOSECONDS:
+        raise _too_long(f"{what}: {seconds:.4g} s")
     return round(seconds * PS_PER_SECOND)
+
+
+def _too_long(what: str) -> UnitError:
+    return UnitError(f"{what} is longer than commsim can hold ({format_time(MOST_PICOSECONDS)}).")
 
 
 def _parse(text: Any, units: dict[str, Any], what: str, likely: str) -> float:

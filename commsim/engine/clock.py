@@ -13,8 +13,11 @@ from typing import Any
 import simpy
 from simpy.events import NORMAL, Event, EventPriority
 
+from commsim.units import MOST_PICOSECONDS
+
 __all__ = ["Clock"]
 
+_FIRST = EventPriority(-1)  # before all else at an instant
 _LATE = EventPriority(2)  # after SimPy's URGENT (0) and NORMAL (1)
 
 
@@ -23,6 +26,9 @@ class Clock(simpy.Environment):
 
     Its queue holds calls beside events: a call is what nobody can wait for, and needs no event.
     """
+
+    cut = False
+    """Whether anything was left to happen at the end of time."""
 
     now: int = property(attrgetter("_now"))  # type: ignore[assignment]  # asked all the time
     """The current time in ps."""
@@ -41,7 +47,8 @@ class Clock(simpy.Environment):
     def call_after(self, delay: float, action: Callable[[], None]) -> None:
         """Call `action` after `delay` ps, rounded up; now if that is negative."""
         # A thousandth of a ps of float noise must not cost a whole one.
-        self.call(lambda _: action(), max(math.ceil(delay - 1e-3), 0))
+        whole = math.ceil(delay - 1e-3) if delay < MOST_PICOSECONDS else MOST_PICOSECONDS
+        self.call(lambda _: action(), max(whole, 0))
 
     def last_word(self, action: Callable[[], None]) -> None:
         """Call `action` after everything else that happens at this instant."""
@@ -53,6 +60,18 @@ class Clock(simpy.Environment):
         """Call `act` after `delay` ps, in the order in which an event would happen then."""
         entry: Any = (self._now + delay, priority, next(self._eid), act)
         heappush(self._queue, entry)
+
+    def end_time(self) -> None:
+        """Let time end where 64 bits of it do (`MOST_PICOSECONDS`): what comes then never happens.
+
+        An entry of the queue sees to it, so that no event has to be compared with the limit.
+        """
+        entry: Any = (MOST_PICOSECONDS, _FIRST, next(self._eid), self._cut_off)
+        heappush(self._queue, entry)
+
+    def _cut_off(self, _: object) -> None:
+        self.cut = bool(self._queue)
+        self._queue.clear()
 
     def step(self) -> None:
         """Let the next event or call happen, as SimPy does."""

@@ -15,6 +15,8 @@ from commsim.engine.fluid_network import FluidNetwork
 from commsim.engine.step_network import MessageProgress, StepNetwork
 from commsim.libraries import PlanPhase, RoutedProgram
 from commsim.libraries.expansion import coupled, per_byte, whole
+from commsim.limits import too_long
+from commsim.units import format_size
 
 __all__ = ["Copies", "copy_phase"]
 
@@ -57,6 +59,16 @@ class Copies:
 
 
 def copy_phase(routes: tuple[Route, ...], size: int, links: Links) -> PlanPhase:
-    """Return the flow that copies `size` bytes along each of `routes`."""
-    idle = max(whole(r.latency + size * per_byte(r, links)) for r in routes)
+    """Return the flow that copies `size` bytes along each of `routes`.
+
+    Raises:
+        ScenarioError: it takes longer than the clock can hold.
+    """
+    try:
+        idle = max(whole(r.latency + size * per_byte(r, links)) for r in routes)
+    except OverflowError:
+        raise too_long(
+            f"a copy of {format_size(size)} to or from host memory",
+            "Give a smaller size, or more bandwidth.",
+        ) from None
     return coupled(routes, [size] * len(routes), idle, links)

@@ -125,6 +125,12 @@ class Engine:
         """Whether every op has ended."""
         return min(self.recorder.end, default=0) >= 0
 
+    @property
+    def cut(self) -> bool:
+        """Whether something was under way, or to come, when time ended."""
+        moving = isinstance(self.network, FluidNetwork) and self.network.moving
+        return self.env.cut or moving
+
     def share_done(self) -> float:
         """Return the share of the ops that have ended; another thread may ask."""
         ended = self.recorder.end
@@ -141,7 +147,8 @@ class Engine:
             self.network.set_link(link, left)
 
     def run(self) -> None:
-        """Run until no event is left."""
+        """Run until no event is left, or time ends."""
+        self.env.end_time()
         for lane, ops in _lanes_and_ops(self.graph):
             self.env.call(EngineStream(self, lane, ops).begin, priority=_URGENT)
         with gc_paused():

@@ -82,8 +82,6 @@ def run_work(
             return columns
         except NotInColumnsError as error:
             reason = str(error)
-        except OverflowError:
-            reason = "what takes longer than 2^63 ps"
     if executor == "compiled":
         raise ScenarioError(f"engine.executor: compiled cannot run {reason}. Take auto.")
     engine = Engine(

@@ -146,6 +146,11 @@ class FluidNetwork:
         self._uneven = 0  # flows with other bytes per connection on some of their links
         self._alarm_at = NEVER
 
+    @property
+    def moving(self) -> bool:
+        """Whether any flow has begun and not ended."""
+        return bool(self._flows)
+
     def start(self, phase: PlanPhase, *, op: int = -1) -> Flow:
         """Return a flow of `phase`; it moves once `reach` is called.
 

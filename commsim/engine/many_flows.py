@@ -14,10 +14,11 @@ import numpy as np
 from commsim.arrays import Floats, Ints
 from commsim.engine.fair_share import Sharers
 from commsim.libraries import PlanPhase
+from commsim.units import MOST_PICOSECONDS
 
 __all__ = ["NEVER", "SAME", "FlowLog", "ManyFlows", "Moving"]
 
-NEVER = 2**62
+NEVER = MOST_PICOSECONDS
 SAME = 1e-12  # rates this close are the same rate
 
 
@@ -97,8 +98,8 @@ class ManyFlows(Generic[F]):
         with np.errstate(divide="ignore"):
             time = (self._left[at] - self._goal[at]) / self._rate[at]
         # A thousandth of a ps of float noise must not cost a whole one.
-        ahead = np.minimum(np.maximum(np.ceil(time - 1e-3), 0), NEVER / 2).astype(np.int64)
-        self._wake[at] = self._settled[at] + ahead
+        ahead = np.minimum(np.maximum(np.ceil(time - 1e-3), 0), NEVER).astype(np.int64)
+        self._wake[at] = np.minimum(self._settled[at] + ahead, NEVER)
 
     def next_end(self) -> int:
         """Return when the next flow will reach its goal."""

@@ -63,6 +63,8 @@ class PhaseFacts:
 
 
 def duration_of(share: float, rate: float) -> int:
-    """Return the ps in which `share` of a phase moves at `rate` (shares per ps), rounded up."""
+    """Return the ps in which `share` is done at `rate` (shares per ps), rounded up; or NEVER."""
+    if share >= rate * NEVER:
+        return NEVER
     # A thousandth of a ps of float noise must not cost a whole one.
-    return max(math.ceil(share / rate - 1e-3), 0) if rate > 0 else NEVER
+    return max(math.ceil(share / rate - 1e-3), 0)

@@ -14,19 +14,11 @@ from commsim.arrays import Bools, Ints
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.graph import Device, Graph, OpKind
-from commsim.libraries import Library, Plan, PlanPhase, Request, Start, library_of
+from commsim.libraries import Library, Plan, PlanPhase, Request, Start, library_of, plan_of
 
-__all__ = ["EagerPlanner", "Planner", "takes_too_long"]
+__all__ = ["EagerPlanner", "Planner"]
 
 _SPEAKS = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
-
-
-def takes_too_long(request: Request) -> ScenarioError:
-    """Return the error of an op whose time 64 bits of ps do not hold."""
-    return ScenarioError(
-        f"{request.kind} of {request.size} bytes takes longer than commsim can hold (2^63 ps, 106"
-        " days). Give a smaller size, or more bandwidth."
-    )
 
 
 class Planner:
@@ -56,11 +48,9 @@ class Planner:
     def _planned(self, row: int) -> Plan:
         request = self.collective_request(row)
         try:
-            return self._libraries[int(self._graph.collectives.group[row])].plan(
-                request, self._cluster
+            return plan_of(
+                self._libraries[int(self._graph.collectives.group[row])], request, self._cluster
             )
-        except OverflowError:
-            raise takes_too_long(request) from None
         except IndexError:
             if self._cluster is None or max(request.ranks) < self._cluster.world_size:
                 raise
@@ -72,11 +62,7 @@ class Planner:
     def message(self, row: int) -> Plan:
         """Return the plan of message `row`."""
         library = self._libraries[int(self._graph.messages.group[row])]
-        request = self.message_request(row)
-        try:
-            return library.plan(request, self._cluster)
-        except OverflowError:
-            raise takes_too_long(request) from None
+        return plan_of(library, self.message_request(row), self._cluster)
 
     def equivalent_collectives(self) -> tuple[Ints, Ints]:
         """Return the first row of each different request, and the number of every row's."""

@@ -13,7 +13,6 @@ No share falls below a tenth. Power, caches and the launch order are not modelle
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 from commsim.arrays import Bools
 from commsim.cluster import Cluster
 from commsim.engine.clock import Clock
+from commsim.engine.phase_facts import duration_of
 from commsim.graph import Device, Graph
 from commsim.libraries import Plan
 
@@ -139,8 +139,7 @@ class Sharing:
     def _set_alarm(self, gpu: _Gpu, job: _Job) -> None:
         """Wake when the job will be done; a newer alarm makes the older ones stale."""
         job.alarm += 1
-        # A thousandth of a ps of float noise must not cost a whole one.
-        wait = max(math.ceil(job.left / job.speed - 1e-3), 0)
+        wait = duration_of(job.left, job.speed)
         self._env.call(partial(_ring, gpu, job, job.alarm), wait)
 
 

@@ -15,6 +15,7 @@ from commsim.engine.core import Engine
 from commsim.engine.deadlock import deadlock, sends_wait
 from commsim.engine.executor import EngineRun, check_executor, run_work
 from commsim.engine.folding import FoldedPlanner
+from commsim.engine.out_of_time import first_late, out_of_time
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.engine.work_alone import is_work_alone, run_work_alone
 from commsim.errors import ScenarioError, did_you_mean
@@ -67,8 +68,8 @@ def simulate(
     that says which share of the operations has ended, for whoever asks while it runs.
 
     Raises:
-        ScenarioError: the graph does not fit the cluster, an op cannot be planned, or ranks that
-            are folded together are not equivalent on this cluster.
+        ScenarioError: the graph does not fit the cluster, an op cannot be planned, ranks that
+            are folded together are not equivalent on this cluster, or it takes longer than 53 days.
         DeadlockError: ranks wait for each other.
     """
     if network not in _NETWORKS:
@@ -88,6 +89,9 @@ def simulate(
     planner = planner or _planner(graph, cluster, library, network=network)
     work = EngineRun(graph, cluster, library, network, overlap_slowdown, extensions)
     engine = run_work(executor, work, planner, follow)
+    if not engine.done and engine.cut:
+        late = first_late(engine.recorder)
+        raise out_of_time(graph, late, engine.recorder.start[late])
     if not engine.done:
         eager = sends_wait(engine) and run_work(executor, work, EagerPlanner(planner), follow).done
         raise deadlock(engine, eager=eager)

@@ -11,10 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from commsim.engine.out_of_time import out_of_time
 from commsim.engine.recorder import Recorder
 from commsim.engine.rules import queues
 from commsim.graph import Graph, OpKind
 from commsim.timeline import Cause
+from commsim.units import MOST_PICOSECONDS
 
 __all__ = ["is_work_alone", "run_work_alone"]
 
@@ -39,7 +41,11 @@ def is_work_alone(graph: Graph) -> bool:
 def run_work_alone(
     graph: Graph, follow: Callable[[Callable[[], float]], None] = lambda _: None
 ) -> Recorder:
-    """Return the record of a graph that `is_work_alone`; `follow` is as for `simulate`."""
+    """Return the record of a graph that `is_work_alone`; `follow` is as for `simulate`.
+
+    Raises:
+        ScenarioError: it takes longer than the clock can hold.
+    """
     recorder, count, op = Recorder(graph), len(graph), 0
     follow(lambda: op / max(1, count))
     found = queues(graph)
@@ -64,5 +70,8 @@ def run_work_alone(
         start[op] = now
         end[op] = free[line] = now + duration
         last[line] = op
+    if max(end, default=0) >= MOST_PICOSECONDS:
+        late = next(op for op, when in enumerate(end) if when >= MOST_PICOSECONDS)
+        raise out_of_time(graph, late, start[late])
     recorder.arrive = start
     return recorder

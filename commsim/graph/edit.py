@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from commsim.arrays import Ints
 from commsim.errors import ScenarioError
 from commsim.graph.table import Device, Graph, OpKind, op_columns
+from commsim.limits import too_long
+from commsim.units import MOST_PICOSECONDS
 
 __all__ = ["add_work", "insert_work", "replace_rank", "scale_compute", "slowest_rank"]
-
-_LONGEST = 2.0**62  # ps: an op alone; what ends beyond 2^63 is refused where it is run
 
 
 def scale_compute(graph: Graph, factor: float) -> Graph:
@@ -32,11 +32,8 @@ def scale_compute(graph: Graph, factor: float) -> Graph:
         raise ScenarioError(f"compute.scale: {factor} is not a positive number.")
     most = max(graph.flops.max(initial=0.0), graph.traffic.max(initial=0.0))
     longest = float(graph.duration.max(initial=1))
-    if longest * factor > _LONGEST or float(most) * factor == math.inf:
-        raise ScenarioError(
-            f"compute.scale: {factor:g} makes work longer than the clock counts (2^63 ps, 106"
-            " days). Give a smaller one."
-        )
+    if longest * factor > MOST_PICOSECONDS or float(most) * factor == math.inf:
+        raise too_long(f"compute.scale: work times {factor:g}", "Give a smaller factor.")
     compute = graph.kind == OpKind.COMPUTE
     timed, counted = compute & (graph.duration >= 0), compute & (graph.flops >= 0)
     duration = graph.duration.copy()

@@ -7,7 +7,7 @@ long it takes on idle links. `nccl`, `gloo`, `ideal` are built in; `recorded` re
 
 from commsim.libraries.gloo import awaited_members
 from commsim.libraries.ideal import Ideal
-from commsim.libraries.library import Library, links_of
+from commsim.libraries.library import Library, links_of, plan_of
 from commsim.libraries.plan import (
     Copy,
     Delays,
@@ -50,6 +50,7 @@ __all__ = [
     "library_of",
     "links_of",
     "make_library",
+    "plan_of",
     "register_library",
     "usual_library",
 ]

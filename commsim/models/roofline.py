@@ -22,7 +22,7 @@ from commsim.graph import Graph, OpKind
 from commsim.models.constants import GpuConstants, gpu_constants
 from commsim.models.matmul import Machine, Matmul, matmul_seconds
 from commsim.ops import element_bytes, element_type
-from commsim.units import PS_PER_SECOND
+from commsim.units import to_picoseconds
 
 __all__ = ["OpShape", "op_seconds", "precision_of", "resolve_durations", "shapes_of"]
 
@@ -82,7 +82,7 @@ def resolve_durations(graph: Graph, cluster: Cluster) -> Graph:
         if key not in known:
             shape = shapes.get(graph.names[name])
             seconds = op_seconds(gpu, shape, flops=flops, traffic=max(traffic, 0.0))
-            known[key] = max(1, round(seconds * PS_PER_SECOND))
+            known[key] = max(1, to_picoseconds(seconds, f"compute {name}"))
         duration[op] = known[key]
     return replace(graph, duration=duration)
 

@@ -95,6 +95,13 @@ def test_a_hundred_equal_flows_end_at_one_instant() -> None:
     assert len(set(ends)) == 1
 
 
+def test_flows_as_columns_take_their_weeks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluid_network, "_AS_COLUMNS", 8)
+    weeks = 0.9 * 2**62
+    ends = run(*[(0, message(0, 1e6))] * 16, links=1, speed=16e6 / weeks * 1e12)
+    assert ends == pytest.approx([weeks] * 16, rel=1e-9)
+
+
 def test_what_moves_is_what_was_asked_for() -> None:
     """Progress over the logged segments of a flow adds up to 1, whoever came and went."""
     env = Clock()

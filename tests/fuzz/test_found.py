@@ -93,7 +93,7 @@ def test_a_step_larger_than_time_can_be_held() -> None:
     training = {"model": model, "batch": {"global": 1, "micro": 1}}
     overrides = {"gpu": {"count": 1}}
     cluster = {"preset": "dgx-h100", "overrides": overrides}
-    with pytest.raises(cs.ScenarioError, match="more than commsim can hold"):
+    with pytest.raises(cs.ScenarioError, match="longer than commsim can hold"):
         cs.run({"cluster": cluster, "workload": {"training": training}})
 
 

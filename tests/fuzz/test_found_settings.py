@@ -20,3 +20,24 @@ import commsim as cs
 def test_links_that_are_next_to_none_or_too_many(scenario: str, setting: str, told: str) -> None:
     with pytest.raises(cs.CommsimError, match=told):
         cs.run(scenario, sets=[setting])
+
+
+@pytest.mark.parametrize(
+    ("scenario", "setting", "told"),
+    [
+        ("1f1b", "workload.pipeline.forward=1000000s", "the run takes longer than commsim can"),
+        ("quickstart", "cluster.overrides.nic.bandwidth=100bps", "rank 0: all_reduce of 156.4 MiB"),
+        ("quickstart", "cluster.overrides.nic.bandwidth=10bps", "all_reduce of 156.3 MiB over 16"),
+        ("quickstart", "cluster.overrides.nvlink.latency=4000000s", "Give a smaller size, more"),
+        ("quickstart", "cluster.overrides.host.launch=4000000s", "begun at 4000000 s, has not"),
+        ("faults", "faults.slow_links.0.left=1e-300", "all_reduce of 244.3 MiB over 64 ranks"),
+        (
+            "dataparallel-on-gpu0",
+            "workload.training.compute.efficiency=1e-300",
+            "compute of .* s is longer than commsim can hold",
+        ),
+    ],
+)
+def test_time_that_no_clock_holds(scenario: str, setting: str, told: str) -> None:
+    with pytest.raises(cs.ScenarioError, match=told):
+        cs.run(scenario, sets=[setting])

@@ -7,7 +7,7 @@ what closes the instant (LATE). `alarm` is a second number of an event, of alarm
 
 from __future__ import annotations
 
-from commsim.engine.columns.state import State
+from commsim.engine.columns.state import NEVER, State
 
 __all__ = [
     "ALARM",
@@ -33,14 +33,12 @@ __all__ = [
     "RUN_ROW",
     "SOLVE",
     "STAGE",
-    "TOO_LONG",
     "URGENT",
     "WOKEN",
     "pop",
     "push",
 ]  # fmt: skip
 
-_LAST = 2**63 - 1  # ps
 URGENT, NORMAL, LATE = 0, 1 << 56, 2 << 56
 
 BEGIN, READY, WOKEN, OP_DONE, JOB, ALARM, SOLVE = 0, 1, 2, 3, 4, 5, 6
@@ -48,19 +46,19 @@ MOVE, FINISH, LEAVE, RUN_ROW, PART, PART_ENDED, ALL_PARTS, ARRIVED = 7, 8, 9, 10
 RUN_OP, OP_ENDED, ALL_ENDED, STAGE, CHANGE = 15, 16, 17, 18, 19
 """What an event is, and of which stream, op, collective, frame or change: see `loop.handle`."""
 
-FULL_TABLE, TOO_LONG = 1, 2
-"""Why a run has to be started again (with larger tables), or cannot be told in 64 bits."""
+FULL_TABLE = 1
+"""Why a run has to be started again: with larger tables."""
 
 
 def push(s: State, delay: int, urgency: int, kind: int, what: int, alarm: int = 0) -> None:
-    """Set an event after `delay` ps."""
+    """Set an event after `delay` ps; what would come when time has ended is left out."""
     run, heap = s.run[0], s.event
     at = run.event_count
     if at >= len(heap):
         run.full |= FULL_TABLE
         return
-    if delay > _LAST - run.now:
-        run.full |= TOO_LONG
+    if delay >= NEVER - run.now:
+        run.cut = 1
         return
     when = run.now + delay
     turn = urgency + run.events

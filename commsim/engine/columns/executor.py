@@ -15,7 +15,7 @@ import numpy as np
 
 from commsim.cluster import Cluster, Links, Route
 from commsim.compiled import compiled
-from commsim.engine.columns.events import BEGIN, CHANGE, TOO_LONG, URGENT, push
+from commsim.engine.columns.events import BEGIN, CHANGE, URGENT, push
 from commsim.engine.columns.layout import (
     Phases,
     fill_changes,
@@ -181,23 +181,26 @@ class ColumnsEngine:
         """Whether every op has ended."""
         return int(self._state.run[0].ended) == len(self.graph)
 
+    @property
+    def cut(self) -> bool:
+        """Whether something was under way, or to come, when time ended."""
+        run = self._state.run[0]
+        return bool(run.cut) or int(run.active) > 0
+
     def share_done(self) -> float:
         """Return the share of the ops that have ended; another thread may ask."""
         return float(self._state.run[0].ended) / len(self.graph) if len(self.graph) else 1.0
 
     def run(self) -> None:
-        """Run until no event is left.
+        """Run until no event is left, or time ends.
 
         Raises:
             CommsimError: a plan that was come to cannot be made.
-            OverflowError: it takes longer than 64 bits of picoseconds hold.
         """
         room, component = ROOM, 0
         while True:
             why, wanted = self._run(self._state, _EVENTS, component)
             run = self._state.run[0]
-            if run.full & TOO_LONG:
-                raise OverflowError("longer than 2^63 ps")
             if run.full:  # a table was: all again, with more room
                 room *= 4
                 self.recorder = Recorder(self.graph, ([], [], [], [], []))

@@ -30,13 +30,10 @@ _FEW = 64  # flows up to which is asked whether they share a link at all
 
 def duration_of(share: float, rate: float) -> int:
     """Return the ps in which `share` of a phase moves at `rate`, rounded up, NEVER at most."""
-    if rate <= 0.0:
+    if share >= rate * NEVER:
         return NEVER
     # A thousandth of a ps of float noise must not cost a whole one.
-    time = share / rate - 1e-3
-    if time >= 4e18:
-        return NEVER
-    return int(max(math.ceil(time), 0))
+    return int(max(math.ceil(share / rate - 1e-3), 0))
 
 
 def wake_at(settled: int, time: int) -> int:

@@ -4,15 +4,13 @@ Compute slowed by communication over tables, as `engine.sharing` does.
 
 from __future__ import annotations
 
-import math
-
-from commsim.engine.columns.events import FULL_TABLE, JOB, NORMAL, OP_DONE, TOO_LONG, push
+from commsim.engine.columns.events import FULL_TABLE, JOB, NORMAL, OP_DONE, push
+from commsim.engine.columns.flows import duration_of
 from commsim.engine.columns.state import IN_MEMORY, ON_GPU, State
 
 __all__ = ["GPU_KERNEL", "end_job", "give_back", "hold", "set_pace", "work"]
 
 _LEAST = 0.1  # share of a GPU that compute keeps whatever communicates
-_TOO_LONG = 4e18  # ps that 64 bits do not hold
 
 
 def speed_of(s: State, lane: int, in_memory: int) -> float:
@@ -34,11 +32,7 @@ def set_job_alarm(s: State, at: int) -> None:
     run, job = s.run[0], s.job[at]
     run.alarm += 1
     job.alarm = run.alarm
-    wait = job.left / job.speed - 1e-3
-    if wait >= _TOO_LONG:
-        run.full |= TOO_LONG
-        return
-    push(s, max(math.ceil(wait), 0), NORMAL, JOB, at, run.alarm)
+    push(s, duration_of(job.left, job.speed), NORMAL, JOB, at, run.alarm)
 
 
 def adjust(s: State, lane: int) -> None:

@@ -17,6 +17,7 @@ from commsim.engine.columns.state import (
     DEPENDS,
     IN_GROUP,
     IN_MEMORY,
+    NEVER,
     ON_GPU,
     RECEIVES,
     RELEASES,
@@ -88,7 +89,8 @@ def fill_ops(graph: Graph, cluster: Cluster | None) -> dict[str, Any]:
     order = np.argsort(graph.dep_op, kind="stable")
     dependent = table("dependent", len(order))
     dependent.op[: len(order)] = np.repeat(np.arange(count, dtype=np.int32), waits)[order]
-    dependent.delay[: len(order)] = graph.dep_delay[order]
+    delay = np.minimum(graph.dep_delay, NEVER)  # so that its sum with a time fits in 64 bits
+    dependent.delay[: len(order)] = delay[order]
     op.facts[graph.dep_op] |= RELEASES
     counts = np.bincount(graph.dep_op, minlength=count)
     op.dependents[1:] = np.cumsum(counts)

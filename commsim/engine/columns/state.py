@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from commsim.units import MOST_PICOSECONDS
+
 __all__ = [
     "BATCHED", "COMPUTES", "DEPENDS", "IN_GROUP", "IN_MEMORY", "NEVER", "ON_GPU", "RECEIVES",
     "RELEASES", "WORKS", "State", "dtype_of", "table",
 ]  # fmt: skip
 
-NEVER = 2**62
+NEVER = MOST_PICOSECONDS
 DEPENDS, RELEASES, BATCHED, WORKS, COMPUTES = 1, 2, 4, 8, 16  # as in `engine.streams`
 ON_GPU, IN_MEMORY, IN_GROUP, RECEIVES = 32, 64, 128, 256
 """Bits of the facts of an op."""
@@ -68,6 +70,7 @@ _COLUMNS: dict[str, list[tuple[str, str]]] = {
         ("frame_free", "i4"), ("held_count", "i4"), ("held_free", "i4"), ("job_count", "i4"),
         ("job_free", "i4"), ("touched_count", "i4"), ("members", "i4"), ("templates", "i4"),
         ("marks", "i4"), ("met", "i4"), ("sharing", "u1"), ("solving", "u1"), ("stuck", "i4"),
+        ("cut", "u1"),
     ],
     # `mode`: in the order of its stream (0), or with others that were issued as one. `stage`: which
     # of its copies between GPU and host it waits for. `row`: of a copy over links its phase.

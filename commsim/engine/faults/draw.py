@@ -14,11 +14,10 @@ from commsim.arrays import Floats
 from commsim.cluster import Cluster
 from commsim.engine.faults.section import FaultsSection, JitterSection, SlowLinkSection
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.units import Duration
+from commsim.units import MOST_PICOSECONDS, Duration
 
 __all__ = ["DrawnFaults", "Noise", "SlowGpu", "SlowLink", "draw_dead", "draw_faults"]
 
-_FOREVER = 2**62
 _DEAD, _OTHERS = 0, 1  # streams of chance
 _MOST_DRAWS = 100_000  # repetitions of a flapping link
 
@@ -29,7 +28,7 @@ class SlowGpu(msgspec.Struct, frozen=True):
     rank: int
     factor: float
     start: int | None = None
-    end: int = _FOREVER
+    end: int = MOST_PICOSECONDS
 
 
 class SlowLink(msgspec.Struct, frozen=True):
@@ -101,7 +100,7 @@ def draw_faults(
     """
     random = np.random.default_rng((section.seed, sample, _OTHERS))
     gpus = [
-        SlowGpu(rank, one.factor, start, _FOREVER if one.end is None else int(one.end))
+        SlowGpu(rank, one.factor, start, MOST_PICOSECONDS if one.end is None else int(one.end))
         for at, one in enumerate(section.slow_gpus)
         for start in (_start(one.start, one.end),)
         for rank in _chosen(
@@ -160,7 +159,8 @@ def _windows(one: SlowLinkSection, where: str) -> tuple[tuple[int, int], ...] | 
         raise ScenarioError(f"{where}: `down` and `every` go together.")
     start = _start(one.start, one.end)
     if one.down is None or one.every is None:
-        return None if start is None else ((start, _FOREVER if one.end is None else int(one.end)),)
+        end = MOST_PICOSECONDS if one.end is None else int(one.end)
+        return None if start is None else ((start, end),)
     if not 0 < one.down < one.every:
         raise ScenarioError(f"{where}.every: must be longer than `down`, and that above zero.")
     if one.end is None:

@@ -28,9 +28,9 @@ from commsim.engine.folding.refinement import (
     refine,
 )
 from commsim.engine.folding.shifted_plans import OrbitPlans, ShiftedPlans
-from commsim.engine.planning import Planner, takes_too_long
+from commsim.engine.planning import Planner
 from commsim.graph import CopyDirection, Folding, Graph, OpKind, member_lanes, refold
-from commsim.libraries import Library, Plan, PlanPart, PlanPhase, Request, Start, links_of
+from commsim.libraries import Library, Plan, PlanPart, PlanPhase, Request, Start, links_of, plan_of
 
 __all__ = ["FoldedPlanner", "folded"]
 
@@ -259,10 +259,7 @@ def _made(cluster: Cluster, library: Library, request: Request, ranks: tuple[int
     """Return the plan of one group (or pair, or copy) of an orbit."""
     if request.kind == _COPY:
         return _copy_plan(cluster, ranks[0], CopyDirection(request.root), request.size)
-    try:
-        return library.plan(replace(request, ranks=ranks), cluster)
-    except OverflowError:
-        raise takes_too_long(request) from None
+    return plan_of(library, replace(request, ranks=ranks), cluster)
 
 
 def _copy_plan(cluster: Cluster, rank: int, way: CopyDirection, size: int) -> Plan:

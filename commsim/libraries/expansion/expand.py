@@ -14,6 +14,7 @@ from commsim.collectives import Program, dependencies
 from commsim.libraries.expansion.traffic import arrivals
 from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
 from commsim.libraries.routing import Router, switch_routes
+from commsim.units import MOST_PICOSECONDS
 
 __all__ = ["busiest", "coupled", "lay", "part_of", "per_byte", "split_by_kind", "whole"]
 
@@ -125,7 +126,13 @@ def busiest(messages: RoutedProgram, links: Links) -> float:
 
 
 def whole(picoseconds: float) -> int:
-    """Round up to integer ps, forgiving the noise of floats."""
+    """Round up to integer ps, forgiving the noise of floats.
+
+    Raises:
+        OverflowError: it is more than the clock can hold.
+    """
+    if not picoseconds < MOST_PICOSECONDS:
+        raise OverflowError(f"{picoseconds} ps")
     return int(np.ceil(picoseconds * (1 - 1e-13) - 1e-3))
 
 
@@ -168,8 +175,7 @@ def _joins_and_exits(
         np.minimum.at(joins, ends[member], (arrival - alone)[member])
         np.maximum.at(leaves, ends[member], done[member])
     joins = np.where(np.isfinite(joins), np.maximum(joins, 0.0), 0.0)
-    if not leaves.max(initial=0.0) < 2**63:
-        raise OverflowError("a program takes more ps than 64 bits hold")
+    whole(leaves.max(initial=0.0))
     return np.floor(joins).astype(np.int64), np.ceil(leaves - 1e-3).astype(np.int64)
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 import msgspec
 
 from commsim.cluster import Cluster
-from commsim.libraries import Library, Plan, Request
+from commsim.libraries import Library, Plan, Request, plan_of
 from commsim.models import ComputeModel
 from commsim.study.advise.shards import Share, UnitTime
 from commsim.study.advise.traffic import AxisGroups, StepTraffic
@@ -174,7 +174,7 @@ class ActionTimes:
         if not self._slows:
             return Share(0.0, 0.0)
         dtype = self.plan.dtype if kind != "send_recv" else ""
-        plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
+        plan = plan_of(self._library, Request(kind, size, ranks, dtype=dtype), self._cluster)
         gpu = self._model.gpu
         if not plan.sms or not plan.idle:
             return Share(0.0, 0.0)
@@ -208,7 +208,7 @@ class ActionTimes:
         hop: tuple[int, int] | None,
     ) -> int:
         dtype = self.plan.dtype if kind != "send_recv" else ""
-        plan = self._library.plan(Request(kind, size, ranks, dtype=dtype), self._cluster)
+        plan = plan_of(self._library, Request(kind, size, ranks, dtype=dtype), self._cluster)
         # The launch of a message is hidden if its receiver is already waiting.
         alone = plan.idle if kind != "send_recv" else _moving(plan)
         if len(ranks) < 2 or axis == "ep" or not (axis or hop) or not self._contended:

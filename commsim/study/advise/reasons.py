@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commsim.cluster import Cluster
-from commsim.libraries import Library, Request
+from commsim.libraries import Library, Request, plan_of
 from commsim.metrics import Metrics
 from commsim.models import parameter_count, state_bytes
 from commsim.study.advise.layouts import Candidate, Degrees
@@ -110,7 +110,7 @@ def _reach(library: Library, cluster: Cluster) -> str:
 def _idle(
     library: Library, cluster: Cluster, kind: str, size: int, ranks: tuple[int, ...]
 ) -> float:
-    return library.plan(Request(kind, size, ranks), cluster).idle * 1e-12
+    return plan_of(library, Request(kind, size, ranks), cluster).idle * 1e-12
 
 
 def _scarcity(found: Search) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from commsim.models import ComputeModel, GpuWork, stack_constants
-from commsim.units import PS_PER_SECOND
+from commsim.units import to_picoseconds
 from commsim.workload import Work
 from commsim.workload.training import (
     LAYER,
@@ -237,7 +237,7 @@ class Shards:
             for expert, own in sizes.items()
             for size in own
         )
-        took = round(seconds * PS_PER_SECOND)
+        took = to_picoseconds(seconds, "copies between tensors and flat buffers")
         return UnitTime(time.chain + took, time.arithmetic, time.memory + took)
 
     def _padded(self, sizes: tuple[int, ...], *, expert: bool) -> tuple[int, ...]:

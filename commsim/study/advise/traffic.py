@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from commsim.cluster import Cluster
-from commsim.libraries import Library, Request
+from commsim.libraries import Library, Request, plan_of
 from commsim.units import PS_PER_SECOND
 from commsim.workload.training import COMPUTE, EXCHANGE, Actions, TrainingPlan, WorkItem
 
@@ -94,7 +94,7 @@ class StepTraffic:
         if (kind, key) not in self._shared:
             used = np.zeros(len(self._cluster.links.capacity))
             for row in rows():
-                plan = self._library.plan(Request(kind, _PROBE, row), self._cluster)
+                plan = plan_of(self._library, Request(kind, _PROBE, row), self._cluster)
                 for part in plan.parts:
                     for phase in part.phases:
                         own = phase.link < len(used)
@@ -201,7 +201,7 @@ class StepTraffic:
         """Return the bytes that one op sends out of nodes."""
         request = Request(kind, size, ranks)
         if request not in self._known:
-            plan = self._library.plan(request, self._cluster)
+            plan = plan_of(self._library, request, self._cluster)
             self._known[request] = sum(
                 float(phase.load[self._out[phase.link]].sum())
                 for part in plan.parts

@@ -18,7 +18,7 @@ from commsim.collectives import algorithms_for, is_switched, load_msccl
 from commsim.engine import simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, GraphBuilder
-from commsim.libraries import Library, LibrarySection, Request, make_library
+from commsim.libraries import Library, LibrarySection, Request, make_library, plan_of
 from commsim.study.bench.nccl_tests import shape_of
 
 __all__ = ["AUTO", "Backend", "RunFacts", "SimulatedBackend"]
@@ -170,7 +170,7 @@ class SimulatedBackend:
         ranks = self._ranks[:2] if op == "send_recv" else self._ranks
         root = shape_of(op, size, dtype="int8", ranks=1).root
         request = Request(op, size, ranks, root=root, dtype=self._dtype)
-        plan = self._library(name).plan(request, self._cluster)
+        plan = plan_of(self._library(name), request, self._cluster)
         algo, proto = plan.algorithm, None
         if self._section.name == "nccl" and " " in algo:
             algo, _, proto = algo.rpartition(" ")

@@ -10,7 +10,7 @@ from typing import Any
 
 from commsim.cluster import Cluster
 from commsim.errors import CommsimError
-from commsim.libraries import Library, Request, library_of
+from commsim.libraries import Library, Request, library_of, plan_of
 from commsim.metrics import Metrics
 from commsim.ops import COLLECTIVES, ROOTED, bus_factor
 from commsim.traces import CollectiveRow, MessageRow, Trace
@@ -124,7 +124,7 @@ def _predicted(
     kind = "all_to_all" if op == "all_to_all_v" else op
     request = Request(kind, size, ranks, root=0 if rooted else -1, dtype=dtype)
     try:
-        return library_of(library, library.name).plan(request, cluster).idle
+        return plan_of(library_of(library, library.name), request, cluster).idle
     except CommsimError:
         return None
 

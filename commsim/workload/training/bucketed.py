@@ -19,7 +19,7 @@ import msgspec
 from commsim.cluster import Cluster
 from commsim.graph import CopyDirection, Device, GraphBuilder, Phase, Tags
 from commsim.models import Tensor
-from commsim.units import PS_PER_SECOND
+from commsim.units import to_picoseconds
 from commsim.workload.buckets import assign_buckets
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
@@ -238,7 +238,7 @@ class Bucketed(ReplicaStrategy):
         sharing = int((self.cluster.node_of == self.cluster.node_of[lane.rank]).sum())
         update = self.build.compute(
             lane.lane,
-            round(share * sharing / CPU_ADAM_PER_NODE * PS_PER_SECOND),
+            to_picoseconds(share * sharing / CPU_ADAM_PER_NODE, "the optimizer on the CPU"),
             name="optimizer",
             stream="cpu",
             after=[optimizer],

@@ -19,7 +19,7 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder, Phase, Tags
 from commsim.models import MemoryUse, state_bytes
-from commsim.units import PS_PER_SECOND
+from commsim.units import to_picoseconds
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.whole import WholeModel
 
@@ -69,7 +69,7 @@ class _DataParallelBuilder:
         work = self.whole.model(0).optimizer(self.parameters)
         self.last[0] = self.build.compute(
             self.lanes[0],
-            round(work.seconds * PS_PER_SECOND),
+            to_picoseconds(work.seconds, "the optimizer"),
             name="optimizer",
             after=[self.last[0]],
             traffic=work.traffic,
@@ -114,7 +114,7 @@ class _DataParallelBuilder:
         traffic = _LOSS_PASSES * self.outputs
         self.last[0] = self.build.compute(
             self.lanes[0],
-            round(traffic / self.bandwidth * PS_PER_SECOND),
+            to_picoseconds(traffic / self.bandwidth, "the loss"),
             name="loss",
             after=[self.last[0]],
             traffic=float(traffic),

@@ -22,7 +22,7 @@ from commsim.cluster import Cluster
 from commsim.graph import Graph, GraphBuilder, Phase, Tags
 from commsim.models import MemoryUse, state_bytes
 from commsim.timeline import Timeline
-from commsim.units import PS_PER_SECOND
+from commsim.units import PS_PER_SECOND, to_picoseconds
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.whole import WholeModel
 
@@ -118,7 +118,7 @@ class _ServerBuilder:
         seconds = work.seconds + adding / self.bandwidth
         return self.build.compute(
             self.lanes[server],
-            round(seconds * PS_PER_SECOND),
+            to_picoseconds(seconds, "an update"),
             name="update",
             stream=stream,
             after=after,

@@ -11,7 +11,7 @@ import msgspec
 
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.models import ComputeModel
-from commsim.units import PS_PER_SECOND
+from commsim.units import to_picoseconds
 from commsim.workload.schedules import ScheduleStep
 from commsim.workload.training.lanes import Lane
 from commsim.workload.training.plan import TrainingPlan
@@ -78,7 +78,7 @@ def add_optimizer(
     work = model.optimizer(entries)
     return build.compute(
         lane.lane,
-        round(work.seconds * PS_PER_SECOND),
+        to_picoseconds(work.seconds, "the optimizer"),
         name="optimizer",
         after=after,
         tags=Tags(phase=Phase.OPTIMIZER, step=step, stage=stage),

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from commsim.graph import GraphBuilder, Tags
 from commsim.models import ComputeModel, GpuWork, stack_constants
-from commsim.units import PS_PER_SECOND
+from commsim.units import to_picoseconds
 from commsim.workload.schedules import PHASE
 from commsim.workload.training.gathering import gathered, gathered_again, reduced
 from commsim.workload.training.lanes import Lane
@@ -157,7 +157,7 @@ class Sharded(ReplicaStrategy):
         after: list[int],
     ) -> int:
         """Issue a copy between tensors and a flat buffer, if there is one; return its end."""
-        duration = round(work.seconds * PS_PER_SECOND)
+        duration = to_picoseconds(work.seconds, name)
         if not duration:
             return after[-1]
         action, named = place.at.action, self._unit(place, unit)

@@ -9,7 +9,7 @@ idle links, those of the ranks that share a NIC one after another.
 from __future__ import annotations
 
 from commsim.cluster import Cluster
-from commsim.libraries import Ideal, Request
+from commsim.libraries import Ideal, Request, plan_of
 from commsim.models import Split
 from commsim.workload.layout import Layout
 from commsim.workload.schedules import StageTimes
@@ -90,5 +90,6 @@ class Estimate:
     def _idle(self, kind: str, size: int, ranks: tuple[int, ...]) -> int:
         key = (kind, size, ranks)
         if key not in self._known:
-            self._known[key] = self._library.plan(Request(kind, size, ranks), self._cluster).idle
+            plan = plan_of(self._library, Request(kind, size, ranks), self._cluster)
+            self._known[key] = plan.idle
         return self._known[key]

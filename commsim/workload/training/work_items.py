@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from commsim.models import GpuWork
-from commsim.units import PS_PER_SECOND
+from commsim.units import to_picoseconds
 
 __all__ = ["COMPUTE", "EXCHANGE", "WorkItem", "WorkList", "joined", "scaled"]
 
@@ -56,7 +56,7 @@ class WorkList(msgspec.Struct):
 
     def compute(self, work: GpuWork, *, block: str = "") -> None:
         """Add work on the GPU, if it takes any time."""
-        duration = round(work.seconds * PS_PER_SECOND)
+        duration = to_picoseconds(work.seconds, f"compute of {self.name}")
         if not duration:
             return
         name = f"{self.name} {block}" if block else self.name

@@ -186,20 +186,6 @@ def test_a_deadlock_is_named_alike(eager: bool, monkeypatch: pytest.MonkeyPatch)
     assert "rank 0 -> rank 1 -> rank 0" in told[0]
 
 
-def test_what_is_longer_than_64_bits_is_left_to_simpy() -> None:
-    build = GraphBuilder()
-    lane = build.lane(0)
-    for _ in range(3):
-        build.compute(lane, 2**62, name="long", stream="s")
-    graph = build.build()
-    engine = ColumnsEngine(
-        graph, CLUSTERS["dgx-1v"], Ideal(),
-        planner=Planner(graph, CLUSTERS["dgx-1v"], Ideal()), compile=False,
-    )  # fmt: skip
-    with pytest.raises(OverflowError, match=r"2\^63"):
-        engine.run()
-
-
 def test_a_process_of_simpy_is_left_to_simpy() -> None:
     graph = random_graph(0, 8)
 
