@@ -1,5 +1,5 @@
 """
-Writing files whole or not at all: aside first, then renamed.
+Writing files whole or not at all: aside first, then renamed; a link's file, not the link.
 
 A reader never sees half a file, and what stood there stays if writing fails. Whatever the
 operating system refuses (no space, no such folder, read-only) is one sentence with the path.
@@ -7,11 +7,16 @@ operating system refuses (no space, no such folder, read-only) is one sentence w
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
+import re
 import stat
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -31,22 +36,27 @@ __all__ = [
 def write_aside(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file next to `path` (of the same suffix), then rename it to `path`.
 
-    A device or a pipe ("/dev/stdout") cannot be renamed to: it is written in place.
+    A link stays, and what it leads to is written. A device or a pipe ("/dev/stdout") cannot be
+    renamed to: the whole is copied to it.
 
     Raises:
         ScenarioError: the operating system refuses.
+        BrokenPipeError: whoever read the pipe has left.
     """
     target = Path(path)
     try:
         if _is_special(target):
-            write(target)
+            _copy_to(target, write)
             return
-        aside = _aside(target)
+        place = _followed(target)
+        aside = _aside(place)
         try:
             write(aside)
-            os.replace(aside, target)
+            _rename(aside, place)
         finally:
-            aside.unlink(missing_ok=True)
+            _remove(aside)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise _refused(target, error) from None
     except UnicodeEncodeError:
@@ -79,24 +89,25 @@ def write_set(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
     Raises:
         ScenarioError: the operating system refuses one of them.
     """
-    written: list[tuple[Path, Path]] = []
+    written: list[tuple[Path, Path, Path]] = []
     try:
         for path, data in files:
-            aside = _aside(path)
-            written.append((aside, path))
             try:
+                place = _followed(path)
+                aside = _aside(place)
+                written.append((aside, place, path))
                 aside.write_bytes(data)
             except OSError as error:
                 raise _refused(path, error) from None
-        for aside, path in written:
+        for aside, place, path in written:
             try:
-                os.replace(aside, path)
+                _rename(aside, place)
             except OSError as error:
                 raise _refused(path, error) from None
     finally:
-        for aside, _ in written:
-            aside.unlink(missing_ok=True)
-    return [path for _, path in written]
+        for aside, _, _ in written:
+            _remove(aside)
+    return [path for _, _, path in written]
 
 
 def json_bytes(data: dict[str, Any]) -> bytes:
@@ -109,13 +120,74 @@ def write_json(data: dict[str, Any], path: str | Path) -> None:
     write_bytes(path, json_bytes(data))
 
 
+_number = itertools.count()  # of the files aside that this process has named
+_DESCRIPTOR = re.compile(r"(?:/dev|/proc/self)/fd/(\d+)")
+_STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
+_LONGEST_SUFFIX = 20  # characters: a longer one is no format's
+
+
+def _followed(path: Path) -> Path:
+    """Return the file to write: where a link leads, though nothing may be there yet."""
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if place.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if place.is_file() and not os.access(place, os.W_OK):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    return place
+
+
 def _aside(path: Path) -> Path:
+    """Return a name next to `path`, short whatever its length, with the suffix of the format."""
     suffix = "".join(path.suffixes[-2:])
-    return path.with_name(f".{path.name}.{os.getpid()}{suffix}")
+    if len(suffix) > _LONGEST_SUFFIX:
+        suffix = path.suffix if len(path.suffix) <= _LONGEST_SUFFIX else ""
+    return path.with_name(f".commsim-{os.getpid()}-{next(_number)}{suffix}")
+
+
+def _rename(aside: Path, place: Path) -> None:
+    """Put a whole file in its place, with the permissions of what stood there."""
+    if place.is_file():
+        os.chmod(aside, stat.S_IMODE(place.stat().st_mode))
+    os.replace(aside, place)
+
+
+def _remove(aside: Path) -> None:
+    """Remove what was not renamed; a folder that nothing was written to may be read-only."""
+    with suppress(OSError):
+        aside.unlink(missing_ok=True)
 
 
 def _is_special(path: Path) -> bool:
+    """Say whether a path is a device or a pipe, or an open file's number (/dev/stdout)."""
+    if _descriptor(path) is not None:
+        return True
     return path.exists() and not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()
+
+
+def _descriptor(path: Path) -> int | None:
+    found = _DESCRIPTOR.fullmatch(str(path))
+    return int(found[1]) if found else _STANDARD.get(str(path))
+
+
+def _copy_to(target: Path, write: Callable[[Path], object]) -> None:
+    import shutil
+    import tempfile  # with shutil 5 ms, for what few commands ask
+
+    with tempfile.TemporaryDirectory(prefix="commsim-") as folder:
+        whole = _aside(Path(folder) / target.name)
+        write(whole)
+        with whole.open("rb") as source, _opened(target) as sink:
+            shutil.copyfileobj(source, sink)
+
+
+def _opened(target: Path) -> IO[bytes]:
+    """Open a device or a pipe; an open file's number goes on where that file stands."""
+    number = _descriptor(target)
+    if number is None:
+        return target.open("wb")
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    return os.fdopen(os.dup(number), "wb")
 
 
 def _refused(path: Path, error: OSError) -> ScenarioError:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from commsim.errors import ScenarioError
+from commsim.input_files import file_problem, readable
 
 __all__ = ["parse_yaml", "read_own_yaml", "read_text", "read_yaml"]
 
@@ -97,9 +98,11 @@ def read_yaml(path: Path, where: str) -> Any:
 
 
 def read_text(path: Path, where: str) -> str:
-    """Return the text of a file of at most 1 MiB. Raises ScenarioError."""
+    """Return the text of a file or a pipe of at most 1 MiB. Raises ScenarioError."""
+    if problem := file_problem(path):
+        raise ScenarioError(f"{where}: {problem}.")
     try:
-        with path.open("rb") as file:
+        with readable(path).open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ScenarioError(f"{where}: cannot be read ({error.strerror}).") from None

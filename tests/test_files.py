@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -65,3 +66,74 @@ def test_pieces_and_json_and_devices(tmp_path: Path) -> None:
     assert (tmp_path / "x.json").read_bytes() == b'{\n "t": null\n}\n'
     write_text("/dev/null", "text")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    link, place = tmp_path / "x.json", tmp_path / "far" / "y.json"
+    link.symlink_to(place)
+    for text in ("new", "again"):  # the first time it leads to nothing
+        write_text(link, text)
+        assert link.is_symlink()
+        assert place.read_text() == text
+    assert write_set([(link, b"set")]) == [link]
+    assert place.read_bytes() == b"set"
+    assert [each.name for each in place.parent.iterdir()] == ["y.json"]
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    loop = tmp_path / "x.json"
+    loop.symlink_to(loop)
+    with pytest.raises(ScenarioError, match=r"x\.json: cannot be written: Too many levels"):
+        write_text(loop, "text")
+    assert loop.is_symlink()
+
+
+def test_permissions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.touch(0o600)
+    write_text(path, "text")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", [f"{'x' * 250}.npz", f"x.{'y' * 240}.json"])
+def test_a_name_may_be_as_long_as_the_system_lets_it(name: str, tmp_path: Path) -> None:
+    def write(aside: Path) -> None:
+        assert aside.suffix == Path(name).suffix
+        aside.write_text("text")
+
+    write_aside(tmp_path / name, write)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_that_nothing_may_be_removed_from_is_no_name_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only file system refuses to remove what is not there, too."""
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    for write in (lambda path: write_set([(path, b"")]), lambda path: write_bytes(path, b"")):
+        with pytest.raises(ScenarioError, match=r"/x\.0\.et: cannot be written: Read-only"):
+            write(tmp_path / "x.0.et")
+
+
+def test_an_open_file_goes_on_where_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    with path.open("wb", buffering=0) as file:
+        file.write(b"before ")
+        write_text(f"/dev/fd/{file.fileno()}", "text")
+        file.write(b" after")
+    assert path.read_bytes() == b"before text after"
+    assert [each.name for each in tmp_path.iterdir()] == ["x.txt"]
+
+
+def test_a_reader_that_left_is_no_refusal() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with pytest.raises(BrokenPipeError):
+        write_text(f"/dev/fd/{write}", "text")
+    os.close(write)

@@ -21,7 +21,7 @@ from commsim.collectives.checker import check
 from commsim.collectives.dependencies import dependencies
 from commsim.collectives.direct import all_to_all as direct_all_to_all
 from commsim.collectives.direct import all_to_all_v as direct_all_to_all_v
-from commsim.collectives.msccl import Custom, load_msccl
+from commsim.collectives.msccl import Custom, is_msccl_file, load_msccl
 from commsim.collectives.program import IN_NETWORK, IN_NODE, Program, ProgramBuilder
 from commsim.collectives.walk import Move, Picture, Walk, walk
 
@@ -43,6 +43,7 @@ __all__ = [
     "dependencies",
     "direct_all_to_all",
     "direct_all_to_all_v",
+    "is_msccl_file",
     "is_switched",
     "is_two_level",
     "load_msccl",

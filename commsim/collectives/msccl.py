@@ -22,8 +22,9 @@ from commsim.collectives.msccl_file import MscclAlgorithm, MscclStep, ThreadBloc
 from commsim.collectives.msccl_places import Places
 from commsim.collectives.program import Program
 from commsim.errors import ScenarioError
+from commsim.input_files import is_stream
 
-__all__ = ["Custom", "load_msccl"]
+__all__ = ["Custom", "is_msccl_file", "load_msccl"]
 
 
 _MOST_STATE = 1 << 27  # counters that the proof may take
@@ -41,6 +42,11 @@ class Custom(msgspec.Struct, frozen=True, eq=False):
     protocol: str
     least: int
     most: int
+
+
+def is_msccl_file(algorithm: str) -> bool:
+    """Say whether an algorithm is given by an MSCCL file (.xml, or a pipe), and not by name."""
+    return algorithm.endswith(".xml") or is_stream(algorithm)
 
 
 def load_msccl(path: str | Path) -> Custom:

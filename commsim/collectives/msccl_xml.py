@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from commsim.errors import ScenarioError
+from commsim.input_files import file_problem, readable
 
 __all__ = ["read_tree"]
 
@@ -22,13 +23,14 @@ def read_tree(path: Path) -> ET.Element:
     Raises:
         ScenarioError: no such file, too large, or not XML.
     """
-    if not path.is_file():
-        raise ScenarioError(f"{path}: there is no such file.")
-    if path.stat().st_size > _LARGEST_FILE:
+    if problem := file_problem(path):
+        raise ScenarioError(f"{path}: {problem}.")
+    content = readable(path)
+    if content.stat().st_size > _LARGEST_FILE:
         raise ScenarioError(f"{path}: larger than {_LARGEST_FILE >> 20} MiB, too large to read.")
     parser = ET.XMLParser(target=_NoDoctype())
     try:
-        parser.feed(path.read_bytes())
+        parser.feed(content.read_bytes())
         root: ET.Element = parser.close()
     except _DoctypeError:
         raise ScenarioError(f"{path}: a DOCTYPE is not allowed in an MSCCL file.") from None

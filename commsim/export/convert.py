@@ -21,6 +21,7 @@ import numpy as np
 from commsim.errors import ScenarioError, TraceError, did_you_mean
 from commsim.files import write_aside, write_text
 from commsim.graph import Graph, OpKind, Phase, save_graph
+from commsim.input_files import is_stream
 from commsim.sections import Durations
 from commsim.traces import import_graph
 from commsim.traces.formats import write_chakra, write_goal, write_param
@@ -39,6 +40,7 @@ from commsim.workload import (
 __all__ = ["FORMATS", "Converted", "convert"]
 
 FORMATS = ("graph", "goal", "chakra", "chakra-json", "param", "csv")
+_PER_RANK = ("chakra", "chakra-json", "param")
 _BY_SUFFIX = {".npz": "graph", ".goal": "goal", ".et": "chakra", ".csv": "csv"}
 _UNIT = PS_PER_SECOND // 1000  # a schedule has no times: 1 ms for each of F, B and W
 
@@ -114,6 +116,8 @@ def _from_schedule(path: Path) -> tuple[Graph, str, Sequence[str]]:
 
 def _write(graph: Graph, target: Path, to: str) -> tuple[list[Path], list[str]]:
     """Write `graph`; return the paths, and what was lost."""
+    if to in _PER_RANK and is_stream(target):
+        raise ScenarioError(f"{target}: {to} is a file per rank. Give how their names begin.")
     if to == "graph":
         save_graph(graph, target)
         return [target], []

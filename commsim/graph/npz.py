@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.files import write_aside
+from commsim.input_files import readable
 
 __all__ = ["Arrays", "column", "columns_of", "foreign", "indices", "read_arrays", "write_arrays"]
 
@@ -45,10 +46,11 @@ def write_arrays(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> No
 
 def read_arrays(path: str | Path) -> Arrays:
     """Return the arrays of an .npz file; call it inside `foreign`."""
-    with zipfile.ZipFile(path) as archive:
+    content = readable(path)
+    with zipfile.ZipFile(content) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > _MAX_UNPACKED:
             raise ValueError("it unpacks to more than 8 GiB")
-    with np.load(path, allow_pickle=False) as file:
+    with np.load(content, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 

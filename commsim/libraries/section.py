@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from commsim.cluster import Cluster
-from commsim.collectives import load_msccl
+from commsim.collectives import is_msccl_file, load_msccl
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries.ideal import Ideal
 from commsim.libraries.library import Library
@@ -196,7 +196,7 @@ def _nccl(settings: NcclSettings) -> Library:
 
     env = dict(settings.env)
     algo, custom = settings.algo, None
-    if algo is not None and algo.endswith(".xml"):
+    if algo is not None and is_msccl_file(algo):
         custom = load_msccl(algo)
         algo = None
     for word, variable, value in (

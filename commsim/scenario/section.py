@@ -5,7 +5,6 @@ A scenario: one strict file that says which work runs on which cluster, by whose
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -142,7 +141,7 @@ def _read(name: str | Path) -> tuple[Any, str, str, str]:
     path = Path(name)
     if str(name) == "-":
         where = "standard input"
-        return parse_yaml(sys.stdin.read(), where), where, ".", where
+        return read_yaml(path, where), where, ".", where
     if os.path.isdir(path):  # unlike pathlib's, for a name of any length
         raise ScenarioError(
             f"{path}: is a folder. Give a scenario file; a folder of traces is for"
@@ -151,9 +150,7 @@ def _read(name: str | Path) -> tuple[Any, str, str, str]:
     if path.suffix == ".toml":
         told = _FOREIGN.format("a TOML file, as torchtitan reads", _CONVERTED.format(path))
         raise ScenarioError(f"{path}: {told}")
-    if path.suffix in (".yaml", ".yml") or os.path.exists(path):
-        if not os.path.exists(path) or os.path.isdir(path):
-            raise ScenarioError(f"{path}: there is no such file.")
+    if path.suffix in (".yaml", ".yml") or os.path.lexists(path):
         data, where, folder = read_yaml(path, str(path)), str(path), str(path.parent)
     else:
         where, folder = f"{name}.yaml", "."

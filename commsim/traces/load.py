@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from commsim.errors import TraceError
 from commsim.graph import Graph, load_graph
+from commsim.input_files import file_problem, readable
 from commsim.traces.formats import (
     BAD_JSON,
     Document,
@@ -103,7 +104,7 @@ def import_graph(
         TraceError: a file cannot be read, or the files of one run do not fit together.
     """
     paths = _listed(path)
-    if len(paths) == 1 and paths[0].is_file() and paths[0].read_bytes()[:2] == b"PK":
+    if len(paths) == 1 and not file_problem(paths[0]) and _is_zip(paths[0]):
         return Imported(load_graph(paths[0]), "commsim graph", ())
     found = _search(paths, progress, by_processes=not gaps_are_work)
     if found.kineto or found.parts:
@@ -120,6 +121,14 @@ def import_graph(
         )
     graph, notes = assemble(_ranked(records, found), format=formats[0])
     return Imported(graph, formats[0], (*found.notes, *_left_out(found), *notes))
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        with readable(path).open("rb") as file:
+            return file.read(2) == b"PK"
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
 def _listed(path: str | Path | Iterable[str | Path]) -> list[Path]:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from commsim.errors import TraceError
+from commsim.input_files import is_stream
 from commsim.traces.formats import KinetoFile, documents, is_kineto, is_tar, read_kineto
 from commsim.traces.rebuild.rank import RankPart, rank_part
 
@@ -34,8 +35,13 @@ _SIZE = struct.Struct("<q")
 
 def large_kineto(files: Sequence[Path]) -> list[Path]:
     """Return the files that look like large Kineto traces; none if there is only one."""
-    found = [file for file in files if file.stat().st_size >= _LARGE and _looks_kineto(file)]
+    found = [file for file in files if _is_large(file) and _looks_kineto(file)]
     return found if len(found) > 1 else []
+
+
+def _is_large(file: Path) -> bool:
+    """Say whether a file is large; what a pipe holds is read by this process alone."""
+    return not is_stream(file) and file.stat().st_size >= _LARGE
 
 
 def _looks_kineto(file: Path) -> bool:

@@ -10,7 +10,7 @@ NOT_NEEDED = (
     "asyncio", "dask", "http.client", "logging", "multiprocessing", "networkx", "numba", "numpy.ma",
     "pandas", "plotly", "ssl", "tomllib", "torch", "urllib.request", "xml.etree", "xml.sax",
 )  # fmt: skip
-OURS = 430
+OURS = 432
 """A plain run loads 422 modules of commsim; every one costs time before anything happens."""
 
 

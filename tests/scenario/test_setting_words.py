@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import commsim as cs
 from commsim.cli.main import call
 from commsim.errors import did_you_mean
-from commsim.scenario import load_scenario
 
 TRAINING = "workload.training."
 
@@ -84,13 +81,6 @@ def test_equally_near_words_are_all_named_and_far_ones_never() -> None:
     assert did_you_mean("zero-4", known).count("zero-") == 3
     assert did_you_mean("ddpp", known) == " Did you mean 'ddp'?"
     assert did_you_mean("xylophone", known) == ""
-
-
-def test_a_scenario_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    work: dict[str, Any] = {"stages": 2, "microbatches": 2, "schedule": "gpipe"}
-    text = f"workload: {{pipeline: {{{', '.join(f'{k}: {v}' for k, v in work.items())}"
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}, forward: 1ms, backward: 1ms}}}}"))
-    assert load_scenario("-").name == "standard input"
 
 
 @pytest.mark.parametrize(

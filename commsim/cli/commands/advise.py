@@ -13,6 +13,7 @@ import click
 
 from commsim.cli.terminal import (
     FIRST_LINE,
+    INPUT,
     STDOUT,
     Console,
     GroupedCommand,
@@ -36,7 +37,7 @@ _EXPLAINED = 3
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("scenario", metavar="SCENARIO|NAME")
+@click.argument("scenario", type=INPUT, metavar="SCENARIO|NAME")
 @set_option
 @click.option("--top", default=5, show_default=True, metavar="N", help="How many to show.")
 @executor_option

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commsim.cli.terminal import (
+    INPUT,
     STDOUT,
     Console,
     GroupedCommand,
@@ -36,7 +37,9 @@ _HEAD = (
 @click.command(cls=GroupedCommand)
 @click.argument("ops", metavar="OP[,OP...]")
 @cluster_option
-@click.option("--nccl-xml", metavar="FILE.xml", help="A node as NCCL_TOPO_DUMP_FILE wrote it.")
+@click.option(
+    "--nccl-xml", type=INPUT, metavar="FILE.xml", help="A node as NCCL_TOPO_DUMP_FILE wrote it."
+)
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @click.option(
     "-g", "--gpus-per-node", type=int, metavar="G", help="Use only the first GPUs of each node."
@@ -53,7 +56,11 @@ _HEAD = (
 @click.option("--library", help="Whose rules: nccl (of GPUs), gloo (of CPU workers), ideal.")
 @click.option("--nccl-version", metavar="X.Y", help="2.18 to 2.30.  [default: 2.27]")
 @click.option(
-    "--algo", default="auto", show_default=True, help="auto, all, names (ring,tree), or FILE.xml."
+    "--algo",
+    type=INPUT,
+    default="auto",
+    show_default=True,
+    help="auto, all, names (ring,tree), or FILE.xml.",
 )
 @click.option("--proto", default="auto", show_default=True, help="auto, all, or LL,LL128,Simple.")
 @click.option("--env", "env", multiple=True, metavar="NCCL_X=Y", help="A variable of NCCL's.")
@@ -184,6 +191,7 @@ def open_cluster(
     """Return the cluster that flags describe: a preset's name or a file, changed by --set."""
     from commsim.cluster import cluster_from, preset_names
     from commsim.errors import ScenarioError
+    from commsim.input_files import is_stream
     from commsim.scenario import apply_sets, scenario_names, scenario_text
     from commsim.yaml_file import parse_yaml, read_yaml
 
@@ -196,7 +204,7 @@ def open_cluster(
         text = read_text(Path(nccl_xml), nccl_xml)
         return cluster_from_xml(text, nodes=nodes or 1, source=nccl_xml)
     path = Path(name or "dgx-h100")
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix in (".yaml", ".yml") or is_stream(path):
         data, where = read_yaml(path, str(path)), str(path)
     elif str(path) not in preset_names() and str(path) in scenario_names():
         data, where = parse_yaml(scenario_text(str(path)), f"{path}.yaml"), f"{path}.yaml"

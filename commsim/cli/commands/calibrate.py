@@ -13,6 +13,7 @@ import click
 
 from commsim._version import __version__
 from commsim.cli.terminal import (
+    INPUT,
     STDOUT,
     Console,
     GroupedCommand,
@@ -29,10 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["calibrate", "check"]
 
 _FAILED = 1
-_logs = click.argument("logs", nargs=-1, required=True, metavar="LOG...")
-_some_logs = click.argument("logs", nargs=-1, metavar="[LOG...]")
+_logs = click.argument("logs", type=INPUT, nargs=-1, required=True, metavar="LOG...")
+_some_logs = click.argument("logs", type=INPUT, nargs=-1, metavar="[LOG...]")
 _cluster = click.option(
-    "--cluster", required=True, metavar="PRESET|FILE", help="What should have been measured."
+    "--cluster",
+    type=INPUT,
+    required=True,
+    metavar="PRESET|FILE",
+    help="What should have been measured.",
 )
 _version = click.option(
     "--nccl-version", "version", metavar="V", help="The NCCL that should have run, like 2.27."
@@ -86,12 +91,16 @@ _on = click.option(
 @click.option(
     "--trace",
     "traces",
+    type=INPUT,
     multiple=True,
     metavar="PATH",
     help="Kineto traces of training steps: slow GPUs, host launch.",
 )
 @click.option(
-    "--training", metavar="SCENARIO", help="The training of --trace: fits the speed of the GPUs."
+    "--training",
+    type=INPUT,
+    metavar="SCENARIO",
+    help="The training of --trace: fits the speed of the GPUs.",
 )
 @click.option(
     "-o",

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from commsim.cli.terminal import Console, quiet_option
+from commsim.cli.terminal import INPUT, Console, GroupedCommand, OutputFile, quiet_option
 from commsim.errors import ScenarioError
 
 __all__ = ["capture"]
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("script", metavar="SCRIPT.py")
+@click.command(cls=GroupedCommand, context_settings={"ignore_unknown_options": True})
+@click.argument("script", type=INPUT, metavar="SCRIPT.py")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
 @click.option("--world-size", type=int, required=True, help="How many ranks the job has.")
 @click.option(
@@ -30,7 +30,7 @@ __all__ = ["capture"]
 @click.option(
     "-o",
     "output",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     metavar="FILE",
     help="The workload graph; SCRIPT.graph.npz by default.",
 )

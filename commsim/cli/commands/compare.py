@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from commsim.cli.terminal import (
+    INPUT,
     STDOUT,
     Console,
     GroupedCommand,
@@ -45,7 +46,9 @@ class _Tolerance(click.ParamType[float]):
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("items", nargs=-1, required=True, metavar="A B...", shell_complete=scenarios)
+@click.argument(
+    "items", type=INPUT, nargs=-1, required=True, metavar="A B...", shell_complete=scenarios
+)
 @click.option(
     "--tolerance",
     type=_Tolerance(),

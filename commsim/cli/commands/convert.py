@@ -8,7 +8,16 @@ from pathlib import Path
 
 import click
 
-from commsim.cli.terminal import Console, GroupedCommand, columns, quiet_option, set_option
+from commsim.cli.terminal import (
+    INPUT,
+    Console,
+    GroupedCommand,
+    OutputFile,
+    columns,
+    is_stdout,
+    quiet_option,
+    set_option,
+)
 
 __all__ = ["convert"]
 
@@ -16,9 +25,9 @@ _TO = ("graph", "goal", "chakra", "chakra-json", "param", "csv")
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("source", metavar="IN")
-@click.argument("target", metavar="OUT", required=False)
-@click.option("-o", "--output", metavar="OUT", help="The same as OUT.")
+@click.argument("source", type=INPUT, metavar="IN")
+@click.argument("target", type=OutputFile(stem=True), metavar="OUT", required=False)
+@click.option("-o", "--output", type=OutputFile(stem=True), metavar="OUT", help="The same as OUT.")
 @click.option(
     "--to",
     type=click.Choice(_TO),
@@ -32,8 +41,8 @@ _TO = ("graph", "goal", "chakra", "chakra-json", "param", "csv")
 @quiet_option
 def convert(
     source: str,
-    target: str | None,
-    output: str | None,
+    target: Path | None,
+    output: Path | None,
     to: str | None,
     cluster: str | None,
     nodes: int | None,
@@ -52,15 +61,16 @@ def convert(
     """
     from commsim.export import convert as export_convert
 
-    console = Console(quiet=quiet)
     if (target is None) == (output is None):
         raise click.UsageError("give OUT once: `commsim convert IN OUT`, or -o OUT.")
-    target = target or output or ""
-    if target.endswith((".yaml", ".yml")):
-        _recipe(source, Path(target), cluster or "", nodes, model or "", sets, console)
+    target = target or output
+    assert target is not None
+    console = Console(quiet=quiet, json_only=is_stdout(target))
+    if target.suffix in (".yaml", ".yml"):
+        _recipe(source, target, cluster or "", nodes, model or "", sets, console)
         return
     with console.working("converting"):
-        done = export_convert(Path(source), Path(target), to=to or "")
+        done = export_convert(source, target, to=to or "")
     for note in done.notes:
         console.say(f"note: {note}")
     first, rest = done.written[:4], done.written[4:]

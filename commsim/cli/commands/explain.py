@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from commsim.cli.terminal import GroupedCommand, OutputFile, silent_option
+from commsim.cli.terminal import INPUT, GroupedCommand, OutputFile, silent_option
 
 __all__ = ["explain"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("algorithms", metavar="ALGO|FILE.xml...", nargs=-1, required=True)
+@click.argument("algorithms", type=INPUT, metavar="ALGO|FILE.xml...", nargs=-1, required=True)
 @click.option("-n", "ranks", type=int, help="How many ranks: 4, or as many as the file has.")
 @click.option("--op", help="The collective: all_reduce, or the first that the algorithm can do.")
 @click.option(

@@ -11,7 +11,7 @@ from threading import Thread
 
 import click
 
-from commsim.cli.terminal import Console, GroupedCommand, quiet_option, scenarios, set_option
+from commsim.cli.terminal import INPUT, Console, GroupedCommand, quiet_option, scenarios, set_option
 
 __all__ = ["explore"]
 
@@ -20,7 +20,9 @@ START = "llama3-8b"
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("scenario", metavar="[SCENARIO|NAME]", default=START, shell_complete=scenarios)
+@click.argument(
+    "scenario", type=INPUT, metavar="[SCENARIO|NAME]", default=START, shell_complete=scenarios
+)
 @set_option
 @click.option(
     "--port", type=click.IntRange(1, 65535), metavar="N",

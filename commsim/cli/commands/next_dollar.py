@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commsim.cli.terminal import (
+    INPUT,
     STDOUT,
     Console,
     GroupedCommand,
@@ -52,7 +53,7 @@ _HOW = "Give a resource and money per GPU and hour, like --price nic=0.15."
 
 
 @click.command("next", cls=GroupedCommand)
-@click.argument("scenario", metavar="SCENARIO|NAME", shell_complete=scenarios)
+@click.argument("scenario", type=INPUT, metavar="SCENARIO|NAME", shell_complete=scenarios)
 @set_option
 @click.option(
     "--price",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commsim.cli.terminal import (
+    INPUT,
     STDOUT,
     Console,
     GroupedCommand,
@@ -41,6 +42,7 @@ _NONE_MAKES_IT, _INTERRUPTED = 1, 130
 @click.option("--budget", type=float, metavar="MONEY", help="For the whole training.")
 @click.option(
     "--on",
+    type=INPUT,
     required=True,
     metavar="A,B,...",
     help="Presets, or cluster files with a fabric and prices of their own.",

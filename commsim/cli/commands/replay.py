@@ -13,7 +13,14 @@ from msgspec.structs import replace
 
 from commsim.cli.commands.bench import open_cluster
 from commsim.cli.commands.outputs import Outputs, output_options
-from commsim.cli.terminal import GroupedCommand, cluster_option, columns, counting, set_option
+from commsim.cli.terminal import (
+    INPUT,
+    GroupedCommand,
+    cluster_option,
+    columns,
+    counting,
+    set_option,
+)
 from commsim.cli.terminal import traces as complete_traces
 from commsim.units import PS_PER_SECOND
 
@@ -33,7 +40,12 @@ _ONE_CHANGE = (
 
 @click.command(cls=GroupedCommand)
 @click.argument(
-    "traces", nargs=-1, required=True, metavar="TRACE...", shell_complete=complete_traces
+    "traces",
+    type=INPUT,
+    nargs=-1,
+    required=True,
+    metavar="TRACE...",
+    shell_complete=complete_traces,
 )
 @cluster_option
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")

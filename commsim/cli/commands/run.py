@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from commsim.cli.commands.outputs import Outputs, output_options
-from commsim.cli.terminal import GroupedCommand, counting, scenarios, set_option, waiting
+from commsim.cli.terminal import INPUT, GroupedCommand, counting, scenarios, set_option, waiting
 
 __all__ = ["run"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("scenario", metavar="SCENARIO|NAME", shell_complete=scenarios)
+@click.argument("scenario", type=INPUT, metavar="SCENARIO|NAME", shell_complete=scenarios)
 @set_option
 @click.option(
     "--goodput",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commsim.cli.terminal import (
+    INPUT,
     STDOUT,
     Console,
     GroupedCommand,
@@ -32,7 +33,7 @@ _FAILED = 1
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("scenario", metavar="SCENARIO|NAME", shell_complete=scenarios)
+@click.argument("scenario", type=INPUT, metavar="SCENARIO|NAME", shell_complete=scenarios)
 @click.option(
     "--vary",
     multiple=True,
@@ -48,7 +49,7 @@ _FAILED = 1
 @executor_option
 @click.option(
     "--store",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     metavar="F.sqlite",
     help="Keep results here: a sweep that was stopped goes on where it was.",
 )

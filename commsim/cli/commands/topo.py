@@ -11,6 +11,7 @@ import click
 
 from commsim.cli.commands.bench import open_cluster
 from commsim.cli.terminal import (
+    INPUT,
     Console,
     GroupedCommand,
     OutputFile,
@@ -29,7 +30,7 @@ __all__ = ["topo"]
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("cluster", metavar="PRESET|FILE.yaml|FILE.xml", shell_complete=clusters)
+@click.argument("cluster", type=INPUT, metavar="PRESET|FILE.yaml|FILE.xml", shell_complete=clusters)
 @click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
 @set_option
 @click.option(
@@ -102,11 +103,21 @@ def _matrix(place: Cluster, path: Path) -> None:
 
 
 def _open(name: str, nodes: int | None, sets: tuple[str, ...]) -> Cluster:
-    if not name.endswith(".xml"):
+    if not _is_xml(name):
         return open_cluster(name, nodes, sets)
     if sets:
         raise click.UsageError("--set changes a preset or a YAML file, not NCCL's topology file.")
     return open_cluster(None, nodes, nccl_xml=name)
+
+
+def _is_xml(name: str) -> bool:
+    """Say whether a cluster is NCCL's topology file: by its name, or what a pipe holds."""
+    from commsim.input_files import is_stream
+    from commsim.yaml_file import read_text
+
+    return name.endswith(".xml") or (
+        is_stream(name) and read_text(Path(name), name).lstrip().startswith("<")
+    )
 
 
 def _nccl_view(place: Cluster, version: str) -> str:

@@ -9,11 +9,14 @@ from commsim.cli.terminal.console import Console, reader_left
 from commsim.cli.terminal.help import GroupedCommand, write_commands
 from commsim.cli.terminal.notes import say_notes
 from commsim.cli.terminal.params import (
+    INPUT,
     STDOUT,
+    InputName,
     OutputFile,
     OutputFolder,
     cluster_option,
     executor_option,
+    is_stdout,
     json_option,
     quiet_group,
     quiet_option,
@@ -27,9 +30,11 @@ from commsim.cli.terminal.waiting_line import FIRST_LINE, Waiting, waiting
 
 __all__ = [
     "FIRST_LINE",
+    "INPUT",
     "STDOUT",
     "Console",
     "GroupedCommand",
+    "InputName",
     "OutputFile",
     "OutputFolder",
     "Waiting",
@@ -38,6 +43,7 @@ __all__ = [
     "columns",
     "counting",
     "executor_option",
+    "is_stdout",
     "json_option",
     "limits_table",
     "presets_of",

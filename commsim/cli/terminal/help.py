@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from commsim.cli.terminal.shared_files import refuse_shared_files
+
 __all__ = ["GroupedCommand", "write_commands"]
 
 _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -25,7 +27,16 @@ _SETTINGS, _WRITTEN, _OTHER = "Options", "Files to write", "Other"
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists settings first, then files that it writes, then the rest."""
+    """A command whose help lists settings first, then files that it writes, then the rest.
+
+    No two of its files may be one, before it does anything.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the line; refuse an output that is an input or another output."""
+        left = super().parse_args(ctx, args)
+        refuse_shared_files(ctx)
+        return left
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, one section per group."""

@@ -15,11 +15,14 @@ import click
 from commsim.cli.terminal.complete import clusters, settings
 
 __all__ = [
+    "INPUT",
     "STDOUT",
+    "InputName",
     "OutputFile",
     "OutputFolder",
     "cluster_option",
     "executor_option",
+    "is_stdout",
     "json_option",
     "quiet_group",
     "quiet_option",
@@ -29,22 +32,43 @@ __all__ = [
 ]
 
 STDOUT = Path("-")
+_STDOUT_FILES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+class InputName(click.ParamType[str]):
+    """A file that is read, a name that stands for one, or several of them with commas."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name: whoever reads it says what is wrong with it."""
+        return str(value)
+
+
+INPUT = InputName()
 
 
 class OutputFile(click.ParamType[Path]):
-    """A file that can be written when the work is done: known suffix, existing folder."""
+    """A file that can be written when the work is done: known suffix, existing folder.
+
+    `stdout`: it may be standard output. `stem`: files are named after it, which may be a folder's
+    name.
+    """
 
     name = "file"
 
-    def __init__(self, *suffixes: str, stdout: bool = False) -> None:
+    def __init__(self, *suffixes: str, stdout: bool = False, stem: bool = False) -> None:
         self._suffixes = suffixes
         self._stdout = stdout
+        self._stem = stem
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path, or fail as a usage error."""
         path = Path(value)
-        if self._stdout and path == STDOUT:
+        if self._stdout and (str(value) == str(STDOUT) or is_stdout(path)):
             return STDOUT
+        if not self._suffixes and str(value) == str(STDOUT):
+            self.fail(f"{value!r}: give a file's name, or /dev/stdout.", param, ctx)
         if self._suffixes and not path.name.endswith(self._suffixes):
             self.fail(f"{value!r}: the name must end in {' or '.join(self._suffixes)}.", param, ctx)
         if path.suffix in (".png", ".pdf") and importlib.util.find_spec("kaleido") is None:
@@ -54,14 +78,20 @@ class OutputFile(click.ParamType[Path]):
                 param,
                 ctx,
             )
-        problem = _folder_problem(path.parent)
-        if path.is_dir():
-            problem = "is a folder"
-        elif path.exists() and not os.access(path, os.W_OK):
-            problem = "cannot be written"
-        if problem:
+        if problem := self._problem(path):
             self.fail(f"{value!r}: {problem}.", param, ctx)
         return path
+
+    def _problem(self, path: Path) -> str:
+        """Return why a file cannot be written; a link's file is written, and not the link."""
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
+        if place.is_symlink():
+            return "is a link that leads back to itself"
+        if place.is_dir() and not self._stem:
+            return "is a folder"
+        if place.exists() and not os.access(place, os.W_OK):
+            return "cannot be written"
+        return _folder_problem(place.parent)
 
 
 class OutputFolder(click.ParamType[Path]):
@@ -78,6 +108,11 @@ class OutputFolder(click.ParamType[Path]):
         if problem:
             self.fail(f"{value!r}: {problem}.", param, ctx)
         return path
+
+
+def is_stdout(path: Path) -> bool:
+    """Say whether a file is standard output by another name."""
+    return str(path) in _STDOUT_FILES
 
 
 def _folder_problem(folder: Path) -> str:
@@ -138,6 +173,7 @@ silent_option: _Decorator = click.option(
 )
 cluster_option: _Decorator = click.option(
     "--cluster",
+    type=INPUT,
     metavar="PRESET|FILE.yaml",
     help="The cluster; `commsim presets` lists presets.",
     shell_complete=clusters,

@@ -18,6 +18,7 @@ from commsim.collectives import (
     Custom,
     Program,
     algorithms_for,
+    is_msccl_file,
     is_switched,
     is_two_level,
     load_msccl,
@@ -65,7 +66,7 @@ class Ideal:
     def __init__(self, algo: str | None = None, *, channels: int = 0, pieces: int = 0) -> None:
         self._custom: Custom | None = None
         known = sorted({name for _, name in ALGORITHMS})
-        if algo is not None and algo.endswith(".xml"):
+        if algo is not None and is_msccl_file(algo):
             self._custom = load_msccl(algo)
         elif algo is not None and algo not in known:
             raise ScenarioError(

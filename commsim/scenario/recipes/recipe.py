@@ -5,6 +5,7 @@ A recipe as a scenario: its layout as it stands, the cluster from the user, repl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 
 from commsim.cluster import ClusterSection, build_cluster
 from commsim.errors import ScenarioError
+from commsim.input_files import file_problem, is_stream, readable
 from commsim.models import model_names
 from commsim.scenario.overrides import apply_sets, merge_settings
 from commsim.scenario.recipes import megatron, torchtitan
@@ -84,24 +86,39 @@ def read_recipe(
 
 
 def _draft(path: Path) -> Draft:
-    if not path.is_file():
-        raise ScenarioError(f"{path}: there is no such file.")
-    if path.stat().st_size > _MOST_BYTES:
+    if problem := file_problem(path):
+        raise ScenarioError(f"{path}: {problem}.")
+    content = readable(path)
+    if content.stat().st_size > _MOST_BYTES:
         raise ScenarioError(f"{path}: is larger than any recipe.")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if path.suffix == ".toml":
+    text = content.read_text(encoding="utf-8", errors="replace")
+    suffix = _suffix_of(text) if is_stream(path) else path.suffix
+    if suffix == ".toml":
         import tomllib
 
         try:
             return torchtitan.draft_of(tomllib.loads(text), str(path))
         except tomllib.TOMLDecodeError as error:
             raise ScenarioError(f"{path}: is not TOML: {error}.") from None
-    if path.suffix in (".yaml", ".yml"):
+    if suffix in (".yaml", ".yml"):
         data = parse_yaml(text, str(path))
         if not isinstance(data, Mapping):
             raise ScenarioError(f"{path}: a recipe is a mapping (model:, train:, ...).")
         return megatron.draft_of_yaml(data, str(path))
     return megatron.draft_of_script(text, str(path))
+
+
+def _suffix_of(text: str) -> str:
+    """Return the suffix that a file would have: a pipe's name tells none."""
+    import tomllib
+
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        with suppress(ScenarioError):
+            return ".yaml" if isinstance(parse_yaml(text, ""), Mapping) else ".sh"
+        return ".sh"
+    return ".toml"
 
 
 def _check_model(shape: Mapping[str, Any], path: Path) -> None:

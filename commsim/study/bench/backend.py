@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from commsim.cluster import Cluster
-from commsim.collectives import algorithms_for, is_switched, load_msccl
+from commsim.collectives import algorithms_for, is_msccl_file, is_switched, load_msccl
 from commsim.engine import simulate
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.graph import Graph, GraphBuilder
@@ -123,7 +123,7 @@ class SimulatedBackend:
 
     def _made_for(self, name: str, op: str) -> bool:
         """Whether a name is an MSCCL file, which must be for this op and as many GPUs."""
-        if not name.endswith(".xml") or self._section.name == "gloo":
+        if not is_msccl_file(name) or self._section.name == "gloo":
             return False
         made = load_msccl(name).program
         if made.op != op:
@@ -187,7 +187,7 @@ def _taking(section: LibrarySection, name: str) -> LibrarySection:
     """Return the section with one algorithm; NCCL's may name a protocol ("Ring LL")."""
     if name == AUTO:
         return section
-    if section.name != "nccl" or name.endswith(".xml"):
+    if section.name != "nccl" or is_msccl_file(name):
         return section.having(algo=name)
     algo, _, proto = name.partition(" ")
     asked = {"algo": None if algo == AUTO else algo, "proto": proto or None}

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from commsim.cluster import Cluster
+from commsim.collectives import is_msccl_file
 from commsim.errors import ScenarioError
 from commsim.files import write_json
 from commsim.libraries import LibrarySection, usual_library
@@ -140,7 +141,7 @@ def bench(
     check_names(names, dtype)
     section = _section(cluster, library)
     ranks = _ranks(cluster, gpus_per_node)
-    files = all(name.endswith(".xml") for name in _listed(algo))
+    files = all(is_msccl_file(name) for name in _listed(algo))
     backend = _backend(cluster, ranks, section, network=network, dtype=dtype, files=files)
     names_of = {op: backend.algorithms(op, _listed(algo), _listed(proto)) for op in names}
     rows: list[BenchRow] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commsim.cluster import Cluster
+from commsim.collectives import is_msccl_file
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.libraries import LibrarySection, make_library
 from commsim.libraries.nccl import PAIRWISE, Algorithm, Choice, Nccl, Protocol
@@ -133,7 +134,7 @@ def _known(asked: Sequence[str], names: Sequence[str], flag: str) -> list[str]:
         return list(names)
     spelled = {name.lower(): name for name in names}
     for name in asked:
-        if flag == "--algo" and name.endswith(".xml"):
+        if flag == "--algo" and is_msccl_file(name):
             raise ScenarioError(
                 f"--algo {name}: time an algorithm from a file by itself, without others beside it."
             )

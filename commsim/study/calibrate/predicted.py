@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from commsim.arrays import Floats
 from commsim.cluster import MeasuredSection, cluster_from, preset_names
 from commsim.errors import ScenarioError, TraceError, did_you_mean
+from commsim.input_files import file_problem, is_stream, readable
 from commsim.libraries import LibrarySection
 from commsim.libraries.nccl import starts_channels_slowly, usual_launch
 from commsim.scenario import example_path
@@ -162,7 +163,7 @@ def machine_of(name: str | Path) -> BenchedMachine:
         ScenarioError: no such preset or file, or one with several kinds of nodes.
     """
     path = Path(name)
-    if path.suffix not in (".yaml", ".yml"):
+    if path.suffix not in (".yaml", ".yml") and not is_stream(path):
         if str(name).lower() not in preset_names():
             raise ScenarioError(
                 f"--cluster {name}: no such preset.{did_you_mean(str(name), preset_names())}"
@@ -209,9 +210,9 @@ def read_tables(
     found: list[MeasuredTable] = []
     for log in logs:
         path = example_path(log)
-        if not path.is_file():
-            raise TraceError(f"{path}: there is no such file.")
-        if path.stat().st_size > _MOST_BYTES:
+        if problem := file_problem(path):
+            raise TraceError(f"{path}: {problem}.")
+        if readable(path).stat().st_size > _MOST_BYTES:
             raise TraceError(f"{path}: is larger than any output of a benchmark.")
         for document in documents(path):
             found += [_table(one, on) for one in merged(_read(document, str(path)))]

@@ -7,6 +7,7 @@ once. Names of the catalogue come before names of cluster presets.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from commsim.cluster import preset_names
 from commsim.errors import ScenarioError, TraceError, did_you_mean
+from commsim.input_files import file_problem, is_stream
 from commsim.libraries import LibrarySection
 from commsim.scenario import Scenario, example_path, scenario_from, scenario_names, scenario_text
 from commsim.study.bench import BenchResult
@@ -88,10 +90,8 @@ def _path_or_name(name: str) -> Source:
     if path.is_dir():
         return Source(name, "trace", path)
     if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise ScenarioError(f"{name}: there is no such file.")
         return _yaml(read_yaml(path, name), name, str(path.parent))
-    if path.is_file():
+    if os.path.lexists(path) or is_stream(path):
         return _file(path)
     if name in scenario_names():
         return _yaml(parse_yaml(scenario_text(name), f"{name}.yaml"), f"{name}.yaml", ".", name)
@@ -118,6 +118,8 @@ def _yaml(data: Any, where: str, folder: str, name: str = "") -> Source:
 def _file(path: Path) -> Source:
     """Return what a file that is no YAML holds."""
     name = str(path)
+    if problem := file_problem(path):
+        raise TraceError(f"{name}: {problem}.")
     parts = list(documents(path))
     if len(parts) != 1:
         return Source(name, "trace", path)  # an archive of traces
@@ -130,6 +132,8 @@ def _file(path: Path) -> Source:
     if (wrong := wrong_encoding(data)) is not None:
         raise TraceError(f"{name}: {wrong}")
     if head not in (b"{", b"["):
+        if is_stream(path):  # whose name does not say that it is YAML
+            return _yaml(read_yaml(path, name), name, ".")
         raise TraceError(
             f"{name}: is nothing that can be compared. Give a scenario (.yaml), the JSON of run,"
             " replay or bench, a trace of torch.profiler, or the output of nccl-tests."

@@ -14,6 +14,7 @@ from commsim.collectives import (
     Program,
     Walk,
     default_per_node,
+    is_msccl_file,
     is_two_level,
     load_msccl,
     program,
@@ -100,7 +101,7 @@ def explain(
         ScenarioError: no such algorithm or op, one that cannot do the other, too many ranks; or
             a file that is wrong, or that is for another op or number of ranks.
     """
-    if algorithm.endswith(".xml"):
+    if is_msccl_file(algorithm):
         if root or pieces != 1 or per_node:
             raise ScenarioError(f"{algorithm}: its root, pieces and nodes stand in the file.")
         return _explain_file(algorithm, n, op)

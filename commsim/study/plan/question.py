@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from commsim.cluster import build_cluster, preset_names
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.input_files import is_stream
 from commsim.scenario import Scenario, apply_sets, scenario_from
 from commsim.yaml_file import read_yaml
 
@@ -156,7 +157,7 @@ def node_kinds(names: Iterable[str]) -> tuple[NodeKind, ...]:
 
 
 def _kind(name: str) -> NodeKind:
-    if Path(name).suffix not in (".yaml", ".yml"):
+    if Path(name).suffix not in (".yaml", ".yml") and not is_stream(name):
         if name not in preset_names():
             raise ScenarioError(
                 f"--on {name}: no such preset.{did_you_mean(name, preset_names())}"

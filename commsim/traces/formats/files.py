@@ -18,6 +18,7 @@ from typing import IO
 import msgspec
 
 from commsim.errors import TraceError
+from commsim.input_files import file_problem, readable
 from commsim.units import format_size
 
 __all__ = [
@@ -78,10 +79,10 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
                     " A trace is a .json or .json.gz file, alone or in a .tar.gz."
                 )
             found += inside
-        elif path.is_file():
-            found.append(path)
+        elif problem := file_problem(path):
+            raise TraceError(f"{path}: {problem}.")
         else:
-            raise TraceError(f"{path}: no such file or folder.")
+            found.append(path)
     return found
 
 
@@ -112,7 +113,7 @@ def documents(path: Path, limits: FileLimits = _LIMITS) -> Iterator[Document]:
         TraceError: the file cannot be read, or unpacks past the limits.
     """
     try:
-        with path.open("rb") as file:
+        with readable(path).open("rb") as file:
             source = _Unpacked(file, path, limits)
             head = source.peek(_USTAR_AT + len(_USTAR))
             if is_tar(head):

@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 
 from commsim.errors import ScenarioError
+from commsim.input_files import file_problem, readable
 from commsim.workload.schedules.actions import Action, Pair, Schedule, Work
 from commsim.workload.schedules.order import check_schedule
 
@@ -32,10 +33,13 @@ def load_schedule(path: Path, *, where: str) -> Schedule:
     Raises:
         ScenarioError: the file cannot be read, or holds no valid schedule.
     """
+    if problem := file_problem(path):
+        raise ScenarioError(f"{where}: {path}: {problem}.")
     try:
-        if path.stat().st_size > MAX_BYTES:
+        content = readable(path)
+        if content.stat().st_size > MAX_BYTES:
             raise ScenarioError(f"{where}: {path} is larger than {MAX_BYTES // 2**20} MiB.")
-        text = path.read_text(encoding="utf-8")
+        text = content.read_text(encoding="utf-8")
     except OSError as error:
         raise ScenarioError(f"{where}: {path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:

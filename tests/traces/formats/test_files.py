@@ -62,7 +62,7 @@ def test_files_come_as_given_and_those_of_a_folder_sorted(tmp_path: Path) -> Non
         tmp_path / "in/a.json",
         tmp_path / "in/b.json",
     ]
-    with pytest.raises(TraceError, match="no such file or folder"):
+    with pytest.raises(TraceError, match="there is no such file"):
         find_files([tmp_path / "none.json"])
 
 

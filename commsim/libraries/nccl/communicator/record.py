@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from commsim.errors import ScenarioError
+from commsim.input_files import readable
 from commsim.libraries.nccl.shapes import (
     Channel,
     Communicator,
@@ -37,7 +38,7 @@ def read_record(path: Path) -> dict[str, Any]:
         ScenarioError: the file is missing or not a JSON object.
     """
     try:
-        record = msgspec.json.decode(path.read_bytes())
+        record = msgspec.json.decode(readable(path).read_bytes())
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read ({error.strerror}).") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

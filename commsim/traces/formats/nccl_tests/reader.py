@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from commsim.errors import TraceError
+from commsim.input_files import file_problem
 from commsim.traces.formats.files import documents
 from commsim.traces.formats.nccl_tests.inspector import is_inspector_log, read_inspector_log
 from commsim.traces.formats.nccl_tests.json_file import is_nccl_tests_json, read_json
@@ -63,8 +64,8 @@ def load_nccl_tests(path: str | Path) -> tuple[NcclTests, ...]:
         TraceError: the file cannot be read, or holds no table of nccl-tests.
     """
     path = Path(path)
-    if not path.is_file():
-        raise TraceError(f"{path}: there is no such file.")
+    if problem := file_problem(path):
+        raise TraceError(f"{path}: {problem}.")
     tables = [t for document in documents(path) for t in read_nccl_tests(document.data, str(path))]
     return tuple(tables)
 
