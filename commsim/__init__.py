@@ -13,22 +13,26 @@ What is named here is loaded at first use, so that importing commsim is quick.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from commsim._version import __version__
-from commsim.errors import (
-    CommsimError,
-    DeadlockError,
-    ScenarioError,
-    TopologyError,
-    TraceError,
-    UnitError,
-)
+
+TYPE_CHECKING = False
+"""As in `typing`, which takes as long to import as all else that is imported here."""
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from commsim.cluster import Cluster
     from commsim.collectives import Ask, Program, ProgramBuilder, register_algorithm
     from commsim.engine import simulate
+    from commsim.errors import (
+        CommsimError,
+        DeadlockError,
+        ScenarioError,
+        TopologyError,
+        TraceError,
+        UnitError,
+    )
     from commsim.export import convert
     from commsim.graph import Graph, GraphBuilder, load_graph, save_graph
     from commsim.libraries import (
@@ -74,6 +78,8 @@ _WHERE = {
     "CheckResult": "study.calibrate",
     "Cluster": "cluster",
     "ClusterPlan": "study.plan",
+    "CommsimError": "errors",
+    "DeadlockError": "errors",
     "Graph": "graph",
     "GraphBuilder": "graph",
     "Ideal": "libraries",
@@ -87,11 +93,15 @@ _WHERE = {
     "Request": "libraries",
     "Result": "study.run",
     "Scenario": "scenario",
+    "ScenarioError": "errors",
     "ScheduleAsk": "workload.schedules",
     "Section": "sections",
     "StepCalibration": "study.calibrate",
     "Sweep": "study.sweep",
     "Timeline": "timeline",
+    "TopologyError": "errors",
+    "TraceError": "errors",
+    "UnitError": "errors",
     "WhatIfGrid": "study.next_dollar.what_if",
     "Work": "workload.schedules",
     "advise": "study.advise",

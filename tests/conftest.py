@@ -35,6 +35,12 @@ _GOLDEN = (5**0.5 - 1) / 2
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+@pytest.fixture(autouse=True)
+def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands never come to two seconds, after which they say how far they are."""
+    monkeypatch.setattr("commsim.cli.terminal.progress.clock", lambda: 0.0)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The reference data that CI has beside the checkout; users do not: skip there."""

@@ -21,7 +21,7 @@ import click
 
 from commsim._version import __version__
 from commsim.cli.commands import COMMANDS, load
-from commsim.cli.terminal import quiet_group, reader_left, write_commands
+from commsim.cli.terminal import never_failing, quiet_group, reader_left, write_commands
 from commsim.errors import CommsimError, did_you_mean
 
 __all__ = ["call", "commsim", "entry"]
@@ -112,11 +112,15 @@ def _terminate(*_: object) -> NoReturn:
 def entry() -> NoReturn:
     """Run the command line and exit with its code."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell's background: as it was
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # NumPy's OpenBLAS starts a thread per core when it is loaded, for matrices larger than ours.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A shell's `>&-` leaves none: what is printed goes nowhere, and files are written all the same.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = never_failing(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without "–" or "µ" prints "?"

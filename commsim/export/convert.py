@@ -11,7 +11,7 @@ Convert between trace formats: whatever can be read becomes a graph, and a graph
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -55,10 +55,17 @@ class Converted(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def convert(source: str | Path, target: str | Path, *, to: str = "") -> Converted:
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    to: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Converted:
     """Read traces of any known format and write them as another.
 
-    `to` is one of FORMATS; left out, the suffix of `target` says it.
+    `to` is one of FORMATS; left out, the suffix of `target` says it. `progress` hears how many of
+    how many files are read.
 
     Raises:
         TraceError: the source cannot be read, or the format cannot hold it at all.
@@ -68,7 +75,7 @@ def convert(source: str | Path, target: str | Path, *, to: str = "") -> Converte
     chosen = _target(target, to)
     if not target.parent.is_dir():
         raise ScenarioError(f"{target}: there is no folder {str(target.parent)!r}.")
-    graph, came_from, notes = _read(source)
+    graph, came_from, notes = _read(source, progress)
     written, lost = _write(graph, target, chosen)
     remarks = dict.fromkeys([*notes, *lost])
     return Converted(graph, came_from, chosen, tuple(written), tuple(remarks))
@@ -88,10 +95,12 @@ def _target(target: Path, to: str) -> str:
     )
 
 
-def _read(source: Path) -> tuple[Graph, str, Sequence[str]]:
+def _read(
+    source: Path, progress: Callable[[int, int], None] | None
+) -> tuple[Graph, str, Sequence[str]]:
     if source.suffix.lower() == ".csv" and source.is_file():
         return _from_schedule(source)
-    found = import_graph(source)
+    found = import_graph(source, progress=progress)
     return found.graph, found.format, found.notes
 
 

@@ -4,27 +4,23 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import click
 
 from commsim.cli.terminal import (
-    FIRST_LINE,
     INPUT,
     STDOUT,
     Console,
     GroupedCommand,
     OutputFile,
-    Waiting,
     columns,
     executor_option,
     json_option,
     quiet_option,
     set_option,
-    waiting,
+    working,
 )
 from commsim.units import format_time
 
@@ -68,12 +64,8 @@ def advise(
     from commsim.files import json_bytes
     from commsim.study.advise import advise as study_advise
 
-    watched = sys.stderr.isatty()
-    with (
-        waiting("bounding", quiet=quiet or watched, first=FIRST_LINE) as told,
-        _Bar(shown=not quiet and watched, told=told) as bar,
-    ):
-        advice = study_advise(scenario, sets, top=top, executor=executor, progress=bar)
+    with working("reading the scenario", quiet=quiet) as told:
+        advice = study_advise(scenario, sets, top=top, executor=executor, progress=told)
     _show(advice, console)
     if output is not None:
         advice.save_scenario(output)
@@ -83,64 +75,6 @@ def advise(
     elif json_path is not None:
         advice.save_json(json_path)
         console.show(f"wrote {json_path}")
-
-
-class _Bar:
-    """A progress bar on stderr; lines where that is no terminal."""
-
-    def __init__(self, *, shown: bool, told: Waiting) -> None:
-        self._shown, self._told = shown, told
-        self._done = 0
-        self._what = ""
-        self._total: int | None = None
-        self._progress: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> Self:
-        if self._shown:
-            from rich.console import Console as Terminal
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeRemainingColumn,
-            )
-
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                console=Terminal(stderr=True),
-                transient=True,
-            )
-            self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def begin(self, what: str, total: int | None) -> None:
-        """Start a part of the work."""
-        self._what, self._total, self._done = what, total, 0
-        self._told.say(what)
-        if self._progress is not None:
-            self._task = self._progress.add_task(what, total=total)
-
-    def tick(self) -> None:
-        """One piece is done."""
-        self._done += 1
-        of = "" if self._total is None else f" of {self._total:,}"
-        self._told.what = f"{self._what}, {self._done:,}{of} done"
-        if self._progress is not None:
-            self._progress.advance(self._task)
 
 
 def _show(advice: Advice, console: Console) -> None:

@@ -20,6 +20,7 @@ from commsim.cli.terminal import (
     json_option,
     quiet_option,
     set_option,
+    working,
 )
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def bench(
         env=_environment(env) or None,
         launch=launch,
     )
-    with console.working("timing"):
+    with working(f"timing {ops}", quiet=quiet) as told:
         result = study_bench(
             place,
             ops,
@@ -146,6 +147,7 @@ def bench(
             network=network,
             dtype=dtype,
             gpus_per_node=gpus_per_node,
+            progress=told.count,
         )
     console.show(_header(result, cluster is None and nccl_xml is None))
     console.show(_table(result))
@@ -169,7 +171,7 @@ def bench(
         console.say(f"note: {note}")
     if iterations is not None or warmups is not None:
         console.say("note: -n and -w change nothing: the same prediction comes each time.")
-    _write(result, json_path, chart, nccl_tests, console)
+    _write(result, json_path, chart, nccl_tests, console, quiet=quiet)
 
 
 def _environment(words: tuple[str, ...]) -> dict[str, str | int | bool]:
@@ -277,13 +279,16 @@ def _write(
     chart: Path | None,
     nccl_tests: Path | None,
     console: Console,
+    *,
+    quiet: bool,
 ) -> None:
     from commsim.files import json_bytes
 
     if chart is not None:
         from commsim.charts import busbw, save_figure
 
-        save_figure(busbw(result.to_dict()), chart)
+        with working(f"drawing {chart}", quiet=quiet):
+            save_figure(busbw(result.to_dict()), chart)
         console.show(f"wrote  {chart}")
     if nccl_tests is not None:
         from commsim.export import write_nccl_tests

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from commsim.cli.terminal import (
     columns,
     json_option,
     quiet_option,
+    working,
 )
 from commsim.units import format_size
 
@@ -143,21 +143,18 @@ def calibrate(
     from commsim.study.calibrate import calibrate_steps
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
-    watched = not quiet and sys.stderr.isatty()
     found = paced = None
     if logs:
-        found = study_calibrate(
-            logs,
-            cluster,
-            version=version,
-            on=on,
-            progress=console.say if watched else lambda _: None,
-        )
+        with working("reading logs", quiet=quiet) as told:
+            found = study_calibrate(
+                logs, cluster, version=version, on=on, progress=told.say, follow=told.follow
+            )
         _show(found, cluster, console)
     if traces:
-        paced = calibrate_steps(traces, cluster, training=training)
+        with working("reading traces", quiet=quiet) as told:
+            paced = calibrate_steps(traces, cluster, training=training, progress=told.say)
         _show_steps(paced, console)
-    _write(found, paced, console, output=output, json_path=json_path, report=report)
+    _write(found, paced, console, output=output, json_path=json_path, report=report, quiet=quiet)
 
 
 def _write(
@@ -168,6 +165,7 @@ def _write(
     output: Path | None,
     json_path: Path | None,
     report: Path | None,
+    quiet: bool,
 ) -> None:
     """Write what was asked for; the cluster has what logs say of links, and steps of GPUs."""
     from commsim.files import json_bytes, write_json
@@ -185,7 +183,8 @@ def _write(
         save_cluster(joined(found, paced), output)
         console.say(f"wrote {output}")
     if report is not None and found is not None:
-        found.save(report)
+        with working(f"drawing {report}", quiet=quiet):
+            found.save(report)
         console.say(f"wrote {report}")
 
 
@@ -268,7 +267,10 @@ def check(
     from commsim.study.calibrate import check as study_check
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
-    found = study_check(logs, cluster, tolerance=tolerance, version=version, on=on)
+    with working("checking tables", quiet=quiet) as told:
+        found = study_check(
+            logs, cluster, tolerance=tolerance, version=version, on=on, progress=told.count
+        )
     rows = [("", "table", "sizes", "rows", "slower by", "worst", "by", "than")]
     rows += [
         (

@@ -19,6 +19,7 @@ from commsim.cli.terminal import (
     json_option,
     quiet_option,
     scenarios,
+    working,
 )
 
 __all__ = ["compare"]
@@ -85,14 +86,20 @@ def compare(
     from commsim.study.compare import compare as study_compare
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
-    with console.working("comparing"):
-        result = study_compare(*items, tolerance=tolerance)
+    with working(f"comparing {' and '.join(items)}", quiet=quiet) as told:
+        opened = iter(range(len(items)))
+        result = study_compare(
+            *items,
+            tolerance=tolerance,
+            progress=lambda _: told.count(next(opened), len(items)),
+        )
     console.show(comparison_text(result.to_dict()))
     for side in result.to_dict()["sides"]:
         for note in side["notes"] if side["kind"] != "scenario" else ():
             console.say(f"note: {side['label']}: {note}")
     if report is not None:
-        result.report(report)
+        with working(f"drawing {report}", quiet=quiet):
+            result.report(report)
         console.show(f"wrote  {report}")
     if json_path == STDOUT:
         from commsim.files import json_bytes

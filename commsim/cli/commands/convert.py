@@ -17,6 +17,7 @@ from commsim.cli.terminal import (
     is_stdout,
     quiet_option,
     set_option,
+    working,
 )
 
 __all__ = ["convert"]
@@ -69,8 +70,14 @@ def convert(
     if target.suffix in (".yaml", ".yml"):
         _recipe(source, target, cluster or "", nodes, model or "", sets, console)
         return
-    with console.working("converting"):
-        done = export_convert(source, target, to=to or "")
+    with working(f"reading {source}", quiet=quiet) as told:
+
+        def read(done: int, of: int) -> None:
+            told.count(done, of)
+            if done == of:
+                told.say(f"converting {source}")
+
+        done = export_convert(source, target, to=to or "", progress=read)
     for note in done.notes:
         console.say(f"note: {note}")
     first, rest = done.written[:4], done.written[4:]

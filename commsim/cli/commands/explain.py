@@ -5,10 +5,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from commsim.cli.terminal import INPUT, GroupedCommand, OutputFile, silent_option
+from commsim.cli.terminal import INPUT, GroupedCommand, OutputFile, quiet_option, working
+
+if TYPE_CHECKING:
+    from commsim.study.explain import Explanation
 
 __all__ = ["explain"]
 
@@ -40,7 +44,7 @@ __all__ = ["explain"]
     metavar="F.html|.svg|.txt",
     help="Write a page that plays the steps, or a strip of them.",
 )
-@silent_option
+@quiet_option
 def explain(
     algorithms: tuple[str, ...],
     ranks: int | None,
@@ -49,6 +53,7 @@ def explain(
     pieces: int,
     per_node: int,
     output: Path | None,
+    quiet: bool,
 ) -> None:
     """Show which chunk moves where in every step of an algorithm.
 
@@ -57,15 +62,21 @@ def explain(
     from commsim.study.explain import explain as study_explain
     from commsim.study.explain import save_together
 
-    found = [
-        study_explain(one, ranks, op=op, root=root, pieces=pieces, per_node=per_node)
-        for one in algorithms
-    ]
+    found: list[Explanation] = []
+    with working("running algorithms step by step", quiet=quiet) as told:
+        for one in algorithms:
+            told.count(len(found), len(algorithms))
+            found.append(
+                study_explain(one, ranks, op=op, root=root, pieces=pieces, per_node=per_node)
+            )
+        told.say("drawing the steps")
+        if output is None:
+            text = "\n\n".join(one.text() for one in found)
+        elif len(found) > 1:
+            save_together(found, output)
+        else:
+            found[0].save(output)
     if output is None:
-        click.echo("\n\n".join(one.text() for one in found))
+        click.echo(text)
         return
-    if len(found) > 1:
-        save_together(found, output)
-    else:
-        found[0].save(output)
     click.echo("\n".join((*(line for one in found for line in one.headline()), f"wrote  {output}")))

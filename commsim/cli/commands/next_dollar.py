@@ -16,13 +16,13 @@ from commsim.cli.terminal import (
     GroupedCommand,
     OutputFile,
     columns,
-    counting,
     json_option,
     quiet_option,
     say_notes,
     scenarios,
     set_option,
     verbose_option,
+    working,
 )
 
 if TYPE_CHECKING:
@@ -91,13 +91,9 @@ def next_dollar(
     from commsim.study.next_dollar import next_dollar as study_next_dollar
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
-    with counting("runs", quiet=quiet) as progress:
+    with working("runs", quiet=quiet) as told:
         found = study_next_dollar(
-            scenario,
-            sets,
-            prices=dict(prices),
-            executor=executor,
-            progress=progress or (lambda done, of: None),
+            scenario, sets, prices=dict(prices), executor=executor, progress=told.count
         )
     console.show(found.scenario)
     console.show(console.strong(found.headline))
@@ -116,7 +112,8 @@ def next_dollar(
         console.show("what as much again is, by the cluster's prices")
         console.show(columns(bought))
     if report is not None:
-        found.report(report)
+        with working(f"writing {report}", quiet=quiet):
+            found.report(report)
         console.show(f"wrote  {report}")
     if json_path == STDOUT:
         console.write(json_bytes(found.to_dict()).decode())

@@ -18,6 +18,7 @@ from commsim.cli.terminal import (
     Console,
     OutputFile,
     OutputFolder,
+    ProgressLine,
     json_option,
     limits_table,
     quiet_option,
@@ -25,6 +26,7 @@ from commsim.cli.terminal import (
     summary,
     verbose_option,
     what_if_table,
+    working,
 )
 
 if TYPE_CHECKING:
@@ -128,17 +130,19 @@ class Outputs(msgspec.Struct, frozen=True):
 
         With `what_if` the report has its sliders, and its table follows; then what is `below`.
         """
-        written = [str(path) for path in self._write(result, what_if)]
+        with working("writing files", quiet=self.quiet) as told:
+            written = [str(path) for path in self._write(result, what_if, told)]
         memory = result.metrics.memory_gib
         fits = memory is None or bool(memory["fits"])
         if not fits:
             console.show(console.alarm(f"Does not fit in memory: {result.memory}."))
         console.show(console.strong(result.headline.replace("\N{NO-BREAK SPACE}", " ")))
         console.show("")
-        told = summary(
-            result.metrics, written, console, memory=result.memory, span_name=result.span_name
+        console.show(
+            summary(
+                result.metrics, written, console, memory=result.memory, span_name=result.span_name
+            )
         )
-        console.show(told)
         if what_if is not None:
             console.show("")
             console.show(what_if_table(what_if))
@@ -159,7 +163,7 @@ class Outputs(msgspec.Struct, frozen=True):
         console.say("commsim: exit code 5: it does not fit; --allow-oom makes that 0.")
         return _OUT_OF_MEMORY
 
-    def _write(self, result: Result, what_if: WhatIfGrid | None = None) -> list[Path]:
+    def _write(self, result: Result, what_if: WhatIfGrid | None, told: ProgressLine) -> list[Path]:
         written: list[Path] = []
         if self.json_path is not None and not self.json_only:
             more = {} if what_if is None else {"what_if": what_if.to_dict()}
@@ -168,22 +172,27 @@ class Outputs(msgspec.Struct, frozen=True):
             write_json({**result.to_dict(), **more}, self.json_path)
             written.append(self.json_path)
         if self.report is not None:
+            told.say(f"writing {self.report}")
             (what_if or result).report(self.report)
             written.append(self.report)
         for kind, path in self.charts.items():
+            told.say(f"drawing {path}")
             written += write_chart(kind, result, path)
         if self.perfetto is not None:
             from commsim.export import write_chrome, write_perfetto
 
+            told.say(f"writing {self.perfetto}")
             write = write_perfetto if self.perfetto.suffix == ".pftrace" else write_chrome
             write(result.timeline, self.perfetto)
             written.append(self.perfetto)
         if self.kineto is not None:
             from commsim.export import write_kineto
 
+            told.say(f"writing {self.kineto}")
             written += write_kineto(result.timeline, self.kineto)
         if self.csv is not None:
             from commsim.export import write_csv
 
+            told.say(f"writing {self.csv}")
             written += write_csv(result.timeline, result.to_dict(), self.csv)
         return written

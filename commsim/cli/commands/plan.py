@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from commsim.cli.terminal import (
     json_option,
     quiet_option,
     set_option,
+    working,
 )
 from commsim.units import format_time
 
@@ -104,22 +104,22 @@ def plan(
     from commsim.study.plan import plan as study_plan
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
-    watched = not quiet and sys.stderr.isatty()
-    found = study_plan(
-        model,
-        tokens=tokens,
-        days=days,
-        budget=budget,
-        on=on,
-        seq_len=seq_len,
-        batch_tokens=batch_tokens,
-        most_gpus=most_gpus,
-        layouts=layouts,
-        runs=runs,
-        sets=sets,
-        executor=executor,
-        progress=console.say if watched else lambda _: None,
-    )
+    with working("reading the clusters", quiet=quiet) as told:
+        found = study_plan(
+            model,
+            tokens=tokens,
+            days=days,
+            budget=budget,
+            on=on,
+            seq_len=seq_len,
+            batch_tokens=batch_tokens,
+            most_gpus=most_gpus,
+            layouts=layouts,
+            runs=runs,
+            sets=sets,
+            executor=executor,
+            progress=told.say,
+        )
     _show(found, console)
     if json_path == STDOUT:
         from commsim.files import json_bytes
@@ -127,7 +127,8 @@ def plan(
         console.write(json_bytes(found.to_dict()).decode())
     for path in (json_path, report):
         if path is not None and path != STDOUT:
-            found.save(path)
+            with working(f"writing {path}", quiet=quiet):
+                found.save(path)
             console.say(f"wrote {path}")
     for path in found.save_scenarios(scenarios) if scenarios is not None else ():
         console.say(f"wrote {path}")

@@ -18,8 +18,8 @@ from commsim.cli.terminal import (
     GroupedCommand,
     cluster_option,
     columns,
-    counting,
     set_option,
+    working,
 )
 from commsim.cli.terminal import traces as complete_traces
 from commsim.units import PS_PER_SECOND
@@ -81,20 +81,26 @@ def replay(
     console = outputs.console()
     change, others = split_sets(sets)
     place = open_cluster(cluster, nodes, others) if cluster is not None or others else None
-    with counting("reading traces", quiet=outputs.quiet) as progress:
+    with working("reading traces", quiet=outputs.quiet) as told:
+
+        def read(done: int, of: int) -> None:
+            told.count(done, of)
+            if done == of:
+                told.say("replaying")
+
         found = study_replay(
             [Path(trace) for trace in traces],
             cluster=place,
             comm=comm,
             what_if=change,
-            progress=progress,
+            progress=read,
         )
     modelled = comm == "modelled" and found.measured is not None
     below = [_modelled(found, place, as_recorded=not change.changes_work)] if modelled else []
     below += [f"{'the recording itself: ' * modelled}{found.headline}"] if found.headline else []
     for heading, rows in found.tables.items():
-        told = f"{heading}, as recorded" if modelled else heading
-        below.append(f"{told}:\n{columns(rows, right=range(len(rows[0])))}")
+        title = f"{heading}, as recorded" if modelled else heading
+        below.append(f"{title}:\n{columns(rows, right=range(len(rows[0])))}")
     command = _command(traces, cluster, nodes, comm, sets)
     return outputs.finish(replace(found.result, command=command), console, below=below)
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from commsim.cli.commands.outputs import Outputs, output_options
-from commsim.cli.terminal import INPUT, GroupedCommand, counting, scenarios, set_option, waiting
+from commsim.cli.terminal import INPUT, GroupedCommand, scenarios, set_option, working
 
 __all__ = ["run"]
 
@@ -54,7 +54,7 @@ def run(
         return _varied(scenario, sets, vary, goodput, outputs)
     asked: dict[str, Any] = {"goodput": {}} if goodput else {}
     with gc_paused():  # to the end of the process: else all that stays is looked through once
-        with waiting(f"simulating {scenario}", quiet=outputs.quiet) as told:
+        with working(f"reading {scenario}", quiet=outputs.quiet) as told:
             result = study_run(
                 scenario, sets, progress=told.say, follow=told.follow, limit=limit, **asked
             )
@@ -77,13 +77,7 @@ def _varied(
     if goodput:
         sets = (*sets, "goodput={}")
     combined = outputs.report is not None or outputs.json_path is not None
-    with counting("runs", quiet=outputs.quiet) as progress:
-        found = what_if(
-            scenario,
-            vary,
-            sets=sets,
-            combined=combined,
-            progress=progress or (lambda done, of: None),
-        )
+    with working("runs", quiet=outputs.quiet) as told:
+        found = what_if(scenario, vary, sets=sets, combined=combined, progress=told.count)
     console.show(found.scenario)
     return outputs.finish(found.result, console, what_if=found)

@@ -15,12 +15,12 @@ from commsim.cli.terminal import (
     Console,
     GroupedCommand,
     OutputFile,
-    counting,
     executor_option,
     json_option,
     quiet_option,
     scenarios,
     set_option,
+    working,
 )
 
 if TYPE_CHECKING:
@@ -93,11 +93,10 @@ def sweep(
     def count(done: int, of: int) -> None:
         nonlocal counted
         counted = done, of
-        if progress is not None:
-            progress(done, of)
+        told.count(done, of)
 
     try:
-        with counting("points", quiet=quiet) as progress:
+        with working("points", quiet=quiet) as told:
             found = study_sweep(
                 scenario,
                 vary,
@@ -126,7 +125,8 @@ def sweep(
         console.write(json_bytes(found.to_dict()).decode())
     for path in (json_path, csv_path, parquet, report):
         if path is not None and path != STDOUT:
-            found.save(path)
+            with working(f"writing {path}", quiet=quiet):
+                found.save(path)
             console.say(f"wrote {path}")
     return _FAILED if all(error is not None for error in found.errors) else 0
 

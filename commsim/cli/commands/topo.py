@@ -19,6 +19,7 @@ from commsim.cli.terminal import (
     columns,
     quiet_option,
     set_option,
+    working,
 )
 from commsim.files import write_text
 from commsim.units import format_bandwidth, format_size, format_time
@@ -75,10 +76,13 @@ def topo(
     """
     from commsim.cluster import describe
 
-    place = _open(cluster, nodes, sets)
-    _show(describe(place), Console(quiet=quiet))
+    with working(f"building {cluster}", quiet=quiet) as told:
+        place = _open(cluster, nodes, sets)
+        told.say("finding the routes between its ends")
+        found = describe(place)
+    _show(found, Console(quiet=quiet))
     if nccl is not None:
-        click.echo(f"\n{_nccl_view(place, nccl)}", nl=False)
+        click.echo(f"\n{_nccl_view(place, nccl, quiet=quiet)}", nl=False)
     if nccl_xml is not None:
         from commsim.libraries.nccl import cluster_xml
 
@@ -86,7 +90,8 @@ def topo(
         click.echo(f"\nwrote {nccl_xml}")
     for draw, path in ((_drawing, chart), (_matrix, matrix)):
         if path is not None:
-            draw(place, path)
+            with working(f"drawing {path}", quiet=quiet):
+                draw(place, path)
             click.echo(f"\nwrote {path}")
 
 
@@ -120,7 +125,7 @@ def _is_xml(name: str) -> bool:
     )
 
 
-def _nccl_view(place: Cluster, version: str) -> str:
+def _nccl_view(place: Cluster, version: str, *, quiet: bool) -> str:
     """Return the paths that NCCL sees in the first NVLink domain, and its graphs over all GPUs."""
     from commsim.libraries.nccl import (
         cluster_xml,
@@ -134,8 +139,10 @@ def _nccl_view(place: Cluster, version: str) -> str:
     for note in notes:
         click.echo(f"note: {note}", err=True)
     ranks = range(place.world_size)
-    tables = path_tables(cluster_xml(place), version=version)
-    return view_text(communicator_of(place, ranks, version=version), tables)
+    with working("finding the paths that NCCL sees", quiet=quiet) as told:
+        tables = path_tables(cluster_xml(place), version=version)
+        told.say("finding the graphs that NCCL makes of them")
+        return view_text(communicator_of(place, ranks, version=version), tables)
 
 
 def _show(found: dict[str, Any], console: Console) -> None:

@@ -5,7 +5,7 @@ In: what a user typed, and what a study returned. Out: text on stdout, the rest 
 """
 
 from commsim.cli.terminal.complete import clusters, presets_of, scenarios, traces
-from commsim.cli.terminal.console import Console, reader_left
+from commsim.cli.terminal.console import Console, never_failing, reader_left
 from commsim.cli.terminal.help import GroupedCommand, write_commands
 from commsim.cli.terminal.notes import say_notes
 from commsim.cli.terminal.params import (
@@ -24,12 +24,10 @@ from commsim.cli.terminal.params import (
     silent_option,
     verbose_option,
 )
-from commsim.cli.terminal.progress import counting
+from commsim.cli.terminal.progress import ProgressLine, working
 from commsim.cli.terminal.result_text import columns, limits_table, summary, what_if_table
-from commsim.cli.terminal.waiting_line import FIRST_LINE, Waiting, waiting
 
 __all__ = [
-    "FIRST_LINE",
     "INPUT",
     "STDOUT",
     "Console",
@@ -37,15 +35,15 @@ __all__ = [
     "InputName",
     "OutputFile",
     "OutputFolder",
-    "Waiting",
+    "ProgressLine",
     "cluster_option",
     "clusters",
     "columns",
-    "counting",
     "executor_option",
     "is_stdout",
     "json_option",
     "limits_table",
+    "never_failing",
     "presets_of",
     "quiet_group",
     "quiet_option",
@@ -57,7 +55,7 @@ __all__ = [
     "summary",
     "traces",
     "verbose_option",
-    "waiting",
     "what_if_table",
+    "working",
     "write_commands",
 ]

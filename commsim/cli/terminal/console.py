@@ -4,14 +4,14 @@ Who hears what: results go to stdout, narration and progress to stderr.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 import click
 
-__all__ = ["Console", "reader_left"]
+__all__ = ["Console", "never_failing", "reader_left"]
 
 
 class _Left:
@@ -38,7 +38,7 @@ def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 class Console:
-    """Narrates to stderr unless `quiet`; shows that it works only if stderr is a terminal.
+    """Narrates to stderr unless `quiet`.
 
     With `json_only` stdout belongs to JSON, and what people read goes to stderr.
     """
@@ -73,13 +73,40 @@ class Console:
         """Print what programs read."""
         _print(text, nl=False)
 
-    @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Show `what` with a spinner for as long as the block runs."""
-        if self._quiet or not sys.stderr.isatty():
-            yield
-            return
-        from rich.console import Console as Terminal
 
-        with Terminal(stderr=True).status(what):
-            yield
+class _NeverFailing(io.RawIOBase):
+    """Writes to another stream as far as that takes it, and loses the rest."""
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        self._stream = stream  # it closes its file when it is forgotten
+        self._raw: Any = getattr(stream.buffer, "raw", stream.buffer)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int | None:
+        try:
+            written: int | None = self._raw.write(data)
+        except OSError:
+            return len(data)
+        return written
+
+    def fileno(self) -> int:
+        return int(self._raw.fileno())
+
+    def isatty(self) -> bool:
+        return bool(self._raw.isatty())
+
+
+def never_failing(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return a stream to the same place that loses what cannot be written there.
+
+    Progress, warnings and notes change no outcome: who writes them to stderr, here or in a library,
+    need not ask whether a disk is full or a reader has left.
+    """
+    return io.TextIOWrapper(
+        io.BufferedWriter(_NeverFailing(stream)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=True,
+    )

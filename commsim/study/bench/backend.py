@@ -7,7 +7,7 @@ others run the engine on a graph of one op.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -50,8 +50,10 @@ class Backend(Protocol):
             ScenarioError: a name that is none, or none of them can run the op.
         """
 
-    def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
-        """Return the time of the op at each size."""
+    def picoseconds(
+        self, op: str, sizes: Sequence[int], name: str, tick: Callable[[], None] = lambda: None
+    ) -> list[int]:
+        """Return the time of the op at each size; `tick` is called when one is known."""
 
     def facts(self, op: str, size: int, name: str) -> RunFacts:
         """Say what runs."""
@@ -148,9 +150,15 @@ class SimulatedBackend:
             else list(algorithms_for(op, n=len(self._ranks), switched=switched))
         )
 
-    def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
+    def picoseconds(
+        self, op: str, sizes: Sequence[int], name: str, tick: Callable[[], None] = lambda: None
+    ) -> list[int]:
         """Return the simulated time at each size, all ranks arriving at once."""
-        return [self._time(op, size, name) for size in sizes]
+        times = []
+        for size in sizes:
+            times.append(self._time(op, size, name))
+            tick()
+        return times
 
     def _time(self, op: str, size: int, name: str) -> int:
         key = (op, size, name)

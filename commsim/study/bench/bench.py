@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +125,13 @@ def bench(
     network: str = "fluid",
     dtype: str = "float",
     gpus_per_node: int | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> BenchResult:
     """Time collectives over all GPUs of a cluster, or over the first few of each node.
 
     `sizes` are bytes or text like "64MiB" (nccl-tests' 64M too). `algo` is "auto" (the
-    library's choice), "all", or names; an op takes those among them that it has.
+    library's choice), "all", or names; an op takes those among them that it has. `progress` hears
+    how many of how many times (each of an op, an algorithm and a size) are known.
 
     Raises:
         ScenarioError: an unknown op, algorithm, library or type, or nothing to time.
@@ -148,8 +150,9 @@ def bench(
     crossovers: list[Crossover] = []
     choices: list[Crossover] = []
     notes: list[str] = []
+    ticks = count(1)
+    of = len(lengths) * sum(map(len, names_of.values()))
     for op in names:
-        progress(op)
         shapes = _shapes(op, lengths, dtype, len(ranks))
         if not shapes:
             raise ScenarioError(
@@ -162,7 +165,11 @@ def bench(
                 f"{op}: sizes are rounded as nccl-tests does; those left empty are skipped"
             )
         table = _BenchTable(backend, cluster, ranks, op, dtype)
-        table.fill(names_of[op], [shape.size for shape in shapes])
+        table.fill(
+            names_of[op],
+            [shape.size for shape in shapes],
+            lambda: progress(min(next(ticks), of), of),
+        )
         rows += [table.row(shape, name) for shape in shapes for name in names_of[op]]
         notes += table.notes
         crossovers += table.crossovers(shapes, names_of[op])
@@ -242,10 +249,10 @@ class _BenchTable:
         self._known: dict[tuple[str, int], int] = {}
         self.notes: dict[str, None] = {}
 
-    def fill(self, names: Sequence[str], sizes: Sequence[int]) -> None:
-        """Time all algorithms at all sizes."""
+    def fill(self, names: Sequence[str], sizes: Sequence[int], tick: Callable[[], None]) -> None:
+        """Time all algorithms at all sizes; `tick` is called for each."""
         for name in names:
-            times = self._backend.picoseconds(self._op, sizes, name)
+            times = self._backend.picoseconds(self._op, sizes, name, tick)
             self._known.update(zip(((name, size) for size in sizes), times, strict=True))
 
     def time(self, name: str, size: int) -> int:

@@ -7,7 +7,7 @@ it: per iteration of a loop that does not wait for the last rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from commsim.cluster import Cluster
 from commsim.collectives import is_msccl_file
@@ -65,11 +65,15 @@ class NcclBackend:
             return list(dict.fromkeys(f"{AUTO} {protocol.name}" for _, protocol in fits))
         return [_name(*pair) for pair in fits]
 
-    def picoseconds(self, op: str, sizes: Sequence[int], name: str) -> list[int]:
-        """Return the predicted time per iteration at each size."""
+    def picoseconds(
+        self, op: str, sizes: Sequence[int], name: str, tick: Callable[[], None] = lambda: None
+    ) -> list[int]:
+        """Return the predicted time per iteration at each size: all at once."""
         choices = None if op in PAIRWISE else [self._choice(op, size, name) for size in sizes]
         root = shape_of(op, 0, dtype=self._dtype, ranks=1).root
         timing = self._group.predict(op, sizes, choices, root=root, repeated=True)
+        for _ in sizes:
+            tick()
         return whole_picoseconds(timing.seconds)
 
     def facts(self, op: str, size: int, name: str) -> RunFacts:

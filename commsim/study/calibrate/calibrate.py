@@ -123,12 +123,14 @@ def calibrate(
     version: str | None = None,
     on: tuple[int, int] | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    follow: Callable[[Callable[[], float]], None] = lambda _: None,
 ) -> Calibration:
     """Fit a few figures of `cluster` (a preset or a cluster file) to logs of nccl-tests or PARAM.
 
     First it looks for what is broken, and takes that as part of the machine. `version` is the NCCL
     that should have run; without it the logs' own word counts. `on` is (nodes, GPUs on each) for
-    logs that do not list their devices, as PARAM's.
+    logs that do not list their devices, as PARAM's. `progress` hears what is being done, `follow`
+    is given a function that says which share of it is done.
 
     Raises:
         TraceError: a log cannot be read.
@@ -138,7 +140,7 @@ def calibrate(
     machine = machine_of(cluster)
     if version is not None:
         machine = machine.having({}, version=version)
-    return fitted(machine, tables, progress=progress)
+    return fitted(machine, tables, progress=progress, follow=follow)
 
 
 def fitted(
@@ -146,10 +148,11 @@ def fitted(
     tables: Sequence[MeasuredTable],
     *,
     progress: Callable[[str], None] = lambda _: None,
+    follow: Callable[[Callable[[], float]], None] = lambda _: None,
 ) -> Calibration:
     """Return the calibration of a machine by tables that have been read."""
     progress("looking for what is broken")
-    finding = diagnose(machine, tables)
+    finding = diagnose(machine, tables, follow)
     broken = machine if finding is None else finding.fault.on(machine)
     factors = factors_of(broken, tables)
     progress(f"fitting {len(factors)} figures to {sum(len(t.sizes) for t in tables)} rows")

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +87,14 @@ def check(
     tolerance: float = 0.1,
     version: str | None = None,
     on: tuple[int, int] | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> CheckResult:
     """Compare nccl-tests logs with what `cluster` should take; slower than `tolerance` fails.
 
     An op on as many GPUs as the cluster's file has measured is held against that, carried to other
     sizes by the prediction; others against the prediction itself. Sizes are judged in bands by
     their medians, as single rows are noisy. Faster never fails. `on`: as in `calibrate`.
+    `progress` hears how many of how many tables are done.
 
     Raises:
         TraceError: a log cannot be read.
@@ -104,9 +106,10 @@ def check(
     if version is not None:
         machine = machine.having({}, version=version)
     tables = read_tables([logs] if isinstance(logs, str | Path) else logs, on)
-    bands = [
-        band for table in tables for band in _bands(table, *_expected(machine, table), tolerance)
-    ]
+    bands: list[CheckedBand] = []
+    for at, table in enumerate(tables):
+        progress(at, len(tables))
+        bands += _bands(table, *_expected(machine, table), tolerance)
     return CheckResult(str(cluster), tolerance, tuple(bands), machine.faults)
 
 

@@ -7,7 +7,7 @@ if the machine as it should be is off by more than `_OFF`, and the fault takes m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -55,17 +55,25 @@ class Finding(msgspec.Struct, frozen=True):
     also: tuple[str, ...]
 
 
-def diagnose(machine: BenchedMachine, tables: Sequence[MeasuredTable]) -> Finding | None:
-    """Return the fault that explains the tables best; None if none is needed, or none does."""
+def diagnose(
+    machine: BenchedMachine,
+    tables: Sequence[MeasuredTable],
+    follow: Callable[[Callable[[], float]], None] = lambda _: None,
+) -> Finding | None:
+    """Return the fault that explains the tables best; None if none is needed, or none does.
+
+    `follow` is given a function that says which share of the faults has been tried.
+    """
     healthy = _best(machine, tables)
     if healthy <= _OFF:
         return None
-    scores = [
-        (_best(fault.on(machine), tables), place, fault)
-        for place, fault in enumerate(_faults(machine, tables))
-    ]
-    after, _, fault = min(scores, key=lambda one: one[:2], default=(np.inf, 0, None))
-    if fault is None or after > healthy * _TAKES:
+    faults = list(_faults(machine, tables))
+    scores: list[tuple[float, int, Fault]] = []
+    follow(lambda: len(scores) / len(faults))
+    for place, fault in enumerate(faults):
+        scores.append((_best(fault.on(machine), tables), place, fault))
+    after, _, fault = min(scores, key=lambda one: one[:2])
+    if after > healthy * _TAKES:
         return None
     also = tuple(
         one.name for score, _, one in scores if one is not fault and score < after * _ALIKE

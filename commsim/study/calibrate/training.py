@@ -8,7 +8,7 @@ recorded. Every second step is fitted to, the others are predicted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +94,12 @@ def calibrate_steps(
     cluster: str | Path | BenchedMachine,
     *,
     training: str | Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> StepCalibration:
     """Fit the GPUs of `cluster` (a preset or a cluster file) to Kineto traces of training steps.
 
     `training` is a scenario of the recorded training (its cluster is put aside): without it GPUs
-    are compared with each other only.
+    are compared with each other only. `progress` hears what is being done.
 
     Raises:
         TraceError: no trace, or none with a profiled step that computes on a GPU.
@@ -106,7 +107,10 @@ def calibrate_steps(
     """
     machine = cluster if isinstance(cluster, BenchedMachine) else machine_of(cluster)
     given = [traces] if isinstance(traces, str | Path) else list(traces)
-    recorded = load_trace([example_path(path) for path in given]).paces
+    recorded = load_trace(
+        [example_path(path) for path in given],
+        progress=lambda done, of: progress(f"reading traces: {done:,} of {of:,} done"),
+    ).paces
     paces = {rank: pace for rank, pace in recorded.items() if pace.steps}
     if not paces:
         raise TraceError(
@@ -123,6 +127,7 @@ def calibrate_steps(
     fitted, base, times = machine, _alike(steps, ratios, shown), None
     expected = {rank: base[rank] * slow.get(rank, 1.0) for rank in steps}
     if training is not None:
+        progress("fitting the speed of the GPUs by simulations of the training")
         base = _simulated(training, machine, steps)
         fitted, expected, times = _fit(training, machine, steps, shown, slow)
     if launch is not None:

@@ -1,4 +1,4 @@
-"""What a run shows while it works, and how it ends when it is stopped."""
+"""How a run ends when it is stopped."""
 
 from __future__ import annotations
 
@@ -6,46 +6,12 @@ import gc
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-import commsim as cs
 from commsim.cli import main
 from commsim.cli.main import call
-from commsim.cli.terminal.progress import counting
-from commsim.cli.terminal.waiting_line import Waiting, _in_lines, waiting
-
-
-def test_the_rest_is_told_from_two_seconds_on() -> None:
-    told = Waiting("simulating", share=lambda: 0.25, since=100.0)
-    assert told.text(101.9) == "simulating"
-    assert told.text(110.0) == "simulating: 25% done, about 30 s left"
-    told.say("measuring")
-    assert told.text(200.0) == "measuring"
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_nothing_is_guessed_from_nothing(share: float) -> None:
-    assert Waiting("x", share=lambda: share, since=0.0).text(50.0) == "x"
-
-
-def test_a_line_a_minute_without_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("commsim.cli.terminal.waiting_line._MINUTE", 0.001)
-    for quiet, lines in ((False, True), (True, False)):
-        with waiting("simulating ddp", quiet=quiet):
-            while lines and "simulating ddp" not in capsys.readouterr().err:
-                pass
-        capsys.readouterr()
-
-
-def test_a_run_says_how_far_it_is() -> None:
-    seen: list[float] = []
-    cs.run("1f1b", follow=lambda share: seen.append(share()))
-    assert seen == [0.0]
 
 
 @pytest.mark.parametrize(
@@ -100,34 +66,6 @@ def test_a_signal_ends_a_sweep_and_its_workers(number: int, code: int, tmp_path:
     assert "leaked" not in error
     assert "Traceback" not in error, error[-2000:]
     assert not (tmp_path / "x.csv").exists()
-
-
-def test_counted_work_tells_its_count_without_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """First that it works, then how many pieces of how many; with --quiet nothing."""
-    monkeypatch.setattr("commsim.cli.terminal.progress.FIRST_LINE", 0.001)
-    with counting("runs", quiet=False) as count:
-        assert count is not None
-        while "runs: none done yet" not in capsys.readouterr().err:
-            pass
-        count(12, 48)
-        while "runs, 12 of 48" not in capsys.readouterr().err:
-            pass
-    with counting("runs", quiet=True) as count:
-        assert count is None
-
-
-def test_lines_come_at_twice_the_time_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-
-    class Over(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            pauses.append(timeout or 0.0)
-            return len(pauses) == 7
-
-    _in_lines(Waiting("runs"), Over(), first=2.0)
-    assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
 
 
 def test_a_second_sigterm_ends_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
