@@ -37,6 +37,7 @@ from commsim.metrics.links import (
     utilization,
 )
 from commsim.metrics.measure import CollectiveMetrics, Metrics, RankTimes, Times, measure
+from commsim.metrics.one_axis import OneAxis
 from commsim.metrics.stages import lane_stages
 from commsim.metrics.waits import Wait, waits
 from commsim.metrics.window import Window, arrivals, measured_window
@@ -54,6 +55,7 @@ __all__ = [
     "Instances",
     "Limit",
     "Metrics",
+    "OneAxis",
     "RankTimes",
     "Times",
     "UseOverTime",

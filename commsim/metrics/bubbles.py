@@ -57,7 +57,7 @@ def bubbles(timeline: Timeline, *, window: Window | None = None) -> Bubbles | No
     busy, span = _busy_and_span(timeline, work)
     lanes = np.flatnonzero(np.bincount(timeline.lane[work], minlength=len(stage_of_lane)))
     stage, row = np.unique(stage_of_lane[lanes], return_inverse=True)
-    ranks = graph.multiplicity[lanes]
+    ranks = graph.multiplicity[lanes].astype(np.float64)  # 64 bits may not hold times of many
     stage_busy = np.bincount(row, weights=busy[lanes] * ranks) / np.bincount(row, weights=ranks)
     stage_span = np.bincount(row, weights=span[lanes] * ranks) / np.bincount(row, weights=ranks)
     longest = float(stage_span.max())

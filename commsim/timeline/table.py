@@ -133,9 +133,10 @@ class Timeline(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         """Return what a notebook shows: how many spans of each kind, and how long together."""
         from html import escape
 
+        length = (self.end - self.start).astype(np.float64)  # 64 bits may not hold their sum
         rows = "".join(
             f"<tr><td>{kind.name.lower()}</td><td>{int(mine.sum()):,} spans</td>"
-            f"<td>{format_time(int((self.end - self.start)[mine].sum()))} in all</td></tr>"
+            f"<td>{format_time(length[mine].sum())} in all</td></tr>"
             for kind in OpKind
             if (mine := self.kind == kind).any()
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from helpers.hand_made import timeline
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.metrics import Bubbles, bubbles
@@ -47,6 +49,14 @@ def test_replicas_of_a_stage_count_as_one_stage() -> None:
     result = found(gpipe(4, 8, 3, 6, replicas=2))
     assert result.stage.tolist() == [0, 1, 2, 3]
     assert result.fraction == pytest.approx(3 / 11)
+
+
+def test_days_of_many_ranks() -> None:
+    """Their times add up to more than 64 bits hold."""
+    run = gpipe(4, 8, 3 * 2**50, 6 * 2**50, replicas=2)
+    ranks = np.array([9, 9, 9, 9, 5000, 9000, 9000, 9000])
+    many = replace(run, graph=replace(run.graph, multiplicity=ranks))
+    assert found(many).stage_fraction == pytest.approx(found(run).stage_fraction)
 
 
 def test_span_is_that_of_the_longest_stage_not_the_makespan() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from commsim.arrays import Bools, Floats, Ints
 from commsim.charts.theme import FAMILIES, family_of, shorten
 from commsim.graph import Device, Graph, OpKind, Phase
+from commsim.metrics import OneAxis
 from commsim.timeline import Timeline
 from commsim.units import format_time
 
@@ -355,9 +356,8 @@ def _together(boxes: Boxes, tick: int, rows: Bools) -> tuple[Boxes, bool]:
 
 def _longer_before(few: Boxes, long: Boxes) -> Ints:
     """Return how many of `long` begin in a box's row before it does."""
-    zero = min(int(few.start.min()), int(long.start.min(initial=int(few.start.min()))))
-    width = max(int(few.start.max()), int(long.start.max(initial=0))) - zero + 1
-    begins = np.sort(long.row * width + long.start - zero)
-    before = np.searchsorted(begins, few.row * width + few.start - zero)
-    found: Ints = before - np.searchsorted(begins, few.row * width)
+    axis = OneAxis.of([few.row, long.row], [few.start, long.start])
+    begins = np.sort(axis.at(long.row, long.start))
+    before = np.searchsorted(begins, axis.at(few.row, few.start))
+    found: Ints = before - np.searchsorted(begins, few.row * axis.span)
     return found

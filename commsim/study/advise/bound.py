@@ -19,7 +19,7 @@ from itertools import accumulate
 import msgspec
 
 from commsim.cluster import Cluster
-from commsim.errors import ScenarioError
+from commsim.errors import ScenarioError, UnitError
 from commsim.libraries import Library
 from commsim.models import ComputeModel, ModelShape, is_moe_layer
 from commsim.study.advise.floor import Floor
@@ -125,6 +125,8 @@ class LayoutBound:
         if key not in self._rows:
             try:
                 self._rows[key] = self._timed(shape)
+            except UnitError:  # work longer than the clock holds is not the layout's fault
+                raise
             except ScenarioError:
                 self._rows[key] = None
         return self._rows[key]

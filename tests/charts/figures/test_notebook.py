@@ -6,6 +6,7 @@ import re
 from functools import cache
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from commsim.charts.figures.notebook import bench_html
 from commsim.cluster import Cluster
 from commsim.study.bench import bench
 from commsim.study.run import Result, run
+from commsim.units import format_time
 
 HOSTILE = "<script>alert('x')</script>&amp;"
 
@@ -52,6 +54,12 @@ def test_a_timeline_counts_its_spans() -> None:
     text = words(timeline._repr_html_())
     collectives = int((timeline.kind == 1).sum())
     assert f"{collectives:,} spans" in text
+
+
+def test_weeks_of_many_spans_add_up() -> None:
+    line = quickstart().timeline
+    long = replace(line, start=np.zeros_like(line.end), end=np.full_like(line.end, 2**61))
+    assert f"{format_time(2.0**61 * (line.kind == 1).sum())} in all" in words(long._repr_html_())
 
 
 def test_a_cluster_names_its_kinds_of_nodes() -> None:
