@@ -28,12 +28,12 @@ def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
     """Return the wiring of a dragonfly+ that holds all nodes.
 
     `spec.global_links` between two groups: by default so many that, over all other groups, a
-    group's are as many as its leaves' uplinks. `spec.spines` of a group: by default as few as
-    have the ports.
+    group's are as many as its leaves' uplinks, or just fewer if only those have ports.
+    `spec.spines` of a group: by default as few as have the ports.
 
     Raises:
-        ScenarioError: the nodes do not fill whole groups, or fill one only; or there are more links
-            than fit in memory.
+        ScenarioError: the nodes do not fill whole groups, or fill one only; no number of spines has
+            the ports; or there are more links than fit in memory.
     """
     nodes = 1 + max(nic.node for nic in nics)
     per_node = math.ceil(len(nics) / nodes)
@@ -49,8 +49,8 @@ def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
         )
     at = nodes_on_leaves(spec, nics, per_leaf, groups * in_group)
     uplinks = max(1, math.ceil(per_leaf * per_node / ratio - 1e-9))
-    between = spec.global_links or math.ceil(in_group * uplinks / (groups - 1))
-    spines = spec.spines or _fewest_spines(spec.radix, in_group, uplinks, between * (groups - 1))
+    room = max(spec.radix - per_leaf * per_node, uplinks)  # for the uplinks of a leaf
+    between, spines = _between_and_spines(spec, groups, in_group, uplinks, room)
     pairs = groups * (groups - 1) // 2
     check_size(
         pairs * min(between, spines * spines),
@@ -75,13 +75,35 @@ def dragonfly_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
     return Wiring(kinds, (*inside, *across), tuple(leaves[leaf] for leaf in at))
 
 
-def _fewest_spines(radix: int, leaves: int, uplinks: int, to_others: int) -> int:
-    """Return how many spines of `radix` ports hold a group's links to its leaves and to others."""
-    for spines in range(1, uplinks):
-        down, across = leaves * math.ceil(uplinks / spines), math.ceil(to_others / spines)
-        if down + across <= radix:
+def _between_and_spines(
+    spec: FabricSpec, groups: int, leaves: int, uplinks: int, room: int
+) -> tuple[int, int]:
+    """Return the links between each two groups, and the spines of a group."""
+    balanced = leaves * uplinks / (groups - 1)
+    wanted = (spec.global_links,) if spec.global_links else (math.ceil(balanced), int(balanced))
+    for between in wanted:
+        to_others = max(between, 1) * (groups - 1)
+        spines = spec.spines or _fewest_spines(spec.radix, leaves, uplinks, room, to_others)
+        if spines:
+            return max(between, 1), spines
+    raise ScenarioError(
+        f"{spec.where}: a group's {leaves * uplinks:,} links to its leaves and {to_others:,} to"
+        f" {groups - 1:,} other groups fit on no spines of radix {spec.radix}. Give another radix,"
+        " fewer global_links, or larger and fewer groups (leaves_per_group, nodes_per_leaf); or"
+        " spines, whose ports are not counted then."
+    )
+
+
+def _fewest_spines(radix: int, leaves: int, uplinks: int, room: int, to_others: int) -> int:
+    """Return how many spines of `radix` ports hold a group's links to its leaves and to others.
+
+    Each leaf is joined alike with each spine, by `room` cables at most. 0: no number does.
+    """
+    for spines in range(1, uplinks + 1):
+        each = math.ceil(uplinks / spines)
+        if leaves * each + math.ceil(to_others / spines) <= radix and each * spines <= room:
             return spines
-    return uplinks
+    return 0
 
 
 def _across(groups: int, spines: int, between: int) -> Iterator[tuple[int, int, int]]:

@@ -126,6 +126,37 @@ def test_a_dragonfly_has_no_more_spines_than_its_cables_fill():
     assert len({name for name in nodes.links.source if "spine" in name}) == 4 * 2
 
 
+@pytest.mark.parametrize(
+    ("nodes", "shape"),
+    [
+        (512, {}),  # 1,026 links to the three other groups have no ports; 1,023 have
+        (128, {"leaves_per_group": 8, "nodes_per_leaf": 4}),  # 9 spines want 36 of 32 uplinks
+        (16, {"leaves_per_group": 2, "nodes_per_leaf": 1, "radix": 16}),
+    ],
+)
+def test_a_dragonfly_by_default_has_the_ports_that_it_needs(nodes: int, shape: dict[str, int]):
+    cluster = Cluster.preset(
+        "dgx-h100", nodes=nodes, fabric={"kind": "dragonfly_plus", "radix": 64, **shape}
+    )
+    assert cluster.fabric.parts.wrong == ""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more"), [(512, {}), (8, {"global_links": 40})], ids=["groups", "global links"]
+)
+def test_a_dragonfly_that_no_spines_have_the_ports_for(nodes: int, more: dict[str, int]):
+    shape = {"nodes_per_leaf": 1, "leaves_per_group": 2, "radix": 16, **more}
+    told = (
+        rf"a group's 16 links to its leaves and .* {nodes // 2 - 1} other groups fit on no spines"
+    )
+    with pytest.raises(ScenarioError, match=told):
+        Cluster.preset("dgx-h100", nodes=nodes, fabric={"kind": "dragonfly_plus", **shape})
+    all_the_same = Cluster.preset(
+        "dgx-h100", nodes=nodes, fabric={"kind": "dragonfly_plus", "spines": 8, **shape}
+    )
+    assert "ports, and a switch has radix 16" in all_the_same.fabric.parts.wrong
+
+
 def test_a_dragonfly_of_too_many_groups_is_refused_by_its_size():
     """Each two of 20 groups are joined by one link, 190 in all, of 900 bytes."""
     with limited_to(190 * BYTES_PER_LINK):

@@ -37,7 +37,7 @@ class Planned:
                 link=np.array([4, *kernel]), load=np.array([2 * size, *[90 * size for _ in kernel]])
             ),
         ]
-        return SimpleNamespace(parts=[SimpleNamespace(phases=phases)])
+        return SimpleNamespace(idle=0, parts=[SimpleNamespace(phases=phases)])
 
 
 def traffic(out: bool = True) -> Any:
