@@ -194,11 +194,10 @@ class Collected:
         """Judge the mutants, in place of pytest's own loop over the tests."""
         items = {item.nodeid: item for item in session.items}
         for found in gc.get_objects():
-            if type(found) is FunctionType:  # isinstance() asks objects of torch, which warn
+            # isinstance() would ask objects of torch, which warn
+            if type(found) is FunctionType:
                 self.functions.setdefault(found.__code__.co_filename, []).append(found)
-            elif isinstance(found, functools._lru_cache_wrapper) and found.__module__.startswith(
-                OWN
-            ):
+            elif type(found) is functools._lru_cache_wrapper and found.__module__.startswith(OWN):
                 self.caches.append(found)
         gc.collect()
         gc.freeze()

@@ -6,15 +6,18 @@ Which tests run which lines of the program, and the processor time each test tak
 
 Runs the default suite but its browser tests once, in this process, with coverage.py's contexts,
 and writes what was seen to FILE (JSON). `mutants.py --reach FILE` then runs a mutant against the
-tests that run its line. With TESTS only these are run, and what FILE knows of others stays.
+tests that run its line. What a test's own processes run (captures, commands) counts as run by it.
+With TESTS only these are run, and what FILE knows of others stays.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,28 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = "not long and not benchmark and not browser"
+
+CHILD = '''"""Writes which lines of the program this process has run, when it ends."""
+import atexit, json, os
+import coverage
+
+measured = coverage.Coverage(data_file=None, source=[{source!r}], config_file=False)
+
+def end():
+    measured.stop()
+    data = measured.get_data()
+    ran = {{file: sorted(data.lines(file)) for file in data.measured_files()}}
+    with open(os.path.join({folder!r}, f"{{os.getpid()}}.json"), "w", encoding="utf-8") as out:
+        json.dump(ran, out)
+
+def leave(code, ends=os._exit):
+    end()
+    ends(code)
+
+os._exit = leave
+atexit.register(end)
+measured.start()
+'''
 
 
 class Reach(msgspec.Struct):
@@ -51,8 +76,9 @@ class Reach(msgspec.Struct):
 class Noted:
     """Has coverage.py note under each test's name what it runs, and notes its time."""
 
-    def __init__(self, coverage: Any) -> None:
-        self.coverage = coverage
+    def __init__(self, coverage: Any, folder: Path) -> None:
+        self.coverage, self.folder = coverage, folder
+        self.elsewhere: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
 
@@ -68,6 +94,14 @@ class Noted:
             spent = ended.user + ended.system - began.user - began.system
             self.seconds[item.nodeid] = round(spent, 3)
             self.coverage.switch_context("")
+            self._read_children(item.nodeid)
+
+    def _read_children(self, test: str) -> None:
+        for written in self.folder.glob("*.json"):
+            for file, lines in json.loads(written.read_text("utf-8")).items():
+                for line in lines:
+                    self.elsewhere[file][line].add(test)
+            written.unlink()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what fails, as a test of compiled code does here: it would notice any mutant."""
@@ -75,16 +109,18 @@ class Noted:
             self.failed.add(report.nodeid)
 
 
-def reach_of(seconds: dict[str, float], data: Any) -> Reach:
-    """Return what coverage.py's data say, each group of tests once."""
+def reach_of(
+    seconds: dict[str, float], data: Any, elsewhere: Mapping[str, Mapping[int, set[str]]]
+) -> Reach:
+    """Return what coverage.py's data and those of processes say, each group of tests once."""
     place = {name: at for at, name in enumerate(seconds)}
-    lines = {
-        str(Path(file).relative_to(ROOT)): {
-            line: [place[name] for name in contexts if name in place]
-            for line, contexts in data.contexts_by_lineno(file).items()
+    lines: dict[str, dict[int, list[int]]] = {}
+    for file in {*data.measured_files(), *elsewhere}:
+        here, there = data.contexts_by_lineno(file), elsewhere.get(file, {})
+        lines[str(Path(file).relative_to(ROOT))] = {
+            line: [place[name] for name in {*here.get(line, ()), *there.get(line, ())} & {*place}]
+            for line in {*here, *there}
         }
-        for file in data.measured_files()
-    }
     return _grouped(seconds, lines)
 
 
@@ -123,14 +159,19 @@ def main() -> None:
     parser.add_argument("tests", nargs="*", default=[str(ROOT / "tests")])
     asked = parser.parse_args()
     os.environ["NUMBA_DISABLE_JIT"] = "1"  # compiled code has no lines
-    measured = coverage.Coverage(data_file=None, source=[str(ROOT / "commsim")], config_file=False)
-    noted = Noted(measured)
+    source = str(ROOT / "commsim")
+    measured = coverage.Coverage(data_file=None, source=[source], config_file=False)
     words = ["-q", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-m", KINDS]
-    measured.start()
-    pytest.main([*words, *asked.tests], plugins=[noted])
-    measured.stop()
+    with tempfile.TemporaryDirectory() as folder:
+        child = CHILD.format(source=source, folder=folder)
+        Path(folder, "sitecustomize.py").write_text(child, encoding="utf-8")
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, str(ROOT)])
+        noted = Noted(measured, Path(folder))
+        measured.start()
+        pytest.main([*words, *asked.tests], plugins=[noted])
+        measured.stop()
     passed = {test: took for test, took in noted.seconds.items() if test not in noted.failed}
-    found = reach_of(passed, measured.get_data())
+    found = reach_of(passed, measured.get_data(), noted.elsewhere)
     if asked.file.exists():
         found = joined(msgspec.json.decode(asked.file.read_bytes(), type=Reach), found)
     asked.file.write_bytes(msgspec.json.encode(found))

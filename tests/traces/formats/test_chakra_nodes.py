@@ -137,6 +137,12 @@ def test_a_launcher_is_left_out_and_what_waits_for_it_waits_for_what_it_waits_fo
     assert found.notes[1:] == ("Chakra: 1 CPU launchers of collectives are left out.",)
 
 
+def test_loads_and_stores_are_kept_and_no_launchers() -> None:
+    found = read(astra(1, NodeType.LOAD), astra(2, NodeType.STORE), astra(3, 1), astra(4, 0))
+    assert [call.name for call in found.calls] == ["n1", "n2"]
+    assert len(found.notes) == 1
+
+
 def test_nodes_follow_what_they_need() -> None:
     found = read(astra(1, NodeType.COMPUTE, 3), astra(2, NodeType.COMPUTE), astra(3, 4, 2))
     assert [call.name for call in found.calls] == ["n2", "n3", "n1"]

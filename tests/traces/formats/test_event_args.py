@@ -51,12 +51,36 @@ def test_an_event_without_arguments_states_nothing() -> None:
         ([[[2, 3], [4]], []], (10, -1)),  # a list of tensors counts together
         ([[[2, -3], [4]]], (-1, -1)),
         ([[2, "x"]], (-1, -1)),
+        ([[2, 0], [0]], (0, 0)),
+        ([[[2, 0], [4]]], (4, -1)),
+        ([[[0], [0]]], (0, -1)),
         ("[[2, 3]]", (-1, -1)),
         (7, (-1, -1)),
     ],
 )
 def test_shapes_become_elements(dims: object, inputs: tuple[int, int]) -> None:
     assert args_of({"Input Dims": dims}, "c10d::allreduce_").inputs == inputs
+
+
+@pytest.mark.parametrize(
+    ("start", "stride", "size", "ranks"),
+    [
+        (0, 1, 3, (0, 1, 2)), (2, 4, 3, (2, 6, 10)), (5, 1, 1, (5,)), ("1", "2", "2", (1, 3)),
+        (-1, 1, 3, ()), (0, 0, 3, ()), (0, 1, 0, ()), (0, 1, 1_000_001, ()), (None, 1, 3, ()),
+    ],
+)  # fmt: skip
+def test_a_group_is_a_start_a_stride_and_a_size_if_it_is_not_listed(
+    start: object, stride: object, size: object, ranks: tuple[int, ...]
+) -> None:
+    said = {"Global rank start": start, "Global rank stride": stride, "Group size": size}
+    assert args_of(said).ranks == ranks
+    assert args_of({**said, "Process Group Ranks": "[7, 8]"}).ranks == (7, 8)
+    assert args_of({**said, "Process Group Ranks": "[7, 8, ...]"}).ranks == ranks
+
+
+def test_a_group_of_a_million_ranks_is_the_largest() -> None:
+    said = {"Global rank start": 0, "Global rank stride": 1, "Group size": 1_000_000}
+    assert len(args_of(said).ranks) == 1_000_000
 
 
 def test_a_message_takes_its_type_from_its_input_and_its_peer_from_its_numbers() -> None:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
+from types import SimpleNamespace
+from typing import Any
 
-from commsim.traces.rebuild.rank.causes import LONG, _first_of_each, _last_of_each, _typical
+import numpy as np
+import pytest
+
+from commsim.traces.rebuild.rank.causes import (
+    LONG,
+    _first_of_each,
+    _last_of_each,
+    _main,
+    _typical,
+    launch_pieces,
+)
+from commsim.traces.rebuild.rank.threads import Pieces
 
 LAUNCH, STREAM, SYNC, LEFT = range(4)
 US = 1_000_000
@@ -44,3 +56,32 @@ def test_the_first_of_the_latest_rows_of_each_op() -> None:
     assert _last_of_each(times, op, first).tolist() == [1, 3, 4]
     none = np.zeros(0, np.int64)
     assert _last_of_each(none, none, _first_of_each(none)).tolist() == []
+
+
+class Launched:
+    """GPU work: the number of the thread that launched each piece (-1: not recorded), and when."""
+
+    def __init__(self, threads: list[int], *launches: tuple[int, int]) -> None:
+        thread, launched = zip(*launches, strict=True)
+        self.threads, self.thread, self.launched = threads, np.array(thread), np.array(launched)
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+
+def pieces(*ends: int) -> Pieces:
+    until = np.array(ends)
+    none = np.zeros(len(ends), np.int64)
+    return Pieces(until - 1, until, none, none, ("x",), {}, {})
+
+
+@pytest.mark.parametrize(("main", "first"), [(7, 0), (8, 2), (9, 5)])
+def test_pieces_are_counted_through_all_threads(main: int, first: int) -> None:
+    """Threads 7, 8 and 9 have 2, 3 and 1 pieces; a launch is of the last one that had ended."""
+    launches = ((0, 10), (0, 19), (0, 20), (1, 5), (1, 30), (-1, 30), (2, 99))
+    work: Any = SimpleNamespace(
+        activity=SimpleNamespace(main=main, gpu=Launched([7, 8, 9], *launches)),
+        pieces={7: pieces(10, 20), 8: pieces(10, 20, 30), 9: pieces(10)},
+    )
+    assert launch_pieces(work).tolist() == [0, 0, 1, 2, 4, -1, 5]
+    assert _main(work) == first

@@ -8,7 +8,13 @@ import pytest
 from commsim.traces.formats import Event, EventKind, Events
 from commsim.traces.formats.event_args import NO_ARGS, EventArgs
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
-from commsim.traces.rebuild.rank.gloo_work import _free_lane, _kind_of_run, gloo_op, peer_and_tag
+from commsim.traces.rebuild.rank.gloo_work import (
+    _free_lane,
+    _kind_of_run,
+    gloo_op,
+    gloo_work,
+    peer_and_tag,
+)
 from commsim.traces.rebuild.rank.gpu_ops import GpuOp, LaunchCalls
 
 
@@ -85,3 +91,26 @@ def test_gloo_runs_some_ops_as_others() -> None:
     assert _kind_of_run("reduce_scatter", {"all_reduce", "reduce_scatter"}) == "reduce_scatter"
     assert _kind_of_run("all_to_all_v", {"all_to_all"}) == "all_to_all"
     assert _kind_of_run("all_gather", {"all_reduce"}) == "all_gather"
+
+
+def test_messages_that_overlap_have_streams_of_their_own_and_calls_that_of_their_thread() -> None:
+    """Two sends at once, one after both; calls on two of Gloo's threads, and on the first again."""
+    main = ("1", "1")
+    rows = [
+        ("send", "30", 0, 10), ("send", "30", 5, 20), ("send", "30", 20, 30),
+        ("all_reduce", "40", 31, 32), ("all_reduce", "41", 33, 34), ("all_reduce", "40", 35, 36),
+    ]  # fmt: skip
+    names = {"send": "c10d::send", "all_reduce": "c10d::allreduce_"}
+    issued = [
+        Event(OP, names[op], main, start, start + 1, 0, -1, NO_ARGS) for op, _, start, _ in rows
+    ]
+    runs = [
+        Event(EventKind.ANNOTATION, f"gloo:{op}", ("1", thread), start, end, 0, -1, NO_ARGS)
+        for op, thread, start, end in rows
+    ]
+    threads = {main: Thread(main, Events.of(issued))}
+    found = list(gloo_work(Events.of([*issued, *runs]), threads, lambda calls: [""] * len(calls)))
+    assert [event.stream for event, _ in found] == [-1000, -1001, -1000, -2, -3, -2]
+    assert [call for _, call in found] == [ThreadCall(main, at) for at in range(6)]
+    assert [event.name for event, _ in found] == [f"gloo:{op}" for op, *_ in rows]
+    assert list(gloo_work(Events.of(issued), threads, lambda calls: [])) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from commsim.traces.rebuild.rank.message_kernels import (
     _is_message,
     _merged,
     _peer,
+    with_messages,
 )
 
 COMMS = "record_param_comms"
@@ -139,3 +141,47 @@ def test_arguments_of_a_kernel_count_before_what_was_known() -> None:
     assert with_args(known, empty, {}).size == 0
     uneven = EventArgs(op="all_to_all_v", elements=2, out_elements=9, itemsize=2, splits=(0, 2))
     assert (with_args(known, uneven, {}).size, with_args(known, uneven, {}).splits) == (4, (0, 4))
+
+
+class Nothing:
+    """A rank without bare calls; `asked` if they were looked for."""
+
+    asked = False
+
+    def before(self, launch: object) -> list[Event]:
+        self.asked = True
+        return []
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "launched", "asked"),
+    [
+        ("all_reduce", 8, True, False), ("all_reduce", 0, True, False),
+        ("all_reduce", -1, True, True), ("", 8, True, True), ("", -1, True, True),
+        ("", -1, False, False), ("all_reduce", -1, False, False),
+    ],
+)  # fmt: skip
+def test_bare_calls_are_looked_at_for_what_a_launch_does_not_say(
+    op: str, size: int, launched: bool, asked: bool
+) -> None:
+    activity: Any = SimpleNamespace(enclosing=lambda launch: [], file=SimpleNamespace(groups={}))
+    kernel: Any = SimpleNamespace(launch="launch" if launched else None)
+    call, bare = CollectiveCall(0, op, 0, 0, 1, 0, size), Nothing()
+    assert with_messages(activity, call, kernel, bare) is call  # type: ignore[arg-type]
+    assert bare.asked is asked
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_a_kernel_of_one_message_has_the_first_that_names_its_peer(around: bool) -> None:
+    """Peer 0 is a peer; without any the number in the kernel's name is taken."""
+    events = [event(COMMS, call="send", target=0, elements=3, itemsize=4, dtype="float")]
+    events.append(event(COMMS, call="send", target=5, elements=3, itemsize=4, dtype="float"))
+    activity: Any = SimpleNamespace(
+        enclosing=lambda launch: events if around else [], file=SimpleNamespace(groups={})
+    )
+    kernel: Any = SimpleNamespace(launch="launch", event=event("nccl:send 1->3"))
+    given = CollectiveCall(0, "send", 0, 0, 1, 0, 12, dtype="float")
+    found = with_messages(activity, given, kernel, Nothing())  # type: ignore[arg-type]
+    assert found.op == "messages"
+    peer = 0 if around else 3
+    assert found.messages == (KernelMessage("send", peer, 12, "float"),)
