@@ -70,15 +70,15 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write `text` to `path` as UTF-8 with "\\n" at line ends. Raises as `write_aside`."""
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, _utf8(text))
 
 
 def write_pieces(path: str | Path, pieces: Iterable[str]) -> None:
     """Write a text that is made piece by piece, as UTF-8. Raises as `write_aside`."""
 
     def write(aside: Path) -> None:
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(pieces)
+        with aside.open("wb") as file:
+            file.writelines(map(_utf8, pieces))
 
     write_aside(path, write)
 
@@ -112,12 +112,38 @@ def write_set(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
 
 def json_bytes(data: dict[str, Any]) -> bytes:
     """Return `data` as indented JSON that ends in a newline; what is not finite is null."""
-    return msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n"
+    try:
+        encoded = msgspec.json.encode(data)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(_text_in_utf8(msgspec.to_builtins(data)))
+    return msgspec.json.format(encoded, indent=1) + b"\n"
 
 
 def write_json(data: dict[str, Any], path: str | Path) -> None:
     """Write `data` as JSON to `path`. Raises as `write_aside`."""
     write_bytes(path, json_bytes(data))
+
+
+def _utf8(text: str) -> bytes:
+    """Return text as UTF-8, though it names a file whose bytes the locale could not decode."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        pass
+    try:
+        raw = text.encode("utf-8", "surrogateescape")  # the bytes of the name
+    except UnicodeEncodeError:
+        raw = text.encode("utf-8", "replace")
+    return raw.decode("utf-8", "replace").encode("utf-8")
+
+
+def _text_in_utf8(data: Any) -> Any:
+    """Return plain data with all of its text as UTF-8 can hold it."""
+    if isinstance(data, str):
+        return _utf8(data).decode("utf-8")
+    if isinstance(data, dict):
+        return {_text_in_utf8(key): _text_in_utf8(value) for key, value in data.items()}
+    return [_text_in_utf8(one) for one in data] if isinstance(data, list | tuple) else data
 
 
 _number = itertools.count()  # of the files aside that this process has named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path
@@ -137,3 +138,21 @@ def test_a_reader_that_left_is_no_refusal() -> None:
     with pytest.raises(BrokenPipeError):
         write_text(f"/dev/fd/{write}", "text")
     os.close(write)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("größe".encode().decode("ascii", "surrogateescape"), "größe"),  # a locale without UTF-8
+        (b"\xff.yaml".decode("utf-8", "surrogateescape"), "\N{REPLACEMENT CHARACTER}.yaml"),
+        ("\ud800", "?"),
+    ],
+)
+def test_the_name_of_any_file_can_be_written(name: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_json({"of": [{name: (name,)}]}, path)
+    assert json.loads(path.read_bytes()) == {"of": [{told: [told]}]}
+    write_text(path, name)
+    assert path.read_text(encoding="utf-8") == told
+    write_pieces(path, [name, name])
+    assert path.read_text(encoding="utf-8") == told * 2

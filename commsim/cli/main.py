@@ -21,7 +21,14 @@ import click
 
 from commsim._version import __version__
 from commsim.cli.commands import COMMANDS, load
-from commsim.cli.terminal import never_failing, quiet_group, reader_left, write_commands
+from commsim.cli.terminal import (
+    named_stdout,
+    never_failing,
+    output_refused,
+    quiet_group,
+    reader_left,
+    write_commands,
+)
 from commsim.errors import CommsimError, did_you_mean
 
 __all__ = ["call", "commsim", "entry"]
@@ -119,6 +126,8 @@ def entry() -> NoReturn:
     # A shell's `>&-` leaves none: what is printed goes nowhere, and files are written all the same.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = named_stdout(sys.stdout)
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = never_failing(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
@@ -136,6 +145,8 @@ def call(arguments: Sequence[str]) -> int:
         code = commsim.main(list(arguments), prog_name="commsim", standalone_mode=False)
         if sys.stdout is not None:  # a shell's `>&-` leaves none
             sys.stdout.flush()
+        if refused := output_refused():
+            raise refused
         if reader_left():
             return _PIPE_CLOSED
         return code if isinstance(code, int) else 0

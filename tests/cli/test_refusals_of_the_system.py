@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -32,6 +33,9 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))
 """
 
 
+VARY = ("--vary", "workload.pipeline.microbatches=4,8", "--executor", "serial")
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [
@@ -41,6 +45,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))
         (("topo", "dgx-h100", "--nccl-xml"), "x.xml"),
         (("convert", str(ROOT / "tests/data/gloo_runs/p2p-2")), "x.npz"),
         (("convert", str(ROOT / "tests/data/gloo_runs/p2p-2")), "x.goal"),
+        (("sweep", "1f1b", *VARY, "--store"), "x.sqlite"),
     ],
 )
 def test_a_full_disk(words: tuple[str, ...], name: str, tmp_path: Path) -> None:
@@ -49,6 +54,79 @@ def test_a_full_disk(words: tuple[str, ...], name: str, tmp_path: Path) -> None:
     assert name in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_stood_there_stays(tmp_path: Path) -> None:
+    store = tmp_path / "x.sqlite"
+    store.touch()
+    assert commsim("sweep", "1f1b", *VARY, "--store", str(store), most=64).returncode == 2
+    assert list(tmp_path.iterdir()) == [store]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--help", "presets", "topo dgx-a100", "explain ring", "run 1f1b -q", "run 1f1b -q --json -"],
+)
+def test_standard_output_on_a_full_disk(line: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "commsim", *line.split()],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "commsim: standard output: No space left on device.\n"
+
+
+def test_files_are_written_though_standard_output_is_full(tmp_path: Path) -> None:
+    """The tables of a sweep are printed before its files are written."""
+    table = tmp_path / "x.csv"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "commsim", "sweep", "1f1b", *VARY, "-q", "--csv", str(table)],
+            stdout=full, check=False, cwd=ROOT,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert len(table.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("words", ["run 1f1b -q --json", "convert {run} --to goal -q -o"])
+def test_a_closed_pipe_by_the_name_of_a_file(words: str) -> None:
+    line = words.format(run=ROOT / "tests/data/gloo_runs/p2p-2").split()
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "commsim", *line, "/dev/stdout"],
+        stdout=write, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "name", [b"new\nline", b"-dash", b"byte\xff\xfe", b"spa ce", "\N{ROCKET} größe".encode()]
+)
+def test_names_of_any_bytes_without_utf_8(name: bytes, tmp_path: Path) -> None:
+    log = (ROOT / "examples/nccl-tests/all_reduce.log").read_bytes()
+    beginning = os.fsencode(tmp_path) + b"/" + name
+    with open(beginning + b".log", "wb") as file:
+        file.write(log)
+    words = [b"calibrate", beginning + b".log", b"--cluster", b"dgx-a100"]
+    for option, suffix in ((b"-o", b".yaml"), (b"--json", b".json"), (b"--report", b".html")):
+        words += [option, beginning + suffix]
+    env = ENV | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "commsim", *words], capture_output=True, check=False, cwd=ROOT,
+        env=env,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / os.fsdecode(name + b".json")).read_bytes())
+    assert name.decode("utf-8", "replace") in str(told["tables"]).replace("\\n", "\n")
+    missing = subprocess.run(
+        [sys.executable, "-m", "commsim", "run", beginning], capture_output=True, check=False,
+        cwd=ROOT, env=env,
+    )  # fmt: skip
+    assert missing.returncode == 2
+    assert b"Traceback" not in missing.stderr
 
 
 def test_traces_of_every_rank_on_a_full_disk(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ In: what a user typed, and what a study returned. Out: text on stdout, the rest 
 """
 
 from commsim.cli.terminal.complete import clusters, presets_of, scenarios, traces
-from commsim.cli.terminal.console import Console, never_failing, reader_left
+from commsim.cli.terminal.console import Console, output_refused, reader_left
 from commsim.cli.terminal.help import GroupedCommand, write_commands
 from commsim.cli.terminal.notes import say_notes
 from commsim.cli.terminal.params import (
@@ -26,6 +26,7 @@ from commsim.cli.terminal.params import (
 )
 from commsim.cli.terminal.progress import ProgressLine, working
 from commsim.cli.terminal.result_text import columns, limits_table, summary, what_if_table
+from commsim.cli.terminal.streams import named_stdout, never_failing
 
 __all__ = [
     "INPUT",
@@ -43,7 +44,9 @@ __all__ = [
     "is_stdout",
     "json_option",
     "limits_table",
+    "named_stdout",
     "never_failing",
+    "output_refused",
     "presets_of",
     "quiet_group",
     "quiet_option",

@@ -4,20 +4,19 @@ Who hears what: results go to stdout, narration and progress to stderr.
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-from typing import Any
 
 import click
 
-__all__ = ["Console", "never_failing", "reader_left"]
+__all__ = ["Console", "output_refused", "reader_left"]
 
 
 class _Left:
-    """Whether whoever read our output has left."""
+    """Whether whoever read our output has left, and what else refused it."""
 
     stdout = False
+    refused: OSError | None = None
 
 
 def reader_left() -> bool:
@@ -26,8 +25,14 @@ def reader_left() -> bool:
     return left
 
 
+def output_refused() -> OSError | None:
+    """Return, once, what refused what was printed on stdout since the last time: a full disk."""
+    refused, _Left.refused = _Left.refused, None
+    return refused
+
+
 def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print; if nobody reads on, go on in silence: files that were asked for are still written."""
+    """Print; if that fails, go on in silence: files that were asked for are still written."""
     try:
         click.echo(text, err=err, nl=nl)
     except BrokenPipeError:
@@ -35,6 +40,10 @@ def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), stream.fileno())  # what is still buffered goes there too
         _Left.stdout |= not err
+    except OSError as error:
+        if err:
+            raise
+        _Left.refused = error
 
 
 class Console:
@@ -72,41 +81,3 @@ class Console:
     def write(self, text: str) -> None:
         """Print what programs read."""
         _print(text, nl=False)
-
-
-class _NeverFailing(io.RawIOBase):
-    """Writes to another stream as far as that takes it, and loses the rest."""
-
-    def __init__(self, stream: io.TextIOWrapper) -> None:
-        self._stream = stream  # it closes its file when it is forgotten
-        self._raw: Any = getattr(stream.buffer, "raw", stream.buffer)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int | None:
-        try:
-            written: int | None = self._raw.write(data)
-        except OSError:
-            return len(data)
-        return written
-
-    def fileno(self) -> int:
-        return int(self._raw.fileno())
-
-    def isatty(self) -> bool:
-        return bool(self._raw.isatty())
-
-
-def never_failing(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Return a stream to the same place that loses what cannot be written there.
-
-    Progress, warnings and notes change no outcome: who writes them to stderr, here or in a library,
-    need not ask whether a disk is full or a reader has left.
-    """
-    return io.TextIOWrapper(
-        io.BufferedWriter(_NeverFailing(stream)),
-        encoding=stream.encoding,
-        errors=stream.errors,
-        line_buffering=True,
-    )

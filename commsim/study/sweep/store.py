@@ -4,8 +4,10 @@ Results by key in an SQLite file: what is there is never run again, and a kill l
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 
@@ -30,18 +32,23 @@ class Store:
     """Outcomes by key; each is on disk when `put` returns. `path` ":memory:" keeps no file."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open the store, or make it.
+        """Open the store, or make it; a file that was made stays only as a store.
 
         Raises:
             ScenarioError: the file cannot be opened, or is something else.
         """
         self._path = path
-        try:
-            self._base = sqlite3.connect(path, timeout=60, isolation_level=None)
-            self._base.execute("pragma journal_mode=wal")
-            self._base.execute(_TABLE)
-        except sqlite3.Error as error:
-            raise ScenarioError(f"{path}: cannot be a store of results: {error}.") from None
+        stood = os.path.lexists(path)
+        with ExitStack() as stack:
+            if not stood:
+                stack.callback(_remove, path)
+            try:
+                self._base = stack.enter_context(closing(_opened(path)))
+                self._base.execute("pragma journal_mode=wal")
+                self._base.execute(_TABLE)
+            except sqlite3.Error as error:
+                raise ScenarioError(f"{path}: cannot be a store of results: {error}.") from None
+            stack.pop_all()
 
     def __enter__(self) -> Store:
         return self
@@ -78,3 +85,13 @@ class Store:
             )
         except sqlite3.Error as error:
             raise ScenarioError(f"{self._path}: a result cannot be kept: {error}.") from None
+
+
+def _opened(path: str | Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=60, isolation_level=None)
+
+
+def _remove(path: str | Path) -> None:
+    """Remove what SQLite made of a store that came to nothing."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{end}").unlink(missing_ok=True)
