@@ -17,6 +17,7 @@ from commsim.compiled import can_compile
 from commsim.engine.core import Engine
 from commsim.engine.planning import Planner
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.follow import Follow
 from commsim.graph import Graph
 from commsim.libraries import Library
 
@@ -56,7 +57,7 @@ def check_executor(executor: str) -> None:
 
 
 def run_work(
-    executor: str, work: EngineRun, planner: Planner, follow: Callable[[Callable[[], float]], None]
+    executor: str, work: EngineRun, planner: Planner, follow: Follow
 ) -> Engine | ColumnsEngine:
     """Return an engine that has run the work, all of it unless it is a deadlock.
 

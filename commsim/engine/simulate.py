@@ -19,6 +19,7 @@ from commsim.engine.out_of_time import first_late, out_of_time
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.engine.work_alone import is_work_alone, run_work_alone
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.follow import Follow, unfollowed
 from commsim.graph import CopyDirection, Graph, OpKind
 from commsim.libraries import Library, links_of
 from commsim.limits import BYTES_PER_OP, check_size
@@ -57,7 +58,7 @@ def simulate(
     overlap_slowdown: bool = True,
     executor: str = "auto",
     extensions: Iterable[Extension] = (),
-    follow: Callable[[Callable[[], float]], None] = lambda _: None,
+    follow: Follow = unfollowed,
 ) -> Timeline:
     """Run `graph` on `cluster` by the rules of `library`; rank r runs on GPU r.
 

@@ -7,13 +7,12 @@ does not tell: each op is timed in turn, as the streams of `core` would, without
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from commsim.engine.out_of_time import out_of_time
 from commsim.engine.recorder import Recorder
 from commsim.engine.rules import queues
+from commsim.follow import Follow, unfollowed
 from commsim.graph import Graph, OpKind
 from commsim.timeline import Cause
 from commsim.units import MOST_PICOSECONDS
@@ -38,9 +37,7 @@ def is_work_alone(graph: Graph) -> bool:
     )
 
 
-def run_work_alone(
-    graph: Graph, follow: Callable[[Callable[[], float]], None] = lambda _: None
-) -> Recorder:
+def run_work_alone(graph: Graph, follow: Follow = unfollowed) -> Recorder:
     """Return the record of a graph that `is_work_alone`; `follow` is as for `simulate`.
 
     Raises:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from commsim.errors import ScenarioError
+from commsim.follow import Follow, followed, unfollowed
 from commsim.graph import Device, GraphBuilder
 from commsim.sections import Section
 from commsim.units import Size
@@ -42,6 +43,7 @@ def build_collectives(
     *,
     world_size: int | None = None,
     where: str = "collectives",
+    follow: Follow = unfollowed,
 ) -> Workload:
     """Return the graph in which every collective of `section` starts at once.
 
@@ -56,7 +58,8 @@ def build_collectives(
     members = [_members(call, world, f"{where}[{index}]") for index, call in enumerate(section)]
     build = GraphBuilder()
     lanes = {rank: build.lane(rank) for rank in sorted({r for ranks in members for r in ranks})}
-    for index, (call, ranks) in enumerate(zip(section, members, strict=True)):
+    calls = list(zip(section, members, strict=True))
+    for index, (call, ranks) in enumerate(followed(calls, follow)):
         _check(call, ranks, f"{where}[{index}]")
         label = f"{call.op} {index}"
         group = build.group(label, ranks)

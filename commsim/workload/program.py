@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from commsim.errors import ScenarioError
+from commsim.follow import Follow, followed, unfollowed
 from commsim.limits import BYTES_PER_OP, check_size
 from commsim.sections import Section
 from commsim.workload.calls import WORLD, Batch, Call, MessageCall, NewGroup, read_call
@@ -45,6 +46,7 @@ def build_program(
     world_size: int | None = None,
     library: str = "",
     where: str = "program",
+    follow: Follow = unfollowed,
 ) -> Workload:
     """Return the graph of the program.
 
@@ -70,7 +72,7 @@ def build_program(
     groups = {WORLD: GroupSection(ranks=tuple(range(world))), **groups, **made}
     check_groups(groups, world, where)
     issue = Issuer(groups, library)
-    for rank, source, own in listed:
+    for rank, source, own in followed(listed, follow):
         state = Rank(rank, issue.build.lane(rank))
         for index, (name, call) in enumerate(own):
             issue.call(state, name, call, f"{where}.ranks.{source}[{index}].{name}")

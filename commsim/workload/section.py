@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
+from commsim.follow import Follow, unfollowed
 from commsim.sections import Section
 from commsim.workload.collectives import CollectiveSection, build_collectives
 from commsim.workload.pipeline import PipelineSection, build_pipeline
@@ -44,12 +45,13 @@ def build_workload(
     folder: str = ".",
     fold: bool = False,
     shorten: bool = False,
+    follow: Follow = unfollowed,
 ) -> Workload:
     """Return the graph of a synthetic workload: any kind but graph and trace, which are files.
 
     `shorten`: of training steps, those that are not measured may be shorter.
     `library` is that of the groups of a program which name none. `folder` is where the files
-    that a section names are looked for.
+    that a section names are looked for. `follow` gets to know which share is built.
 
     Raises:
         ScenarioError: not exactly one kind, a training without a cluster, or what the kind
@@ -61,13 +63,21 @@ def build_workload(
     if section.pipeline is not None:
         return build_pipeline(section.pipeline, where=where, folder=folder)
     if section.collectives is not None:
-        return build_collectives(section.collectives, world_size=world, where=where)
+        return build_collectives(section.collectives, world_size=world, where=where, follow=follow)
     if section.program is not None:
-        return build_program(section.program, world_size=world, library=library, where=where)
+        return build_program(
+            section.program, world_size=world, library=library, where=where, follow=follow
+        )
     if section.training is not None:
         if cluster is None:
             raise ScenarioError(f"{where}: needs a cluster, like cluster: {{preset: dgx-h100}}.")
         return build_training(
-            section.training, cluster, where=where, folder=folder, fold=fold, shorten=shorten
+            section.training,
+            cluster,
+            where=where,
+            folder=folder,
+            fold=fold,
+            shorten=shorten,
+            follow=follow,
         )
     raise ScenarioError(f"{where}: is a file to load, not work to build.")

@@ -69,7 +69,9 @@ def test_who_reports_writes_the_line_that_is_due() -> None:
 
 def test_the_rest_is_told_from_two_seconds_on() -> None:
     told = Told()
-    told.progress.follow(lambda: 0.25)
+    shares = [0.0]
+    told.progress.follow(lambda: shares[-1])
+    shares.append(0.25)
     assert told.at(1.9) == "simulating, 2 s so far"
     assert told.at(10.0) == "simulating: 25% done, about 30 s left"
     told.progress.say("measuring")

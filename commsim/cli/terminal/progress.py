@@ -52,7 +52,7 @@ class ProgressLine:
 
     def follow(self, share: Callable[[], float]) -> None:
         """Ask `share` from now on which share of it is done."""
-        self._since, self._from, self._share = self._now(), 0.0, share
+        self._since, self._from, self._share = self._now(), share(), share
         self.look()
 
     def count(self, done: int, of: int) -> None:

@@ -95,6 +95,7 @@ class ColumnsEngine:
         self._copies: dict[tuple[Route, int], PlanPhase] = {}
         self._plan_graph()
         self._state = self._tables(ROOM)
+        self._run(self._state, 0, 0)  # compiles it where that is not kept: no share of the run
 
     def _plan_graph(self) -> None:
         """Ask for the plan of each collective and message, of equal ones once."""

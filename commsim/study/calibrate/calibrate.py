@@ -16,6 +16,7 @@ from commsim._version import __version__
 from commsim.arrays import Floats
 from commsim.errors import ScenarioError
 from commsim.files import write_json, write_text
+from commsim.follow import Follow, unfollowed
 from commsim.study.calibrate.factors import Factor, factors_of, overrides_of
 from commsim.study.calibrate.faults import Finding, diagnose
 from commsim.study.calibrate.fit import PARTS, ErrorParts, errors_of
@@ -123,7 +124,7 @@ def calibrate(
     version: str | None = None,
     on: tuple[int, int] | None = None,
     progress: Callable[[str], None] = lambda _: None,
-    follow: Callable[[Callable[[], float]], None] = lambda _: None,
+    follow: Follow = unfollowed,
 ) -> Calibration:
     """Fit a few figures of `cluster` (a preset or a cluster file) to logs of nccl-tests or PARAM.
 
@@ -148,7 +149,7 @@ def fitted(
     tables: Sequence[MeasuredTable],
     *,
     progress: Callable[[str], None] = lambda _: None,
-    follow: Callable[[Callable[[], float]], None] = lambda _: None,
+    follow: Follow = unfollowed,
 ) -> Calibration:
     """Return the calibration of a machine by tables that have been read."""
     progress("looking for what is broken")

@@ -7,7 +7,7 @@ if the machine as it should be is off by more than `_OFF`, and the fault takes m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import numpy as np
 
 from commsim.cluster import cluster_from
 from commsim.errors import CommsimError
+from commsim.follow import Follow, followed, unfollowed
 from commsim.study.calibrate.fit import log_ratios
 from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable
 
@@ -58,7 +59,7 @@ class Finding(msgspec.Struct, frozen=True):
 def diagnose(
     machine: BenchedMachine,
     tables: Sequence[MeasuredTable],
-    follow: Callable[[Callable[[], float]], None] = lambda _: None,
+    follow: Follow = unfollowed,
 ) -> Finding | None:
     """Return the fault that explains the tables best; None if none is needed, or none does.
 
@@ -68,10 +69,10 @@ def diagnose(
     if healthy <= _OFF:
         return None
     faults = list(_faults(machine, tables))
-    scores: list[tuple[float, int, Fault]] = []
-    follow(lambda: len(scores) / len(faults))
-    for place, fault in enumerate(faults):
-        scores.append((_best(fault.on(machine), tables), place, fault))
+    scores = [
+        (_best(fault.on(machine), tables), place, fault)
+        for place, fault in enumerate(followed(faults, follow))
+    ]
     after, _, fault = min(scores, key=lambda one: one[:2])
     if after > healthy * _TAKES:
         return None

@@ -26,6 +26,7 @@ from commsim.engine import (
     in_windows,
 )
 from commsim.errors import ScenarioError
+from commsim.follow import Follow, followed, unfollowed
 from commsim.graph import Graph, OpKind
 from commsim.metrics import measured_window
 from commsim.scenario import Scenario
@@ -56,6 +57,7 @@ def with_faults(
     once: Callable[..., Result],
     *,
     progress: Callable[[str], None] = lambda _: None,
+    follow: Follow = unfollowed,
 ) -> Result:
     """Return the run with the median step of those that `scenario.file.faults` draws.
 
@@ -68,6 +70,7 @@ def with_faults(
     section = scenario.file.faults
     assert section is not None
     _check(scenario, section)
+    progress("the healthy run")
     healthy = once(scenario)
     base, cluster = healthy.metrics.step_time_s, healthy.cluster
     begin = int(measured_window(healthy.timeline).first)
@@ -86,8 +89,8 @@ def with_faults(
         return result, {"step_time_s": result.metrics.step_time_s, "faults": told}
 
     shown = 0
-    for sample in range(section.samples):
-        progress(f"draw {sample + 1} of {section.samples}")
+    progress(f"draws of faults, {section.samples:,}")
+    for sample in followed(range(section.samples), follow):
         result, told = sample_run(sample)
         draws.append(told)
         if section.samples > 1:

@@ -17,6 +17,7 @@ from commsim.arrays import Ints
 from commsim.cluster import Cluster, build_cluster
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
+from commsim.follow import Follow, unfollowed
 from commsim.graph import Graph, merged, moved_to, repeated
 from commsim.libraries import Library, for_groups, make_library
 from commsim.metrics import Metrics, measure, priced
@@ -46,7 +47,11 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 def run_jobs(
-    scenario: Scenario, *, command: str = "", progress: Callable[[str], None] = lambda _: None
+    scenario: Scenario,
+    *,
+    command: str = "",
+    progress: Callable[[str], None] = lambda _: None,
+    follow: Follow = unfollowed,
 ) -> Result:
     """Run the jobs of a scenario, each alone and all together.
 
@@ -80,6 +85,7 @@ def run_jobs(
             library=for_groups(library, graph),
             network=file.engine.network,
             overlap_slowdown=file.engine.overlap_slowdown,
+            follow=follow,
         )
 
     alone = []

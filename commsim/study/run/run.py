@@ -26,6 +26,7 @@ from commsim.engine import (
     slowed,
 )
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.follow import Follow, unfollowed
 from commsim.graph import Graph, load_graph, refold
 from commsim.libraries import Library, Recorded, for_groups, make_library
 from commsim.limits import limited_to
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-Follow = Callable[[Callable[[], float]], None]
-"""Takes a function that says which share of a simulation is done."""
-
 _MANY_GPUS = 50_000
 
 
@@ -65,7 +63,7 @@ def run(
     sets: Iterable[str] = (),
     *,
     progress: Callable[[str], None] = lambda _: None,
-    follow: Follow = lambda _: None,
+    follow: Follow = unfollowed,
     limit: int | str | None = None,
     **settings: Any,
 ) -> Result:
@@ -73,8 +71,8 @@ def run(
 
     `settings` change sections of it, whole or in part: `run("quickstart", cluster={"nodes": 4})`;
     `sets` do so as "key.path=value". `progress` hears what is being done, `follow` is given a
-    function that says which share of the simulation is done. `limit` is the memory that the run
-    may take ("8GiB"; by default nine tenths of the machine's).
+    function that says which share of that is done, where it is known. `limit` is the memory that
+    the run may take ("8GiB"; by default nine tenths of the machine's).
 
     Raises:
         ScenarioError: it describes something impossible.
@@ -101,16 +99,17 @@ def _run(
     if scenario.file.jobs is not None:
         from commsim.study.run.jobs import run_jobs
 
-        return run_jobs(scenario, command=command, progress=progress)
+        return run_jobs(scenario, command=command, progress=progress, follow=follow)
     if scenario.file.faults is None:
         return _with_goodput(
             scenario, run_once(scenario, command=command, progress=progress, follow=follow)
         )
     from commsim.study.run.faulty import with_faults
 
-    found = with_faults(
-        scenario, partial(run_once, command=command, progress=progress), progress=progress
-    )
+    once = partial(run_once, command=command)
+    if scenario.file.faults.samples == 1:
+        once = partial(once, progress=progress, follow=follow)
+    found = with_faults(scenario, once, progress=progress, follow=follow)
     return _with_goodput(scenario, found)
 
 
@@ -141,7 +140,7 @@ def run_once(
     *,
     command: str = "",
     progress: Callable[[str], None] = lambda _: None,
-    follow: Follow = lambda _: None,
+    follow: Follow = unfollowed,
     dead: Collection[tuple[int, int]] = (),
     draw: Callable[[Cluster], Strike] | None = None,
 ) -> Result:
@@ -164,6 +163,7 @@ def run_once(
         folder=scenario.folder,
         fold=_may_fold(file, cluster),
         shorten=file.faults is None and _may_fold(file, cluster),
+        follow=follow,
     )
     if kind == "program":
         library = for_groups(library, work.graph)

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from commsim.cluster import Cluster
+from commsim.follow import Follow, unfollowed
 from commsim.graph import Fold
 from commsim.models import (
     FLOP_CONVENTIONS,
@@ -55,6 +56,7 @@ def build_training(
     folder: str = ".",
     fold: bool = False,
     shorten: bool = False,
+    follow: Follow = unfollowed,
 ) -> Workload:
     """Return the graph of `section.steps` training steps on all GPUs of `cluster`.
 
@@ -102,6 +104,7 @@ def build_training(
         Fold.of(roles, axes.groups, axes.pairs),
         shorten=shorten,
         unfolds=laid_down_once and not fold,
+        follow=follow,
     )
     return Workload("training", graph, notes, facts)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from commsim.cluster import Cluster
+from commsim.follow import Follow, unfollowed
 from commsim.graph import Fold, Graph, GraphBuilder, Tags, refold
 from commsim.models import ComputeModel, compute_model
 from commsim.workload.schedules import PHASE, ScheduleStep, Work
@@ -48,19 +49,24 @@ def build_steps(
     *,
     shorten: bool = False,
     unfolds: bool = False,
+    follow: Follow = unfollowed,
 ) -> Graph:
     """Return the graph of all steps, with lanes for the representatives of `fold`.
 
     `unfolds`: every rank gets a lane in the end, with what its representative does, which is laid
     down once and copied by columns. With `shorten`, large steps before the last one, which is
     measured, have so few microbatches as fill the pipeline twice: the last one begins with what
-    their ends leave, which is the same.
+    their ends leave, which is the same. `follow` gets to know which share of the actions is issued.
     """
     builder = StepBuilder(plan, cluster, axes, fold, unfolds=unfolds)
     shorter = shorter_schedule(plan) if shorten and builder.items > SHORTENED_ABOVE else None
-    for step in range(plan.section.steps - 1):
-        builder.step(step, course_of(shorter or plan.schedule))
-    builder.step(plan.section.steps - 1, course_of(plan.schedule))
+    last = course_of(plan.schedule)
+    earlier = last if shorter is None else course_of(shorter)
+    courses = [earlier] * (plan.section.steps - 1) + [last]
+    actions = sum(builder.actions(course) for course in courses)
+    follow(lambda: builder.performed / actions)
+    for step, course in enumerate(courses):
+        builder.step(step, course)
     meta: dict[str, object] = {"schedule": plan.schedule.name, "steps": plan.section.steps}
     if shorter is not None:
         meta["earlier_microbatches"] = warm_up(plan)
@@ -91,6 +97,7 @@ class StepBuilder:
         self.merges = count * 2 * plan.microbatches * layers > MERGED_ABOVE
         self.course = Course({}, StepEnds({}, {}, {}), [])
         self.received: dict[tuple[int, int, int], int] = {}
+        self.performed = 0
 
     def _model_of(self, rank: int) -> ComputeModel:
         """Return the compute model of a rank's GPU."""
@@ -152,12 +159,17 @@ class StepBuilder:
             for whole in (lane.merged if self.merges else lane.stage_ops).values()
         )
 
+    def actions(self, course: Course) -> int:
+        """Return how many actions of a lane a step has, of all lanes."""
+        return sum(len(self.lanes[actions[0].device]) for actions in course.together)
+
     def step(self, step: int, course: Course) -> None:
         """Issue one training step of all lanes."""
         self.course = course
         for actions in course.together:
             for lane in self.lanes[actions[0].device]:
                 self._perform(lane, actions, step)
+                self.performed += 1
                 if actions[-1].position == course.limits.final[lane.device]:
                     self._finish(lane, step)
 

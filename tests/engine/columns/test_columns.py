@@ -298,3 +298,20 @@ def test_compiled_code_runs_any_plan_alike() -> None:
         graph = random_graph(seed, cluster.world_size)
         expected = simulate(graph, cluster, library=by, executor="simpy")
         same_timeline(in_columns(graph, cluster, by, compile=True), expected)
+
+
+def test_compiling_is_no_share_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call compiles, for up to a minute: it runs nothing, before anyone is told."""
+    heard: list[str] = []
+
+    def run(state: Any, most: int, component: int) -> tuple[int, int]:
+        heard.append(f"run up to {most} events")
+        return run_events(state, most, component)
+
+    monkeypatch.setattr(columns, "_compiled", lambda: run)
+    where = CLUSTERS["dgx-1v"]
+    simulate(
+        random_graph(1, where.world_size), where, library=Ideal(), executor="compiled",
+        follow=lambda share: heard.append(f"followed at {share():.0%}"),
+    )  # fmt: skip
+    assert heard[:3] == ["run up to 0 events", "followed at 0%", "run up to 500000 events"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import weakref
+from collections.abc import Callable
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -222,6 +223,8 @@ def test_the_median_draw_is_made_again_and_shown(steps: list[float], shown: int)
     """Of an even number the faster of the two in the middle."""
     made: list[float] = []
     heard: list[str] = []
+    shares: list[float] = []
+    ask: list[Callable[[], float]] = []
 
     def once(scenario: Any, **settings: Any) -> Result:
         if not settings:
@@ -229,13 +232,15 @@ def test_the_median_draw_is_made_again_and_shown(steps: list[float], shown: int)
         settings["draw"](healthy().cluster)
         step = (*steps, steps[shown])[len(made)]
         made.append(step)
+        shares.append(ask[0]())
         return replace(healthy(), metrics=replace(healthy().metrics, step_time_s=step))
 
     faulty = {**SCENARIO, "faults": {"jitter": [{"spread": 0.05}], "samples": len(steps)}}
-    found = with_faults(scenario_from(faulty, "x"), once, progress=heard.append)
+    found = with_faults(scenario_from(faulty, "x"), once, progress=heard.append, follow=ask.append)
     assert found.metrics.step_time_s == steps[shown]
     assert len(made) == len(steps) + (len(steps) > 1)
     told = found.extra["faults"]["draws"]
     assert [draw["step_time_s"] for draw in told] == steps
-    assert heard == [f"draw {at + 1} of {len(steps)}" for at in range(len(steps))]
+    assert heard == ["the healthy run", f"draws of faults, {len(steps)}"]
+    assert shares[: len(steps)] == [at / len(steps) for at in range(len(steps))]
     assert told[0]["faults"] == ["jitter of all ranks, lognormal 0.05"]
