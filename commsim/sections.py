@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 import re
-import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
 from commsim.errors import ScenarioError, UnitError, did_you_mean
 from commsim.setting_names import setting_for, type_error_text, value_hint
+from commsim.setting_types import choices_at, fields_at, struct_in, value_at, written_steps
 from commsim.units import (
     Bandwidth,
     Duration,
@@ -41,6 +41,8 @@ _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of every part of a scenario: immutable, keyword-only, no unknown fields."""
+
+    either: ClassVar[tuple[str, ...]] = ()  # settings of which one stands alone
 
 
 class DecodesItself(ABC):
@@ -69,11 +71,15 @@ def decode(data: Any, kind: type[T], where: str) -> T:
         if not math.isfinite(value):
             raise ScenarioError(f"{where}: {path.lstrip('.')}: {value} is not a number to use.")
     try:
-        return msgspec.convert(data, kind, dec_hook=_quantity)
+        return _convert(data, kind)
     except msgspec.ValidationError as error:
         raise ScenarioError(f"{where}: {_explain(str(error), kind, data)}") from None
     except UnicodeEncodeError as error:
         raise ScenarioError(f"{where}: {error.object!r} is not text (half a surrogate).") from None
+
+
+def _convert(data: Any, kind: type[T]) -> T:
+    return msgspec.convert(data, kind, dec_hook=_quantity)
 
 
 def _quantity(kind: type, value: Any) -> Any:
@@ -103,20 +109,22 @@ def _numbers(data: Any, path: str) -> Iterator[tuple[str, float]]:
             yield from _numbers(value, f"{path}.{key}")
     elif isinstance(data, list):
         for index, value in enumerate(data):
-            yield from _numbers(value, f"{path}[{index}]")
+            yield from _numbers(value, f"{path}.{index}")
 
 
 def _explain(message: str, kind: type, data: Any) -> str:
     """Rewrite a msgspec message: the field's path first, then what to do."""
     match = _PATH.match(message)
-    what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (message, "")
+    assert match is not None  # any text matches
+    what, steps = match["what"], written_steps(match["path"] or "", kind, data, _convert)
+    path = ".".join(steps)
     unknown, missing, choice = _UNKNOWN.match(what), _MISSING.match(what), _CHOICE.match(what)
     expected = _EXPECTED.fullmatch(what)
     if unknown:
-        known = _fields_at(kind, path)
+        known = fields_at(kind, steps)
         field = unknown["field"]
         listing = f" Known: {', '.join(known)}." if known else ""
-        hint = _hint(field, kind, path, known)
+        hint = _hint(field, kind, steps, data)
         what = f"unknown setting {field!r}.{hint}{listing}"
         path = f"{path}.{field}".lstrip(".")
     elif missing:
@@ -127,48 +135,41 @@ def _explain(message: str, kind: type, data: Any) -> str:
             what = f"the settings {', '.join(lacking[:-1])} and {lacking[-1]} are missing."
         path = ""
     elif choice:
-        options = _choices_at(kind, path)
+        options = choices_at(kind, steps)
         hint = value_hint(choice["value"]) or did_you_mean(choice["value"], options)
         what = f"{choice['value']!r} is not one of: {', '.join(options)}.{hint}"
-    elif expected and match and match["key"]:
-        key = next(one for one in _value_at(data, path) if not isinstance(one, str))
+    elif expected and match["key"]:
+        key = next(one for one in value_at(data, steps) if not isinstance(one, str))
         what = type_error_text(expected["types"], key)
     elif expected:
-        what = type_error_text(expected["types"], _value_at(data, path))
+        what = type_error_text(expected["types"], value_at(data, steps))
     else:
         what = what.replace("`", "").rstrip(".") + "."
     return f"{path}: {what}" if path else what
 
 
-def _hint(field: str, kind: Any, path: str, known: list[str]) -> str:
+def _hint(field: str, kind: Any, above: tuple[str, ...], data: Any) -> str:
     """Say what an unknown setting is called here, or where the setting of that name stands."""
     if other := setting_for(field):
         return f" Here it is {other!r}."
-    plain = field.replace("-", "_")
+    plain, known = field.replace("-", "_"), fields_at(kind, above)
     if plain in known:
         return f" Did you mean {plain!r}?"
-    from commsim.setting_paths import paths_of  # inspects types: only where something is wrong
+    from commsim.setting_paths import settings_meant  # looks at types: only where one is wrong
 
-    of_name = [one for one in paths_of(kind) if one.endswith(f".{plain}")]
-    near = max((_shared(one, path) for one in of_name), default=0)
-    meant = dict.fromkeys(one for one in of_name if _shared(one, path) == near)
-    if 0 < len(meant) <= _FEW:
+    value, words = value_at(data, above)[field], [plain]
+    while isinstance(value, Mapping) and len(value) == 1:
+        [(key, value)] = value.items()
+        words.append(str(key))
+    inside = isinstance(value, Mapping)
+    if meant := settings_meant(kind, words, data, above=above, section=inside):
         return f" Write {' or '.join(meant)}."
     return did_you_mean(field, known)
 
 
-_FEW = 2  # settings of one name that are all said
-
-
-def _shared(one: str, other: str) -> int:
-    """Return how many steps two paths have in common from the top."""
-    steps = zip(one.split("."), other.split("."), strict=False)
-    return next((at for at, (a, b) in enumerate(steps) if a != b), len(other.split(".")))
-
-
 def _lacking(data: Any, kind: Any, path: str = "") -> list[str]:
     """Return the paths of all settings that `data` must have as a `kind` and has not."""
-    kind = _struct_in(kind)
+    kind = struct_in(kind)
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return []
     if not isinstance(data, dict):
@@ -181,62 +182,3 @@ def _lacking(data: Any, kind: Any, path: str = "") -> list[str]:
         elif field.required:
             found.append(name)
     return found
-
-
-def _value_at(data: Any, path: str) -> Any:
-    """Return what the user wrote at a path such as "workload.collectives[0].bytes"."""
-    for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
-        if step.startswith("[") and isinstance(data, list | tuple):
-            data = data[int(step[1:-1])]
-        elif isinstance(data, Mapping):
-            data = data.get(step)
-    return data
-
-
-def _fields_at(kind: Any, path: str) -> list[str]:
-    """Return the field names of the struct that `path` leads to, for suggestions."""
-    kind = _struct_in(_type_at(kind, path))
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return [f.encode_name for f in msgspec.structs.fields(kind)]
-    return []
-
-
-def _choices_at(kind: Any, path: str) -> list[str]:
-    """Return the words that the setting at `path` may be."""
-    kind = _type_at(kind, path)
-    options = [kind, *typing.get_args(kind)]
-    literal = next((k for k in options if typing.get_origin(k) is typing.Literal), None)
-    return [str(word) for word in typing.get_args(literal)]
-
-
-def _type_at(kind: Any, path: str) -> Any:
-    """Return the type that is declared for the setting at `path`."""
-    steps = re.findall(r"[^.\[\]]+|\[[^\]]*\]", path)
-    for step in steps:
-        kind = _struct_in(kind) if not step.startswith("[") else kind
-        if step.startswith("["):
-            kind = _element(kind)
-        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            hints = typing.get_type_hints(kind)
-            names = {f.encode_name: f.name for f in msgspec.structs.fields(kind)}
-            kind = hints.get(names.get(step, step))
-    return kind
-
-
-def _struct_in(kind: Any) -> Any:
-    """Return the struct among the options of a union, or `kind` itself."""
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        options = [k for k in typing.get_args(kind) if isinstance(k, type)]
-        return next((k for k in options if issubclass(k, msgspec.Struct)), kind)
-    return kind
-
-
-def _element(kind: Any) -> Any:
-    """Return the element type of a list, tuple or dict type."""
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        options = typing.get_args(kind)
-        kind = next(
-            (k for k in options if typing.get_origin(k) not in (None, typing.Literal)), kind
-        )
-    arguments = [k for k in typing.get_args(kind) if k is not Ellipsis]
-    return arguments[-1] if arguments else None

@@ -33,7 +33,7 @@ class MeasuredSection(Section, frozen=True):
 def check_measured(tables: tuple[MeasuredSection, ...], where: str, path: str) -> None:
     """Raise ScenarioError for a table whose columns do not belong together."""
     for place, table in enumerate(tables):
-        at = f"{where}: {field_path(path, f'measured[{place}]')}"
+        at = f"{where}: {field_path(path, f'measured.{place}')}"
         if not table.bytes or len(table.bytes) != len(table.us):
             raise ScenarioError(
                 f"{at}: has {len(table.bytes)} bytes and {len(table.us)} us."

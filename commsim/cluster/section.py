@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -49,6 +49,8 @@ __all__ = [
 class NodesSection(Section, frozen=True):
     """So many nodes of one kind: a preset's or an inline one, with overrides."""
 
+    either: ClassVar[tuple[str, ...]] = ("preset", "node")
+
     count: int = 1
     preset: str | None = None
     node: NodeSection | None = None
@@ -62,6 +64,8 @@ class ClusterSection(Section, frozen=True):
     `scale` are factors on what it has, to ask what more or less of it would change. `measured` is
     what `calibrate` was given, for `check`; nothing is simulated by it.
     """
+
+    either: ClassVar[tuple[str, ...]] = ("preset", "node")
 
     name: str | None = None
     preset: str | None = None
@@ -188,7 +192,7 @@ def _kinds(section: ClusterSection, where: str, path: str) -> list[tuple[NodesSe
             )
     if not nodes:
         raise ScenarioError(f"{where}: {field_path(path, 'nodes')}: is empty. List a node.")
-    return [(kind, field_path(path, f"nodes[{i}]")) for i, kind in enumerate(nodes)]
+    return [(kind, field_path(path, f"nodes.{i}")) for i, kind in enumerate(nodes)]
 
 
 def _count(count: int, where: str, at: str, section: ClusterSection) -> int:

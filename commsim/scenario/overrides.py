@@ -8,6 +8,7 @@ reported by the decoder, which knows the right ones. Values are YAML: `true`, `4
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from commsim.errors import ScenarioError
 from commsim.yaml_file import parse_yaml
 
 __all__ = ["apply_sets", "merge_settings"]
+
+_BRACKETS = re.compile(r"\[(\d+)\]")
 
 
 def apply_sets(data: Any, sets: Iterable[str]) -> Any:
@@ -60,6 +63,11 @@ def _split(text: str) -> tuple[list[str], Any]:
     if not equals or not all(path):
         raise ScenarioError(
             f"--set {text}: write a path, '=' and a value, like --set cluster.nodes=4."
+        )
+    if _BRACKETS.search(name):
+        dotted = _BRACKETS.sub(r".\1", name)
+        raise ScenarioError(
+            f"--set {text}: a place in a list is written with a dot. Write --set {dotted}={value}."
         )
     return path, parse_yaml(value, f"--set {text}")
 

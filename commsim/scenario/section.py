@@ -123,14 +123,13 @@ def _changed(data: Any, sets: Iterable[str]) -> Any:
     sets = tuple(sets)
     for text in sets:
         path = text.partition("=")[0].strip()
-        if path.partition(".")[0] in ScenarioFile.__struct_fields__:
+        words = path.split(".")
+        if words[0] in ScenarioFile.__struct_fields__:
             continue
-        from commsim.setting_paths import paths_of
+        from commsim.setting_paths import settings_meant
 
-        paths = dict.fromkeys(paths_of(ScenarioFile))
-        meant = [one for one in paths if one.endswith(f".{path}")]
-        if meant:
-            told = " or ".join(f"--set {one}{text[len(path) :].strip()}" for one in meant[-2:])
+        if meant := settings_meant(ScenarioFile, words, data):
+            told = " or ".join(f"--set {one}{text[len(path) :].strip()}" for one in meant)
             raise ScenarioError(
                 f"--set {text}: paths begin at the top of a scenario. Write {told}."
             )

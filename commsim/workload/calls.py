@@ -312,12 +312,12 @@ def _batch(settings: Any, where: str) -> Batch:
         raise ScenarioError(f"{where}: the list is empty. Give at least one isend or irecv.")
     found = []
     for index, data in enumerate(batch.ops):
-        name, call = read_call(data, where=f"{where}.ops[{index}]")
+        name, call = read_call(data, where=f"{where}.ops.{index}")
         if not isinstance(call, MessageCall) or not call.returns:
-            raise ScenarioError(f"{where}.ops[{index}]: {name}: only isend and irecv go in here.")
+            raise ScenarioError(f"{where}.ops.{index}: {name}: only isend and irecv go in here.")
         if call.handle is not None:
             raise ScenarioError(
-                f"{where}.ops[{index}].as: the batch is waited for as a whole. Give it the name."
+                f"{where}.ops.{index}.as: the batch is waited for as a whole. Give it the name."
             )
         found.append(call)
     return Batch(tuple(found), batch.as_)
@@ -329,7 +329,7 @@ def _coalesced(settings: Any, where: str) -> Coalesced:
     )
     found: list[tuple[str, ProgramCollective]] = []
     for index, data in enumerate(given.calls):
-        path = f"{where}.calls[{index}]"
+        path = f"{where}.calls.{index}"
         name, call = read_call(data, where=path)
         if not isinstance(call, ProgramCollective):
             raise ScenarioError(f"{path}: {name}: only collectives are coalesced.")

@@ -88,15 +88,15 @@ def coalesced(call: Coalesced, ranks: Sequence[int], where: str) -> Meaning:
         ScenarioError: calls that differ in more than their bytes, or have splits.
     """
     found = [
-        meaning(call.word, one, ranks, f"{where}.calls[{index}].{call.word}")
+        meaning(call.word, one, ranks, f"{where}.calls.{index}.{call.word}")
         for index, one in enumerate(call.calls)
     ]
     for index, one in enumerate(found):
         if one.splits is not None:
-            raise ScenarioError(f"{where}.calls[{index}]: calls with splits are not coalesced.")
+            raise ScenarioError(f"{where}.calls.{index}: calls with splits are not coalesced.")
         if one._replace(size=0) != found[0]._replace(size=0):
             raise ScenarioError(
-                f"{where}.calls[{index}]: differs from the first call in more than its bytes."
+                f"{where}.calls.{index}: differs from the first call in more than its bytes."
                 " Coalesced calls have one root, op, dtype and device."
             )
     if any(one.group != call.calls[0].group for one in call.calls):

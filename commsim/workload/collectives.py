@@ -55,12 +55,12 @@ def build_collectives(
     if not section:
         raise ScenarioError(f"{where}: the list is empty. Give at least one collective.")
     world = world_size if world_size is not None else _highest_rank(section, where) + 1
-    members = [_members(call, world, f"{where}[{index}]") for index, call in enumerate(section)]
+    members = [_members(call, world, f"{where}.{index}") for index, call in enumerate(section)]
     build = GraphBuilder()
     lanes = {rank: build.lane(rank) for rank in sorted({r for ranks in members for r in ranks})}
     calls = list(zip(section, members, strict=True))
     for index, (call, ranks) in enumerate(followed(calls, follow)):
-        _check(call, ranks, f"{where}[{index}]")
+        _check(call, ranks, f"{where}.{index}")
         label = f"{call.op} {index}"
         group = build.group(label, ranks)
         for at, rank in enumerate(ranks):
@@ -111,7 +111,7 @@ def _highest_rank(section: Sequence[CollectiveSection], where: str) -> int:
     for index, call in enumerate(section):
         if call.group is None:
             raise ScenarioError(
-                f"{where}[{index}]: without a cluster the group must be given,"
+                f"{where}.{index}: without a cluster the group must be given,"
                 " like group: [0, 1, 2, 3]."
             )
     return max((rank for call in section for rank in call.group or ()), default=0)

@@ -143,7 +143,7 @@ class Issuer:
         """Add sends and receives that NCCL runs as one; Gloo runs each by itself."""
         batch, ops = self.build.batch(), []
         for index, one in enumerate(call.calls):
-            path = f"{where}.ops[{index}].{one.verb}"
+            path = f"{where}.ops.{index}.{one.verb}"
             grouped = self._library.get(one.group) != "gloo"
             ops.append(self._message(state, one, path, batch=batch if grouped else -1))
         self._issued(state, ops, returns=True, handle=call.handle)

@@ -75,7 +75,7 @@ def build_program(
     for rank, source, own in followed(listed, follow):
         state = Rank(rank, issue.build.lane(rank))
         for index, (name, call) in enumerate(own):
-            issue.call(state, name, call, f"{where}.ranks.{source}[{index}].{name}")
+            issue.call(state, name, call, f"{where}.ranks.{source}.{index}.{name}")
     issue.finish()
     try:
         return Workload("program", issue.build.build())
@@ -97,7 +97,7 @@ def _read_ranks(section: ProgramSection, where: str) -> Calls:
         if rank in calls:
             raise ScenarioError(f"{path}: rank {rank} is listed twice.")
         calls[rank] = [
-            read_call(call, where=f"{path}[{index}]") for index, call in enumerate(listed)
+            read_call(call, where=f"{path}.{index}") for index, call in enumerate(listed)
         ]
     return calls
 
@@ -127,7 +127,7 @@ def _new_groups(listed: Listed, where: str) -> dict[int, list[tuple[str, NewGrou
     """Return the new_group calls of each rank, with their paths."""
     return {
         rank: [
-            (f"{where}.ranks.{source}[{index}].{name}", call)
+            (f"{where}.ranks.{source}.{index}.{name}", call)
             for index, (name, call) in enumerate(own)
             if isinstance(call, NewGroup)
         ]

@@ -157,7 +157,7 @@ def test_six_nics_do_not_divide_eight_gpus():
 def test_an_unknown_preset_is_named():
     message = error({"preset": "dgx-h10"})
     assert message.startswith("x.yaml: preset: unknown preset 'dgx-h10'. Did you mean 'dgx-h100'?")
-    assert error({"nodes": [{"preset": "dgx"}]}).startswith("x.yaml: nodes[0].preset: ")
+    assert error({"nodes": [{"preset": "dgx"}]}).startswith("x.yaml: nodes.0.preset: ")
 
 
 INLINE = {"gpu": {"count": 2, "spec": "A10G"}, "nic": {"count": 2, "bandwidth": "25Gbps"}}
@@ -175,7 +175,7 @@ MESH = {"kind": "mesh", "per_link": "25GB/s"}
         ({"preset": "dgx-h100", "nodes": "two"}, "nodes: 'two' is not a whole number"),
         ({"nodes": []}, "nodes: is empty"),
         ({"preset": "dgx-h100", "nodes": [{"preset": "dgx-1v"}]}, "preset: means nothing beside"),
-        ({"nodes": [{"preset": "dgx-1v", "count": 0}]}, "nodes[0].count: 0 is not a count"),
+        ({"nodes": [{"preset": "dgx-1v", "count": 0}]}, "nodes.0.count: 0 is not a count"),
         ({}, "preset: neither stands here"),
         ({"preset": "dgx-h100", "node": A10G}, "preset: both stand here"),
         ({"node": {}}, "node.gpu: is missing"),

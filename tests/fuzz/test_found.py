@@ -41,7 +41,7 @@ CLUSTER = cs.Cluster.preset("dgx-h100")
 
 def test_an_entry_of_a_list_without_a_setting_that_it_needs() -> None:
     work = {"cluster": {"preset": "dgx-h100"}, "workload": {"collectives": [{"bytes": "1MiB"}]}}
-    with pytest.raises(cs.ScenarioError, match=r"'workload.collectives\[0\].op' is missing"):
+    with pytest.raises(cs.ScenarioError, match=r"'workload.collectives\.0.op' is missing"):
         cs.run(work)
 
 

@@ -236,7 +236,7 @@ def test_kinds_of_nodes_have_their_own_prices_and_share_the_fabric():
     both = cluster_from({"nodes": kinds, "prices": own}, "x")
     assert [line.total for line in bill_of(both) if line.part.startswith("node")] == [6e5, 4e5]
     kinds[0]["prices"] = {"pue": 1.1}
-    with pytest.raises(ScenarioError, match=r"nodes\[0\]\.prices\.pue: is the whole cluster"):
+    with pytest.raises(ScenarioError, match=r"nodes\.0\.prices\.pue: is the whole cluster"):
         cluster_from({"nodes": kinds, "prices": own}, "x")
     kinds[0]["prices"] = {"gpu_hour": PRICE["gpu_hour"]}
     with pytest.raises(ScenarioError, match="some nodes are rented and others bought"):

@@ -24,6 +24,14 @@ ANSWERS = [
     (TRAINING + "parallel.sequence-parallel=true", "Did you mean 'sequence_parallel'?"),
     (TRAINING + "parallel.sp=true", "Here it is 'parallel.sequence_parallel'."),
     ("workload.nodes=3", "Write cluster.nodes."),
+    ("workload.parallel.tp=4", f"Write {TRAINING}parallel.tp."),
+    ("cluster.gpu.count=4", "Write cluster.overrides.gpu.count."),
+    ("cluster.gpu.memroy=80GiB", "Write cluster.overrides.gpu.memory."),
+    ("cluster.gpu=H200", "Write cluster.overrides.gpu."),
+    ("cluster.nic=2", "Write cluster.scale.nic."),
+    ("cluster.nic={bandwidth: 400Gbps, count: 8}", "Write cluster.overrides.nic or cluster.pri"),
+    ("cluster.nodes=[{preset: dgx-h100, nic: {count: 4}}]", "Write cluster.nodes.0.overrides.nic."),
+    ("cluster={node: {gpu: {}}, nic: {bandwidth: 1Gbps}}", "Write cluster.node.nic.bandwidth."),
     (TRAINING + "compute.float8=true", "Here it is 'precision: fp8-cs'."),
     (TRAINING + "precision=float8", "Write fp8-cs."),
     (TRAINING + "precision=bfloat16", "Write bf16."),
@@ -76,6 +84,37 @@ def test_a_folder_a_cluster_and_a_command_are_told_apart(
     assert "Here it is `commsim run`" in error_of(["simulate", "quickstart"], capsys)
 
 
+LISTS = {
+    "workload.collectives.0.op": "workload={collectives: [{op: all_redcue, bytes: 1MiB}]}",
+    "faults.jitter.1.spread": "faults.jitter=[{spread: 0.1}, {spread: x}]",
+    "workload.program.groups.b.ranks.0": "workload.program={ranks: {}, groups: {b: {ranks: [x]}}}",
+    "workload.program.ranks.0.0.compute": "workload={program: {ranks: {0: [{compute: 2}]}}}",
+    "cluster.nodes.1.count": "cluster={nodes: [{preset: dgx-h100}, {preset: dgx-h100, count: 0}]}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "setting"), LISTS.items())
+def test_an_error_names_a_path_that_set_takes(
+    path: str, setting: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["run", "quickstart", "--set", setting]
+    assert f" {path}: " in error_of(line, capsys)
+    assert "'pasted'" in error_of([*line, "--set", f"{path}=pasted"], capsys)
+
+
+def test_a_place_in_brackets_is_answered_with_the_path(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["run", "quickstart", "--set", "workload.collectives[0].bytes=1MiB"]
+    assert "Write --set workload.collectives.0.bytes=1MiB." in error_of(line, capsys)
+
+
+@pytest.mark.parametrize("command", [["bench", "all_reduce", "--cluster"], ["topo"]])
+def test_a_setting_of_a_cluster_is_named_by_its_path_in_the_cluster(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [*command, "dgx-h100", "--set", "nic.bandwidth=200Gbps"]
+    assert "Write overrides.nic.bandwidth. Known" in error_of(line, capsys)
+
+
 def test_equally_near_words_are_all_named_and_far_ones_never() -> None:
     known = ["zero-1", "zero-2", "zero-3", "ddp"]
     assert did_you_mean("zero-4", known).count("zero-") == 3
@@ -86,6 +125,7 @@ def test_equally_near_words_are_all_named_and_far_ones_never() -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
+        ("nic.bandwith=800Gbps", "Write --set cluster.overrides.nic.bandwidth=800Gbps."),
         ("compute.stack=torchtitan", "--set workload.training.compute.stack=torchtitan"),
         ("nic.bandwidth=800Gbps", "--set cluster.overrides.nic.bandwidth=800Gbps"),
         ("nodes=4", "Write --set cluster.nodes=4."),

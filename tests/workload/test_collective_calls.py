@@ -136,13 +136,13 @@ def test_coalesced_calls_are_one_of_their_bytes_together() -> None:
 
     assert one("all_reduce", {"bytes": 8}, {"bytes": 4}) == Meaning("all_reduce", 12)
     for calls, told in (
-        (({"bytes": 8}, {"bytes": 8, "op": "max"}), r"x.calls\[1\]: differs from the first call"),
+        (({"bytes": 8}, {"bytes": 8, "op": "max"}), r"x.calls\.1: differs from the first call"),
         (({"bytes": 8}, {"bytes": 8, "group": "g"}), "x: the calls name several groups"),
-        (({"bytes": 8}, {"bytes": 8, "device": "cpu"}), r"x.calls\[1\]: differs from the first"),
+        (({"bytes": 8}, {"bytes": 8, "device": "cpu"}), r"x.calls\.1: differs from the first"),
     ):
         with pytest.raises(ScenarioError, match=told):
             one("all_reduce", *calls)
-    with pytest.raises(ScenarioError, match=r"x.calls\[0\]: calls with splits are not coalesced"):
+    with pytest.raises(ScenarioError, match=r"x.calls\.0: calls with splits are not coalesced"):
         one("all_to_all", {"splits": (1, 2, 3)})
 
 
@@ -174,14 +174,14 @@ def test_collectives_start_each_in_a_group_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        ({"bytes": 8, "group": (0, 4)}, "c[0].group: no rank 4: there are 4 ranks."),
-        ({"bytes": 8, "group": (0, -1)}, "c[0].group: no rank -1: there are 4 ranks."),
-        ({"bytes": 8, "group": ()}, "c[0].group: give at least one rank, and each only once."),
-        ({"bytes": 8, "group": (1, 1)}, "c[0].group: give at least one rank, and each only once."),
-        ({"op": "all_to_all_v", "splits": ((1, 2),), "group": (0, 1)}, "c[0].splits: give 2 rows"),
-        ({"op": "all_to_all_v", "splits": ((1,), (2,)), "group": (0, 1)}, "c[0].splits: give 2"),
-        ({"op": "all_gather", "bytes": 8, "redop": "sum"}, "c[0].redop: all_gather reduces"),
-        ({"bytes": 6, "dtype": "int32"}, "c[0].bytes: 6 bytes are no whole number of int32"),
+        ({"bytes": 8, "group": (0, 4)}, "c.0.group: no rank 4: there are 4 ranks."),
+        ({"bytes": 8, "group": (0, -1)}, "c.0.group: no rank -1: there are 4 ranks."),
+        ({"bytes": 8, "group": ()}, "c.0.group: give at least one rank, and each only once."),
+        ({"bytes": 8, "group": (1, 1)}, "c.0.group: give at least one rank, and each only once."),
+        ({"op": "all_to_all_v", "splits": ((1, 2),), "group": (0, 1)}, "c.0.splits: give 2 rows"),
+        ({"op": "all_to_all_v", "splits": ((1,), (2,)), "group": (0, 1)}, "c.0.splits: give 2"),
+        ({"op": "all_gather", "bytes": 8, "redop": "sum"}, "c.0.redop: all_gather reduces"),
+        ({"bytes": 6, "dtype": "int32"}, "c.0.bytes: 6 bytes are no whole number of int32"),
     ],
 )  # fmt: skip
 def test_collectives_that_cannot_be_are_refused(call: dict[str, Any], told: str) -> None:
@@ -193,7 +193,7 @@ def test_collectives_that_cannot_be_are_refused(call: dict[str, Any], told: str)
 def test_without_a_cluster_the_world_ends_with_the_highest_rank() -> None:
     one = section(op="all_reduce", bytes=8, group=(0, 7))
     assert build_collectives([one]).graph.lane_rank.tolist() == [0, 7]
-    with pytest.raises(ScenarioError, match=r"c\[1\]: without a cluster the group must be given"):
+    with pytest.raises(ScenarioError, match=r"c\.1: without a cluster the group must be given"):
         build_collectives([one, section(op="all_reduce", bytes=8)], where="c")
     with pytest.raises(ScenarioError, match="c: the list is empty"):
         build_collectives([], where="c")

@@ -58,21 +58,21 @@ REDUCE = {"op": "all_reduce", "bytes": "1MiB"}
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ({"op": "allreduce", "bytes": "1MiB"}, "[0].op: no collective 'allreduce'. Did you mean"),
-        ({"op": "all_reduce"}, "[0]: the setting 'bytes' is missing"),
-        ({**REDUCE, "root": 0}, "[0].root: all_reduce has no root"),
-        ({"op": "reduce", "bytes": "1MiB"}, "[0]: reduce needs a root"),
-        ({"op": "reduce", "bytes": "1MiB", "root": 7, "group": [0, 1]}, "[0].root: rank 7 is not"),
-        ({**REDUCE, "group": [0, 4]}, "[0].group: no rank 4: there are 4 ranks"),
-        ({**REDUCE, "group": [0, -1]}, "[0].group: no rank -1"),
-        ({**REDUCE, "group": [0, 0]}, "[0].group: give at least one rank, and each only once"),
-        ({"op": "barrier", "bytes": "1MiB"}, "[0].bytes: barrier moves no bytes"),
-        ({"op": "all_to_all_v", "group": [0, 1]}, "[0]: all_to_all_v needs splits"),
+        ({"op": "allreduce", "bytes": "1MiB"}, ".0.op: no collective 'allreduce'. Did you mean"),
+        ({"op": "all_reduce"}, ".0: the setting 'bytes' is missing"),
+        ({**REDUCE, "root": 0}, ".0.root: all_reduce has no root"),
+        ({"op": "reduce", "bytes": "1MiB"}, ".0: reduce needs a root"),
+        ({"op": "reduce", "bytes": "1MiB", "root": 7, "group": [0, 1]}, ".0.root: rank 7 is not"),
+        ({**REDUCE, "group": [0, 4]}, ".0.group: no rank 4: there are 4 ranks"),
+        ({**REDUCE, "group": [0, -1]}, ".0.group: no rank -1"),
+        ({**REDUCE, "group": [0, 0]}, ".0.group: give at least one rank, and each only once"),
+        ({"op": "barrier", "bytes": "1MiB"}, ".0.bytes: barrier moves no bytes"),
+        ({"op": "all_to_all_v", "group": [0, 1]}, ".0: all_to_all_v needs splits"),
         (
             {"op": "all_to_all_v", "group": [0, 1], "splits": [["1kB", "1kB"]]},
-            "[0].splits: give 2 rows of 2 sizes",
+            ".0.splits: give 2 rows of 2 sizes",
         ),
-        ({**REDUCE, "splits": [["1kB"]]}, "[0].splits: all_reduce has no splits"),
+        ({**REDUCE, "splits": [["1kB"]]}, ".0.splits: all_reduce has no splits"),
         ({"op": "all_reduce", "bytes": 1024}, "has no unit"),
         ({"op": "all_reduce", "byte": "1MiB"}, "Did you mean 'bytes'"),
     ],
@@ -86,5 +86,5 @@ def test_what_cannot_be_is_refused_with_its_path(call: dict[str, Any], words: st
 def test_no_collective_and_no_ranks_are_refused() -> None:
     with pytest.raises(ScenarioError, match="the list is empty"):
         collectives(world_size=4)
-    with pytest.raises(ScenarioError, match=r"\[0\]: without a cluster the group must be given"):
+    with pytest.raises(ScenarioError, match=r"\.0: without a cluster the group must be given"):
         collectives(REDUCE)

@@ -284,7 +284,7 @@ def call(text: str) -> Callable[[], str]:
 
 
 WRONG: list[tuple[str, str]] = [
-    ("{all_reduce: {bytes: 1B, op: mean}}", "all[0].all_reduce.op: no reduce op 'mean'. Known"),
+    ("{all_reduce: {bytes: 1B, op: mean}}", "all.0.all_reduce.op: no reduce op 'mean'. Known"),
     ("{all_reduce: {bytes: 1B, op: summ}}", "no reduce op 'summ'. Did you mean 'sum'?"),
     ("{all_gather: {bytes: 1B, op: sum}}", "all_gather.op: all_gather reduces nothing"),
     ("{all_reduce: {bytes: 1B, dtype: bfloat17}}", "dtype: unknown type 'bfloat17'. Did you mean"),
@@ -325,7 +325,7 @@ WRONG: list[tuple[str, str]] = [
     ("{batch_isend_irecv: [{send: {to: 1, bytes: 1B}}]}", "send: only isend and irecv go in here"),
     (
         "{batch_isend_irecv: [{isend: {to: 1, bytes: 1B, as: s}}]}",
-        "ops[0].as: the batch is waited for as a whole",
+        "ops.0.as: the batch is waited for as a whole",
     ),
     (
         "{coalesced: [{all_reduce: {bytes: 1B}}, {all_gather: {bytes: 1B}}]}",
@@ -333,7 +333,7 @@ WRONG: list[tuple[str, str]] = [
     ),
     (
         "{coalesced: [{all_reduce: {bytes: 1B}}, {all_reduce: {bytes: 1B, op: max}}]}",
-        "calls[1]: differs from the first call in more than its bytes",
+        "calls.1: differs from the first call in more than its bytes",
     ),
     ("{coalesced: [{all_reduce: {bytes: 1B, as: a}}]}", "as and async belong to the coalesced"),
     ("{coalesced: [{compute: 1ms}]}", "compute: only collectives are coalesced"),

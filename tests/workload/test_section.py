@@ -65,4 +65,4 @@ def test_errors_carry_the_whole_path() -> None:
     wrong = {"collectives": [{"op": "all_reduce"}]}
     with pytest.raises(ScenarioError) as caught:
         build_workload(section(wrong), cluster=ToyCluster(2), where="x.yaml: workload")
-    assert str(caught.value).startswith("x.yaml: workload.collectives[0]: ")
+    assert str(caught.value).startswith("x.yaml: workload.collectives.0: ")

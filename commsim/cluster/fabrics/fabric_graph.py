@@ -43,7 +43,7 @@ def graph_wiring(spec: FabricSpec, nics: Sequence[Nic]) -> Wiring:
     _check_names(names, f"{where}.switches")
     graph = _Graph(names, nics)
     for number, link in enumerate(spec.links):
-        graph.add(link, f"{where}.links[{number}]")
+        graph.add(link, f"{where}.links.{number}")
     leaf_of = graph.attached(where)
     _check_joined(names, graph.links, leaf_of, nics, where)
     kinds = levels(graph.links, leaf_of, names)

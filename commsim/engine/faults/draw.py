@@ -71,7 +71,7 @@ def draw_dead(
     random = np.random.default_rng((section.seed, sample, _DEAD))
     found: dict[tuple[int, int], None] = {}
     for at, one in enumerate(section.dead_nics):
-        path, given = f"{where}.dead_nics[{at}]", None
+        path, given = f"{where}.dead_nics.{at}", None
         if one.node is not None or one.nic is not None:
             place = (one.node or 0, one.nic or 0)
             numbers = {(nic.node, nic.index): n for n, nic in enumerate(cluster.nics)}
@@ -104,13 +104,13 @@ def draw_faults(
         for at, one in enumerate(section.slow_gpus)
         for start in (_start(one.start, one.end),)
         for rank in _chosen(
-            one.rank, one, cluster.world_size, random, f"{where}.slow_gpus[{at}]", "rank"
+            one.rank, one, cluster.world_size, random, f"{where}.slow_gpus.{at}", "rank"
         )
     ]
     links = [
         SlowLink(ids, one.left, _windows(one, at_path))
         for at, one in enumerate(section.slow_links)
-        for at_path in (f"{where}.slow_links[{at}]",)
+        for at_path in (f"{where}.slow_links.{at}",)
         for ids in _links(one, cluster, random, at_path)
     ]
     for one in links:
@@ -120,7 +120,7 @@ def draw_faults(
                 " `down` and `every`, an `end`, or list the NIC under dead_nics."
             )
     noise = [
-        _noise(one, cluster, f"{where}.jitter[{at}]", pool) for at, one in enumerate(section.jitter)
+        _noise(one, cluster, f"{where}.jitter.{at}", pool) for at, one in enumerate(section.jitter)
     ]
     return DrawnFaults(
         tuple(gpus),

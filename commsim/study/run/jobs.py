@@ -70,12 +70,12 @@ def run_jobs(
     library: Library = make_library(file.library, cluster)
     ranks = placed(sections, cluster, where)
     jobs = [
-        _job(scenario, section, mine, cluster, library, f"{where}[{at}].workload")
+        _job(scenario, section, mine, cluster, library, f"{where}.{at}.workload")
         for at, (section, mine) in enumerate(zip(sections, ranks, strict=True))
     ]
 
     def made(at: int, steps: int) -> _Job:
-        place = f"{where}[{at}].workload"
+        place = f"{where}.{at}.workload"
         return _job(scenario, sections[at], ranks[at], cluster, library, place, steps)
 
     def run(graph: Graph) -> Timeline:

@@ -31,7 +31,7 @@ def placed(jobs: Sequence[JobSection], cluster: Cluster, where: str) -> list[tup
     taken: dict[int, str] = {}
     order = sorted(range(len(jobs)), key=lambda at: isinstance(jobs[at].nodes, int))
     for at in order:
-        job, path = jobs[at], f"{where}[{at}]"
+        job, path = jobs[at], f"{where}.{at}"
         ranks = _ranks(job, cluster, taken, path)
         for rank in ranks:
             if rank in taken:

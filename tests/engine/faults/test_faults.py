@@ -194,9 +194,9 @@ def test_chances_hit_as_often_as_they_say() -> None:
 
 
 WRONG: dict[str, dict[str, Any]] = {
-    r"slow_gpus\[0\]: give exactly one of rank, count and share": {"slow_gpus": [{"factor": 2}]},
-    r"slow_gpus\[0\]\.rank: there is no 99": {"slow_gpus": [{"factor": 2, "rank": 99}]},
-    r"slow_links\[0\]\.link: there is no 'node0/nic9'": {
+    r"slow_gpus\.0: give exactly one of rank, count and share": {"slow_gpus": [{"factor": 2}]},
+    r"slow_gpus\.0\.rank: there is no 99": {"slow_gpus": [{"factor": 2, "rank": 99}]},
+    r"slow_links\.0\.link: there is no 'node0/nic9'": {
         "slow_links": [{"link": "node0/nic9", "left": 0.5}]
     },
     "ends the run": {"slow_links": [{"link": "node0/nic0", "left": 0}]},

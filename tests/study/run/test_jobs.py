@@ -153,7 +153,7 @@ def test_placements() -> None:
 
 
 WRONG: dict[str, list[dict[str, Any]]] = {
-    r"jobs\[1\]: rank 0 is taken by a": [ring("a", [0, 1], "1MiB"), ring("b", [0, 2], "1MiB")],
+    r"jobs\.1: rank 0 is taken by a": [ring("a", [0, 1], "1MiB"), ring("b", [0, 2], "1MiB")],
     "two jobs are called 'a'": [ring("a", [0], "1MiB"), ring("a", [1], "1MiB")],
     "there is no rank 99": [ring("a", [0, 99], "1MiB")],
     "5 are wanted, and 4 are free": [
