@@ -7,6 +7,7 @@ All of them are a `concurrent.futures.Executor`, opened by the word that `--exec
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -46,12 +47,13 @@ class ExecutorName(msgspec.Struct, frozen=True):
         kind, _, detail = text.partition(":")
         if kind == "serial" and not detail:
             return cls(kind)
-        if kind == "processes" and (not detail or (detail.isdigit() and int(detail))):
+        if kind == "processes" and (not detail or re.fullmatch(r"0*[1-9]\d{0,3}", detail)):
             return cls(kind, int(detail or _cores()))
         if kind == "dask":
             return cls(kind, address=detail)
         raise ScenarioError(
             f"--executor {text}: give processes, processes:N, serial, dask or dask:ADDRESS."
+            " N is 1 to 9999."
         )
 
     @contextmanager

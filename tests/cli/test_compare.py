@@ -32,6 +32,7 @@ def test_with_check_the_exit_code_is_the_verdict(
     [
         (["1f1b"], 2, "two or more"),
         (["1f1b", "gpipe", "--tolerance", "5"], 2, "did you mean 5%"),
+        (["1f1b", "gpipe", "--tolerance", "1000%"], 2, "at most 100%"),
         (["1f1b", "gpipe", "--tolerance", "few"], 2, "a share such as 5%"),
         (["1f1b", "gpipee"], 2, "Did you mean 'gpipe'"),
         (["1f1b", "none.yaml"], 2, "there is no such file"),

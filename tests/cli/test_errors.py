@@ -197,7 +197,7 @@ def test_a_cluster_file_is_read_as_strictly(
     [
         (["run", "x" * 10_000], "is neither a file nor a scenario"),
         (["run", "1f1b", "--set", f"workload.pipeline.stages={'9' * 5000}"], "5,000 digits"),
-        (["bench", "all_reduce", "--cluster", "dgx-h100", "-n", "9" * 5000], "not a valid integer"),
+        (["bench", "all_reduce", "--cluster", "dgx-h100", "-n", "9" * 5000], "give a whole number"),
     ],
 )
 def test_a_word_of_thousands_of_characters_hides_no_message(

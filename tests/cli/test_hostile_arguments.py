@@ -20,6 +20,12 @@ ODD = {
     "bench , -e 8": "',' names nothing",
     "bench all_reduce -b 1e400": "'1e400' is not a whole number of bytes",
     f"bench all_reduce -b {'9' * 400}": "999... is not a whole number of bytes",
+    "explain ring -n 100000": "-n 100000: too many ranks to be looked at. Give at most 128.",
+    "explain ring --pieces 99999": "--pieces 99999: too many to be looked at. Give 4 ranks at",
+    "explain ring --per-node 2": "leave --per-node out",
+    "run 1f1b --limit 1GiB --what-if nodes": "--limit: is for one run",
+    "convert x.csv y.npz --nodes 2": "--nodes: is of a recipe",
+    "convert x.csv y.npz --set cluster.nodes=2": "--set: is of a recipe",
     f"run ddp --set workload.training.data_parallel.bucket={'9' * 400}MiB": "999...",
     "run 1f1b --set workload.pipeline.stages=1000000000": "1,000,000,000 x 1 stages are more than",
 }

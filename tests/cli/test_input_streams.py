@@ -47,7 +47,7 @@ def piped() -> Iterator[Piped]:
         (["run", SCENARIO], "step time"),
         (["compare", SCENARIO, "1f1b"], "within 5% of A"),
         (["compare", LOG, CLUSTER], "of A (medians by band)"),
-        (["check", LOG, "--cluster", "dgx-a100", "--tolerance", "2"], "all_reduce"),
+        (["check", LOG, "--cluster", "dgx-a100", "--tolerance", "100%"], "all_reduce"),
         (["calibrate", LOG, "--cluster", CLUSTER], "median error"),
         (["replay", *RANKS], "step time"),
         (["convert", RANKS[0], "OUT.npz"], "wrote"),

@@ -73,7 +73,7 @@ def test_what_nccl_sees(capsys: pytest.CaptureFixture[str]) -> None:
     assert "GPU 0  PIX 48  PXN 48" in out
     assert "Graphs (NCCL 2.28, 16 ranks on 2 nodes): 16 channels" in out
     assert call(["topo", "dgx-h100", "--nccl", "9"]) == 2
-    assert "'9' is not an NCCL version" in capsys.readouterr().err
+    assert "'9': give a release of NCCL, like 2.27" in capsys.readouterr().err
 
 
 def test_presets_have_gpus_nics_and_prices_and_are_filtered(

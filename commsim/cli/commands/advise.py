@@ -13,6 +13,7 @@ from commsim.cli.terminal import (
     INPUT,
     STDOUT,
     Console,
+    Count,
     GroupedCommand,
     OutputFile,
     columns,
@@ -30,12 +31,20 @@ if TYPE_CHECKING:
 __all__ = ["advise"]
 
 _EXPLAINED = 3
+_MOST = 1000  # layouts shown, each of which is simulated
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("scenario", type=INPUT, metavar="SCENARIO|NAME")
 @set_option
-@click.option("--top", default=5, show_default=True, metavar="N", help="How many to show.")
+@click.option(
+    "--top",
+    type=Count(1, _MOST),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="How many to show.",
+)
 @executor_option
 @click.option(
     "-o",

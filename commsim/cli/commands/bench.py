@@ -12,16 +12,21 @@ import click
 from commsim.cli.terminal import (
     INPUT,
     STDOUT,
+    Checked,
     Console,
+    Count,
     GroupedCommand,
+    NcclVersion,
     OutputFile,
     cluster_option,
     columns,
     json_option,
+    nodes_option,
     quiet_option,
     set_option,
     working,
 )
+from commsim.units import parse_nccl_size
 
 if TYPE_CHECKING:
     from commsim.cluster import Cluster
@@ -41,21 +46,37 @@ _HEAD = (
 @click.option(
     "--nccl-xml", type=INPUT, metavar="FILE.xml", help="A node as NCCL_TOPO_DUMP_FILE wrote it."
 )
-@click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
+@nodes_option
 @click.option(
-    "-g", "--gpus-per-node", type=int, metavar="G", help="Use only the first GPUs of each node."
+    "-g", "--gpus-per-node", type=Count(), metavar="G", help="Use only the first GPUs of each node."
 )
 @click.option(
-    "-b", "first", default="8", show_default=True, help="Smallest size in bytes (K, M, G)."
+    "-b",
+    "first",
+    type=Checked(parse_nccl_size),
+    default="8",
+    show_default=True,
+    help="Smallest size in bytes (K, M, G).",
 )
-@click.option("-e", "last", default="128M", show_default=True, help="Largest size.")
+@click.option(
+    "-e",
+    "last",
+    type=Checked(parse_nccl_size),
+    default="128M",
+    show_default=True,
+    help="Largest size.",
+)
 @click.option("-f", "factor", default=2.0, show_default=True, help="Factor from size to size.")
 @click.option("-d", "dtype", default="float", show_default=True, help="Type of the elements.")
-@click.option("-n", "iterations", type=int, help="As nccl-tests'; a prediction needs no repeats.")
-@click.option("-w", "warmups", type=int, help="As nccl-tests'; a prediction needs no warm-up.")
+@click.option(
+    "-n", "iterations", type=Count(), help="As nccl-tests'; a prediction needs no repeats."
+)
+@click.option("-w", "warmups", type=Count(0), help="As nccl-tests'; a prediction needs no warm-up.")
 @set_option
 @click.option("--library", help="Whose rules: nccl (of GPUs), gloo (of CPU workers), ideal.")
-@click.option("--nccl-version", metavar="X.Y", help="2.18 to 2.30.  [default: 2.27]")
+@click.option(
+    "--nccl-version", type=NcclVersion(), metavar="X.Y", help="2.18 to 2.30.  [default: 2.27]"
+)
 @click.option(
     "--algo",
     type=INPUT,
@@ -117,7 +138,6 @@ def bench(
     from commsim.libraries import LibrarySection
     from commsim.study.bench import bench as study_bench
     from commsim.study.bench import sweep
-    from commsim.units import parse_nccl_size
 
     console = Console(quiet=quiet, json_only=json_path == STDOUT)
     if chart is not None:

@@ -16,7 +16,9 @@ from commsim.cli.terminal import (
     STDOUT,
     Console,
     GroupedCommand,
+    NcclVersion,
     OutputFile,
+    Percent,
     columns,
     json_option,
     quiet_option,
@@ -40,7 +42,11 @@ _cluster = click.option(
     help="What should have been measured.",
 )
 _version = click.option(
-    "--nccl-version", "version", metavar="V", help="The NCCL that should have run, like 2.27."
+    "--nccl-version",
+    "version",
+    type=NcclVersion(),
+    metavar="V",
+    help="The NCCL that should have run, like 2.27.",
 )
 
 
@@ -57,22 +63,6 @@ class _Placement(click.ParamType[tuple[int, int]]):
         if found and int(found[1]) > 0 < int(found[2]):
             return int(found[1]), int(found[2])
         self.fail(f"{value!r}: give nodes and GPUs on each, like 2x8.", param, ctx)
-
-
-class _Share(click.ParamType[float]):
-    """10% or 0.1."""
-
-    name = "share"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the share, or fail as a usage error."""
-        text = str(value).strip()
-        try:
-            return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-        except ValueError:
-            self.fail(f"{value!r}: give a share, like 10% or 0.1.", param, ctx)
 
 
 _on = click.option(
@@ -243,7 +233,7 @@ def _show(found: Calibration, cluster: str, console: Console) -> None:
 @_on
 @click.option(
     "--tolerance",
-    type=_Share(),
+    type=Percent(),
     default=0.1,
     show_default="10%",
     metavar="SHARE",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from commsim.cli.terminal import INPUT, Console, GroupedCommand, OutputFile, quiet_option
+from commsim.cli.terminal import INPUT, Console, Count, GroupedCommand, OutputFile, quiet_option
 from commsim.errors import ScenarioError
 
 __all__ = ["capture"]
@@ -17,15 +17,19 @@ __all__ = ["capture"]
 @click.command(cls=GroupedCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("script", type=INPUT, metavar="SCRIPT.py")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
-@click.option("--world-size", type=int, required=True, help="How many ranks the job has.")
+@click.option("--world-size", type=Count(), required=True, help="How many ranks the job has.")
 @click.option(
     "--ranks",
     metavar="0,8,...",
     help="Ranks with parts of their own; found by themselves where messages tell stages apart.",
 )
-@click.option("--gpus-per-node", type=int, default=8, show_default=True)
+@click.option("--gpus-per-node", type=Count(), default=8, show_default=True)
 @click.option(
-    "--step", type=int, default=2, show_default=True, help="Which step of the optimizer to record."
+    "--step",
+    type=Count(),
+    default=2,
+    show_default=True,
+    help="Which step of the optimizer to record.",
 )
 @click.option(
     "-o",

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -16,6 +14,7 @@ from commsim.cli.terminal import (
     Console,
     GroupedCommand,
     OutputFile,
+    Percent,
     json_option,
     quiet_option,
     scenarios,
@@ -25,25 +24,6 @@ from commsim.cli.terminal import (
 __all__ = ["compare"]
 
 _OUTSIDE = 1
-_FRACTION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
-
-
-class _Tolerance(click.ParamType[float]):
-    """A share as people write it: 5%, or 0.05."""
-
-    name = "tolerance"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the fraction, or fail as a usage error."""
-        found = _FRACTION.fullmatch(str(value).strip())
-        if not found:
-            self.fail(f"{value!r}: give a share such as 5% or 0.05.", param, ctx)
-        number = float(found[1])
-        if not found[2] and number > 1:
-            self.fail(f"{value!r}: did you mean {value}%?", param, ctx)
-        return number / 100 if found[2] else number
 
 
 @click.command(cls=GroupedCommand)
@@ -52,7 +32,7 @@ class _Tolerance(click.ParamType[float]):
 )
 @click.option(
     "--tolerance",
-    type=_Tolerance(),
+    type=Percent(),
     default="5%",
     show_default=True,
     metavar="SHARE",

@@ -11,6 +11,7 @@ import click
 from commsim.cli.terminal import (
     INPUT,
     Console,
+    Count,
     GroupedCommand,
     OutputFile,
     columns,
@@ -36,7 +37,7 @@ _TO = ("graph", "goal", "chakra", "chakra-json", "param", "csv")
     help="What to write; by default what OUT's suffix says (.npz, .goal, .et, .csv).",
 )
 @click.option("--cluster", metavar="PRESET", help="Of a recipe: what it ran on.")
-@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Of a recipe: on how many.")
+@click.option("--nodes", type=Count(), metavar="N", help="Of a recipe: on how many.")
 @click.option("--model", metavar="PRESET", help="Of a recipe: the preset that its model is like.")
 @set_option
 @quiet_option
@@ -70,6 +71,12 @@ def convert(
     if target.suffix in (".yaml", ".yml"):
         _recipe(source, target, cluster or "", nodes, model or "", sets, console)
         return
+    recipes = {"--cluster": cluster, "--nodes": nodes, "--model": model, "--set": sets or None}
+    for option, given in recipes.items():
+        if given is not None:
+            raise click.UsageError(
+                f"{option}: is of a recipe that becomes a scenario: OUT then ends in .yaml."
+            )
     with working(f"reading {source}", quiet=quiet) as told:
 
         def read(done: int, of: int) -> None:

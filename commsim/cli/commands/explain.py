@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commsim.cli.terminal import INPUT, GroupedCommand, OutputFile, quiet_option, working
+from commsim.cli.terminal import INPUT, Count, GroupedCommand, OutputFile, quiet_option, working
 
 if TYPE_CHECKING:
     from commsim.study.explain import Explanation
@@ -19,21 +19,21 @@ __all__ = ["explain"]
 
 @click.command(cls=GroupedCommand)
 @click.argument("algorithms", type=INPUT, metavar="ALGO|FILE.xml...", nargs=-1, required=True)
-@click.option("-n", "ranks", type=int, help="How many ranks: 4, or as many as the file has.")
+@click.option("-n", "ranks", type=Count(), help="How many ranks: 4, or as many as the file has.")
 @click.option("--op", help="The collective: all_reduce, or the first that the algorithm can do.")
 @click.option(
-    "--root", type=int, default=0, show_default=True, help="The root, where there is one."
+    "--root", type=Count(0), default=0, show_default=True, help="The root, where there is one."
 )
 @click.option(
     "--pieces",
-    type=int,
+    type=Count(),
     default=1,
     show_default=True,
     help="Into how many pieces a pipelined buffer is cut.",
 )
 @click.option(
     "--per-node",
-    type=int,
+    type=Count(0),
     default=0,
     help="Ranks per node (or row), for algorithms on two levels.",
 )

@@ -11,7 +11,15 @@ from threading import Thread
 
 import click
 
-from commsim.cli.terminal import INPUT, Console, GroupedCommand, quiet_option, scenarios, set_option
+from commsim.cli.terminal import (
+    INPUT,
+    Console,
+    Count,
+    GroupedCommand,
+    quiet_option,
+    scenarios,
+    set_option,
+)
 
 __all__ = ["explore"]
 
@@ -25,7 +33,7 @@ START = "llama3-8b"
 )
 @set_option
 @click.option(
-    "--port", type=click.IntRange(1, 65535), metavar="N",
+    "--port", type=Count(1, 65535), metavar="N",
     help="Listen here; else on 8417, or any port that is free.",
 )  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Print the address, and open nothing.")

@@ -14,6 +14,7 @@ from commsim.cli.terminal import (
     INPUT,
     STDOUT,
     Console,
+    Count,
     GroupedCommand,
     OutputFile,
     OutputFolder,
@@ -48,13 +49,28 @@ _NONE_MAKES_IT, _INTERRUPTED = 1, 130
     help="Presets, or cluster files with a fabric and prices of their own.",
 )
 @click.option(
-    "--seq-len", default=8192, show_default=True, metavar="N", help="Tokens of a sequence."
+    "--seq-len",
+    type=Count(),
+    default=8192,
+    show_default=True,
+    metavar="N",
+    help="Tokens of a sequence.",
 )
 @click.option(
-    "--batch-tokens", default=2**22, show_default=True, metavar="N", help="Tokens of a step."
+    "--batch-tokens",
+    type=Count(),
+    default=2**22,
+    show_default=True,
+    metavar="N",
+    help="Tokens of a step.",
 )
 @click.option(
-    "--most-gpus", default=8192, show_default=True, metavar="N", help="The largest size to look at."
+    "--most-gpus",
+    type=Count(),
+    default=8192,
+    show_default=True,
+    metavar="N",
+    help="The largest size to look at.",
 )
 @click.option(
     "--layouts",
@@ -64,7 +80,12 @@ _NONE_MAKES_IT, _INTERRUPTED = 1, 130
     help="Those that people run, or all that `advise` tries (slow beyond a few nodes).",
 )
 @click.option(
-    "--runs", default=12, show_default=True, metavar="N", help="Simulations to spend at most."
+    "--runs",
+    type=Count(),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="Simulations to spend at most.",
 )
 @set_option
 @executor_option

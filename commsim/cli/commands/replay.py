@@ -18,6 +18,7 @@ from commsim.cli.terminal import (
     GroupedCommand,
     cluster_option,
     columns,
+    nodes_option,
     set_option,
     working,
 )
@@ -48,7 +49,7 @@ _ONE_CHANGE = (
     shell_complete=complete_traces,
 )
 @cluster_option
-@click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
+@nodes_option
 @click.option(
     "--comm",
     type=click.Choice(["recorded", "modelled"]),

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from commsim.cli.commands.outputs import Outputs, output_options
-from commsim.cli.terminal import INPUT, GroupedCommand, scenarios, set_option, working
+from commsim.cli.terminal import INPUT, Checked, GroupedCommand, scenarios, set_option, working
+from commsim.units import parse_size
 
 __all__ = ["run"]
 
@@ -33,6 +34,7 @@ __all__ = ["run"]
 )
 @click.option(
     "--limit",
+    type=Checked(parse_size),
     metavar="SIZE",
     help="Memory that it may take, like 8GiB; by default 9/10 of the machine's.",
 )
@@ -50,6 +52,8 @@ def run(
     from commsim.engine import gc_paused
     from commsim.study.run import run as study_run
 
+    if vary and limit is not None:
+        raise click.UsageError("--limit: is for one run, not for a what-if. Leave it out.")
     if vary:
         return _varied(scenario, sets, vary, goodput, outputs)
     asked: dict[str, Any] = {"goodput": {}} if goodput else {}

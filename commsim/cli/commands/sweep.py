@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 _SHOWN = 24  # rows that the terminal gets; the files have all
-_FAILED = 1
+_NONE_RAN = 2  # a wrong setting or scenario, as in other commands
 
 
 @click.command(cls=GroupedCommand)
@@ -128,7 +128,10 @@ def sweep(
             with working(f"writing {path}", quiet=quiet):
                 found.save(path)
             console.say(f"wrote {path}")
-    return _FAILED if all(error is not None for error in found.errors) else 0
+    if all(error is not None for error in found.errors):
+        console.say("no point could run.")
+        return _NONE_RAN
+    return 0
 
 
 def _counts(found: Sweep) -> str:

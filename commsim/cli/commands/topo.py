@@ -14,9 +14,11 @@ from commsim.cli.terminal import (
     INPUT,
     Console,
     GroupedCommand,
+    NcclVersion,
     OutputFile,
     clusters,
     columns,
+    nodes_option,
     quiet_option,
     set_option,
     working,
@@ -32,10 +34,11 @@ __all__ = ["topo"]
 
 @click.command(cls=GroupedCommand)
 @click.argument("cluster", type=INPUT, metavar="PRESET|FILE.yaml|FILE.xml", shell_complete=clusters)
-@click.option("--nodes", type=int, help="How many nodes; the cluster's own number by default.")
+@nodes_option
 @set_option
 @click.option(
     "--nccl",
+    type=NcclVersion(),
     metavar="VERSION",
     is_flag=False,
     flag_value="2.27",

@@ -8,6 +8,7 @@ from commsim.cli.terminal.complete import clusters, presets_of, scenarios, trace
 from commsim.cli.terminal.console import Console, output_refused, reader_left
 from commsim.cli.terminal.help import GroupedCommand, write_commands
 from commsim.cli.terminal.notes import say_notes
+from commsim.cli.terminal.numbers import Checked, Count, NcclVersion, Percent
 from commsim.cli.terminal.params import (
     INPUT,
     STDOUT,
@@ -18,6 +19,7 @@ from commsim.cli.terminal.params import (
     executor_option,
     is_stdout,
     json_option,
+    nodes_option,
     quiet_group,
     quiet_option,
     set_option,
@@ -31,11 +33,15 @@ from commsim.cli.terminal.streams import named_stdout, never_failing
 __all__ = [
     "INPUT",
     "STDOUT",
+    "Checked",
     "Console",
+    "Count",
     "GroupedCommand",
     "InputName",
+    "NcclVersion",
     "OutputFile",
     "OutputFolder",
+    "Percent",
     "ProgressLine",
     "cluster_option",
     "clusters",
@@ -46,6 +52,7 @@ __all__ = [
     "limits_table",
     "named_stdout",
     "never_failing",
+    "nodes_option",
     "output_refused",
     "presets_of",
     "quiet_group",

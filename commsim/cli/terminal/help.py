@@ -1,5 +1,5 @@
 """
-Help in groups: commands by what they are for, options by what they change, nothing cut off.
+Commands as all of commsim's are: help in groups, and nothing given may be empty.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ _SETTINGS, _WRITTEN, _OTHER = "Options", "Files to write", "Other"
 class GroupedCommand(click.Command):
     """A command whose help lists settings first, then files that it writes, then the rest.
 
-    No two of its files may be one, before it does anything.
+    An option or argument that is given and empty, like that of a shell's unset variable, is
+    refused: it would pass for one that is left out. No two of its files may be one.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the line; refuse an output that is an input or another output."""
+        """Parse the line; refuse what is empty, and an output that is another file of the line."""
+        if not ctx.resilient_parsing:
+            given, _, _ = self.make_parser(ctx).parse_args(list(args))
+            for param in self.params:
+                if not isinstance(param.type, click.types.UnprocessedParamType):
+                    _refuse_empty(param, given.get(param.name or ""), ctx)
         left = super().parse_args(ctx, args)
         refuse_shared_files(ctx)
         return left
@@ -49,6 +55,13 @@ class GroupedCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _refuse_empty(param: click.Parameter, given: object, ctx: click.Context) -> None:
+    values = given if isinstance(given, list | tuple) else (given,)
+    if any(isinstance(one, str) and not one.strip() for one in values):
+        how = "Give a value." if param.required else "Give a value, or leave it out."
+        raise click.BadParameter(f"is empty. {how}", ctx, param)
 
 
 def _group_of(option: click.Option) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from commsim.cli.terminal.complete import clusters, settings
+from commsim.cli.terminal.numbers import Count
 
 __all__ = [
     "INPUT",
@@ -24,6 +25,7 @@ __all__ = [
     "executor_option",
     "is_stdout",
     "json_option",
+    "nodes_option",
     "quiet_group",
     "quiet_option",
     "set_option",
@@ -177,6 +179,9 @@ cluster_option: _Decorator = click.option(
     metavar="PRESET|FILE.yaml",
     help="The cluster; `commsim presets` lists presets.",
     shell_complete=clusters,
+)
+nodes_option: _Decorator = click.option(
+    "--nodes", type=Count(), help="How many nodes; the cluster's own number by default."
 )
 executor_option: _Decorator = click.option(
     "--executor",

@@ -218,7 +218,7 @@ def _check(scenario: Scenario, top: int) -> None:
             " needs fluid. Leave it out."
         )
     if top < 1:
-        raise ScenarioError(f"--top {top}: at least 1.")
+        raise ScenarioError(f"--top {top}: give 1 or more.")
     assert section is not None
 
 

@@ -160,7 +160,9 @@ class Judge:
         """Judge a layout under some shardings; `timed`: with floors."""
         section = self.section(shape._replace(shard="ddp"))
         once = shape.degrees.dp * shape.micro
-        microbatches = section.batch.global_ // once
+        microbatches, left = divmod(section.batch.global_, once)
+        if left:
+            return []
         counts: tuple[int, ...] = short_counts(
             shape.degrees.pp, shape.schedule, virtual=shape.virtual
         )

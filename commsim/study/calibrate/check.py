@@ -100,8 +100,10 @@ def check(
         TraceError: a log cannot be read.
         ScenarioError: no such cluster, or a tolerance that is none.
     """
-    if not 0 < tolerance < 10:
-        raise ScenarioError(f"--tolerance {tolerance:g}: give a share above zero, like 10% or 0.1.")
+    if not 0 < tolerance <= 1:
+        raise ScenarioError(
+            f"--tolerance {tolerance:g}: give a share above zero, up to 1, like 0.1 (10%)."
+        )
     machine = machine_of(cluster)
     if version is not None:
         machine = machine.having({}, version=version)

@@ -93,8 +93,8 @@ def compare(
     """
     if len(items) < 2:
         raise ScenarioError("compare needs two or more: scenarios, results, traces, or tables.")
-    if not tolerance >= 0:
-        raise ScenarioError(f"tolerance {tolerance}: give a fraction from 0 on, such as 0.05.")
+    if not 0 <= tolerance <= 1:
+        raise ScenarioError(f"tolerance {tolerance}: give a fraction from 0 to 1, such as 0.05.")
     sources = [recognise(item) for item in items]
     make = _tables if any(source.is_table for source in sources) else _runs
     made = make(sources, tolerance, progress)

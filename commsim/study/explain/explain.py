@@ -107,10 +107,14 @@ def explain(
         return _explain_file(algorithm, n, op)
     ranks = 4 if n is None else n
     chosen = op or _usual_op(algorithm)
-    if ranks > _MOST_RANKS or ranks * pieces > _MOST_PIECES:
+    if ranks > _MOST_RANKS:
         raise ScenarioError(
-            f"{ranks} ranks in {pieces} pieces are too many to be looked at. Take at most"
-            f" {_MOST_RANKS} ranks, and {_MOST_PIECES // max(ranks, 1)} pieces."
+            f"-n {ranks}: too many ranks to be looked at. Give at most {_MOST_RANKS}."
+        )
+    if ranks * pieces > _MOST_PIECES:
+        raise ScenarioError(
+            f"--pieces {pieces}: too many to be looked at. Give {ranks} ranks at most"
+            f" {_MOST_PIECES // ranks} pieces."
         )
     splits = [[1] * ranks] * ranks if chosen == "all_to_all_v" else None
     made = program(
@@ -146,7 +150,7 @@ def _refuse_unused(made: Program, pieces: int, per_node: int) -> None:
     """Refuse settings that the algorithm has no use for."""
     if per_node and not is_two_level(made.algorithm):
         raise ScenarioError(
-            f"{made.algorithm} knows no nodes: leave per_node out. Those that do:"
+            f"{made.algorithm} knows no nodes: leave --per-node out. Those that do:"
             f" {', '.join(dict.fromkeys(name for _, name in ALGORITHMS if is_two_level(name)))}."
         )
     if pieces > 1 and made.op != "all_to_all_v":
@@ -154,7 +158,7 @@ def _refuse_unused(made: Program, pieces: int, per_node: int) -> None:
         other = program(made.op, made.algorithm, made.n, root=root, pieces=2 * pieces)
         if len(other.share) == len(made.share):
             raise ScenarioError(
-                f"{made.op} by {made.algorithm} is not cut into pieces: leave pieces out."
+                f"{made.op} by {made.algorithm} is not cut into pieces: leave --pieces out."
             )
 
 

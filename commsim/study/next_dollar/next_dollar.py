@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from commsim.cluster import ClusterSection
 from commsim.errors import ScenarioError
+from commsim.executors import ExecutorName
 from commsim.scenario import read_scenario, scenario_from
 from commsim.study.next_dollar.alternatives import Alternative, SettingChange, setting_changes
 from commsim.study.next_dollar.money import doubled_price
@@ -53,6 +55,11 @@ def next_dollar(
     Raises:
         ScenarioError: the scenario cannot run, has no cluster, or a price is of nothing it has.
     """
+    for key, price in (prices or {}).items():
+        if not 0 <= price < math.inf:
+            raise ScenarioError(f"--price {key}={price:g}: give a price of zero or more.")
+    if executor is not None:
+        ExecutorName.read(executor)
     data, where, folder, name = read_scenario(scenario, sets)
     if isinstance(data, Mapping):  # else it is refused as no scenario
         data = {key: value for key, value in data.items() if key != "sweep"}
@@ -237,11 +244,9 @@ class _Search:
 
 def _check_prices(prices: Mapping[str, float], resources: list[Resource]) -> None:
     known = [one.key for one in resources]
-    for key, price in prices.items():
+    for key in prices:
         if key not in known:
             raise ScenarioError(f"--price {key}: there is none of that. Known: {', '.join(known)}.")
-        if not price >= 0:
-            raise ScenarioError(f"--price {key}={price:g}: give a price of zero or more.")
 
 
 def _priced(

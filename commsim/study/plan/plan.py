@@ -159,11 +159,15 @@ def plan(
     model_preset(model)
     if days is None and budget is None:
         raise ScenarioError("give a deadline (--in 30d) or a budget (--budget), or both.")
-    if budget is not None and not budget > 0:
-        raise ScenarioError(f"--budget {budget:g}: give an amount above zero.")
+    if budget is not None and not 0 < budget < math.inf:
+        raise ScenarioError(f"--budget {budget:g}: give an amount above zero that is finite.")
     if layouts not in ("usual", "all"):
         raise ScenarioError(f"--layouts {layouts}: give usual or all.")
-    if seq_len < 1 or batch_tokens < seq_len:
+    counts = {"--seq-len": seq_len, "--most-gpus": most_gpus, "--runs": runs}
+    for option, count in counts.items():
+        if count < 1:
+            raise ScenarioError(f"{option} {count}: give 1 or more.")
+    if batch_tokens < seq_len:
         raise ScenarioError(
             f"--batch-tokens {batch_tokens}: is less than one sequence of {seq_len} tokens."
         )

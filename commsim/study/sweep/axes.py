@@ -43,8 +43,8 @@ class SweepAxis(msgspec.Struct, frozen=True):
     beside: str = ""
 
 
-def axis_of(text: str) -> SweepAxis:
-    """Read "PATH=a,b,c" or "PATH=1..64x2".
+def axis_of(text: str, *, option: str = "--vary") -> SweepAxis:
+    """Read "PATH=a,b,c" or "PATH=1..64x2"; `option` is where it was given, for errors.
 
     Raises:
         ScenarioError: no "=", no value, or a range that leads nowhere.
@@ -52,10 +52,10 @@ def axis_of(text: str) -> SweepAxis:
     path, equals, values = text.partition("=")
     if not equals or not path.strip() or not values.strip():
         raise ScenarioError(
-            f"--vary {text}: write a path, '=' and values, like --vary cluster.nodes=1,2,4 or"
-            " --vary cluster.nodes=1..64x2."
+            f"{option} {text}: write a path, '=' and values, like {option} cluster.nodes=1,2,4 or"
+            f" {option} cluster.nodes=1..64x2."
         )
-    return SweepAxis(path.strip(), tuple(_values(values.strip(), text)))
+    return SweepAxis(path.strip(), tuple(_values(values.strip(), f"{option} {text}")))
 
 
 def axes_of(
@@ -181,12 +181,12 @@ def _parts(text: str, separator: str) -> Iterator[str]:
 def _range(found: re.Match[str], whole: str) -> Iterator[str]:
     unit = found["last_unit"] or found["unit"]
     if found["unit"] and found["unit"] != unit:
-        raise ScenarioError(f"--vary {whole}: {found['unit']} and {unit}: write both ends alike.")
+        raise ScenarioError(f"{whole}: {found['unit']} and {unit}: write both ends alike.")
     value, last = float(found["first"]), float(found["last"])
     by, grows = float(found["by"] or 1), found["kind"] == "x"
     if last < value or (by <= 1 if grows else by <= 0) or (grows and value <= 0):
         raise ScenarioError(
-            f"--vary {whole}: the range goes nowhere. Write FIRST..LASTxFACTOR with a factor above"
+            f"{whole}: the range goes nowhere. Write FIRST..LASTxFACTOR with a factor above"
             " 1, or FIRST..LAST+STEP."
         )
     for _ in range(_MOST_VALUES):
@@ -194,4 +194,4 @@ def _range(found: re.Match[str], whole: str) -> Iterator[str]:
             return
         yield f"{value:.12g}{unit}"
         value = value * by if grows else value + by
-    raise ScenarioError(f"--vary {whole}: more than {_MOST_VALUES:,} values.")
+    raise ScenarioError(f"{whole}: more than {_MOST_VALUES:,} values.")

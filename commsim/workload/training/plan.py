@@ -285,7 +285,7 @@ def _microbatches(section: TrainingSection, where: str) -> int:
         raise ScenarioError(
             f"{where}.batch: global {batch.global_} does not divide by {what} ×"
             f" micro={batch.micro} = {dp * batch.micro} sequences. Give a multiple of"
-            f" {dp * batch.micro}."
+            f" {dp * batch.micro}, or change parallel.dp or batch.micro."
         )
     return count
 

@@ -277,6 +277,14 @@ def test_the_other_stacks_say_what_a_run_with_them_says() -> None:
     assert other.more == pytest.approx(other.step_s / first - 1)
 
 
+def test_a_layout_of_ones_own_that_the_batch_does_not_allow_is_left_out() -> None:
+    work = data(box("40GB", gpus=2), {**MEDIUM, "layers": 2}, 7)
+    work["workload"]["training"]["parallel"] = {"dp": 2}
+    advice = advise(scenario_from(work, "a scenario"))
+    assert advice.given is None
+    assert {ranked.candidate.degrees.dp for ranked in advice.layouts} == {1}
+
+
 def test_half_and_twice_the_microbatch_are_weighed() -> None:
     said = [reason for one in tight().layouts for reason in one.reasons if "micro" in reason]
     assert any(" takes " in one or "at least" in one for one in said)

@@ -283,6 +283,13 @@ def test_sizes_go_by_quarters_and_by_whole_racks():
         (lambda: node_kinds(["dgx-h10"]), "Did you mean 'dgx-h100'"),
         (lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100"), "give a deadline"),
         (lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100", days=1, budget=-1), "above zero"),
+        (lambda: plan("llama3-8b", tokens=1, on="dgx-h100", days=1, budget=1e400), "finite"),
+        (lambda: plan("llama3-8b", tokens=1, on="dgx-h100", days=1, runs=0), "--runs 0: give 1"),
+        (
+            lambda: plan("llama3-8b", tokens=1, on="dgx-h100", days=1, seq_len=0),
+            "--seq-len 0: give",
+        ),
+        (lambda: plan("llama3-8b", tokens=1, on="dgx-h100", days=1, most_gpus=0), "--most-gpus 0:"),
         (lambda: plan("llama3-8c", tokens=1e12, on="dgx-h100", days=1), "llama3-8b"),
         (
             lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100", days=1, batch_tokens=8),

@@ -317,6 +317,15 @@ def test_the_table_marks_points_that_do_not_fit(
     assert "fit" not in large
 
 
+def test_a_sweep_of_which_nothing_ran_exits_as_wrong_settings_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(["sweep", "1f1b", "--vary", "foo=1,2", "--executor", "serial"]) == 2
+    told = capsys.readouterr()
+    assert "unknown setting 'foo'" in told.out
+    assert "no point could run." in told.err
+
+
 def test_a_script_needs_no_guard_around_its_sweep(tmp_path: Path) -> None:
     """Workers are processes of their own, which would begin the script anew."""
     script = tmp_path / "plain.py"

@@ -9,6 +9,7 @@ The axes of a what-if: what a slider changes, and by how much.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -99,12 +100,12 @@ def axes_for(
     """
     wanted = list(_split(asked))
     if not wanted:
-        raise ScenarioError("what-if: name what to vary, like nic.bandwidth,nodes.")
+        raise ScenarioError("--what-if: name what to vary, like nic.bandwidth,nodes.")
     known = _known(scenario, cluster, data)
     free = sum("=" not in one for one in wanted)
     if free > len(_FACTORS):
         raise ScenarioError(
-            f"what-if: {free} axes are too many for one page ({MOST_POINTS} runs). Name up to"
+            f"--what-if: {free} axes are too many for one page ({MOST_POINTS} runs). Name up to"
             f" {len(_FACTORS)}, or give values: nic.bandwidth=1,2."
         )
     factors = _FACTORS[max(0, max(free, min(len(wanted), len(_FACTORS))) - 1)]
@@ -114,14 +115,14 @@ def axes_for(
     names = [axis.name for axis in axes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ScenarioError(f"what-if: {twice} is asked for twice.")
+        raise ScenarioError(f"--what-if {twice}: is asked for twice.")
     count = 1
     for axis in axes:
         count *= len(axis.labels)
     if count > MOST_POINTS:
         told = " x ".join(f"{len(axis.labels)} of {axis.name}" for axis in axes)
         raise ScenarioError(
-            f"what-if: {told} are {count:,} runs, and a page holds {MOST_POINTS}. Give fewer"
+            f"--what-if: {told} are {count:,} runs, and a page holds {MOST_POINTS}. Give fewer"
             " values: nic.bandwidth=1,2; `commsim sweep` takes more."
         )
     # microbatches go last: the global batch follows from the replicas that the others leave
@@ -225,18 +226,18 @@ def _numbers(data: Any, path: str = "") -> Iterator[tuple[str, float]]:
 def _axis(
     text: str, known: Mapping[str, _Known], data: Any, factors: tuple[float, ...]
 ) -> WhatIfAxis:
-    named, equals, values = text.partition("=")
+    named, equals, _ = text.partition("=")
     name = _ALIASES.get(named.strip(), named.strip())
     if name in known:
         one = known[name]
         if not equals:
             return _by_factors(name, one, factors)
-        return _by_values(name, one, values, text)
+        return _by_values(name, one, text)
     if equals:
         return _by_path(text, data)
     hint = did_you_mean(name, (*known, *_ALIASES))
     raise ScenarioError(
-        f"what-if: {named}: is nothing that can be varied here.{hint} Known:"
+        f"--what-if {named}: is nothing that can be varied here.{hint} Known:"
         f" {', '.join(known) or 'no numbers'}; or any setting with its values, like"
         " library.env.NCCL_ALGO=Ring,Tree."
     )
@@ -276,22 +277,22 @@ def _label(known: _Known, factor: float, change: Change) -> str:
     return f"x{factor:.4g}"
 
 
-def _by_values(name: str, known: _Known, values: str, text: str) -> WhatIfAxis:
+def _by_values(name: str, known: _Known, text: str) -> WhatIfAxis:
     """Return the axis of a known name at values: counts if it is a count, else factors."""
     places = []
-    for value in dict.fromkeys(axis_of(f"{name}={values}").values):
+    for value in dict.fromkeys(axis_of(text, option="--what-if").values):
         try:
             number = float(value.removeprefix("x"))
         except ValueError:
             number = 0.0
-        if number <= 0:
+        if not 0 < number < math.inf:
             what = "a count above zero" if known.number is not None else "a factor, like 2 for x2"
-            raise ScenarioError(f"what-if: {text}: {value!r} is not {what}.")
+            raise ScenarioError(f"--what-if {text}: {value!r} is not {what}.")
         factor = number / known.number if known.number is not None else number
         change = known.times(factor)
         if change is None:
             raise ScenarioError(
-                f"what-if: {text}: {value} cannot be had, as replicas and sequences are whole"
+                f"--what-if {text}: {value} cannot be had, as replicas and sequences are whole"
                 f" numbers. There are {known.now} now."
             )
         places.append((factor, change))
@@ -300,7 +301,7 @@ def _by_values(name: str, known: _Known, values: str, text: str) -> WhatIfAxis:
 
 def _by_path(text: str, data: Any) -> WhatIfAxis:
     """Return the axis of any path at values; the value in the file is among the places."""
-    axis = axis_of(text)
+    axis = axis_of(text, option="--what-if")
     now: Any = data
     for key in axis.path.split("."):
         now = now.get(key) if isinstance(now, Mapping) else None
