@@ -13,8 +13,9 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +24,9 @@ import msgspec
 from commsim.errors import ScenarioError
 
 __all__ = [
+    "folder_to_fill",
     "json_bytes",
+    "write_all",
     "write_aside",
     "write_bytes",
     "write_json",
@@ -89,14 +92,23 @@ def write_set(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
     Raises:
         ScenarioError: the operating system refuses one of them.
     """
+    return write_all((path, partial(_write_bytes, data=data)) for path, data in files)
+
+
+def write_all(files: Iterable[tuple[Path, Callable[[Path], object]]]) -> list[Path]:
+    """Let each function fill the file next to it, all or none; return their paths.
+
+    Raises:
+        ScenarioError: the operating system refuses one of them.
+    """
     written: list[tuple[Path, Path, Path]] = []
     try:
-        for path, data in files:
+        for path, write in files:
             try:
                 place = _followed(path)
                 aside = _aside(place)
                 written.append((aside, place, path))
-                aside.write_bytes(data)
+                write(aside)
             except OSError as error:
                 raise _refused(path, error) from None
         for aside, place, path in written:
@@ -108,6 +120,28 @@ def write_set(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
         for aside, _, _ in written:
             _remove(aside)
     return [path for _, _, path in written]
+
+
+@contextmanager
+def folder_to_fill(path: str | Path) -> Iterator[Path]:
+    """Make a folder, with those it lies in; unless it is filled, it is not left behind.
+
+    Raises:
+        ScenarioError: the operating system refuses.
+    """
+    folder = Path(path)
+    stood = folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(folder, error) from None
+    try:
+        yield folder
+    except BaseException:
+        if not stood:
+            with suppress(OSError):
+                folder.rmdir()  # which refuses a folder that holds anything
+        raise
 
 
 def json_bytes(data: dict[str, Any]) -> bytes:
@@ -122,6 +156,10 @@ def json_bytes(data: dict[str, Any]) -> bytes:
 def write_json(data: dict[str, Any], path: str | Path) -> None:
     """Write `data` as JSON to `path`. Raises as `write_aside`."""
     write_bytes(path, json_bytes(data))
+
+
+def _write_bytes(aside: Path, data: bytes) -> None:
+    aside.write_bytes(data)
 
 
 def _utf8(text: str) -> bytes:

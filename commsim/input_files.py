@@ -71,12 +71,23 @@ def _copied(path: Path, mode: int) -> Path:
         _Copies.folder = tempfile.TemporaryDirectory(prefix="commsim-")
     copy = Path(_Copies.folder.name) / str(len(_Copies.made))
     most = _MOST_OF_DEVICE if stat.S_ISCHR(mode) else _MOST
-    with _opened(path) as pipe, copy.open("wb") as file:
+    with _opened(path) as pipe, copy.open("wb", buffering=0) as file:
         while block := pipe.read(_BLOCK):
-            file.write(block)
+            _keep(block, file, path)
             if file.tell() > most:
                 raise OSError(errno.EFBIG, f"holds more than {most // 2**20:,} MiB", path)
     return copy
+
+
+def _keep(block: bytes, file: IO[bytes], path: Path) -> None:
+    """Write all of a block of a pipe to its copy; if that is refused, say where the copy is."""
+    left = memoryview(block)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        told = f"its copy in {Path(file.name).parent.parent}: {error.strerror}"
+        raise OSError(error.errno, told, path) from None
 
 
 def _opened(path: Path) -> IO[bytes]:

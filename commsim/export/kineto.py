@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
-from commsim.files import write_set
+from commsim.files import folder_to_fill, write_set
 from commsim.graph import Device, Graph, OpKind
 from commsim.metrics import arrivals, measured_window
 from commsim.timeline import Timeline
@@ -44,9 +44,8 @@ _OTHER_KERNEL = "SendRecv"  # NCCL runs all else as sends and receives
 
 def write_kineto(timeline: Timeline, folder: str | Path) -> list[Path]:
     """Write a file per rank into `folder`; return their paths, in order of rank."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    return write_set(_packed(timeline, place))
+    with folder_to_fill(folder) as place:
+        return write_set(_packed(timeline, place))
 
 
 def _packed(timeline: Timeline, place: Path) -> Iterator[tuple[Path, bytes]]:

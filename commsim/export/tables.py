@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from commsim.files import write_aside
+from commsim.files import folder_to_fill, write_all
 from commsim.graph import OpKind
 from commsim.timeline import Timeline
 
@@ -20,14 +21,17 @@ _TABLES = ("ranks", "collectives", "links", "critical_path")
 
 def write_csv(timeline: Timeline, result: dict[str, Any], folder: str | Path) -> list[Path]:
     """Write spans.csv (times in ps) and the tables of the result's JSON; return the files."""
-    folder = Path(folder)
-    folder.mkdir(exist_ok=True)
-    written = [_write(folder / "spans.csv", _SPAN_HEAD, _spans(timeline))]
+    tables: list[tuple[str, Sequence[str], Iterable[Sequence[Any]]]] = [
+        ("spans", _SPAN_HEAD, _spans(timeline))
+    ]
     for name in _TABLES:
-        rows = result[name]
-        head = list(rows[0]) if rows else ["empty"]
-        written.append(_write(folder / f"{name}.csv", head, ([r[k] for k in head] for r in rows)))
-    return written
+        head = list(result[name][0]) if result[name] else ["empty"]
+        tables.append((name, head, [[row[key] for key in head] for row in result[name]]))
+    with folder_to_fill(folder) as place:
+        return write_all(
+            (place / f"{name}.csv", partial(_write, head=head, rows=rows))
+            for name, head, rows in tables
+        )
 
 
 _SPAN_HEAD = ("rank", "stream", "kind", "name", "arrive_ps", "start_ps", "end_ps", "bytes")
@@ -54,15 +58,11 @@ def _spans(timeline: Timeline) -> Iterable[Sequence[Any]]:
         )
 
 
-def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
-    def write(aside: Path) -> None:
-        with aside.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(head)
-            writer.writerows([[_cell(value) for value in row] for row in rows])
-
-    write_aside(path, write)
-    return path
+def _write(aside: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    with aside.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(head)
+        writer.writerows([[_cell(value) for value in row] for row in rows])
 
 
 def _cell(value: Any) -> Any:

@@ -46,6 +46,8 @@ VARY = ("--vary", "workload.pipeline.microbatches=4,8", "--executor", "serial")
         (("convert", str(ROOT / "tests/data/gloo_runs/p2p-2")), "x.npz"),
         (("convert", str(ROOT / "tests/data/gloo_runs/p2p-2")), "x.goal"),
         (("sweep", "1f1b", *VARY, "--store"), "x.sqlite"),
+        (("run", "1f1b", "--csv"), "tables"),
+        (("run", "1f1b", "--kineto"), "traces"),
     ],
 )
 def test_a_full_disk(words: tuple[str, ...], name: str, tmp_path: Path) -> None:
@@ -127,6 +129,29 @@ def test_names_of_any_bytes_without_utf_8(name: bytes, tmp_path: Path) -> None:
     )  # fmt: skip
     assert missing.returncode == 2
     assert b"Traceback" not in missing.stderr
+
+
+def test_tables_are_written_all_or_none(tmp_path: Path) -> None:
+    """The spans of this run fit where a later table does not."""
+    done = commsim("run", "ring-all-reduce", "--csv", str(tmp_path / "x"), most=700)
+    assert done.returncode == 2
+    assert "links.csv: cannot be written" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_that_cannot_be_kept(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, (ROOT / "scenarios" / "1f1b.yaml").read_bytes())
+    os.close(write)
+    script = f"import sys\nfrom commsim.cli.main import entry\n{_FULL.format(most=64)}entry()"
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", script, "run", "-"], capture_output=True, text=True,
+        check=False, cwd=ROOT, stdin=read, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    os.close(read)
+    assert done.returncode == 2
+    assert f"standard input: cannot be read (its copy in {tmp_path}: File too" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_traces_of_every_rank_on_a_full_disk(tmp_path: Path) -> None:

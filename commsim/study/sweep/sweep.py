@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from commsim._version import __version__
 from commsim.errors import CommsimError, ScenarioError
-from commsim.files import write_json, write_text
+from commsim.files import write_aside, write_json, write_text
 from commsim.scenario import read_scenario
 from commsim.study.sweep.axes import Settings, SweepAxis, axes_of, combinations
 from commsim.study.sweep.executors import run_points
@@ -163,7 +163,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
     def _save_parquet(self, path: Path) -> None:
         try:
-            self.to_pandas().to_parquet(path)
+            write_aside(path, lambda aside: self.to_pandas().to_parquet(aside))
         except ImportError:
             raise CommsimError(f"{path}: Parquet needs pyarrow: pip install pyarrow") from None
 
