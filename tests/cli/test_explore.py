@@ -37,6 +37,7 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     [
         (["no-such-thing"], "neither a file nor a scenario"),
         (["-"], "not standard input"),
+        (["/dev/stdin"], "not standard input or a pipe"),
         (["llama3-8b", "--set", "cluster.nodez=3"], "unknown setting 'nodez'"),
         (["--port", "99999"], "--port"),
     ],

@@ -47,9 +47,10 @@ def explore(
     """
     from commsim.errors import ScenarioError
     from commsim.explore import ExplorerServer
+    from commsim.input_files import is_stream
 
-    if scenario == "-":
-        raise ScenarioError("explore: takes a file or a name, not standard input.")
+    if is_stream(scenario):  # which the process that simulates does not have
+        raise ScenarioError("explore: takes a file or a name, not standard input or a pipe.")
     console = Console(quiet=quiet)
     with ExplorerServer(scenario, sets, port=port) as server:
         serving = Thread(target=server.serve_forever, daemon=True)
