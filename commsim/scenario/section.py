@@ -126,7 +126,7 @@ def _changed(data: Any, sets: Iterable[str]) -> Any:
         words = path.split(".")
         if words[0] in ScenarioFile.__struct_fields__:
             continue
-        from commsim.setting_paths import settings_meant
+        from commsim.setting_search import settings_meant
 
         if meant := settings_meant(ScenarioFile, words, data):
             told = " or ".join(f"--set {one}{text[len(path) :].strip()}" for one in meant)

@@ -1,0 +1,98 @@
+"""
+What is wrong with a setting, in plain words: its path, what was found, and what to write.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from commsim.errors import did_you_mean
+from commsim.setting_names import setting_for, type_error_text, value_hint
+from commsim.setting_search import settings_meant
+from commsim.setting_types import choices_at, fields_at, struct_in, value_at, written_steps
+
+__all__ = ["told"]
+
+_PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`)?\Z")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
+_CHOICE = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
+_EXPECTED = re.compile(r"Expected `(?P<types>[a-z |]+)`(?:, got `[a-z]+`)?")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
+
+
+def told(message: str, kind: type, data: Any, convert: Callable[[Any, Any], Any]) -> str:
+    """Return a message of msgspec's in our words: the field's path first, then what to do.
+
+    `convert` (value, type) is how values are read.
+    """
+    match = _PATH.match(message)
+    assert match is not None  # any text matches
+    what, steps = match["what"], written_steps(match["path"] or "", kind, data, convert)
+    path = ".".join(steps)
+    unknown, missing, choice = _UNKNOWN.match(what), _MISSING.match(what), _CHOICE.match(what)
+    expected = _EXPECTED.fullmatch(what)
+    if unknown:
+        known = fields_at(kind, steps)
+        field = unknown["field"]
+        listing = f" Known: {', '.join(known)}." if known else ""
+        hint = _hint(field, kind, steps, data)
+        what = f"unknown setting {field!r}.{hint}{listing}"
+        path = f"{path}.{field}".lstrip(".")
+    elif missing:
+        inside_a_list = [f"{path}.{missing['field']}".lstrip(".")]
+        lacking = [repr(name) for name in _lacking(data, kind) or inside_a_list]
+        what = f"the setting {lacking[0]} is missing."
+        if len(lacking) > 1:
+            what = f"the settings {', '.join(lacking[:-1])} and {lacking[-1]} are missing."
+        path = ""
+    elif choice:
+        options = choices_at(kind, steps)
+        hint = value_hint(choice["value"]) or did_you_mean(choice["value"], options)
+        what = f"{choice['value']!r} is not one of: {', '.join(options)}.{hint}"
+    elif expected and match["key"]:
+        key = next(one for one in value_at(data, steps) if not isinstance(one, str))
+        what = type_error_text(expected["types"], key)
+    elif expected:
+        what = type_error_text(expected["types"], value_at(data, steps))
+    else:
+        what = what.replace("`", "").rstrip(".") + "."
+    return f"{path}: {what}" if path else what
+
+
+def _hint(field: str, kind: Any, above: tuple[str, ...], data: Any) -> str:
+    """Say what an unknown setting is called here, or where the setting of that name stands."""
+    if other := setting_for(field):
+        return f" Here it is {other!r}."
+    plain, known = field.replace("-", "_"), fields_at(kind, above)
+    if plain in known:
+        return f" Did you mean {plain!r}?"
+    value, words = value_at(data, above)[field], [plain]
+    while isinstance(value, Mapping) and len(value) == 1:
+        [(key, value)] = value.items()
+        words.append(str(key))
+    inside = isinstance(value, Mapping)
+    if meant := settings_meant(kind, words, data, above=above, section=inside):
+        return f" Write {' or '.join(meant)}."
+    return did_you_mean(field, known)
+
+
+def _lacking(data: Any, kind: Any, path: str = "") -> list[str]:
+    """Return the paths of all settings that `data` must have as a `kind` and has not."""
+    kind = struct_in(kind)
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return []
+    if not isinstance(data, dict):
+        return []
+    hints, found = typing.get_type_hints(kind), []
+    for field in msgspec.structs.fields(kind):
+        name = f"{path}.{field.encode_name}".lstrip(".")
+        if field.encode_name in data:
+            found += _lacking(data[field.encode_name], hints[field.name], name)
+        elif field.required:
+            found.append(name)
+    return found
