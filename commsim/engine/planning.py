@@ -21,6 +21,15 @@ __all__ = ["EagerPlanner", "Planner"]
 _SPEAKS = (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV)
 
 
+def _checked(request: Request) -> Request:
+    if request.size < 0 and request.recorded < 0 and request.splits is None:
+        raise ScenarioError(
+            f"{request.kind} among {len(request.ranks)} ranks: neither its size is known nor how"
+            " long it took."
+        )
+    return request
+
+
 class Planner:
     """Asks `library` for the plan of each collective and message of a graph."""
 
@@ -101,21 +110,27 @@ class Planner:
         return None
 
     def collective_request(self, row: int) -> Request:
-        """Return the request of collective `row`."""
+        """Return the request of collective `row`.
+
+        Raises:
+            ScenarioError: neither its size is known nor how long it took.
+        """
         table = self._graph.collectives
         group, root = int(table.group[row]), int(table.root[row])
-        return Request(
-            table.kind[row],
-            int(table.size[row]),
-            self._graph.groups[group].ranks,
-            root=self._index[group][root] if root >= 0 else -1,
-            splits=table.splits[row],
-            recorded=int(table.recorded[row]),
-            dtype=table.dtype[row],
-            redop=table.redop[row],
-            on_host=bool(self._on_host[row]),
-            late=self._late[0].get(row, ()),
-            eager=int(table.eager[row]),
+        return _checked(
+            Request(
+                table.kind[row],
+                int(table.size[row]),
+                self._graph.groups[group].ranks,
+                root=self._index[group][root] if root >= 0 else -1,
+                splits=table.splits[row],
+                recorded=int(table.recorded[row]),
+                dtype=table.dtype[row],
+                redop=table.redop[row],
+                on_host=bool(self._on_host[row]),
+                late=self._late[0].get(row, ()),
+                eager=int(table.eager[row]),
+            )
         )
 
     def _lateness(self) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
@@ -138,17 +153,19 @@ class Planner:
         )
 
     def message_request(self, row: int) -> Request:
-        """Return the request of message `row`."""
+        """Return the request of message `row`. Raises as `collective_request`."""
         table = self._graph.messages
         ranks = (int(table.source[row]), int(table.target[row]))
-        return Request(
-            "send_recv",
-            int(table.size[row]),
-            ranks,
-            recorded=int(table.recorded[row]),
-            on_host=bool(self._sent_from_host[row]),
-            late=self._late[1].get(row, ()),
-            eager=int(table.eager[row]),
+        return _checked(
+            Request(
+                "send_recv",
+                int(table.size[row]),
+                ranks,
+                recorded=int(table.recorded[row]),
+                on_host=bool(self._sent_from_host[row]),
+                late=self._late[1].get(row, ()),
+                eager=int(table.eager[row]),
+            )
         )
 
 

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from commsim.arrays import Ints
+from commsim.graph.capture_meta import check_meta
 from commsim.graph.check import validate
 from commsim.graph.npz import (
     Arrays,
@@ -111,6 +112,7 @@ def unpack_graph(arrays: Arrays) -> Graph:
         folding=_unpack_folding(arrays, header),
     )
     _check_items(graph)
+    check_meta(graph.meta, graph.lane_rank)
     validate(graph)
     return graph
 

@@ -76,10 +76,12 @@ def clip(spans: Intervals, window: Window) -> Intervals:
 def _recorded(timeline: Timeline) -> Window | None:
     """Take each lane's profiled step, None if no lane has one.
 
-    A lane without counts as a whole, but never as the longest.
+    A lane without counts as a whole, but never as the longest; so does one whose last op, on a
+    stream of its own, ends before its first one starts.
     """
     spans = np.append(span_of_op(timeline), -1)[timeline.graph.window]
     lanes = np.flatnonzero(spans.min(axis=1, initial=0) >= 0)
+    lanes = lanes[timeline.start[spans[lanes, 0]] <= timeline.end[spans[lanes, 1]]]
     if not len(lanes):
         return None
     begin, end = _lane_limits(timeline)

@@ -23,11 +23,13 @@ from commsim.graph import (
     write_arrays,
 )
 from commsim.timeline.table import Cause, LinkUse, Memory, Timeline
+from commsim.units import MOST_BYTES
 
 __all__ = ["load_timeline", "save_timeline"]
 
 _FORMAT = "commsim-timeline-1"
 _MOST_BYTES = 1e24  # of a link, and per second: far beyond any, and finite in every sum
+_LATEST = 2**62  # ps: sums of two times still fit
 _GRAPH, _LINKS, _MEMORY, _SPANS = "graph_", "links_", "memory_", "span_"
 
 
@@ -89,7 +91,7 @@ def _unpack(arrays: Arrays) -> Timeline:
         notes=header.notes,
         choices=MappingProxyType(header.choices),
     )
-    _check_order(timeline)
+    _check_spans(timeline)
     return timeline
 
 
@@ -152,7 +154,17 @@ def _memory(arrays: Arrays, graph: Graph) -> Memory:
     )
 
 
-def _check_order(timeline: Timeline) -> None:
+def _check_spans(timeline: Timeline) -> None:
+    links, memory = timeline.links, timeline.memory
+    for values in (timeline.arrive, timeline.end, links.start, links.end, memory.time):
+        if values.size and (values.min() < -1 or values.max() > _LATEST):
+            raise ValueError("a time is not from 0 to 53 days")
+    if len(timeline) and (np.bincount(timeline.op).max() > 1 or timeline.start.min() < 0):
+        raise ValueError("a span is the second of its op, or starts before there is a time")
+    if any(not 0 <= row < len(timeline.graph.collectives) for row in timeline.choices):
+        raise ValueError("'choices' names a collective that is not there")
+    if memory.held.size and np.abs(memory.held.astype(np.float64)).max() > MOST_BYTES:
+        raise ValueError("a rank holds more than 4 EiB")
     if np.any(timeline.arrive > timeline.start) or np.any(timeline.start > timeline.end):
         raise ValueError("a span ends before it starts, or starts before it arrives")
     if len(timeline) and timeline.cause_kind.max() >= len(Cause):

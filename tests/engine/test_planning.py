@@ -118,3 +118,16 @@ def test_how_long_each_member_was_recorded_to_stay_on() -> None:
     assert planner.collective_request(1).late == (7, 0)
     assert planner.message_request(0).late == (0, 3)
     assert planner.message_request(1).late == ()
+
+
+def test_what_has_no_size_is_not_planned() -> None:
+    build = GraphBuilder()
+    group = build.group("world", range(2))
+    for rank in range(2):
+        build.collective(build.lane(rank), group, "all_reduce", 8, stream="s")
+    graph = build.build()
+    unknown = np.full_like(graph.collectives.size, -1)
+    graph = replace(graph, collectives=replace(graph.collectives, size=unknown))
+    planner = Planner(graph, Cluster.preset("dgx-h100"), Ideal())
+    with pytest.raises(ScenarioError, match="neither its size is known nor how long it took"):
+        planner.collective(0)

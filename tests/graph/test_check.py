@@ -36,19 +36,59 @@ def ints(*values: int) -> np.ndarray:
         ({"stream": ints(0, -1, 0)}, "a stream index is outside"),
         ({"name": ints(0, 1, 9)}, "a name index is outside"),
         ({"dep_op": ints(3)}, r"a dependency index is outside 0\.\.2"),
-        ({"dep_delay": ints(-1)}, "a delay is negative"),
-        ({"lane_offset": ints(0, -5)}, "a lane offset is negative"),
+        ({"dep_delay": ints(-1)}, "'dep_delay' holds -1; it goes from 0"),
+        ({"lane_offset": ints(0, -5)}, "'lane_offset' holds -5"),
         ({"lane_rank": ints(0, 0)}, "two lanes have the same rank"),
         ({"duration": ints(5, -1, -1)}, "rank 1: b has no duration"),
         ({"layer": ints(0, 0)}, "column 'layer' does not have one entry per op"),
         ({"groups": (Group("world", (0, 0)),)}, "'world': ranks must be distinct"),
         ({"groups": (Group("world", ()),)}, "'world': ranks must be distinct and not empty"),
+        ({"stage": ints(0, 2**63 - 1, 0)}, "'stage' holds 9223372036854775807; it goes from -1"),
+        ({"multiplicity": ints(1, 2**62)}, "'multiplicity' holds"),
+        ({"duration": ints(5, -2, -1)}, "'duration' holds -2"),
+        ({"flops": np.array([np.nan, 0, 0])}, "'flops' holds what is no amount of work"),
+        ({"alloc": ints(2**62, 2**62, 2**62)}, "'alloc' comes to more than 4 EiB"),
+        ({"batch": ints(7, -1, -1)}, "'batch' is of calls"),
+        ({"window": ints(2, 0, -1, -1).reshape(2, 2)}, "the window of rank 0 does not go from"),
+        ({"window": ints(0, 1, -1, -1).reshape(2, 2)}, "the window of rank 0 does not go from"),
+        ({"groups": (Group("world", (0, 10**30)),)}, "'world': has a rank that is no rank"),
+        ({"groups": (Group("world", tuple(range(1, 40))),)}, r"15, 16\], and 23 more"),
         ({"groups": (Group("world", (1, 2)),)}, r"root 0 is not one of its ranks \[1, 2\]"),
     ],
 )
 def test_a_graph_that_does_not_fit_together_is_refused(columns: dict[str, Any], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         validate(replace(chain(), **columns))
+
+
+def pair() -> Graph:
+    build = GraphBuilder()
+    world = build.group("world", [0, 1])
+    build.lane(0), build.lane(1)
+    build.send(0, 1, 8, group=world), build.recv(1, 0, 8, group=world)
+    build.collective(0, world, "all_to_all_v", 8, splits=((0, 8), (8, 0)))
+    return build.build()
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "said"),
+    [
+        ("messages", {"source": ints(7)}, "a send of rank 7 on group 'world', which it is not in"),
+        ("messages", {"recv_op": ints(0)}, "a recv is not the op that its message names"),
+        ("messages", {"recorded": ints(-3)}, "'recorded' has an entry outside"),
+        ("collectives", {"eager": ints(3)}, r"'eager' has an entry outside -1\.\.2"),
+        ("collectives", {"root": ints(1)}, "all_to_all_v on group 'world': has no root"),
+        ("collectives", {"splits": (((0, 8),),)}, "its splits are not 2 x 2 sizes"),
+        ("collectives", {"splits": (((0, 8), (-8, 0)),)}, "its splits are not 2 x 2 sizes"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+    table: str, columns: dict[str, Any], said: str
+) -> None:
+    graph = pair()
+    damaged = replace(getattr(graph, table), **columns)
+    with pytest.raises(ScenarioError, match=said):
+        validate(replace(graph, **{table: damaged}))
 
 
 def test_two_ops_that_wait_for_each_other_are_named() -> None:

@@ -79,6 +79,16 @@ def test_a_lane_without_a_profiled_step_is_never_the_longest() -> None:
     assert window.step_time == 3
 
 
+def test_a_window_whose_last_op_ended_before_its_first_began_is_none() -> None:
+    """Ops are numbered as they are issued; on streams of their own they may run otherwise."""
+    build = GraphBuilder()
+    lane = build.lane(0)
+    late = build.compute(lane, 1, name="late", stream="a")
+    build.window(lane, late, build.compute(lane, 1, name="early", stream="b"))
+    window = measured_window(timeline(build, [(10, 12), (0, 4)]))
+    assert (window.first, window.last) == (0, 12)
+
+
 def test_an_empty_timeline_takes_no_time() -> None:
     build = GraphBuilder()
     build.lane(0)
