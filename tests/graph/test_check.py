@@ -45,7 +45,7 @@ def ints(*values: int) -> np.ndarray:
         ({"groups": (Group("world", ()),)}, "'world': ranks must be distinct and not empty"),
         ({"stage": ints(0, 2**63 - 1, 0)}, "'stage' holds 9223372036854775807; it goes from -1"),
         ({"multiplicity": ints(1, 2**62)}, "'multiplicity' holds"),
-        ({"duration": ints(5, -2, -1)}, "'duration' holds -2"),
+        ({"duration": ints(5, 5, -2)}, "'duration' holds -2"),
         ({"flops": np.array([np.nan, 0, 0])}, "'flops' holds what is no amount of work"),
         ({"alloc": ints(2**62, 2**62, 2**62)}, "'alloc' comes to more than 4 EiB"),
         ({"batch": ints(7, -1, -1)}, "'batch' is of calls"),
@@ -65,8 +65,9 @@ def pair() -> Graph:
     build = GraphBuilder()
     world = build.group("world", [0, 1])
     build.lane(0), build.lane(1)
-    build.send(0, 1, 8, group=world), build.recv(1, 0, 8, group=world)
-    build.collective(0, world, "all_to_all_v", 8, splits=((0, 8), (8, 0)))
+    build.send(0, 1, 8, group=world, stream="p"), build.recv(1, 0, 8, group=world, stream="p")
+    for rank in range(2):
+        build.collective(rank, world, "all_to_all_v", 8, stream="s", splits=(4, 4))
     return build.build()
 
 

@@ -174,7 +174,7 @@ def read_own_json(data: bytes | bytearray, name: str) -> ResultFile | None:
         keys = msgspec.json.decode(data, type=_Keys)
     except BAD_JSON as error:
         if _OWN.match(data):
-            raise TraceError(_not_as_written(name, error)) from None
+            raise TraceError(_not_as_written(name, error, "run|bench")) from None
         return None
     if keys.schema is None or not any(map(bytes, (keys.step_time_s, keys.results, keys.sides))):
         return None
@@ -185,19 +185,20 @@ def read_own_json(data: bytes | bytearray, name: str) -> ResultFile | None:
     if bytes(keys.sides):
         raise TraceError(f"{name}: is a comparison already. Give what it compared.")
     is_bench = bool(bytes(keys.results))
+    command = "bench" if is_bench else "run"
     try:
         read = msgspec.json.decode(data, type=_Bench if is_bench else _Run)
     except BAD_JSON as error:
-        raise TraceError(_not_as_written(name, error, "bench" if is_bench else "run")) from None
+        raise TraceError(_not_as_written(name, error, command)) from None
     held: dict[str, Any] = msgspec.to_builtins(read)
     for where, value in _figures(held):
         if 0 < value < _LEAST:
-            raise TraceError(_not_as_written(name, f"{where} is {value:g}"))
+            raise TraceError(_not_as_written(name, f"{where} is {value:g}", command))
     replayed = bool(bytes(keys.measured))
     return ResultFile("bench" if is_bench else "replay" if replayed else "result", held)
 
 
-def _not_as_written(name: str, error: object, command: str = "run") -> str:
+def _not_as_written(name: str, error: object, command: str) -> str:
     if isinstance(error, UnicodeDecodeError):
         error = "its text is not UTF-8"
     elif isinstance(error, RecursionError):
