@@ -16,6 +16,7 @@ from commsim.errors import UnitError
 
 __all__ = [
     "GIB",
+    "LEAST_BANDWIDTH",
     "MIB",
     "MOST_BYTES",
     "MOST_PICOSECONDS",
@@ -60,7 +61,8 @@ _BANDWIDTH = (
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*\Z")
 
 
-_LEAST_BANDWIDTH = 1 / 8  # bytes per second
+LEAST_BANDWIDTH = 1 / 8
+"""Bytes per second of the slowest link, a bit per second: times on it are finite."""
 
 
 class Duration(int):
@@ -99,7 +101,7 @@ def parse_bandwidth(text: Any) -> Bandwidth:
     value = _parse(text, _BANDWIDTH, "a bandwidth", "Gbps")
     if value <= 0:
         raise UnitError(f"{_shown(text)}: a bandwidth must be above zero.")
-    if value < _LEAST_BANDWIDTH:
+    if value < LEAST_BANDWIDTH:
         raise UnitError(f"{_shown(text)} is less than a bit per second.")
     return Bandwidth(value)
 

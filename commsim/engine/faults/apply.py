@@ -15,6 +15,8 @@ from commsim.arrays import Floats, Ints
 from commsim.cluster import Cluster
 from commsim.engine.faults.draw import DrawnFaults, Noise
 from commsim.graph import Device, Graph, OpKind
+from commsim.limits import too_long
+from commsim.units import MOST_PICOSECONDS
 
 __all__ = ["apart_links", "degraded", "roles_of", "slowed"]
 
@@ -57,7 +59,11 @@ def degraded(cluster: Cluster, faults: DrawnFaults) -> Cluster:
 
 
 def slowed(graph: Graph, faults: DrawnFaults) -> Graph:
-    """Return the graph with the compute of slow GPUs and with jitter; lanes are apart already."""
+    """Return the graph with the compute of slow GPUs and with jitter; lanes are apart already.
+
+    Raises:
+        ScenarioError: an op takes longer than the clock can hold.
+    """
     factor = np.ones(len(graph))
     compute = (graph.kind == OpKind.COMPUTE) & (graph.duration > 0)
     on_gpu = compute & (graph.device == Device.CUDA)
@@ -75,7 +81,14 @@ def slowed(graph: Graph, faults: DrawnFaults) -> Graph:
         factor[ops] *= _factors(noise, len(ops), random)
     if (factor == 1.0).all():
         return graph
-    duration = np.where(compute, np.rint(graph.duration * factor).astype(np.int64), graph.duration)
+    slower = np.rint(graph.duration * factor)
+    longest = int(np.argmax(slower))
+    if slower[longest] >= MOST_PICOSECONDS:
+        raise too_long(
+            f"faults: {graph.describe(longest)}, {factor[longest]:.4g} times as long,",
+            "Give a smaller factor.",
+        )
+    duration = np.where(compute, slower.astype(np.int64), graph.duration)
     return replace(graph, duration=duration)
 
 

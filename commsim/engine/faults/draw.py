@@ -14,7 +14,7 @@ from commsim.arrays import Floats
 from commsim.cluster import Cluster
 from commsim.engine.faults.section import FaultsSection, JitterSection, SlowLinkSection
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.units import MOST_PICOSECONDS, Duration
+from commsim.units import LEAST_BANDWIDTH, MOST_PICOSECONDS, Duration
 
 __all__ = ["DrawnFaults", "Noise", "SlowGpu", "SlowLink", "draw_dead", "draw_faults"]
 
@@ -114,7 +114,8 @@ def draw_faults(
         for ids in _links(one, cluster, random, at_path)
     ]
     for one in links:
-        if one.windows is None and one.left == 0:
+        left = cluster.links.bandwidth[list(one.links)] * one.left
+        if one.windows is None and (left < LEAST_BANDWIDTH).any():
             raise ScenarioError(
                 f"{where}.slow_links: a link of which nothing is left for good ends the run. Give"
                 " `down` and `every`, an `end`, or list the NIC under dead_nics."

@@ -49,6 +49,16 @@ def test_links_that_are_slow_for_a_while_are_apart_and_others_carry_less() -> No
     assert degraded(cluster, DrawnFaults(slow_links=faults.slow_links[2:])) is cluster
 
 
+def test_work_that_takes_longer_than_the_clock_holds_is_refused() -> None:
+    build = GraphBuilder()
+    build.compute(build.lane(0), 2**61, name="long")
+    told = r"faults: rank 0: long, 2 times as long, takes longer than commsim can hold"
+    with pytest.raises(cs.ScenarioError, match=told):
+        slowed(build.build(), DrawnFaults((SlowGpu(0, 2.0),)))
+    slower = slowed(build.build(), DrawnFaults((SlowGpu(0, 1.5),)))
+    assert slower.duration.tolist() == [3 * 2**60]
+
+
 def two_ranks() -> Graph:
     """Compute of 100 ps and of none, on the GPU and on the CPU, and a collective, on two ranks."""
     build = GraphBuilder()

@@ -37,7 +37,8 @@ class Goodput(msgspec.Struct, frozen=True):
     `interval_s` of work between two checkpoints (`best`: chosen so; one of up to `interval_to_s`
     leaves a thousandth less). Shares of the time: `goodput`,
     `checkpoints`, `failures` (lost work and recovery), `standing` (no node to go on with),
-    `fewer_replicas`. `failures_per_day` by part.
+    `fewer_replicas`. `failures_per_day` by part. `effective_step_s`: a step's share of all
+    the time, infinite if nothing is ever done, as `mtbf_s` is if nothing fails; null in JSON.
     """
 
     goodput: float
