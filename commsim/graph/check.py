@@ -12,21 +12,20 @@ from commsim.arrays import Floats, Ints, distinct, distinct_columns
 from commsim.errors import ScenarioError
 from commsim.graph.table import CopyDirection, Graph, Group, OpKind, member_lanes, op_columns
 from commsim.ops import COLLECTIVES, ROOTED
-from commsim.units import MOST_BYTES
+from commsim.units import MOST_BYTES, MOST_PICOSECONDS
 
 __all__ = ["validate"]
 
-_LONGEST = 2**62  # ps: past this, int64 arithmetic on times could overflow
 _MOST = 2**31
 """Of a tag, of a batch, and of the ranks that a lane stands for: products of two still fit."""
 _SHOWN = 16  # ranks of a group that messages list
 _MOST_WORK = 1e30  # FLOPs, bytes: finite in every sum
 
 _LIMITS = MappingProxyType(
-    {"duration": (-1, _LONGEST)}
+    {"duration": (-1, MOST_PICOSECONDS)}
     | {"size": (-1, MOST_BYTES), "alloc": (0, MOST_BYTES), "free": (0, MOST_BYTES)}
     | dict.fromkeys(("step", "microbatch", "stage", "layer", "batch"), (-1, _MOST))
-    | {"dep_delay": (0, _LONGEST), "lane_offset": (0, _LONGEST)}
+    | {"dep_delay": (0, MOST_PICOSECONDS), "lane_offset": (0, MOST_PICOSECONDS)}
     | {"lane_rank": (0, 2**63 - 1), "multiplicity": (1, _MOST)}
 )
 """What the columns of whole numbers hold, with both ends; -1 is unknown or none."""
@@ -118,7 +117,7 @@ def _check_tables(graph: Graph) -> None:
         if wrong.size:
             raise ScenarioError(f"graph: a {what} of {wrong[0]:,} bytes: give 0 to 4 EiB.")
     for table, most in ((graph.collectives, 2), (graph.messages, 1)):
-        for name, limit in (("recorded", _LONGEST), ("eager", most)):
+        for name, limit in (("recorded", MOST_PICOSECONDS), ("eager", most)):
             values: Ints = getattr(table, name)
             if values.size and (values.min() < -1 or values.max() > limit):
                 raise ScenarioError(f"graph: {name!r} has an entry outside -1..{limit}.")

@@ -67,9 +67,9 @@ LATE = r"the run takes longer than commsim can hold \(4611686 s, 53 days\)\. ran
         work(40, 40),
         work(40, 40, 40),  # 64 bits would do for the first two
         work(1, offset=53 * DAY),
-        work(1, offset=2**63 - 1),
+        work(1, offset=MOST_PICOSECONDS),
         work(1, 1, delay=52 * DAY),
-        work(1, 1, delay=2**63 - 1),
+        work(1, 1, delay=MOST_PICOSECONDS),
     ],
     ids=["two", "three", "offset", "long offset", "delay", "long delay"],
 )

@@ -17,7 +17,6 @@ from commsim.engine.columns.state import (
     DEPENDS,
     IN_GROUP,
     IN_MEMORY,
-    NEVER,
     ON_GPU,
     RECEIVES,
     RELEASES,
@@ -89,8 +88,7 @@ def fill_ops(graph: Graph, cluster: Cluster | None) -> dict[str, Any]:
     order = np.argsort(graph.dep_op, kind="stable")
     dependent = table("dependent", len(order))
     dependent.op[: len(order)] = np.repeat(np.arange(count, dtype=np.int32), waits)[order]
-    delay = np.minimum(graph.dep_delay, NEVER)  # so that its sum with a time fits in 64 bits
-    dependent.delay[: len(order)] = delay[order]
+    dependent.delay[: len(order)] = graph.dep_delay[order]
     op.facts[graph.dep_op] |= RELEASES
     counts = np.bincount(graph.dep_op, minlength=count)
     op.dependents[1:] = np.cumsum(counts)
