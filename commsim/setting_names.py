@@ -118,7 +118,7 @@ def type_error_text(expected: str, value: Any) -> str:
     if isinstance(value, str) and "mapping" in wanted:
         hint = f" Did you mean {{preset: {value}}}?" if re.fullmatch(r"[\w.-]+", value) else ""
     if wanted == "text" and isinstance(value, int | float) and not isinstance(value, bool):
-        hint = f" Write it in quotes: '{value}'."
+        hint = f" Write it in quotes: '{value}' (behind --set in two kinds: \"'{value}'\")."
     return f"{_shown(value)} is not {wanted}.{hint}"
 
 

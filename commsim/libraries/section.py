@@ -124,7 +124,8 @@ class LibrarySection(DecodesItself):
         if isinstance(data, cls):
             return data
         if not isinstance(data, Mapping):
-            raise ValueError("write `library: {name: nccl}`")
+            name = data if isinstance(data, str) and data in LIBRARIES else "nccl"
+            raise ValueError(f"write `library: {{name: {name}}}`")
         given = {str(setting): value for setting, value in data.items()}
         name = given.pop("name", _AUTO)
         if not isinstance(name, str):

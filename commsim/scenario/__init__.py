@@ -17,6 +17,7 @@ from commsim.scenario.section import (
     Scenario,
     ScenarioFile,
     load_scenario,
+    option_setting,
     read_scenario,
     scenario_from,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "example_path",
     "is_recipe",
     "load_scenario",
+    "option_setting",
     "presets",
     "read_recipe",
     "read_scenario",

@@ -19,17 +19,25 @@ from commsim.scenario.goodput import GoodputSection
 from commsim.scenario.jobs import JobSection
 from commsim.scenario.overrides import apply_sets, merge_settings
 from commsim.sections import Section, decode
-from commsim.setting_names import foreign_config
+from commsim.setting_names import foreign_config, setting_for
 from commsim.workload import WorkloadSection
 from commsim.yaml_file import parse_yaml, read_yaml
 
-__all__ = ["Scenario", "ScenarioFile", "load_scenario", "read_scenario", "scenario_from"]
+__all__ = [
+    "Scenario",
+    "ScenarioFile",
+    "load_scenario",
+    "option_setting",
+    "read_scenario",
+    "scenario_from",
+]
 
 
 _FOREIGN = (
     "{}, not a scenario.{} `commsim presets show ddp` prints one to start from: the model, the"
     " parallel degrees and the batch go under workload.training."
 )
+_OF_CLUSTERS = frozenset(ClusterSection.__struct_fields__)
 _CONVERTED = " `commsim convert {} scenario.yaml` makes one of it."
 
 
@@ -136,6 +144,24 @@ def _changed(data: Any, sets: Iterable[str]) -> Any:
     return apply_sets(data, sets)
 
 
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "cluster": "cluster.preset", "model": "workload.training.model.preset",
+        "library": "library.name", "nccl_version": "library.version", "algo": "library.algo",
+        "proto": "library.proto", "launch": "library.launch", "network": "engine.network",
+    }
+)  # fmt: skip
+
+
+def option_setting(name: str) -> str:
+    """Return the path of the setting that an option ("nodes", "tp") stands for, "" for none."""
+    from commsim.setting_search import settings_meant
+
+    words = (setting_for(name) or name).split(".")
+    meant = settings_meant(ScenarioFile, words, {})
+    return _OPTIONS.get(name) or (meant[0] if len(meant) == 1 else "")
+
+
 def _read(name: str | Path) -> tuple[Any, str, str, str]:
     path = Path(name)
     if str(name) == "-":
@@ -175,6 +201,11 @@ def scenario_from(
     if other := foreign_config(data):
         how = "" if "DeepSpeed" in other else _CONVERTED.format(where)
         raise ScenarioError(f"{where}: {_FOREIGN.format(f'looks like {other}', how)}")
+    if data and all(isinstance(key, str) and key in _OF_CLUSTERS for key in data):
+        raise ScenarioError(
+            f"{where}: is a cluster file, not a scenario. Write `cluster:` above it and add a"
+            " workload; `commsim topo` and `bench --cluster` take it as it is."
+        )
     file = decode(data, ScenarioFile, where)
     _check_work(data, file, where)
     if file.torch is not None:

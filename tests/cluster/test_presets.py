@@ -180,14 +180,16 @@ def test_an_unknown_gpu_suggests_one():
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("aws-p5.48xlarge", "aws-p5"), ("aws-p5en.48xlarge", "aws-p5en"), ("nvl72", "gb200-nvl72"),
+        ("aws-p5.48xlarge", "aws-p5"), ("aws-p5en.48xlarge", "aws-p5en"), ("h100", "dgx-h100"),
         ("dgxh100", "dgx-h100"), ("DGX-H10", "dgx-h100"), ("polars", "polaris"),
     ],
 )  # fmt: skip
 def test_an_unknown_preset_suggests_one(name, near):
     with pytest.raises(ScenarioError) as raised:
         Cluster.preset(name)
-    assert f"Did you mean {near!r}? `commsim presets clusters` lists all" in str(raised.value)
+    assert re.search(
+        rf"Did you mean [^?]*'{near}'\? `commsim presets clusters` lists all", str(raised.value)
+    )
 
 
 def test_upper_and_lower_case_do_not_matter():

@@ -299,7 +299,7 @@ def test_a_file_that_is_no_cluster(tmp_path, text, expected):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ScenarioError, match="cannot be read"):
+    with pytest.raises(ScenarioError, match="there is no such file"):
         load_cluster(tmp_path / "none.yaml")
 
 

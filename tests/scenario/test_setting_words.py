@@ -38,6 +38,9 @@ ANSWERS = [
     ("workload.program={groups: {0: [0, 1]}, ranks: {}}", "0 is not text. Write it in quotes"),
     (TRAINING + "batch.global=8.5", "8.5 is not a whole number."),
     ("cluster=dgx-h100", "Did you mean {preset: dgx-h100}?"),
+    ("cluster.preset=h100", "Did you mean 'oci-h100', 'hgx-h100' or 'dgx-h100'?"),
+    ("library=ideal", "write library: {name: ideal}."),
+    ("library.version=2.27", "'2.27' (behind --set in two kinds: \"'2.27'\")."),
 ]
 
 
@@ -59,6 +62,7 @@ def test_a_setting_is_answered_with_the_right_one(
 @pytest.mark.parametrize(
     ("name", "text", "answer"),
     [
+        ("c.yaml", "preset: dgx-h100\nnodes: 2\n", "is a cluster file, not a scenario"),
         ("nemo.yaml", "trainer: {num_nodes: 4}\nmodel: {}\n", "looks like a NeMo configuration"),
         ("titan.toml", "[parallelism]\n", "a TOML file, as torchtitan reads"),
         ("nemo.yaml", "trainer: {num_nodes: 4}\n", "nemo.yaml scenario.yaml` makes one of it"),
@@ -105,6 +109,22 @@ def test_an_error_names_a_path_that_set_takes(
 def test_a_place_in_brackets_is_answered_with_the_path(capsys: pytest.CaptureFixture[str]) -> None:
     line = ["run", "quickstart", "--set", "workload.collectives[0].bytes=1MiB"]
     assert "Write --set workload.collectives.0.bytes=1MiB." in error_of(line, capsys)
+
+
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ("--nodes", "cluster.nodes"), ("--cluster", "cluster.preset"), ("--algo", "library.algo"),
+        ("--tp", "workload.training.parallel.tp"),
+        ("--global-batch-size", "workload.training.batch.global"),
+    ],
+)  # fmt: skip
+def test_an_option_that_is_a_setting_is_answered_with_its_path(
+    option: str, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("run", "advise", "next"):
+        told = error_of([command, "quickstart", option, "4"], capsys)
+        assert f"no such option {option}: it is a setting. Write --set {path}=VALUE." in told
 
 
 @pytest.mark.parametrize("command", [["bench", "all_reduce", "--cluster"], ["topo"]])

@@ -36,7 +36,10 @@ class GroupedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; refuse what is empty, and an output that is another file of the line."""
         if not ctx.resilient_parsing:
-            given, _, _ = self.make_parser(ctx).parse_args(list(args))
+            try:
+                given, _, _ = self.make_parser(ctx).parse_args(list(args))
+            except click.NoSuchOption as error:
+                raise _with_setting(error, self) from None
             for param in self.params:
                 if not isinstance(param.type, click.types.UnprocessedParamType):
                     _refuse_empty(param, given.get(param.name or ""), ctx)
@@ -55,6 +58,20 @@ class GroupedCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _with_setting(error: click.NoSuchOption, command: click.Command) -> click.UsageError:
+    """Return the error with the setting that an unknown option is called, if it is one."""
+    takes = {param.name for param in command.params}
+    if not {"scenario", "sets"} <= takes:
+        return error
+    from commsim.scenario import option_setting  # imports all sections: only where one is wrong
+
+    path = option_setting(error.option_name.lstrip("-").replace("-", "_"))
+    if not path:
+        return error
+    told = f"no such option {error.option_name}: it is a setting. Write --set {path}=VALUE."
+    return click.UsageError(told, error.ctx)
 
 
 def _refuse_empty(param: click.Parameter, given: object, ctx: click.Context) -> None:
