@@ -86,3 +86,25 @@ def test_a_second_sigterm_ends_the_way_out(monkeypatch: pytest.MonkeyPatch) -> N
     finally:
         signal.signal(signal.SIGTERM, before)
         gc.enable()
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_a_stopped_program_frees_nothing_on_the_way_out(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of a million operations took a second for that."""
+    before, heard = signal.getsignal(signal.SIGTERM), list[object]()
+
+    def leave(code: int) -> None:
+        heard.append(code)
+        raise SystemExit
+
+    monkeypatch.setattr(main, "call", lambda _: code)
+    monkeypatch.setattr("atexit._run_exitfuncs", lambda: heard.append("functions at exit"))
+    monkeypatch.setattr("os._exit", leave)
+    try:
+        with pytest.raises(SystemExit):
+            main.entry()
+        assert heard == ["functions at exit", code]
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -41,7 +41,7 @@ from commsim.timeline import Timeline
 
 __all__ = ["ColumnsEngine", "Met", "NotInColumnsError"]
 
-_EVENTS = 500_000  # per call: after these it can be interrupted, and asked how far it has come
+_EVENTS = 100_000  # per call: after these it can be interrupted, and asked how far it has come
 ROOM = 1.0
 """Of the tables that may have to grow; if one is full, the run begins again with four times it."""
 _LEAST = 4096  # records of a table that may have to grow

@@ -190,7 +190,9 @@ def plan(
         )
         try:
             found.run()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stopped:
+            if type(stopped) is not KeyboardInterrupt:  # SIGTERM: nobody waits for an answer
+                raise
             interrupted = True
     return _plan(question, found, usual=layouts == "usual", interrupted=interrupted)
 

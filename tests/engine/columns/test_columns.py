@@ -314,4 +314,4 @@ def test_compiling_is_no_share_of_the_run(monkeypatch: pytest.MonkeyPatch) -> No
         random_graph(1, where.world_size), where, library=Ideal(), executor="compiled",
         follow=lambda share: heard.append(f"followed at {share():.0%}"),
     )  # fmt: skip
-    assert heard[:3] == ["run up to 0 events", "followed at 0%", "run up to 500000 events"]
+    assert heard[:3] == ["run up to 0 events", "followed at 0%", "run up to 100000 events"]

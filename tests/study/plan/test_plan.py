@@ -205,6 +205,19 @@ def test_an_interrupt_before_the_first_run_answers_nothing(two_kinds: str):
     )
 
 
+def test_only_an_interrupt_is_answered(two_kinds: str):
+    """The command line makes another exception of SIGTERM: whoever sends it waits for nothing."""
+
+    class Terminated(KeyboardInterrupt):
+        pass
+
+    def progress(told: str) -> None:
+        raise Terminated
+
+    with pytest.raises(Terminated):
+        plan("gpt2-124m", days=1000, on=two_kinds, progress=progress, **SMALL)
+
+
 def test_a_batch_that_fewer_nodes_divide_is_named(two_kinds: str):
     """Three GPUs have no layout for 64 sequences; with 60 they take four thirds of the days."""
     kind = two_kinds.split(",")[1]
