@@ -21,11 +21,15 @@ def tests_for(one: Mutant, reach: Reach, times: Mapping[str, float], seconds: fl
     """Return the tests of a mutant, best first, as many as twice its time may hold.
 
     A change of a function is met by the tests that run the line; a change of what the module does
-    when it is imported by those that run any line of it, from a few files.
+    when it is imported by those that run any line of it, from a few files, and by all of the file
+    beside it: what looks at defaults alone runs no line.
     """
     path = str(one.path.relative_to(ROOT))
     lines = one.lines if one.function else sorted(reach.lines.get(path, {}))
     inside = one.path.relative_to(ROOT / "commsim")
+    tests = set(reach.tests(path, lines))
+    if not one.function:
+        tests |= {test for test in reach.names if _distance(test, inside) == OWN}
 
     def effort(test: str) -> float:
         return max(times[test], LEAST) * _distance(test, inside)
@@ -33,7 +37,7 @@ def tests_for(one: Mutant, reach: Reach, times: Mapping[str, float], seconds: fl
     found: list[str] = []
     files: set[str] = set()
     spent = 0.0
-    for test in sorted(reach.tests(path, lines), key=effort):
+    for test in sorted(tests, key=lambda test: (effort(test), test)):
         file = test.partition("::")[0]
         if not one.function and len(files | {file}) > FILES:
             continue

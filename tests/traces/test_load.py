@@ -159,3 +159,13 @@ def test_documents_are_sorted_by_what_they_hold() -> None:
     load._sort(found, Document("rank1.goal", b"num_ranks 2\nrank 0 {\n}\nrank 1 {\n}\n"))
     assert [one.rank for one in found.records] == [0, 1]
     assert not any((found.kineto, found.execution, found.tables))
+
+
+def test_progress_is_told_file_by_file(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.json").write_text('{"0": [0, 1]}')
+    told: list[tuple[int, int]] = []
+    found = load._search([tmp_path], lambda done, of: told.append((done, of)))
+    assert told[:3] == [(1, 3), (2, 3), (3, 3)]
+    assert set(told[3:]) <= {(3, 3)}
+    assert found.groups == {"0": (0, 1)}

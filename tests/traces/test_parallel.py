@@ -17,12 +17,22 @@ KINETO = b'{"schemaVersion": 1, "traceEvents": []}'
     ("content", "looks"),
     [
         (KINETO, True),
+        (b'{"schemaVersion": 1, "deviceProperties": []', True),
+        (b'{"traceEvents": []}', True),
         (gzip.compress(KINETO), True),
         (b"\x1f\x8b" + bytes(range(200)), False),
         (gzip.compress(b"{}"), False),
         (b"nothing of that kind", False),
     ],
-    ids=["json", "gzip", "gzip that is broken", "gzip of another kind", "text"],
+    ids=[
+        "json",
+        "head of a long one",
+        "old",
+        "gzip",
+        "gzip that is broken",
+        "gzip of another kind",
+        "text",
+    ],
 )
 def test_files_that_look_like_kineto(
     content: bytes, looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,8 @@ def test_it_is_said_how_well_clocks_are_known(
         ((10, 100), (40, 100), 1, 40, 60, {0: 30, 1: 0}),
         ((40, 100), (10, 100), 0, 40, 60, {0: 0, 1: 30}),
         ((10, 100), (10, 100), 1, 10, 90, {0: 0, 1: 0}),
+        # It woke after its step was over.
+        ((10, 100), (40, 110), 1, 40, 60, {0: 30, 1: 0}),
         # It was over before the receive was there: nobody waited.
         ((10, 30), (40, 120), 1, 40, 20, {0: 0, 1: 0}),
     ],

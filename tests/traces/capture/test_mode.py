@@ -7,6 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from commsim.graph import Phase
+from commsim.traces.capture.records import Sync
+
 torch = pytest.importorskip("torch")
 
 
@@ -44,3 +47,49 @@ def test_only_who_asks_for_an_overflow_is_told_that_there_is_none(asked):
     thread.start()
     thread.join()
     assert answers == [asked]
+
+
+@pytest.mark.parametrize(("between", "told"), [(6, True), (7, False)])
+def test_who_asks_for_an_overflow_is_looked_for_among_eight_callers(between, told):
+    from commsim.traces.capture import mode
+
+    def ask(more: int) -> bool:
+        return ask(more - 1) if more else mode._overflow_is_asked_for()
+
+    def has_Overflow() -> bool:  # noqa: N802
+        return ask(between)
+
+    assert has_Overflow() is told
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "none"),
+    [
+        (torch.bool, False, False), (torch.int64, 1, 0), (torch.uint8, 1, 0),
+        (torch.float16, 1.0, 0.0), (torch.complex64, 1 + 0j, 0j),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.OPTIMIZER])
+def test_a_value_that_a_gpu_would_tell_is_1_and_the_program_waits_for_it(
+    dtype, value, none, phase, monkeypatch
+):
+    """An optimizer's own questions, as whether to skip a step, are no waits."""
+    from commsim.traces.capture import mode
+
+    records: list[object] = []
+    notes: list[str] = []
+    seen = SimpleNamespace(phase=phase, add=records.append, note=notes.append)
+    monkeypatch.setattr(mode, "recorder", seen)
+    found = mode.value_of(torch.zeros(1, dtype=dtype))
+    assert (found, type(found)) == (value, type(value))
+    waits = 0 if phase == Phase.OPTIMIZER else 1
+    assert records == [Sync(0)] * waits
+    assert len(notes) == waits
+
+    def overflow() -> object:
+        return mode.value_of(torch.zeros(1, dtype=dtype))
+
+    assert overflow() == none
+    known = SimpleNamespace(constant=torch.tensor(5))
+    assert mode.value_of(known) == 5
+    assert len(records) == 2 * waits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -53,3 +55,31 @@ def test_what_names_the_device():
     assert [_is_number(x) for x in (0, 3, True, False, "0", None, 1.0)] == [
         True, True, False, False, False, False, False,
     ]  # fmt: skip
+
+
+def test_modules_move_there_and_run_as_they_are_written(monkeypatch):
+    from commsim.traces.capture import one_device
+
+    notes: list[str] = []
+    monkeypatch.setattr(one_device, "recorder", SimpleNamespace(note=notes.append))
+    for owner, name in (
+        (torch._C._nn, "_parse_to"), (torch, "compile"), (torch.nn.Module, "compile"),
+        (torch.nn.Module, "cuda"),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # as it was, after the test
+    one_device.modules_on_one_device()
+    module = torch.nn.Linear(2, 2)
+    for moved in (
+        module.to("cuda"), module.to("cuda:1"), module.to(3), module.to(device="cuda"),
+        module.to(torch.device("cuda", 1)), module.cuda(), module.cuda(2),
+    ):  # fmt: skip
+        assert moved is module
+        assert module.weight.device.type == "cpu"
+    assert module.to("cuda", torch.float64).weight.dtype == torch.float64
+    assert module.to(torch.float32).weight.dtype == torch.float32
+    assert module.to("meta").weight.device.type == "meta"
+    assert notes == []
+    assert torch.compile(module) is module
+    assert torch.compile(mode="max-autotune")(module) is module
+    module.compile()
+    assert len(notes) == 3

@@ -49,6 +49,8 @@ def test_which_files_are_chakras() -> None:
     assert not is_chakra(b"\x05\x0b" + b"schema", "x")
     assert not is_chakra(b"\x05\x0a" + b"nothing", "x")
     assert not is_chakra(b"\x05\x0a", "x")
+    for before, known in ((120, True), (121, False)):  # it is looked for in 128 bytes
+        assert is_chakra(b"\x7f\x0a" + bytes(before) + b"schema", "x") is known
 
 
 def test_a_record_has_the_rank_of_its_name_and_no_world() -> None:

@@ -17,6 +17,7 @@ from commsim.traces.rebuild.rank.message_kernels import (
     _completed,
     _is_message,
     _merged,
+    _message,
     _peer,
     with_messages,
 )
@@ -185,3 +186,22 @@ def test_a_kernel_of_one_message_has_the_first_that_names_its_peer(around: bool)
     assert found.op == "messages"
     peer = 0 if around else 3
     assert found.messages == (KernelMessage("send", peer, 12, "float"),)
+
+
+@pytest.mark.parametrize(
+    ("args", "size"),
+    [
+        ({"elements": 3, "out_elements": 2, "inputs": (7, 9)}, 12),
+        ({"elements": 0, "out_elements": 0, "inputs": (7, 9)}, 0),
+        ({"inputs": (7, 9)}, 28), ({"inputs": (-1, 9)}, -1), ({}, -1),
+    ],
+)  # fmt: skip
+def test_a_message_has_the_elements_that_are_told_else_those_of_its_first_input(
+    args: dict[str, Any], size: int
+) -> None:
+    groups: dict[str, tuple[int, ...]] = {"pp": (6, 7)}
+    activity: Any = SimpleNamespace(file=SimpleNamespace(groups=groups))
+    said = event("nccl:send 0->1", itemsize=4, dtype="float", group="pp", ranks=(8, 9), **args)
+    assert _message(activity, said) == KernelMessage("send", 7, size, "float", group="pp")
+    groups.clear()
+    assert _message(activity, said).peer == 9
