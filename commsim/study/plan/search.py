@@ -55,7 +55,7 @@ class PlanSearch:
         self.simulated = 0
         self.at_least: dict[tuple[str, int], float] = {}
         """Days of a size that was ruled out by what it takes at least."""
-        self.runs_left = runs
+        self._runs = self.runs_left = runs
         self.left = 0
         self.nothing: list[str] = []
         """Kinds on which no size makes it, in words."""
@@ -289,7 +289,8 @@ class PlanSearch:
         return True
 
     def _ran(self, size: Sized) -> PlanOption | None:
-        self._progress(f"simulating {size.nodes} {size.kind.name}")
+        run = f"run {self._runs - self.runs_left} of at most {self._runs}"
+        self._progress(f"simulating {size.nodes} {size.kind.name}, {run}")
         option = size.run_next()
         self.simulated += option is not None
         return option

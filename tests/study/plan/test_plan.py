@@ -183,6 +183,11 @@ def test_an_interrupt_gives_the_best_so_far(tmp_path: Path, two_kinds: str):
             raise KeyboardInterrupt
 
     found = plan("gpt2-124m", days=1000, on=two_kinds, progress=progress, **SMALL)
+    runs = [one for one in seen if one.startswith("simulating")]
+    assert [one.partition(", ")[2] for one in runs] == [
+        "run 1 of at most 200",
+        "run 2 of at most 200",
+    ]
     assert found.simulated == 1
     assert not found.complete
     assert found.notes[0].startswith("interrupted")
