@@ -54,7 +54,8 @@ class Request(msgspec.Struct, frozen=True):
     `eager`: 1 if members were recorded to wait for the root alone, 2 for those that Gloo's program
     has them exchange with.
     `dtype` and `redop` are "" if not stated; `on_host`:
-    the data is in host memory, not in the GPU's.
+    the data is in host memory, not in the GPU's. `communicator`: the ranks of the one that a send
+    goes over; () if it has one of its own, of the two ends, as torch makes it.
     """
 
     kind: str
@@ -68,6 +69,7 @@ class Request(msgspec.Struct, frozen=True):
     on_host: bool = False
     late: tuple[int, ...] = ()
     eager: int = 0
+    communicator: tuple[int, ...] = ()
 
 
 class Delays(msgspec.Struct, frozen=True, eq=False):

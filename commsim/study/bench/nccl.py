@@ -9,15 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from commsim.cluster import Cluster
 from commsim.collectives import is_msccl_file
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.libraries import LibrarySection, make_library
+from commsim.libraries import Library, LibrarySection, Plan, Request, make_library
 from commsim.libraries.nccl import PAIRWISE, Algorithm, Choice, Nccl, Protocol
 from commsim.study.bench.backend import AUTO, RunFacts, SimulatedBackend, whole_picoseconds
 from commsim.study.bench.nccl_tests import shape_of
 
 __all__ = ["NcclBackend", "NcclStepsBackend"]
+
+_ONCE = (
+    "{op}: network steps times it once, until the last rank has it. nccl-tests repeats it without"
+    " waiting for that rank, so that a chain's latency hides behind the iteration before: network"
+    " fluid gives that time."
+)
 
 
 class NcclBackend:
@@ -109,8 +117,25 @@ class NcclBackend:
         return self._known[key][name]
 
 
+class _OneCommunicator:
+    """NCCL with the sends of a program over one communicator of all ranks, as in nccl-tests."""
+
+    def __init__(self, library: Library, ranks: tuple[int, ...]) -> None:
+        self.name, self.concurrency = library.name, library.concurrency
+        self._library, self._ranks = library, ranks
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        """Return the plan of one op. See `Library`."""
+        if request.kind == "send_recv":
+            request = replace(request, communicator=self._ranks)
+        return self._library.plan(request, cluster)
+
+
 class NcclStepsBackend(SimulatedBackend):
-    """Times NCCL's algorithms message by message: `network: steps`."""
+    """Times NCCL's algorithms message by message: `network: steps`.
+
+    A broadcast or reduce is one iteration (a note says so), sends are those of nccl-tests' ring.
+    """
 
     def __init__(
         self, cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, dtype: str
@@ -126,6 +151,17 @@ class NcclStepsBackend(SimulatedBackend):
     def facts(self, op: str, size: int, name: str) -> RunFacts:
         """Return what NCCL takes, and what its tuner computed for it."""
         return self._nccl.facts(op, size, name)
+
+    def picoseconds(
+        self, op: str, sizes: Sequence[int], name: str, tick: Callable[[], None] = lambda: None
+    ) -> list[int]:
+        """Return the simulated time at each size, all ranks arriving at once."""
+        if op in ("broadcast", "reduce"):
+            self._notes[_ONCE.format(op=op)] = None
+        return super().picoseconds(op, sizes, name, tick)
+
+    def _library(self, name: str) -> Library:
+        return _OneCommunicator(super()._library(name), self._ranks)
 
 
 def _name(algorithm: Algorithm, protocol: Protocol) -> str:

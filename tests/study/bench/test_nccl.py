@@ -165,3 +165,24 @@ def test_rails_without_relaying_gpus_do_not_reach_each_other() -> None:
         for section in (LibrarySection("nccl"), alone)
     )
     assert crossing > 2 * relayed
+
+
+@pytest.mark.parametrize(("preset", "nodes"), [
+    # the last two: routes that cross a host's memory, and pairs of GPUs without NVLink
+    ("hgx-h100", 1), ("dgx-h100", 2), ("perlmutter", 2), ("dgx-1v", 1),
+])  # fmt: skip
+def test_sends_around_the_ring_are_over_one_communicator_as_messages_too(
+    preset: str, nodes: int
+) -> None:
+    """As in nccl-tests: a peer out of eight has fewer channels than one alone would have."""
+    cluster, sizes = Cluster.preset(preset, nodes=nodes), ["4K", "16M"]
+    flows = bench(cluster, "send_recv", sizes).results
+    messages = bench(cluster, "send_recv", sizes, network="steps").results
+    assert [r.time_us for r in messages] == pytest.approx([r.time_us for r in flows], rel=2e-3)
+
+
+def test_a_broadcast_as_messages_is_one_iteration_and_says_so() -> None:
+    result = bench(H100, "broadcast,all_reduce", "1M", network="steps")
+    (note,) = (each for each in result.notes if "nccl-tests repeats it" in each)
+    assert note.startswith("broadcast: network steps times it once")
+    assert not any("repeats it" in each for each in bench(H100, "broadcast", "1M").notes)

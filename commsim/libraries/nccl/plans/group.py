@@ -124,7 +124,7 @@ class NcclGroup:
         )
         self._together = max(self.comm.local_ranks) if site.launch == "process" else 0
         self._old = site.old
-        self._loads = OpLoadsOf(self.edges, self.router)
+        self._loads = OpLoadsOf(self.edges, self.router, self.cluster)
         self._uses: dict[OpLoads, LinkSeconds] = {}
         self._latencies: dict[tuple[str, Algorithm | None], Latency] = {}
 
@@ -190,6 +190,18 @@ class NcclGroup:
             repeated=repeated,
         )
 
+    def send_timing(self, sizes: Sequence[int], source: int, target: int) -> PredictedTime:
+        """Return the times of a send between members, all others sending to the next as well.
+
+        What many sends put on one link is not in it: that shows where they meet.
+        """
+        whole = self.runs("send_recv", sizes)
+        timing = time_runs(whole)
+        if self.edges.node[source] != self.edges.node[target]:
+            return timing
+        near = time_runs(replace(whole, domains=np.ones(len(sizes))))
+        return PredictedTime(timing.launch, near.program)
+
     def predict(
         self,
         op: str,
@@ -216,7 +228,9 @@ class NcclGroup:
         """Return what an op asks of the links, by its algorithm and channels."""
         loads = self.loads(op, choice, root)
         if loads not in self._uses:
-            self._uses[loads] = use_of(loads.link, loads.share, self.cluster, self.wires.link)
+            # An NVSwitch adds up over NVLink, also where GPUs do not read each other's memory.
+            kind = LinkKind.NVLINK if loads.multicast.any() else self.wires.link
+            self._uses[loads] = use_of(loads.link, loads.share, self.cluster, kind)
         return self._uses[loads]
 
     def _latency(self, op: str, choice: Choice | None) -> Latency:

@@ -5,6 +5,10 @@ routes that NCCL takes.
 The timing model has one time for all of such a program. So all messages add latency and are handed
 out below the rate of their routes by one factor each, so that on an idle cluster the program
 without bytes takes what the model's latency is, and with them what the model says.
+
+What NCCL gives to channels or warps of their own goes over connections of its own here too: the
+two trees of NVLSTree, and the sums and the results that a GPU has its NVSwitch make. On a shared
+connection a message would wait behind one that waits for the network.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from commsim.arrays import Floats
+from commsim.arrays import Bools, Floats
 from commsim.cluster import Route
 from commsim.collectives import Program, program
 from commsim.libraries.expansion import lay, per_byte
@@ -29,8 +33,9 @@ from commsim.libraries.nccl.plans.routes import routes_between
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import default_terms, hop_latency, reach_latency
 from commsim.libraries.plan import Delays, RoutedProgram
+from commsim.libraries.routing import Router
 
-__all__ = ["has_program", "laid_program"]
+__all__ = ["has_program", "laid_programs"]
 
 _MOST_MESSAGES = 16_384
 _MOST_PIECES = 32
@@ -52,26 +57,46 @@ def has_program(group: NcclGroup, op: str, choice: Choice) -> bool:
     return over_nodes and choice.algorithm in _OVER_NODES
 
 
-def laid_program(
+def laid_programs(
     group: NcclGroup, op: str, choice: Choice, *, lead: int, idle: int
-) -> Callable[[], RoutedProgram]:
-    """Return the program of a choice that `has_program`; `lead` (launch) and `idle` in ps."""
-    kept: list[RoutedProgram] = []
+) -> tuple[Callable[[], RoutedProgram], ...]:
+    """Return the programs of a choice that `has_program`; `lead` (launch) and `idle` in ps.
 
-    def expand() -> RoutedProgram:
-        if not kept:
-            kept.append(_laid(group, op, choice, lead, idle))
-        return kept[0]
+    Those of NVLSTree are its two trees, which know nothing of each other.
+    """
+    kept: list[tuple[RoutedProgram, ...]] = []
 
-    return expand
+    def program(number: int) -> Callable[[], RoutedProgram]:
+        def expand() -> RoutedProgram:
+            if not kept:
+                kept.append(_laid(group, op, choice, lead, idle))
+            return kept[0][number]
+
+        return expand
+
+    count = 2 if choice.algorithm == Algorithm.NVLSTree else 1
+    return tuple(program(number) for number in range(count))
 
 
-def _laid(group: NcclGroup, op: str, choice: Choice, lead: int, idle: int) -> RoutedProgram:
+def _laid(
+    group: NcclGroup, op: str, choice: Choice, lead: int, idle: int
+) -> tuple[RoutedProgram, ...]:
     order = np.argsort(group.edges.node, kind="stable").tolist()
     made = _shape(group, op, choice)
-    plain = lay(made, float(choice.size), order, group.gpus.tolist(), group.router)
+    # The way to a switch is over NVLink, also where GPUs do not read each other's memory.
+    router = Router(group.cluster, pxn=group.router.pxn)
+    plain = lay(made, float(choice.size), order, group.gpus.tolist(), router)
     messages = replace(plain, routes=_by_nics(group, plain))
-    no_bytes = float(group.timing(op, [0], [choice]).program[0]) * 1e12
+    if choice.algorithm != Algorithm.NVLSTree:
+        return (_timed(group, choice, messages, lead, idle),)
+    return tuple(_timed(group, choice, tree, lead, idle) for tree in _trees(made, messages, group))
+
+
+def _timed(
+    group: NcclGroup, choice: Choice, messages: RoutedProgram, lead: int, idle: int
+) -> RoutedProgram:
+    """Return messages with the delays and the pace at which they end when the model says."""
+    no_bytes = float(group.timing(choice.op, [0], [choice]).program[0]) * 1e12
     clock = _Clock(messages)
     links = np.array([route.latency for route in messages.routes], dtype=np.float64)
     links = links[messages.route]
@@ -82,7 +107,48 @@ def _laid(group: NcclGroup, op: str, choice: Choice, lead: int, idle: int) -> Ro
     alone = messages.size * cost[messages.route]
     slower = _solve(lambda x: clock.ends(links + after, x * alone), idle)
     hold = np.full(len(links), float(lead))
-    return replace(messages, delays=Delays(hold, after, np.zeros(len(plain.dep)), slower * alone))
+    return replace(
+        messages, delays=Delays(hold, after, np.zeros(len(messages.dep)), slower * alone)
+    )
+
+
+def _trees(
+    made: Program, messages: RoutedProgram, group: NcclGroup
+) -> tuple[RoutedProgram, RoutedProgram]:
+    """Return the two trees of NVLSTree, with connections of their own for sums and results.
+
+    A chunk belongs to the first or the second half of its head's part (`collectives.switches`).
+    """
+    heads = group.comm.local_ranks[0]
+    cuts = len(made.share) // heads
+    first = np.unique(made.message, return_index=True)[1]
+    second = made.chunk[first] % cuts >= cuts // 2
+    carried = np.bincount(made.message)
+    up, down = messages.target < 0, messages.source < 0
+    results = np.where(up, ~made.reduce, carried > 1) & (up | down)
+    apart = np.where(results, len(made.switches), 0)  # the switch once more, by another number
+    both = replace(
+        messages,
+        source=messages.source - np.where(down, apart, 0),
+        target=messages.target - np.where(up, apart, 0),
+    )
+    return _only(both, ~second), _only(both, second)
+
+
+def _only(messages: RoutedProgram, chosen: Bools) -> RoutedProgram:
+    """Return some messages of a program, none of which waits for one of the others."""
+    number = np.cumsum(chosen) - 1
+    counts = np.diff(messages.dep_ptr)
+    needs = messages.dep[np.repeat(chosen, counts)]
+    return replace(
+        messages,
+        source=messages.source[chosen],
+        target=messages.target[chosen],
+        size=messages.size[chosen],
+        route=messages.route[chosen],
+        dep_ptr=np.concatenate(([0], np.cumsum(counts[chosen]))).astype(np.int64),
+        dep=number[needs].astype(np.int64),
+    )
 
 
 def _shape(group: NcclGroup, op: str, choice: Choice) -> Program:

@@ -24,6 +24,7 @@ from commsim.libraries.nccl.plans.exchange_messages import exchange_program, mes
 from commsim.libraries.nccl.plans.group import LAUNCHES, NcclGroup, Site
 from commsim.libraries.nccl.plans.loads import OpLoads
 from commsim.libraries.nccl.plans.messages import programs_of
+from commsim.libraries.nccl.plans.routes import routes_between
 from commsim.libraries.nccl.shapes import Choice, Protocol
 from commsim.libraries.nccl.timing import PAIRWISE, PredictedTime
 from commsim.libraries.plan import (
@@ -145,13 +146,27 @@ class Nccl:
         return _plan(request, group, timing, loads, size, choice, (*notes, *choice.notes))
 
     def _message(self, request: Request, cluster: Cluster) -> Plan:
-        """Return the plan of a send, timed once for all pairs of equal placement."""
+        """Return the plan of a send."""
+        if request.communicator:
+            group = self.group(request.communicator, cluster)
+            source, target = (request.communicator.index(rank) for rank in request.ranks)
+            (route,) = routes_between(group, np.array([source]), np.array([target]))
+            remote = bool(group.edges.node[source] != group.edges.node[target])
+            protocol = group.pairwise.message(request.size, remote=remote).protocol
+            timing = group.send_timing([request.size, 0], source, target)
+        else:
+            route = self._at(cluster).router.route(*request.ranks)
+            timing, protocol = self._alone(request, route, cluster)
+        return _sent(request, route, timing, protocol, cluster)
+
+    def _alone(
+        self, request: Request, route: Route, cluster: Cluster
+    ) -> tuple[PredictedTime, Protocol]:
+        """Return how a send over a communicator of its own runs, once for all equal placements."""
         source, target = request.ranks
-        route = self._at(cluster).router.route(source, target)
-        link, share = _shares(route)
         key = (
             request.size,
-            cluster.links.capacity[link].tobytes(),
+            cluster.links.capacity[_shares(route)[0]].tobytes(),
             *(_place(cluster, rank) for rank in request.ranks),
             _apart(cluster, source, target),
         )
@@ -159,20 +174,7 @@ class Nccl:
             group = self.group(request.ranks, cluster)
             message = group.pairwise.message(request.size, remote=group.comm.n_nodes > 1)
             self._pairs[key] = (group.timing("send_recv", [request.size, 0]), message.protocol)
-        timing, protocol = self._pairs[key]
-        # LL writes into a buffer of the receiver's, whether it has come or not.
-        start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
-        lead, idle = (whole(float(t[0]) * 1e12) for t in (timing.launch, timing.program))
-        wires = float(np.max(share / cluster.links.capacity[link], initial=0.0)) * request.size
-        idle = max(idle, route.latency + whole(wires * 1e12))
-        both = np.zeros(2, np.int64)
-        flow = PlanPhase(idle, link, share * request.size, share, lead)
-        part = PlanPart((flow,), both, np.full(2, lead + idle, np.int64))
-        latency = min(whole(float(timing.program[1]) * 1e12), idle)
-        program = message_program(
-            route, request.size, cluster.links, lead=lead, idle=idle, latency=latency
-        )
-        return Plan((part,), start, 2, (program,), "send_recv", sms=1, touched=2.0 * request.size)
+        return self._pairs[key]
 
     def _uneven(self, request: Request, group: NcclGroup, notes: tuple[str, ...]) -> Plan:
         """Return the plan of sends of unequal sizes: as long as the busiest rank's even ones."""
@@ -190,6 +192,26 @@ class Nccl:
         needed = latency + loads.seconds_per_byte(group.cluster.links.capacity)
         timing = PredictedTime(timing.launch, np.maximum(timing.program, needed))
         return _plan(request, group, timing, loads, 1, None, notes)
+
+
+def _sent(
+    request: Request, route: Route, timing: PredictedTime, protocol: Protocol, cluster: Cluster
+) -> Plan:
+    """Return the plan of a send; `timing` has its time and that of no bytes."""
+    link, share = _shares(route)
+    # LL writes into a buffer of the receiver's, whether it has come or not.
+    start = Start.EAGER if protocol is Protocol.LL else Start.PAIR
+    lead, idle = (whole(float(t[0]) * 1e12) for t in (timing.launch, timing.program))
+    wires = float(np.max(share / cluster.links.capacity[link], initial=0.0)) * request.size
+    idle = max(idle, route.latency + whole(wires * 1e12))
+    both = np.zeros(2, np.int64)
+    flow = PlanPhase(idle, link, share * request.size, share, lead)
+    part = PlanPart((flow,), both, np.full(2, lead + idle, np.int64))
+    latency = min(whole(float(timing.program[1]) * 1e12), idle)
+    program = message_program(
+        route, request.size, cluster.links, lead=lead, idle=idle, latency=latency
+    )
+    return Plan((part,), start, 2, (program,), "send_recv", sms=1, touched=2.0 * request.size)
 
 
 def _plan(

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from commsim.arrays import Floats, Ints
+from commsim.cluster import Cluster
 from commsim.libraries.expansion import LinkLoads, loads_of
 from commsim.libraries.nccl.plans.edges import CommunicatorEdges
 from commsim.libraries.nccl.plans.exchange import exchange_loads, identical_nodes
@@ -56,10 +57,13 @@ class OpLoads(msgspec.Struct, frozen=True, eq=False):
 
 
 class OpLoadsOf:
-    """The loads of one communicator's ops; every answer is kept."""
+    """The loads of one communicator's ops; every answer is kept.
 
-    def __init__(self, edges: CommunicatorEdges, router: Router) -> None:
-        self._edges, self._router = edges, router
+    `cluster` has the direct ways, which lead to its NVSwitches even where `router` goes by hosts.
+    """
+
+    def __init__(self, edges: CommunicatorEdges, router: Router, cluster: Cluster) -> None:
+        self._edges, self._router, self._cluster = edges, router, cluster
         self._known: dict[tuple[str, Algorithm | None, int, int], OpLoads] = {}
 
     def of(self, op: str, choice: Choice | None, root: int) -> OpLoads:
@@ -119,8 +123,7 @@ class OpLoadsOf:
 
     def _port(self, one: int, other: int) -> tuple[int, int]:
         """Return the links of a GPU into its NVSwitch and out of it; `other` is beside it."""
-        edges = self._edges
-        route, back = edges.cluster.local_route(one, other), edges.cluster.local_route(other, one)
+        route, back = self._cluster.local_route(one, other), self._cluster.local_route(other, one)
         assert route is not None
         assert back is not None
         return route.link[0], back.link[-1]

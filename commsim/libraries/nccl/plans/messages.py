@@ -15,7 +15,7 @@ import numpy as np
 
 from commsim.arrays import Ints, Ints32
 from commsim.libraries.nccl.plans.group import NcclGroup
-from commsim.libraries.nccl.plans.laid_messages import has_program, laid_program
+from commsim.libraries.nccl.plans.laid_messages import has_program, laid_programs
 from commsim.libraries.nccl.plans.routes import route_of
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import (
@@ -56,7 +56,7 @@ def programs_of(
     `lead` is the launch and `idle` the time after it, in ps; `root` a member index.
     """
     if has_program(group, op, choice) and group.comm.n_ranks > 1:
-        return (laid_program(group, op, choice, lead=lead, idle=idle),)
+        return laid_programs(group, op, choice, lead=lead, idle=idle)
     make = chain_edges if op in _CHAINED else _MAKE.get(choice.algorithm)
     if make is None or group.comm.n_ranks < 2:
         return ()

@@ -29,6 +29,7 @@ CASES = [
     ("dgx-h100", 1, "all_gather", "NVLS", {}),
     ("dgx-h100", 1, "reduce_scatter", "NVLS", {}),
     ("dgx-h100", 3, "all_reduce", "NVLSTree", {}),
+    ("aws-p5", 2, "all_reduce", "NVLSTree", {}),  # whose routes are long: 12 us
     ("dgx-h100", 2, "all_reduce", "NVLS", {}),
     ("dgx-h100", 3, "all_reduce", "CollNetDirect", {}),
     ("dgx-h100", 2, "all_reduce", "CollNetChain", {}),
@@ -92,12 +93,32 @@ def test_every_link_carries_what_the_flow_puts_on_it(
     phase = plan.parts[0].phases[0]
     carried, expected = np.zeros(len(cluster.links)), np.zeros(len(cluster.links))
     expected[phase.link] = phase.load
-    (expand,) = plan.programs
-    messages = expand()
-    sent = np.bincount(messages.route, messages.size, len(messages.routes))
-    for route, size in zip(messages.routes, sent.tolist(), strict=True):
-        np.add.at(carried, list(route.link), np.array(route.share) * size)
+    for expand in plan.programs:
+        messages = expand()
+        sent = np.bincount(messages.route, messages.size, len(messages.routes))
+        for route, size in zip(messages.routes, sent.tolist(), strict=True):
+            np.add.at(carried, list(route.link), np.array(route.share) * size)
     assert carried == pytest.approx(expected, rel=1e-9, abs=1e-3)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_nvls_goes_over_nvlink_where_gpus_do_not_read_each_other(nodes: int) -> None:
+    """NCCL asks the GPU alone whether it multicasts (ncclNvlsInit), not NCCL_P2P_DISABLE."""
+    cluster = Cluster.preset("dgx-h100", nodes=nodes)
+    env = {"NCCL_ALGO": "NVLS,NVLSTree", "NCCL_P2P_DISABLE": "1"}
+    build = GraphBuilder()
+    world = build.group("world", range(cluster.world_size))
+    for rank in range(cluster.world_size):
+        build.collective(build.lane(rank), world, "all_reduce", 2**24, stream="comm")
+    graph, ranks = build.build(), tuple(range(cluster.world_size))
+    plan = Nccl(env=env).plan(Request("all_reduce", 2**24, ranks), cluster)
+    assert plan.algorithm.startswith("NVLS")
+    found = simulate(graph, cluster, library=Nccl(env=env), network="steps")
+    assert found.end_time == pytest.approx(plan.idle, rel=1e-5)
+    loads = plan.parts[0].phases[0]
+    over = [cluster.links.kinds[link] == "nvlink" for link in loads.link.tolist()]
+    assert sum(over) == 2 * cluster.world_size
+    assert loads.load[over].min() > 2**24
 
 
 @pytest.mark.parametrize("version", ["2.18", "2.27"])
@@ -223,5 +244,5 @@ def test_sends_that_meet_on_a_nic_share_it_as_messages_too() -> None:
 )
 def test_as_many_pieces_as_messages_allow(nodes: int, algo: str, each: int) -> None:
     cluster = Cluster.preset("dgx-h100", nodes=nodes)
-    (expand,) = planned(cluster, "all_reduce", algo, 2**30).programs
-    assert len(expand().size) == each * min(32, 16_384 // each)
+    programs = planned(cluster, "all_reduce", algo, 2**30).programs
+    assert sum(len(expand().size) for expand in programs) == each * min(32, 16_384 // each)
