@@ -132,3 +132,17 @@ def test_what_a_library_takes_is_known_of_ranks_that_the_cluster_has() -> None:
     assert _predicted(op, (0, 8), size, dtype, cluster, Ideal()) is None
     assert _predicted(op, (0, 7), size, dtype, None, Ideal()) is None
     assert _predicted(op, (0, 7), size, dtype, cluster, None) is None
+
+
+@pytest.mark.parametrize(("last", "planned"), [(7, True), (8, False)])
+def test_ranks_that_a_cluster_does_not_have_are_not_planned(
+    last: int, planned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from commsim.study.replay import analysis
+
+    monkeypatch.setattr(analysis, "plan_of", lambda *_: SimpleNamespace(idle=5))
+    cluster, library = cs.Cluster.preset("dgx-h100"), Ideal()
+    found = _predicted("all_reduce", (0, last), 8, "float", cluster, library)
+    assert found == (5 if planned else None)
+    assert _predicted("all_reduce", (0, 1), 8, "float", None, library) is None
+    assert _predicted("all_reduce", (0, 1), 8, "float", cluster, None) is None

@@ -295,3 +295,26 @@ def test_what_was_measured_beside_communication_is_not_slowed_once_more(
     replay(folder, cluster=dgx, comm="modelled", what_if=change(*words))
     assert slows
     assert not any(slows)
+
+
+@pytest.mark.parametrize(("name", "device"), [("nccl", Device.CUDA), ("gloo", Device.CPU)])
+def test_another_library_speaks_for_all_groups_whose_times_are_not_kept(
+    name: str, device: Device
+) -> None:
+    """By NCCL data is on the GPU; work stays where it was."""
+    build = GraphBuilder()
+    lanes = [build.lane(rank) for rank in (0, 1)]
+    pair = build.group("pair", (0, 1), library="gloo")
+    kept = build.group("kept", (0,), library="recorded")
+    for lane in lanes:
+        build.compute(lane, 5, name="w", stream="cpu")
+        build.collective(lane, pair, "all_reduce", 8, stream="c")
+    build.send(lanes[0], 1, 8, group=pair, stream="p")
+    build.recv(lanes[1], 0, 8, group=pair, stream="p")
+    graph = build.build()
+    graph.device[:] = Device.CPU
+    found = with_library(graph, name)
+    assert [found.groups[at].library for at in (pair, kept)] == [name, "recorded"]
+    speaks = found.kind != OpKind.COMPUTE
+    assert set(found.device[speaks].tolist()) == {device}
+    assert set(found.device[~speaks].tolist()) == {Device.CPU}
