@@ -26,11 +26,13 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     """Return " Did you mean 'x'?" for a name of a machine, or the empty string.
 
     A known name that begins the given one (aws-p5 of aws-p5.48xlarge, the longest), else one
-    that holds it (gb200-nvl72 for nvl72), the most alike, else one of similar spelling.
+    that it begins (gb200-nvl72 of gb200), or that holds it, the most alike, else one of similar
+    spelling.
     """
     low = name.lower()
     begins = sorted((word for word in known if low.startswith(word.lower())), key=len)
-    holds = [word for word in known if low and low in word.lower()]
+    holds = [word for word in known if low and word.lower().startswith(low)]
+    holds = holds or [word for word in known if low and low in word.lower()]
     if begins:
         return f" Did you mean {begins[-1]!r}?"
     return did_you_mean(low, holds or known) or f" Did you mean {holds[0]!r}?" * bool(holds)

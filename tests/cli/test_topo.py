@@ -68,6 +68,11 @@ def test_a_topology_file_of_nccl_goes_out_and_comes_back(
     assert "not NCCL's topology file" in capsys.readouterr().err
 
 
+def test_an_unknown_cluster_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["topo", "dgx-h10"]) == 2
+    assert capsys.readouterr().err.startswith("commsim: dgx-h10: preset: unknown preset")
+
+
 def test_what_nccl_sees(capsys: pytest.CaptureFixture[str]) -> None:
     out = told(capsys, "dgx-h100", "--nodes", "2", "--nccl", "2.28")
     assert "GPU 0  PIX 48  PXN 48" in out

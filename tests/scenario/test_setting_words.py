@@ -106,6 +106,11 @@ def test_an_error_names_a_path_that_set_takes(
     assert "'pasted'" in error_of([*line, "--set", f"{path}=pasted"], capsys)
 
 
+def test_blanks_around_an_equals_sign_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["run", "quickstart", "--set", "cluster.nodes", "=", "4"]
+    assert "(= 4). Write no blanks around '='" in error_of(line, capsys)
+
+
 def test_a_place_in_brackets_is_answered_with_the_path(capsys: pytest.CaptureFixture[str]) -> None:
     line = ["run", "quickstart", "--set", "workload.collectives[0].bytes=1MiB"]
     assert "Write --set workload.collectives.0.bytes=1MiB." in error_of(line, capsys)

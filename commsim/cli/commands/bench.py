@@ -208,9 +208,17 @@ def _environment(words: tuple[str, ...]) -> dict[str, str | int | bool]:
 
 
 def open_cluster(
-    name: str | None, nodes: int | None, sets: tuple[str, ...] = (), *, nccl_xml: str | None = None
+    name: str | None,
+    nodes: int | None,
+    sets: tuple[str, ...] = (),
+    *,
+    nccl_xml: str | None = None,
+    option: str = "--cluster ",
 ) -> Cluster:
-    """Return the cluster that flags describe: a preset's name or a file, changed by --set."""
+    """Return the cluster that flags describe: a preset's name or a file, changed by --set.
+
+    Errors say `option` before the name of a preset.
+    """
     from commsim.cluster import cluster_from, preset_names
     from commsim.errors import ScenarioError
     from commsim.input_files import is_stream
@@ -231,7 +239,7 @@ def open_cluster(
     elif str(path) not in preset_names() and str(path) in scenario_names():
         data, where = parse_yaml(scenario_text(str(path)), f"{path}.yaml"), f"{path}.yaml"
     else:
-        data, where = {"preset": str(path)}, f"--cluster {path}"
+        data, where = {"preset": str(path)}, f"{option}{path}"
     if not isinstance(data, dict):
         raise ScenarioError(f"{where}: a cluster file is a mapping, such as preset: dgx-h100.")
     if "workload" in data:  # a scenario stands for its cluster

@@ -112,7 +112,7 @@ def _matrix(place: Cluster, path: Path) -> None:
 
 def _open(name: str, nodes: int | None, sets: tuple[str, ...]) -> Cluster:
     if not _is_xml(name):
-        return open_cluster(name, nodes, sets)
+        return open_cluster(name, nodes, sets, option="")
     if sets:
         raise click.UsageError("--set changes a preset or a YAML file, not NCCL's topology file.")
     return open_cluster(None, nodes, nccl_xml=name)

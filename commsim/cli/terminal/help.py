@@ -43,7 +43,14 @@ class GroupedCommand(click.Command):
             for param in self.params:
                 if not isinstance(param.type, click.types.UnprocessedParamType):
                     _refuse_empty(param, given.get(param.name or ""), ctx)
-        left = super().parse_args(ctx, args)
+        apart = "=" in args  # click empties the list
+        try:
+            left = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if apart and "extra argument" in error.message:
+                told = f"{error.format_message()}. Write no blanks around '='."
+                raise click.UsageError(told, ctx) from None
+            raise
         refuse_shared_files(ctx)
         return left
 
