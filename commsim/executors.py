@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +22,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from commsim.errors import ScenarioError
+from commsim.limits import limited_to, stated_limit
 
-__all__ = ["ExecutorName", "WorkerPool", "dask_executor", "submitted"]
+__all__ = ["ExecutorName", "WorkerPool", "dask_executor", "limited_call", "submitted"]
 
 T = TypeVar("T")
 
@@ -113,9 +115,22 @@ class WorkerPool:
 
 
 def submitted(pool: Executor, call: Callable[..., T], *given: Any) -> Future[T]:
-    """Give work to a worker. The first starts the workers, which no signal may cut in two."""
+    """Give work to a worker, which has the limit of memory that is stated here.
+
+    The first starts the workers, which no signal may cut in two.
+    """
     with _uninterrupted(), _script_not_run_again():
-        return pool.submit(call, *given)
+        return pool.submit(limited_call(call), *given)
+
+
+def limited_call(call: Callable[..., T]) -> Callable[..., T]:
+    """Return `call` with the limit that is stated here, for a worker elsewhere."""
+    return partial(_limited, stated_limit(), call)
+
+
+def _limited(limit: int | None, call: Callable[..., T], *given: Any) -> T:
+    with limited_to(limit):
+        return call(*given)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from commsim.cluster.routes import LinkRows, Links
 from commsim.cluster.scale import ScaleSection, scaled
 from commsim.cluster.template import Template
 from commsim.errors import ScenarioError
+from commsim.limits import BYTES_PER_NODE_LINK, check_size
 
 __all__ = ["assemble", "domain_notes", "domains_of", "nodes_scaled"]
 
@@ -45,6 +46,11 @@ def assemble(
     world = sum(spec.gpus * count for spec, count in zip(specs, counts, strict=True))
     if world > MAX_GPUS:
         raise ScenarioError(f"{where}: {world} GPUs are more than commsim can hold ({MAX_GPUS}).")
+    within = sum(_links_of(spec) * count for spec, count in zip(specs, counts, strict=True))
+    check_size(
+        within, BYTES_PER_NODE_LINK, f"{where}: {within:,} links of {sum(counts):,} nodes",
+        "Take fewer nodes, or fewer NICs and GPUs in each.",
+    )  # fmt: skip
     templates = [Template(spec) for spec in specs]
     template_of = [i for i, count in enumerate(counts) for _ in range(count)]
     nics = [nic for node, kind in enumerate(template_of) for nic in _nics_of(specs[kind], node)]
@@ -117,6 +123,12 @@ def _nodes_per_domain(count: int, most: int) -> int:
         if count % domains == 0:
             return count // domains
     return most
+
+
+def _links_of(spec: NodeSpec) -> int:
+    """Return how many links a node has: both ways, of each GPU and NIC, and of NICs to leaves."""
+    nics = 0 if spec.nic is None else spec.nic.count
+    return 2 * ((2 if spec.switch is not None else 1) * spec.gpus + 2 * nics)
 
 
 def _one_medium(nics: Sequence[Nic], where: str) -> str:

@@ -240,11 +240,13 @@ class Template:
         nic = self.spec.nic
         if nic is None:
             return ()
-        own = nic.own[gpu]
-        rest = sorted(range(nic.count), key=lambda n: (self._distance(gpu, n), n not in own, n))
+        own = frozenset(nic.own[gpu])
+        above = [self._branch[self._nic(n)].above for n in range(nic.count)]
+        far = {name: self._distance(gpu, name) for name in dict.fromkeys(above)}
+        rest = sorted(range(nic.count), key=lambda n: (far[above[n]], n not in own, n))
         if not nic.listed:
             return tuple(rest)
-        return own + tuple(n for n in rest if n not in own)
+        return nic.own[gpu] + tuple(n for n in rest if n not in own)
 
     def host_nics_of(self, gpu: int) -> tuple[int, ...]:
         """Return the node's NICs, nearest to the memory of a GPU's socket first.
@@ -254,20 +256,22 @@ class Template:
         nic = self.spec.nic
         if nic is None:
             return ()
-        own, socket = nic.own[gpu], f"cpu{self.socket_of(gpu)}"
-        far = [self._line(self._nic(n))[-1] != socket for n in range(nic.count)]
-        return tuple(sorted(range(nic.count), key=lambda n: (far[n], n not in own, n)))
+        own, socket = frozenset(nic.own[gpu]), f"cpu{self.socket_of(gpu)}"
+        above = [self._branch[self._nic(n)].above for n in range(nic.count)]
+        off = {name: self._line(name)[-1] != socket for name in dict.fromkeys(above)}
+        return tuple(sorted(range(nic.count), key=lambda n: (off[above[n]], n not in own, n)))
 
     def _nic(self, nic: int) -> str:
         """Return the vertex of a NIC: it keeps its name where others are gone."""
         assert self.spec.nic is not None
         return f"nic{self.spec.nic.number(nic)}"
 
-    def _distance(self, gpu: int, nic: int) -> int:
-        a, b = self._line(f"gpu{gpu}"), self._line(self._nic(nic))
+    def _distance(self, gpu: int, above: str) -> int:
+        """Return how far from a GPU a NIC is that hangs on `above`, a PCIe switch or a socket."""
+        a, b = self._line(f"gpu{gpu}"), self._line(above)
         if a[-1] != b[-1]:
             return 3
         common = [name for name in a if name in b and self.kind_of[name] == "pcie"]
         if not common:
             return 2
-        return 0 if a[1] == b[1] else 1
+        return 0 if a[1] == above else 1

@@ -4,7 +4,7 @@ Straight from each rank to each other, in rotated order; and through one server.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,9 +17,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _others(n: int) -> list[tuple[int, int, int]]:
-    """Return (step, rank, peer) so that in each step every rank has another peer."""
-    return [(s - 1, i, (i + s) % n) for s in range(1, n) for i in range(n)]
+def _others(n: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (step, rank, peer) so that in each step every rank has another peer."""
+    return ((s - 1, i, (i + s) % n) for s in range(1, n) for i in range(n))
 
 
 def all_reduce(n: int) -> Program:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
+from commsim.limits import BYTES_PER_CHUNK, FEWER_MESSAGES, check_size, most
 
 __all__ = ["IN_NETWORK", "IN_NODE", "DataLayout", "Program", "ProgramBuilder"]
 
@@ -122,6 +123,7 @@ class ProgramBuilder:
         self._share = np.fromiter(share, dtype=np.float64)
         self._sends: list[tuple[int, int, int, bool, int]] = []
         self._chunks: list[tuple[int, ...]] = []
+        self._count, self._most = 0, most(BYTES_PER_CHUNK)
 
     def copy(
         self, chunks: int | Iterable[int], source: int, target: int, *, step: int, phase: int = 0
@@ -197,4 +199,14 @@ class ProgramBuilder:
         phase: int,
     ) -> None:
         self._sends.append((source, target, step, reduce, phase))
-        self._chunks.append((chunks,) if isinstance(chunks, int) else tuple(chunks))
+        carried = (chunks,) if isinstance(chunks, int) else tuple(chunks)
+        self._chunks.append(carried)
+        self._count += 1 + len(carried)
+        if self._count > self._most:
+            op, algorithm, n, _ = self._head
+            check_size(
+                self._count, BYTES_PER_CHUNK,
+                f"{op} by {algorithm} among {n:,} ranks: {len(self._sends):,} messages so far, with"
+                f" {self._count - len(self._sends):,} chunks,",
+                FEWER_MESSAGES,
+            )  # fmt: skip

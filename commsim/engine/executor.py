@@ -20,15 +20,15 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.follow import Follow
 from commsim.graph import Graph
 from commsim.libraries import Library
+from commsim.limits import BYTES_PER_OP, COMPILED_FROM, check_size
 
 if TYPE_CHECKING:
     from commsim.engine.columns import ColumnsEngine
 
-__all__ = ["COMPILED_FROM", "EXECUTORS", "EngineRun", "check_executor", "run_work"]
+__all__ = ["COMPILED_FROM", "EXECUTORS", "LESS_WORK", "EngineRun", "check_executor", "run_work"]
 
 EXECUTORS = ("auto", "simpy", "compiled")
-COMPILED_FROM = 200_000
-"""Operations: the engine on SimPy takes seconds for so many, as loading numba and its code does."""
+LESS_WORK = "Run a part of it, or let equal ranks fold."
 _FIT = 2**31  # places in tables are 32 bits
 
 
@@ -85,6 +85,10 @@ def run_work(
             reason = str(error)
     if executor == "compiled":
         raise ScenarioError(f"engine.executor: compiled cannot run {reason}. Take auto.")
+    check_size(
+        len(work.graph), BYTES_PER_OP,
+        f"the graph: {len(work.graph):,} operations in the engine on SimPy", LESS_WORK,
+    )  # fmt: skip
     engine = Engine(
         work.graph,
         work.cluster,

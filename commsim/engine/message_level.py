@@ -4,14 +4,33 @@ A collective under `network: steps`: its chunk programs run at once, message by 
 
 from __future__ import annotations
 
+import numpy as np
 import simpy
 from simpy.events import Event
 
 from commsim.engine.rendezvous import Process, Rendezvous
 from commsim.engine.step_network import MessageProgress, StepNetwork
+from commsim.graph import Graph
 from commsim.libraries import Start
+from commsim.limits import BYTES_PER_ROUTE, check_size
 
-__all__ = ["send_messages"]
+__all__ = ["check_exchanges", "send_messages"]
+
+_EXCHANGES = ("all_to_all", "all_to_all_v")
+
+
+def check_exchanges(graph: Graph) -> None:
+    """Refuse an all-to-all of more messages than memory has room for, before it is planned."""
+    table = graph.collectives
+    exchanges = np.isin(np.array(table.kind, dtype=np.str_), _EXCHANGES)
+    groups = (graph.groups[at] for at in np.unique(table.group[exchanges]).tolist())
+    ranks = max((len(group.ranks) for group in groups), default=1)
+    pairs = ranks * (ranks - 1)
+    check_size(
+        pairs, BYTES_PER_ROUTE,
+        f"network steps: an all-to-all of {ranks:,} ranks, {pairs:,} messages each by its route,",
+        "Take network: fluid, or fewer ranks.",
+    )  # fmt: skip
 
 
 def send_messages(network: StepNetwork, rendezvous: Rendezvous) -> Process:

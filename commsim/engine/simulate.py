@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from commsim.cluster import Cluster
 from commsim.engine.core import Engine
 from commsim.engine.deadlock import deadlock, sends_wait
-from commsim.engine.executor import EngineRun, check_executor, run_work
+from commsim.engine.executor import LESS_WORK, EngineRun, check_executor, run_work
 from commsim.engine.folding import FoldedPlanner
+from commsim.engine.message_level import check_exchanges
 from commsim.engine.out_of_time import first_late, out_of_time
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.engine.work_alone import is_work_alone, run_work_alone
@@ -22,7 +23,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.follow import Follow, unfollowed
 from commsim.graph import CopyDirection, Graph, OpKind
 from commsim.libraries import Library, links_of
-from commsim.limits import BYTES_PER_OP, check_size
+from commsim.limits import check_size, op_bytes
 from commsim.sections import Section
 from commsim.timeline import Timeline
 
@@ -81,9 +82,11 @@ def simulate(
     check_executor(executor)
     _check_fit(graph, cluster)
     check_size(
-        len(graph), BYTES_PER_OP, f"the graph: {len(graph):,} operations",
-        "Run a part of it, or let equal ranks fold.",
+        len(graph), op_bytes(len(graph), copied=True), f"the graph: {len(graph):,} operations",
+        LESS_WORK,
     )  # fmt: skip
+    if network == "steps":
+        check_exchanges(graph)
     extensions = tuple(extensions)
     if cluster is None and not extensions and is_work_alone(graph):
         return run_work_alone(graph, follow).timeline(None)

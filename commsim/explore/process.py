@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from commsim.errors import ScenarioError
+from commsim.limits import stated_limit
 
 __all__ = ["Question", "WorkerProcess"]
 
@@ -73,7 +74,7 @@ class WorkerProcess:
     def __init__(
         self, source: str, sets: tuple[str, ...] = (), *, patience: float = _PATIENCE
     ) -> None:
-        self._first = {"source": source, "sets": list(sets)}
+        self._first = {"source": source, "sets": list(sets), "limit": stated_limit()}
         self._patience = patience
         self._turn = threading.Lock()
         self.asked = 0

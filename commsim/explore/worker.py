@@ -1,10 +1,10 @@
 """
 The process that simulates for the page: `python -m commsim.explore.worker`.
 
-Lines of JSON come in and go out. The first line in says which scenario; the first one out is
-{"kind": "hello"} with its controls, or {"kind": "failed"} with an error. Then each {"id", "ask",
-"chosen"} is answered by lines of that id, the last of which has the kind "end". {"stop": id} ends
-the answer of that id.
+Lines of JSON come in and go out. The first line in says which scenario, and how much memory a run
+may take; the first one out is {"kind": "hello"} with its controls, or {"kind": "failed"} with an
+error. Then each {"id", "ask", "chosen"} is answered by lines of that id, the last of which has the
+kind "end". {"stop": id} ends the answer of that id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from threading import Thread
-from typing import Any
+from typing import Any, TextIO
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from commsim.errors import CommsimError, ScenarioError
 from commsim.explore.controls import check_choices, controls_of, has_experts
 from commsim.explore.request_queue import Answer, RequestQueue, write
 from commsim.explore.settings import command_line, with_choices
+from commsim.limits import limited_to
 from commsim.models import model_names
 from commsim.scenario import read_scenario, scenario_from
 
@@ -159,6 +160,11 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what anything else prints is no message
     first = json.loads(sys.stdin.readline())
+    with limited_to(first["limit"]):
+        _answer(first, out)
+
+
+def _answer(first: dict[str, Any], out: TextIO) -> None:
     try:
         exploration = Exploration(first["source"], tuple(first["sets"]))
     except (CommsimError, OSError) as problem:

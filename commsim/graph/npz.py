@@ -4,6 +4,7 @@ Columns in one .npz file: written atomically, read without trusting its content.
 
 from __future__ import annotations
 
+import math
 import struct
 import tokenize
 import zipfile
@@ -19,13 +20,16 @@ import numpy.typing as npt
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.files import write_aside
+from commsim.graph.table import op_columns
 from commsim.input_files import readable
+from commsim.units import format_size
 
 __all__ = ["Arrays", "column", "columns_of", "foreign", "indices", "read_arrays", "write_arrays"]
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-_MAX_UNPACKED = 8 * 2**30  # a small file that unpacks to more than this is refused
+_MOST_BYTES = 3 * 2**28  # of all columns that are not those of ops; more only with many ops
+_MOST_PER_OP = 256  # bytes of them with each op: what it waits for, its span, what links serve
 _BROKEN = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, NotImplementedError,
     RuntimeError, ScenarioError, SyntaxError, TypeError, ValueError, msgspec.MsgspecError,
@@ -44,14 +48,50 @@ def write_arrays(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> No
     write_aside(path, write)
 
 
-def read_arrays(path: str | Path) -> Arrays:
-    """Return the arrays of an .npz file; call it inside `foreign`."""
+def read_arrays(path: str | Path, graph: str = "") -> Arrays:
+    """Return the arrays of an .npz file; call it inside `foreign`.
+
+    `graph` is what the names of a graph's columns begin with.
+    """
     content = readable(path)
     with zipfile.ZipFile(content) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > _MAX_UNPACKED:
-            raise ValueError("it unpacks to more than 8 GiB")
+        _check_sizes(
+            {entry.filename: _shape(archive, entry) for entry in archive.infolist()}, graph
+        )
     with np.load(content, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
+
+
+def _shape(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], int]:
+    """Return the shape of an array and its bytes, by its header: nothing of it is unpacked."""
+    with archive.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        shape, _, dtype = read[version](file)
+        size = math.prod(shape) * dtype.itemsize
+        if not dtype.hasobject and entry.file_size != file.tell() + size:
+            raise ValueError(f"{entry.filename} is not as long as it says")
+    return shape, size
+
+
+def _check_sizes(found: Mapping[str, tuple[tuple[int, ...], int]], graph: str) -> None:
+    """Refuse a small file that unpacks to more than the ops in it can have.
+
+    The columns of ops are all as long as each other, so none is larger than what is there.
+    """
+    ops = found.get(f"{graph}kind.npy", ((), 0))[0]
+    named = [f"{graph}{name}.npy" for name in op_columns()]
+    if len({found[name][0] for name in named if name in found}) > 1:
+        raise ValueError("the columns of its operations are not equally long")
+    count = math.prod(ops) if all(name in found for name in named) else 0
+    others = sum(size for name, (_, size) in found.items() if not count or name not in named)
+    if others > _MOST_BYTES + _MOST_PER_OP * count:
+        raise ValueError(
+            f"it unpacks to {format_size(others)} besides the {count:,} operations, too many"
+        )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from commsim.errors import ScenarioError
 from commsim.graph.table import Device, OpKind, Phase, op_columns
-from commsim.limits import BYTES_PER_OP, check_size, most
+from commsim.limits import BYTES_PER_OP, check_size, most, op_bytes
 
 __all__ = ["Dependency", "OpRows", "Tags"]
 
@@ -82,12 +82,7 @@ class OpRows:
         )
         self._deps.append([d if isinstance(d, tuple) else (d, 0) for d in after])
         if self._before + len(self._rows) > self._most:
-            check_size(
-                self._before + len(self._rows), BYTES_PER_OP,
-                f"the work: {self._before + len(self._rows):,} operations so far",
-                "Let equal ranks fold (engine.fold: auto), or take fewer microbatches, layers or"
-                " ranks: a steady state repeats.",
-            )  # fmt: skip
+            self._check()
         return self._before + len(self._rows) - 1
 
     def add_computes(self, names: Iterable[str], stream: str, columns: Mapping[str, Any]) -> None:
@@ -109,6 +104,25 @@ class OpRows:
             column: np.broadcast_to(_column(column, given.get(column, -1)), self._before)
             for column in op_columns()
         } | {column: _column(column, given[column]) for column in _DEPS}
+
+    def _check(self) -> None:
+        """Refuse more ops than memory has room for, where they are run by what can run so many."""
+        count = self._before + len(self._rows)
+        each = op_bytes(count)
+        if count > most(each):
+            what = f"the work: {count:,} operations so far"
+            check_size(count, each, what, self._less())
+        self._most = most(each)
+
+    def _less(self) -> str:
+        """Return what there can be less of: what the ops so far have several of."""
+        several = [
+            names
+            for column, (names, most) in _COUNTED.items()
+            if any(row[_ROW.index(column)] > most for row in self._rows)
+        ]
+        fold = "Let equal ranks fold (engine.fold: auto). " * ("ranks" in several)
+        return f"{fold}Take fewer {', or fewer '.join(several or ['operations'])}."
 
     def depend(self, op: int, on: int, delay: int) -> None:
         """Let `op` wait until `delay` ps after `on` has ended."""
@@ -148,6 +162,11 @@ _ROW = (
     "duration", "flops", "traffic", "size", "item", "device", "alloc", "free",
     "phase", "step", "microbatch", "stage", "layer", "batch",
 )  # fmt: skip
+_COUNTED = {
+    "step": ("steps", 1), "microbatch": ("microbatches", 0), "layer": ("layers", 0),
+    "lane": ("ranks", 0),
+}  # fmt: skip
+"""What can be fewer: its name, and the highest number of what cannot (two steps are the least)."""
 _DEPS = ("dep_ptr", "dep_op", "dep_delay")
 _DTYPES: dict[str, Any] = {
     "kind": np.uint8,

@@ -17,7 +17,7 @@ from commsim.arrays import Bools, Ints
 from commsim.errors import ScenarioError
 from commsim.graph.fold import Fold
 from commsim.graph.table import Collectives, Folding, Graph, Group, Messages, OpKind, op_columns
-from commsim.limits import BYTES_PER_OP, check_size
+from commsim.limits import check_size, op_bytes
 
 __all__ = ["refold"]
 
@@ -55,7 +55,8 @@ class _Copies:
         self.count = held[self.lane_was]
         lanes, many = len(self.ranks), int(self.count.sum())
         check_size(
-            many, BYTES_PER_OP, f"the work unfolded: {many:,} operations of {lanes:,} lanes",
+            many, op_bytes(many, copied=True),
+            f"the work unfolded: {many:,} operations of {lanes:,} lanes",
             "Let equal ranks fold (engine.fold: auto), or take fewer microbatches or ranks.",
         )  # fmt: skip
         self.begin = np.concatenate(([0], np.cumsum(self.count)))

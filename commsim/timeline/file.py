@@ -67,7 +67,7 @@ def save_timeline(timeline: Timeline, path: str | Path) -> None:
 def load_timeline(path: str | Path) -> Timeline:
     """Read what `save_timeline` wrote. Raises TraceError if the file is no such timeline."""
     with foreign(path, "a timeline"):
-        return _unpack(read_arrays(path))
+        return _unpack(read_arrays(path, _GRAPH))
 
 
 def _unpack(arrays: Arrays) -> Timeline:

@@ -62,4 +62,4 @@ def test_a_what_if_that_is_not_sound_is_wrong_usage(capsys: pytest.CaptureFixtur
     words = ["replay", str(GLOO / "ddp-4"), "--cluster", "dgx-h100", "--comm", "modelled",
              "--set", "data_parallel.size=6"]  # fmt: skip
     assert call(words) == 2
-    assert "no multiple of the recorded 4" in capsys.readouterr().err
+    assert "not the recorded 4" in capsys.readouterr().err

@@ -10,8 +10,8 @@ NOT_NEEDED = (
     "asyncio", "dask", "http.client", "logging", "multiprocessing", "networkx", "numba", "numpy.ma",
     "pandas", "plotly", "ssl", "tomllib", "torch", "urllib.request", "xml.etree", "xml.sax",
 )  # fmt: skip
-OURS = 440
-"""A plain run loads 436 modules of commsim; every one costs time before anything happens."""
+OURS = 442
+"""A plain run loads 438 modules of commsim; every one costs time before anything happens."""
 
 
 def test_a_plain_run_loads_only_what_it_needs(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from commsim.cli.terminal import (
     columns,
     executor_option,
     json_option,
+    limit_option,
     quiet_option,
     set_option,
     working,
@@ -53,6 +54,7 @@ _MOST = 1000  # layouts shown, each of which is simulated
     metavar="F.yaml",
     help="Write the first layout as a scenario; its run says the same.",
 )
+@limit_option
 @json_option
 @quiet_option
 def advise(

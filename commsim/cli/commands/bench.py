@@ -21,6 +21,7 @@ from commsim.cli.terminal import (
     cluster_option,
     columns,
     json_option,
+    limit_option,
     nodes_option,
     quiet_option,
     set_option,
@@ -92,6 +93,7 @@ _HEAD = (
     help="A process per GPU, or one that drives a node's GPUs.",
 )
 @click.option("--network", default="fluid", show_default=True, help="fluid, or steps by message.")
+@limit_option
 @json_option
 @click.option(
     "--chart",

@@ -21,6 +21,7 @@ from commsim.cli.terminal import (
     Percent,
     columns,
     json_option,
+    limit_option,
     quiet_option,
     working,
 )
@@ -99,6 +100,7 @@ _on = click.option(
     metavar="F.yaml",
     help="Write the fitted cluster: every command takes it.",
 )
+@limit_option
 @json_option
 @click.option(
     "--report",
@@ -239,6 +241,7 @@ def _show(found: Calibration, cluster: str, console: Console) -> None:
     metavar="SHARE",
     help="How much slower than the cluster's file it may be.",
 )
+@limit_option
 @json_option
 @quiet_option
 def check(

@@ -16,6 +16,7 @@ from commsim.cli.terminal import (
     OutputFile,
     Percent,
     json_option,
+    limit_option,
     quiet_option,
     scenarios,
     working,
@@ -39,6 +40,7 @@ _OUTSIDE = 1
     help="How far a step time, or the median error of a band of sizes, may be off.",
 )
 @click.option("--check", is_flag=True, help="Exit with 1 where one is further off than that.")
+@limit_option
 @json_option
 @click.option(
     "--report",

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commsim.cli.terminal import INPUT, Count, GroupedCommand, OutputFile, quiet_option, working
+from commsim.cli.terminal import (
+    INPUT,
+    Count,
+    GroupedCommand,
+    OutputFile,
+    limit_option,
+    quiet_option,
+    working,
+)
 
 if TYPE_CHECKING:
     from commsim.study.explain import Explanation
@@ -44,6 +52,7 @@ __all__ = ["explain"]
     metavar="F.html|.svg|.txt",
     help="Write a page that plays the steps, or a strip of them.",
 )
+@limit_option
 @quiet_option
 def explain(
     algorithms: tuple[str, ...],

@@ -16,6 +16,7 @@ from commsim.cli.terminal import (
     Console,
     Count,
     GroupedCommand,
+    limit_option,
     quiet_option,
     scenarios,
     set_option,
@@ -37,6 +38,7 @@ START = "llama3-8b"
     help="Listen here; else on 8417, or any port that is free.",
 )  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Print the address, and open nothing.")
+@limit_option
 @quiet_option
 def explore(
     scenario: str, sets: tuple[str, ...], port: int | None, no_browser: bool, quiet: bool

@@ -17,6 +17,7 @@ from commsim.cli.terminal import (
     OutputFile,
     columns,
     json_option,
+    limit_option,
     quiet_option,
     say_notes,
     scenarios,
@@ -66,6 +67,7 @@ _HOW = "Give a resource and money per GPU and hour, like --price nic=0.15."
 @click.option(
     "--executor", metavar="WHO", help="processes[:N], serial, or dask[:ADDRESS]. Default: by size."
 )
+@limit_option
 @json_option
 @click.option(
     "--report", type=OutputFile(".html"), metavar="F.html", help="Write the tornado chart."

@@ -21,6 +21,7 @@ from commsim.cli.terminal import (
     columns,
     executor_option,
     json_option,
+    limit_option,
     quiet_option,
     set_option,
     working,
@@ -89,6 +90,7 @@ _NONE_MAKES_IT, _INTERRUPTED = 1, 130
 )
 @set_option
 @executor_option
+@limit_option
 @json_option
 @click.option(
     "--report", type=OutputFile(".html"), metavar="F.html", help="Money against days, as a page."

@@ -18,6 +18,7 @@ from commsim.cli.terminal import (
     GroupedCommand,
     cluster_option,
     columns,
+    limit_option,
     nodes_option,
     set_option,
     working,
@@ -59,6 +60,7 @@ _ONE_CHANGE = (
 )
 @set_option
 @click.option("--what-if", "axes", multiple=True, hidden=True)
+@limit_option
 @output_options
 def replay(
     traces: tuple[str, ...],

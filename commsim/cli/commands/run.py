@@ -10,8 +10,14 @@ from typing import Any
 import click
 
 from commsim.cli.commands.outputs import Outputs, output_options
-from commsim.cli.terminal import INPUT, Checked, GroupedCommand, scenarios, set_option, working
-from commsim.units import parse_size
+from commsim.cli.terminal import (
+    INPUT,
+    GroupedCommand,
+    limit_option,
+    scenarios,
+    set_option,
+    working,
+)
 
 __all__ = ["run"]
 
@@ -32,19 +38,13 @@ __all__ = ["run"]
     help="Run it at other values too (nic.bandwidth,nodes), each alone: a table. With a report or"
     " JSON all combinations: sliders.",
 )
-@click.option(
-    "--limit",
-    type=Checked(parse_size),
-    metavar="SIZE",
-    help="Memory that it may take, like 8GiB; by default 9/10 of the machine's.",
-)
+@limit_option
 @output_options
 def run(
     scenario: str,
     sets: tuple[str, ...],
     goodput: bool,
     vary: tuple[str, ...],
-    limit: str | None,
     outputs: Outputs,
 ) -> int:
     """Simulate a scenario: a YAML file, or a NAME from `commsim presets scenarios`."""
@@ -52,16 +52,12 @@ def run(
     from commsim.engine import gc_paused
     from commsim.study.run import run as study_run
 
-    if vary and limit is not None:
-        raise click.UsageError("--limit: is for one run, not for a what-if. Leave it out.")
     if vary:
         return _varied(scenario, sets, vary, goodput, outputs)
     asked: dict[str, Any] = {"goodput": {}} if goodput else {}
     with gc_paused():  # to the end of the process: else all that stays is looked through once
         with working(f"reading {scenario}", quiet=outputs.quiet) as told:
-            result = study_run(
-                scenario, sets, progress=told.say, follow=told.follow, limit=limit, **asked
-            )
+            result = study_run(scenario, sets, progress=told.say, follow=told.follow, **asked)
         if len(result.timeline) > _MANY_SPANS:
             gc.enable()
         console.show(result.scenario)

@@ -17,6 +17,7 @@ from commsim.cli.terminal import (
     OutputFile,
     executor_option,
     json_option,
+    limit_option,
     quiet_option,
     scenarios,
     set_option,
@@ -53,6 +54,7 @@ _NONE_RAN = 2  # a wrong setting or scenario, as in other commands
     metavar="F.sqlite",
     help="Keep results here: a sweep that was stopped goes on where it was.",
 )
+@limit_option
 @json_option
 @click.option(
     "--csv", "csv_path", type=OutputFile(".csv"), metavar="F.csv", help="A row per point."

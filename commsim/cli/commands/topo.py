@@ -18,6 +18,7 @@ from commsim.cli.terminal import (
     OutputFile,
     clusters,
     columns,
+    limit_option,
     nodes_option,
     quiet_option,
     set_option,
@@ -62,6 +63,7 @@ __all__ = ["topo"]
     metavar="F.html|.svg|.png|.pdf",
     help="Draw how fast each GPU reaches each other.",
 )
+@limit_option
 @quiet_option
 def topo(
     cluster: str,

@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from commsim.cli.terminal.complete import clusters, settings
-from commsim.cli.terminal.numbers import Count
+from commsim.cli.terminal.numbers import Checked, Count
+from commsim.units import parse_size
 
 __all__ = [
     "INPUT",
@@ -25,6 +26,7 @@ __all__ = [
     "executor_option",
     "is_stdout",
     "json_option",
+    "limit_option",
     "nodes_option",
     "quiet_group",
     "quiet_option",
@@ -135,6 +137,14 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
     return value
 
 
+def _within(ctx: click.Context, _: click.Parameter, size: str | None) -> None:
+    """Let the command take that much memory."""
+    if size is not None:
+        from commsim.limits import limited_to
+
+        ctx.with_resource(limited_to(parse_size(size)))
+
+
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 set_option: _Decorator = click.option(
@@ -151,6 +161,14 @@ json_option: _Decorator = click.option(
     type=OutputFile(stdout=True),
     metavar="F",
     help="Write the result as JSON; - for stdout alone.",
+)
+limit_option: _Decorator = click.option(
+    "--limit",
+    type=Checked(parse_size),
+    metavar="SIZE",
+    expose_value=False,
+    callback=_within,
+    help="Memory that a run may take, like 8GiB; by default 9/10 of the machine's.",
 )
 quiet_option: _Decorator = click.option(
     "-q", "--quiet", is_flag=True, callback=_here_or_before, help="No narration on stderr."

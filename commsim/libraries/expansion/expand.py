@@ -14,6 +14,7 @@ from commsim.collectives import Program, dependencies
 from commsim.libraries.expansion.traffic import arrivals
 from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
 from commsim.libraries.routing import Router, switch_routes
+from commsim.limits import BYTES_PER_ROUTE, FEWER_MESSAGES, check_size
 from commsim.units import MOST_PICOSECONDS
 
 __all__ = ["busiest", "coupled", "lay", "part_of", "per_byte", "split_by_kind", "whole"]
@@ -36,6 +37,11 @@ def lay(
     pairs, route = np.unique(
         np.stack((program.source, program.target)), axis=1, return_inverse=True
     )
+    check_size(
+        pairs.shape[1], BYTES_PER_ROUTE,
+        f"{program.op} by {program.algorithm} among {program.n:,} ranks: {pairs.shape[1]:,} routes",
+        FEWER_MESSAGES,
+    )  # fmt: skip
     seat = [ranks[m] for m in order]
     halves = switch_routes(program, seat, router) if program.switches else {}
     routes = tuple(

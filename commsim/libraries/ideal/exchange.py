@@ -20,6 +20,7 @@ from commsim.cluster import Links
 from commsim.libraries.expansion import whole
 from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
 from commsim.libraries.routing import RouteColumns, Router
+from commsim.limits import BYTES_PER_PAIR, FEWER_MESSAGES, check_size
 
 __all__ = ["Pairs", "exchange_parts", "in_turns"]
 
@@ -44,6 +45,11 @@ class Pairs(msgspec.Struct, frozen=True, eq=False):
 
         Member m is rank `ranks[m]`.
         """
+        count = len(order) * (len(order) - 1)
+        check_size(
+            count, BYTES_PER_PAIR,
+            f"an all-to-all of {len(order):,} ranks: {count:,} pairs", FEWER_MESSAGES,
+        )  # fmt: skip
         sender, receiver = np.nonzero(~np.eye(len(order), dtype=np.bool_))
         member, rank = np.asarray(order), np.asarray(ranks)
         source, target = member[sender], member[receiver]

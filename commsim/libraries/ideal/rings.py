@@ -16,6 +16,7 @@ from commsim.arrays import Floats, Ints
 from commsim.libraries.expansion import ring_arrivals, whole
 from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
 from commsim.libraries.routing import Router
+from commsim.limits import BYTES_PER_MESSAGE, FEWER_MESSAGES, check_size
 
 __all__ = ["Ring", "ring_messages", "ring_of"]
 
@@ -65,6 +66,10 @@ def ring_messages(
     """
     n = len(order)
     steps = rounds * (n - 1)
+    check_size(
+        n * steps, BYTES_PER_MESSAGE, f"a ring of {n:,} ranks: {n * steps:,} messages",
+        FEWER_MESSAGES,
+    )  # fmt: skip
     member = np.asarray(order, dtype=np.int64)
     edge, after = np.arange(n), np.roll(np.arange(n), 1)
     routes = tuple(

@@ -136,7 +136,7 @@ def _check(comm: str, cluster: Cluster | None, change: WhatIf) -> None:
         raise ScenarioError(f"--comm {comm}: give recorded or modelled.")
     if comm == "modelled" and cluster is None:
         raise ScenarioError("--comm modelled needs a cluster to send over: add --cluster.")
-    if comm == "recorded" and (change.library is not None or change.data_parallel.size):
+    if comm == "recorded" and (change.library is not None or change.data_parallel.size is not None):
         what = "library" if change.library is not None else "data_parallel.size"
         raise ScenarioError(
             f"{what}: means nothing to recorded transfer times: add --comm modelled and --cluster."

@@ -28,6 +28,7 @@ from commsim.graph import (
     slowest_rank,
 )
 from commsim.libraries import LibrarySection, Recorded
+from commsim.limits import BYTES_PER_CHUNK, check_size
 from commsim.scenario import apply_sets
 from commsim.sections import Section, decode
 
@@ -47,7 +48,7 @@ class ComputeChange(Section, frozen=True):
 class DataParallelChange(Section, frozen=True):
     """`size`: how many ranks the data-parallel group has; `group`: its name among several."""
 
-    size: int = 0
+    size: int | None = None
     group: str = ""
 
 
@@ -70,7 +71,7 @@ class WhatIf(Section, frozen=True):
         """Whether the graph itself becomes another."""
         return (
             self.compute.scale != 1.0
-            or self.data_parallel.size > 0
+            or self.data_parallel.size is not None
             or self.replace.rank is not None
         )
 
@@ -90,11 +91,13 @@ class WhatIf(Section, frozen=True):
                 f"what-if: compute takes {self.compute.scale:g} times as long, on GPU and CPU;"
                 " copies and latencies of launches stay."
             )
-        if self.data_parallel.size:
+        if self.data_parallel.size is not None:
             graph, note = grown(graph, self.data_parallel.size, self.data_parallel.group)
             notes.append(note)
         if self.library is not None and self.library.name != "auto":
             graph = with_library(graph, self.library.name)
+        if self.data_parallel.size is not None:
+            _check_barriers(graph)
         return graph, notes
 
 
@@ -189,12 +192,27 @@ def _chosen(graph: Graph, name: str) -> list[int]:
 def _check_size(graph: Graph, chosen: list[int], size: int, members: int) -> None:
     if size <= 0 or size % members:
         raise ScenarioError(
-            f"data_parallel.size: {size} is no multiple of the recorded {members}. Recorded ranks"
-            " cannot be taken away, and each copy of them is whole: record fewer, or capture the"
-            " program at that size (commsim capture)."
+            f"data_parallel.size: {size} is not the recorded {members} or a multiple of it."
+            " Recorded ranks cannot be taken away, and each copy of them is whole: record fewer, or"
+            " capture the program at that size (commsim capture)."
         )
     if any(len(graph.groups[i].ranks) != members for i in chosen):
         raise ScenarioError("data_parallel.group: its groups have different numbers of ranks.")
+
+
+def _check_barriers(graph: Graph) -> None:
+    """Refuse a barrier of Gloo's too large for memory: a rank tells on whom it has heard from."""
+    barriers = np.array(graph.collectives.kind) == "barrier"
+    for at in np.unique(graph.collectives.group[barriers]).tolist():
+        group = graph.groups[at]
+        if group.library == "gloo":
+            ranks = len(group.ranks)
+            check_size(
+                ranks * ranks, BYTES_PER_CHUNK,
+                f"data_parallel.size: a barrier of Gloo's among {ranks:,} ranks, of which each"
+                f" hears of each: {ranks * ranks:,} chunks",
+                "Take fewer ranks, or --set library.name=nccl.",
+            )  # fmt: skip
 
 
 def _check_ops(graph: Graph, groups: list[int]) -> None:

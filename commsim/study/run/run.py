@@ -29,7 +29,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.follow import Follow, unfollowed
 from commsim.graph import Graph, load_graph, refold
 from commsim.libraries import Library, Recorded, for_groups, make_library
-from commsim.limits import limited_to
+from commsim.limits import limited_to, run_by_simpy
 from commsim.metrics import Metrics, measure, priced
 from commsim.models import fits
 from commsim.scenario import Scenario, ScenarioFile, load_scenario, scenario_from
@@ -155,16 +155,17 @@ def run_once(
     kind = chosen_kind(file.workload, where=f"{scenario.where}: workload")
     if kind == "trace":
         library = Recorded() if cluster is None else library
-    work = _work(scenario, kind, cluster) or build_workload(
-        file.workload,
-        cluster=cluster,
-        library=library.name,
-        where=f"{scenario.where}: workload",
-        folder=scenario.folder,
-        fold=_may_fold(file, cluster),
-        shorten=file.faults is None and _may_fold(file, cluster),
-        follow=follow,
-    )
+    with run_by_simpy(file.engine.network == "steps" or file.engine.executor == "simpy"):
+        work = _work(scenario, kind, cluster) or build_workload(
+            file.workload,
+            cluster=cluster,
+            library=library.name,
+            where=f"{scenario.where}: workload",
+            folder=scenario.folder,
+            fold=_may_fold(file, cluster),
+            shorten=file.faults is None and _may_fold(file, cluster),
+            follow=follow,
+        )
     if kind == "program":
         library = for_groups(library, work.graph)
     graph, planner = work.graph, None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
-from commsim.executors import ExecutorName, WorkerPool, dask_executor, submitted
+from commsim.executors import ExecutorName, WorkerPool, dask_executor, limited_call, submitted
 from commsim.study.sweep.points import Outcome, SweepPoint, evaluate
 
 __all__ = ["run_points"]
@@ -100,7 +100,8 @@ def _alone(point: SweepPoint, evaluate: Evaluate) -> Outcome:
 
 def _by_dask(points: Sequence[SweepPoint], address: str, evaluate: Evaluate) -> Iterator[Outcome]:
     with dask_executor(address) as executor:
-        running = {executor.submit(evaluate, point): point for point in points}
+        there = limited_call(evaluate)
+        running = {executor.submit(there, point): point for point in points}
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:

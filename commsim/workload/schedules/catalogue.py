@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.limits import BYTES_PER_OP, check_size
+from commsim.limits import check_size, op_bytes
 from commsim.registry import Registry
 from commsim.workload.schedules.actions import Action, Schedule, loop
 from commsim.workload.schedules.order import check_schedule
@@ -197,7 +197,7 @@ def make_schedule(
         )
     cells = len(home) * microbatches
     check_size(
-        2 * cells, BYTES_PER_OP,
+        2 * cells, op_bytes(2 * cells, copied=True),
         f"{where}: {len(home):,} stages x {microbatches:,} microbatches, forward and backward",
         "Take fewer microbatches: the steady state repeats.",
     )  # fmt: skip

@@ -26,6 +26,7 @@ from commsim.workload.training.bucketed import Bucketed
 from commsim.workload.training.course import Course, StepEnds, course_of, shorter_schedule, warm_up
 from commsim.workload.training.lanes import Chain, Lane
 from commsim.workload.training.memory import with_memory
+from commsim.workload.training.operations import check_operations
 from commsim.workload.training.plan import TrainingPlan
 from commsim.workload.training.replicas import ActionContext, ReplicaStrategy, add_optimizer
 from commsim.workload.training.sharded import Sharded
@@ -60,6 +61,13 @@ def build_steps(
     """
     builder = StepBuilder(plan, cluster, axes, fold, unfolds=unfolds)
     shorter = shorter_schedule(plan) if shorten and builder.items > SHORTENED_ABOVE else None
+    check_operations(
+        plan,
+        builder.items // plan.microbatches,
+        lanes=builder.lane_count,
+        earlier=plan.microbatches if shorter is None else warm_up(plan),
+        unfolds=unfolds,
+    )
     last = course_of(plan.schedule)
     earlier = last if shorter is None else course_of(shorter)
     courses = [earlier] * (plan.section.steps - 1) + [last]
@@ -92,9 +100,9 @@ class StepBuilder:
             lane = self._lane(rank, cluster)
             self.lanes[lane.device].append(lane)
         self.strategy = _strategy(plan, self.build, cluster, axes, self._model_of)
-        count = sum(self._times[lane.rank] for lanes in self.lanes for lane in lanes)
+        self.lane_count = sum(self._times[lane.rank] for lanes in self.lanes for lane in lanes)
         layers = plan.model.shape.layers // plan.schedule.devices
-        self.merges = count * 2 * plan.microbatches * layers > MERGED_ABOVE
+        self.merges = self.lane_count * 2 * plan.microbatches * layers > MERGED_ABOVE
         self.course = Course({}, StepEnds({}, {}, {}), [])
         self.received: dict[tuple[int, int, int], int] = {}
         self.performed = 0
