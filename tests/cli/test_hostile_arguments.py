@@ -23,7 +23,6 @@ ODD = {
     "explain ring -n 100000": "-n 100000: too many ranks to be looked at. Give at most 128.",
     "explain ring --pieces 99999": "--pieces 99999: too many to be looked at. Give 4 ranks at",
     "explain ring --per-node 2": "leave --per-node out",
-    "run 1f1b --limit 1GiB --what-if nodes": "--limit: is for one run",
     "convert x.csv y.npz --nodes 2": "--nodes: is of a recipe",
     "convert x.csv y.npz --set cluster.nodes=2": "--set: is of a recipe",
     f"run ddp --set workload.training.data_parallel.bucket={'9' * 400}MiB": "999...",
