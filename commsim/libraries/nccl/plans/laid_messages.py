@@ -23,6 +23,7 @@ from commsim.cluster import Route
 from commsim.collectives import Program, program
 from commsim.libraries.expansion import lay, per_byte
 from commsim.libraries.nccl.plans.group import NcclGroup
+from commsim.libraries.nccl.plans.idle_clocks import ProgramClock, factor_at
 from commsim.libraries.nccl.plans.network_sums import (
     between_ranks,
     chains_over_nodes,
@@ -39,8 +40,6 @@ __all__ = ["has_program", "laid_programs"]
 
 _MOST_MESSAGES = 16_384
 _MOST_PIECES = 32
-_ROUNDS = 40  # of the search for a factor: it takes five to ten
-_CLOSE = 1e-7  # relative
 _OVER_NODES = (Algorithm.NVLS, Algorithm.NVLSTree, Algorithm.CollNetDirect)
 
 
@@ -97,15 +96,15 @@ def _timed(
 ) -> RoutedProgram:
     """Return messages with the delays and the pace at which they end when the model says."""
     no_bytes = float(group.timing(choice.op, [0], [choice]).program[0]) * 1e12
-    clock = _Clock(messages)
+    clock = ProgramClock(messages)
     links = np.array([route.latency for route in messages.routes], dtype=np.float64)
     links = links[messages.route]
     more, still = _software(group, choice, messages, links), np.zeros(len(links))
-    factor = _solve(lambda x: clock.ends(links + x * more, still), min(no_bytes, idle))
+    factor = factor_at(lambda x: clock.ends(links + x * more, still), min(no_bytes, idle))
     after = factor * more
     cost = np.array([per_byte(route, group.cluster.links) for route in messages.routes])
     alone = messages.size * cost[messages.route]
-    slower = _solve(lambda x: clock.ends(links + after, x * alone), idle)
+    slower = factor_at(lambda x: clock.ends(links + after, x * alone), idle)
     hold = np.full(len(links), float(lead))
     return replace(
         messages, delays=Delays(hold, after, np.zeros(len(messages.dep)), slower * alone)
@@ -201,51 +200,3 @@ def _software(group: NcclGroup, choice: Choice, messages: RoutedProgram, links: 
     node, switched = group.edges.node, (messages.source < 0) | (messages.target < 0)
     crosses = (node[messages.source] != node[messages.target]) & ~switched
     return np.maximum(np.where(crosses, reach, np.where(switched, hop / 2, hop)) - links, 1.0)
-
-
-class _Clock:
-    """When a program ends on links that no two connections share."""
-
-    def __init__(self, messages: RoutedProgram) -> None:
-        ptr, dep = messages.dep_ptr.tolist(), messages.dep.tolist()
-        self._needs = [dep[a:b] for a, b in zip(ptr, ptr[1:], strict=False)]
-        last: dict[tuple[int, int], int] = {}
-        self._before = []
-        ends = zip(messages.source.tolist(), messages.target.tolist(), strict=True)
-        for message, pair in enumerate(ends):
-            self._before.append(last.get(pair, -1))
-            last[pair] = message
-
-    def ends(self, latency: Floats, pace: Floats) -> float:
-        """Return when the last message has arrived."""
-        arrived: list[float] = []
-        left: list[float] = []  # when the sender is through with each
-        rows = zip(self._needs, self._before, latency.tolist(), pace.tolist(), strict=True)
-        for needs, before, wait, takes in rows:
-            begin = left[before] if before >= 0 else 0.0
-            for need in needs:
-                begin = max(begin, arrived[need])
-            left.append(begin + takes)
-            arrived.append(begin + takes + wait)
-        return max(arrived)
-
-
-def _solve(time: Callable[[float], float], wanted: float) -> float:
-    """Return the factor at which a rising, piecewise linear function is `wanted`; 0 at least."""
-    low, high = 0.0, 1.0
-    at_low, at_high = time(low), time(high)
-    if at_low >= wanted or at_high <= at_low:
-        return 0.0
-    while at_high < wanted:
-        low, at_low, high = high, at_high, 2 * high
-        at_high = time(high)
-    for _ in range(_ROUNDS):
-        middle = low + (high - low) * (wanted - at_low) / (at_high - at_low)
-        found = time(middle)
-        if abs(found - wanted) <= _CLOSE * wanted:
-            return middle
-        if found < wanted:
-            low, at_low = middle, found
-        else:
-            high, at_high = middle, found
-    return low

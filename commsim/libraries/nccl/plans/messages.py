@@ -1,6 +1,6 @@
 """
-NCCL's rings, chains and trees as messages: what `network: steps` sends, one program per channel.
-What runs on switches, and PAT, is in `laid_messages`, sends and receives in `exchange_messages`.
+NCCL's rings and chains as messages: what `network: steps` sends, one program per channel. Trees are
+in `tree_messages`, what runs on switches and PAT in `laid_messages`, sends in `exchange_messages`.
 
 An edge's latency and pace are those of the timing model; what the links of its route add is in
 them already. So on an idle cluster the messages take what the closed form says.
@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commsim.arrays import Ints, Ints32
+from commsim.arrays import Ints
 from commsim.libraries.nccl.plans.group import NcclGroup
 from commsim.libraries.nccl.plans.laid_messages import has_program, laid_programs
 from commsim.libraries.nccl.plans.routes import route_of
+from commsim.libraries.nccl.plans.tree_messages import MOST_PIECES, tree_program
 from commsim.libraries.nccl.shapes import Algorithm, Choice
 from commsim.libraries.nccl.timing import (
     ProgramEdges,
@@ -30,7 +31,6 @@ from commsim.libraries.plan import Delays, RoutedProgram
 __all__ = ["programs_of"]
 
 
-_MOST = 256  # messages over an edge of a tree or chain: more cost time and show nothing
 _CHAINED = ("broadcast", "reduce")
 _MAKE = {Algorithm.Ring: ring_edges, Algorithm.Tree: tree_edges}
 
@@ -64,6 +64,8 @@ def programs_of(
     def program(channel: int) -> Callable[[], RoutedProgram]:
         def expand() -> RoutedProgram:
             timed = make(group.runs(op, [choice.size], [choice], root=root), default_terms())
+            if make is tree_edges:
+                return tree_program(group, choice, channel, timed, lead=lead)
             return _channel(group, op, choice, channel, root, timed, lead)
 
         return expand
@@ -82,18 +84,11 @@ def _channel(
 ) -> RoutedProgram:
     around = choice.algorithm == Algorithm.Ring and op not in _CHAINED
     exact = float(timed.count[0])
-    # Small messages go together, and those of a tree in parts, as the first one meets no others.
-    parts = 1.0 if around else _parts(timed)
-    count = max(round(exact if around else min(exact * parts, _MOST)), 1)
-    together = 1.0 if around else exact / count
-    if choice.algorithm == Algorithm.Tree:
-        shape = _tree(group.comm.trees.up[channel % group.comm.trees.channels], count)
-        name = "tree"
-    else:
-        ring = group.comm.rings[channel % len(group.comm.rings)].astype(np.int64)
-        name = "ring"
-        shape = _chain(ring, root, count, op) if op in _CHAINED else _ring(ring, count)
-    connections = group.edges.along(name, shape.source, shape.target, channel)
+    count = max(round(exact if around else min(exact, MOST_PIECES)), 1)
+    together = 1.0 if around else exact / count  # small messages go together
+    ring = group.comm.rings[channel % len(group.comm.rings)].astype(np.int64)
+    shape = _chain(ring, root, count, op) if op in _CHAINED else _ring(ring, count)
+    connections = group.edges.along("ring", shape.source, shape.target, channel)
     routes = tuple(route_of(group, connections, at) for at in range(len(shape.source)))
     crosses = np.array(group.edges.node[shape.source] != group.edges.node[shape.target])
     latency = np.where(crosses, timed.reach[0], timed.hop[0]) * 1e12
@@ -101,8 +96,6 @@ def _channel(
     alone = np.where(crosses, timed.net_transit[0], timed.local_transit[0]) * 1e12
     # A hop takes what the first message does, and the last one comes no later than when whole.
     latency += alone - together * pace
-    if parts > 1:
-        latency -= (1 - together) * pace.max() / _hops(group)
     pace *= together
     more = np.maximum(latency - np.array([route.latency for route in routes]), 0.0)
     size = np.full(len(shape.edge), choice.size / choice.channels)
@@ -125,21 +118,6 @@ def _channel(
     )
 
 
-def _parts(timed: ProgramEdges) -> float:
-    """Return in how many parts a message passes the slowest edge as fast as one that is alone."""
-    services = (timed.local_service[0], timed.net_service[0])
-    transits = (timed.local_transit[0], timed.net_transit[0])
-    at = int(np.argmax(services))
-    return float(services[at] / transits[at]) if transits[at] > 0 else 1.0
-
-
-def _hops(group: NcclGroup) -> int:
-    """Return the hops from a leaf of a tree to its root and back."""
-    nodes = group.comm.n_nodes
-    inner = max(group.comm.n_ranks // nodes - 1, 0)
-    return max(2 * inner + 2 * (nodes - 1).bit_length(), 1)
-
-
 def _ring(order: Ints, steps: int) -> _Shape:
     """Return `steps` messages over every edge; each waits for the one before on the edge before."""
     n = len(order)
@@ -160,28 +138,3 @@ def _chain(order: Ints, root: int, pieces: int, op: str) -> _Shape:
     dep = np.arange((edges - 1) * pieces)
     ptr = np.concatenate((np.zeros(pieces, np.int64), np.arange(len(dep) + 1)))
     return _Shape(turned[:-1], turned[1:], edge, ptr, dep)
-
-
-def _tree(up: Ints32, pieces: int) -> _Shape:
-    """Return the pieces up the tree, each after those of the children, and down again."""
-    parent = up.astype(np.int64)
-    child = np.flatnonzero(parent >= 0)
-    edge_up = np.full(len(parent), -1)
-    edge_up[child] = np.arange(len(child))
-    below: list[list[int]] = [[] for _ in range(len(parent))]
-    for number, above in enumerate(parent[child].tolist()):
-        below[above].append(number)
-    down = len(child)
-    needs = [below[rank] for rank in child.tolist()]
-    for rank in child.tolist():
-        above = int(parent[rank])
-        needs.append(below[above] if parent[above] < 0 else [down + int(edge_up[above])])
-    edge = np.repeat(np.arange(2 * down), pieces)
-    counts = np.repeat([len(of) for of in needs], pieces)
-    dep = np.array(
-        [on * pieces + k for of in needs for k in range(pieces) for on in of], dtype=np.int64
-    )
-    ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    source = np.concatenate((child, parent[child]))
-    target = np.concatenate((parent[child], child))
-    return _Shape(source, target, edge, ptr, dep)

@@ -11,11 +11,10 @@ import pytest
 
 from commsim.cluster import NOWHERE, Cluster
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
+from commsim.libraries.nccl.plans.idle_clocks import ProgramClock, TreeClock, factor_at
 from commsim.libraries.nccl.plans.laid_messages import (
-    _Clock,
     _pieces,
     _software,
-    _solve,
     has_program,
 )
 from commsim.libraries.nccl.plans.network_sums import chains_over_nodes
@@ -36,7 +35,7 @@ def messages(ends: list[tuple[int, int]], needs: list[list[int]], size: float) -
 
 def test_a_message_waits_for_its_connection_and_for_what_it_needs() -> None:
     program = messages([(0, 1), (0, 1), (1, 2), (0, 2), (2, 3)], [[], [], [0], [], [1, 2, 3]], 1.0)
-    clock = _Clock(program)
+    clock = ProgramClock(program)
     pace, latency = np.array([10.0, 20, 5, 1, 2]), np.array([100.0, 100, 30, 500, 7])
     # 0 leaves until 10 and is there at 110, 1 until 30 and at 130; 2 begins at 110 and is there at
     # 145; 3 at 501; so 4 begins then
@@ -68,7 +67,7 @@ def test_the_factor_at_which_a_program_lasts_so_long(
         asked += 1
         return time(x)
 
-    assert _solve(counted, wanted) == pytest.approx(factor, rel=2e-7)
+    assert factor_at(counted, wanted) == pytest.approx(factor, rel=2e-7)
     assert asked <= 30
 
 
@@ -142,3 +141,15 @@ def test_steps_of_chains_that_end_in_the_network(ranks: int, chains: list[list[i
     of = made.message
     columns = (made.chunk, made.source[of], made.target[of], made.step[of], made.reduce[of])
     assert set(zip(*(column.tolist() for column in columns), strict=True)) == expected
+
+
+def test_a_tree_ends_after_its_longest_way_up_and_its_longest_way_down() -> None:
+    #    2
+    #  0   4
+    # 1 3
+    clock = TreeClock(np.array([2, 0, -1, 0, 2]))
+    up, down = [1.0, 10, 20, 30], [1.0, 2, 4, 100]  # of ranks 0, 1, 3 and 4
+    scaled = [1.0, 1, 1, 1, 0, 0, 10, 0]
+    end = clock.ends(np.array(up + down), np.array(scaled), 1000.0)
+    assert end(0.0) == 30 + 100 + 1000  # up from 4 and down to it
+    assert end(10.0) == (21 + 20) + (5 + 100) + 1000  # up from 3 and down to it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -10,15 +11,8 @@ from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
-from commsim.libraries.nccl.plans.messages import (
-    _chain,
-    _hops,
-    _parts,
-    _ring,
-    _Shape,
-    _tree,
-    programs_of,
-)
+from commsim.libraries.nccl.plans.messages import _chain, _ring, _Shape, programs_of
+from commsim.libraries.nccl.plans.tree_messages import _needs, _parts
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
 from commsim.libraries.nccl.timing import ProgramEdges, chain_edges, default_terms
 
@@ -59,30 +53,21 @@ def test_pieces_go_up_a_tree_after_those_of_children_and_down_after_the_sum() ->
     #    2
     #  0   4
     # 1 3
-    shape = _tree(np.array([2, 0, -1, 0, 2], dtype=np.int32), 2)
-    up = [(0, 2), (1, 0), (3, 0), (4, 2)]
-    assert rows(shape) == [
-        (0, 2, [2, 4]), (0, 2, [3, 5]),
-        (1, 0, []), (1, 0, []), (3, 0, []), (3, 0, []), (4, 2, []), (4, 2, []),
+    up = np.array([2, 0, -1, 0, 2])
+    ptr, dep = _needs(up, 2)
+    assert [dep[a:b].tolist() for a, b in pairwise(ptr.tolist())] == [
+        [2, 4], [3, 5],  # up from 0, 1, 3 and 4
+        [], [], [], [], [], [],
         # from the root when all its children have sent, from others when theirs has come
-        (2, 0, [0, 6]), (2, 0, [1, 7]),
-        (0, 1, [8]), (0, 1, [9]), (0, 3, [8]), (0, 3, [9]),
-        (2, 4, [0, 6]), (2, 4, [1, 7]),
+        [0, 6], [1, 7],
+        [8], [9], [8], [9],
+        [0, 6], [1, 7],
     ]  # fmt: skip
-    assert list(zip(shape.source.tolist(), shape.target.tolist(), strict=True))[:4] == up
 
 
 def group(nodes: int, each: int = 8) -> NcclGroup:
     cluster = Cluster.preset("dgx-h100", nodes=nodes)
     return NcclGroup(Site(cluster), [8 * n + g for n in range(nodes) for g in range(each)])
-
-
-@pytest.mark.parametrize(("nodes", "each", "hops"), [
-    # along a node's chain and up the binary tree over nodes, and back
-    (1, 8, 14), (1, 2, 2), (2, 8, 16), (3, 8, 18), (4, 8, 18), (5, 2, 8), (2, 1, 2), (4, 1, 4),
-])  # fmt: skip
-def test_hops_from_a_leaf_to_the_root_and_back(nodes: int, each: int, hops: int) -> None:
-    assert _hops(group(nodes, each)) == hops
 
 
 def edges(local: tuple[float, float], net: tuple[float, float], message: float) -> ProgramEdges:
