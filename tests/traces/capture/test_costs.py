@@ -130,3 +130,17 @@ def test_views_launch_nothing():
     assert not is_free("aten", "mm")
     one = torch.ones(1)
     assert tensors(([one, 3], {"a": (one, None)})) == [one, one]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"), [("mm", 0, 0), ("_scaled_mm", 0, 2), ("addmm", 1, 0)]
+)
+def test_a_matrix_product_is_of_the_matrices_among_its_arguments(name, before, after):
+    """Scales follow those of `_scaled_mm`, what is added comes before those of `addmm`."""
+    from commsim.traces.capture.costs import _product
+    from commsim.traces.capture.records import Product
+
+    other = torch.ones(7)
+    given = (*[other] * before, torch.ones(2, 3), torch.ones(3, 5), *[other] * after)
+    found = _product(None, name, given, 60)
+    assert found == Product("matmul", 2, 5, 3, 1, "float32")

@@ -93,3 +93,25 @@ def test_a_value_that_a_gpu_would_tell_is_1_and_the_program_waits_for_it(
     known = SimpleNamespace(constant=torch.tensor(5))
     assert mode.value_of(known) == 5
     assert len(records) == 2 * waits
+
+
+@pytest.mark.parametrize(
+    ("size", "given", "drawn"),
+    [
+        (3, (5,), 1), (3, (2,), 1), (3, (1,), 0), (3, (2, 9), 2), (3, (0, 9), 1), (3, (0, 1), 0),
+        (3, (-5, -1), -2), (2**12, (5,), 1), (2**12 + 1, (5,), None), (1, (5,), 1), (0, (5,), None),
+    ],
+)  # fmt: skip
+def test_few_random_integers_are_known_to_be_1_or_the_nearest_that_could_be(size, given, drawn):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from commsim.traces.capture import mode
+
+    op = torch.ops.aten.randint.low if len(given) == 2 else torch.ops.aten.randint.default
+    with FakeTensorMode():
+        out = torch.empty(size, dtype=torch.int64)
+        mode._draw(op, out, (*given, [size]), {})
+    if drawn is None:
+        assert out.constant is None
+    else:
+        assert out.constant.tolist() == [drawn] * size

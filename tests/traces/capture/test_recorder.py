@@ -131,3 +131,12 @@ def test_streams_and_events_by_their_numbers(recorder):
     assert event.query() is default.query() is True
     assert (event.elapsed_time(event), len(recorder.notes)) == (1.0, 1)
     assert CapturedEvent().stream == -1
+
+
+def test_an_event_has_happened_and_measures_nothing(recorder):
+    from commsim.traces.capture.recorder import CapturedEvent
+
+    event = CapturedEvent()
+    assert event.query() is True
+    assert event.elapsed_time(CapturedEvent()) == 1.0
+    assert event.stream == -1

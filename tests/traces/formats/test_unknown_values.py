@@ -9,7 +9,14 @@ from commsim.traces.formats.event_args import NO_STREAM, EventArgs, TieArgs
 from commsim.traces.formats.events import EventKind
 from commsim.traces.formats.profiler_tables.rows import Row
 from commsim.traces.formats.records import Issued, buffer_size
-from commsim.traces.formats.values import FAR, dtype_of, integer, numbers_of
+from commsim.traces.formats.values import (
+    FAR,
+    dtype_of,
+    in_bytes,
+    integer,
+    numbers_of,
+    splits_in_bytes,
+)
 
 
 def test_a_call_of_which_nothing_is_known() -> None:
@@ -75,3 +82,14 @@ def test_the_size_of_an_op_is_the_largest_buffer_of_a_rank(
 def test_the_size_of_a_message_is_its_own() -> None:
     assert Issued("send", sent=4).size(3) == Issued("recv", received=4).size(3) == 4
     assert Issued("recv").size(3) == -1
+
+
+def test_bytes_are_known_if_elements_and_their_type_are() -> None:
+    assert [in_bytes(3, 4), in_bytes(0, 4), in_bytes(-1, 4), in_bytes(3, 0), in_bytes(3, -1)] == [
+        12, 0, -1, -1, -1,
+    ]  # fmt: skip
+    assert [in_bytes(1, 1), in_bytes(FAR - 1, 1), in_bytes(FAR, 1)] == [1, FAR - 1, -1]
+    assert in_bytes(FAR // 2, 2) == -1
+    assert splits_in_bytes((1, 2, 0), 4) == (4, 8, 0)
+    assert splits_in_bytes((0, 0), 4) == (0, 0)
+    assert splits_in_bytes((1, 2), -1) == splits_in_bytes((FAR, 0), 1) == ()

@@ -38,6 +38,14 @@ def test_who_left_before_its_parent_came_waited_for_the_root_alone() -> None:
     assert [found.waited_for(rank) for rank in RANKS] == [4, 5, 6, 7]
 
 
+def test_a_root_that_came_late_was_waited_for_and_waited_for_nobody() -> None:
+    found = broadcast({4: (15, 40), 5: (100, 103), 6: (10, 18), 7: (12, 25)})
+    assert found.eager == 1
+    assert [found.waited_for(rank) for rank in RANKS] == [4, 5, 4, 4]
+    assert [found.wait(rank) for rank in RANKS] == [0, 0, 5, 3]
+    assert [found.late(rank) for rank in RANKS] == [25, 3, 3, 10]
+
+
 def test_two_wait_for_each_other() -> None:
     found = broadcast({4: (0, 60), 5: (50, 61)}, lost=(6, 7))
     assert found.eager == 0

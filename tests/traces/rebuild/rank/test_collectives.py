@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from helpers.kineto_writer import late_rank
 
 from commsim.traces.formats import Event, EventKind
 from commsim.traces.formats.event_args import EventArgs
 from commsim.traces.formats.execution_trace import CommNode
+from commsim.traces.formats.files import Document
+from commsim.traces.formats.kineto import read_kineto
+from commsim.traces.rebuild.rank.activity import activity_of
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage
 from commsim.traces.rebuild.rank.collectives import (
     _agree,
@@ -18,6 +23,7 @@ from commsim.traces.rebuild.rank.collectives import (
     _named,
     _with_dims,
     _with_node,
+    collectives_of,
 )
 
 COMMS = "record_param_comms"
@@ -122,3 +128,16 @@ def test_an_annotation_of_nccl_or_the_kernel_names_the_op() -> None:
     assert _named("ncclKernel_AllReduce_RING_LL_Sum_float(x)") == "all_reduce"
     assert _named("gemm") == ""
     assert SimpleNamespace(op=_named("ncclDevKernel_Broadcast_RING_LL(x)")).op == "broadcast"
+
+
+def test_a_wait_of_which_no_file_says_the_call_is_a_wait_all_the_same() -> None:
+    """A record_param_comms that is called "wait", at the time where it stands."""
+    record = late_rank(0, start=0.0)
+    record.op(COMMS, 145.0, 3.0, **{"Collective name": "wait", "dtype": "Byte"})
+    found = activity_of(read_kineto(Document("x", json.dumps(record.content()).encode())), 0)
+    made = collectives_of(found, None)
+    assert [call.op for call in made.calls] == ["all_reduce"]
+    (wait,) = made.waits
+    assert wait.call == -1
+    event = found.event(wait.at)
+    assert (event.name, event.start) == (COMMS, 145 * 10**6)
