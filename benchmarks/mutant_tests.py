@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from mutant_places import ROOT, Mutant
@@ -21,15 +22,15 @@ def tests_for(one: Mutant, reach: Reach, times: Mapping[str, float], seconds: fl
     """Return the tests of a mutant, best first, as many as twice its time may hold.
 
     A change of a function is met by the tests that run the line; a change of what the module does
-    when it is imported by those that run any line of it, from a few files, and by all of the file
-    beside it: what looks at defaults alone runs no line.
+    when it is imported by those that run any line of it, from a few files, and by all of files that
+    import it: what looks at defaults alone runs no line.
     """
     path = str(one.path.relative_to(ROOT))
     lines = one.lines if one.function else sorted(reach.lines.get(path, {}))
     inside = one.path.relative_to(ROOT / "commsim")
     tests = set(reach.tests(path, lines))
     if not one.function:
-        tests |= {test for test in reach.names if _distance(test, inside) == OWN}
+        tests |= {test for test in reach.names if _imports(test.partition("::")[0], one.module)}
 
     def effort(test: str) -> float:
         return max(times[test], LEAST) * _distance(test, inside)
@@ -47,6 +48,13 @@ def tests_for(one: Mutant, reach: Reach, times: Mapping[str, float], seconds: fl
         files.add(file)
         found.append(test)
     return found
+
+
+@cache
+def _imports(file: str, module: str) -> bool:
+    """Say whether a file of tests names a module."""
+    path = ROOT / file
+    return path.exists() and f"from {module} import" in path.read_text(encoding="utf-8")
 
 
 def _distance(test: str, inside: Path) -> float:

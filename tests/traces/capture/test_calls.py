@@ -146,3 +146,20 @@ def test_a_wait_is_of_a_work_that_was_issued(recorded, monkeypatch):
     calls._wait_for(known)
     calls._wait_for(torch.ones(2))
     assert recorded == [Waited(5, 3), Waited(6, 3)]
+
+
+def test_a_group_of_some_ranks_is_the_last_that_was_made_of_them(monkeypatch):
+    from commsim.traces.capture import calls
+    from commsim.traces.capture.records import GroupMade
+
+    made = [GroupMade((0, 1), "dp"), GroupMade((0, 2), "tp"), GroupMade((0, 1), "again")]
+    monkeypatch.setattr(calls, "_groups", made)
+    assert [calls._place(ranks) for ranks in ([0, 1], [0, 2])] == [2, 1]
+    assert calls._place([1, 0]) == 3
+    assert made[3:] == [GroupMade((1, 0), "")]
+    assert calls._place([1, 0]) == 3
+    assert [calls._redop({"reduce_op": op}) for op in ("SUM", "avg", None, 3)] == [
+        "sum", "avg", "", "",
+    ]  # fmt: skip
+    assert calls._redop({}) == ""
+    assert calls._size(torch.ones(3, 2, dtype=torch.float64)) == 48

@@ -127,3 +127,20 @@ def test_what_is_no_dump() -> None:
             read_flight_recorder(Document("x", json.dumps(content).encode()))
     with pytest.raises(TraceError, match="not a readable flight recorder dump"):
         read_flight_recorder(Document("x", b"{"))
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("rank0.json", 0),
+        ("dump_rank_3", 3),
+        ("nccl_trace_rank_0", 0),
+        ("trace7", 7),
+        ("rank2_of_9", 2),
+        ("dump", -1),
+    ],
+)
+def test_a_dump_is_of_the_rank_of_its_name_else_of_the_number_at_its_end(
+    name: str, rank: int
+) -> None:
+    assert read(name=name).rank == rank

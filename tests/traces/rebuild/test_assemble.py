@@ -209,3 +209,12 @@ def test_records_give_their_notes_and_library() -> None:
     assert (notes, graph.groups[0].library, graph.meta["source"]) == (("a", "b"), "nccl", "x")
     assert graph.lane_rank.tolist() == [0, 1]
     assert graph.kind.tolist() == [OpKind.COLLECTIVE] * 2
+
+
+@pytest.mark.parametrize("first", [0, 1, 5])
+def test_numbers_may_begin_at_0(first: int) -> None:
+    """Rank 1's recording begins a call later."""
+    early, late = (reduce(sequence=number) for number in (first, first + 1))
+    graph, notes = made(record(0, early, late), record(1, late))
+    assert len(graph.collectives) == 1
+    assert notes[0].startswith("1 calls are recorded on some ranks of their group only")

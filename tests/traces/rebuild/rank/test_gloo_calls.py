@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from commsim.traces.formats import Event, EventKind
 from commsim.traces.formats.event_args import EventArgs
 from commsim.traces.formats.files import Document
 from commsim.traces.formats.kineto import read_kineto
+from commsim.traces.rebuild.rank import gloo_calls
 from commsim.traces.rebuild.rank.activity import activity_of
 from commsim.traces.rebuild.rank.calls import CollectiveCall, KernelMessage
 from commsim.traces.rebuild.rank.gloo_calls import _members, _root, _sides, gloo_call
@@ -82,3 +84,36 @@ def test_a_collective_and_a_message() -> None:
     sent = call("c10d::send", "gloo:send", [[[16]], [], [], []], ["", "", "2", "7"])
     assert (sent.op, sent.start) == ("messages", 10 * us)
     assert sent.messages == (KernelMessage("send", 2, 64, "float32", 7),)
+
+
+@pytest.mark.parametrize(
+    ("groups", "label", "found", "notes"),
+    [
+        ({}, "", ("", ()), 0), ({"7": (2, 5)}, "", ("7", (2, 5)), 0),
+        ({"7": (2, 5), "8": (1, 2)}, "", ("", ()), 1),
+        ({"7": (2, 5), "8": (1, 2)}, "8", ("8", (1, 2)), 0),
+        ({"7": (2, 5), "8": (1, 2)}, "9", ("9", ()), 1), ({"7": (2, 5)}, "9", ("9", ()), 0),
+    ],
+)  # fmt: skip
+def test_a_call_of_gloo_is_of_the_group_that_it_names_or_of_the_only_one(
+    groups: dict[str, tuple[int, ...]],
+    label: str,
+    found: tuple[str, tuple[int, ...]],
+    notes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gloo_calls, "_labels", lambda calls, *_: [label] * len(calls))
+    activity: Any = SimpleNamespace(file=SimpleNamespace(groups=groups))
+    made = CollectiveCall(2, "all_reduce", 0, 0, 1, 0, library="gloo")
+    other = CollectiveCall(2, "all_reduce", 0, 0, 1, 0)
+    said: list[str] = []
+    one, kept = gloo_calls.with_groups([made, other], activity, None, said)
+    assert ((one.group, one.ranks), kept) == (found, other)
+    assert len(said) == notes
+    assert gloo_calls.with_groups([other], activity, None, said) == [other]
+    message = KernelMessage("send", 1, 8)
+    sends = CollectiveCall(2, "messages", 0, 0, 1, 0, library="gloo", messages=(message,))
+    (sent,) = gloo_calls.with_groups([sends], activity, None, said)
+    peer = found[1][1] if found[1] else 1
+    assert [(m.peer, m.group) for m in sent.messages] == [(peer, found[0])]
+    assert len(said) == notes  # a message names its peer

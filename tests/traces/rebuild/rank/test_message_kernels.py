@@ -205,3 +205,32 @@ def test_a_message_has_the_elements_that_are_told_else_those_of_its_first_input(
     assert _message(activity, said) == KernelMessage("send", 7, size, "float", group="pp")
     groups.clear()
     assert _message(activity, said).peer == 9
+
+
+def bare(*events: Event) -> Any:
+    return SimpleNamespace(before=lambda launch: list(events))
+
+
+def joins(op: str, *sizes: int) -> list[Event]:
+    """Calls that a launch joins, of so many elements of 4 bytes; -1 if one says none."""
+    return [event(COMMS, call=op, op=op, elements=size, itemsize=4, group="g") for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("events", "op", "size"),
+    [
+        (joins("all_reduce", 3, 4), "all_reduce", 28), (joins("all_reduce", 0, 0), "all_reduce", 0),
+        (joins("all_reduce", 3), "all_reduce", 12), (joins("all_reduce", 3, -1), "", -1),
+        (joins("all_reduce", -1), "", -1),
+        ([*joins("all_reduce", 3), *joins("broadcast", 3)], "", -1),
+        ([*joins("broadcast", 3), *joins("all_reduce", 3)], "", -1), ([], "", -1),
+    ],
+)  # fmt: skip
+def test_calls_that_one_launch_joins_are_one_of_all_their_bytes(
+    events: list[Event], op: str, size: int
+) -> None:
+    activity: Any = SimpleNamespace(enclosing=lambda launch: [], file=SimpleNamespace(groups={}))
+    kernel: Any = SimpleNamespace(launch="launch")
+    given = CollectiveCall(0, "", 0, 0, 1, 0)
+    found = with_messages(activity, given, kernel, bare(*events))
+    assert (found.op, found.size) == (op, size)
