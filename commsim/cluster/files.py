@@ -35,4 +35,5 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     holds = holds or [word for word in known if low and low in word.lower()]
     if begins:
         return f" Did you mean {begins[-1]!r}?"
-    return did_you_mean(low, holds or known) or f" Did you mean {holds[0]!r}?" * bool(holds)
+    alike = did_you_mean(low, holds or known)
+    return f" Did you mean {holds[0]!r}?" if holds and not alike else alike

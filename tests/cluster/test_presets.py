@@ -172,6 +172,13 @@ def test_h100_is_what_it_is():
     assert spec.nvlink_bandwidth == 450e9
 
 
+@pytest.mark.parametrize("name", ["qqqqqq", "x" * 80, "1"])
+def test_a_name_like_no_other_is_refused_without_a_suggestion(name):
+    with pytest.raises(ScenarioError) as raised:
+        Cluster.preset(name)
+    assert str(raised.value).startswith(f"unknown preset {name!r}. `commsim presets clusters`")
+
+
 def test_an_unknown_gpu_suggests_one():
     with pytest.raises(ScenarioError, match=r"unknown GPU 'H100'.*Did you mean 'H100-"):
         gpu_spec("H100")
